@@ -1,0 +1,67 @@
+# permesso: make help says what there is.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+TOOL    := go tool -modfile=.ci/tools/go.mod
+
+# Packages tested at once. Several tests kill processes and measure time: more than the cores would
+# only make them wait for one another.
+TEST_P   ?= 2
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := help
+.PHONY: help build deps deps-demo test test-fast soak crash fuzz bench check fmt demo clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/permesso, static
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/permesso ./cmd/permesso
+
+demo: build deps-demo ## the main job: a sandboxed agent asks, you answer
+	@bin/permesso demo
+
+deps: ## install what the tests need, through apt, if it is missing
+	@.ci/deps bwrap cc
+
+deps-demo:
+	@.ci/deps bwrap
+
+# -timeout is for each package; CGO_ENABLED because the race detector needs it, whatever the shell says.
+test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
+	CGO_ENABLED=1 go test -race -timeout 9m -p $(TEST_P) ./...
+
+test-fast: deps-demo ## the short tests, without the race detector
+	go test -short -timeout 5m -p $(TEST_P) ./...
+
+soak: deps-demo ## every test in its long form (more kills, schedules, states)
+	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
+
+crash: ## the crash harness in full: every disk state after every operation
+	go test -run TestCrash -count=1 -timeout 9m -v ./approval/gate/crashtest/
+
+fuzz: ## every fuzz target, 30 s each (FUZZTIME=5m for longer)
+	@.ci/fuzz $(FUZZTIME)
+
+bench: ## measure against the cost of one durable write on this disk
+	go test -run '^$$' -bench . ./cmd/permesso/bench/
+
+# The tools have a module file of their own, so that go.mod stays the program's. The first run builds
+# them, which takes some minutes; after that they come from Go's build cache.
+check: ## gofumpt, vet, golangci-lint, a build for macOS, go.mod tidy
+	@echo 'check: gofumpt'
+	@bad=$$(find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l {} +) || exit 1; \
+	if [ -n "$$bad" ]; then printf '%s\n' "$$bad" 'hint: make fmt'; exit 1; fi
+	@echo 'check: go vet'
+	@go vet ./...
+	@echo 'check: golangci-lint'
+	@$(TOOL) golangci-lint run
+	@echo 'check: build for macOS'
+	@CGO_ENABLED=0 GOOS=darwin go build -buildvcs=false ./...
+	@echo 'check: go.mod is tidy'
+	@go mod tidy -diff
+
+fmt: ## format everything with gofumpt
+	@find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l -w {} +
+
+clean: ## remove what make built
+	rm -rf bin

@@ -1,0 +1,317 @@
+package main_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/permesso-dev/permesso"
+
+// house in a room's list stands for every room that is neither below cmd nor test support.
+const house = "house"
+
+// room is one package of ours and the packages of ours that it may import. What is not listed is
+// forbidden, so a room without a list stands alone.
+type room struct {
+	path string
+	may  []string
+}
+
+// rooms is the whole plan, built or not yet: a package that is missing here has no place in the house.
+var rooms = []room{
+	{"approval", nil},                       // pure: everything stands on it, it stands on nothing
+	{"approval/gate", []string{"approval"}}, // knows stores, policies and executors only as its own interfaces
+	{"approval/exec", []string{"approval"}}, // takes a receipt verifier as an interface
+
+	{"ipc", []string{"approval"}},
+	{"ipc/httpapi", []string{"approval", "ipc"}},
+	{"ipc/mcp", []string{"approval", "ipc"}},
+	{"ipc/hook", []string{"approval", "ipc"}},
+	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
+
+	{"watcher", nil}, // knows paths, not approvals
+
+	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
+	{"chat/terminal", []string{"approval", "chat"}},
+	{"chat/telegram", []string{"approval", "chat"}},
+	{"chat/email", []string{"approval", "chat"}},
+	{"chat/web", []string{"approval", "chat"}},
+
+	{"security/policy", []string{"approval"}},
+	{"security/secrets", []string{"approval"}},
+	{"security/receipt", []string{"approval"}},
+	{"security/audit", []string{"approval"}},
+	{"security/seal", []string{"approval"}},
+
+	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
+	{"cmd/permesso/bench", []string{house}}, // measures the parts, wired as cmd wires them
+
+	{"ipc/crashfs", nil}, // test support: stands in for the disk, so it knows nothing of what is written to it
+	{"approval/gate/crashtest", []string{house, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
+}
+
+// testSupport is linked into tests only.
+var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest"}
+
+// homes says which rooms may import a library, subpackages included. A library that is not listed
+// may be used anywhere.
+var homes = []struct {
+	library string
+	rooms   []string
+}{
+	{"github.com/fsnotify/fsnotify", []string{"watcher"}},
+	{"github.com/go-telegram/bot", []string{"chat/telegram"}},
+	{"github.com/emersion/go-message", []string{"chat/email"}},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "approval/exec"}},
+	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
+	// one that a power cut takes away makes every document unreadable.
+	{"github.com/spf13/afero", []string{
+		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest",
+	}},
+	// Test libraries never reach the binary.
+	{"testing", testSupport},
+	{"github.com/stretchr/testify", testSupport},
+	{"github.com/rogpeppe/go-internal/testscript", testSupport},
+	{"go.uber.org/goleak", testSupport},
+	{"pgregory.net/rapid", testSupport},
+}
+
+// impure is what the pure room may not import, subpackages included: it gets bytes and times handed in.
+var impure = []string{"os", "net", "syscall", "log", "math/rand", "golang.org/x/sys", "golang.org/x/term"}
+
+// clocks are time's functions that look at the clock, which the pure room may not call.
+var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+// TestImports holds the plan of the house against the imports of every file that is not a test.
+// It parses instead of asking the go command, which would see one operating system's files only.
+func TestImports(t *testing.T) {
+	imports := importsOf(t, "../..")
+	require.Contains(t, imports, "approval", "looked in the wrong folder")
+	require.Empty(t, violations(imports))
+}
+
+// TestImportsBites feeds the checker houses with one fault each: a checker that finds nothing there
+// would find nothing in ours.
+func TestImportsBites(t *testing.T) {
+	own := func(p string) string { return module + "/" + p }
+	tests := []struct {
+		why, from, to, want string
+	}{
+		{"the core stands alone", "approval", own("ipc"), "approval imports ipc"},
+		{"the core is pure", "approval", "os", "approval imports os"},
+		{"subpackages of the impure too", "approval", "net/http", "approval imports net/http"},
+		{"the gate sees interfaces, not the disk", "approval/gate", own("ipc"), "approval/gate imports ipc"},
+		{"a subpackage is a room of its own", "approval/exec", own("approval/gate"), "approval/exec imports approval/gate"},
+		{"siblings never meet", "security/receipt", own("security/seal"), "security/receipt imports security/seal"},
+		{"channels are siblings as well", "chat/email", own("chat/telegram"), "chat/email imports chat/telegram"},
+		{"a parent does not know its children", "chat", own("chat/terminal"), "chat imports chat/terminal"},
+		{"the watcher knows paths only", "watcher", own("approval"), "watcher imports approval"},
+		{"doors do not reach around the gate", "ipc/httpapi", own("approval/gate"), "ipc/httpapi imports approval/gate"},
+		{"nobody imports cmd", "ipc", own("cmd/permesso"), "ipc imports cmd/permesso"},
+		{"config belongs to cmd", "cmd/permesso/bench", own("cmd/permesso/config"), "cmd/permesso/bench imports cmd/permesso/config"},
+		{"the crash harness wires without cmd", "approval/gate/crashtest", own("cmd/permesso/config"), "approval/gate/crashtest imports cmd/permesso/config"},
+		{"the program holds no test support", "cmd/permesso", own("ipc/crashfs"), "cmd/permesso imports ipc/crashfs"},
+		{"nor test libraries", "cmd/permesso", "github.com/stretchr/testify/require", "cmd/permesso imports github.com/stretchr/testify/require"},
+		{"a library has one home", "ipc", "github.com/fsnotify/fsnotify", "ipc imports github.com/fsnotify/fsnotify"},
+		{"so do its subpackages", "chat", "github.com/emersion/go-message/mail", "chat imports github.com/emersion/go-message/mail"},
+		{"the seam is for what is crash-tested", "cmd/permesso", "github.com/spf13/afero", "cmd/permesso imports github.com/spf13/afero"},
+		{"a new room is drawn into the plan first", "attic", "fmt", "attic is not in the table of rooms"},
+		{"a package at the root is a new room", ".", "fmt", ". is not in the table of rooms"},
+		{"the plan cannot be left through an unknown door", "cmd/permesso", own("attic"), "cmd/permesso imports attic"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.why, func(t *testing.T) {
+			found := violations(map[string][]string{tt.from: {tt.to}})
+			require.Len(t, found, 1)
+			require.Contains(t, found[0], tt.want)
+		})
+	}
+}
+
+// TestImportsAllows keeps the checker from refusing what the plan permits.
+func TestImportsAllows(t *testing.T) {
+	own := func(p string) string { return module + "/" + p }
+	require.Empty(t, violations(map[string][]string{
+		"approval":                {"time", "crypto/sha256", "github.com/go-json-experiment/json", "slices"},
+		"approval/gate":           {own("approval"), "os"},
+		"ipc/client":              {own("approval"), own("ipc"), own("watcher")},
+		"watcher":                 {"github.com/fsnotify/fsnotify"},
+		"ipc":                     {"github.com/spf13/afero/mem"},
+		"chat":                    {"github.com/go-telegram/botany"}, // a prefix of a name is not a path
+		"cmd/permesso":            {own("chat/terminal"), own("security/seal"), own("cmd/permesso/config")},
+		"approval/gate/crashtest": {own("ipc"), own("security/audit"), own("ipc/crashfs"), "testing"},
+	}))
+}
+
+// TestCoreHasNoClock looks for calls that read the clock in approval: it may import time for the types,
+// and must be told what time it is.
+func TestCoreHasNoClock(t *testing.T) {
+	require.Equal(t, []string{"a.go:3: time.Now"}, clockUses(t, map[string]string{
+		"a.go": "package a\nimport \"time\"\nvar x = time.Now()\nvar y = time.Time{}",
+	}), "the search finds a clock where there is one")
+
+	sources := map[string]string{}
+	files, err := filepath.Glob("../../approval/*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(name)
+		require.NoError(t, err)
+		sources[name] = string(src)
+	}
+	require.NotEmpty(t, sources, "looked in the wrong folder")
+	require.Empty(t, clockUses(t, sources))
+}
+
+// violations compares imports (by room) with the plan and returns one sentence for each fault, sorted.
+func violations(imports map[string][]string) []string {
+	var found []string
+	for from, targets := range imports {
+		i := slices.IndexFunc(rooms, func(r room) bool { return r.path == from })
+		if i < 0 {
+			found = append(found, from+" is not in the table of rooms: decide first what it may import")
+			continue
+		}
+		for _, target := range targets {
+			if why := refuse(rooms[i], target); why != "" {
+				found = append(found, fmt.Sprintf("%s imports %s: %s", from, strings.TrimPrefix(target, module+"/"), why))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// refuse says why a room may not import target, or nothing where it may.
+func refuse(r room, target string) string {
+	if within(target, module) {
+		if ours := strings.TrimPrefix(target, module+"/"); !r.knows(ours) {
+			return "it may know " + strings.Join(append([]string{"of ours"}, r.may...), ", ")
+		}
+		return ""
+	}
+	if r.path == "approval" && slices.ContainsFunc(impure, func(lib string) bool { return within(target, lib) }) {
+		return "it is pure"
+	}
+	for _, h := range homes {
+		if within(target, h.library) && !slices.Contains(h.rooms, r.path) {
+			return "that library lives in " + strings.Join(h.rooms, ", ")
+		}
+	}
+	return ""
+}
+
+// knows reports whether the room's list names the package, by itself or as part of the house.
+func (r room) knows(ours string) bool {
+	if slices.Contains(r.may, ours) {
+		return true
+	}
+	return slices.Contains(r.may, house) &&
+		!within(ours, "cmd") && !slices.Contains(testSupport, ours) &&
+		slices.ContainsFunc(rooms, func(known room) bool { return known.path == ours })
+}
+
+// within reports whether path is root or lies below it.
+func within(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+// importsOf parses every Go file below root that is not a test, on whatever system it builds, and
+// returns the imports by folder. As the go command does, it passes over testdata, hidden folders and
+// other modules.
+func importsOf(t *testing.T, root string) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return enter(root, name)
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return fmt.Errorf("parse %s: %w", name, err)
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(name))
+		if err != nil {
+			return err
+		}
+		from := filepath.ToSlash(rel)
+		found[from] = append(found[from], importPaths(file)...)
+		return nil
+	})
+	require.NoError(t, err)
+	for from := range found {
+		slices.Sort(found[from])
+		found[from] = slices.Compact(found[from])
+	}
+	return found
+}
+
+// enter is fs.SkipDir for folders that hold no packages of ours.
+func enter(root, dir string) error {
+	if dir == root {
+		return nil
+	}
+	base := filepath.Base(dir)
+	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return fs.SkipDir
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+func importPaths(file *ast.File) []string {
+	var paths []string
+	for _, spec := range file.Imports {
+		if p, err := strconv.Unquote(spec.Path.Value); err == nil {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// clockUses returns "file:line: time.Func" for every mention of one of clocks, sorted.
+func clockUses(t *testing.T, sources map[string]string) []string {
+	t.Helper()
+	var found []string
+	for name, src := range sources {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, src, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" && slices.Contains(clocks, sel.Sel.Name) {
+				found = append(found, fmt.Sprintf("%s:%d: time.%s", path.Base(name), set.Position(sel.Pos()).Line, sel.Sel.Name))
+			}
+			return true
+		})
+	}
+	slices.Sort(found)
+	return found
+}
