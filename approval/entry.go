@@ -1,0 +1,53 @@
+package approval
+
+import "time"
+
+// Event names a fact of the audit log.
+type Event string
+
+// The facts that are logged, one entry each.
+const (
+	EventRequested        Event = "approval_requested" // a person is being asked
+	EventApproved         Event = "approved"
+	EventDenied           Event = "denied" // by something else than a person
+	EventDeniedByUser     Event = "denied_by_user"
+	EventAnswered         Event = "answered"
+	EventOverridden       Event = "overridden"
+	EventRequestMore      Event = "request_more"
+	EventExpired          Event = "expired"
+	EventCancelled        Event = "cancelled"
+	EventAutoApproved     Event = "auto_approved"
+	EventAutoRejected     Event = "auto_rejected"
+	EventExecuted         Event = "executed"
+	EventReleased         Event = "released" // approved where the gate itself runs nothing
+	EventFailed           Event = "failed"
+	EventInterrupted      Event = "interrupted"
+	EventRedeemed         Event = "redeemed"          // a receipt was used
+	EventGranted          Event = "granted"           // consent was remembered
+	EventRevoked          Event = "revoked"           // and taken back
+	EventRefusedDecider   Event = "refused_decider"   // somebody who may not decide tried to
+	EventForged           Event = "forged"            // a document without a valid seal
+	EventResponseRestored Event = "response_restored" // somebody changed a response
+	EventMalformed        Event = "malformed"
+	EventStarted          Event = "started" // the gate itself
+	EventStopped          Event = "stopped"
+)
+
+// Entry is one fact of the audit log. Fields that an event has no use for stay
+// empty and are not written.
+type Entry struct {
+	Seq           int64     `json:"seq"`  // given by the log, from 1 without gaps
+	Time          time.Time `json:"time"` // zero: the log's own clock
+	Event         Event     `json:"event"`
+	Workspace     string    `json:"workspace,omitzero"`
+	Tool          string    `json:"tool,omitzero"`
+	RequestID     string    `json:"request_id,omitzero"`
+	By            string    `json:"by,omitzero"`
+	ByID          string    `json:"by_id,omitzero"`
+	Via           string    `json:"via,omitzero"`
+	Rule          string    `json:"rule,omitzero"`
+	Reason        string    `json:"reason,omitzero"`
+	ReceiptSHA256 string    `json:"receipt_sha256,omitzero"`
+	Detail        string    `json:"detail,omitzero"`
+	Taints        []string  `json:"taints,omitempty"`
+}

@@ -1,0 +1,215 @@
+package approval
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MaxDepth is how deeply a document may nest objects and arrays.
+const MaxDepth = 32
+
+var errDepth = fmt.Errorf("nested deeper than %d levels", MaxDepth)
+
+// CheckDepth counts nesting without parsing, so that no parser ever sees a
+// document that is nested deeper than MaxDepth.
+func CheckDepth(b []byte) error { return checkDepth(b, MaxDepth) }
+
+func checkDepth(b []byte, limit int) error {
+	depth, inString := 0, false
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if inString {
+			switch c {
+			case '\\':
+				i++
+			case '"':
+				inString = false
+			}
+			continue
+		}
+		switch c {
+		case '"':
+			inString = true
+		case '{', '[':
+			if depth++; depth > limit {
+				return errDepth
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// unmarshal is strict: UTF-8, no duplicate or unknown names, exact letter
+// case, nothing behind the value, depth at most MaxDepth.
+func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth) }
+
+// unmarshalOuter is unmarshal for documents of ours that hold others verbatim.
+func unmarshalOuter(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth+outerDepth) }
+
+// outerDepth is how much deeper a document of ours may be than what it holds:
+// a record holds a pending, which holds an agent's object.
+const outerDepth = 4
+
+func unmarshalDepth(b []byte, into any, depth int) error {
+	if err := checkDepth(b, depth); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, into, json.RejectUnknownMembers(true)); err != nil {
+		return plainJSONError(err)
+	}
+	return nil
+}
+
+// plainJSONError says where and what without quoting the document, whose
+// bytes are an agent's.
+func plainJSONError(err error) error {
+	if errors.Is(err, json.ErrUnknownName) {
+		var se *json.SemanticError
+		if errors.As(err, &se) {
+			return fmt.Errorf("unknown key %q", clip(se.JSONPointer.LastToken(), 40))
+		}
+		return errors.New("unknown key")
+	}
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("duplicate key %q", clip(syn.JSONPointer.LastToken(), 40))
+		}
+		return fmt.Errorf("not valid JSON at byte %d: %s", syn.ByteOffset, clip(reason(syn), 80))
+	}
+	var se *json.SemanticError
+	if errors.As(err, &se) {
+		return fmt.Errorf("key %q: cannot use a JSON %v here", clip(string(se.JSONPointer), 60), se.JSONKind)
+	}
+	return errors.New("not valid JSON")
+}
+
+func reason(e *jsontext.SyntacticError) string {
+	switch {
+	case errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return "the document ends too early"
+	case e.Err != nil:
+		return e.Err.Error()
+	}
+	return "syntax error"
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// incomplete says whether b may still be on its way: it is no JSON yet, but
+// could become JSON by growing.
+func incomplete(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	if len(b) == 0 {
+		return true
+	}
+	if CheckDepth(b) != nil {
+		return false
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(b))
+	_, err := dec.ReadValue()
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// Field is one member of an object, its value verbatim.
+type Field struct {
+	Name  string
+	Value Raw
+}
+
+// Text is the field's value when it is a string.
+func (f Field) Text() (string, bool) {
+	if f.Value.Kind() != '"' {
+		return "", false
+	}
+	b, err := jsontext.AppendUnquote(nil, f.Value)
+	return string(b), err == nil
+}
+
+// Fields lists an object's members in the order they were written.
+func Fields(object Raw) ([]Field, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(object))
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		return nil, errors.New("not a JSON object")
+	}
+	var fields []Field
+	for dec.PeekKind() != '}' {
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return nil, plainJSONError(err)
+		}
+		name := tok.String()
+		val, err := dec.ReadValue()
+		if err != nil {
+			return nil, plainJSONError(err)
+		}
+		fields = append(fields, Field{name, Raw(bytes.Clone(val))})
+	}
+	return fields, nil
+}
+
+var rawType = reflect.TypeFor[Raw]()
+
+// marshal writes doc, a struct, as one line. Raw members are copied verbatim,
+// which the library would not do: it reformats them.
+func marshal(doc any) ([]byte, error) {
+	v := reflect.ValueOf(doc)
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	buf := make([]byte, 0, 1024)
+	buf = append(buf, '{')
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag.Get("json")
+		name, opts, _ := strings.Cut(tag, ",")
+		f := v.Field(i)
+		if name == "" || name == "-" || opts == "omitzero" && f.IsZero() {
+			continue
+		}
+		if len(buf) > 1 {
+			buf = append(buf, ',')
+		}
+		buf = append(append(append(buf, '"'), name...), '"', ':')
+		var err error
+		if buf, err = appendValue(buf, f); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", name, err)
+		}
+	}
+	return append(buf, '}'), nil
+}
+
+func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
+	if f.Type() == rawType {
+		if f.Len() == 0 {
+			return append(buf, "null"...), nil
+		}
+		return append(buf, f.Bytes()...), nil
+	}
+	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false))
+	return append(buf, b...), err
+}
+
+// TextResult is the result {"name": "text"}.
+func TextResult(name, text string) Raw {
+	b := append([]byte(`{"`), name...)
+	b = append(b, `":`...)
+	b, err := jsontext.AppendQuote(b, strings.ToValidUTF8(text, "\uFFFD"))
+	if err != nil {
+		return Raw("{}")
+	}
+	return append(b, '}')
+}

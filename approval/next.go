@@ -1,0 +1,151 @@
+package approval
+
+import "time"
+
+// Patience is how long a request that does not parse yet may stay so, counted
+// from when our own clock first saw it.
+const Patience = 2 * time.Second
+
+// Presence says whether a document is there, and whether it is what its name
+// promises.
+type Presence uint8
+
+// The three presences. For a request, Unsound means incomplete; for a
+// response, other bytes than the record's; for a decision, one that does not
+// verify or belongs to another pending; for a pending, one without a seal.
+const (
+	Absent Presence = iota
+	Unsound
+	Sound
+)
+
+// Toolbox says what became of the tool since the person was asked.
+type Toolbox uint8
+
+// The three answers. The zero value runs nothing.
+const (
+	ToolGone Toolbox = iota
+	ToolChanged
+	ToolSame
+)
+
+// Documents is what lies on disk for one key, already verified.
+type Documents struct {
+	Request    Presence  // Q
+	RequestOwn bool      // Q's bytes are those that P was made from
+	FirstSeen  time.Time // when an incomplete Q was first seen
+	Cancel     bool      // X
+	Pending    Presence  // P; Unsound: a host program's request
+	ExpiresAt  time.Time // of P
+	Decision   Presence  // D
+	Verdict    Verdict   // of D
+	RunBefore  time.Time // of D
+	Claim      bool      // R
+	Again      bool      // the second claim of an idempotent tool
+	Record     bool      // C
+	Response   Presence  // S
+	Retained   bool      // the response has not outlived its retention
+	Tool       Toolbox
+	Running    bool // an execution of this key is under way in this process
+	Idempotent bool // the claimed tool permits one more run
+}
+
+// Move is what has to be done next for one key.
+type Move uint8
+
+// The moves, in the order of the state table.
+const (
+	Rest           Move = iota // row 16
+	Settle                     // row 1
+	WaitRunning                // row 2
+	EndInterrupted             // row 3
+	RunAgain                   // row 3, idempotent
+	RejectDecision             // rows 4 and 14
+	RunClaim                   // row 5
+	EndToolGone                // row 5
+	EndToolChanged             // row 5
+	EndLate                    // row 6
+	EndVerdict                 // row 7
+	DropRequest                // row 8, same bytes
+	RejectRequest              // row 8, other bytes
+	DecideCancel               // row 9
+	DecideExpiry               // row 10
+	WaitDecision               // row 11
+	WaitRequest                // row 12
+	Intake                     // row 13
+	DropCancel                 // row 15
+)
+
+// Next names the move for d at now, and for the waiting moves the time at
+// which to ask again (zero: when something happens).
+func Next(d Documents, now time.Time) (Move, time.Time) {
+	switch {
+	case d.Record:
+		return nextSettled(d), time.Time{}
+	case d.Claim:
+		return nextClaimed(d), time.Time{}
+	case d.Pending == Sound && d.Decision != Absent:
+		return nextDecided(d, now), time.Time{}
+	case d.Pending == Sound:
+		return nextPending(d, now)
+	case d.Pending == Unsound:
+		return Intake, time.Time{}
+	case d.Request == Unsound && now.Sub(d.FirstSeen) < Patience:
+		return WaitRequest, d.FirstSeen.Add(Patience)
+	case d.Request != Absent:
+		return Intake, time.Time{}
+	case d.Decision != Absent:
+		return RejectDecision, time.Time{}
+	case d.Cancel:
+		return DropCancel, time.Time{}
+	}
+	return Rest, time.Time{}
+}
+
+func nextSettled(d Documents) Move {
+	left := d.Pending != Absent || d.Decision != Absent || d.Claim || d.Request != Absent || d.Cancel
+	if left || d.Retained && d.Response != Sound {
+		return Settle
+	}
+	return Rest
+}
+
+func nextClaimed(d Documents) Move {
+	switch {
+	case d.Running:
+		return WaitRunning
+	case d.Idempotent && !d.Again:
+		return RunAgain
+	}
+	return EndInterrupted
+}
+
+func nextDecided(d Documents, now time.Time) Move {
+	switch {
+	case d.Decision == Unsound:
+		return RejectDecision
+	case d.Verdict != Approved:
+		return EndVerdict
+	case now.After(d.RunBefore):
+		return EndLate
+	case d.Tool == ToolGone:
+		return EndToolGone
+	case d.Tool == ToolChanged:
+		return EndToolChanged
+	}
+	return RunClaim
+}
+
+func nextPending(d Documents, now time.Time) (Move, time.Time) {
+	switch {
+	case d.Request == Sound && d.RequestOwn:
+		return DropRequest, time.Time{}
+	case d.Request != Absent:
+		return RejectRequest, time.Time{}
+	case d.Cancel:
+		return DecideCancel, time.Time{}
+	case !now.Before(d.ExpiresAt):
+		return DecideExpiry, time.Time{}
+	}
+	return WaitDecision, d.ExpiresAt
+}

@@ -1,0 +1,169 @@
+package approval
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Raw is JSON kept byte for byte as it came: numbers are never rounded,
+// strings never rewritten.
+type Raw = jsontext.Value
+
+// Reversibility says whether an effect can be taken back. The empty value is
+// shown and treated as irreversible.
+type Reversibility string
+
+// The three degrees of reversibility.
+const (
+	Reversible   Reversibility = "reversible"
+	Partial      Reversibility = "partial"
+	Irreversible Reversibility = "irreversible"
+)
+
+// Property is one of the four trust properties of a tool: "", "true", "false"
+// or "forbidden". The empty value counts as true, the careful answer.
+type Property string
+
+// Trust holds the four properties that the policy judges a tool by.
+type Trust struct {
+	PublicSource    Property
+	SecretData      Property
+	PublicSink      Property
+	DangerousWrites Property
+}
+
+// Tool is what an agent may name, in the operator's words. The zero Tool is
+// the unknown tool: no handler, no capability, everything stated carefully.
+type Tool struct {
+	Name          string
+	Capability    string // one of Capabilities, or ""
+	ActionType    string
+	Verb          map[string]string // by language; "en" is the fallback
+	Summary       string            // template over request_data
+	Target        string            // template over request_data
+	Reversibility Reversibility
+	Territory     string // none, session, permanent
+	Trust         Trust
+	Handler       Handler
+}
+
+// Handler says how an approved action is carried out.
+type Handler struct {
+	Kind       string        // "command", or "none": nothing runs, the agent gets the receipt
+	Argv       []string      // never given to a shell
+	Dir        string        // working directory; "": a fresh empty folder for each run
+	Env        []string      // names of host variables passed on; no others are
+	Timeout    time.Duration // 0: 30 s
+	MaxOutput  int           // bytes of stdout kept; 0: 256 KiB
+	Idempotent bool          // one more run is permitted after an interruption
+}
+
+// Job is what the gate hands to an executor.
+type Job struct {
+	Workspace string
+	RequestID string
+	Tool      Tool
+	Args      []byte // request_data, verbatim
+	Receipt   string // the signed note; an executor verifies it first
+	Key       string // idempotency key, "" when the tool has none
+}
+
+// Effect is what came of a Job.
+type Effect struct {
+	Result  Raw    // nil when failed
+	Error   string // "" when done
+	Started bool   // false: nothing ran
+}
+
+// SHA256 digests everything that decides what the tool does and how it is
+// shown, as lower-case hex. A pending whose tool has another digest by the
+// time it is approved is not run.
+func (t Tool) SHA256() string {
+	h := sha256.New()
+	put := func(ss ...string) {
+		for _, s := range ss {
+			h.Write([]byte(strconv.Itoa(len(s))))
+			h.Write([]byte{':'})
+			h.Write([]byte(s))
+		}
+	}
+	put(t.Name, t.Capability, t.ActionType, t.Summary, t.Target, string(t.Reversibility), t.Territory)
+	for _, lang := range slices.Sorted(maps.Keys(t.Verb)) {
+		put(lang, t.Verb[lang])
+	}
+	put(string(t.Trust.PublicSource), string(t.Trust.SecretData), string(t.Trust.PublicSink), string(t.Trust.DangerousWrites))
+	a := t.Handler
+	put(a.Kind, strconv.Itoa(len(a.Argv)))
+	put(a.Argv...)
+	put(a.Dir, strconv.Itoa(len(a.Env)))
+	put(a.Env...)
+	put(a.Timeout.String(), strconv.Itoa(a.MaxOutput), strconv.FormatBool(a.Idempotent))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Runs says whether the tool has an effect on the host at all.
+func (t Tool) Runs() bool { return t.Handler.Kind != "" && t.Handler.Kind != HandlerNone }
+
+// The kinds of handler.
+const (
+	HandlerCommand = "command"
+	HandlerNone    = "none"
+)
+
+// Expand replaces each {field} of template by that field of data: a string as
+// it is, anything else as its JSON text, a missing field as "(no field)".
+// Braces that hold no plain name are left alone.
+func Expand(template string, data Raw) string {
+	if !strings.Contains(template, "{") {
+		return template
+	}
+	fields, err := Fields(data)
+	if err != nil {
+		fields = nil
+	}
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(template, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || !plainName(name) {
+			b.WriteByte('{')
+			template = rest
+			continue
+		}
+		b.WriteString(expandField(fields, name))
+		template = after
+	}
+}
+
+func expandField(fields []Field, name string) string {
+	for _, f := range fields {
+		if f.Name != name {
+			continue
+		}
+		if s, ok := f.Text(); ok {
+			return s
+		}
+		return string(f.Value)
+	}
+	return "(no " + name + ")"
+}
+
+func plainName(s string) bool {
+	for _, r := range s {
+		if r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return false
+		}
+	}
+	return s != ""
+}
