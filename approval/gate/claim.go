@@ -1,0 +1,279 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// receiptLife is how long a receipt may be used after it was issued.
+const receiptLife = 5 * time.Minute
+
+// run is one execution, from its claim on.
+type run struct {
+	key      approval.Key
+	claim    *approval.Claim
+	tool     approval.Tool
+	decision *approval.Decision // nil: policy allowed it
+	args     []byte
+	again    bool // the one more run of an idempotent tool
+}
+
+// claimDecided is row 5.
+func (g *Gate) claimDecided(s *state) (held bool, err error) {
+	tool, _ := g.Settings.Tool(s.pending.ToolName)
+	if !g.takeSlot(s.key, tool) {
+		return true, nil
+	}
+	p := s.pending
+	story := s.story()
+	return false, g.execute(run{
+		key: s.key, tool: tool, decision: s.decision, args: p.RequestData,
+		claim: &approval.Claim{
+			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
+			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
+			Pending: story.Pending, Decision: story.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
+		},
+	})
+}
+
+// claimAllowed is row 13 where policy allows.
+func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling) error {
+	r := s.request
+	toolSHA := ""
+	if r.ToolName != "" {
+		toolSHA = tool.SHA256()
+	}
+	return g.execute(run{
+		key: s.key, tool: tool, args: r.RequestData,
+		claim: &approval.Claim{
+			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
+			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
+		},
+	})
+}
+
+// runAgain is row 3 for an idempotent tool: a second claim, and once more.
+func (g *Gate) runAgain(s *state) (held bool, err error) {
+	tool, _ := g.Settings.Tool(s.claim.ToolName)
+	args, err := claimedArgs(s.claim, s.key)
+	if err != nil {
+		return false, g.endInterrupted(s)
+	}
+	if !g.takeSlot(s.key, tool) {
+		return true, nil
+	}
+	return false, g.execute(run{
+		key: s.key, tool: tool, claim: s.claim, decision: g.claimDecision(s.claim), args: args, again: true,
+	})
+}
+
+func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
+	if len(c.Request) > 0 && c.Request.Kind() == '{' {
+		r, err := approval.ParseRequest(c.Request, k.ID)
+		if err != nil {
+			return nil, err
+		}
+		return r.RequestData, nil
+	}
+	fields, err := approval.Fields(c.Pending)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fields {
+		if f.Name == "request_data" {
+			return f.Value, nil
+		}
+	}
+	return nil, fmt.Errorf("no arguments in the claim of %s", k)
+}
+
+// execute claims and runs. The claim and its audit entry are durable before
+// anything happens; when either cannot be written, nothing does.
+func (g *Gate) execute(r run) error {
+	c := r.claim
+	now := g.Now().UTC()
+	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
+	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
+	note, err := g.Notary.Certify(c, r.decision, now.Add(receiptLife))
+	if err != nil {
+		g.releaseSlot(r.key, r.tool)
+		return fmt.Errorf("issue receipt: %w", err)
+	}
+	c.Receipt = note
+	body, err := c.Encode()
+	if err != nil {
+		g.releaseSlot(r.key, r.tool)
+		return fmt.Errorf("encode receipt: %w", err)
+	}
+	doc := approval.DocClaim
+	if r.again {
+		doc = approval.DocAgain
+	}
+	g.setRunning(r.key, true)
+	err = g.both(
+		func() error { return g.Store.Create(doc, r.key, g.Seal.Seal(doc, r.key, body), approval.Durable) },
+		func() error { return g.Audit.Append(r.entry(now)) },
+	)
+	if err != nil {
+		g.releaseSlot(r.key, r.tool)
+		return g.endUnclaimed(r, err)
+	}
+	if r.decision == nil && !r.again {
+		if err := g.Store.Remove(approval.DocRequest, r.key); err != nil {
+			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
+		}
+	}
+	g.launch(r)
+	return nil
+}
+
+// endUnclaimed ends a request whose claim could not be made durable. Nothing
+// ran and nothing will: the outcome says so.
+func (g *Gate) endUnclaimed(r run, cause error) error {
+	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
+	g.putOutcome(r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"}))
+	return g.finish(r.key)
+}
+
+func (r *run) entry(now time.Time) approval.Entry {
+	e := approval.Entry{
+		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
+		Tool: r.claim.ToolName, ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+	}
+	if r.claim.Ruling != nil {
+		e.Rule = r.claim.Ruling.Rule
+	}
+	if d := r.decision; d != nil {
+		e.Event, e.By, e.Via = approval.EventApproved, d.DecidedByID, d.Via
+	}
+	return e
+}
+
+// launch starts the effect. Where nothing runs on the host there is nothing to
+// wait for, so it happens here and now.
+func (g *Gate) launch(r run) {
+	if g.Inline || !r.tool.Runs() {
+		g.perform(r)
+		return
+	}
+	g.work.Add(1)
+	go func() {
+		defer g.work.Done()
+		g.perform(r)
+		g.Wake(r.key)
+	}()
+}
+
+func (g *Gate) perform(r run) {
+	job := approval.Job{
+		Workspace: r.key.Workspace, RequestID: r.key.ID, Tool: r.tool, Args: r.args, Receipt: r.claim.Receipt,
+	}
+	if r.tool.Handler.Idempotent {
+		job.Key = r.key.ID
+	}
+	effect := g.Executor.Run(context.Background(), job)
+	g.releaseSlot(r.key, r.tool)
+	g.putOutcome(r.ending(effect))
+}
+
+// ending is the outcome of a run.
+func (r *run) ending(effect approval.Effect) ending {
+	st := approval.StatusApproved
+	switch {
+	case effect.Error != "":
+		st = approval.StatusFailed
+	case r.decision == nil:
+		st = approval.StatusAutoApproved
+	}
+	event := eventOf[st]
+	if st != approval.StatusFailed && !r.tool.Runs() {
+		event = approval.EventReleased
+	}
+	return ending{
+		key: r.key, status: st, event: event, effect: effect,
+		record: claimStory(r.claim), decision: r.decision, human: r.decision != nil,
+	}
+}
+
+func (g *Gate) putOutcome(e ending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.outcomes[e.key] = e
+}
+
+// finish writes the record of an effect that is over. Until it is written the
+// outcome stays in memory, the key counts as running, and every Step tries
+// again on a new file.
+func (g *Gate) finish(k approval.Key) error {
+	g.mu.Lock()
+	e, ok := g.outcomes[k]
+	g.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if err := g.end(e); err != nil {
+		if _, settled, readErr := g.present(approval.DocRecord, k); readErr != nil || !settled {
+			return err
+		}
+		g.forgetOutcome(k)
+		return err
+	}
+	g.forgetOutcome(k)
+	return nil
+}
+
+func (g *Gate) forgetOutcome(k approval.Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.outcomes, k)
+	delete(g.running, k)
+}
+
+func (g *Gate) setRunning(k approval.Key, is bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if is {
+		g.running[k] = true
+	} else {
+		delete(g.running, k)
+	}
+}
+
+// takeSlot takes one of the workspace's places for handlers. Without a free
+// one the key is parked, and woken when there is.
+func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stop {
+		return false
+	}
+	if !t.Runs() {
+		return true
+	}
+	ws, _ := g.Settings.Workspace(k.Workspace)
+	if g.slots[k.Workspace] >= ws.Limits.WithDefaults().Running {
+		g.parked[k.Workspace] = append(g.parked[k.Workspace], k)
+		return false
+	}
+	g.slots[k.Workspace]++
+	return true
+}
+
+func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
+	if !t.Runs() {
+		return
+	}
+	g.mu.Lock()
+	g.slots[k.Workspace]--
+	var next []approval.Key
+	if p := g.parked[k.Workspace]; len(p) > 0 {
+		next, g.parked[k.Workspace] = p[:1], p[1:]
+	}
+	g.mu.Unlock()
+	for _, k := range next {
+		g.Wake(k)
+	}
+}

@@ -1,0 +1,317 @@
+package crashtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// Report is what an exploration found.
+type Report struct {
+	States     int            // different disk states from which the gate was started
+	Violations map[string]int // by sentence
+	Example    map[string][]string
+	ByFlow     map[string]int
+}
+
+func (r *Report) String() string {
+	s := fmt.Sprintf("%d disk states, %d kinds of violation\n", r.States, len(r.Violations))
+	for _, v := range sortedKeys(r.Violations) {
+		s += fmt.Sprintf("  %s (%d)\n", v, r.Violations[v])
+		for _, line := range r.Example[v] {
+			s += "      " + line + "\n"
+		}
+	}
+	return s
+}
+
+// Explorer walks from crash to crash. Its choices depend on the seed alone.
+type Explorer struct {
+	Lab    *Lab
+	Seed   uint64
+	Budget int       // states at most; 0: no limit
+	Second float64   // share of the second crashes that are tried
+	Seeds  int       // seeded power cuts at every crash, besides the fixed ways
+	Until  time.Time // stop then; zero: no limit
+	Stop   bool      // at the first violation
+
+	mu     sync.Mutex
+	rng    *rand.Rand
+	seen   map[[3]uint64]bool
+	report Report
+}
+
+// NewLab makes the keys that all worlds of one exploration share.
+func NewLab(m Mutant) (*Lab, error) {
+	key, err := seal.NewKey([]byte("0123456789abcdef0123456789abcdef"))
+	if err != nil {
+		return nil, err
+	}
+	signer, err := receipt.NewSigner(testSigningKey)
+	if err != nil {
+		return nil, err
+	}
+	return &Lab{Mutant: m, key: key, signer: signer}, nil
+}
+
+func (x *Explorer) init() {
+	x.rng = rand.New(rand.NewPCG(x.Seed, 1))
+	x.seen = map[[3]uint64]bool{}
+	x.report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+}
+
+func (x *Explorer) done() bool {
+	return x.Budget > 0 && x.report.States >= x.Budget || x.Stop && len(x.report.Violations) > 0 ||
+		!x.Until.IsZero() && time.Now().After(x.Until)
+}
+
+// Scripts explores the scripted flows: a crash before every operation, every
+// way a crash can go, and again during the recovery.
+func (x *Explorer) Scripts() (*Report, error) {
+	x.init()
+	for _, f := range Flows() {
+		if f.Script == nil || x.done() {
+			continue
+		}
+		w, err := x.Lab.newWorld(f)
+		if err != nil {
+			return nil, err
+		}
+		points, err := x.run(w)
+		if err != nil {
+			return nil, fmt.Errorf("flow %s without a crash: %w", f.Name, err)
+		}
+		for _, p := range points {
+			x.crash(p, 1)
+		}
+		x.verdict(w, w.live(1))
+	}
+	return &x.report, nil
+}
+
+// run plays a script to its end and returns the world before every operation.
+func (x *Explorer) run(w *World) (points []*World, err error) {
+	w.disk.Before = func(op crashfs.Op) { points = append(points, w.before(op)) }
+	defer func() { w.disk.Before = nil }()
+	s := &stageSet{w: w}
+	if s.daemon, err = w.boot(); err != nil {
+		return nil, err
+	}
+	for i, do := range w.flow.Script {
+		w.stage = i
+		if err := do(s); err != nil {
+			return nil, err
+		}
+		w.observe()
+	}
+	return points, errors.Join(s.daemon.log.Close(), s.daemon.release())
+}
+
+func (w *World) before(op crashfs.Op) *World {
+	w.observe()
+	c := w.clone(w.disk.Snapshot())
+	c.trace = append(c.trace, "crash before "+op.String())
+	return c
+}
+
+// crash tries every way in which the world could go on from a moment.
+func (x *Explorer) crash(w *World, depth int) {
+	x.start(w, w.disk.Kill(), "kill", depth)
+	ways := crashfs.Ways()
+	for range x.Seeds {
+		ways = append(ways, crashfs.Seeded(x.rng.Uint64()))
+	}
+	for _, way := range ways {
+		x.start(w, w.disk.Cut(way), way.String(), depth)
+	}
+}
+
+// start is one disk state: the gate comes up on it and lives to the end. With
+// depth left, every operation of the recovery is the next crash.
+func (x *Explorer) start(from *World, d *crashfs.Disk, how string, depth int) {
+	if x.done() {
+		return
+	}
+	w := from.clone(d)
+	w.trace = append(w.trace, how)
+	h := w.hash()
+	if x.seen[h] {
+		return
+	}
+	x.seen[h] = true
+	x.report.States++
+	x.report.ByFlow[w.flow.Name]++
+	var points []*World
+	if depth > 0 {
+		again := w.clone(d.Snapshot())
+		again.disk.Before = func(op crashfs.Op) {
+			if x.rng.Float64() < x.Second {
+				points = append(points, again.before(op))
+			}
+		}
+		if err := again.restart(); err != nil {
+			x.verdict(again, []string{"L the gate does not come to rest: " + err.Error()})
+		}
+		again.disk.Before = nil
+	}
+	x.verdict(w, w.live(h[0]))
+	for _, p := range points {
+		x.crash(p, depth-1)
+	}
+}
+
+func (x *Explorer) verdict(w *World, bad []string) {
+	for _, b := range bad {
+		x.report.Violations[b]++
+		if x.report.Example[b] == nil {
+			x.report.Example[b] = append([]string{"flow " + w.flow.Name}, w.trace...)
+		}
+	}
+}
+
+// Interleaved explores the flows with several actors: in every run a seed
+// decides who does the next operation, and whether the gate is killed on the
+// way; a power cut may come before every operation.
+func (x *Explorer) Interleaved(runs int) (*Report, error) {
+	x.init()
+	for i := range runs {
+		for _, f := range Flows() {
+			if f.Actors == nil || x.done() {
+				continue
+			}
+			w, err := x.Lab.newWorld(f)
+			if err != nil {
+				return nil, err
+			}
+			if err := x.weave(w, uint64(i)); err != nil {
+				return nil, fmt.Errorf("flow %s, run %d: %w", f.Name, i, err)
+			}
+		}
+	}
+	return &x.report, nil
+}
+
+// testSigningKey signs the receipts of simulated gates, and nothing else.
+const testSigningKey = "PRIVATE+KEY+permesso+f4086083+ARkC3fQQ4lWF3vTZR9UNb1sPJrEfvAX9Pg7Qdob44gFT"
+
+// loom hands the disk to one actor at a time.
+type loom struct {
+	arrive chan string // an actor stands before its next operation
+	finish chan result
+	turns  map[string]chan struct{}
+}
+
+type result struct {
+	who string
+	err error
+}
+
+func (l *loom) stand(who string) {
+	l.arrive <- who
+	<-l.turns[who]
+}
+
+func (x *Explorer) weave(w *World, run uint64) error {
+	rng := rand.New(rand.NewPCG(x.Seed, run))
+	l := &loom{arrive: make(chan string), finish: make(chan result), turns: map[string]chan struct{}{}}
+	s := &stageSet{w: w, yield: l.stand}
+	s.free = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
+	var err error
+	if s.daemon, err = w.boot(); err != nil {
+		return err
+	}
+	actors := sortedKeys(w.flow.Actors)
+	for _, name := range actors {
+		l.turns[name] = make(chan struct{})
+	}
+	w.disk.Before = func(op crashfs.Op) { l.stand(op.Proc) }
+	w.disk.BeforeRead = w.disk.Before
+	for _, name := range actors {
+		go func() { l.finish <- result{name, s.act(w.flow.Actors[name])} }()
+	}
+	killAt := rng.IntN(200) // often beyond the end: then nobody is killed
+	return x.direct(s, l, rng, len(actors), killAt)
+}
+
+func (s *stageSet) act(acts []act) error {
+	for _, do := range acts {
+		err := do(s)
+		if errors.Is(err, crashfs.ErrKilled) {
+			// Only the gate is ever killed alone; somebody starts it again.
+			s.w.trace = append(s.w.trace, "gate starts again")
+			if s.daemon, err = s.w.boot(); err == nil {
+				err = s.daemon.rest()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// direct is the scheduler: it waits until every actor stands or has finished,
+// takes a picture, and lets one go on.
+func (x *Explorer) direct(s *stageSet, l *loom, rng *rand.Rand, running, killAt int) error {
+	standing := []string{}
+	var failed error
+	for n := 0; running > 0; n++ {
+		for len(standing) < running {
+			select {
+			case who := <-l.arrive:
+				standing = append(standing, who)
+			case r := <-l.finish:
+				running--
+				if r.err != nil && !errors.Is(r.err, crashfs.ErrKilled) {
+					failed = errors.Join(failed, fmt.Errorf("%s: %w", r.who, r.err))
+				}
+			}
+		}
+		if running == 0 {
+			break
+		}
+		s.w.observe()
+		if rng.IntN(6) == 0 && !x.done() {
+			x.cutNow(s.w, rng)
+		}
+		if n == killAt {
+			s.daemon.proc.Kill()
+			s.w.trace = append(s.w.trace, fmt.Sprintf("kill at %d", n))
+		}
+		slices.Sort(standing)
+		i := rng.IntN(len(standing))
+		who := standing[i]
+		standing = slices.Delete(standing, i, i+1)
+		l.turns[who] <- struct{}{}
+	}
+	s.w.disk.Before, s.w.disk.BeforeRead = nil, nil
+	s.daemon.proc.Kill()
+	if failed == nil {
+		x.start(s.w, s.w.disk.Kill(), "end of run", 0)
+	}
+	return failed
+}
+
+// cutNow is a power cut, or a kill of everybody, at this very moment.
+func (x *Explorer) cutNow(w *World, rng *rand.Rand) {
+	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))
+	way := ways[rng.IntN(len(ways))]
+	if rng.IntN(4) == 0 {
+		x.start(w, w.disk.Kill(), "kill all", 1)
+		return
+	}
+	x.start(w, w.disk.Cut(way), way.String(), 1)
+}

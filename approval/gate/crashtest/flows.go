@@ -1,0 +1,276 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+)
+
+const (
+	idA = "aaaaaaaa00000001"
+	idB = "bbbbbbbb00000002"
+)
+
+// act is one thing that somebody does. It fails only when its own process was
+// killed under it, or when the code under test fails without any crash.
+type act func(s *stageSet) error
+
+// stageSet is what the acts of one run share.
+type stageSet struct {
+	w      *World
+	daemon *daemon
+	free   func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
+	yield  func(who string)                                // where other actors may come between; nil: nobody does
+}
+
+// Flow is a script for one run, and the actors that may come between its acts
+// in the interleaved runs.
+type Flow struct {
+	Name   string
+	Script []act            // in this order, one process at a time
+	Actors map[string][]act // all at once, interleaved at every operation
+	IDs    []string
+}
+
+// late says that the script lets run_before pass, which nothing else may.
+func (f *Flow) late() bool { return f.Name == "late" || f.Name == "deadline" }
+
+func (f *Flow) ids() []string {
+	if f.IDs == nil {
+		return []string{idA}
+	}
+	return f.IDs
+}
+
+// Flows lists every flow of the design.
+func Flows() []*Flow {
+	ask, auto := request(idA, "run", "hello"), request(idA, "auto", "hello")
+	return []*Flow{
+		{Name: "allow", Script: []act{agent(auto), step}},
+		{Name: "approve", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
+		{Name: "deny", Script: []act{agent(ask), step, decide(idA, approval.Denied), step}},
+		{Name: "expire", Script: []act{agent(ask), step, wait(2 * time.Hour), step}},
+		{Name: "cancel", Script: []act{agent(ask), step, cancel, step}},
+		{Name: "question", Script: []act{agent(question(idA)), step, decide(idA, approval.Answered), step}},
+		{Name: "override", Script: []act{agent(ask), step, decide(idA, approval.Overridden), step}},
+		{Name: "policy denies", Script: []act{agent(request(idA, "never", "x")), step}},
+		{Name: "malformed", Script: []act{agent(put{idA, `{"request_id":"` + idA + `","surprise":1}`}), step}},
+		{Name: "handler fails", Script: []act{agent(request(idA, "fails", "hello")), step, decide(idA, approval.Approved), step}},
+		{Name: "idempotent", Script: []act{agent(request(idA, "again", "hello")), step, decide(idA, approval.Approved), step}},
+		{Name: "late", Script: []act{agent(ask), step, decide(idA, approval.Approved), wait(30 * time.Minute), step}},
+		{
+			Name:   "duplicate intake",
+			Script: []act{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
+		},
+		{
+			Name: "two requests", IDs: []string{idA, idB},
+			Script: []act{agent(ask), agent(request(idB, "auto", "b")), step, decide(idA, approval.Approved), step},
+		},
+		{
+			Name:   "two deciders",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "bob": {decide(idA, approval.Denied)}},
+		},
+		{
+			Name:   "deadline",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
+		},
+		{
+			Name:   "forger in the slot",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decide(idA, approval.Approved)}},
+		},
+		{
+			Name:   "agent cancels",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decide(idA, approval.Approved)}},
+		},
+		{
+			Name:   "agent deletes and changes",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decide(idA, approval.Approved)}},
+		},
+		{
+			Name:   "agent repeats",
+			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(auto), agent(auto), agent(request(idA, "auto", "evil"))}},
+		},
+	}
+}
+
+type put struct{ id, text string }
+
+func request(id, tool, text string) put {
+	return put{id, fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":%q}}`, id, tool, text)}
+}
+
+func question(id string) put {
+	return put{id, fmt.Sprintf(`{"request_id":%q,"type":"question","title":"Which?","options":["a","b"]}`, id)}
+}
+
+// agent writes a request as agents do: under another name, then renamed, and
+// synced by nobody.
+func agent(r put) act {
+	return func(s *stageSet) error {
+		p := s.w.disk.Process("agent")
+		dir := layout.Requests(workspace)
+		temp := filepath.Join(dir, ".tmp-agent")
+		f, err := p.Create(temp)
+		if err != nil {
+			return err
+		}
+		if _, err := f.WriteString(r.text); err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+		return p.Rename(temp, filepath.Join(dir, r.id+".json"))
+	}
+}
+
+func remove(s *stageSet) error {
+	p := s.w.disk.Process("agent")
+	err := p.Remove(filepath.Join(layout.Requests(workspace), idA+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the gate was faster
+	}
+	return err
+}
+
+func cancel(s *stageSet) error {
+	f, err := s.w.disk.Process("agent").Create(filepath.Join(layout.Requests(workspace), idA+".cancel"))
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// forge puts an approval without a seal into the slot.
+func forge(s *stageSet) error {
+	p := s.w.disk.Process("forger")
+	f, err := p.Create(filepath.Join(layout.Decisions(workspace), "forged"))
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(`{"request_id":"` + idA + `","approved":true}`); err != nil {
+		return err
+	}
+	err = p.RenameNoReplace(f.Name(), filepath.Join(layout.Decisions(workspace), idA+".json"))
+	if errors.Is(err, fs.ErrExist) {
+		return p.Remove(f.Name())
+	}
+	return err
+}
+
+func wait(d time.Duration) act {
+	return func(s *stageSet) error {
+		s.pause("clock")
+		s.w.now = s.w.now.Add(d)
+		return nil
+	}
+}
+
+func step(s *stageSet) error {
+	s.pause("gate")
+	return s.daemon.rest()
+}
+
+func (s *stageSet) pause(who string) {
+	if s.yield != nil {
+		s.yield(who)
+	}
+}
+
+// decide lets a person in another process answer, as often as it takes to be
+// told something.
+func decide(id string, v approval.Verdict) act {
+	return func(s *stageSet) error {
+		name := map[approval.Verdict]string{approval.Approved: "ann"}[v]
+		if name == "" {
+			name = "bob"
+		}
+		p := s.w.disk.Process(name)
+		k := approval.Key{Workspace: workspace, ID: id}
+		for range 12 {
+			s.pause(name)
+			err := s.w.answer(p, k, v, s.free)
+			if !errors.Is(err, approval.ErrUnknown) {
+				return unlessRefused(err)
+			}
+		}
+		return nil // nothing was ever asked
+	}
+}
+
+// unlessRefused takes refusals for what they are: an answer, not a fault.
+func unlessRefused(err error) error {
+	var r *approval.Refusal
+	if errors.As(err, &r) {
+		return nil
+	}
+	return err
+}
+
+// answer decides and remembers what the person was told.
+func (w *World) answer(p *crashfs.Proc, k approval.Key, v approval.Verdict, free func(context.Context, approval.Key) error) error {
+	d := &gate.Decider{
+		Store: &deciderStore{Store: w.store(p), w: w}, Seal: w.lab.key, Now: w.clock, Free: free,
+		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
+			return by.Name, ws == workspace
+		},
+	}
+	a := approval.Answer{
+		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
+		Override: "do it otherwise", Text: "a",
+	}
+	if v != approval.Overridden {
+		a.Override = ""
+	}
+	_, err := d.Decide(context.Background(), a)
+	if err == nil {
+		w.told = append(w.told, told{k.ID, v})
+	}
+	return err
+}
+
+// deciderStore is the store of a decider in another process.
+type deciderStore struct {
+	*ipc.Store
+	w *World
+}
+
+func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
+	if s.w.lab.Mutant == NoLook && doc == approval.DocRecord {
+		return nil, fs.ErrNotExist
+	}
+	return s.Store.Read(doc, k)
+}
+
+// Create notes what an approval approves before it is written: from then on
+// the effect is legitimate, told or not.
+func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if strings.Contains(string(b), `"verdict":"approved"`) {
+		if p, err := s.Store.Read(approval.DocPending, k); err == nil {
+			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))
+		}
+	}
+	return s.Store.Create(doc, k, b, how)
+}
+
+func argsOf(doc []byte) string {
+	fields, err := approval.Fields(doc)
+	if err != nil {
+		return "unreadable"
+	}
+	for _, f := range fields {
+		if f.Name == "request_data" {
+			return approval.Digest(f.Value)
+		}
+	}
+	return "none"
+}

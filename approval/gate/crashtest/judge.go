@@ -1,0 +1,284 @@
+package crashtest
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// errBroken marks a fault of the code under test that no crash explains.
+var errBroken = errors.New("broken")
+
+// live lets the gate come up on what is left, and lets time pass until nothing
+// waits any more. It judges on the way. The dice decide what else happens.
+func (w *World) live(dice uint64) []string {
+	if err := w.restart(); err != nil {
+		return []string{"L the gate does not come to rest: " + err.Error()}
+	}
+	var bad []string
+	if dice%3 == 0 {
+		bad = w.sameTwice()
+	}
+	if w.waits() && dice%2 == 0 {
+		k := approval.Key{Workspace: workspace, ID: idA}
+		if err := unlessRefused(w.answer(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
+			bad = append(bad, "L deciding after the crash: "+err.Error())
+		}
+		if err := w.restart(); err != nil {
+			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		}
+	}
+	if w.waits() {
+		w.now = w.now.Add(3 * time.Hour)
+		if err := w.restart(); err != nil {
+			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		}
+	}
+	return append(bad, w.judge()...)
+}
+
+// waits says that somebody is still being asked.
+func (w *World) waits() bool {
+	for name := range w.disk.Files() {
+		if path.Dir(name) == layout.Pendings(workspace) {
+			return true
+		}
+	}
+	return false
+}
+
+// restart is a new daemon on this disk, run to rest and stopped.
+func (w *World) restart() error {
+	d, err := w.boot()
+	if err != nil {
+		return err
+	}
+	if err := d.rest(); err != nil {
+		return err
+	}
+	w.observe()
+	// A request torn by the crash is waited for, then refused.
+	w.now = w.now.Add(approval.Patience)
+	if err := d.rest(); err != nil {
+		return err
+	}
+	w.observe()
+	return errors.Join(d.log.Close(), d.release())
+}
+
+// sameTwice is I8: a second recovery finds nothing to do.
+func (w *World) sameTwice() []string {
+	before := w.visible()
+	if err := w.restart(); err != nil {
+		return []string{"I8 second recovery: " + err.Error()}
+	}
+	if after := w.visible(); after != before {
+		return []string{fmt.Sprintf("I8 the second recovery changed something:\n%s\n%s", before, after)}
+	}
+	return nil
+}
+
+// visible lists every document there is, without the audit log.
+func (w *World) visible() string {
+	var b strings.Builder
+	files := w.disk.Files()
+	for _, name := range sortedKeys(files) {
+		if !strings.Contains(name, "/audit/") {
+			fmt.Fprintf(&b, "%s %s\n", name, approval.Digest(files[name])[:8])
+		}
+	}
+	return b.String()
+}
+
+// observe is the agent reading its responses.
+func (w *World) observe() {
+	for _, id := range w.flow.ids() {
+		b, ok := w.disk.Files()[layout.Responses(workspace)+"/"+id+".json"]
+		if !ok {
+			continue
+		}
+		if _, err := approval.ParseResponse(b); err != nil {
+			continue // torn: nobody takes it for a response
+		}
+		if _, ok := w.read[id]; !ok {
+			w.read[id] = string(b)
+		}
+	}
+}
+
+// judge holds the end against the promises.
+func (w *World) judge() (bad []string) {
+	for _, id := range w.flow.ids() {
+		bad = append(bad, w.judgeOne(id)...)
+	}
+	return append(append(bad, w.judgeAudit()...), w.judgeLeftovers()...)
+}
+
+func (w *World) judgeOne(id string) (bad []string) {
+	say := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
+	k := approval.Key{Workspace: workspace, ID: id}
+	files := w.disk.Files()
+	rec, err := w.record(k)
+	if err != nil {
+		say("I5 the record does not verify: %v", err)
+		return bad
+	}
+	effects := w.effectsOf(id, say)
+	if rec == nil {
+		if len(effects) > 0 {
+			say("I6 an effect without a record")
+		}
+		if w.accepted[id] {
+			say("I5 an accepted request was never answered")
+		}
+		if len(w.toldOf(id)) > 0 {
+			say("I3 an acknowledged decision was lost")
+		}
+		return bad
+	}
+	resp, ok := files[layout.Responses(workspace)+"/"+id+".json"]
+	if !ok || string(resp) != string(rec.Response) {
+		say("I5 the response is not the record's")
+	}
+	if seen, ok := w.read[id]; ok && seen != string(rec.Response) {
+		say("I5 the agent has read another response")
+	}
+	w.judgeStatus(id, rec, effects, say)
+	return bad
+}
+
+func (w *World) record(k approval.Key) (*approval.Record, error) {
+	b, ok := w.disk.Files()[layout.Records(workspace)+"/"+k.ID+".json"]
+	if !ok {
+		return nil, nil
+	}
+	body, err := w.lab.key.Open(approval.DocRecord, k, b)
+	if err != nil {
+		return nil, err
+	}
+	return approval.ParseRecord(body, k)
+}
+
+// effectsOf checks I1 and I2 for one id.
+func (w *World) effectsOf(id string, say func(string, ...any)) (list []effect) {
+	for _, e := range w.effects {
+		if e.id != id {
+			continue
+		}
+		list = append(list, e)
+		if !w.legitimate(e) {
+			say("I1 an effect that nobody approved")
+		}
+	}
+	if len(list) > 1 && (len(list) > 2 || list[0].key == "" || list[0] != list[1]) {
+		say("I2 %d effects", len(list))
+	}
+	return list
+}
+
+func (w *World) legitimate(e effect) bool {
+	for _, args := range w.consent[e.id] {
+		if args == e.args {
+			return true
+		}
+	}
+	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true}[w.flow.Name]
+	return allowed
+}
+
+func (w *World) toldOf(id string) (list []approval.Verdict) {
+	for _, t := range w.told {
+		if t.id == id {
+			list = append(list, t.verdict)
+		}
+	}
+	return list
+}
+
+// judgeStatus checks that what people were told, what happened and what the
+// record says are one story.
+func (w *World) judgeStatus(id string, rec *approval.Record, effects []effect, say func(string, ...any)) {
+	st := rec.Status
+	switch st {
+	case approval.StatusApproved, approval.StatusAutoApproved:
+		if len(effects) == 0 {
+			say("I1 %s without an effect", st)
+		}
+	case approval.StatusFailed, approval.StatusInterrupted:
+	default:
+		if len(effects) > 0 {
+			say("I4 an effect though %s", st)
+		}
+	}
+	told := w.toldOf(id)
+	if len(told) > 1 {
+		say("I3 two people were told that their answer counts")
+	}
+	for _, v := range told {
+		if !keeps(v, st) || st == approval.StatusExpired && !w.flow.late() {
+			say("I3 a decision was reversed: %s became %s", v, st)
+		}
+	}
+}
+
+// keeps says whether a status keeps what a verdict promised. An approval that
+// could not start in time ends as expired, and everybody is told.
+func keeps(v approval.Verdict, st approval.Status) bool {
+	switch v {
+	case approval.Approved:
+		return st == approval.StatusApproved || st == approval.StatusFailed || st == approval.StatusInterrupted || st == approval.StatusExpired
+	default:
+		return string(v) == string(st)
+	}
+}
+
+// judgeAudit is I7: the log reads, and no effect is without its entry.
+func (w *World) judgeAudit() (bad []string) {
+	approved := map[string]bool{}
+	last := int64(0)
+	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
+		if e.Seq != last+1 {
+			bad = append(bad, fmt.Sprintf("I7 entry %d follows %d", e.Seq, last))
+		}
+		last = e.Seq
+		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+			approved[e.RequestID] = true
+		}
+		return nil
+	})
+	if err != nil {
+		bad = append(bad, "I7 the log does not read: "+err.Error())
+	}
+	for _, e := range w.effects {
+		if !approved[e.id] {
+			bad = append(bad, "I7 an effect without an audit entry")
+		}
+	}
+	return bad
+}
+
+// judgeLeftovers finds what a gate at rest has no reason to keep.
+func (w *World) judgeLeftovers() (bad []string) {
+	for name := range w.disk.Files() {
+		dir := path.Dir(name)
+		if strings.HasPrefix(path.Base(name), ".tmp-") && dir != layout.Requests(workspace) {
+			bad = append(bad, "L a temporary file stayed: "+dir)
+		}
+		switch dir {
+		case layout.Pendings(workspace), layout.Requests(workspace), layout.Receipts(workspace):
+			if !strings.HasPrefix(path.Base(name), ".") {
+				bad = append(bad, "L left lying: "+dir)
+			}
+		case layout.Decisions(workspace):
+			if path.Base(name) != "forged" {
+				bad = append(bad, "L left lying: "+dir)
+			}
+		}
+	}
+	return bad
+}

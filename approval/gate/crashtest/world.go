@@ -1,0 +1,339 @@
+// Package crashtest runs the real gate, store, audit log and deciders on a
+// simulated disk, stops the world before every single operation, lets a kill
+// or a power cut take what it may take, starts the gate again on what is left,
+// stops it again before every operation of its recovery, and judges the end
+// against the promises of the design.
+//
+// # Worlds
+//
+// A World is a disk and what no disk holds: the effects that happened, what
+// people were told, what the agent has read. A crash loses the processes and
+// part of the disk; it cannot take back the rest, and that is what the
+// promises are about.
+//
+// # Counting
+//
+// A disk state counts once per flow: its canonical hash covers what is visible,
+// what is durable, and the rest of the World. States that are the same count
+// once, however they came about.
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+const (
+	home      = "/home"
+	workspace = "w"
+)
+
+var (
+	layout = ipc.Layout{Home: home}
+	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+// Mutant is one ingredient taken out of the protocol. The zero Mutant is the
+// protocol as it is.
+type Mutant string
+
+// The mutants. The first three and the fifth and sixth live in the disk, the
+// others in the store that the gate or the decider is given.
+const (
+	NoFileSync   Mutant = "file fsync"
+	NoFolderSync Mutant = "folder fsync"
+	NoClaim      Mutant = "receipt before execution"
+	NoDuplicate  Mutant = "duplicate check"
+	NoSlot       Mutant = "slot exclusivity"
+	NoStartSync  Mutant = "sync at start"
+	NoLook       Mutant = "the look for C before acknowledging"
+	NoExpirySlot Mutant = "expiry through the slot"
+)
+
+// Mutants lists all eight.
+func Mutants() []Mutant {
+	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoLook, NoExpirySlot}
+}
+
+// Lab is what all worlds share: keys and the verifier, which hold no state.
+type Lab struct {
+	Mutant Mutant
+	key    *seal.Key
+	signer *receipt.Signer
+}
+
+// effect is something that happened outside.
+type effect struct {
+	id, args, key string
+}
+
+// told is what a person was told and must stay true.
+type told struct {
+	id      string
+	verdict approval.Verdict
+}
+
+// World is one disk and what cannot be undone.
+type World struct {
+	lab   *Lab
+	disk  *crashfs.Disk
+	now   time.Time
+	flow  *Flow
+	stage int // how far the script has come
+
+	effects  []effect
+	told     []told
+	consent  map[string][]string // id → digests of the arguments somebody approved
+	accepted map[string]bool     // a pending or a claim was durable
+	read     map[string]string   // id → the first response that the agent read
+	trace    []string
+}
+
+func (l *Lab) newWorld(f *Flow) (*World, error) {
+	w := &World{
+		lab: l, disk: crashfs.New(), now: start, flow: f,
+		consent: map[string][]string{}, accepted: map[string]bool{}, read: map[string]string{},
+	}
+	w.dress()
+	p := w.disk.Process("setup")
+	if err := errors.Join(p.MkdirAll("/", 0o700), layout.PrepareHome(p), layout.Prepare(p, workspace), p.SyncFS("/")); err != nil {
+		return nil, err
+	}
+	w.mutate()
+	return w, nil
+}
+
+// dress gives the disk what a snapshot does not keep.
+func (w *World) dress() {
+	w.disk.Now = func() time.Time { return w.now }
+	w.disk.Normal = func(name string) string {
+		if strings.HasPrefix(name, ".tmp-") {
+			return ".tmp"
+		}
+		return name
+	}
+}
+
+func (w *World) mutate() {
+	w.disk.IgnoreSync = w.lab.Mutant == NoFileSync
+	w.disk.IgnoreSyncDir = w.lab.Mutant == NoFolderSync
+	w.disk.IgnoreSyncFS = w.lab.Mutant == NoStartSync
+	w.disk.ReplaceOnNoReplace = w.lab.Mutant == NoSlot
+}
+
+// clone copies the world around another disk.
+func (w *World) clone(d *crashfs.Disk) *World {
+	c := *w
+	c.disk = d
+	c.effects, c.told, c.trace = slices.Clone(w.effects), slices.Clone(w.told), slices.Clone(w.trace)
+	c.consent, c.accepted, c.read = maps.Clone(w.consent), maps.Clone(w.accepted), maps.Clone(w.read)
+	c.dress()
+	c.mutate()
+	return &c
+}
+
+// hash is the same for worlds that nothing can tell apart.
+func (w *World) hash() [3]uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.read)
+	d := w.disk.Hash()
+	return [3]uint64{h.Sum64(), word(d[:8]), word(d[8:])}
+}
+
+func word(b []byte) (v uint64) {
+	for _, c := range b {
+		v = v<<8 | uint64(c)
+	}
+	return v
+}
+
+// Workspace implements gate.Settings.
+func (w *World) Workspace(name string) (approval.Workspace, bool) {
+	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace
+}
+
+// tools says what exists in every world.
+var tools = map[string]approval.Tool{
+	"run":   {Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/run"}}},
+	"fails": {Name: "fails", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/fails"}}},
+	"again": {Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}},
+	"auto":  {Name: "auto", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/auto"}}},
+	"never": {Name: "never", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/never"}}},
+}
+
+// Tool implements gate.Settings.
+func (w *World) Tool(name string) (approval.Tool, bool) {
+	t, ok := tools[name]
+	return t, ok
+}
+
+// Judge implements gate.Policy.
+func (w *World) Judge(f approval.Facts) approval.Ruling {
+	outcome, ok := map[string]approval.Outcome{"auto": approval.Allow, "never": approval.Deny}[f.Tool]
+	if !ok {
+		outcome = approval.Ask
+	}
+	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []string{"the tool says so"}}
+}
+
+// daemon is the gate as one process.
+type daemon struct {
+	w    *World
+	proc *crashfs.Proc
+	gate *gate.Gate
+	keys []approval.Key
+	log  *audit.Log
+	// release gives the lock back, as the end of the process would.
+	release func() error
+}
+
+// boot is what serve does, in the same order.
+func (w *World) boot() (*daemon, error) {
+	d := &daemon{w: w, proc: w.disk.Process("gate")}
+	store := w.store(d.proc)
+	release, err := store.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open home: %w", err)
+	}
+	d.release = release
+	if d.log, err = audit.Open(d.proc, layout.Audit(), w.clock); err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	d.gate = &gate.Gate{
+		Store: &gateStore{Store: store, w: w}, Keeper: store, Seal: w.lab.key, Notary: w.lab.signer, Policy: w,
+		Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+	}
+	d.keys, err = d.gate.Start()
+	return d, err
+}
+
+func (w *World) clock() time.Time { return w.now }
+
+func (w *World) store(p *crashfs.Proc) *ipc.Store {
+	return &ipc.Store{FS: p, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
+		return ipc.PlainRequests(p, layout.Requests(ws)), nil
+	}}
+}
+
+// rest steps every key until nothing moves any more.
+func (d *daemon) rest() error {
+	keys := d.keys
+	d.keys = nil
+	for _, id := range d.w.flow.ids() {
+		k := approval.Key{Workspace: workspace, ID: id}
+		if !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	for _, k := range keys {
+		if _, err := d.gate.Step(k); err != nil {
+			return fmt.Errorf("step %s: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// Run implements gate.Executor. It is an effect: nobody can take it back.
+func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
+	verifier, err := d.w.lab.signer.Verifier()
+	if err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	verifier.Now = d.w.clock
+	args := approval.Digest(job.Args)
+	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, args); err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	// A process that was killed does nothing any more, and stopping right
+	// before or after the effect are two different crashes.
+	if err := d.w.point(d.proc, "effect"); err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	d.w.effects = append(d.w.effects, effect{job.RequestID, args, job.Key})
+	if err := d.w.point(d.proc, "after effect"); err != nil {
+		return approval.Effect{Error: err.Error(), Started: true}
+	}
+	if job.Tool.Name == "fails" {
+		return approval.Effect{Error: "Execution failed: boom", Started: true}
+	}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+}
+
+// point makes a moment between two operations visible to whoever watches the
+// disk. The file it looks at does not exist; looking changes nothing.
+func (w *World) point(p *crashfs.Proc, name string) error {
+	if w.disk.Before != nil {
+		w.disk.Before(crashfs.Op{Proc: "gate", Kind: crashfs.OpStat, Path: name})
+	}
+	if _, err := p.Stat(path.Join("/", name)); errors.Is(err, crashfs.ErrKilled) {
+		return err
+	}
+	return nil
+}
+
+// gateStore watches what the gate accepts, and is where some mutants live.
+type gateStore struct {
+	*ipc.Store
+	w     *World
+	slots map[approval.Key][]byte // of the mutant that expires without the slot
+}
+
+func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	switch {
+	case s.w.lab.Mutant == NoClaim && doc == approval.DocClaim:
+		return nil
+	case s.w.lab.Mutant == NoExpirySlot && doc == approval.DocDecision:
+		if s.slots == nil {
+			s.slots = map[approval.Key][]byte{}
+		}
+		s.slots[k] = b
+		return nil
+	}
+	err := s.Store.Create(doc, k, b, how)
+	if err == nil && (doc == approval.DocPending || doc == approval.DocClaim) {
+		s.w.accepted[k.ID] = true
+	}
+	return err
+}
+
+func (s *gateStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
+	if b, ok := s.slots[k]; ok && doc == approval.DocDecision {
+		return b, nil
+	}
+	if s.w.lab.Mutant == NoDuplicate && doc == approval.DocRecord && !s.mine(k) {
+		return nil, fs.ErrNotExist
+	}
+	return s.Store.Read(doc, k)
+}
+
+func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
+	if doc == approval.DocDecision {
+		delete(s.slots, k)
+	}
+	return s.Store.Remove(doc, k)
+}
+
+// mine leaves the mutant without a duplicate check able to end at all: it only
+// overlooks the record of a request that has come again.
+func (s *gateStore) mine(k approval.Key) bool {
+	_, err := s.Store.Read(approval.DocRequest, k)
+	return err != nil
+}

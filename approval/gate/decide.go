@@ -1,0 +1,276 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// DefaultRunBefore is how long after a decision what was approved may start.
+const DefaultRunBefore = 10 * time.Minute
+
+// slotPatience is how long Decide waits for somebody else to clear an invalid
+// decision out of the slot.
+const slotPatience = 10 * time.Second
+
+// Decider turns answers into decisions. It is the only way to one, for every
+// channel, the command line and any other process: who may decide is checked
+// here and nowhere else.
+type Decider struct {
+	Store Store
+	Seal  Sealer
+	Now   func() time.Time // nil: time.Now
+	// May names the person if they may decide what p waits for. It must
+	// answer no for everybody it does not know; p is nil where there is no
+	// such pending.
+	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
+	RunBefore time.Duration // 0: DefaultRunBefore
+	// Daemon says that this process holds the home's lock, so that what is
+	// visible among the pendings was made durable by itself.
+	Daemon bool
+	// Free clears a slot that an invalid decision blocks, or waits a moment
+	// for the daemon to do so.
+	Free func(ctx context.Context, k approval.Key) error
+	// Decided is told of a decision that is durable; may be nil.
+	Decided func(k approval.Key)
+	// Refused is told of somebody who may not decide and tried; may be nil.
+	Refused func(k approval.Key, by approval.Person, via string)
+}
+
+// Decide writes the decision if the person may, the request waits, its time
+// has not passed and nobody was first. It returns only when the decision is
+// durable. Every refusal is an *approval.Refusal; after any error nothing was
+// decided, except where the error is of the disk: then ask again.
+func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+	p, sha, err := d.lookUp(a)
+	if err != nil {
+		return nil, err
+	}
+	dec, err := d.compose(a, p, sha)
+	if err != nil {
+		return nil, err
+	}
+	body, err := dec.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode decision: %w", err)
+	}
+	if !d.Daemon {
+		// The daemon may have been killed between making P visible and making
+		// it durable; a decision must not outlive what it decides.
+		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
+			return nil, fmt.Errorf("sync pendings: %w", err)
+		}
+	}
+	file := d.Seal.Seal(approval.DocDecision, a.Key, body)
+	if err := d.take(ctx, a.Key, sha, file); err != nil {
+		return nil, err
+	}
+	if err := d.lookForRecord(a.Key, file); err != nil {
+		return nil, err
+	}
+	if d.Decided != nil {
+		d.Decided(a.Key)
+	}
+	return dec, nil
+}
+
+func (d *Decider) now() time.Time {
+	if d.Now == nil {
+		return time.Now().UTC()
+	}
+	return d.Now().UTC()
+}
+
+// lookUp checks, in this order: authorised, known, unresolved, unexpired.
+func (d *Decider) lookUp(a approval.Answer) (p *approval.Pending, sha string, err error) {
+	k := a.Key
+	b, err := d.Store.Read(approval.DocPending, k)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("read pending: %w", err)
+	}
+	if err == nil {
+		p, err = openedPending(d.Seal, k, b)
+		if err != nil {
+			p = nil // a host program's request is not waiting for anybody yet
+		}
+	}
+	if d.May == nil {
+		return nil, "", &approval.Refusal{Reason: approval.ErrNotYours}
+	}
+	if _, ok := d.May(k.Workspace, p, a.By); !ok {
+		if d.Refused != nil {
+			d.Refused(k, a.By, a.Via)
+		}
+		return nil, "", &approval.Refusal{Reason: approval.ErrNotYours}
+	}
+	if ref := d.settledBy(k); ref != nil {
+		return nil, "", ref
+	}
+	if p == nil {
+		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "nothing of that id waits here"}
+	}
+	sha = approval.Digest(b)
+	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
+		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+	}
+	if taken := d.takenBy(k, sha); taken != nil {
+		return nil, "", taken
+	}
+	if !d.now().Before(p.ExpiresAt) {
+		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired at " + p.ExpiresAt.UTC().Format(time.RFC3339)}
+	}
+	return p, sha, nil
+}
+
+// settledBy is the refusal that a record gives, if there is one.
+func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
+	b, err := d.Store.Read(approval.DocRecord, k)
+	if err != nil {
+		return nil
+	}
+	ref := &approval.Refusal{Reason: approval.ErrDecided}
+	rec, err := openRecord(d.Seal, k, b)
+	if err != nil {
+		return ref
+	}
+	ref.Hint = "it ended as " + string(rec.Status)
+	if dec, err := openDecision(d.Seal, k, rec.Decision); err == nil {
+		ref.By, ref.At, ref.Verdict = dec.DecidedBy, dec.DecidedAt, dec.Verdict
+	}
+	return ref
+}
+
+// takenBy is the refusal that a valid decision in the slot gives.
+func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
+	b, err := d.Store.Read(approval.DocDecision, k)
+	if err != nil {
+		return nil
+	}
+	dec, err := openDecision(d.Seal, k, b)
+	if err != nil || dec.PendingSHA256 != sha {
+		return nil
+	}
+	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
+}
+
+func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*approval.Decision, error) {
+	name, _ := d.May(a.Key.Workspace, p, a.By)
+	if err := fits(a, p); err != nil {
+		return nil, err
+	}
+	now := d.now()
+	dec := &approval.Decision{
+		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
+		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
+		Feedback: a.Feedback, Answer: a.Text, PendingSHA256: sha,
+		DecidedBy: name, DecidedByID: a.By.Channel + ":" + a.By.ID, Via: a.Via, DecidedAt: now,
+	}
+	if dec.Approved {
+		if dec.Scope == "" {
+			dec.Scope = approval.Once
+		}
+		after := d.RunBefore
+		if after <= 0 {
+			after = DefaultRunBefore
+		}
+		dec.RunBefore = now.Add(after)
+	}
+	if err := dec.Check(a.Key); err != nil {
+		return nil, fmt.Errorf("compose decision: %w", err)
+	}
+	return dec, nil
+}
+
+// fits refuses an answer that this kind of request has no use for.
+func fits(a approval.Answer, p *approval.Pending) error {
+	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: hint} }
+	switch a.Verdict {
+	case approval.Approved:
+		if p.Type == approval.TypeQuestion {
+			return no("it is a question: answer it")
+		}
+	case approval.Answered:
+		if p.Type != approval.TypeQuestion {
+			return no("it is no question: approve or deny it")
+		}
+		if a.Text == "" {
+			return no("the answer is empty")
+		}
+	case approval.Overridden:
+		if a.Override == "" {
+			return no("say what is to change")
+		}
+	case approval.RequestMore:
+		if a.Feedback == "" {
+			return no("say what you want to know")
+		}
+	case approval.Denied:
+	default:
+		return no("an answer approves, denies, answers, changes or asks")
+	}
+	if a.Scope == approval.Session && p.SessionID == "" {
+		return no("the request belongs to no session: allow it once, or always")
+	}
+	return nil
+}
+
+// take creates the decision. The file system is the referee.
+func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+	defer cancel()
+	for {
+		err := d.Store.Create(approval.DocDecision, k, file, approval.Durable)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("write decision: %w", err)
+		}
+		if taken := d.takenBy(k, sha); taken != nil {
+			return taken
+		}
+		if settled := d.settledBy(k); settled != nil {
+			return settled
+		}
+		if d.Free == nil {
+			return errors.New("the slot is blocked by an invalid decision: start the daemon, it clears it away")
+		}
+		if err := d.Free(ctx, k); err != nil {
+			return fmt.Errorf("free the slot: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("free the slot: %w", err)
+		}
+	}
+}
+
+// lookForRecord finds out whether the request was settled before our decision
+// was there: then it is withdrawn, and the person hears that it is too late.
+func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
+	b, err := d.Store.Read(approval.DocRecord, k)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the record: %w", err)
+	}
+	rec, err := openRecord(d.Seal, k, b)
+	if err == nil && string(rec.Decision) == string(file) {
+		return nil
+	}
+	if cur, err := d.Store.Read(approval.DocDecision, k); err == nil && string(cur) == string(file) {
+		if err := d.Store.Remove(approval.DocDecision, k); err != nil {
+			return fmt.Errorf("withdraw decision: %w", err)
+		}
+	}
+	ref := d.settledBy(k)
+	if ref == nil {
+		ref = &approval.Refusal{}
+	}
+	ref.Reason = approval.ErrTooLate
+	return ref
+}

@@ -1,0 +1,208 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// The two errors whose wording agents rely on.
+const (
+	errDenied  = "Denied by user"
+	errExpired = "Approval expired (no response within timeout)"
+)
+
+// ending is everything that an outcome is made of.
+type ending struct {
+	key      approval.Key
+	status   approval.Status
+	event    approval.Event
+	effect   approval.Effect
+	record   approval.Record
+	decision *approval.Decision
+	feedback string
+	required string
+	human    bool // a person approved and it ran
+}
+
+// end is C durable, then S visible; everything else follows from C.
+func (g *Gate) end(e ending) error {
+	rec := &e.record
+	rec.Version, rec.RequestID, rec.Workspace, rec.Status = approval.Version, e.key.ID, e.key.Workspace, e.status
+	rec.EndedAt = g.Now().UTC()
+	resp, err := e.response().Encode()
+	if err != nil {
+		return fmt.Errorf("encode response: %w", err)
+	}
+	rec.Response = resp
+	body, err := rec.Encode()
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // settled already; the next look sees how
+	}
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	g.ended(e)
+	if err := g.publish(e.key, resp); err != nil {
+		return err
+	}
+	return g.tidy(e.key)
+}
+
+// ended writes history: diagnostics and the audit entry of an outcome.
+func (g *Gate) ended(e ending) {
+	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
+	entry := func(a *approval.Entry) {
+		a.Reason = e.effect.Error
+		if e.record.Ruling != nil {
+			a.Rule = e.record.Ruling.Rule
+		}
+		if e.decision != nil {
+			a.By, a.Via = e.decision.DecidedByID, e.decision.Via
+		}
+		if e.record.Receipt != "" {
+			a.ReceiptSHA256 = approval.Digest([]byte(e.record.Receipt))
+		}
+	}
+	if e.decision != nil {
+		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
+	}
+	l.Msg("settled")
+	g.note(e.key, e.event, entry)
+	g.index.settled(e.key)
+	if e.human && e.status == approval.StatusApproved {
+		g.countApproval(&e.record)
+	}
+}
+
+func (e *ending) response() *approval.Response {
+	r := &approval.Response{
+		Version: approval.Version, RequestID: e.key.ID, RequestSHA256: e.record.RequestSHA256,
+		Status: e.status, RespondedAt: e.record.EndedAt,
+		Result: e.effect.Result, Error: some(e.effect.Error),
+		Feedback: some(e.feedback), RequiredResponse: some(e.required), Receipt: some(e.record.Receipt),
+	}
+	r.Decision.Auto = e.decision == nil
+	if d := e.decision; d != nil {
+		r.Decision.Code, r.Decision.Note, r.Decision.Override = some(d.Code), some(d.Note), some(d.Override)
+		r.Decision.By, r.Decision.Via = some(d.DecidedBy), some(d.Via)
+	}
+	return r
+}
+
+func some(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// story is the part of a record that a decided pending gives.
+func (s *state) story() approval.Record {
+	return approval.Record{
+		RequestSHA256: s.pending.RequestSHA256, PendingSHA256: approval.Digest(s.pBytes),
+		Pending: approval.Raw(s.pBytes), Decision: approval.Raw(s.dBytes), Ruling: &s.pending.Ruling,
+		RequestedAt: s.pending.Timestamp, DecidedAt: s.decision.DecidedAt,
+	}
+}
+
+// endDecided ends a decided pending without running anything.
+func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
+	return g.end(ending{
+		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
+		record: s.story(), decision: s.decision,
+	})
+}
+
+// eventOf names the audit event of each status.
+var eventOf = map[approval.Status]approval.Event{
+	approval.StatusApproved:     approval.EventExecuted,
+	approval.StatusAutoApproved: approval.EventExecuted,
+	approval.StatusDenied:       approval.EventDeniedByUser,
+	approval.StatusAutoRejected: approval.EventAutoRejected,
+	approval.StatusExpired:      approval.EventExpired,
+	approval.StatusCancelled:    approval.EventCancelled,
+	approval.StatusRequestMore:  approval.EventRequestMore,
+	approval.StatusOverridden:   approval.EventOverridden,
+	approval.StatusAnswered:     approval.EventAnswered,
+	approval.StatusFailed:       approval.EventFailed,
+	approval.StatusInterrupted:  approval.EventInterrupted,
+	approval.StatusMalformed:    approval.EventMalformed,
+}
+
+// endVerdict is row 7: every verdict that runs nothing.
+func (g *Gate) endVerdict(s *state) error {
+	d := s.decision
+	e := ending{key: s.key, record: s.story(), decision: d}
+	switch d.Verdict {
+	case approval.Answered:
+		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
+	case approval.Overridden:
+		e.status = approval.StatusOverridden
+		e.effect.Error = "Not run: the approver asks for a change, see decision.override"
+	case approval.RequestMore:
+		e.status, e.feedback, e.required = approval.StatusRequestMore, d.Feedback, "answer_from_facts_or_resubmit"
+		e.effect.Error = "Not run: the approver asks for more, see feedback"
+	case approval.Expired:
+		e.status, e.effect.Error = approval.StatusExpired, errExpired
+	case approval.Cancelled:
+		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before anybody decided"
+	default: // denied, and whatever a later version may invent
+		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
+	}
+	e.event = eventOf[e.status]
+	return g.end(e)
+}
+
+// endInterrupted is row 3: a claim without a record after a crash. Nobody
+// knows how far it came, so it is never run again.
+func (g *Gate) endInterrupted(s *state) error {
+	c := s.claim
+	return g.end(ending{
+		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
+		effect:   approval.Effect{Error: "Interrupted: it was started and the outcome is unknown; check before you ask again"},
+		record:   claimStory(c),
+		decision: g.claimDecision(c),
+	})
+}
+
+// claimStory is what a record can be made of when only the claim is left.
+func claimStory(c *approval.Claim) approval.Record {
+	return approval.Record{
+		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256,
+		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Receipt: c.Receipt,
+		RequestedAt: c.RequestedAt, StartedAt: c.ClaimedAt,
+	}
+}
+
+func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
+	if len(c.Decision) == 0 || string(c.Decision) == "null" {
+		return nil
+	}
+	d, err := openDecision(g.Seal, approval.Key{Workspace: c.Workspace, ID: c.RequestID}, c.Decision)
+	if err != nil {
+		return nil // sealed inside a sealed claim: cannot happen; the record keeps the bytes
+	}
+	return d
+}
+
+// refuse ends a request that nobody is asked about.
+func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
+	rec := approval.Record{RequestSHA256: approval.Digest(s.q), Ruling: &ruling, RequestedAt: s.now.UTC()}
+	if s.request != nil {
+		rec.Request = approval.Raw(s.q)
+	}
+	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec})
+}
+
+func (g *Gate) retryAt(failures int) time.Time {
+	wait := 50 * time.Millisecond << min(failures, 7)
+	return g.Now().Add(min(wait, 5*time.Second))
+}

@@ -1,0 +1,199 @@
+// Package gate moves requests from wish to deed. It wakes a key, loads its
+// documents, asks approval.Next what to do, and does that one thing; then it
+// asks again, until there is nothing left to do or something to wait for.
+//
+// # Order
+//
+// Every move is a few writes in a fixed order, and every order is chosen so
+// that a crash between any two of them leaves documents from which Next finds
+// the right way on:
+//
+//	ask     P durable, then Q goes
+//	claim   R durable and the audit entry durable, side by side; then the effect
+//	end     C durable, then S visible
+//	settle  S durable, then D R Q X go, P last
+//	decide  D durable, then C is looked for, then the person is told
+//
+// Nothing runs without R, and R is written once: that is why nothing runs
+// twice. What is visible after a kill may not be durable yet, so before
+// Start the whole file system is synced.
+package gate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Store keeps documents.
+type Store interface {
+	// Read returns a document's bytes. Its errors wrap fs.ErrNotExist when
+	// there is none, and approval.ErrRefused when a request is not an ordinary file
+	// within its limits.
+	Read(d approval.Doc, k approval.Key) ([]byte, error)
+	// Create writes a document under a name that is free; it wraps
+	// fs.ErrExist when the name is taken.
+	Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error
+	// Publish makes a response visible, over whatever is there, and returns
+	// the function that makes it durable.
+	Publish(k approval.Key, b []byte) (sync func() error, err error)
+	// Remove takes a document away; one that is gone already is no error.
+	Remove(d approval.Doc, k approval.Key) error
+	// Sync makes the names in a folder durable.
+	Sync(d approval.Doc, workspace string) error
+}
+
+// Keeper is what a Store that belongs to a daemon can do besides.
+type Keeper interface {
+	// Workspaces lists the workspaces that have folders.
+	Workspaces() ([]string, error)
+	// List gives the ids that have a document of kind d, and the names in
+	// that folder that are no documents.
+	List(d approval.Doc, workspace string) (ids, strays []string, err error)
+	// Refuse keeps a capped description of what was refused, never the thing
+	// itself.
+	Refuse(workspace, name, why string) error
+	// RemoveStray takes a file away that lies among the requests under a name
+	// that is none.
+	RemoveStray(workspace, name string) error
+}
+
+// Sealer seals documents and opens them again. Open fails unless the seal is
+// right for that kind and key.
+type Sealer interface {
+	Seal(d approval.Doc, k approval.Key, body []byte) []byte
+	Open(d approval.Doc, k approval.Key, file []byte) (body []byte, err error)
+}
+
+// Notary issues the signed note that an executor demands.
+type Notary interface {
+	Certify(c *approval.Claim, d *approval.Decision, expires time.Time) (note string, err error)
+}
+
+// Policy judges without writing anything.
+type Policy interface {
+	Judge(f approval.Facts) approval.Ruling
+}
+
+// Executor carries out what was approved, after verifying the receipt.
+type Executor interface {
+	Run(ctx context.Context, job approval.Job) approval.Effect
+}
+
+// Audit keeps history. Append returns when the entry is durable; Note leaves
+// that to the next Append.
+type Audit interface {
+	Append(e approval.Entry) error
+	Note(e approval.Entry)
+}
+
+// Settings is what the configuration says; it answers for one moment.
+type Settings interface {
+	Workspace(name string) (approval.Workspace, bool)
+	Tool(name string) (approval.Tool, bool)
+}
+
+// Gate is the daemon's heart. Fill the fields in, call Start, then either Run
+// or Step.
+type Gate struct {
+	Store    Store
+	Keeper   Keeper
+	Seal     Sealer
+	Notary   Notary
+	Policy   Policy
+	Executor Executor
+	Audit    Audit
+	Settings Settings
+	Log      zerolog.Logger
+
+	Now       func() time.Time    // nil: time.Now
+	Changed   func(approval.Key)  // told when a request starts or stops to wait; may be nil
+	Retention time.Duration       // of responses; 0: 7 days
+	Inline    bool                // effects and parallel writes run in the caller: for tests that count operations
+	Holding   func() (why string) // what keeps the gate from running anything; nil or "": nothing
+
+	index index
+	sched scheduler
+
+	mu       sync.Mutex
+	running  map[approval.Key]bool
+	outcomes map[approval.Key]ending    // of effects, until their record is written
+	unsynced map[approval.Key]bool      // responses whose sync failed: to be written anew
+	seen     map[approval.Key]time.Time // incomplete requests
+	slots    map[string]int             // running handlers by workspace
+	parked   map[string][]approval.Key  // waiting for a handler slot
+	rates    map[string]*rates
+	recur    map[string]int // human approvals of a kind since the start
+	work     sync.WaitGroup // effects under way
+	stop     bool           // no new effects
+}
+
+// Start learns which requests there are, and returns the keys that may need a
+// move. The caller holds the lock on the home and has made durable what is
+// visible there: a document that a killed daemon left unsynced must not be
+// acted upon.
+func (g *Gate) Start() (keys []approval.Key, err error) {
+	if g.Now == nil {
+		g.Now = time.Now
+	}
+	if g.Retention == 0 {
+		g.Retention = 7 * 24 * time.Hour
+	}
+	g.index = newIndex()
+	g.sched.init()
+	g.running = map[approval.Key]bool{}
+	g.outcomes = map[approval.Key]ending{}
+	g.unsynced = map[approval.Key]bool{}
+	g.seen = map[approval.Key]time.Time{}
+	g.slots = map[string]int{}
+	g.parked = map[string][]approval.Key{}
+	g.rates = map[string]*rates{}
+	g.recur = map[string]int{}
+	return g.scanAll()
+}
+
+func (g *Gate) changed(k approval.Key) {
+	if g.Changed != nil {
+		g.Changed(k)
+	}
+}
+
+// both runs a and b side by side and waits for both.
+func (g *Gate) both(a, b func() error) error {
+	if g.Inline {
+		if err := a(); err != nil {
+			return err
+		}
+		return b()
+	}
+	errs := make(chan error, 1)
+	go func() { errs <- a() }()
+	err := b()
+	return errors.Join(<-errs, err)
+}
+
+func (g *Gate) note(k approval.Key, event approval.Event, fill func(*approval.Entry)) {
+	e := approval.Entry{Time: g.Now().UTC(), Event: event, Workspace: k.Workspace, RequestID: k.ID}
+	if fill != nil {
+		fill(&e)
+	}
+	g.Audit.Note(e)
+}
+
+// present reads a document that may well not be there.
+func (g *Gate) present(d approval.Doc, k approval.Key) ([]byte, bool, error) {
+	b, err := g.Store.Read(d, k)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	return b, true, nil
+}

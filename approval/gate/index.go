@@ -1,0 +1,290 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// index is what the gate remembers of the folders. It is never the truth: it
+// is learnt at Start, and every Step corrects it.
+type index struct {
+	mu      sync.Mutex
+	waiting map[approval.Key]bool        // pendings
+	counts  map[string]int               // pendings by workspace
+	shorts  map[string]map[string]string // workspace → short id → id, of pendings and records
+	open    map[string]approval.Key      // short id → key, of pendings in every workspace
+	due     map[approval.Key]time.Time   // when to look again by ourselves
+}
+
+func newIndex() index {
+	return index{
+		waiting: map[approval.Key]bool{}, counts: map[string]int{},
+		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
+		due: map[approval.Key]time.Time{},
+	}
+}
+
+// reserve takes a place among the pendings (or only the short id, where nobody
+// will be asked), or says why there is none.
+func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	short := approval.ShortID(k.ID)
+	if id, ok := x.shorts[k.Workspace][short]; ok && id != k.ID {
+		return "", fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
+	}
+	if other, ok := x.open[short]; ok && other != k {
+		return "", fmt.Sprintf("the first 8 digits of the id, %s, are those of a waiting request: use a random id", short)
+	}
+	if x.waiting[k] {
+		return "", ""
+	}
+	if x.counts[k.Workspace] >= limit {
+		return fmt.Sprintf("%d requests wait for an answer already: wait until some are decided", limit), ""
+	}
+	x.addWaiting(k)
+	return "", ""
+}
+
+func (x *index) release(k approval.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.dropWaiting(k)
+	if x.shorts[k.Workspace][approval.ShortID(k.ID)] == k.ID {
+		delete(x.shorts[k.Workspace], approval.ShortID(k.ID))
+	}
+}
+
+// taken is reserve where nobody will be asked.
+func (x *index) taken(k approval.Key) (why string) {
+	_, why = x.reserve(k, 1<<30)
+	if why == "" {
+		x.release(k)
+	}
+	return why
+}
+
+func (x *index) addWaiting(k approval.Key) {
+	if x.waiting[k] {
+		return
+	}
+	x.waiting[k] = true
+	x.counts[k.Workspace]++
+	x.open[approval.ShortID(k.ID)] = k
+	x.addShort(k)
+}
+
+func (x *index) addShort(k approval.Key) {
+	if x.shorts[k.Workspace] == nil {
+		x.shorts[k.Workspace] = map[string]string{}
+	}
+	if _, ok := x.shorts[k.Workspace][approval.ShortID(k.ID)]; !ok {
+		x.shorts[k.Workspace][approval.ShortID(k.ID)] = k.ID
+	}
+}
+
+func (x *index) dropWaiting(k approval.Key) {
+	if !x.waiting[k] {
+		return
+	}
+	delete(x.waiting, k)
+	x.counts[k.Workspace]--
+	if x.open[approval.ShortID(k.ID)] == k {
+		delete(x.open, approval.ShortID(k.ID))
+	}
+}
+
+// settled moves a key from the pendings to the records.
+func (x *index) settled(k approval.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.dropWaiting(k)
+	x.addShort(k)
+	delete(x.due, k)
+}
+
+// learn takes what a look at the documents showed.
+func (x *index) learn(s *state, m approval.Move) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case s.Record:
+		x.dropWaiting(s.key)
+		x.addShort(s.key)
+		delete(x.due, s.key)
+	case s.Pending == approval.Sound:
+		x.addWaiting(s.key)
+		x.due[s.key] = s.ExpiresAt
+	case m == approval.Rest:
+		x.dropWaiting(s.key)
+		delete(x.due, s.key)
+	}
+}
+
+func (x *index) lookAgain(k approval.Key, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if at.IsZero() {
+		if !x.waiting[k] {
+			delete(x.due, k)
+		}
+		return
+	}
+	x.due[k] = at
+}
+
+// overdue takes out the keys whose time has come, and gives the next time.
+func (x *index) overdue(now time.Time) (keys []approval.Key, next time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for k, at := range x.due {
+		switch {
+		case !at.After(now):
+			keys = append(keys, k)
+			delete(x.due, k)
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return keys, next
+}
+
+func (x *index) isWaiting(k approval.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.waiting[k]
+}
+
+// scanAll learns every workspace and gives the keys that may need a move:
+// first those with something unfinished, then those whose response is only to
+// be compared with its record.
+func (g *Gate) scanAll() ([]approval.Key, error) {
+	names, err := g.Keeper.Workspaces()
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	var urgent, later []approval.Key
+	for _, ws := range names {
+		u, l, err := g.scan(ws)
+		if err != nil {
+			return nil, err
+		}
+		urgent, later = append(urgent, u...), append(later, l...)
+	}
+	return append(urgent, later...), nil
+}
+
+func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
+	unfinished, settled := map[string]bool{}, map[string]bool{}
+	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse} {
+		ids, strays, err := g.Keeper.List(d, ws)
+		if err != nil {
+			return nil, nil, fmt.Errorf("list %s documents of %s: %w", d, ws, err)
+		}
+		if d == approval.DocRequest {
+			g.refuseStrays(ws, strays)
+		}
+		for _, id := range ids {
+			k := approval.Key{Workspace: ws, ID: id}
+			switch d {
+			case approval.DocRecord:
+				settled[id] = true
+				g.index.settled(k)
+			case approval.DocResponse:
+				settled[id] = true
+			default:
+				unfinished[id] = true
+			}
+			if d == approval.DocPending {
+				g.index.mu.Lock()
+				g.index.addWaiting(k)
+				g.index.mu.Unlock()
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(unfinished)) {
+		urgent = append(urgent, approval.Key{Workspace: ws, ID: id})
+		delete(settled, id)
+	}
+	for _, id := range slices.Sorted(maps.Keys(settled)) {
+		later = append(later, approval.Key{Workspace: ws, ID: id})
+	}
+	return urgent, later, nil
+}
+
+// Rescan looks at the names in a workspace's folders and wakes every key that
+// is not known to be waiting. It is what makes a lost event harmless.
+func (g *Gate) Rescan(ws string) error {
+	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
+		ids, strays, err := g.Keeper.List(d, ws)
+		if err != nil {
+			return fmt.Errorf("rescan %s: %w", ws, err)
+		}
+		if d == approval.DocRequest {
+			g.refuseStrays(ws, strays)
+		}
+		for _, id := range ids {
+			k := approval.Key{Workspace: ws, ID: id}
+			if d != approval.DocPending || !g.index.isWaiting(k) {
+				g.Wake(k)
+			}
+		}
+	}
+	return nil
+}
+
+// RescanSettled compares the responses of a workspace with its records, by
+// name: one that is missing, or that nobody recorded, is looked at.
+func (g *Gate) RescanSettled(ws string) error {
+	records, _, err := g.Keeper.List(approval.DocRecord, ws)
+	if err != nil {
+		return fmt.Errorf("rescan %s: %w", ws, err)
+	}
+	responses, _, err := g.Keeper.List(approval.DocResponse, ws)
+	if err != nil {
+		return fmt.Errorf("rescan %s: %w", ws, err)
+	}
+	odd := map[string]bool{}
+	for _, id := range records {
+		odd[id] = true
+	}
+	for _, id := range responses {
+		odd[id] = !odd[id]
+	}
+	for id, is := range odd {
+		if is {
+			g.Wake(approval.Key{Workspace: ws, ID: id})
+		}
+	}
+	return nil
+}
+
+// refuseStrays describes and removes what lies among the requests under a name
+// that no request can have.
+func (g *Gate) refuseStrays(ws string, names []string) {
+	for _, name := range names {
+		g.Stray(ws, name)
+	}
+}
+
+// Stray refuses one file of a name that no request can have. There is no id to
+// answer to, so the description in errors/ is all that is left of it.
+func (g *Gate) Stray(ws, name string) {
+	if !g.limits(ws).stray(g.Now()) {
+		return // described later, at a rescan
+	}
+	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
+	if err := g.Keeper.Refuse(ws, name, why); err != nil {
+		g.Log.Error().Str("ws", ws).Err(err).Msg("describe stray file")
+		return
+	}
+	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
+	if err := g.Keeper.RemoveStray(ws, name); err != nil {
+		g.Log.Error().Str("ws", ws).Err(err).Msg("remove stray file")
+	}
+}

@@ -1,0 +1,192 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// DefaultTimeout is how long a person is asked where nothing else is said.
+const DefaultTimeout = 5 * time.Minute
+
+// intake is row 13: the one place where a request is judged.
+func (g *Gate) intake(s *state) (held bool, err error) {
+	ws, known := g.Settings.Workspace(s.key.Workspace)
+	if !known {
+		return g.refuseLimited(s, approval.StatusAutoRejected,
+			fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
+	}
+	if s.qErr != nil || s.request == nil {
+		return g.refuseLimited(s, approval.StatusMalformed, malformed(s))
+	}
+	r := s.request
+	tool, knownTool := approval.Tool{}, false
+	if r.ToolName != "" {
+		tool, knownTool = g.Settings.Tool(r.ToolName)
+	}
+	facts := approval.Facts{
+		Workspace: ws.Name, Tool: r.ToolName, KnownTool: knownTool, ActionType: actionType(r, tool),
+		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData),
+		SessionID: r.SessionID, ClientID: clientID(ws.Name), Args: r.RequestData, Question: r.Type == approval.TypeQuestion,
+	}
+	ruling := g.Policy.Judge(facts)
+	switch {
+	case ruling.Outcome == approval.Allow && (knownTool || r.ToolName == "") && !facts.Question:
+		return g.allow(s, ws, tool, ruling)
+	case ruling.Outcome == approval.Ask || ruling.Outcome == approval.Allow:
+		// Where nothing could run, an allow has nothing to allow.
+		return g.ask(s, ws, tool, knownTool, facts, ruling)
+	}
+	return g.refuseRuled(s, ruling, "Denied by policy: "+because(ruling))
+}
+
+func malformed(s *state) string {
+	if s.qErr == nil {
+		return approval.ErrMalformed.Error()
+	}
+	return s.qErr.Error()
+}
+
+func because(r approval.Ruling) string {
+	if len(r.Reasons) > 0 {
+		return r.Reasons[0]
+	}
+	return "no rule allows it"
+}
+
+func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling approval.Ruling) (held bool, err error) {
+	if why := g.index.taken(s.key); why != "" {
+		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+	}
+	if !g.takeSlot(s.key, tool) {
+		return true, nil
+	}
+	if why := g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false); why != "" {
+		g.releaseSlot(s.key, tool)
+		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+	}
+	return false, g.claimAllowed(s, tool, ruling)
+}
+
+func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
+	limits := ws.Limits.WithDefaults()
+	full, taken := g.index.reserve(s.key, limits.Pending)
+	if full != "" || taken != "" {
+		return g.refuseLimited(s, approval.StatusAutoRejected, full+taken)
+	}
+	if why := g.limits(ws.Name).over(s.now, limits, true); why != "" {
+		g.index.release(s.key)
+		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+	}
+	p := g.newPending(s, ws, tool, knownTool, f, ruling)
+	body, err := p.Encode()
+	if err != nil {
+		g.index.release(s.key)
+		return false, fmt.Errorf("encode pending: %w", err)
+	}
+	how := approval.Durable
+	if s.Pending == approval.Unsound {
+		how = approval.Replace
+	}
+	if err := g.Store.Create(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
+		g.index.release(s.key)
+		return false, fmt.Errorf("write pending: %w", err)
+	}
+	g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("tool", p.ToolName).Msg("asked")
+	g.note(s.key, approval.EventRequested, func(e *approval.Entry) { e.Tool, e.Rule = p.ToolName, ruling.Rule })
+	g.changed(s.key)
+	return false, g.Store.Remove(approval.DocRequest, s.key)
+}
+
+// newPending is the request as the host sees it: what the agent wrote is data
+// or prose, everything that carries authority comes from the configuration.
+func (g *Gate) newPending(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) *approval.Pending {
+	r := s.request
+	p := &approval.Pending{
+		Version: approval.Version, RequestID: r.RequestID, ShortID: approval.ShortID(r.RequestID), Type: r.Type,
+		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
+		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
+		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
+		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.Expand(tool.Summary, r.RequestData),
+		Territory: tool.Territory, Principal: ws.Principal, Ruling: ruling,
+		ExpiresAt:       s.now.Add(timeout(r, ws)).UTC(),
+		RecurrenceCount: g.recurrence(ws.Name, f),
+		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
+		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
+	}
+	if knownTool {
+		p.ToolSHA256 = tool.SHA256()
+	}
+	if p.Reversibility == "" {
+		p.Reversibility = releaseReversibility(r)
+	}
+	return p
+}
+
+// releaseReversibility is the built-in word for a request without a tool; an
+// unknown tool is treated as irreversible.
+func releaseReversibility(r *approval.Request) approval.Reversibility {
+	if r.ToolName == "" && (r.ActionType == "http_request" || r.ActionType == "write_file") {
+		return approval.Partial
+	}
+	return approval.Irreversible
+}
+
+func timeout(r *approval.Request, ws approval.Workspace) time.Duration {
+	t := ws.Timeout
+	if t <= 0 {
+		t = DefaultTimeout
+	}
+	if r.ExpiresInSec > 0 {
+		t = min(time.Duration(r.ExpiresInSec)*time.Second, max(t, ws.MaxTimeout))
+	}
+	return t
+}
+
+// actionType is the tool's where there is a tool: the request's own is only a
+// claim.
+func actionType(r *approval.Request, t approval.Tool) string {
+	if r.ToolName != "" {
+		if t.ActionType != "" {
+			return t.ActionType
+		}
+		return "custom:" + r.ToolName
+	}
+	return r.ActionType
+}
+
+func clientID(ws string) string { return "ws:" + ws }
+
+// refuseRuled ends a request that policy denies; it counts against the limits
+// like any other.
+func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (held bool, err error) {
+	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
+		return g.later(s)
+	}
+	return false, g.refuse(s, approval.StatusAutoRejected, ruling, why)
+}
+
+// refuseLimited ends a request that policy was not asked about.
+func (g *Gate) refuseLimited(s *state, st approval.Status, why string) (held bool, err error) {
+	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
+		return g.later(s)
+	}
+	if st == approval.StatusMalformed {
+		if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+			return false, fmt.Errorf("describe malformed request: %w", err)
+		}
+	}
+	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: "gate", Reasons: []string{why}}, why)
+}
+
+// later leaves a request lying: its workspace is being refused faster than the
+// gate is willing to write refusals.
+func (g *Gate) later(s *state) (held bool, err error) {
+	s.again = s.now.Add(time.Second)
+	return true, nil
+}
+
+func tooMany(n int, what string) string {
+	return fmt.Sprintf("more than %d %s a minute from this workspace: slow down and ask again under a new id", n, what)
+}

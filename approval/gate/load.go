@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// state is one key's documents, read and verified at one moment.
+type state struct {
+	approval.Documents
+	key approval.Key
+	now time.Time
+
+	again time.Time // set by a move that is held: when to try it again
+
+	q       []byte // the request's bytes, from Q or from an unsealed P
+	qErr    error  // why q is no request
+	request *approval.Request
+
+	pending  *approval.Pending
+	pBytes   []byte
+	decision *approval.Decision
+	dBytes   []byte
+	claim    *approval.Claim
+	record   *approval.Record
+}
+
+// load reads what there is for k. A record or a claim that is there but does
+// not verify stops everything for its key: nobody can say what happened.
+func (g *Gate) load(k approval.Key) (*state, error) {
+	s := &state{key: k, now: g.Now()}
+	g.mu.Lock()
+	s.Running = g.running[k]
+	g.mu.Unlock()
+	for _, read := range []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse} {
+		if err := read(s); err != nil {
+			return nil, fmt.Errorf("load %s: %w", k, err)
+		}
+	}
+	return s, nil
+}
+
+func (g *Gate) loadRecord(s *state) error {
+	b, ok, err := g.present(approval.DocRecord, s.key)
+	if err != nil || !ok {
+		return err
+	}
+	if s.record, err = openRecord(g.Seal, s.key, b); err != nil {
+		return err
+	}
+	s.Record = true
+	s.Retained = s.now.Sub(s.record.EndedAt) < g.Retention
+	return nil
+}
+
+func openRecord(seal Sealer, k approval.Key, b []byte) (*approval.Record, error) {
+	body, err := seal.Open(approval.DocRecord, k, b)
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	return approval.ParseRecord(body, k)
+}
+
+func (g *Gate) loadClaim(s *state) error {
+	b, ok, err := g.present(approval.DocClaim, s.key)
+	if err != nil {
+		return err
+	}
+	s.Claim = ok
+	if s.Record && !ok {
+		// A power cut can bring a second claim back that was tidied away.
+		_, s.Claim, err = g.present(approval.DocAgain, s.key)
+		return err
+	}
+	if !ok || s.Running || s.Record {
+		return nil
+	}
+	body, err := g.Seal.Open(approval.DocClaim, s.key, b)
+	if err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
+	if s.claim, err = approval.ParseClaim(body, s.key); err != nil {
+		return err
+	}
+	_, s.Again, err = g.present(approval.DocAgain, s.key)
+	tool, known := g.Settings.Tool(s.claim.ToolName)
+	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
+	return err
+}
+
+func (g *Gate) loadPending(s *state) error {
+	b, ok, err := g.present(approval.DocPending, s.key)
+	if err != nil || !ok {
+		return err
+	}
+	s.Pending, s.pBytes = approval.Unsound, b
+	body, err := g.Seal.Open(approval.DocPending, s.key, b)
+	if err != nil {
+		return nil //nolint:nilerr // without a seal it is a host program's request
+	}
+	if s.pending, err = approval.ParsePending(body, s.key); err != nil {
+		return err
+	}
+	s.Pending = approval.Sound
+	s.ExpiresAt = s.pending.ExpiresAt
+	return nil
+}
+
+func (g *Gate) loadDecision(s *state) error {
+	b, ok, err := g.present(approval.DocDecision, s.key)
+	if err != nil || !ok {
+		return err
+	}
+	s.Decision, s.dBytes = approval.Unsound, b
+	d, err := openDecision(g.Seal, s.key, b)
+	if err != nil || s.pending == nil || d.PendingSHA256 != approval.Digest(s.pBytes) {
+		return nil //nolint:nilerr // unsound, as already stated
+	}
+	s.decision, s.Decision = d, approval.Sound
+	s.Verdict, s.RunBefore = d.Verdict, d.RunBefore
+	if d.Approved {
+		s.Tool = g.toolbox(s.pending)
+	}
+	return nil
+}
+
+func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, error) {
+	body, err := seal.Open(approval.DocDecision, k, b)
+	if err != nil {
+		return nil, err
+	}
+	return approval.ParseDecision(body, k)
+}
+
+func (g *Gate) toolbox(p *approval.Pending) approval.Toolbox {
+	if p.ToolName == "" {
+		return approval.ToolSame
+	}
+	tool, ok := g.Settings.Tool(p.ToolName)
+	switch {
+	case !ok:
+		return approval.ToolGone
+	case tool.SHA256() != p.ToolSHA256:
+		return approval.ToolChanged
+	}
+	return approval.ToolSame
+}
+
+func (g *Gate) loadRequest(s *state) error {
+	_, cancel, err := g.present(approval.DocCancel, s.key)
+	if err != nil {
+		return err
+	}
+	s.Cancel = cancel
+	b, ok, err := g.present(approval.DocRequest, s.key)
+	if errors.Is(err, approval.ErrRefused) {
+		s.Request, s.qErr = approval.Sound, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !ok {
+		g.forgetSeen(s.key)
+		if s.Pending == approval.Unsound {
+			s.q = s.pBytes
+			s.request, s.qErr = approval.ParseHostRequest(s.q, s.key.ID)
+		}
+		return nil
+	}
+	s.q, s.Request = b, approval.Sound
+	if s.Record || s.Pending == approval.Sound {
+		s.RequestOwn = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
+		return nil
+	}
+	s.request, s.qErr = approval.ParseRequest(b, s.key.ID)
+	if errors.Is(s.qErr, approval.ErrIncomplete) {
+		s.Request, s.FirstSeen = approval.Unsound, g.firstSeen(s.key, s.now)
+	}
+	return nil
+}
+
+func (g *Gate) firstSeen(k approval.Key, now time.Time) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, ok := g.seen[k]
+	if !ok || now.Before(t) {
+		t = now
+		g.seen[k] = now
+	}
+	return t
+}
+
+func (g *Gate) forgetSeen(k approval.Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.seen, k)
+}
+
+func (g *Gate) loadResponse(s *state) error {
+	b, ok, err := g.present(approval.DocResponse, s.key)
+	if err != nil || !ok {
+		return err
+	}
+	s.Response = approval.Unsound
+	if s.record != nil && string(b) == string(s.record.Response) {
+		s.Response = approval.Sound
+	}
+	return nil
+}

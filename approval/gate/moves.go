@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// maxMoves is more moves than any key needs to come to rest; reaching it means
+// that somebody undoes them as fast as they are made.
+const maxMoves = 64
+
+// Step brings one key to rest. It returns when to look at it again; zero means
+// when something happens to its files. Only one Step of a key may run at a
+// time.
+func (g *Gate) Step(k approval.Key) (again time.Time, err error) {
+	if !approval.ValidID(k.ID) {
+		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
+	}
+	for range maxMoves {
+		if err := g.finish(k); err != nil {
+			return time.Time{}, err
+		}
+		s, err := g.load(k)
+		if err != nil {
+			return time.Time{}, err
+		}
+		move, wake := approval.Next(s.Documents, s.now)
+		g.index.learn(s, move)
+		if waits(move) {
+			g.dropForgedResponse(s)
+			return wake, nil
+		}
+		held, err := g.make(move, s)
+		if err != nil || held {
+			return s.again, err
+		}
+	}
+	return g.Now().Add(time.Second), nil
+}
+
+func waits(m approval.Move) bool {
+	switch m {
+	case approval.Rest, approval.WaitRunning, approval.WaitDecision, approval.WaitRequest:
+		return true
+	}
+	return false
+}
+
+// make does one move. It reports held when the key has to wait for something
+// of ours, such as a free place for its handler.
+func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
+	switch m {
+	case approval.Settle:
+		return false, g.settle(s)
+	case approval.EndInterrupted:
+		return false, g.endInterrupted(s)
+	case approval.RunAgain:
+		return g.runAgain(s)
+	case approval.RejectDecision:
+		return false, g.rejectDecision(s, approval.EventForged, "a decision that is not valid for what is pending; host programs decide through: permesso decide --stdin")
+	case approval.RunClaim:
+		return g.claimDecided(s)
+	case approval.EndToolGone:
+		return false, g.endDecided(s, approval.StatusFailed, fmt.Sprintf("Approved but tool '%s' is no longer available", s.pending.ToolName))
+	case approval.EndToolChanged:
+		return false, g.endDecided(s, approval.StatusFailed, "the tool changed, ask again")
+	case approval.EndLate:
+		return false, g.endDecided(s, approval.StatusExpired, "approved in time, not run: the gate was down")
+	case approval.EndVerdict:
+		return false, g.endVerdict(s)
+	case approval.DropRequest:
+		return false, g.Store.Remove(approval.DocRequest, s.key)
+	case approval.RejectRequest:
+		return false, g.rejectRequest(s)
+	case approval.DecideCancel:
+		return false, g.decideAlone(s, approval.Cancelled)
+	case approval.DecideExpiry:
+		return false, g.decideAlone(s, approval.Expired)
+	case approval.Intake:
+		return g.intake(s)
+	case approval.DropCancel:
+		return false, g.Store.Remove(approval.DocCancel, s.key)
+	}
+	return false, fmt.Errorf("no such move: %d", m)
+}
+
+// settle is row 1: the outcome stands in C; the rest is projection and tidying.
+func (g *Gate) settle(s *state) error {
+	if err := g.rejectForeign(s); err != nil {
+		return err
+	}
+	if s.Retained && (s.Response != approval.Sound || g.isUnsynced(s.key)) {
+		if !g.tidying(s) {
+			g.note(s.key, approval.EventResponseRestored, nil)
+		}
+		if err := g.publish(s.key, s.record.Response); err != nil {
+			return err
+		}
+	}
+	return g.tidy(s.key)
+}
+
+// tidying says that the documents of an unfinished end are still there, so
+// that a missing response was never written rather than taken away.
+func (g *Gate) tidying(s *state) bool {
+	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
+}
+
+// publish makes the response visible, then durable. A file whose sync failed is
+// not trusted again: the next attempt writes a new one.
+func (g *Gate) publish(k approval.Key, resp []byte) error {
+	sync, err := g.Store.Publish(k, resp)
+	if err != nil {
+		return fmt.Errorf("publish response: %w", err)
+	}
+	g.changed(k)
+	err = sync()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		g.unsynced[k] = true
+		return fmt.Errorf("sync response: %w", err)
+	}
+	delete(g.unsynced, k)
+	return nil
+}
+
+func (g *Gate) isUnsynced(k approval.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.unsynced[k]
+}
+
+// tidy removes what the record has made superfluous. P goes last: while it is
+// there, the next look at the key tidies again.
+func (g *Gate) tidy(k approval.Key) error {
+	for _, d := range []approval.Doc{approval.DocDecision, approval.DocAgain, approval.DocClaim, approval.DocRequest, approval.DocCancel, approval.DocPending} {
+		if err := g.Store.Remove(d, k); err != nil {
+			return fmt.Errorf("tidy %s: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// rejectForeign describes a decision or request that lies beside a record
+// which was not made from it.
+func (g *Gate) rejectForeign(s *state) error {
+	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
+		if err := g.rejectDecision(s, approval.EventRefusedDecider, "a decision for a request that is settled"); err != nil {
+			return err
+		}
+	}
+	if s.q != nil && s.Request != approval.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
+		return g.rejectRequest(s)
+	}
+	return nil
+}
+
+func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
+	if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
+		return fmt.Errorf("describe refused decision: %w", err)
+	}
+	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
+	g.note(s.key, event, func(e *approval.Entry) { e.Reason = why })
+	return g.Store.Remove(approval.DocDecision, s.key)
+}
+
+func (g *Gate) rejectRequest(s *state) error {
+	const why = "another request came under an id that is taken: it is ignored"
+	if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+		return fmt.Errorf("describe refused request: %w", err)
+	}
+	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
+	g.note(s.key, approval.EventForged, func(e *approval.Entry) { e.Reason = why })
+	return g.Store.Remove(approval.DocRequest, s.key)
+}
+
+// dropForgedResponse removes a response that no record of ours stands behind.
+func (g *Gate) dropForgedResponse(s *state) {
+	if s.Record || s.Response == approval.Absent {
+		return
+	}
+	g.note(s.key, approval.EventForged, func(e *approval.Entry) { e.Reason = "a response that the gate did not write" })
+	if err := g.Store.Remove(approval.DocResponse, s.key); err != nil {
+		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response")
+	}
+}
+
+// decideAlone fills the slot for the agent (cancelled) or the clock (expired).
+// It needs no sync: the deadline is durable in P, and C will be.
+func (g *Gate) decideAlone(s *state, v approval.Verdict) error {
+	by := "deadline"
+	if v == approval.Cancelled {
+		by = "agent"
+	}
+	d := &approval.Decision{
+		Version: approval.Version, RequestID: s.key.ID, Verdict: v,
+		PendingSHA256: approval.Digest(s.pBytes), DecidedBy: by, DecidedByID: by, Via: "gate", DecidedAt: s.now.UTC(),
+	}
+	body, err := d.Encode()
+	if err != nil {
+		return err
+	}
+	err = g.Store.Create(approval.DocDecision, s.key, g.Seal.Seal(approval.DocDecision, s.key, body), approval.Volatile)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // somebody was first; the next look sees who
+	}
+	return err
+}

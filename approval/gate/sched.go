@@ -1,0 +1,235 @@
+package gate
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const (
+	workers   = 64 // moves at once; they wait for the disk, not for a processor
+	perGroup  = 48 // of which one workspace may hold at most so many
+	tickEvery = 5 * time.Second
+	minTick   = 20 * time.Millisecond
+)
+
+// scheduler lets every key be stepped by one worker at a time and every
+// workspace take its turn: a workspace with ten thousand keys waiting gets as
+// many steps as one with two.
+type scheduler struct {
+	mu     sync.Mutex
+	cond   *sync.Cond
+	queues map[string][]approval.Key
+	ring   []string // workspaces with a queue, whose turn is next first
+	queued map[approval.Key]bool
+	busy   map[approval.Key]bool
+	again  map[approval.Key]bool // woken while busy
+	held   map[string]int        // busy keys by workspace
+	failed map[approval.Key]int
+	tick   chan struct{}
+	next   atomic.Int64 // when the ticker looks next, in Unix nanoseconds
+	closed bool
+}
+
+func (q *scheduler) init() {
+	q.cond = sync.NewCond(&q.mu)
+	q.queues, q.queued = map[string][]approval.Key{}, map[approval.Key]bool{}
+	q.busy, q.again = map[approval.Key]bool{}, map[approval.Key]bool{}
+	q.held, q.failed = map[string]int{}, map[approval.Key]int{}
+	q.tick = make(chan struct{}, 1)
+}
+
+// Wake says that something may have happened to a key. It never blocks, and
+// waking a key twice is waking it once.
+func (g *Gate) Wake(k approval.Key) {
+	if !approval.ValidID(k.ID) {
+		return
+	}
+	q := &g.sched
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.busy[k]:
+		q.again[k] = true
+	case !q.queued[k]:
+		q.push(k)
+	}
+}
+
+func (q *scheduler) push(k approval.Key) {
+	q.queued[k] = true
+	if len(q.queues[k.Workspace]) == 0 {
+		q.ring = append(q.ring, k.Workspace)
+	}
+	q.queues[k.Workspace] = append(q.queues[k.Workspace], k)
+	q.cond.Signal()
+}
+
+// pop blocks for the next key; ok is false when the gate closes.
+func (q *scheduler) pop() (k approval.Key, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if q.closed {
+			return k, false
+		}
+		if k, ok := q.take(); ok {
+			return k, true
+		}
+		q.cond.Wait()
+	}
+}
+
+func (q *scheduler) take() (approval.Key, bool) {
+	for i, ws := range q.ring {
+		if q.held[ws] >= perGroup {
+			continue
+		}
+		queue := q.queues[ws]
+		k := queue[0]
+		q.ring = append(q.ring[:i:i], q.ring[i+1:]...)
+		if len(queue) == 1 {
+			delete(q.queues, ws)
+		} else {
+			q.queues[ws] = queue[1:]
+			q.ring = append(q.ring, ws)
+		}
+		delete(q.queued, k)
+		q.busy[k] = true
+		q.held[ws]++
+		return k, true
+	}
+	return approval.Key{}, false
+}
+
+// done gives a key back; failures counts how often in a row it failed.
+func (q *scheduler) done(k approval.Key, failed bool) (failures int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.busy, k)
+	if q.held[k.Workspace]--; q.held[k.Workspace] == 0 {
+		delete(q.held, k.Workspace)
+	}
+	if failed {
+		q.failed[k]++
+	} else {
+		delete(q.failed, k)
+	}
+	failures = q.failed[k]
+	if q.again[k] {
+		delete(q.again, k)
+		if !failed {
+			q.push(k)
+		}
+	}
+	q.cond.Signal()
+	return failures
+}
+
+// Run steps keys until ctx ends; then it starts nothing new, lets what runs
+// finish, writes its outcomes, and returns.
+func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
+	for _, k := range keys {
+		g.Wake(k)
+	}
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(g.worker)
+	}
+	tickCtx, stopTicking := context.WithCancel(context.Background())
+	wg.Go(func() { g.ticker(tickCtx) })
+	<-ctx.Done()
+	g.mu.Lock()
+	g.stop = true
+	g.mu.Unlock()
+	g.work.Wait()
+	g.drain()
+	stopTicking()
+	g.sched.mu.Lock()
+	g.sched.closed = true
+	g.sched.cond.Broadcast()
+	g.sched.mu.Unlock()
+	wg.Wait()
+	return nil
+}
+
+// drain waits until every outcome is written, for as long as the disk lets it
+// hope.
+func (g *Gate) drain() {
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		g.mu.Lock()
+		left := len(g.outcomes)
+		for k := range g.outcomes {
+			g.mu.Unlock()
+			g.Wake(k)
+			g.mu.Lock()
+		}
+		g.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		time.Sleep(minTick)
+	}
+	g.Log.Error().Msg("outcomes could not be written before the end; they will be reported as interrupted")
+}
+
+func (g *Gate) worker() {
+	for {
+		k, ok := g.sched.pop()
+		if !ok {
+			return
+		}
+		again, err := g.Step(k)
+		failures := g.sched.done(k, err != nil)
+		if err != nil {
+			again = g.retryAt(failures)
+			if failures == 1 || failures%20 == 0 {
+				g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
+			}
+		}
+		g.index.lookAgain(k, again)
+		g.nudge(again)
+	}
+}
+
+// nudge lets the ticker know of a time that is earlier than its next one.
+func (g *Gate) nudge(at time.Time) {
+	if at.IsZero() || at.UnixNano() >= g.sched.next.Load() {
+		return
+	}
+	select {
+	case g.sched.tick <- struct{}{}:
+	default:
+	}
+}
+
+// ticker wakes keys whose time has come. It never sleeps longer than a few
+// seconds, because timers stop while a machine is suspended and deadlines do
+// not.
+func (g *Gate) ticker(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-g.sched.tick:
+		}
+		now := g.Now()
+		keys, next := g.index.overdue(now)
+		for _, k := range keys {
+			g.Wake(k)
+		}
+		wait := tickEvery
+		if !next.IsZero() {
+			wait = min(wait, max(next.Sub(now), minTick))
+		}
+		g.sched.next.Store(now.Add(wait).UnixNano())
+		timer.Reset(wait)
+	}
+}

@@ -1,0 +1,184 @@
+// Package crashfs is a simulated disk for crash tests. It keeps what running
+// programs see (the volatile state) apart from what a power cut would leave
+// (the durable state), can be copied in about a microsecond at any moment, and
+// can be cut in every way a weak file system is allowed to choose.
+//
+// # Model
+//
+// A file has visible data and the data of its last fsync. A folder has visible
+// entries, the entries of its last SyncDir, and the ordered list of changes
+// between the two. The rules are the weakest that POSIX permits, so that code
+// which holds here holds on any local file system:
+//
+//   - Sync on a file makes its data durable, not its name.
+//   - SyncDir makes the names in that one folder durable, not the data behind
+//     them and not the folder's own name in its parent.
+//   - SyncFS makes everything durable.
+//   - A create, a mkdir and a remove are one change each. A rename within a
+//     folder is one change with two halves that survive together or not at all.
+//     A rename between folders is one change in each, independent of the other.
+//   - Unsynced changes of one folder may survive in any combination. (Where the
+//     middle of several renames is lost, a file can end up under two names.)
+//   - A failed fsync drops the data it could not write: as on Linux the pages
+//     count as clean, so every later Sync of that file returns nil and makes
+//     nothing durable. Only a new file can be trusted. A failed SyncFS does this
+//     to every file with unsynced data. A failed SyncDir changes nothing.
+//
+// Modes and times are durable at once. Permission bits are stored but not
+// enforced, as for root. There are no links, and a folder cannot be moved to
+// another folder (EXDEV).
+//
+// # Use
+//
+// Programs run against a [Proc], one per process. The harness looks through the
+// hooks of the [Disk]: it takes a [Disk.Snapshot] before an operation, and later
+// asks it what a kill ([Disk.Kill]) or a power cut ([Disk.Cut]) leaves.
+package crashfs
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+)
+
+// ErrKilled is what every operation of a killed process returns, wrapped in a
+// path or link error.
+var ErrKilled = errors.New("process was killed")
+
+// ErrLocked is returned by [Proc.TryLock] while somebody holds the lock.
+var ErrLocked = errors.New("already locked")
+
+// Disk is one simulated disk. Its exported fields are settings: set them
+// before the first operation, or while none is under way.
+type Disk struct {
+	// Before is called ahead of every mutating operation, BeforeRead ahead of
+	// every other. The disk is not locked then, so that they may take
+	// snapshots, kill processes, wait for other processes, or use the disk.
+	Before, BeforeRead func(op Op)
+
+	// Fail makes an operation fail with the error it returns, after the hook
+	// and without taking effect. It is asked about reads too.
+	Fail func(op Op) error
+
+	// Now stamps what is written; nil is the real time.
+	Now func() time.Time
+
+	// Normal maps a file name (without its folder) to what [Disk.Hash] takes
+	// it for, so that random temporary names count as equal.
+	Normal func(name string) string
+
+	// Umask is taken from the mode of new files and folders.
+	Umask fs.FileMode
+
+	// The omissions of a careless program or an honest-looking device: each
+	// makes one promise empty while reporting success.
+	IgnoreSync, IgnoreSyncDir, IgnoreSyncFS bool
+	// ReplaceOnNoReplace makes RenameNoReplace overwrite, as Rename does.
+	ReplaceOnNoReplace bool
+
+	mu     sync.Mutex
+	owner  *owner
+	nodes  []*node // by number; 0 stands for "none"
+	free   []ino
+	locks  map[ino]*lock
+	ops    int
+	counts [opKinds]int
+}
+
+// New returns a disk that holds an empty root folder.
+func New() *Disk {
+	d := &Disk{owner: new(owner), nodes: make([]*node, 2, 64)}
+	d.nodes[root] = &node{owner: d.owner, dir: true, mode: fs.ModeDir | 0o755}
+	return d
+}
+
+// Process returns the disk as a new process of that name sees it.
+func (d *Disk) Process(name string) *Proc { return &Proc{disk: d, name: name} }
+
+// Ops returns how many mutating operations were announced so far.
+func (d *Disk) Ops() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ops
+}
+
+// Count returns how many operations of one kind were announced so far.
+func (d *Disk) Count(kind Kind) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if kind >= opKinds {
+		return 0
+	}
+	return d.counts[kind]
+}
+
+// Snapshot copies the disk, volatile and durable state alike. The copy has the
+// settings but no hooks, no processes, no locks, and counts from zero. The two
+// share what neither changes.
+func (d *Disk) Snapshot() *Disk {
+	s := &Disk{
+		Now: d.Now, Normal: d.Normal, Umask: d.Umask,
+		IgnoreSync: d.IgnoreSync, IgnoreSyncDir: d.IgnoreSyncDir, IgnoreSyncFS: d.IgnoreSyncFS,
+		ReplaceOnNoReplace: d.ReplaceOnNoReplace,
+		owner:              new(owner),
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// From here on nobody owns the shared nodes: both disks copy before writing.
+	d.owner = new(owner)
+	s.nodes = append(make([]*node, 0, len(d.nodes)+8), d.nodes...)
+	s.free = append(s.free, d.free...)
+	return s
+}
+
+// Kill returns what is left when every process dies by SIGKILL now: all that
+// was visible still is, and what was unsynced still is unsynced. The disk
+// itself and its processes go on.
+func (d *Disk) Kill() *Disk { return d.Snapshot() }
+
+// Files returns the visible files by absolute path, without any hook being
+// called. The data must not be changed.
+func (d *Disk) Files() map[string][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	files := map[string][]byte{}
+	d.collect(files, "", d.nodes[root])
+	return files
+}
+
+func (d *Disk) collect(files map[string][]byte, prefix string, folder *node) {
+	for _, e := range folder.entries {
+		path, n := prefix+"/"+e.name, d.nodes[e.ino]
+		if n.dir {
+			d.collect(files, path, n)
+			continue
+		}
+		files[path] = n.data.bytes()
+	}
+}
+
+func (d *Disk) now() time.Time {
+	if d.Now == nil {
+		return time.Now()
+	}
+	return d.Now()
+}
+
+// syncAll makes durable what can be. The caller holds the lock.
+func (d *Disk) syncAll() {
+	for i, n := range d.nodes {
+		if n != nil && n.unsynced() {
+			d.own(ino(i)).sync()
+		}
+	}
+}
+
+// poisonAll is what a failed SyncFS does. The caller holds the lock.
+func (d *Disk) poisonAll() {
+	for i, n := range d.nodes {
+		if n != nil && !n.dir && n.unsynced() {
+			d.own(ino(i)).poisoned = true
+		}
+	}
+}

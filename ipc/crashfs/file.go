@@ -1,0 +1,320 @@
+package crashfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/afero"
+)
+
+// maxSize is where writes end with EFBIG: a test that goes further has a bug,
+// and this disk is made of memory.
+const maxSize = 1 << 28
+
+// file is one open file or folder. It stays with its node when the name goes
+// elsewhere. Its fields are guarded by the disk's lock.
+type file struct {
+	proc   *Proc
+	name   string // as it was opened
+	base   string
+	ino    ino
+	flag   int
+	offset int64
+	list   []entry // what Readdir has left
+	listed bool
+	closed bool
+}
+
+var _ afero.File = (*file)(nil)
+
+func (f *file) Name() string { return f.name }
+
+func (f *file) Close() error {
+	err := f.proc.locked(func(*Disk) error {
+		if f.closed {
+			return fs.ErrClosed
+		}
+		f.closed = true
+		return nil
+	})
+	return pathError("close", f.name, err)
+}
+
+// do is Proc.do for an open file: the effect gets the file's node.
+func (f *file) do(kind Kind, effect func(d *Disk, n *node) error) error {
+	return f.proc.do(Op{Kind: kind, Path: f.name}, func(d *Disk) error {
+		return f.use(d, effect)
+	})
+}
+
+func (f *file) use(d *Disk, effect func(d *Disk, n *node) error) error {
+	if f.closed {
+		return fs.ErrClosed
+	}
+	return effect(d, d.nodes[f.ino])
+}
+
+func (f *file) writable() bool { return f.flag&(os.O_WRONLY|os.O_RDWR) != 0 }
+
+func (f *file) Read(b []byte) (int, error) {
+	read := 0
+	err := f.do(OpRead, func(_ *Disk, n *node) (err error) {
+		read, err = f.readAt(n, b, f.offset)
+		f.offset += int64(read)
+		return err
+	})
+	return read, f.readError("read", err)
+}
+
+// ReadAt returns io.EOF with a short read, as io.ReaderAt demands.
+func (f *file) ReadAt(b []byte, offset int64) (int, error) {
+	// As in os, these two answers come before any look at the file.
+	switch {
+	case offset < 0:
+		return 0, pathError("readat", f.name, errNegativeOffset)
+	case len(b) == 0:
+		return 0, nil
+	}
+	read := 0
+	err := f.do(OpRead, func(_ *Disk, n *node) (err error) {
+		read, err = f.readAt(n, b, offset)
+		if err == nil && read < len(b) {
+			err = io.EOF
+		}
+		return err
+	})
+	return read, f.readError("read", err)
+}
+
+var errNegativeOffset = errors.New("negative offset")
+
+func (f *file) readAt(n *node, b []byte, offset int64) (int, error) {
+	data := n.data.bytes()
+	switch {
+	case len(b) == 0:
+		return 0, nil // whatever it is: os does not ask the kernel then
+	case f.flag&os.O_WRONLY != 0:
+		return 0, syscall.EBADF
+	case n.dir:
+		return 0, syscall.EISDIR
+	case offset >= int64(len(data)):
+		return 0, io.EOF
+	}
+	return copy(b, data[offset:]), nil
+}
+
+// readError leaves io.EOF bare, as os does.
+func (f *file) readError(verb string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return pathError(verb, f.name, err)
+}
+
+func (f *file) Write(b []byte) (int, error) {
+	err := f.do(OpWrite, func(d *Disk, n *node) error {
+		offset := f.offset
+		if f.flag&os.O_APPEND != 0 {
+			offset = int64(len(n.data.bytes()))
+		}
+		if err := f.writeAt(d, n, b, offset); err != nil {
+			return err
+		}
+		f.offset = offset + int64(len(b))
+		return nil
+	})
+	return f.written(b, err)
+}
+
+func (f *file) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
+
+func (f *file) WriteAt(b []byte, offset int64) (int, error) {
+	switch {
+	case f.flag&os.O_APPEND != 0:
+		return 0, errWriteAtAppend
+	case offset < 0:
+		return 0, pathError("writeat", f.name, errNegativeOffset)
+	case len(b) == 0:
+		return 0, nil
+	}
+	err := f.do(OpWrite, func(d *Disk, n *node) error {
+		return f.writeAt(d, n, b, offset)
+	})
+	return f.written(b, err)
+}
+
+var errWriteAtAppend = errors.New("WriteAt on a file opened with O_APPEND")
+
+func (f *file) writeAt(d *Disk, n *node, b []byte, offset int64) error {
+	switch {
+	case !f.writable():
+		return syscall.EBADF
+	case len(b) == 0:
+		return nil
+	case offset > maxSize-int64(len(b)):
+		return syscall.EFBIG
+	}
+	old := n.data.bytes()
+	data := make([]byte, max(len(old), int(offset)+len(b)))
+	copy(data, old)
+	copy(data[offset:], b)
+	d.write(f.ino, data)
+	return nil
+}
+
+func (f *file) written(b []byte, err error) (int, error) {
+	if err != nil {
+		return 0, pathError("write", f.name, err)
+	}
+	return len(b), nil
+}
+
+func (f *file) Truncate(size int64) error {
+	err := f.do(OpTruncate, func(d *Disk, n *node) error {
+		switch {
+		case size < 0 || !f.writable():
+			return syscall.EINVAL
+		case size > maxSize:
+			return syscall.EFBIG
+		}
+		d.write(f.ino, resized(n.data.bytes(), int(size)))
+		return nil
+	})
+	return pathError("truncate", f.name, err)
+}
+
+func (f *file) Seek(offset int64, whence int) (int64, error) {
+	at := int64(0)
+	err := f.proc.locked(func(d *Disk) error {
+		return f.use(d, func(_ *Disk, n *node) error {
+			switch whence {
+			case io.SeekStart:
+			case io.SeekCurrent:
+				offset += f.offset
+			case io.SeekEnd:
+				offset += int64(len(n.data.bytes()))
+			default:
+				return syscall.EINVAL
+			}
+			if offset < 0 {
+				return syscall.EINVAL
+			}
+			// A folder that is read again from the start is listed anew.
+			f.listed = f.listed && offset != 0
+			f.offset, at = offset, offset
+			return nil
+		})
+	})
+	return at, pathError("seek", f.name, err)
+}
+
+// Sync makes the data durable, or of an open folder the names. If it fails, the
+// file is never durable again: see the package comment.
+func (f *file) Sync() error {
+	injected := f.proc.announce(Op{Kind: f.syncKind(), Path: f.name})
+	err := f.proc.locked(func(d *Disk) error {
+		return f.use(d, func(d *Disk, n *node) error {
+			switch {
+			case injected != nil && n.dir:
+			case injected != nil:
+				d.poison(f.ino)
+			case n.dir:
+				d.syncDir(f.ino)
+			case !d.IgnoreSync && n.unsynced():
+				d.own(f.ino).sync()
+			}
+			return injected
+		})
+	})
+	return pathError("sync", f.name, err)
+}
+
+func (f *file) syncKind() Kind {
+	f.proc.disk.mu.Lock()
+	defer f.proc.disk.mu.Unlock()
+	if f.proc.disk.nodes[f.ino].dir {
+		return OpSyncDir
+	}
+	return OpSync
+}
+
+// poison is what a failed fsync does. The caller holds the lock.
+func (d *Disk) poison(i ino) {
+	if d.nodes[i].unsynced() {
+		d.own(i).poisoned = true
+	}
+}
+
+func (f *file) Stat() (os.FileInfo, error) {
+	var described info
+	err := f.do(OpStat, func(_ *Disk, n *node) error {
+		described = n.info(f.base)
+		return nil
+	})
+	if err != nil {
+		return nil, pathError("stat", f.name, err)
+	}
+	return described, nil
+}
+
+// Readdir lists a folder by name, as it is at the first call.
+func (f *file) Readdir(count int) ([]os.FileInfo, error) {
+	var infos []os.FileInfo
+	err := f.readdir(count, func(d *Disk, e entry) {
+		infos = append(infos, d.nodes[e.ino].info(e.name))
+	})
+	return infos, err
+}
+
+func (f *file) Readdirnames(count int) ([]string, error) {
+	var names []string
+	err := f.readdir(count, func(_ *Disk, e entry) { names = append(names, e.name) })
+	return names, err
+}
+
+func (f *file) readdir(count int, each func(d *Disk, e entry)) error {
+	err := f.do(OpReadDir, func(d *Disk, n *node) error {
+		if !n.dir {
+			return syscall.ENOTDIR
+		}
+		if !f.listed {
+			f.list, f.listed = n.entries, true
+		}
+		next := f.list
+		if count > 0 {
+			next = next[:min(count, len(next))]
+			if len(next) == 0 {
+				return io.EOF
+			}
+		}
+		for _, e := range next {
+			each(d, e)
+		}
+		f.list = f.list[len(next):]
+		return nil
+	})
+	return f.readError("readdirent", err)
+}
+
+// info is a node as it was when it was asked for.
+type info struct {
+	name  string
+	size  int64
+	mode  fs.FileMode
+	mtime time.Time
+}
+
+func (n *node) info(name string) info {
+	return info{name: name, size: int64(len(n.data.bytes())), mode: n.mode, mtime: n.mtime}
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) Mode() fs.FileMode  { return i.mode }
+func (i info) ModTime() time.Time { return i.mtime }
+func (i info) IsDir() bool        { return i.mode.IsDir() }
+func (i info) Sys() any           { return nil }

@@ -1,0 +1,248 @@
+package crashfs
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ino numbers a file or folder; 0 is none.
+type ino uint32
+
+const root ino = 1
+
+// owner marks the one disk that may change a node in place. It is not empty,
+// so that two of them never have the same address.
+type owner struct{ _ byte }
+
+// node is a file or a folder. It is changed in place only by the disk whose
+// owner it carries; slices and blobs are never changed at all, only replaced.
+type node struct {
+	owner *owner
+	dir   bool
+	mode  fs.FileMode
+	mtime time.Time
+
+	// A file: what is visible, and what the last good fsync saw.
+	data, durable *blob
+	poisoned      bool // an fsync failed: nothing becomes durable any more
+
+	// A folder: entries sorted by name. Without pending changes, entries and
+	// synced are equal.
+	entries, synced []entry
+	pending         []change
+}
+
+type entry struct {
+	name string
+	hash uint64 // of the normal form of name
+	ino  ino
+}
+
+// edit is one entry set, or removed where ino is 0.
+type edit struct {
+	entry
+	turn int // how many pending edits of the same name come before
+}
+
+// change is what survives a power cut together or not at all.
+type change []edit
+
+// own returns the node for changing it. The caller holds the lock.
+func (d *Disk) own(i ino) *node {
+	n := d.nodes[i]
+	if n.owner != d.owner {
+		c := *n
+		c.owner = d.owner
+		n, d.nodes[i] = &c, &c
+	}
+	return n
+}
+
+func (d *Disk) newNode(dir bool, mode fs.FileMode) ino {
+	n := &node{owner: d.owner, dir: dir, mode: mode.Perm() &^ d.Umask, mtime: d.now()}
+	n.mode |= mode & (fs.ModeSticky | fs.ModeSetuid | fs.ModeSetgid)
+	if dir {
+		n.mode |= fs.ModeDir
+	}
+	if last := len(d.free) - 1; last >= 0 {
+		i := d.free[last]
+		d.free, d.nodes[i] = d.free[:last], n
+		return i
+	}
+	d.nodes = append(d.nodes, n)
+	return ino(len(d.nodes) - 1)
+}
+
+// edit makes one change to a folder: every name in it is set to its node, or
+// removed. The caller holds the lock.
+func (d *Disk) edit(folder ino, entries ...entry) {
+	n := d.own(folder)
+	c := make(change, len(entries))
+	for i, e := range entries {
+		e.hash = d.nameHash(e.name)
+		c[i] = edit{entry: e, turn: n.turn(e.name)}
+		n.entries = set(n.entries, e)
+	}
+	n.pending = append(n.pending[:len(n.pending):len(n.pending)], c)
+	n.mtime = d.now()
+}
+
+func (d *Disk) nameHash(name string) uint64 {
+	if d.Normal != nil {
+		name = d.Normal(name)
+	}
+	h := uint64(14695981039346656037) // FNV-1a, spelled out because hash/fnv allocates
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	return h
+}
+
+// turn returns the number of pending edits of a name.
+func (n *node) turn(name string) int {
+	for _, c := range slices.Backward(n.pending) {
+		for _, e := range slices.Backward(c) {
+			if e.name == name {
+				return e.turn + 1
+			}
+		}
+	}
+	return 0
+}
+
+// unsynced reports whether a power cut could change the node.
+func (n *node) unsynced() bool {
+	return len(n.pending) > 0 || n.data != n.durable
+}
+
+// sync makes the data or the names durable, unless an earlier sync failed.
+func (n *node) sync() {
+	if n.poisoned {
+		return
+	}
+	n.durable, n.synced, n.pending = n.data, n.entries, nil
+}
+
+func (n *node) child(name string) ino {
+	if i, found := find(n.entries, name); found {
+		return n.entries[i].ino
+	}
+	return 0
+}
+
+func find(entries []entry, name string) (int, bool) {
+	return slices.BinarySearchFunc(entries, name, func(e entry, name string) int {
+		return strings.Compare(e.name, name)
+	})
+}
+
+// set returns a copy of entries in which e.name stands for e.ino.
+func set(entries []entry, e entry) []entry {
+	i, found := find(entries, e.name)
+	rest := entries[i:]
+	if found {
+		rest = rest[1:]
+	}
+	changed := make([]entry, 0, len(entries)+1)
+	changed = append(changed, entries[:i]...)
+	if e.ino != 0 {
+		changed = append(changed, e)
+	}
+	return append(changed, rest...)
+}
+
+// place is where a path leads: a name in a folder, and what stands there, 0 if
+// nothing does. The root stands in no folder.
+type place struct {
+	folder, ino ino
+	name        string
+}
+
+// resolve walks to a path; it fails when the way there does. The caller holds
+// the lock.
+func (d *Disk) resolve(name string) (place, error) {
+	rest, err := clean(name)
+	if err != nil {
+		return place{}, err
+	}
+	at := place{ino: root, name: "/"}
+	for rest != "" {
+		if at.ino == 0 {
+			return place{}, syscall.ENOENT
+		}
+		at.folder = at.ino
+		at.name, rest, _ = strings.Cut(rest, "/")
+		if !d.nodes[at.folder].dir {
+			return place{}, syscall.ENOTDIR
+		}
+		if len(at.name) > 255 {
+			return place{}, syscall.ENAMETOOLONG
+		}
+		at.ino = d.nodes[at.folder].child(at.name)
+	}
+	return at, nil
+}
+
+// existing is resolve for what must be there.
+func (d *Disk) existing(name string) (place, error) {
+	at, err := d.resolve(name)
+	if err == nil && at.ino == 0 {
+		err = syscall.ENOENT
+	}
+	return at, err
+}
+
+// clean returns the path from the root, without a slash at either end.
+func clean(name string) (string, error) {
+	switch {
+	case name == "":
+		return "", syscall.ENOENT
+	case strings.IndexByte(name, 0) >= 0:
+		return "", syscall.EINVAL
+	case name[0] != '/':
+		name = "/" + name
+	}
+	return path.Clean(name)[1:], nil
+}
+
+// blob is data that never changes; nil is the empty one. Disks share blobs, and
+// so its hash is computed at most a few times.
+type blob struct {
+	b    []byte
+	hash atomic.Pointer[sum]
+}
+
+// newBlob takes b over.
+func newBlob(b []byte) *blob {
+	if len(b) == 0 {
+		return nil
+	}
+	return &blob{b: b}
+}
+
+func (b *blob) bytes() []byte {
+	if b == nil {
+		return nil
+	}
+	return b.b
+}
+
+func (b *blob) sum() sum {
+	if b == nil {
+		return sum{}
+	}
+	if s := b.hash.Load(); s != nil {
+		return *s
+	}
+	h := sha256.Sum256(b.b)
+	s := sum{binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16])}
+	b.hash.Store(&s)
+	return s
+}

@@ -1,0 +1,173 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/spf13/afero"
+	"golang.org/x/sys/unix"
+)
+
+// FS is afero.Fs plus what durable files need and afero has not.
+// Names are paths, as for afero.Fs. An implementation that knows symbolic links
+// is an afero.Lstater too.
+type FS interface {
+	afero.Fs
+
+	// RenameNoReplace renames a file, atomically, to a name that nobody has.
+	// The error is fs.ErrExist when somebody does; the old name then stays.
+	RenameNoReplace(oldname, newname string) error
+
+	// SyncDir makes the entries of a folder durable: fsync of the folder.
+	SyncDir(name string) error
+
+	// SyncFS makes everything durable that was written to the file system
+	// which holds name: file or folder.
+	SyncFS(name string) error
+
+	// TryLock takes the lock file name for this process, creating it with
+	// mode 0600. It never waits: the error is ErrLocked when somebody holds
+	// it. The lock lasts until Close or the end of the process, whichever
+	// way that comes; the caller must keep the Closer for as long.
+	TryLock(name string) (io.Closer, error)
+}
+
+// ErrLocked is TryLock's answer while somebody else holds the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// OS returns the real file system. It opens no symbolic links (ELOOP) in the
+// last element of a name, and hands no open file to child processes.
+func OS() FS { return osFS{} }
+
+type osFS struct{ afero.OsFs }
+
+func (osFS) Create(name string) (afero.File, error) {
+	return openNoFollow(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
+
+func (osFS) Open(name string) (afero.File, error) {
+	return openNoFollow(name, os.O_RDONLY, 0)
+}
+
+func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
+	return openNoFollow(name, flag, perm)
+}
+
+// openNoFollow returns a bare nil with an error: a nil *os.File inside an
+// afero.File would not compare equal to nil.
+func openNoFollow(name string, flag int, perm os.FileMode) (afero.File, error) {
+	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW, perm) // package os adds O_CLOEXEC
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (osFS) RenameNoReplace(oldname, newname string) error {
+	return renameNoReplace(oldname, newname)
+}
+
+func (osFS) SyncDir(name string) error {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("sync folder: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (osFS) SyncFS(name string) error {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("sync file system: %w", err)
+	}
+	defer f.Close()
+	if err := syncFS(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync file system of %s: %w", name, err)
+	}
+	return nil
+}
+
+// linkRename is renameNoReplace for systems and file systems without it. The
+// new name appears atomically and only once, because link never replaces; but a
+// crash in between leaves the old name too, for the sweep of temp names.
+func linkRename(oldname, newname string) error {
+	if err := os.Link(oldname, newname); err != nil {
+		return err
+	}
+	return os.Remove(oldname)
+}
+
+func (osFS) TryLock(name string) (io.Closer, error) {
+	// A lock on a file that was removed meanwhile excludes nobody, so we look
+	// whether the name still leads to what we locked. Nobody here removes lock
+	// files: a few rounds are plenty.
+	for range 10 {
+		f, err := flock(name)
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		if sameFile(f, name) {
+			return fileLock{f}, nil
+		}
+		f.Close()
+	}
+	return nil, fmt.Errorf("lock %s: %w: the file keeps being replaced", name, ErrLocked)
+}
+
+func flock(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = retryEINTR(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, ErrLocked
+	}
+	return nil, err
+}
+
+func sameFile(f *os.File, name string) bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Lstat(name)
+	return err == nil && os.SameFile(ours, theirs)
+}
+
+type fileLock struct{ f *os.File }
+
+// Close unlocks before it closes: a child between fork and exec holds a copy of
+// the open file, and with it the lock, until its exec.
+func (l fileLock) Close() error {
+	err := retryEINTR(func() error { return unix.Flock(int(l.f.Fd()), unix.LOCK_UN) })
+	if closed := l.f.Close(); closed != nil {
+		return closed // a second Close says os.ErrClosed, not EBADF
+	}
+	return err
+}
+
+func retryEINTR(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// lstat looks at a name without following a link, where the file system can.
+func lstat(fsys afero.Fs, name string) (fs.FileInfo, error) {
+	if l, ok := fsys.(afero.Lstater); ok {
+		info, _, err := l.LstatIfPossible(name)
+		return info, err
+	}
+	return fsys.Stat(name)
+}

@@ -1,0 +1,277 @@
+package ipc
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/afero"
+	"github.com/stretchr/testify/require"
+)
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, []byte(content), 0o644))
+}
+
+func content(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestOSOpensNoLinks(t *testing.T) {
+	dir := t.TempDir()
+	secret, link := filepath.Join(dir, "secret"), filepath.Join(dir, "link")
+	write(t, secret, "secret")
+	require.NoError(t, os.Symlink(secret, link))
+
+	opens := map[string]func() (afero.File, error){
+		"open":               func() (afero.File, error) { return OS().Open(link) },
+		"create (truncates)": func() (afero.File, error) { return OS().Create(link) },
+		"open for writing":   func() (afero.File, error) { return OS().OpenFile(link, os.O_WRONLY, 0) },
+	}
+	for name, open := range opens {
+		t.Run(name, func(t *testing.T) {
+			f, err := open()
+			require.ErrorIs(t, err, syscall.ELOOP)
+			require.True(t, f == nil, "a nil *os.File in the interface would pass for a file")
+		})
+	}
+	require.Equal(t, "secret", content(t, secret))
+
+	f, err := OS().Open(secret)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	info, err := lstat(OS(), link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&fs.ModeSymlink, "Lstat looks at the link itself")
+}
+
+func TestSync(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	write(t, file, "x")
+	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
+
+	require.NoError(t, OS().SyncDir(dir))
+	require.NoError(t, OS().SyncFS(dir))
+	require.NoError(t, OS().SyncFS(file))
+
+	require.Error(t, OS().SyncDir(file), "a file is no folder")
+	require.Error(t, OS().SyncDir(filepath.Join(dir, "link")), "its folder may be another tomorrow")
+	require.ErrorIs(t, OS().SyncDir(filepath.Join(dir, "none")), fs.ErrNotExist)
+	require.ErrorIs(t, OS().SyncFS(filepath.Join(dir, "none")), fs.ErrNotExist)
+}
+
+// renames are both ways to rename: the fallback has to keep the same promise.
+var renames = map[string]func(oldname, newname string) error{
+	"rename":     OS().RenameNoReplace,
+	"link first": linkRename,
+}
+
+func TestRenameNoReplace(t *testing.T) {
+	for name, rename := range renames {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
+			write(t, a, "a")
+			write(t, b, "b")
+
+			require.ErrorIs(t, rename(a, b), fs.ErrExist)
+			require.Equal(t, "a", content(t, a), "the loser keeps its file")
+			require.Equal(t, "b", content(t, b), "the winner keeps the slot")
+
+			require.NoError(t, rename(a, c))
+			require.Equal(t, "a", content(t, c))
+			require.NoFileExists(t, a)
+			require.ErrorIs(t, rename(a, filepath.Join(dir, "d")), fs.ErrNotExist)
+
+			// A link that leads nowhere occupies the name all the same.
+			dangling := filepath.Join(dir, "dangling")
+			require.NoError(t, os.Symlink("nowhere", dangling))
+			require.ErrorIs(t, rename(c, dangling), fs.ErrExist)
+		})
+	}
+}
+
+func TestRenameNoReplaceHasOneWinner(t *testing.T) {
+	const races, runners = 2000, 3
+	for name, rename := range renames {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			slot := filepath.Join(dir, "slot")
+			own := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }
+			for i := range runners {
+				write(t, own(i), fmt.Sprint(i))
+			}
+			for race := range races {
+				winner := -1
+				for i, err := range raceFor(slot, runners, own, rename) {
+					if err == nil {
+						require.Equal(t, -1, winner, "race %d has two winners", race)
+						winner = i
+						continue
+					}
+					require.ErrorIs(t, err, fs.ErrExist)
+				}
+				require.Equal(t, fmt.Sprint(winner), content(t, slot), "race %d", race)
+				require.NoError(t, os.Rename(slot, own(winner)))
+			}
+		})
+	}
+}
+
+// raceFor lets runners rename a file of their own to one slot, all at once.
+func raceFor(slot string, runners int, own func(int) string, rename func(a, b string) error) []error {
+	errs := make([]error, runners)
+	start := make(chan struct{})
+	var done sync.WaitGroup
+	for i := range runners {
+		done.Go(func() {
+			<-start
+			errs[i] = rename(own(i), slot)
+		})
+	}
+	close(start)
+	done.Wait()
+	return errs
+}
+
+func TestTryLock(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := OS().TryLock(name)
+	require.NoError(t, err)
+	info, err := os.Lstat(name)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode())
+
+	_, err = OS().TryLock(name)
+	require.ErrorIs(t, err, ErrLocked, "a second holder in the same process is one too many as well")
+
+	require.NoError(t, lock.Close())
+	require.ErrorIs(t, lock.Close(), os.ErrClosed)
+	again, err := OS().TryLock(name)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestTryLockRefuses(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "target"), link))
+
+	_, err := OS().TryLock(link)
+	require.ErrorIs(t, err, syscall.ELOOP)
+	require.NoFileExists(t, filepath.Join(dir, "target"))
+	_, err = OS().TryLock(filepath.Join(dir, "none", "lock"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = OS().TryLock(dir)
+	require.Error(t, err, "a folder is no lock file")
+}
+
+func TestLockOfARemovedFileIsNoLock(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	held, err := flock(name)
+	require.NoError(t, err)
+	defer held.Close()
+	require.True(t, sameFile(held, name))
+	require.NoError(t, os.Remove(name))
+	require.False(t, sameFile(held, name), "nobody else will find this one")
+	write(t, name, "")
+	require.False(t, sameFile(held, name), "others will lock the new one")
+}
+
+const lockVariable = "IPC_TEST_LOCK"
+
+// TestLockHolder is the other process of the tests below: it takes the lock
+// that the environment names, says how that went, and keeps it until its stdin ends.
+func TestLockHolder(*testing.T) {
+	name := os.Getenv(lockVariable)
+	if name == "" {
+		return
+	}
+	lock, err := OS().TryLock(name)
+	switch {
+	case errors.Is(err, ErrLocked):
+		fmt.Println("locked out")
+		return
+	case err != nil:
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("holding")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = lock.Close()
+}
+
+// startHolder starts a process that tries to take the lock, and returns what it said.
+func startHolder(t *testing.T, name string) (said string, process *exec.Cmd, stdin io.Closer) {
+	t.Helper()
+	process = exec.Command(os.Args[0], "-test.run=^TestLockHolder$")
+	process.Env = append(os.Environ(), lockVariable+"="+name)
+	stdin, err := process.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := process.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, process.Start())
+	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	said, err = bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	return said, process, stdin
+}
+
+func TestTryLockAcrossProcesses(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	said, holder, stdin := startHolder(t, name)
+	require.Equal(t, "holding\n", said)
+	_, err := OS().TryLock(name)
+	require.ErrorIs(t, err, ErrLocked)
+	said, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", said)
+
+	require.NoError(t, stdin.Close())
+	require.NoError(t, holder.Wait())
+	lock, err := OS().TryLock(name)
+	require.NoError(t, err, "released by Close")
+	said, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", said)
+	require.NoError(t, lock.Close())
+}
+
+func TestTryLockEndsWithAKilledProcess(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	said, holder, _ := startHolder(t, name)
+	require.Equal(t, "holding\n", said)
+	require.NoError(t, holder.Process.Kill())
+	require.Error(t, holder.Wait())
+	lock, err := OS().TryLock(name)
+	require.NoError(t, err)
+	require.NoError(t, lock.Close())
+}
+
+// A child must not inherit the lock: a handler may outlive its daemon.
+func TestTryLockIsNotInherited(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := OS().TryLock(name)
+	require.NoError(t, err)
+	child := exec.Command("cat")
+	stdin, err := child.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	require.NoError(t, lock.(fileLock).f.Close(), "close only: the unlock would hide an inherited copy")
+	again, err := OS().TryLock(name)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+	require.NoError(t, stdin.Close())
+	require.NoError(t, child.Wait())
+}

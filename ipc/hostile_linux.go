@@ -1,0 +1,175 @@
+package ipc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// resolve keeps a name inside the folder, off every link, on the folder's mount.
+const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+
+func openFolder(dir string) (fd int, err error) {
+	err = retryEINTR(func() error {
+		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+// probe finds out what the system lacks: openat2, because the kernel is old
+// (ENOSYS) or a container's seccomp profile strict (EPERM), or /proc.
+func (h *Hostile) probe(dir int) error {
+	h.proc = "/proc/self/fd/"
+	if _, err := h.alive(dir); err != nil {
+		h.warn("there is no /proc", err)
+	}
+	fd, err := h.openat(dir, ".", unix.O_PATH)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		h.plain = true
+		h.warn("openat2 is not available, using openat", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+func (h *Hostile) warn(lack string, why error) {
+	h.note = fmt.Sprintf("not for hostile folders: %s (%v)", lack, why)
+}
+
+// openat opens an entry of the folder, never through a link.
+func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
+	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
+	// The kernel says EAGAIN when a rename elsewhere kept it from being sure.
+	for range 8 {
+		if h.plain {
+			fd, err = unix.Openat(dir, name, flags, 0)
+		} else {
+			fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: uint64(flags), Resolve: resolve})
+		}
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+	}
+	return fd, err
+}
+
+// openFile opens a file for reading once it is known to be harmless, and
+// returns what it was known as.
+func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
+	peek, err := h.openat(dir, name, unix.O_PATH)
+	if err != nil {
+		return -1, st, err
+	}
+	defer unix.Close(peek)
+	h.at("opened")
+	if st, err = look(peek); err != nil {
+		return -1, st, err
+	}
+	if err = judge(&st, limit); err != nil {
+		return -1, st, err
+	}
+	h.at("counted")
+	if err = h.stillLinked(peek, dir); err != nil {
+		return -1, st, err
+	}
+	h.at("judged")
+	fd, err = h.reopen(peek, dir, name)
+	if err != nil {
+		return -1, st, err
+	}
+	if err = sameStill(fd, &st, limit); err != nil {
+		unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}
+
+// stillLinked makes the one link that was counted ours. An agent may put a link
+// to somebody's file under the name and take it away between our open and our
+// count: the one link counted is then the file's own, elsewhere. But the name we
+// opened is dead from then on, even if the same link comes back: if it lives
+// after the count, it was the link that was counted.
+//
+// The kernel lowers the count a moment before it buries the name, holding the
+// folder's lock for both. Listing the folder takes that lock, so once we have
+// listed, nothing is half done.
+func (h *Hostile) stillLinked(peek, dir int) error {
+	if err := h.waitForLock(dir); err != nil {
+		return err
+	}
+	alive, err := h.alive(peek)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil // no /proc to ask: Note has said so
+	case err != nil:
+		return err
+	case !alive:
+		return ErrGone
+	}
+	return nil
+}
+
+func (h *Hostile) waitForLock(dir int) error {
+	fd, err := h.openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return retryEINTR(func() error {
+		_, err := unix.ReadDirent(fd, make([]byte, 4096))
+		return err
+	})
+}
+
+// alive asks the kernel whether the name that fd was opened by still exists. A
+// file whose name ends in " (deleted)" seems dead, and is refused for nothing.
+func (h *Hostile) alive(fd int) (bool, error) {
+	path := make([]byte, unix.PathMax)
+	var n int
+	err := retryEINTR(func() (err error) {
+		n, err = unix.Readlink(h.proc+strconv.Itoa(fd), path)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	// Cut short, the end that matters would be missing.
+	return n < len(path) && !bytes.HasSuffix(path[:n], []byte(" (deleted)")), nil
+}
+
+// reopen opens what peek refers to for reading; through its name only where
+// there is no /proc.
+func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
+	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	err = retryEINTR(func() error {
+		fd, err = unix.Open(h.proc+strconv.Itoa(peek), flags, 0)
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return h.openat(dir, name, flags)
+	}
+	return fd, err
+}
+
+// sameStill looks at the opened file as the name was looked at. A changed ctime
+// means that links came or went: without /proc it is all we have against that.
+func sameStill(fd int, before *unix.Stat_t, limit int64) error {
+	st, err := look(fd)
+	if err != nil {
+		return err
+	}
+	if err := judge(&st, limit); err != nil {
+		return err
+	}
+	if inodeOf(&st) != inodeOf(before) || st.Ctim != before.Ctim {
+		return ErrBusy
+	}
+	return nil
+}

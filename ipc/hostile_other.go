@@ -1,0 +1,44 @@
+//go:build !linux
+
+package ipc
+
+import "golang.org/x/sys/unix"
+
+func openFolder(dir string) (fd int, err error) {
+	err = retryEINTR(func() error {
+		fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+func (h *Hostile) probe(int) error {
+	h.plain = true
+	h.note = "not for hostile folders: this system has no openat2, using openat"
+	return nil
+}
+
+func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
+	err = retryEINTR(func() error {
+		fd, err = unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+// openFile opens first and looks afterwards, as there is no O_PATH. It doesn't
+// wait, but opening a device may be felt by the device.
+func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
+	fd, err = h.openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return -1, st, err
+	}
+	if st, err = look(fd); err == nil {
+		err = judge(&st, limit)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}

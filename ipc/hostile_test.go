@@ -1,0 +1,632 @@
+package ipc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const limit = 1 << 10
+
+// outside is what must never be read.
+const outside = "the host's secret"
+
+// ground is a hostile folder with something to steal beside it.
+type ground struct {
+	*Hostile
+	dir    string
+	secret string // a file outside, and secretDir the folder it is in
+}
+
+func newGround(t *testing.T) ground {
+	t.Helper()
+	top := t.TempDir()
+	g := ground{dir: filepath.Join(top, "requests"), secret: filepath.Join(top, "private", "secret")}
+	require.NoError(t, os.Mkdir(g.dir, 0o777))
+	require.NoError(t, os.Mkdir(filepath.Dir(g.secret), 0o700))
+	write(t, g.secret, outside)
+	h, err := OpenHostile(g.dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = h.Close() })
+	g.Hostile = h
+	return g
+}
+
+func (g ground) path(name string) string { return filepath.Join(g.dir, name) }
+
+// soon fails the test when f takes a second: nothing in the folder may hold us up.
+func soon(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		require.FailNow(t, "blocked for a second")
+	}
+}
+
+func (g ground) read(t *testing.T, name string) (data []byte, err error) {
+	t.Helper()
+	soon(t, func() { data, err = g.Read(name, limit) })
+	require.NotContains(t, string(data), outside)
+	return data, err
+}
+
+// ways are the ways to open a file: each must hold on its own.
+func ways(t *testing.T, test func(t *testing.T, g ground)) {
+	t.Helper()
+	for name, force := range map[string]func(g ground){
+		"openat2":          func(ground) {},
+		"openat":           func(g ground) { g.plain = true },
+		"openat2, no proc": func(g ground) { g.proc = "/none/" },
+		"openat, no proc":  func(g ground) { g.plain, g.proc = true, "/none/" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			force(g)
+			test(t, g)
+		})
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	cases := map[string]struct {
+		lay  func(t *testing.T, g ground, name string)
+		want error
+	}{
+		"absolute link": {
+			func(t *testing.T, g ground, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
+		},
+		"relative link": {
+			func(t *testing.T, _ ground, name string) {
+				require.NoError(t, os.Symlink("../private/secret", name))
+			}, ErrSymlink,
+		},
+		"link inside the folder: still not what its name says": {
+			func(t *testing.T, g ground, name string) {
+				write(t, g.path("other.json"), "{}")
+				require.NoError(t, os.Symlink("other.json", name))
+			}, ErrSymlink,
+		},
+		"link to a folder": {
+			func(t *testing.T, g ground, name string) {
+				require.NoError(t, os.Symlink(filepath.Dir(g.secret), name))
+			}, ErrSymlink,
+		},
+		"link to nothing": {
+			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
+		},
+		"link to itself": {
+			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
+		},
+		"magic link to an open file": {
+			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
+		},
+		"hard link to a file outside": {
+			func(t *testing.T, g ground, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
+		},
+		"FIFO: opening it plainly waits for a writer": {
+			func(t *testing.T, _ ground, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
+		},
+		"socket": {
+			func(t *testing.T, _ ground, name string) {
+				require.NoError(t, unix.Mknod(name, unix.S_IFSOCK|0o666, 0))
+			}, ErrNotRegular,
+		},
+		"folder with the name of a file": {
+			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
+		},
+		"sparse terabyte": {
+			func(t *testing.T, _ ground, name string) {
+				write(t, name, "{")
+				require.NoError(t, os.Truncate(name, 1<<40))
+			}, ErrTooLarge,
+		},
+		"a byte too much": {
+			func(t *testing.T, _ ground, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
+		},
+		"nothing": {func(*testing.T, ground, string) {}, ErrGone},
+	}
+	ways(t, func(t *testing.T, g ground) {
+		for name, c := range cases {
+			t.Run(name, func(t *testing.T) {
+				defer os.RemoveAll(g.path("x.json"))
+				c.lay(t, g, g.path("x.json"))
+				data, err := g.read(t, "x.json")
+				require.ErrorIs(t, err, c.want)
+				require.Empty(t, data)
+			})
+		}
+	})
+}
+
+func TestReadRefusesDevices(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		for name, dev := range map[string]uint64{
+			"zero never ends":       unix.Mkdev(1, 5),
+			"tty becomes ours":      unix.Mkdev(5, 0),
+			"no driver is there":    unix.Mkdev(241, 255),
+			"mem holds the secrets": unix.Mkdev(1, 1),
+		} {
+			err := unix.Mknod(g.path("x.json"), unix.S_IFCHR|0o666, int(dev))
+			if os.Geteuid() != 0 {
+				require.ErrorIs(t, err, unix.EPERM, "only root makes devices")
+				continue
+			}
+			require.NoError(t, err, name)
+			_, err = g.read(t, "x.json")
+			require.ErrorIs(t, err, ErrNotRegular, name)
+			require.NoError(t, g.Remove("x.json"))
+		}
+	})
+}
+
+func TestReadTakesPlainFiles(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		for name, want := range map[string]string{
+			"empty.json":             "", // a writer that has just begun; the caller waits
+			"a.json":                 `{"request_id":"a"}`,
+			"full.json":              strings.Repeat("x", limit),
+			".dot":                   "a dot-name is a name",
+			"\xff\n ü":               "names are bytes",
+			"-rf":                    "and no options",
+			strings.Repeat("n", 255): "as long as a name can be",
+		} {
+			write(t, g.path(name), want)
+			data, err := g.read(t, name)
+			require.NoError(t, err, name)
+			require.Equal(t, want, string(data))
+		}
+	})
+}
+
+func TestReadLimits(t *testing.T) {
+	g := newGround(t)
+	write(t, g.path("a"), "a")
+	write(t, g.path("empty"), "")
+	_, err := g.Read("a", 0)
+	require.ErrorIs(t, err, ErrTooLarge)
+	_, err = g.Read("empty", -1)
+	require.ErrorIs(t, err, ErrTooLarge, "a nonsensical limit allows nothing")
+	data, err := g.Read("a", math.MaxInt64)
+	require.NoError(t, err, "limit+1 must not overflow")
+	require.Equal(t, "a", string(data))
+}
+
+func TestNamesStayInside(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		write(t, g.path("a"), "a")
+		require.NoError(t, os.Mkdir(g.path("sub"), 0o777))
+		for _, name := range []string{
+			"", ".", "..", "/", "../private/secret", "./a", "sub/../a", "sub/", "a/", g.secret,
+			"a\x00", "a\x00/../../private/secret", strings.Repeat("n", 256), strings.Repeat("../", 2000),
+		} {
+			_, err := g.read(t, name)
+			require.ErrorIs(t, err, ErrName, "%.20q", name)
+			require.Less(t, len(err.Error()), 2000, "a name must not fill the log")
+			_, err = g.Stat(name)
+			require.ErrorIs(t, err, ErrName, "%.20q", name)
+			require.ErrorIs(t, g.Remove(name), ErrName, "%.20q", name)
+		}
+		require.FileExists(t, g.secret)
+		require.FileExists(t, g.path("a"))
+	})
+}
+
+// endless counts what is taken from it.
+type endless int64
+
+func (e *endless) Read(p []byte) (int, error) {
+	*e += endless(len(p))
+	return len(p), nil
+}
+
+func TestTakeIsBounded(t *testing.T) {
+	var e endless
+	_, err := take(&e, limit)
+	require.ErrorIs(t, err, ErrTooLarge)
+	require.EqualValues(t, limit+1, e, "no file grows faster than we stop reading")
+}
+
+func TestReadOfAFileThatChanges(t *testing.T) {
+	const name = "x.json"
+	cases := map[string]struct {
+		change func(t *testing.T, g ground)
+		want   []error
+	}{
+		"grows past the limit": {
+			func(t *testing.T, g ground) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
+			[]error{ErrTooLarge},
+		},
+		"grows a little": {
+			func(t *testing.T, g ground) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
+		},
+		"gets a second link": {
+			func(t *testing.T, g ground) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
+		},
+		"is deleted": {
+			func(t *testing.T, g ground) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
+		},
+		"is exchanged for a link to a folder": {
+			swap(func(t *testing.T, g ground) {
+				require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("new")))
+			}), []error{ErrGone, ErrSymlink},
+		},
+		"is exchanged for a link to a file": {
+			swap(func(t *testing.T, g ground) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
+			[]error{ErrGone, ErrSymlink},
+		},
+		"is exchanged for somebody's file": {
+			swap(func(t *testing.T, g ground) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
+			[]error{ErrGone, ErrLinked},
+		},
+		"is exchanged for another": {
+			swap(func(t *testing.T, g ground) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
+		},
+		"is exchanged for a FIFO": {
+			swap(func(t *testing.T, g ground) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
+			[]error{ErrGone, ErrNotRegular},
+		},
+		"is exchanged for a socket": {
+			swap(func(t *testing.T, g ground) {
+				require.NoError(t, unix.Mknod(g.path("new"), unix.S_IFSOCK|0o666, 0))
+			}), []error{ErrGone, ErrNotRegular},
+		},
+		"is exchanged for a folder": {
+			func(t *testing.T, g ground) {
+				require.NoError(t, os.Remove(g.path(name)))
+				require.NoError(t, os.Mkdir(g.path(name), 0o777))
+			}, []error{ErrGone, ErrNotRegular},
+		},
+	}
+	ways(t, func(t *testing.T, g ground) {
+		for what, c := range cases {
+			t.Run(what, func(t *testing.T) {
+				defer func() { _ = os.RemoveAll(g.path(name)); _ = os.RemoveAll(g.path("y")) }()
+				write(t, g.path(name), `{"a": 1}`)
+				g.pause = func(step string) {
+					if step == "judged" {
+						c.change(t, g)
+					}
+				}
+				_, err := g.read(t, name)
+				for _, want := range c.want {
+					if errors.Is(err, want) {
+						return
+					}
+				}
+				require.Fail(t, "wrong answer", "%v", err)
+			})
+		}
+	})
+}
+
+// swap renames what lay makes under "new" over the file.
+func swap(lay func(t *testing.T, g ground)) func(t *testing.T, g ground) {
+	return func(t *testing.T, g ground) {
+		lay(t, g)
+		require.NoError(t, os.Rename(g.path("new"), g.path("x.json")))
+	}
+}
+
+// A link to the secret lies under the name while we open it, and is gone when we
+// count the links: the one that is left is not in this folder.
+func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		for what, change := range map[string]func(name string) error{
+			"gone": os.Remove,
+			"replaced": func(name string) error {
+				return errors.Join(os.WriteFile(g.path("new"), []byte("{}"), 0o644), os.Rename(g.path("new"), name))
+			},
+			"moved out": func(name string) error {
+				return errors.Join(os.Rename(name, g.secret+".moved"), os.Remove(g.secret+".moved"))
+			},
+		} {
+			require.NoError(t, os.Link(g.secret, g.path("x.json")), what)
+			g.pause = func(step string) {
+				if step == "opened" {
+					require.NoError(t, change(g.path("x.json")), what)
+				}
+			}
+			_, err := g.read(t, "x.json")
+			require.Error(t, err, what)
+			require.True(t, errors.Is(err, ErrGone) || errors.Is(err, ErrBusy), "%s: %v", what, err)
+			_ = os.Remove(g.path("x.json"))
+		}
+	})
+}
+
+// The same, but the link is back when we look whether it is there.
+func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		g := newGround(t)
+		g.plain = plain
+		require.NoError(t, os.Link(g.secret, g.path("x.json")))
+		g.pause = func(step string) {
+			switch step {
+			case "opened", "judged":
+				_ = os.Remove(g.path("x.json"))
+			case "counted":
+				require.NoError(t, os.Link(g.secret, g.path("x.json")))
+			}
+		}
+		_, err := g.read(t, "x.json")
+		require.ErrorIs(t, err, ErrGone)
+	}
+}
+
+// The same again without stopping anybody: the kernel lowers the count before it
+// buries the name, and only a race meets it in between.
+func TestReadRacesALink(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		g := newGround(t)
+		g.plain = plain
+		stop := make(chan struct{})
+		var agent sync.WaitGroup
+		agent.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = os.Link(g.secret, g.path("x.json"))
+					_ = os.Remove(g.path("x.json"))
+				}
+			}
+		})
+		linked, stolen := 0, 0
+		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+			switch _, err := g.Read("x.json", limit); {
+			case err == nil:
+				stolen++
+			case errors.Is(err, ErrLinked):
+				linked++
+			}
+		}
+		close(stop)
+		agent.Wait()
+		require.Zero(t, stolen)
+		require.NotZero(t, linked, "the link must be met at times, or it was no race")
+	}
+}
+
+func TestUnchanged(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a")
+	write(t, name, "abc")
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	before, err := look(int(f.Fd()))
+	require.NoError(t, err)
+
+	require.NoError(t, unchanged(int(f.Fd()), &before, 3, limit))
+	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "we read less than there is")
+	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
+	require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
+	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
+	require.NoError(t, os.Remove(name))
+	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrGone)
+}
+
+// An agent exchanges one name as fast as it can while we read it.
+func TestReadRacesAnAgent(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		link := os.Link
+		if g.proc == "/none/" {
+			link = os.Symlink // without /proc it is not for hostile folders, because of just this
+		}
+		lay := []func(name string) error{
+			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
+			func(name string) error { return os.Symlink(g.secret, name) },
+			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
+			func(name string) error { return link(g.secret, name) },
+			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
+			func(name string) error { return unix.Mkfifo(name, 0o666) },
+			func(name string) error { return os.Symlink(filepath.Dir(g.secret), name) },
+		}
+		stop := make(chan struct{})
+		var agent sync.WaitGroup
+		agent.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if lay[i%len(lay)](g.path("new")) == nil {
+					_ = os.Rename(g.path("new"), g.path("x.json"))
+					// Renaming one link of a file over another does nothing and leaves both.
+					_ = os.Remove(g.path("new"))
+				}
+			}
+		})
+		read := 0
+		soonest := time.Now().Add(400 * time.Millisecond)
+		for time.Now().Before(soonest) {
+			data, err := g.read(t, "x.json")
+			if err == nil {
+				read++
+				require.Equal(t, "{}", string(data))
+			}
+		}
+		close(stop)
+		agent.Wait()
+		require.NotZero(t, read, "the race must be won at times, or it was none")
+	})
+}
+
+func TestStat(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		write(t, g.path("file"), "")
+		require.NoError(t, os.Symlink("nowhere", g.path("dangling")))
+		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
+		for name, want := range map[string]bool{
+			"file": true, "fifo": true, "none": false,
+			"dangling": true, // the link is there; where it leads is no matter
+		} {
+			soon(t, func() {
+				exists, err := g.Stat(name)
+				require.NoError(t, err)
+				require.Equal(t, want, exists, name)
+			})
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	ways(t, func(t *testing.T, g ground) {
+		target := filepath.Dir(g.secret)
+		write(t, g.path("file"), "")
+		require.NoError(t, os.Symlink(g.secret, g.path("link")))
+		require.NoError(t, os.Symlink(target, g.path("folder link")))
+		require.NoError(t, os.Link(g.secret, g.path("hard link")))
+		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
+		require.NoError(t, os.Mkdir(g.path("empty folder"), 0))
+		for _, name := range []string{"file", "link", "folder link", "hard link", "fifo", "empty folder"} {
+			soon(t, func() { require.NoError(t, g.Remove(name), name) })
+			require.ErrorIs(t, g.Remove(name), ErrGone, name)
+		}
+		require.Equal(t, outside, content(t, g.secret), "only the names are gone, not where they led")
+
+		require.NoError(t, os.MkdirAll(g.path("full/sub"), 0o777))
+		require.ErrorIs(t, g.Remove("full"), ErrNotRegular)
+		require.DirExists(t, g.path("full/sub"))
+	})
+}
+
+func TestNames(t *testing.T) {
+	g := newGround(t)
+	names, more, err := g.Names(10)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Empty(t, names)
+
+	for i := range 500 { // more than one reading's worth
+		write(t, g.path(fmt.Sprint(i)), "")
+	}
+	require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("link")))
+	for _, g.plain = range []bool{false, true} {
+		for most, want := range map[int]struct {
+			names int
+			more  bool
+		}{
+			-1: {0, true}, 0: {0, true}, 1: {1, true}, 500: {500, true}, 501: {501, false},
+			1000: {501, false}, math.MaxInt: {501, false},
+		} {
+			names, more, err := g.Names(most)
+			require.NoError(t, err)
+			require.Len(t, names, want.names, most)
+			require.Equal(t, want.more, more, most)
+		}
+		names, _, err = g.Names(501)
+		require.NoError(t, err)
+		require.Contains(t, names, "link")
+		require.NotContains(t, names, "secret", "links are named, not followed")
+		again, _, err := g.Names(501)
+		require.NoError(t, err)
+		require.ElementsMatch(t, names, again, "each listing begins at the beginning")
+	}
+}
+
+func TestNamesLoadsNoMoreThanAsked(t *testing.T) {
+	g := newGround(t)
+	for i := range 300 {
+		write(t, g.path(fmt.Sprint(i)), "")
+	}
+	allocated := testing.AllocsPerRun(10, func() { _, _, _ = g.Names(3) })
+	require.Less(t, allocated, 50.0, "every name loaded is a string made")
+}
+
+func TestOpenHostileRefuses(t *testing.T) {
+	g := newGround(t)
+	link := filepath.Join(filepath.Dir(g.dir), "link")
+	require.NoError(t, os.Symlink(filepath.Dir(g.secret), link))
+	_, err := OpenHostile(link)
+	require.Error(t, err, "a link where the folder should be leads anywhere")
+	_, err = OpenHostile(g.secret)
+	require.ErrorIs(t, err, unix.ENOTDIR)
+	_, err = OpenHostile(filepath.Join(g.dir, "none"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
+	soon(t, func() {
+		_, err := OpenHostile(g.path("fifo"))
+		require.Error(t, err)
+	})
+}
+
+func TestStale(t *testing.T) {
+	g := newGround(t)
+	write(t, g.path("a"), "a")
+	require.False(t, g.Stale())
+
+	moved := g.dir + ".moved"
+	require.NoError(t, os.Rename(g.dir, moved))
+	require.True(t, g.Stale(), "its name leads nowhere")
+	require.NoError(t, os.Symlink(moved, g.dir))
+	require.True(t, g.Stale(), "a link to it is not it")
+	data, err := g.read(t, "a")
+	require.NoError(t, err, "we hold the folder, not the name")
+	require.Equal(t, "a", string(data))
+
+	require.NoError(t, os.Remove(g.dir))
+	require.NoError(t, os.Mkdir(g.dir, 0o777))
+	require.True(t, g.Stale(), "another folder has the name")
+
+	require.NoError(t, os.RemoveAll(moved))
+	_, err = g.read(t, "a")
+	require.ErrorIs(t, err, ErrGone)
+	_, _, err = g.Names(10)
+	require.ErrorIs(t, err, ErrGone, "an empty list would say that all is well")
+	exists, err := g.Stat("a")
+	require.NoError(t, err)
+	require.False(t, exists)
+}
+
+func TestClosed(t *testing.T) {
+	g := newGround(t)
+	write(t, g.path("a"), "a")
+	require.NoError(t, g.Close())
+	for name, h := range map[string]*Hostile{"closed": g.Hostile, "zero": {}} {
+		_, err := h.Read("a", limit)
+		require.Error(t, err, name)
+		_, _, err = h.Names(1)
+		require.Error(t, err, name)
+		_, err = h.Stat("a")
+		require.Error(t, err, name)
+		require.Error(t, h.Remove("a"), name)
+	}
+	require.FileExists(t, g.path("a"))
+}
+
+func TestConcurrentUse(t *testing.T) {
+	g := newGround(t)
+	want := bytes.Repeat([]byte("x"), limit)
+	write(t, g.path("a"), string(want))
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for range 200 {
+				data, err := g.Read("a", limit)
+				if err != nil || !bytes.Equal(data, want) {
+					t.Errorf("read %d bytes: %v", len(data), err)
+				}
+				if names, _, err := g.Names(9); err != nil || len(names) != 1 {
+					t.Errorf("list %v: %v", names, err)
+				}
+			}
+		})
+	}
+	readers.Wait()
+}

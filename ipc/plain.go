@@ -1,0 +1,60 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/afero"
+)
+
+// PlainRequests reads a folder of requests through an FS, trusting it. It is
+// for file systems that are not the kernel's, where there is no openat2 and no
+// hostile agent either.
+func PlainRequests(fsys FS, dir string) Requests { return plain{fsys, dir} }
+
+type plain struct {
+	fsys FS
+	dir  string
+}
+
+func (p plain) Read(name string, limit int64) ([]byte, error) {
+	b, err := afero.ReadFile(p.fsys, filepath.Join(p.dir, name))
+	if err == nil && int64(len(b)) > limit {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(b), limit)
+	}
+	return b, err
+}
+
+func (p plain) Stat(name string) (exists bool, err error) {
+	_, err = p.fsys.Stat(filepath.Join(p.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (p plain) Names(limit int) (names []string, more bool, err error) {
+	f, err := p.fsys.Open(p.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	all, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, name := range all {
+		if len(names) == limit {
+			return names, true, nil
+		}
+		if !strings.HasPrefix(name, ".") {
+			names = append(names, name)
+		}
+	}
+	return names, false, nil
+}
+
+func (p plain) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }

@@ -1,0 +1,464 @@
+package ipc
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const (
+	docSuffix    = ".json"
+	cancelSuffix = ".cancel"
+	againSuffix  = ".again.json"
+	tempPrefix   = ".tmp-"
+	maxNames     = 50_000   // names of one folder that are looked at in one go
+	maxDocument  = 16 << 20 // bytes; far above anything we write
+
+	createAttempts = 5
+)
+
+// Requests is one workspace's folder of requests as its reader sees it.
+// *Hostile is the real one.
+type Requests interface {
+	Read(name string, limit int64) ([]byte, error)
+	Stat(name string) (exists bool, err error)
+	Names(limit int) (names []string, more bool, err error)
+	Remove(name string) error
+}
+
+// Store keeps the documents of every workspace under one HOME. It is safe for
+// concurrent use, and several processes may have one each: only the one that
+// called Open removes decisions that are not its own.
+type Store struct {
+	FS     FS
+	Layout Layout
+	// Requests opens a workspace's folder of requests; nil: OpenHostile.
+	Requests func(ws string) (Requests, error)
+	// RequestSize is how large a request may be; nil: approval.MaxRequestSize.
+	RequestSize func(ws string) int64
+
+	syncs   sharedSyncs
+	mu      sync.Mutex
+	folders map[string]Requests
+	refused map[string]int
+}
+
+// Read implements the gate's Store.
+func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+	switch d {
+	case approval.DocRequest:
+		return s.readRequest(k)
+	case approval.DocCancel:
+		r, err := s.requests(k.Workspace)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := r.Stat(k.ID + cancelSuffix)
+		if err == nil && !ok {
+			err = fs.ErrNotExist
+		}
+		return nil, err
+	}
+	f, err := s.FS.Open(s.path(d, k))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f)
+}
+
+func readAll(f afero.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size := info.Size()
+	if size > maxDocument {
+		return nil, fmt.Errorf("read %s: %w", f.Name(), ErrTooLarge)
+	}
+	buf := make([]byte, size, size+1)
+	n, err := io.ReadFull(f, buf)
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return buf[:n], nil
+	}
+	return nil, err
+}
+
+func (s *Store) readRequest(k approval.Key) ([]byte, error) {
+	limit := int64(approval.MaxRequestSize)
+	if s.RequestSize != nil {
+		limit = s.RequestSize(k.Workspace)
+	}
+	r, err := s.requests(k.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	b, err := r.Read(k.ID+docSuffix, limit)
+	for _, refused := range []error{ErrNotRegular, ErrLinked, ErrTooLarge, ErrSymlink, fs.ErrPermission} {
+		if errors.Is(err, refused) {
+			return nil, fmt.Errorf("%w: %w", approval.ErrRefused, refused)
+		}
+	}
+	if errors.Is(err, ErrBusy) {
+		return []byte{}, nil // still being written: incomplete, for now
+	}
+	return b, err
+}
+
+// requests is the workspace's folder, opened again when somebody replaced it.
+func (s *Store) requests(ws string) (Requests, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.folders[ws]; r != nil {
+		h, ok := r.(*Hostile)
+		if !ok || !h.Stale() {
+			return r, nil
+		}
+		_ = h.Close()
+	}
+	open := s.Requests
+	if open == nil {
+		open = func(ws string) (Requests, error) { return OpenHostile(s.Layout.Requests(ws)) }
+	}
+	r, err := open(ws)
+	if err != nil {
+		return nil, err
+	}
+	if s.folders == nil {
+		s.folders = map[string]Requests{}
+	}
+	s.folders[ws] = r
+	return r, nil
+}
+
+// Notes says which folders of requests cannot be read with full care here.
+func (s *Store) Notes(ws string) string {
+	r, err := s.requests(ws)
+	if err != nil {
+		return err.Error()
+	}
+	if h, ok := r.(*Hostile); ok {
+		return h.Note()
+	}
+	return ""
+}
+
+func (s *Store) dir(d approval.Doc, ws string) string {
+	switch d {
+	case approval.DocPending:
+		return s.Layout.Pendings(ws)
+	case approval.DocDecision:
+		return s.Layout.Decisions(ws)
+	case approval.DocClaim, approval.DocAgain:
+		return s.Layout.Receipts(ws)
+	case approval.DocRecord, approval.DocRedeemed:
+		return s.Layout.Records(ws)
+	case approval.DocResponse:
+		return s.Layout.Responses(ws)
+	}
+	return s.Layout.Requests(ws)
+}
+
+func (s *Store) path(d approval.Doc, k approval.Key) string {
+	suffix := docSuffix
+	switch d {
+	case approval.DocCancel:
+		suffix = cancelSuffix
+	case approval.DocAgain:
+		suffix = againSuffix
+	case approval.DocRedeemed:
+		suffix = ".redeemed"
+	}
+	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
+}
+
+// Create implements the gate's Store.
+func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
+		return fmt.Errorf("create %s of %s: no such key", d, k)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.create(d, k, b, how)
+		// A daemon that starts sweeps temporary names, and may take one from
+		// under another process: then we write it again.
+		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
+			return err
+		}
+	}
+}
+
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	dir, name := s.dir(d, k.Workspace), s.path(d, k)
+	f, temp, err := s.writeTemp(dir, b, 0o600)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", d, err)
+	}
+	if how != approval.Volatile {
+		err = s.syncs.file(s.FS, s.Layout.Home, f)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && how == approval.Replace {
+		err = s.FS.Rename(temp, name)
+	} else if err == nil {
+		err = s.FS.RenameNoReplace(temp, name)
+	}
+	if err != nil {
+		_ = s.FS.Remove(temp) // swept at the next start, if not now
+		return fmt.Errorf("create %s: %w", d, err)
+	}
+	if how == approval.Volatile {
+		return nil
+	}
+	return s.syncDir(dir)
+}
+
+// writeTemp writes b under a name that nobody guesses and nobody reads.
+func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
+	temp := filepath.Join(dir, tempPrefix+randomHex())
+	f, err := s.FS.OpenFile(temp, writeNew, mode)
+	if err != nil {
+		return nil, "", err
+	}
+	n, err := f.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	if err == nil && mode != 0o600 {
+		err = s.FS.Chmod(temp, mode) // whatever the umask says
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = s.FS.Remove(temp)
+		return nil, "", err
+	}
+	return f, temp, nil
+}
+
+func randomHex() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(random[:])
+}
+
+// Publish implements the gate's Store.
+func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
+	dir := s.dir(approval.DocResponse, k.Workspace)
+	f, temp, err := s.writeTemp(dir, b, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
+		_ = f.Close()
+		_ = s.FS.Remove(temp)
+		return nil, err
+	}
+	return func() error {
+		err := s.syncs.file(s.FS, s.Layout.Home, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		return s.syncDir(dir)
+	}, nil
+}
+
+// Remove implements the gate's Store. Removals are not synced: the record
+// makes every leftover harmless.
+func (s *Store) Remove(d approval.Doc, k approval.Key) error {
+	var err error
+	switch d {
+	case approval.DocRequest, approval.DocCancel:
+		err = s.RemoveStray(k.Workspace, filepath.Base(s.path(d, k)))
+	default:
+		err = s.FS.Remove(s.path(d, k))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// RemoveStray implements the gate's Keeper.
+func (s *Store) RemoveStray(ws, name string) error {
+	r, err := s.requests(ws)
+	if err != nil {
+		return err
+	}
+	err = r.Remove(name)
+	if aside, ok := r.(interface{ SetAside(string) error }); ok && errors.Is(err, ErrNotRegular) {
+		err = aside.SetAside(name)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Sync implements the gate's Store.
+func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
+
+func (s *Store) syncDir(dir string) error {
+	return s.syncs.dir(dir, func() error { return s.FS.SyncDir(dir) })
+}
+
+// Open implements the gate's Keeper.
+func (s *Store) Open() (release func() error, err error) {
+	lock, err := s.FS.TryLock(s.Layout.Lock())
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.sweepTemps(), s.FS.SyncFS(s.Layout.Home)); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock.Close, nil
+}
+
+func (s *Store) sweepTemps() error {
+	names, err := s.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		dirs := []string{
+			s.Layout.Pendings(ws), s.Layout.Decisions(ws), s.Layout.Receipts(ws),
+			s.Layout.Records(ws), s.Layout.Responses(ws), s.Layout.Errors(ws),
+		}
+		for _, dir := range dirs {
+			if err := s.sweep(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) sweep(dir string) error {
+	names, err := s.names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, tempPrefix) {
+			continue
+		}
+		// A decider in another process may rename its own away from under us.
+		if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) names(dir string) ([]string, error) {
+	f, err := s.FS.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// Workspaces implements the gate's Keeper.
+func (s *Store) Workspaces() ([]string, error) { return s.Layout.Workspaces(s.FS) }
+
+// List implements the gate's Keeper.
+func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error) {
+	var names []string
+	suffix := docSuffix
+	switch d {
+	case approval.DocRequest, approval.DocCancel:
+		r, err := s.requests(ws)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if names, _, err = r.Names(maxNames); err != nil {
+			return nil, nil, err
+		}
+		if d == approval.DocCancel {
+			suffix = cancelSuffix
+		}
+	default:
+		if names, err = s.names(s.dir(d, ws)); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, name := range names {
+		if d == approval.DocClaim {
+			name = strings.Replace(name, againSuffix, docSuffix, 1)
+		}
+		id, ok := strings.CutSuffix(name, suffix)
+		switch {
+		case ok && approval.ValidID(id):
+			ids = append(ids, id) // of a claim and its second: twice, which does no harm
+		case d == approval.DocRequest && Stray(name):
+			strays = append(strays, name)
+		}
+	}
+	return ids, strays, nil
+}
+
+// Stray says that a name among the requests looks like a request's and can be
+// none. Names that begin with a dot, or end otherwise, are files on their way.
+func Stray(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	lower := strings.ToLower(name)
+	for _, suffix := range []string{docSuffix, cancelSuffix} {
+		if strings.HasSuffix(lower, suffix) {
+			id, exact := strings.CutSuffix(name, suffix)
+			return !exact || !approval.ValidID(id)
+		}
+	}
+	return false
+}
+
+// maxRefused is how many descriptions one workspace's errors/ may hold.
+const maxRefused = 1000
+
+// Refuse implements the gate's Keeper: it keeps one line of ours, and of the
+// thing itself no more than a shortened name.
+func (s *Store) Refuse(ws, name, why string) error {
+	dir := s.Layout.Errors(ws)
+	s.mu.Lock()
+	if s.refused == nil {
+		s.refused = map[string]int{}
+	}
+	if _, ok := s.refused[ws]; !ok {
+		names, err := s.names(dir)
+		if err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		s.refused[ws] = len(names)
+	}
+	s.refused[ws]++
+	full := s.refused[ws] > maxRefused
+	s.mu.Unlock()
+	if full {
+		return nil
+	}
+	f, temp, err := s.writeTemp(dir, fmt.Appendf(nil, "%.100q: %s\n", name, why), 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return s.FS.Rename(temp, filepath.Join(dir, hex.EncodeToString([]byte(shorten(name)))+".txt"))
+}

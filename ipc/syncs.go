@@ -1,0 +1,83 @@
+package ipc
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spf13/afero"
+)
+
+const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+
+// crowd is how many file syncs must be under way before they are shared: below
+// it each fsync is cheaper and says more about its own file.
+const crowd = 4
+
+// sharedSyncs lets writes that are under way together share their syncs. A
+// sync that began before a write was made does not count for it: whoever comes
+// while one is running waits for the next.
+type sharedSyncs struct {
+	under atomic.Int32
+	whole shared
+	mu    sync.Mutex
+	dirs  map[string]*shared
+}
+
+// file makes f's data durable. In a crowd one syncfs serves everybody.
+func (s *sharedSyncs) file(fsys FS, home string, f afero.File) error {
+	n := s.under.Add(1)
+	defer s.under.Add(-1)
+	if n < crowd {
+		return f.Sync()
+	}
+	return s.whole.do(func() error { return fsys.SyncFS(home) })
+}
+
+func (s *sharedSyncs) dir(name string, sync func() error) error {
+	s.mu.Lock()
+	if s.dirs == nil {
+		s.dirs = map[string]*shared{}
+	}
+	d := s.dirs[name]
+	if d == nil {
+		d = &shared{}
+		s.dirs[name] = d
+	}
+	s.mu.Unlock()
+	return d.do(sync)
+}
+
+// shared runs one function at a time for everybody who asked before it began.
+type shared struct {
+	running sync.Mutex
+	mu      sync.Mutex
+	next    *turn
+}
+
+type turn struct {
+	done chan struct{}
+	err  error
+}
+
+func (s *shared) do(f func() error) error {
+	s.mu.Lock()
+	t := s.next
+	if t != nil {
+		s.mu.Unlock()
+		<-t.done
+		return t.err
+	}
+	t = &turn{done: make(chan struct{})}
+	s.next = t
+	s.mu.Unlock()
+
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.mu.Lock()
+	s.next = nil
+	s.mu.Unlock()
+	t.err = f()
+	close(t.done)
+	return t.err
+}
