@@ -120,7 +120,13 @@ const (
 // Expand replaces each {field} of template by that field of data: a string as
 // it is, anything else as its JSON text, a missing field as "(no field)".
 // Braces that hold no plain name are left alone.
-func Expand(template string, data Raw) string {
+func Expand(template string, data Raw) string { return expand(template, data, "") }
+
+// ExpandQuoted is Expand with strings between quotation marks, so that the
+// agent's words stand apart from the operator's.
+func ExpandQuoted(template string, data Raw) string { return expand(template, data, `"`) }
+
+func expand(template string, data Raw, quote string) string {
 	if !strings.Contains(template, "{") {
 		return template
 	}
@@ -141,18 +147,18 @@ func Expand(template string, data Raw) string {
 			template = rest
 			continue
 		}
-		b.WriteString(expandField(fields, name))
+		b.WriteString(expandField(fields, name, quote))
 		template = after
 	}
 }
 
-func expandField(fields []Field, name string) string {
+func expandField(fields []Field, name, quote string) string {
 	for _, f := range fields {
 		if f.Name != name {
 			continue
 		}
 		if s, ok := f.Text(); ok {
-			return s
+			return quote + s + quote
 		}
 		return string(f.Value)
 	}

@@ -274,3 +274,19 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	ref.Reason = approval.ErrTooLate
 	return ref
 }
+
+// ClearInvalid takes a decision that is not valid for what is pending out of
+// the slot, after describe has noted it. The caller holds the home's lock.
+func (d *Decider) ClearInvalid(k approval.Key, describe func() error) error {
+	b, err := d.Store.Read(approval.DocPending, k)
+	if err != nil {
+		return fmt.Errorf("read pending: %w", err)
+	}
+	if d.takenBy(k, approval.Digest(b)) != nil {
+		return nil // it is valid after all
+	}
+	if err := describe(); err != nil {
+		return err
+	}
+	return d.Store.Remove(approval.DocDecision, k)
+}

@@ -31,6 +31,9 @@ type ending struct {
 // end is C durable, then S visible; everything else follows from C.
 func (g *Gate) end(e ending) error {
 	rec := &e.record
+	if e.decision != nil {
+		rec.DecidedAt = e.decision.DecidedAt
+	}
 	rec.Version, rec.RequestID, rec.Workspace, rec.Status = approval.Version, e.key.ID, e.key.Workspace, e.status
 	rec.EndedAt = g.Now().UTC()
 	resp, err := e.response().Encode()
@@ -109,7 +112,7 @@ func (s *state) story() approval.Record {
 	return approval.Record{
 		RequestSHA256: s.pending.RequestSHA256, PendingSHA256: approval.Digest(s.pBytes),
 		Pending: approval.Raw(s.pBytes), Decision: approval.Raw(s.dBytes), Ruling: &s.pending.Ruling,
-		RequestedAt: s.pending.Timestamp, DecidedAt: s.decision.DecidedAt,
+		RequestedAt: s.pending.Timestamp,
 	}
 }
 

@@ -108,7 +108,7 @@ func (g *Gate) newPending(s *state, ws approval.Workspace, tool approval.Tool, k
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
-		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.Expand(tool.Summary, r.RequestData),
+		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: ws.Principal, Ruling: ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws)).UTC(),
 		RecurrenceCount: g.recurrence(ws.Name, f),

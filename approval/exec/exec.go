@@ -1,0 +1,157 @@
+// Package exec runs what was approved, and nothing else.
+//
+// Its only entrance is Runner.Run, and Run begins by verifying the receipt for
+// the workspace, the request, the tool and the very bytes it is about to use.
+// What does not verify does not run.
+//
+// # Commands
+//
+// A handler's argv is an array and never meets a shell of ours. The request's
+// arguments arrive as JSON on stdin, byte for byte. Elements of argv may also
+// take them by template; see Check for the grammar and what it refuses.
+//
+// A command runs in its own session and process group, with umask 077, with
+// no file descriptors but 0, 1 and 2, in the handler's folder or in a fresh
+// empty one that is removed afterwards. Its environment holds the host
+// variables that the handler lists, and
+//
+//	PATH                      unless listed: /usr/local/bin:/usr/bin:/bin
+//	PERMESSO_REQUEST_ID       the request's id
+//	PERMESSO_WORKSPACE        the workspace it came from
+//	PERMESSO_IDEMPOTENCY_KEY  only for idempotent tools: the same on a re-run
+//	PERMESSO_RUN              a random mark, by which we find what it leaves behind
+//
+// The run is over when the command itself ends; what it left running is killed
+// then. Exit status 0 with a single strict JSON object on stdout gives that
+// object, verbatim, as the result. Any other output becomes {"output": "…"},
+// where each stretch of invalid UTF-8 is one U+FFFD. A non-zero status fails
+// with the last 2 KiB of stderr.
+//
+// # Nothing outlives its run
+//
+// Before Run returns, the process group is dead, and so is everything the
+// command started in groups and sessions of its own. When the daemon dies, be
+// it by SIGKILL, all of that dies at once. One small process for each daemon,
+// the supervisor, sees to it: it is the parent of every command and, as a
+// subreaper, the parent of every process that a command abandons. It is the
+// same binary started again, so main must call SuperviseIfAsked first.
+//
+// The limits, honestly:
+//
+//   - A process that left its session, lost its parents and wiped its
+//     environment can no longer be told apart by its mark. It is killed as
+//     soon as every run is over that was under way when we first saw it; with
+//     one run at a time, that is before Run returns.
+//   - A process that changed its user (sudo, a setuid program) cannot be
+//     killed by us unless the daemon is root. Run does not wait for it and
+//     logs how many were left.
+//   - Work handed to another service (systemd-run, at, a container engine's
+//     daemon) is that service's.
+//   - If the supervisor is killed, commands die with it at once, and the daemon
+//     hunts the rest by mark. If both are killed in the same instant, only the
+//     commands themselves are sure to die; a service manager that kills the
+//     whole control group closes that gap.
+//   - Systems other than Linux have no supervisor: there the process group is
+//     killed at the end of the run, and nothing is when the daemon is killed.
+package exec
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Defaults for what a handler leaves at zero.
+const (
+	DefaultTimeout   = 30 * time.Second
+	DefaultMaxOutput = 256 << 10
+)
+
+// Verifier checks that receipt permits exactly this: the tool, for the
+// arguments with this digest (lower-case hex), as asked in this request.
+type Verifier interface {
+	Verify(receipt, workspace, requestID, tool, argsSHA256 string) error
+}
+
+// Runner carries out approved jobs. The zero Runner refuses all of them,
+// because it has no Verifier. It is safe for concurrent use.
+type Runner struct {
+	Verifier Verifier
+	// Supervisor is the parent of all commands. When nil, the Runner makes its
+	// own on first use, and Close ends that one.
+	Supervisor *Supervisor
+	// TempDir is where fresh working folders are made; "" is the system's. On a
+	// tmpfs a run costs some 0.3 ms less than on a disk.
+	TempDir string
+	Log        zerolog.Logger
+
+	once sync.Once
+	own  *Supervisor
+}
+
+var errNoVerifier = errors.New("there is no verifier for receipts")
+
+// Run verifies the job's receipt and does what its tool's handler says. It
+// returns when nothing of the command is left running. Cancelling ctx kills it.
+func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
+	if err := r.verify(job); err != nil {
+		return refused(err)
+	}
+	if err := Check(job.Tool.Handler); err != nil {
+		return refused(err)
+	}
+	if !job.Tool.Runs() {
+		return approval.Effect{Result: approval.Raw(`{}`)}
+	}
+	if err := ctx.Err(); err != nil {
+		return refused(err)
+	}
+	return r.command(ctx, job)
+}
+
+// Close ends the supervisor that the Runner made for itself, and with it
+// whatever is still running.
+func (r *Runner) Close() error {
+	if s := r.Supervisor; s != nil {
+		return nil // its owner's to close
+	}
+	return r.supervisor().Close()
+}
+
+func (r *Runner) verify(job approval.Job) error {
+	if r.Verifier == nil {
+		return errNoVerifier
+	}
+	sum := sha256.Sum256(job.Args)
+	err := r.Verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, hex.EncodeToString(sum[:]))
+	if err != nil {
+		return fmt.Errorf("verify receipt: %w", err)
+	}
+	return nil
+}
+
+func (r *Runner) supervisor() *Supervisor {
+	if r.Supervisor != nil {
+		return r.Supervisor
+	}
+	r.once.Do(func() { r.own = &Supervisor{Log: r.Log} })
+	return r.own
+}
+
+// refused is the effect of what never began.
+func refused(err error) approval.Effect {
+	return approval.Effect{Error: "Execution refused: " + err.Error()}
+}
+
+// failed is the effect of what was to begin, and may have.
+func failed(started bool, format string, args ...any) approval.Effect {
+	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...), Started: started}
+}

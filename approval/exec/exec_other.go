@@ -1,0 +1,104 @@
+//go:build unix && !linux
+
+package exec
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"github.com/rs/zerolog"
+)
+
+// Supervisor is weaker here than on Linux: commands are the daemon's own
+// children. A run's process group is killed at its end, but not what left the
+// group, and nothing is killed when the daemon is. The umask is the daemon's.
+type Supervisor struct {
+	Log zerolog.Logger
+
+	mu     sync.Mutex
+	runs   sync.WaitGroup
+	kills  map[string]func()
+	closed bool
+}
+
+var errClosed = errors.New("the supervisor is closed")
+
+// SuperviseIfAsked does nothing: there is no supervising process here.
+func SuperviseIfAsked() {}
+
+// Start does nothing: there is no process to start.
+func (s *Supervisor) Start() error { return nil }
+
+// Close kills the process groups of all runs and waits for their ends.
+func (s *Supervisor) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, kill := range s.kills {
+		kill()
+	}
+	s.mu.Unlock()
+	s.runs.Wait()
+	return nil
+}
+
+func (s *Supervisor) start(sp spec) (*process, error) {
+	stdout, outW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer outW.Close()
+	stderr, errW, err := os.Pipe()
+	if err != nil {
+		_ = stdout.Close()
+		return nil, err
+	}
+	defer errW.Close()
+	cmd := &exec.Cmd{
+		Path: sp.path, Args: sp.argv, Env: sp.env, Dir: sp.dir,
+		Stdin: bytes.NewReader(sp.stdin), Stdout: outW, Stderr: errW, WaitDelay: drainGrace,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	exited := make(chan exit, 1)
+	kill, err := s.launch(cmd, sp.mark, exited)
+	if err != nil {
+		_ = stdout.Close()
+		_ = stderr.Close()
+		return nil, err
+	}
+	return &process{stdout: stdout, stderr: stderr, exited: exited, kill: kill}, nil
+}
+
+// launch starts cmd and waits for it in the background.
+func (s *Supervisor) launch(cmd *exec.Cmd, mark string, exited chan<- exit) (func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	if err := cmd.Start(); err != nil {
+		exited <- exit{notStarted: err.Error()}
+		return func() {}, nil
+	}
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if s.kills == nil {
+		s.kills = map[string]func(){}
+	}
+	s.kills[mark] = kill
+	s.runs.Go(func() {
+		_ = cmd.Wait()
+		kill() // the rest of the group
+		s.mu.Lock()
+		delete(s.kills, mark)
+		s.mu.Unlock()
+		e := exit{}
+		if state := cmd.ProcessState; state != nil && !state.Success() {
+			e.status = state.String()
+		}
+		exited <- e
+	})
+	return kill, nil
+}

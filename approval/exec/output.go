@@ -1,0 +1,156 @@
+package exec
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// tailSize is how much of stderr an error quotes.
+const tailSize = 2 << 10
+
+// head keeps the first limit bytes and says when there are more.
+type head struct {
+	limit int
+	kept  []byte
+	over  chan struct{} // closed when the limit is passed
+	once  sync.Once
+}
+
+func newHead(limit int) *head { return &head{limit: limit, over: make(chan struct{})} }
+
+// Write ends the copying with an error once the limit is passed: the command
+// is killed then, and nobody needs the rest.
+func (h *head) Write(b []byte) (int, error) {
+	if len(h.kept)+len(b) > h.limit {
+		h.once.Do(func() { close(h.over) })
+		return 0, io.ErrShortWrite
+	}
+	h.kept = append(h.kept, b...)
+	return len(b), nil
+}
+
+func (h *head) exceeded() bool {
+	select {
+	case <-h.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// tail keeps the last tailSize bytes.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(b []byte) (int, error) {
+	n := len(b)
+	if n > tailSize {
+		b = b[n-tailSize:]
+	}
+	if drop := len(t.kept) + len(b) - tailSize; drop > 0 {
+		t.kept = append(t.kept[:0], t.kept[drop:]...)
+	}
+	t.kept = append(t.kept, b...)
+	return n, nil
+}
+
+// String is the tail as text, cut at a character.
+func (t *tail) String() string {
+	b := t.kept
+	for i := 0; i < utf8.UTFMax && len(b) == tailSize-i && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
+		b = b[1:]
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
+}
+
+// collector copies one stream of a run into a sink.
+type collector struct {
+	file *os.File
+	sink io.Writer
+	done chan struct{}
+}
+
+func collect(file *os.File, sink io.Writer) *collector {
+	c := &collector{file: file, sink: sink, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		_, err := io.CopyBuffer(onlyWriter{sink}, onlyReader{file}, make([]byte, 4<<10))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.drain()
+		}
+	}()
+	return c
+}
+
+// onlyReader and onlyWriter keep io.CopyBuffer to its buffer.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
+
+// drain takes what is in the pipe without waiting for more. An expired
+// deadline alone would lose it: on a busy machine we may not have come to read
+// a word before it expired.
+func (c *collector) drain() {
+	conn, err := c.file.SyscallConn()
+	if err != nil || c.file.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	buf := make([]byte, 4<<10)
+	for n := 1; n > 0; {
+		once := func(fd uintptr) bool {
+			n, err = syscall.Read(int(fd), buf)
+			return !errors.Is(err, syscall.EINTR)
+		}
+		if conn.Read(once) != nil {
+			return
+		}
+		if n > 0 {
+			if _, err := c.sink.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// finish takes what is still in the pipe and closes it. The sink may be read
+// afterwards.
+func (c *collector) finish() {
+	// A pipe without writers is at its end at once; the deadline is for one
+	// that somebody outside the run holds open. Where deadlines do not work,
+	// closing does.
+	if err := c.file.SetReadDeadline(time.Now().Add(drainGrace)); err != nil {
+		_ = c.file.Close()
+	}
+	<-c.done
+	_ = c.file.Close()
+}
+
+// result is what an agent gets for stdout.
+func result(stdout []byte) approval.Raw {
+	trimmed := bytes.Trim(stdout, " \t\r\n")
+	if isObject(trimmed) {
+		return approval.Raw(trimmed)
+	}
+	text, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(string(stdout), "\uFFFD"))
+	if err != nil {
+		return approval.Raw(`{"output":""}`) // out of reach: the text is valid UTF-8
+	}
+	return approval.Raw(`{"output":` + string(text) + `}`)
+}
+
+// isObject is strict: one object, valid UTF-8, no duplicate names, not nested
+// deeper than any other document here.
+func isObject(b []byte) bool {
+	return len(b) > 0 && b[0] == '{' && approval.CheckDepth(b) == nil && approval.Raw(b).IsValid()
+}

@@ -1,0 +1,185 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func TestMain(m *testing.M) {
+	SuperviseIfAsked()
+	if len(os.Args) == 3 && os.Args[1] == "be-a-daemon" {
+		beADaemon(os.Args[2])
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// anything verifies every receipt.
+type anything struct{}
+
+func (anything) Verify(_, _, _, _, _ string) error { return nil }
+
+type refusing struct{}
+
+func (refusing) Verify(_, _, _, _, _ string) error { return errors.New("no good") }
+
+func newRunner(t testing.TB) *Runner {
+	r := &Runner{Verifier: anything{}, TempDir: t.TempDir()}
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// script is a command that runs text; $1, $2 … are args.
+func script(text string, args ...string) approval.Handler {
+	text = strings.ReplaceAll(text, "{", "{{")
+	return command(append([]string{"/bin/sh", "-c", text, "sh"}, args...)...)
+}
+
+func jobOf(h approval.Handler, args string) approval.Job {
+	return approval.Job{
+		Workspace: "personal", RequestID: "a7f3b2c1d4e5f6a7", Args: []byte(args), Receipt: "note",
+		Tool: approval.Tool{Name: "tool", Handler: h},
+	}
+}
+
+func run(t testing.TB, r *Runner, h approval.Handler, args string) approval.Effect {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e := r.Run(ctx, jobOf(h, args))
+	require.NoError(t, ctx.Err(), "the run took too long")
+	require.Equal(t, e.Error == "", e.Result != nil, "a result or an error: %+v", e)
+	return e
+}
+
+// output is the text that a successful run printed.
+func output(t testing.TB, r *Runner, h approval.Handler, args string) string {
+	t.Helper()
+	e := run(t, r, h, args)
+	require.Empty(t, e.Error)
+	fields, err := approval.Fields(e.Result)
+	require.NoError(t, err)
+	require.Len(t, fields, 1)
+	require.Equal(t, "output", fields[0].Name)
+	text, ok := fields[0].Text()
+	require.True(t, ok)
+	return text
+}
+
+func TestNothingRunsWithoutAReceipt(t *testing.T) {
+	const argsSHA = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a" // of {}
+	for name, tc := range map[string]struct {
+		verifier Verifier
+		args     string
+		want     string
+	}{
+		"no verifier denies":           {nil, `{}`, "Execution refused: there is no verifier for receipts"},
+		"a bad receipt":                {refusing{}, `{}`, "Execution refused: verify receipt: no good"},
+		"other bytes, same meaning":    {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{ }`, "Execution refused: verify receipt: differs"},
+		"another tool than was shown":  {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "rm", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"another workspace's":          {exactly{"note", "work", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"another request's":            {exactly{"note", "personal", "b7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"exactly what was approved ok": {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Verifier = tc.verifier
+			for _, h := range []approval.Handler{{}, script(`touch "$1"`, filepath.Join(t.TempDir(), "ran"))} {
+				e := run(t, r, h, tc.args)
+				require.Equal(t, tc.want, e.Error)
+				if tc.want == "" {
+					require.Equal(t, h.Kind != "", e.Started)
+					continue
+				}
+				require.False(t, e.Started)
+				if h.Kind != "" {
+					require.NoFileExists(t, h.Argv[4])
+				}
+			}
+		})
+	}
+}
+
+// exactly verifies one receipt for one thing.
+type exactly [5]string
+
+func (x exactly) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
+	if x != (exactly{receipt, workspace, requestID, tool, argsSHA256}) {
+		return errors.New("differs")
+	}
+	return nil
+}
+
+func TestNoneHasNoEffect(t *testing.T) {
+	r := newRunner(t)
+	for _, kind := range []string{"", approval.HandlerNone} {
+		e := run(t, r, approval.Handler{Kind: kind}, `{}`)
+		require.Equal(t, approval.Effect{Result: approval.Raw(`{}`)}, e)
+	}
+}
+
+func TestUnknownKindIsRefused(t *testing.T) {
+	e := run(t, newRunner(t), approval.Handler{Kind: "shell"}, `{}`)
+	require.Equal(t, approval.Effect{Error: `Execution refused: unknown kind of handler "shell"`}, e)
+}
+
+func TestCancelledBeforeItBegins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := newRunner(t).Run(ctx, jobOf(command("/bin/true"), `{}`))
+	require.Equal(t, approval.Effect{Error: "Execution refused: context canceled"}, e)
+}
+
+func TestNothingRunsAfterClose(t *testing.T) {
+	r := newRunner(t)
+	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`))
+	require.NoError(t, r.Close())
+	require.Equal(t, approval.Effect{Error: "Execution failed: the supervisor is closed"}, run(t, r, command("/bin/true"), `{}`))
+}
+
+func TestCloseLeavesAGivenSupervisorToItsOwner(t *testing.T) {
+	s := &Supervisor{}
+	require.NoError(t, s.Start())
+	r := &Runner{Verifier: anything{}, Supervisor: s, TempDir: t.TempDir()}
+	require.NoError(t, r.Close())
+	require.Empty(t, run(t, r, command("/bin/true"), `{}`).Error)
+	require.NoError(t, s.Close())
+	require.NotEmpty(t, run(t, r, command("/bin/true"), `{}`).Error)
+}
+
+func BenchmarkTrue(b *testing.B) {
+	r := newRunner(b)
+	require.NoError(b, r.supervisor().Start())
+	job := jobOf(command("/bin/true"), `{"text":"Meeting at 5"}`)
+	b.ResetTimer()
+	for b.Loop() {
+		if e := r.Run(b.Context(), job); e.Error != "" {
+			b.Fatal(e.Error)
+		}
+	}
+}
+
+func BenchmarkTrueParallel(b *testing.B) {
+	r := newRunner(b)
+	require.NoError(b, r.supervisor().Start())
+	job := jobOf(command("/bin/true"), `{"text":"Meeting at 5"}`)
+	b.SetParallelism(32 / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if e := r.Run(b.Context(), job); e.Error != "" {
+				b.Error(e.Error)
+			}
+		}
+	})
+}

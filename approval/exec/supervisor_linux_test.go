@@ -1,0 +1,315 @@
+package exec
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	osexec "os/exec"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// family starts one of everything that could get away, each of which writes
+// its pid into the folder $1: a child in the group, one in a group of its own,
+// one in a session of its own, one that lost its parents too, and one that
+// even wiped its environment. It goes on when all have written.
+const family = `
+cd "$1"
+sleep 1000 & echo $! >child
+(set -m; sh -c 'echo $$ >group; exec sleep 1000' & )
+setsid sh -c 'echo $$ >session; exec sleep 1000' &
+setsid sh -c 'setsid sh -c "echo \$\$ >orphan; exec sleep 1000" &' &
+env -i PATH="$PATH" setsid sh -c 'echo $$ >bare; exec sleep 1000' &
+for f in child group session orphan bare; do while ! [ -s $f ]; do sleep 0.005; done; done
+`
+
+var relatives = []string{"child", "group", "session", "orphan", "bare"}
+
+func awaitPID(t testing.TB, file string) int {
+	t.Helper()
+	var pid int
+	require.Eventually(t, func() bool {
+		b, _ := os.ReadFile(file)
+		text, whole := strings.CutSuffix(string(b), "\n")
+		pid, _ = strconv.Atoi(text)
+		return whole
+	}, 10*time.Second, 2*time.Millisecond, file)
+	return pid
+}
+
+func alive(pid int) bool {
+	p, ok := readProc(pid)
+	return ok && !p.zombie
+}
+
+// awaitGone waits for the death of a process that is not our child.
+func awaitGone(t testing.TB, what string, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // gone already
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "%s, pid %d, is still alive", what, pid)
+}
+
+func TestNothingOutlivesItsRun(t *testing.T) {
+	for name, ending := range map[string]struct {
+		text string
+		want string
+	}{
+		"the command succeeds": {"exit 0", ""},
+		"it fails":             {"exit 7", "Execution failed: exit status 7"},
+		"it is killed":         {"kill -9 $$", "Execution failed: signal: killed"},
+		"it says too much":     {"yes", "Execution failed: output larger than 1000 bytes"},
+		"it takes too long":    {"sleep 1000", "Execution failed: timed out after 2s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, dir := newRunner(t), t.TempDir()
+			h := script(family+ending.text, dir)
+			h.MaxOutput, h.Timeout = 1000, 2*time.Second
+			require.Equal(t, ending.want, run(t, r, h, `{}`).Error)
+			for _, who := range relatives {
+				require.False(t, alive(awaitPID(t, filepath.Join(dir, who))), who)
+			}
+		})
+	}
+}
+
+func TestStdoutHeldOpenByAGrandchild(t *testing.T) {
+	start := time.Now()
+	require.Equal(t, "done\n", output(t, newRunner(t), script(`(sleep 1000 &) ; setsid sleep 1000 & echo done`), `{}`))
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestTheEndOfOneRunIsNotTheEndOfAnother(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	long := make(chan approval.Effect, 1)
+	go func() {
+		long <- r.Run(t.Context(), jobOf(script(family+`while ! [ -e finish ]; do sleep 0.005; done; echo done`, dir), `{}`))
+	}()
+	pids := map[string]int{}
+	for _, who := range relatives {
+		pids[who] = awaitPID(t, filepath.Join(dir, who))
+	}
+	for range 20 {
+		require.Empty(t, run(t, r, script(`setsid true & (true &)`), `{}`).Error)
+	}
+	other := t.TempDir()
+	require.Empty(t, run(t, r, script(family, other), `{}`).Error)
+	for _, who := range relatives {
+		require.True(t, alive(pids[who]), "%s belongs to a run under way", who)
+		if who != "bare" { // nobody can tell whose it is, see the package comment
+			require.False(t, alive(awaitPID(t, filepath.Join(other, who))), who)
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "finish"), nil, 0o600))
+	require.Empty(t, (<-long).Error)
+	for _, who := range relatives {
+		require.False(t, alive(pids[who]), who)
+	}
+	require.False(t, alive(awaitPID(t, filepath.Join(other, "bare"))), "the last suspect is gone")
+}
+
+func TestACommandCannotHideInAnothersGroup(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	first := make(chan approval.Effect, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { first <- r.Run(ctx, jobOf(script(`echo $$ >"$1/a"; exec sleep 1000`, dir), `{}`)) }()
+	a := awaitPID(t, filepath.Join(dir, "a"))
+	e := run(t, r, command("/usr/bin/perl", "-e", `setpgrp(0, $ARGV[0]) and exit 0; print STDERR $!; exit 1`, strconv.Itoa(a)), `{}`)
+	require.Contains(t, e.Error, "not permitted")
+	cancel()
+	require.Equal(t, "Execution failed: cancelled", (<-first).Error)
+}
+
+func TestOnlyThreeDescriptors(t *testing.T) {
+	leaked, err := unix.Dup(1) // as if a careless parent had left it to the daemon
+	require.NoError(t, err)
+	defer unix.Close(leaked)
+	// ls itself opens one more: the folder it lists.
+	require.Equal(t, "0\n1\n2\n3\n", output(t, newRunner(t), command("/bin/ls", "/proc/self/fd"), `{}`))
+}
+
+func TestSignalsAreAsInAFreshProcess(t *testing.T) {
+	out := output(t, newRunner(t), command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
+	require.Equal(t, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n", out)
+}
+
+// supervisorOf starts r's supervisor.
+func supervisorOf(t *testing.T, r *Runner) *os.Process {
+	t.Helper()
+	l, err := r.supervisor().connect(nil)
+	require.NoError(t, err)
+	return l.proc
+}
+
+func TestTheSupervisorLeaksNothing(t *testing.T) {
+	r := newRunner(t)
+	supervisor := supervisorOf(t, r)
+	run(t, r, command("/bin/true"), `{}`)
+	fds := "/proc/" + strconv.Itoa(supervisor.Pid) + "/fd"
+	before, err := os.ReadDir(fds)
+	require.NoError(t, err)
+	for range 50 {
+		run(t, r, script(`setsid sleep 1000 & exit 1`), `{}`)
+		run(t, r, command("/no/such"), `{}`)
+		run(t, r, command("/bin/echo", "x"), `{}`)
+	}
+	after, err := os.ReadDir(fds)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(after), len(before)+2, "epoll may have come")
+	for _, p := range processes() {
+		require.NotEqual(t, supervisor.Pid, p.parent, "a child was left unreaped")
+	}
+	require.Empty(t, r.own.link.runs)
+}
+
+func TestTheSupervisorHasNoneOfOurSecrets(t *testing.T) {
+	t.Setenv("PERMESSO_TEST_SECRET", "no")
+	r := newRunner(t)
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(supervisorOf(t, r).Pid) + "/environ")
+	require.NoError(t, err)
+	require.Empty(t, b)
+}
+
+func TestTheSupervisorMindsNoPoliteSignals(t *testing.T) {
+	r := newRunner(t)
+	supervisor := supervisorOf(t, r)
+	run(t, r, command("/bin/true"), `{}`) // it is up
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		require.NoError(t, supervisor.Signal(sig))
+		require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`))
+	}
+}
+
+func TestTheSupervisorIsKilled(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisor := supervisorOf(t, r)
+	effect := make(chan approval.Effect, 1)
+	go func() { effect <- r.Run(t.Context(), jobOf(script(family+`echo $$ >self; sleep 1000`, dir), `{}`)) }()
+	pids := map[string]int{"self": awaitPID(t, filepath.Join(dir, "self"))}
+	for _, who := range relatives {
+		pids[who] = awaitPID(t, filepath.Join(dir, who))
+	}
+	require.NoError(t, supervisor.Kill())
+	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
+	for who, pid := range pids {
+		if who == "bare" { // without a supervisor only the mark tells
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			continue
+		}
+		require.False(t, alive(pid), who)
+	}
+	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`), "there is a new one")
+}
+
+// Nothing marks this command as ours, and nobody is left to kill it: the
+// kernel does, because the supervisor was its parent.
+func TestAnUnmarkedCommandDiesWithTheSupervisor(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisor := supervisorOf(t, r)
+	effect := make(chan approval.Effect, 1)
+	h := command("/usr/bin/env", "-i", "/bin/sh", "-c", `echo $$ >"$1/self"; exec sleep 1000`, "sh", dir)
+	go func() { effect <- r.Run(t.Context(), jobOf(h, `{}`)) }()
+	pid := awaitPID(t, filepath.Join(dir, "self"))
+	require.NoError(t, supervisor.Kill())
+	require.Equal(t, "Execution interrupted: outcome unknown", (<-effect).Error)
+	awaitGone(t, "the command", pid)
+}
+
+func TestCloseInterruptsWhatRuns(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	effect := make(chan approval.Effect, 1)
+	go func() { effect <- r.Run(t.Context(), jobOf(script(family+`sleep 1000`, dir), `{}`)) }()
+	var pids []int
+	for _, who := range relatives {
+		pids = append(pids, awaitPID(t, filepath.Join(dir, who)))
+	}
+	require.NoError(t, r.Close())
+	for i, pid := range pids {
+		require.False(t, alive(pid), relatives[i])
+	}
+	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
+}
+
+// beADaemon runs three commands with all their relatives until it is killed.
+func beADaemon(dir string) {
+	r := &Runner{Verifier: anything{}, TempDir: filepath.Join(dir, "tmp")}
+	done := make(chan struct{})
+	for _, name := range []string{"0", "1", "2"} {
+		go func() {
+			r.Run(context.Background(), jobOf(script(family+`echo $$ >self; sleep 1000`, filepath.Join(dir, name)), `{}`))
+			close(done)
+		}()
+	}
+	<-done
+}
+
+func TestTheDaemonIsKilled(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"0", "1", "2", "tmp"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	daemon := osexec.Command("/proc/self/exe", "be-a-daemon", dir)
+	daemon.Stderr = os.Stderr
+	require.NoError(t, daemon.Start())
+	pids := map[string]int{}
+	for _, name := range []string{"0", "1", "2"} {
+		for _, who := range append([]string{"self"}, relatives...) {
+			pids[name+"/"+who] = awaitPID(t, filepath.Join(dir, name, who))
+		}
+	}
+	self, ok := readProc(pids["0/self"])
+	require.True(t, ok)
+	require.NotEqual(t, daemon.Process.Pid, self.parent)
+	require.NoError(t, daemon.Process.Kill())
+	require.Error(t, daemon.Wait())
+	start := time.Now()
+	for who, pid := range pids {
+		awaitGone(t, who, pid)
+	}
+	t.Logf("all dead %s after the daemon", time.Since(start))
+	awaitGone(t, "the supervisor", self.parent)
+	left, err := os.ReadDir(filepath.Join(dir, "tmp"))
+	require.NoError(t, err)
+	require.Empty(t, left, "working folders go with the daemon")
+}
+
+func TestSupervisingIsNotForStrangers(t *testing.T) {
+	cmd := osexec.Command("/proc/self/exe", superviseArg)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 2, cmd.ProcessState.ExitCode())
+	require.Equal(t, "permesso: supervise: this is for the daemon's own use\n", string(out))
+}
+
+func TestMalformedMessagesStartNothing(t *testing.T) {
+	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true}
+	b, err := good.pack()
+	require.NoError(t, err)
+	got, err := unpackSpec(unpack(b))
+	require.NoError(t, err)
+	require.Equal(t, good, got)
+	for _, n := range []string{"0", "-1", "4", "x", ""} {
+		fields := unpack(b)
+		fields[5] = n
+		_, err := unpackSpec(fields)
+		require.ErrorIs(t, err, errMessage, n)
+	}
+	_, err = unpackSpec([]string{msgRun, "m"})
+	require.ErrorIs(t, err, errMessage)
+}

@@ -1,0 +1,119 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Viewer reads what lies in the folders, for people. It changes nothing, and
+// works whether or not a daemon runs.
+type Viewer struct {
+	Store  Store
+	Keeper Keeper
+	Seal   Sealer
+}
+
+// Waiting lists the verified pendings of the given workspaces (nil: of all),
+// oldest first.
+func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+	if workspaces == nil {
+		var err error
+		if workspaces, err = v.Keeper.Workspaces(); err != nil {
+			return nil, err
+		}
+	}
+	var list []approval.Waiting
+	for _, ws := range workspaces {
+		ids, _, err := v.Keeper.List(approval.DocPending, ws)
+		if err != nil {
+			return nil, fmt.Errorf("list pendings of %s: %w", ws, err)
+		}
+		for _, id := range ids {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			w, err := v.Pending(approval.Key{Workspace: ws, ID: id})
+			if err != nil {
+				return nil, err
+			}
+			if w != nil {
+				list = append(list, *w)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b approval.Waiting) int {
+		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
+	})
+	return list, nil
+}
+
+// Pending is one verified pending, or nil.
+func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
+	b, err := v.Store.Read(approval.DocPending, k)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pending %s: %w", k, err)
+	}
+	p, err := openedPending(v.Seal, k, b)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a host program's request, not yet judged
+	}
+	return &approval.Waiting{Pending: p, SHA256: approval.Digest(b)}, nil
+}
+
+// Record is the story of a settled request, or nil where it is not settled.
+func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+	b, err := v.Store.Read(approval.DocRecord, k)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record %s: %w", k, err)
+	}
+	return openRecord(v.Seal, k, b)
+}
+
+// Decision opens a decision that a record or claim holds; nil where there is
+// none.
+func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
+	d, err := openDecision(v.Seal, k, raw)
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
+// Find lists the keys whose id begins with prefix, among the pendings and
+// records of the given workspaces (nil: of all).
+func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	if workspaces == nil {
+		var err error
+		if workspaces, err = v.Keeper.Workspaces(); err != nil {
+			return nil, err
+		}
+	}
+	var keys []approval.Key
+	for _, ws := range workspaces {
+		for _, d := range []approval.Doc{approval.DocPending, approval.DocRecord} {
+			ids, _, err := v.Keeper.List(d, ws)
+			if err != nil {
+				return nil, err
+			}
+			for _, id := range ids {
+				k := approval.Key{Workspace: ws, ID: id}
+				if strings.HasPrefix(id, prefix) && !slices.Contains(keys, k) {
+					keys = append(keys, k)
+				}
+			}
+		}
+	}
+	return keys, nil
+}

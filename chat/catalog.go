@@ -1,0 +1,189 @@
+package chat
+
+import "strings"
+
+// words are all the sentences that people see, in one language. Names in
+// braces are filled in by say; both catalogues hold the same names.
+type words struct {
+	// The card.
+	headAction   string
+	headQuestion string
+	mayI         string // the question, with the verb of this language
+	mayIForeign  string // the same, with a verb of another language
+	run          string // verb of a tool that has none
+	release      string // verb of a request without a tool
+	agentAsks    string
+	onlyAnswer   string
+	reversible   string
+	partial      string
+	irreversible string
+	class        string
+	unknown      string
+	session      string // markers of a territory
+	permanent    string
+	other        string
+	why          string
+	unknownTool  string
+	claimed      string
+	mixed        string
+	rtl          string
+	noDetails    string
+	unreadable   string
+	says         string
+	title        string
+	preview      string
+	redacted     string
+	cutValue     string
+	cutFields    string
+	cutPayload   string
+	cutProse     string
+	menu         string
+	menuOptions  string
+	menuFree     string
+	no2          string
+	no6          string
+	foot         string
+	footQuestion string
+
+	// Answers to people.
+	approved     string
+	runBefore    string
+	denied       string
+	answered     string
+	overridden   string
+	asked        string
+	because      string
+	noReason     string
+	none         string
+	notYours     string
+	noSuchID     string
+	gone         string
+	decided      string
+	decidedBy    string
+	tooLate      string
+	notPossible  string
+	ambiguous    string
+	shortID      string
+	isQuestion   string
+	otherCard    string
+	unclear      string
+	unclearCard  string
+	unclearAsk   string
+	needsText    string
+	takesNoText  string
+	unconfirmed  string
+	verdicts     map[string]string // of approval.Verdict and approval.Status
+	outcome      string            // how a request ended
+	outcomeBy    string
+	outcomeError string
+}
+
+// Languages lists the languages there are catalogues for; the first one stands
+// in for every other.
+func Languages() []string { return []string{"en", "it"} }
+
+// Language picks the catalogue for a tag like "it" or "it-CH".
+func Language(tag string) string {
+	primary, _, _ := strings.Cut(strings.ReplaceAll(lower(tag), "_", "-"), "-")
+	for _, l := range Languages() {
+		if l == primary {
+			return l
+		}
+	}
+	return Languages()[0]
+}
+
+func catalogue(tag string) *words {
+	if Language(tag) == "it" {
+		return italian()
+	}
+	return english()
+}
+
+// say fills the names in braces in. What is filled in is never read again, so
+// a brace in an agent's text stays a brace.
+func say(sentence string, pairs ...string) string {
+	for i := 0; i < len(pairs); i += 2 {
+		pairs[i] = "{" + pairs[i] + "}"
+	}
+	return strings.NewReplacer(pairs...).Replace(sentence)
+}
+
+func english() *words {
+	return &words{
+		headAction:   "🔐 Approval required · {workspace} · {tool} · {id}",
+		headQuestion: "🔐 Answer wanted · {workspace} · {id}",
+		mayI:         "May I {verb}?",
+		mayIForeign:  "May I? ({verb})",
+		run:          "run {tool}",
+		release:      "have a receipt for {action}",
+		agentAsks:    "The agent asks: {title}",
+		onlyAnswer:   "nothing runs | your answer goes to the agent",
+		reversible:   "reversible",
+		partial:      "partly reversible",
+		irreversible: "irreversible",
+		class:        "class",
+		unknown:      "unknown",
+		session:      "[territory: session]",
+		permanent:    "[territory: permanent]",
+		other:        "[territory: {territory}]",
+		why:          "why",
+		unknownTool:  "⚠ unknown tool: the operator has not described it; treated as irreversible, and nothing here can run it",
+		claimed:      "⚠ the action is what the agent claims; nothing runs here, the agent gets a receipt",
+		mixed:        "⚠ mixed scripts: {words}",
+		rtl:          "⚠ right-to-left text: what stands beside it may appear in another order",
+		noDetails:    "(no details)",
+		unreadable:   "⚠ not an object: {raw}",
+		says:         "Agent says",
+		title:        "Agent's title",
+		preview:      "Agent's preview",
+		redacted:     "[redacted: {kind}, {n} chars]",
+		cutValue:     "… [{n} more chars]",
+		cutFields:    "… [{n} more fields]",
+		cutPayload:   "✂ not all of it is shown: {n} more chars. See all of it before you approve.",
+		cutProse:     "✂ the agent's own words are left out: {n} chars",
+		menu:         "1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always",
+		menuOptions:  "answer with a number, or in your own words; reply to this message",
+		menuFree:     "answer in your own words; reply to this message",
+		no2:          "2 is not possible here: the request belongs to no session",
+		no6:          "6 is not possible here: the request has no action type",
+		foot:         "→ approve {id}  /  deny {id} · until {time}",
+		footQuestion: "→ deny {id} · until {time}",
+
+		approved:    "Approved: {what}",
+		runBefore:   " · runs by {time} or not at all",
+		denied:      "Denied: {what}",
+		answered:    "Answered: {text}",
+		overridden:  "Not run: {what} · your change goes to the agent: {text}",
+		asked:       "Sent back to the agent: {text} · {what} was not run",
+		because:     "{id} waits for you because: {reasons}",
+		noReason:    "Write what you want to know after the question mark.",
+		none:        "No pending approvals.",
+		notYours:    "Nothing here for you.",
+		noSuchID:    "No such request is waiting here: {id}",
+		gone:        "No such request: it was never here, or is long settled.",
+		decided:     "Already decided.",
+		decidedBy:   "Already {verdict} by {by} at {time}.",
+		tooLate:     "Too late: the request has expired or is settled.",
+		notPossible: "Not possible here.",
+		ambiguous:   "Several requests begin with {id}: type more digits.",
+		shortID:     "Type at least 4 digits of the id.",
+		isQuestion:  "{id} is a question: reply to its card with the answer.",
+		otherCard:   "Unclear: you replied to {id} and named another request. Nothing was decided.",
+		unclear:     "Unclear, nothing was decided. Write exactly: approve <id>, deny <id> [reason], or pending.",
+		unclearCard: "Unclear, nothing was decided. Reply with 1, 2, 3, 6, or 3 <reason>, 4 <note>, 5 <change>, ? <question>.",
+		unclearAsk:  "Unclear, nothing was answered. Reply with the number of an option or with your answer.",
+		needsText:   "{code} needs text behind it: nothing was decided.",
+		takesNoText: "{code} takes no text: nothing was decided. To add a note write 4 <note>.",
+		unconfirmed: "That could not be confirmed: do not count on it. The gate's log says why.",
+		verdicts: map[string]string{
+			"approved": "approved", "denied": "denied", "answered": "answered", "overridden": "overridden",
+			"request_more": "sent back", "cancelled": "cancelled", "expired": "expired",
+			"auto_approved": "approved by policy", "auto_rejected": "refused by policy",
+			"failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
+		},
+		outcome:      "{id} · {status}",
+		outcomeBy:    " · by {by} ({via})",
+		outcomeError: " · {error}",
+	}
+}

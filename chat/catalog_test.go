@@ -1,0 +1,75 @@
+package chat
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+var fieldLine = regexp.MustCompile(`^[A-Za-z0-9_.-]+:`)
+
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+
+func TestCataloguesSayTheSame(t *testing.T) {
+	en := reflect.ValueOf(*english())
+	for _, lang := range Languages()[1:] {
+		other := reflect.ValueOf(*catalogue(lang))
+		for i := range en.NumField() {
+			name := en.Type().Field(i).Name
+			if en.Field(i).Kind() == reflect.Map {
+				require.Equal(t, sorted(en.Field(i)), sorted(other.Field(i)), "%s.%s", lang, name)
+				continue
+			}
+			a, b := en.Field(i).String(), other.Field(i).String()
+			require.NotEmpty(t, a, name)
+			require.NotEmpty(t, b, "%s.%s", lang, name)
+			require.Equal(t, names(a), names(b), "%s.%s", lang, name)
+		}
+	}
+}
+
+func sorted(m reflect.Value) []string {
+	var keys []string
+	for _, k := range m.MapKeys() {
+		keys = append(keys, k.String())
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func names(s string) []string {
+	found := placeholder.FindAllString(s, -1)
+	slices.Sort(found)
+	return found
+}
+
+func TestCataloguesKnowEveryEnd(t *testing.T) {
+	for _, lang := range Languages() {
+		for _, s := range []approval.Status{
+			approval.StatusApproved, approval.StatusAutoApproved, approval.StatusDenied, approval.StatusAutoRejected,
+			approval.StatusExpired, approval.StatusCancelled, approval.StatusRequestMore, approval.StatusOverridden,
+			approval.StatusAnswered, approval.StatusFailed, approval.StatusInterrupted, approval.StatusMalformed,
+		} {
+			require.Contains(t, catalogue(lang).verdicts, string(s))
+		}
+	}
+}
+
+func TestLanguage(t *testing.T) {
+	for tag, want := range map[string]string{
+		"": "en", "en": "en", "it": "it", "IT": "it", "it-CH": "it", "it_IT.UTF-8": "it",
+		"fr": "en", "italian": "en", "-": "en",
+	} {
+		require.Equal(t, want, Language(tag), tag)
+	}
+}
+
+func TestSayFillsInOnce(t *testing.T) {
+	require.Equal(t, "May I {verb}?", say("May I {verb}?", "verb", "{verb}"), "what is filled in is not read again")
+	require.Equal(t, "{id} b", say("{a} {b}", "a", "{id}", "b", "b"))
+}

@@ -1,0 +1,47 @@
+// Package chat is how people are reached: it renders a pending request as a
+// card, understands what a person answers, and has it decided. Every channel
+// uses the same renderer, the same grammar and the same sentences; none of
+// them writes a decision itself.
+//
+// # Grammar
+//
+// Letters of command words and of ids may be of either case; everything else
+// is exact. White space around a message, and a leading mention of the bot,
+// are ignored.
+//
+//	message  = [ "@" bot blanks ] ( command | reply )
+//	command  = "approve" blanks id
+//	         | ( "deny" | "reject" ) blanks id [ white text ]
+//	         | "pending"
+//	id       = 4 to 64 hex digits, the beginning of a request's id
+//	reply    = to an action's card:
+//	             "1" | "2" | "3" | "6"
+//	             "3" white text          deny, with a reason
+//	             "4" white text          allow, with a note
+//	             "5" white text          do this instead
+//	             "?" [ white ] [ text ]  a question back
+//	         | to a question's card:
+//	             digit                   that option
+//	             "?" [ white ] text      a question back
+//	             text                    the answer
+//	blanks   = one or more of space, tab
+//	white    = one or more of space, tab, CR, LF
+//
+// Line breaks inside text are kept. Digits are the ten of ASCII: a full-width
+// or Arabic-Indic digit is no code, nor is "1." or "1)". An approval with one
+// word too many ("approve a7f3b2c1? no") is answered "unclear" and decides
+// nothing; so is a code with text that it does not take. A command in reply to
+// a card must name that card. Text that is neither a command nor a reply is
+// conversation, and left alone.
+//
+// In the terminal the card shown last is replied to without saying so, and
+// there command words come first: a free answer to a question cannot begin
+// with one.
+//
+// # What a card shows
+//
+// All of request_data, from the bytes that were digested, in a form from which
+// those bytes can be read back: see Escape. Agents' words stand on a line of
+// their own behind a label of ours, in quotation marks, or behind the bar of
+// Block, so that none of them can look like a line of the gate's.
+package chat

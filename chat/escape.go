@@ -1,0 +1,219 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	blankSign    = '␠'           // stands before the length of a run of blanks
+	longRun      = 3             // a run of this many blanks is counted
+	maxMarks     = 4             // combining marks on one letter
+	bar          = "│"           // before every line of a block
+	redactedHead = "[redacted: " // only a redaction of ours begins like this
+)
+
+// mode says where the escaped text will stand.
+type mode uint8
+
+const (
+	inLine  mode = iota // bare, on a line of its own
+	inQuote             // between quotation marks
+	inJSON              // JSON text, whose backslashes escape already
+)
+
+// Escape writes s on one line, with nothing invisible in it, and so that two
+// different strings never look the same for want of a visible sign:
+//
+//	\\ \n \r \t   backslash, line feed, carriage return, tab
+//	\u{202E}      a control, format or unassigned character, a blank that is
+//	              no space, a combining mark that has no letter of its own
+//	              script before it, …
+//	\x{FF}        a byte that is not UTF-8
+//	␠{17}         that many spaces: a run of three or more, or any at an end
+//
+// Unescape is its inverse. Letters that merely look alike are another matter:
+// see the flags on the card.
+func Escape(s string) string { return escape(s, inLine) }
+
+// Quote is Escape between quotation marks; a quotation mark inside becomes \".
+func Quote(s string) string { return `"` + escape(s, inQuote) + `"` }
+
+// Block writes s on as many lines as it has, each behind a bar and a space, so
+// that none can be mistaken for a line of the card. An empty line is a bar.
+func Block(s string) []string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = barred(Escape(l))
+	}
+	return lines
+}
+
+func barred(escaped string) string {
+	if escaped == "" {
+		return bar
+	}
+	return bar + " " + escaped
+}
+
+func escape(s string, m mode) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	letter, marks := "", 0 // script of the letter before, and the marks on it
+	for i := 0; i < len(s); {
+		if n := len(s[i:]) - len(strings.TrimLeft(s[i:], " ")); n > 0 {
+			edge := m == inLine && (i == 0 || i+n == len(s))
+			b.WriteString(blanks(n, edge))
+			i, letter = i+n, ""
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x{%02X}`, s[i])
+			letter = ""
+		case unicode.Is(unicode.M, r):
+			// A mark on a foreign letter can hide or alter it, and a stack of
+			// them reaches into the lines above and below.
+			if marks++; letter == "" || marks > maxMarks || !visible(r) || scriptOf(r) != letter {
+				writeCode(&b, r)
+			} else {
+				b.WriteRune(r)
+			}
+		default:
+			letter, marks = scriptOf(r), 0
+			writeRune(&b, r, s[i:], m)
+		}
+		i += size
+	}
+	return b.String()
+}
+
+func blanks(n int, edge bool) string {
+	if n >= longRun || edge {
+		return fmt.Sprintf("%c{%d}", blankSign, n)
+	}
+	return strings.Repeat(" ", n)
+}
+
+// writeRune writes r, which is no mark and no space; rest begins with it.
+func writeRune(b *strings.Builder, r rune, rest string, m mode) {
+	switch {
+	case m == inJSON && (r == '\\' || r == '"'):
+		b.WriteRune(r)
+	case r == '\\':
+		b.WriteString(`\\`)
+	case m != inJSON && r == '\n':
+		b.WriteString(`\n`)
+	case m != inJSON && r == '\r':
+		b.WriteString(`\r`)
+	case m != inJSON && r == '\t':
+		b.WriteString(`\t`)
+	case m == inQuote && r == '"':
+		b.WriteString(`\"`)
+	case r == '[' && strings.HasPrefix(rest, redactedHead):
+		writeCode(b, r)
+	case visible(r):
+		b.WriteRune(r)
+	default:
+		writeCode(b, r)
+	}
+}
+
+func writeCode(b *strings.Builder, r rune) { fmt.Fprintf(b, `\u{%04X}`, r) }
+
+// visible says whether r leaves ink. unicode.IsPrint knows controls, formats,
+// foreign blanks and what is not assigned; the rest is known to be empty, to
+// select a variant of its neighbour, or to be a sign of ours.
+func visible(r rune) bool {
+	switch r {
+	case 0x2800, // Braille blank
+		0xFFFC, 0xFFFD, // object replacement, replacement character
+		0x1107F,          // Brahmi number joiner
+		0x13441, 0x13442, // Egyptian blanks
+		0x16FE4, // Khitan filler
+		0x1D159, // musical null note head
+		blankSign:
+		return false
+	}
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+var errEscape = errors.New("unescape: not written by Escape")
+
+// Unescape gives the string back that Escape was given.
+func Unescape(s string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		var n int
+		var err error
+		switch {
+		case s[i] == '\\':
+			n, err = unescapeOne(&b, s[i:])
+		case strings.HasPrefix(s[i:], string(blankSign)):
+			var count int64
+			n, count, err = braced(s[i:], len(string(blankSign)), 10)
+			if err == nil && count > int64(1<<20) {
+				err = errEscape
+			}
+			if err == nil {
+				b.WriteString(strings.Repeat(" ", int(count)))
+			}
+		default:
+			n = 1
+			b.WriteByte(s[i])
+		}
+		if err != nil {
+			return "", err
+		}
+		i += n
+	}
+	return b.String(), nil
+}
+
+func unescapeOne(b *strings.Builder, s string) (int, error) {
+	if len(s) < 2 {
+		return 0, errEscape
+	}
+	switch s[1] {
+	case '\\', '"':
+		b.WriteByte(s[1])
+	case 'n':
+		b.WriteByte('\n')
+	case 'r':
+		b.WriteByte('\r')
+	case 't':
+		b.WriteByte('\t')
+	case 'u', 'x':
+		n, v, err := braced(s, 2, 16)
+		if err != nil {
+			return 0, err
+		}
+		if s[1] == 'x' {
+			b.WriteByte(byte(v))
+		} else {
+			b.WriteRune(rune(v))
+		}
+		return n, nil
+	default:
+		return 0, errEscape
+	}
+	return 2, nil
+}
+
+// braced reads {digits} at s[at:] and says where it ends.
+func braced(s string, at, base int) (end int, v int64, err error) {
+	digits, _, ok := strings.Cut(s[at:], "}")
+	if !ok || len(digits) < 2 || digits[0] != '{' {
+		return 0, 0, errEscape
+	}
+	v, err = strconv.ParseInt(digits[1:], base, 32)
+	if err != nil || v < 0 {
+		return 0, 0, errEscape
+	}
+	return at + len(digits) + 1, v, nil
+}

@@ -1,0 +1,245 @@
+package chat
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shared reads the third-party samples beside the repository. They may be
+// absent, except where a build server says that everything must be there.
+func shared(t *testing.T, path ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "shared"}, path...)...))
+	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
+		return nil
+	}
+	require.NoError(t, err)
+	return b
+}
+
+func own(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "testdata", "chat", name))
+	require.NoError(t, err)
+	return b
+}
+
+// inked is written apart from visible: what a test may find on a card.
+func inked(r rune) bool {
+	if r < 0x80 {
+		return r >= ' ' && r != 0x7f
+	}
+	blank := []*unicode.RangeTable{
+		unicode.C, unicode.Z, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
+		unicode.Noncharacter_Code_Point, unicode.Bidi_Control, unicode.Join_Control,
+		{
+			R16: []unicode.Range16{{0x2800, 0x2800, 1}, {0xFFFC, 0xFFFD, 1}},
+			R32: []unicode.Range32{{0x1107F, 0x1107F, 1}, {0x13441, 0x13442, 1}, {0x16FE4, 0x16FE4, 1}, {0x1D159, 0x1D159, 1}},
+		},
+	}
+	return unicode.IsGraphic(r) && !unicode.In(r, blank...)
+}
+
+func requireVisible(t *testing.T, shown string) {
+	t.Helper()
+	for _, r := range shown {
+		if !inked(r) {
+			require.Failf(t, "invisible character shown", "%U in %q", r, shown)
+		}
+	}
+}
+
+func TestEveryScalarRoundTripsVisibly(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		for _, in := range []string{string(r), "a" + string(r)} {
+			out := Escape(in)
+			for _, c := range out {
+				if !inked(c) {
+					require.Failf(t, "invisible", "%U from %U", c, r)
+				}
+			}
+			back, err := Unescape(out)
+			if err != nil || back != in {
+				require.Failf(t, "not injective", "%U: %q gives %q, %v", r, out, back, err)
+			}
+		}
+		if unicode.Is(unicode.M, r) && Escape(string(r)) == string(r) {
+			require.Failf(t, "a mark without a letter", "%U", r)
+		}
+	}
+}
+
+func TestEscape(t *testing.T) {
+	for _, tc := range []struct{ in, want, why string }{
+		{"Meeting at 5", "Meeting at 5", "plain text stays"},
+		{"perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "so does other people's, with the marks of its own script"},
+		{"a\u202eb", `a\u{202E}b`, "bidi override"},
+		{"a\u200bb", `a\u{200B}b`, "zero width"},
+		{"a\u00adb", `a\u{00AD}b`, "soft hyphen"},
+		{"a\u00a0b", `a\u{00A0}b`, "a blank that is no space"},
+		{"\u2800\u3164\u115f", `\u{2800}\u{3164}\u{115F}`, "letters and symbols without ink"},
+		{"👍\ufe0f\u200d", `👍\u{FE0F}\u{200D}`, "variation selector and joiner"},
+		{"e\u0301", `e\u{0301}`, "looks like é and is not"},
+		{"\u0301a", `\u{0301}a`, "a mark would climb on what stands before"},
+		{"क\u093f\u093f\u093f\u093f\u093f", "क\u093f\u093f\u093f\u093f" + `\u{093F}`, "no towers"},
+		{"a\u093f", `a\u{093F}`, "a mark of another script"},
+		{"\ue000\U000f0000\u0378", `\u{E000}\u{F0000}\u{0378}`, "private, unassigned"},
+		{"\x00\x1b[31m\x7f\u0085\u2028", `\u{0000}\u{001B}[31m\u{007F}\u{0085}\u{2028}`, "controls and line ends"},
+		{"a\nb\tc\rd", `a\nb\tc\rd`, "the usual ones by name"},
+		{`C:\new "x"`, `C:\\new "x"`, "a backslash is doubled, a quotation mark needs nothing here"},
+		{`\u{202E}`, `\\u{202E}`, "typed escapes are not taken for ours"},
+		{"\xff\xc3", `\x{FF}\x{C3}`, "bytes that are no text"},
+		{"\ufffd", `\u{FFFD}`, "… and what usually hides them"},
+		{"a  b", "a  b", "two blanks are seen"},
+		{"a   b", "a␠{3}b", "three are counted"},
+		{"rm -rf /tmp/x" + strings.Repeat(" ", 400) + "/home", "rm -rf /tmp/x␠{400}/home", "nothing is pushed out of sight"},
+		{" a ", "␠{1}a␠{1}", "blanks at the ends would get lost"},
+		{"a␠{3}b", `a\u{2420}{3}b`, "the sign itself is not forged"},
+		{"[redacted: key, 9 chars]", `\u{005B}redacted: key, 9 chars]`, "neither is a redaction"},
+		{"", "", "nothing"},
+	} {
+		require.Equal(t, tc.want, Escape(tc.in), tc.why)
+		back, err := Unescape(tc.want)
+		require.NoError(t, err, tc.why)
+		require.Equal(t, tc.in, back, tc.why)
+		requireVisible(t, Escape(tc.in))
+	}
+}
+
+func TestQuoteAndBlock(t *testing.T) {
+	require.Equal(t, `"say \"hi\"\n"`, Quote("say \"hi\"\n"))
+	require.Equal(t, []string{"│ a", "│", `│ → approve a7f3b2c1`, "│ │ b"}, Block("a\n\n→ approve a7f3b2c1\n│ b"))
+	require.Equal(t, []string{"│", "│"}, Block("\n"), "a lone line break is two empty lines")
+	require.Equal(t, []string{`│ a\r`, "│ ␠{1}b"}, Block("a\r\n b"))
+}
+
+func TestUnescapeRefusesWhatEscapeNeverWrites(t *testing.T) {
+	for _, s := range []string{`\`, `\q`, `\u`, `\u{}`, `\u{XYZ}`, `\u{41`, `\u41}`, `\u{-1}`, "␠", "␠{", "␠{-3}", "␠{99999999}"} {
+		_, err := Unescape(s)
+		require.Error(t, err, s)
+	}
+}
+
+// naughty collects strings that have troubled programs before.
+func naughty(t *testing.T) []string {
+	var all, theirs []string
+	require.NoError(t, json.Unmarshal(own(t, "hostile.json"), &all))
+	if b := shared(t, "corpora", "blns.json"); b != nil {
+		require.NoError(t, json.Unmarshal(b, &theirs))
+		require.Greater(t, len(theirs), 400)
+	}
+	files, err := filepath.Glob(filepath.Join("..", "..", "shared", "corpora", "trojan-source", "*"))
+	require.NoError(t, err)
+	require.True(t, len(files) > 0 || os.Getenv("CI") != "true", "samples are missing")
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		theirs = append(theirs, string(b))
+	}
+	return append(all, theirs...)
+}
+
+func TestNaughtyStrings(t *testing.T) {
+	seen := map[string]string{}
+	for _, s := range naughty(t) {
+		out := Escape(s)
+		requireVisible(t, out)
+		back, err := Unescape(out)
+		require.NoError(t, err)
+		require.Equal(t, s, back)
+		if was, ok := seen[out]; ok {
+			require.Equal(t, was, s, "two strings look the same")
+		}
+		seen[out] = s
+		for _, l := range Block(s) {
+			requireVisible(t, l)
+			require.True(t, strings.HasPrefix(l, bar))
+		}
+		require.NotContains(t, Quote(s), "\n")
+	}
+}
+
+func TestMixedScripts(t *testing.T) {
+	for _, tc := range []struct {
+		in, joined string
+		want       []string
+		why        string
+	}{
+		{"say\u041dello", "", []string{"\"say\u041dello\" (Latin, Cyrillic)"}, "one Cyrillic letter"},
+		{"p\u0430yp\u0430l.com", "", []string{"\"p\u0430yp\u0430l\" (Latin, Cyrillic)"}, "in a name"},
+		{"раура.com", "", nil, "words end at the dot"},
+		{"раура.com", ".-@", []string{`"раура.com" (Cyrillic, Latin)`}, "but not in a host"},
+		{"Привет, world", "", nil, "two words, two languages"},
+		{"файл.txt", "", nil, "an ordinary file"},
+		{"ロボットAPI東京 한국어漢字", "", nil, "how Japanese and Korean are written"},
+		{"αlpha βeta γamma δelta", "", []string{`"αlpha" (Greek, Latin)`, `"βeta" (Greek, Latin)`, `"γamma" (Greek, Latin)`}, "three examples are enough"},
+		{"ad\u200b\u043cin", "", []string{"\"ad\\u{200B}\u043cin\" (Latin, Cyrillic)"}, "a joiner parts no word"},
+		{"x1_2", "", nil, "digits belong to all"},
+	} {
+		require.Equal(t, tc.want, mixedWords(tc.in, tc.joined), tc.why)
+	}
+	b := shared(t, "corpora", "trojan-source", "Go__homoglyph-function.go")
+	require.True(t, b == nil || len(mixedWords(string(b), "")) == 1)
+}
+
+func TestScriptsOfEveryRune(t *testing.T) {
+	for name, table := range unicode.Scripts {
+		for _, r := range []rune{'a', 'é', 'Н', 'Ω', 'א', 'あ', '한', '漢', 'ก', 0x1F600, 0x0301, '5'} {
+			if unicode.Is(table, r) {
+				if name == "Common" || name == "Inherited" {
+					name = ""
+				}
+				require.Equal(t, name, scriptOf(r), "%U", r)
+			}
+		}
+	}
+}
+
+func TestRightToLeft(t *testing.T) {
+	require.True(t, rightToLeft("to שלום"))
+	require.True(t, rightToLeft("عربي"))
+	require.False(t, rightToLeft("Привет, 日本 👍 é"))
+	require.False(t, rightToLeft("\ufeff"), "that one is shown as a code")
+}
+
+func TestEscapeIsLinear(t *testing.T) {
+	worst := []string{
+		strings.Repeat("[", 1<<18), strings.Repeat("क\u093f", 1<<16), strings.Repeat("\u041da ", 1<<16),
+		strings.Repeat(" x", 1<<17), strings.Repeat("\\", 1<<18), strings.Repeat("\u202e", 1<<16),
+	}
+	for _, s := range worst {
+		start := time.Now()
+		out := Escape(s)
+		_ = mixedWords(s, "")
+		_, err := Unescape(out)
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 20*time.Second, "a square of this length takes minutes")
+	}
+}
+
+func FuzzEscape(f *testing.F) {
+	for _, s := range []string{"", " a ", "a\u202e", `\u{41}`, "␠{3}", "\xff", "[redacted: x]", "e\u0301"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, out := range []string{Escape(s), strings.TrimSuffix(strings.TrimPrefix(Quote(s), `"`), `"`)} {
+			back, err := Unescape(out)
+			require.NoError(t, err)
+			if len(s) < 1<<20 {
+				require.Equal(t, s, back)
+			}
+			requireVisible(t, out)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package chat
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const cardID = "a7f3b2c1d4e5f6a7"
+
+var (
+	noCard     = Context{Bots: []string{"permesso_bot"}}
+	actionCard = Context{Reply: true, ID: cardID, Type: approval.TypeAction, Bots: []string{"permesso_bot"}}
+	lastCard   = Context{Reply: true, Implicit: true, ID: cardID, Type: approval.TypeAction}
+	askCard    = Context{Reply: true, ID: cardID, Type: approval.TypeQuestion, Options: 3, Bots: []string{"permesso_bot"}}
+	openCard   = Context{Reply: true, ID: cardID, Type: approval.TypeQuestion}
+	lastAsk    = Context{Reply: true, Implicit: true, ID: cardID, Type: approval.TypeQuestion, Options: 2}
+)
+
+func unclear(p Problem) Command { return Command{Kind: Unclear, Problem: p} }
+
+func TestParseCommands(t *testing.T) {
+	approve := Command{Kind: Approve, ID: "a7f3b2c1"}
+	for _, tc := range []struct {
+		text string
+		want Command
+		why  string
+	}{
+		{"approve a7f3b2c1", approve, "the form on the card"},
+		{"APPROVE A7F3B2C1", approve, "any case"},
+		{" \tapprove \t a7f3b2c1\r\n", approve, "white space around and between"},
+		{"@permesso_bot approve a7f3b2c1", approve, "addressed"},
+		{"@Permesso_Bot approve a7f3b2c1", approve, "names have no case"},
+		{"approve a7f3", Command{Kind: Approve, ID: "a7f3"}, "four digits will do"},
+		{"approve " + strings.Repeat("a", 64), Command{Kind: Approve, ID: strings.Repeat("a", 64)}, "a full id"},
+		{"approve " + strings.Repeat("a", 65), unclear(NotExact), "longer than any id"},
+		{"approve a7f", unclear(IDTooShort), "three will not"},
+		{"deny a7", unclear(IDTooShort), "nor two"},
+		{"approve", unclear(NotExact), "which?"},
+		{"approve a7f3b2c1? no", unclear(NotExact), "never guessed"},
+		{"approve a7f3b2c1 please", unclear(NotExact), "one word too many"},
+		{"approve a7f3b2c1.", unclear(NotExact), "almost an id"},
+		{"approve a7f3b2c1 a7f3b2c2", unclear(NotExact), "two at once"},
+		{"approve\na7f3b2c1", unclear(NotExact), "a command is one line"},
+		{"approve a7f3b2c1\nno, wait", unclear(NotExact), "and the whole message"},
+		{"approve the plan", Command{}, "conversation"},
+		{"approve zq", Command{}, "no id at all"},
+		{"@permesso_bot approve the plan", unclear(NotExact), "conversation with us is none"},
+		{"@other_bot approve a7f3b2c1", Command{}, "somebody else's command"},
+		{"@permesso_bot", unclear(NotExact), "yes?"},
+		{"@permesso_bot @permesso_bot pending", unclear(NotExact), "once is enough"},
+		{"deny a7f3b2c1", Command{Kind: Deny, ID: "a7f3b2c1"}, "without a reason"},
+		{"deny a7f3b2c1 not today\n  really", Command{Kind: Deny, ID: "a7f3b2c1", Text: "not today\n  really"}, "with one, lines kept"},
+		{"reject a7f3b2c1", Command{Kind: Deny, ID: "a7f3b2c1"}, "the older word"},
+		{"deny a7f3b2c1? no", unclear(NotExact), "deny is not guessed either"},
+		{"pending", Command{Kind: Pending}, "the list"},
+		{"Pending", Command{Kind: Pending}, "any case"},
+		{"pending?", Command{}, "not exact, and it could be talk"},
+		{"show pending items", Command{}, "talk"},
+		{"\u2003approve a7f3b2c1", Command{}, "only ASCII blanks are trimmed"},
+		{"approve a7f3b2c1\u200b", unclear(NotExact), "nothing invisible is overlooked"},
+		{"approve\u00a0a7f3b2c1", Command{}, "no-break space parts no words"},
+		{"аpprove a7f3b2c1", Command{}, "a Cyrillic letter makes another word"},
+		{"approve ａ7f3b2c1", Command{}, "full-width is no digit"},
+		{"pendinK", Command{}, "nor does the Kelvin sign fold"},
+		{"1", Command{}, "a code needs a card"},
+		{"", Command{}, "nothing"},
+		{"approve \xff", Command{}, "no text"},
+	} {
+		require.Equal(t, tc.want, Parse(tc.text, noCard), "%q: %s", tc.text, tc.why)
+	}
+}
+
+func TestParseReplies(t *testing.T) {
+	code := func(c, text string) Command { return Command{Kind: Menu, Code: c, Text: text} }
+	needs := func(c string) Command { return Command{Kind: Unclear, Problem: NeedsText, Code: c} }
+	none := func(c string) Command { return Command{Kind: Unclear, Problem: TakesNoText, Code: c} }
+	for _, tc := range []struct {
+		text string
+		in   Context
+		want Command
+		why  string
+	}{
+		{"1", actionCard, code("1", ""), "once"},
+		{" 2 \n", actionCard, code("2", ""), "blanks around"},
+		{"6", lastCard, code("6", ""), "the card shown last"},
+		{"@permesso_bot 1", actionCard, code("1", ""), "addressed, as in a group"},
+		{"3", actionCard, code("3", ""), "deny"},
+		{"3 too late\nfor that", actionCard, code("3", "too late\nfor that"), "with a reason"},
+		{"4 add logs", actionCard, code("4", "add logs"), "note"},
+		{"4\nline two", actionCard, code("4", "line two"), "on the next line"},
+		{"5 a\n\n  b", actionCard, code("5", "a\n\n  b"), "lines kept"},
+		{"4", actionCard, needs("4"), "a note is text"},
+		{"5 \n", actionCard, needs("5"), "so is a change"},
+		{"1 no wait", actionCard, none("1"), "that is no yes"},
+		{"2 ok", actionCard, none("2"), ""},
+		{"6 please", actionCard, none("6"), ""},
+		{"1\nSent from my phone", actionCard, none("1"), "cutting signatures off is the mail channel's work"},
+		{"1.", actionCard, unclear(NotExact), "not a digit alone"},
+		{"1)", actionCard, unclear(NotExact), ""},
+		{"11", actionCard, unclear(NotExact), ""},
+		{"7", actionCard, unclear(NotExact), "no such code"},
+		{"0", actionCard, unclear(NotExact), ""},
+		{"２", actionCard, unclear(NotExact), "full-width"},
+		{"١", actionCard, unclear(NotExact), "Arabic-Indic"},
+		{"1\ufe0f\u20e3", actionCard, unclear(NotExact), "keycap"},
+		{"1\u00a0", actionCard, unclear(NotExact), "an invisible tail"},
+		{"4\u00a0note", actionCard, unclear(NotExact), ""},
+		{"ok", actionCard, unclear(NotExact), "free text is answered, not guessed"},
+		{"yes", lastCard, unclear(NotExact), ""},
+		{"approve", actionCard, unclear(NotExact), ""},
+		{"", actionCard, unclear(NotExact), "empty"},
+		{"\xff", actionCard, unclear(NotExact), "no text"},
+		{"? why", actionCard, Command{Kind: Question, Text: "why"}, "a question back"},
+		{"?", actionCard, Command{Kind: Question}, "why am I asked"},
+		{"why?", actionCard, unclear(NotExact), "only with the mark in front"},
+		{"？ why", actionCard, unclear(NotExact), "full-width mark"},
+		{"approve a7f3b2c1", actionCard, Command{Kind: Approve, ID: "a7f3b2c1"}, "the card itself, named"},
+		{"approve beef1234", actionCard, unclear(OtherCard), "a reply to one card about another"},
+		{"approve beef1234", lastCard, Command{Kind: Approve, ID: "beef1234"}, "the last card was not replied to"},
+		{"deny beef1234 no", actionCard, unclear(OtherCard), ""},
+		{"pending", actionCard, Command{Kind: Pending}, "decides nothing"},
+		{"approve a7f3b2c1? no", lastCard, unclear(NotExact), ""},
+	} {
+		require.Equal(t, tc.want, Parse(tc.text, tc.in), "%q: %s", tc.text, tc.why)
+	}
+}
+
+func TestParseAnswers(t *testing.T) {
+	free := func(s string) Command { return Command{Kind: Free, Text: s} }
+	for _, tc := range []struct {
+		text string
+		in   Context
+		want Command
+		why  string
+	}{
+		{"2", askCard, Command{Kind: Option, Option: 2}, "an option"},
+		{"@permesso_bot 3", askCard, Command{Kind: Option, Option: 3}, ""},
+		{"4", askCard, unclear(NotExact), "there is no fourth: a slip"},
+		{"0", askCard, unclear(NotExact), ""},
+		{"２", askCard, unclear(NotExact), "full-width digits choose nothing"},
+		{"4", openCard, free("4"), "no options: a number is an answer"},
+		{"42", askCard, free("42"), "two digits are no option"},
+		{"1 because\nof that", askCard, free("1 because\nof that"), "words"},
+		{"the main branch", askCard, free("the main branch"), ""},
+		{"pending", askCard, free("pending"), "said to the question"},
+		{"pending", lastAsk, Command{Kind: Pending}, "typed below it"},
+		{"approve of it", lastAsk, unclear(NotExact), "a terminal's commands come first"},
+		{"help me", lastAsk, unclear(NotExact), ""},
+		{"aye", lastAsk, free("aye"), ""},
+		{"deny a7f3 no idea", askCard, Command{Kind: Deny, ID: "a7f3", Text: "no idea"}, "the line on the card"},
+		{"deny dead people a voice", askCard, free("deny dead people a voice"), "another id is just words"},
+		{"approve a7f3b2c1", askCard, Command{Kind: Approve, ID: "a7f3b2c1"}, "understood, refused later"},
+		{"? which repository", askCard, Command{Kind: Question, Text: "which repository"}, ""},
+		{"?", askCard, Command{Kind: Unclear, Problem: NeedsText, Code: "?"}, ""},
+		{" \n", askCard, unclear(NotExact), "nothing is no answer"},
+		{"a\xff", openCard, unclear(NotExact), "no text"},
+	} {
+		require.Equal(t, tc.want, Parse(tc.text, tc.in), "%q: %s", tc.text, tc.why)
+	}
+}
+
+// FuzzParse holds the promises of the grammar: no panic; what is printed
+// parses to itself; and a decision comes from exact forms alone.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"approve a7f3b2c1", "@permesso_bot 4 x\ny", "deny a7f3 no", "? why", "1", "2 x", "pending", "@permesso_bot @permesso_bot 1",
+		"approve a7f3b2c1? no", "３", "\xff", " 5 \u00a0", "deny a7f3b2c1\n\nx ", "help", "4\u0085",
+	} {
+		f.Add(s)
+	}
+	contexts := []Context{noCard, actionCard, lastCard, askCard, openCard, lastAsk}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, c := range contexts {
+			cmd := Parse(s, c)
+			if cmd.Kind == NotForUs || cmd.Kind == Unclear {
+				require.False(t, cmd.NeedsCard())
+				continue
+			}
+			require.Equal(t, cmd, Parse(cmd.String(), c), "%q in %+v", s, c)
+			requireExact(t, s, cmd, c)
+		}
+	})
+}
+
+func requireExact(t *testing.T, s string, cmd Command, c Context) {
+	t.Helper()
+	bare := strings.Trim(s, " \t\r\n")
+	if len(bare) > 13 && strings.EqualFold(bare[:13], "@permesso_bot") {
+		bare = strings.Trim(bare[13:], " \t\r\n")
+	}
+	switch cmd.Kind {
+	case Approve:
+		require.Equal(t, []string{"approve", cmd.ID}, strings.Fields(strings.ToLower(bare)))
+	case Menu:
+		require.True(t, c.Reply && c.Type == approval.TypeAction)
+		if cmd.Code == "1" || cmd.Code == "2" || cmd.Code == "6" {
+			require.Equal(t, bare, cmd.Code)
+		}
+		require.Equal(t, cmd.Code, bare[:1])
+	case Option:
+		require.True(t, c.Type == approval.TypeQuestion && cmd.Option >= 1 && cmd.Option <= c.Options)
+	case Free:
+		require.Equal(t, approval.TypeQuestion, c.Type)
+		require.NotEmpty(t, cmd.Text)
+	}
+}

@@ -1,0 +1,259 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// desk stands in for the gate: it lists what waits and keeps the answers.
+type desk struct {
+	waiting []approval.Waiting
+	settled []approval.Key
+	asked   []approval.Answer
+	refuse  error
+	broken  error
+	empty   bool // decides nothing and says nothing
+}
+
+func (d *desk) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
+	var list []approval.Waiting
+	for _, w := range d.waiting {
+		for _, ws := range workspaces {
+			if ws == w.Pending.SourceGroup {
+				list = append(list, w)
+			}
+		}
+	}
+	return list, d.broken
+}
+
+func (d *desk) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+	d.asked = append(d.asked, a)
+	if d.refuse != nil || d.empty {
+		return nil, d.refuse
+	}
+	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
+	return &approval.Decision{Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
+}
+
+// archive is a desk that also knows what is settled.
+type archive struct{ *desk }
+
+func (a archive) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
+	var keys []approval.Key
+	for _, k := range a.settled {
+		if strings.HasPrefix(k.ID, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, a.broken
+}
+
+var ann = approval.Person{Channel: "telegram", ID: "123456789", Name: "ann"}
+
+func waiting(change ...func(*approval.Pending)) approval.Waiting {
+	p := example(change...)
+	return approval.Waiting{Pending: p, SHA256: "sha of " + p.RequestID}
+}
+
+func named(id string) func(*approval.Pending) {
+	return func(p *approval.Pending) { p.RequestID, p.ShortID = id, approval.ShortID(id) }
+}
+
+func handle(d *desk, m Message) Reply {
+	m.From, m.Via = ann, "telegram"
+	if m.Workspaces == nil {
+		m.Workspaces = []string{"personal"}
+	}
+	return (&Interceptor{Decider: d, Viewer: d}).Handle(context.Background(), m)
+}
+
+func TestHandleDecides(t *testing.T) {
+	card := waiting()
+	ask := waiting(question)
+	key := card.Key()
+	base := approval.Answer{Key: key, PendingSHA256: card.SHA256, By: ann, Via: "telegram"}
+	with := func(change func(*approval.Answer)) approval.Answer {
+		a := base
+		change(&a)
+		return a
+	}
+	const what = `post "Meeting at 5" -> x.com/ricardo`
+	for _, tc := range []struct {
+		text string
+		card *approval.Waiting
+		want approval.Answer
+		says string
+	}{
+		{"approve a7f3b2c1", nil, with(func(a *approval.Answer) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · runs by 12:11 UTC or not at all"},
+		{"approve A7F3", nil, with(func(a *approval.Answer) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
+		{"deny a7f3b2c1 not now", nil, with(func(a *approval.Answer) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
+		{"1", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
+		{"2", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Session, "2" }), "Approved: " + what},
+		{"3", &card, with(func(a *approval.Answer) { a.Verdict, a.Code = approval.Denied, "3" }), "Denied: " + what},
+		{"3 no", &card, with(func(a *approval.Answer) { a.Verdict, a.Code, a.Feedback = approval.Denied, "3", "no" }), "Denied: " + what},
+		{"4 add\nlogs", &card, with(func(a *approval.Answer) {
+			a.Verdict, a.Scope, a.Code, a.Note = approval.Approved, approval.Once, "4", "add\nlogs"
+		}), "Approved: " + what},
+		{"5 npm test", &card, with(func(a *approval.Answer) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
+		{"6", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
+		{"? which team", &card, with(func(a *approval.Answer) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
+		{"2", &ask, with(func(a *approval.Answer) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
+		{"neither\nof them", &ask, with(func(a *approval.Answer) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
+		{"deny a7f3b2c1", &ask, with(func(a *approval.Answer) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
+	} {
+		d := &desk{waiting: []approval.Waiting{card}}
+		r := handle(d, Message{Text: tc.text, Card: tc.card})
+		require.NoError(t, r.Err, tc.text)
+		require.Equal(t, []approval.Answer{tc.want}, d.asked, tc.text)
+		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
+		require.Contains(t, r.Text, tc.says, tc.text)
+	}
+	r := handle(&desk{waiting: []approval.Waiting{card}}, Message{Text: "approve a7f3", Language: "it"})
+	require.Equal(t, `Approvato: pubblichi su X "Meeting at 5" -> x.com/ricardo · si esegue entro le 12:11 UTC o mai più`, r.Text)
+}
+
+func TestHandleDecidesNothing(t *testing.T) {
+	card, ask := waiting(), waiting(question)
+	loose := waiting(func(p *approval.Pending) { p.SessionID, p.ActionType = "", "" })
+	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = []string{"always asks", "b\u202ed"} })
+	for _, tc := range []struct {
+		text string
+		card *approval.Waiting
+		says string
+		why  string
+	}{
+		{"hello", &card, "Reply with 1, 2, 3", "no guess"},
+		{"1 no wait", &card, "1 takes no text", ""},
+		{"4", &card, "4 needs text", ""},
+		{"2", &loose, "2 is not possible here", "no session, no session allow"},
+		{"6", &loose, "6 is not possible here", "a rule for no type would be a rule for all"},
+		{"? why", &reasons, `a7f3b2c1 waits for you because: always asks; b\u{202E}d`, "answered from facts, still waiting"},
+		{"? Why am I asked?", &reasons, "because: always asks", ""},
+		{"?", &reasons, "because: always asks", ""},
+		{"?", &card, "after the question mark", "nothing to answer with, nothing to ask"},
+		{"4", &ask, "Unclear, nothing was answered", "an option that is not there"},
+		{"approve a7f3b2c1", &ask, "a7f3b2c1 is a question", ""},
+		{"approve beef1234", &card, "you replied to a7f3b2c1", ""},
+		{"approve a7f3b2c1? no", nil, "Unclear, nothing was decided", ""},
+		{"approve a7", nil, "at least 4 digits", ""},
+		{"approve beef1234", nil, "No such request is waiting here: beef1234", ""},
+		{"approve a7f3ffff", nil, "No such request is waiting here", "longer than what fits"},
+	} {
+		d := &desk{waiting: []approval.Waiting{card}}
+		r := handle(d, Message{Text: tc.text, Card: tc.card})
+		require.Empty(t, d.asked, "%s: %s", tc.text, tc.why)
+		require.False(t, r.Acted || r.Ignore)
+		require.Contains(t, r.Text, tc.says, tc.why)
+	}
+	require.Equal(t, Reply{Ignore: true}, handle(&desk{}, Message{Text: "good morning"}))
+}
+
+func TestHandleAmbiguous(t *testing.T) {
+	d := &desk{waiting: []approval.Waiting{
+		waiting(named("a7f3b2c1d4e5f6a7")), waiting(named("a7f3c0000000000a")),
+		waiting(named("a7f3dddddddddddd"), func(p *approval.Pending) { p.SourceGroup = "other" }),
+	}}
+	r := handle(d, Message{Text: "approve a7f3"})
+	require.Empty(t, d.asked)
+	require.Equal(t, "Several requests begin with a7f3: type more digits.", r.Text)
+	require.True(t, handle(d, Message{Text: "approve a7f3b"}).Acted)
+	require.Equal(t, "a7f3b2c1d4e5f6a7", d.asked[0].Key.ID)
+	require.False(t, handle(d, Message{Text: "approve a7f3d"}).Acted, "another workspace's is not served here")
+
+	card := d.waiting[1]
+	require.True(t, handle(d, Message{Text: "approve a7f3", Card: &card}).Acted, "the card says which")
+	require.Equal(t, card.Key(), d.asked[1].Key)
+	require.False(t, handle(d, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "the card shown last does not")
+}
+
+func TestHandleSettled(t *testing.T) {
+	at := time.Date(2026, 11, 21, 11, 59, 0, 0, time.UTC)
+	d := &desk{
+		settled: []approval.Key{{Workspace: "personal", ID: cardID}, {Workspace: "personal", ID: "beef000000000000"}, {Workspace: "personal", ID: "beef111111111111"}},
+		refuse:  &approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
+	}
+	ic := &Interceptor{Decider: d, Viewer: archive{d}}
+	say := func(text string) Reply {
+		return ic.Handle(context.Background(), Message{Text: text, Workspaces: []string{"personal"}})
+	}
+	require.Equal(t, "Already denied by bob at 11:59 UTC.", say("approve a7f3b2c1").Text, "approved twice")
+	require.Equal(t, cardID, d.asked[0].Key.ID)
+	require.Contains(t, say("approve beef").Text, "Several requests")
+	require.Contains(t, say("approve 00001111").Text, "No such request")
+	d.refuse = nil
+	require.Contains(t, say("deny a7f3b2c1").Text, "Denied: a7f3b2c1", "what it was about is no longer at hand")
+	d.broken = errors.New("disk")
+	require.Error(t, say("approve 00001111").Err)
+
+	card := waiting()
+	gone := &desk{refuse: d.refuse}
+	require.True(t, handle(gone, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "a card on the screen is known, Decide says the rest")
+}
+
+func TestHandleRefusals(t *testing.T) {
+	at := time.Date(2026, 11, 21, 11, 59, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		err      error
+		en, it   string
+		loggable bool
+	}{
+		{&approval.Refusal{Reason: approval.ErrNotYours, By: "bob", Hint: "ask bob"}, "Nothing here for you.", "Qui non c'è nulla per te.", false},
+		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: it was never here, or is long settled.", "Nessuna richiesta del genere: non c'è mai stata, o è conclusa da tempo.", false},
+		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob alle 11:59 UTC.`, false},
+		{&approval.Refusal{Reason: approval.ErrDecided}, "Already decided.", "Già deciso.", false},
+		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
+		{&approval.Refusal{Reason: approval.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
+		{&approval.Refusal{Reason: approval.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
+		{&approval.Refusal{Reason: approval.ErrNoSuch, Hint: "no session"}, "Not possible here. (no session)", italian().notPossible + " (no session)", false},
+		{approval.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
+		{errors.New("sync /srv/secret/path: no space"), "That could not be confirmed: do not count on it. The gate's log says why.", "Non c'è conferma: non farci conto. Il registro del varco dice perché.", true},
+	} {
+		for lang, want := range map[string]string{"en": tc.en, "it": tc.it} {
+			d := &desk{waiting: []approval.Waiting{waiting()}, refuse: tc.err}
+			r := handle(d, Message{Text: "approve a7f3b2c1", Language: lang})
+			require.Equal(t, want, r.Text)
+			require.False(t, r.Acted)
+			require.Equal(t, tc.loggable, r.Err != nil)
+		}
+	}
+}
+
+func TestStrangersLearnNothing(t *testing.T) {
+	card := waiting()
+	for _, text := range []string{"pending", "approve a7f3b2c1", "approve beef1234", "approve a7f3b2c1? no", "1", "deny a7f3 x", "?"} {
+		d := &desk{waiting: []approval.Waiting{card}}
+		for _, c := range []*approval.Waiting{nil, &card} {
+			r := handle(d, Message{Text: text, Card: c, Workspaces: []string{}})
+			require.True(t, r.Ignore || r.Text == "Nothing here for you.", "%s: %s", text, r.Text)
+			require.Empty(t, d.asked)
+		}
+	}
+}
+
+func TestHandleWithoutAGate(t *testing.T) {
+	card := waiting()
+	m := Message{Text: "1", Card: &card, Workspaces: []string{"personal"}}
+	require.Equal(t, Reply{Text: "Nothing here for you."}, (&Interceptor{}).Handle(context.Background(), m), "the zero value refuses")
+	r := handle(&desk{empty: true}, m)
+	require.False(t, r.Acted, "no decision is no approval")
+	require.Error(t, r.Err)
+	r = handle(&desk{broken: errors.New("disk")}, Message{Text: "approve a7f3b2c1"})
+	require.Error(t, r.Err)
+	require.Contains(t, r.Text, "do not count on it")
+	require.Error(t, handle(&desk{broken: errors.New("disk")}, Message{Text: "pending"}).Err)
+}
+
+func TestHandlePending(t *testing.T) {
+	require.Equal(t, "No pending approvals.", handle(&desk{}, Message{Text: "pending"}).Text)
+	require.Equal(t, "Nessuna approvazione in attesa.", handle(&desk{}, Message{Text: "pending", Language: "it"}).Text)
+	d := &desk{waiting: []approval.Waiting{waiting(), waiting(question), waiting(hostile)}}
+	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
+}

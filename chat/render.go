@@ -1,0 +1,435 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Span marks a secret: bytes Start to End of a text.
+type Span struct {
+	Start, End int
+	Kind       string
+}
+
+// Redactor finds what must not be shown.
+type Redactor interface {
+	Secrets(text string) []Span
+}
+
+// Style says how to write. The zero Style writes English, times in UTC, and
+// redacts nothing.
+type Style struct {
+	Language string
+	Zone     *time.Location // nil: UTC, and said so behind each time
+	Foot     string         // behind the last line of a card: "log 1042 9f3c"
+	Redact   Redactor       // nil: nothing is secret
+}
+
+// Card is a pending request as a person sees it, line by line.
+type Card struct {
+	Head    string   // what this is, and its id
+	Facts   []string // the question, the object, the meta line, why, warnings
+	Payload []string // all that would run, unless Facts show it already
+	Prose   []string // what the agent says of it
+	Menu    []string // what can be answered, and what cannot and why
+	Foot    string   // the commands, the deadline
+
+	words *words
+}
+
+// The forms of a card, by how often people have approved the like.
+const (
+	mediumFrom = 3
+	shortFrom  = 8
+)
+
+type renderer struct {
+	Style
+	*words
+	p *approval.Pending
+}
+
+func (s Style) renderer(p *approval.Pending) renderer {
+	return renderer{s, catalogue(s.Language), p}
+}
+
+// Card renders p. Nothing is left out of it, however long; see Card.Text.
+func (s Style) Card(p *approval.Pending) Card {
+	r := s.renderer(p)
+	c := Card{Payload: r.payload(), Prose: r.prose(), words: r.words}
+	id := Escape(p.ShortID)
+	if p.Type == approval.TypeQuestion {
+		c.Head = say(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
+		c.Facts = []string{r.asks(), r.onlyAnswer}
+		c.Menu = r.options()
+		c.Foot = say(r.footQuestion, "id", id, "time", r.until())
+	} else {
+		c.Head = say(r.headAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
+		c.Facts = r.facts()
+		c.Menu = r.menuLines()
+		c.Foot = say(r.foot, "id", id, "time", r.until())
+	}
+	if s.Foot != "" {
+		c.Foot += " · " + s.Foot
+	}
+	c.Facts = append(c.Facts, r.reasons()...)
+	c.Facts = append(c.Facts, r.flags()...)
+	return c
+}
+
+// facts are the two or three lines that the form asks for, and what the
+// operator did not vouch for.
+func (r renderer) facts() []string {
+	var facts []string
+	switch n := r.p.RecurrenceCount; {
+	case n >= shortFrom:
+		facts = []string{upperFirst(r.verb()) + " " + r.object() + " [" + r.meta() + "]"}
+	case n >= mediumFrom:
+		facts = []string{r.question() + " (" + r.meta() + ")", r.object()}
+	default:
+		facts = []string{r.question(), r.object(), r.meta()}
+	}
+	switch {
+	case r.p.ToolName == "":
+		facts = append(facts, r.claimed)
+	case r.p.ToolSHA256 == "":
+		facts = append(facts, r.unknownTool)
+	}
+	return facts
+}
+
+func (r renderer) tool() string {
+	if r.p.ToolName == "" {
+		return r.text(r.p.ActionType)
+	}
+	return r.text(r.p.ToolName)
+}
+
+// verb is what would be done, in this language if the operator said so, else
+// in English, else by the tool's name. The operator's words may hold {fields}.
+func (r renderer) verb() string {
+	v, _ := r.verbIn()
+	return v
+}
+
+func (r renderer) verbIn() (verb string, native bool) {
+	lang := Language(r.Language)
+	if v := r.p.Verb[lang]; v != "" {
+		return r.text(approval.Expand(v, r.p.RequestData)), true
+	}
+	if v := r.p.Verb["en"]; v != "" {
+		return r.text(approval.Expand(v, r.p.RequestData)), false
+	}
+	if r.p.ToolName == "" {
+		return say(r.release, "action", r.tool()), true
+	}
+	return say(r.run, "tool", r.tool()), true
+}
+
+func (r renderer) question() string {
+	v, native := r.verbIn()
+	if !native {
+		return say(r.mayIForeign, "verb", v)
+	}
+	return say(r.mayI, "verb", v)
+}
+
+// object is the summary and the size of what was given to the tool.
+func (r renderer) object() string {
+	return r.summary() + " (~" + strconv.Itoa(r.size()) + " B)"
+}
+
+func (r renderer) summary() string {
+	for _, s := range []string{r.p.Summary, r.p.Target} {
+		if s != "" {
+			return r.text(s)
+		}
+	}
+	return r.tool()
+}
+
+func (r renderer) size() int {
+	fields, err := approval.Fields(r.p.RequestData)
+	if err != nil {
+		return len(r.p.RequestData)
+	}
+	n := 0
+	for _, f := range fields {
+		if s, ok := f.Text(); ok {
+			n += len(s)
+		} else {
+			n += len(compact(f.Value))
+		}
+	}
+	return n
+}
+
+func (r renderer) meta() string {
+	class := r.unknown
+	if r.p.Capability != "" {
+		class = r.text(r.p.Capability)
+	}
+	if r.p.Target != "" {
+		class += ":" + r.target()
+	}
+	m := r.reversibility() + " | " + r.class + ": " + class
+	switch r.p.Territory {
+	case "", "none":
+		return m
+	case "session":
+		return m + " " + r.session
+	case "permanent":
+		return m + " " + r.permanent
+	}
+	return m + " " + say(r.other, "territory", r.text(r.p.Territory))
+}
+
+// target stands between words of ours: in quotation marks, unless it is one
+// word without any of our punctuation.
+func (r renderer) target() string {
+	t := r.text(r.p.Target)
+	if strings.ContainsAny(t, " []()|\"\\␠") {
+		return r.quote(r.p.Target)
+	}
+	return t
+}
+
+func (r renderer) reversibility() string {
+	switch r.p.Reversibility {
+	case approval.Reversible:
+		return r.reversible
+	case approval.Partial:
+		return r.partial
+	}
+	return r.irreversible
+}
+
+func (r renderer) reasons() []string {
+	if len(r.p.Ruling.Reasons) == 0 {
+		return nil
+	}
+	return []string{r.why + ": " + r.text(strings.Join(r.p.Ruling.Reasons, "; "))}
+}
+
+// flags warn of text that is not what it looks like.
+func (r renderer) flags() []string {
+	p := r.p
+	texts := append([]string{p.Summary, stringsIn(p.RequestData), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
+	for _, v := range p.Verb {
+		texts = append(texts, v)
+	}
+	all := strings.Join(texts, "\n")
+	words := mixedWords(p.Target, ".-@")
+	for _, w := range mixedWords(all, "") {
+		if !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	var flags []string
+	if len(words) > 0 {
+		flags = append(flags, say(r.mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
+	}
+	if rightToLeft(p.Target) || rightToLeft(all) {
+		flags = append(flags, r.rtl)
+	}
+	return flags
+}
+
+// payload shows every field of request_data in the order in which it was
+// written. It is left out only where the object line is that one value and
+// nothing else: a value that merely occurs in a line of the operator's words
+// could be anything.
+func (r renderer) payload() []string {
+	fields, err := approval.Fields(r.p.RequestData)
+	if err != nil {
+		return []string{say(r.unreadable, "raw", r.text(string(r.p.RequestData)))}
+	}
+	switch len(fields) {
+	case 0:
+		if r.p.Type == approval.TypeQuestion {
+			return nil
+		}
+		return []string{r.noDetails}
+	case 1:
+		if s, ok := fields[0].Text(); ok && s != "" && r.p.Type != approval.TypeQuestion && (r.p.Summary == s || r.p.Summary == `"`+s+`"`) {
+			return nil
+		}
+	}
+	var lines []string
+	for _, f := range fields {
+		lines = append(lines, r.field(f)...)
+	}
+	return lines
+}
+
+// field writes "name: value". A name that is no plain word stands in quotation
+// marks, so that none can contain a colon or look like a line of ours; so does
+// a text that would otherwise read as JSON: "5" is not 5.
+func (r renderer) field(f approval.Field) []string {
+	name := r.name(f.Name) + ":"
+	s, ok := f.Text()
+	switch {
+	case !ok:
+		return []string{name + " " + r.redact(compact(f.Value), inJSON)[0]}
+	case s == "" || s[0] == '"' || !strings.Contains(s, "\n") && json.Valid([]byte(s)):
+		return []string{name + ` "` + strings.Join(r.redact(s, inQuote), "") + `"`}
+	}
+	return r.labelled(name, r.redact(s, inLine))
+}
+
+func (r renderer) labelled(name string, lines []string) []string {
+	if len(lines) == 1 {
+		return []string{name + " " + lines[0]}
+	}
+	out := []string{name}
+	for _, l := range lines {
+		out = append(out, barred(l))
+	}
+	return out
+}
+
+func (r renderer) name(s string) string {
+	plain := func(c rune) bool {
+		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	}
+	if s == "" || s == r.why || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
+		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
+	}
+	return s
+}
+
+// prose quotes the agent. One line becomes a quotation, several a block.
+func (r renderer) prose() []string {
+	var lines []string
+	title := r.p.Agent.Title
+	if r.p.Type == approval.TypeQuestion {
+		title = "" // it is the question
+	}
+	for _, said := range []struct{ label, text string }{
+		{r.title, title}, {r.preview, r.p.Agent.Preview}, {r.says, r.p.Agent.Rationale},
+	} {
+		switch {
+		case said.text == "":
+		case strings.Contains(said.text, "\n"):
+			lines = append(lines, r.labelled(said.label+":", r.redact(said.text, inLine))...)
+		default:
+			lines = append(lines, said.label+": "+r.quote(said.text))
+		}
+	}
+	return lines
+}
+
+func (r renderer) asks() string {
+	return say(r.agentAsks, "title", r.quote(r.p.Agent.Title))
+}
+
+func (r renderer) options() []string {
+	if len(r.p.Options) == 0 {
+		return []string{r.menuFree}
+	}
+	var lines []string
+	for i, o := range r.p.Options {
+		lines = append(lines, strconv.Itoa(i+1)+" "+r.quote(o))
+	}
+	return append(lines, r.menuOptions)
+}
+
+func (r renderer) menuLines() []string {
+	lines := []string{r.menu}
+	if r.p.SessionID == "" {
+		lines = append(lines, r.no2)
+	}
+	if r.p.ActionType == "" {
+		lines = append(lines, r.no6)
+	}
+	return lines
+}
+
+func (r renderer) until() string {
+	return r.clock(r.p.ExpiresAt, r.p.Timestamp)
+}
+
+// clock writes t, with its date where that is not the day of other.
+func (s Style) clock(t, other time.Time) string {
+	zone, mark := s.Zone, ""
+	if zone == nil {
+		zone, mark = time.UTC, " UTC"
+	}
+	t, other = t.In(zone), other.In(zone)
+	if t.YearDay() != other.YearDay() || t.Year() != other.Year() {
+		return t.Format("2006-01-02 15:04") + mark
+	}
+	return t.Format("15:04") + mark
+}
+
+// text writes s on one line, escaped, its secrets redacted.
+func (r renderer) text(s string) string {
+	return strings.Join(r.redact(s, inLine), `\n`)
+}
+
+func (r renderer) quote(s string) string {
+	return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
+}
+
+// redact escapes s with its secrets replaced by their kind and length. In
+// mode inLine it parts s at its line breaks; otherwise there is one line.
+func (r renderer) redact(s string, m mode) []string {
+	lines := []string{""}
+	put := func(text string) {
+		parts := []string{text}
+		if m == inLine {
+			parts = strings.Split(text, "\n")
+		}
+		for i, part := range parts {
+			if i > 0 {
+				lines = append(lines, "")
+			}
+			lines[len(lines)-1] += escape(part, m)
+		}
+	}
+	at := 0
+	for _, sp := range r.secrets(s) {
+		// Overlapping findings are hidden together.
+		start, end := max(sp.Start, at), min(sp.End, len(s))
+		if end <= start {
+			continue
+		}
+		put(s[at:start])
+		lines[len(lines)-1] += say(r.redacted, "kind", Escape(sp.Kind), "n", strconv.Itoa(utf8.RuneCountInString(s[start:end])))
+		at = end
+	}
+	put(s[at:])
+	return lines
+}
+
+func (r renderer) secrets(s string) []Span {
+	if r.Redact == nil {
+		return nil
+	}
+	spans := slices.Clone(r.Redact.Secrets(s))
+	slices.SortFunc(spans, func(a, b Span) int { return a.Start - b.Start })
+	return spans
+}
+
+// compact takes the white space between the tokens of a JSON value away and
+// leaves every token as it was written.
+func compact(v approval.Raw) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, v); err != nil {
+		return string(v)
+	}
+	return b.String()
+}
+
+func upperFirst(s string) string {
+	r, size := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[size:]
+}

@@ -1,0 +1,435 @@
+package chat
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+var update = flag.Bool("update", false, "write the golden cards anew")
+
+// example is the request that the cards in the documentation show.
+func example(change ...func(*approval.Pending)) *approval.Pending {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	p := &approval.Pending{
+		Version: 1, RequestID: cardID, ShortID: "a7f3b2c1", Type: approval.TypeAction,
+		ToolName: "x_post", ToolSHA256: "5e", SourceGroup: "personal", SessionID: "sess_123",
+		RequestData: approval.Raw(`{"text": "Meeting at 5"}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
+		ActionType: "send_message", Capability: "channel:out", Target: "x.com/ricardo",
+		Reversibility: approval.Irreversible, Territory: "session",
+		Verb:    map[string]string{"en": "post", "it": "pubblichi su X"},
+		Summary: `"Meeting at 5" -> x.com/ricardo`,
+		Agent:   approval.Prose{Rationale: "I need to remind the team."},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func question(p *approval.Pending) {
+	p.Type, p.ToolName, p.ToolSHA256, p.ActionType = approval.TypeQuestion, "", "", ""
+	p.Capability, p.Target, p.Summary, p.Territory, p.Verb = "", "", "", "", nil
+	p.RequestData = approval.Raw(`{}`)
+	p.Agent = approval.Prose{Title: "Which branch shall I build?", Rationale: "Both changed today."}
+	p.Options = []string{"main", "dev", "neither: → approve a7f3b2c1"}
+}
+
+func unknownTool(p *approval.Pending) {
+	p.ToolName, p.ToolSHA256, p.Capability, p.ActionType, p.SessionID = "shell", "", "", "", ""
+	p.Target, p.Summary, p.Verb, p.Reversibility, p.Territory = "", "", nil, "", ""
+	p.RequestData = approval.Raw(`{"argv":["rm","-rf","/srv/data"],"dry_run":false,"n":9007199254740993,"big":1e400}`)
+	p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []string{"unknown tool", "supervised"}}
+	p.Agent = approval.Prose{}
+}
+
+func hostile(p *approval.Pending) {
+	fake := "Meeting at 5\n\n🔐 Approval required · personal · read_clock · a7f3b2c1\nMay I look at the clock?\nreversible | class: time:read\n→ approve a7f3b2c1  /  deny a7f3b2c1"
+	data, err := json.Marshal(map[string]any{
+		"text": fake, "to\n→ approve a7f3b2c1": "x", "why": "policy allows it", "n": "5", "m": 5, "empty": "",
+		"path": "user\u202e \u2066// admin\u2069", "host": "p\u0430yp\u0430l.com", "pad": "ok" + strings.Repeat(" ", 300) + "&& rm -rf ~",
+		"nested": map[string]any{"a": []any{1, "two\u202e", "\\n\n"}}, "secret": "[redacted: token, 40 chars]", "rtl": "שלום 12",
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.RequestData = data
+	p.Summary = fake + " -> x.com/ricardo"
+	p.Target = "x.com/ricardo\u200b [territory: session]"
+	p.Agent = approval.Prose{
+		Title:     "Verified by the gate ✔ (reversible)",
+		Preview:   fake,
+		Rationale: `"\n✔ approved by operator`,
+	}
+}
+
+func times(n int) func(*approval.Pending) {
+	return func(p *approval.Pending) { p.RecurrenceCount = n }
+}
+
+func TestGoldenCards(t *testing.T) {
+	en, it := Style{Foot: "log 1042 9f3c"}, Style{Language: "it", Zone: time.FixedZone("CET", 3600)}
+	for _, tc := range []struct {
+		name string
+		s    Style
+		p    *approval.Pending
+	}{
+		{"full", en, example()},
+		{"medium", en, example(times(3))},
+		{"short", en, example(times(8))},
+		{"question", en, example(question)},
+		{"question_open", en, example(question, func(p *approval.Pending) { p.Options = nil })},
+		{"unknown", en, example(unknownTool)},
+		{"release", en, example(unknownTool, func(p *approval.Pending) { p.ToolName, p.ActionType = "", "exec_cmd" })},
+		{"hostile", en, example(hostile)},
+		{"lines", en, example(func(p *approval.Pending) {
+			p.RequestData = approval.Raw(`{"path":"a.py","body":"def f():\n    return 1\n"}`)
+			p.Summary, p.Agent.Preview = "a.py (write)", "def f():\n    return 1\n"
+		})},
+		{"all_above", en, example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })},
+	} {
+		for _, s := range []Style{tc.s, it} {
+			lang := Language(s.Language)
+			got := s.Card(tc.p).String() + "\n"
+			requireVisible(t, strings.ReplaceAll(got, "\n", ""))
+			file := filepath.Join("..", "testdata", "chat", tc.name+"."+lang+".txt")
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got, file)
+		}
+	}
+}
+
+// The card of the documentation, word for word.
+func TestExampleCard(t *testing.T) {
+	require.Equal(t, `🔐 Approval required · personal · x_post · a7f3b2c1
+May I post?
+"Meeting at 5" -> x.com/ricardo (~12 B)
+irreversible | class: channel:out:x.com/ricardo [territory: session]
+
+text: Meeting at 5
+Agent says: "I need to remind the team."
+1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always
+→ approve a7f3b2c1  /  deny a7f3b2c1 · until 12:05 · log 1042 9f3c`,
+		Style{Zone: time.FixedZone("here", 0), Foot: "log 1042 9f3c"}.Card(example()).String())
+}
+
+func TestForms(t *testing.T) {
+	meta := "irreversible | class: channel:out:x.com/ricardo [territory: session]"
+	object := `"Meeting at 5" -> x.com/ricardo (~12 B)`
+	for n, want := range map[int][]string{
+		0: {"May I post?", object, meta},
+		2: {"May I post?", object, meta},
+		3: {"May I post? (" + meta + ")", object},
+		7: {"May I post? (" + meta + ")", object},
+		8: {"Post " + object + " [" + meta + "]"},
+	} {
+		c := Style{}.Card(example(times(n)))
+		require.Equal(t, want, c.Facts, n)
+		require.Equal(t, []string{"text: Meeting at 5"}, c.Payload, "no form hides what runs")
+	}
+}
+
+func TestFacts(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		lang   string
+		change func(*approval.Pending)
+		has    string
+	}{
+		{"an unstated reversibility is the worst", "", func(p *approval.Pending) { p.Reversibility = "" }, "irreversible |"},
+		{"so is one nobody knows", "", func(p *approval.Pending) { p.Reversibility = "sure" }, "irreversible |"},
+		{"partly", "it", func(p *approval.Pending) { p.Reversibility = approval.Partial }, "parzialmente reversibile | classe: channel:out"},
+		{"no capability", "", func(p *approval.Pending) { p.Capability = "" }, "class: unknown:x.com/ricardo"},
+		{"permanent", "it", func(p *approval.Pending) { p.Territory = "permanent" }, "[territorio: permanente]"},
+		{"a territory of another version", "", func(p *approval.Pending) { p.Territory = "year\n" }, `[territory: year\n]`},
+		{"Italian verb", "it", func(*approval.Pending) {}, "Vuoi che pubblichi su X?"},
+		{"only an English one", "it", func(p *approval.Pending) { delete(p.Verb, "it") }, "Posso? (post)"},
+		{"a verb with fields", "", func(p *approval.Pending) { p.Verb = map[string]string{"en": "post {text} for {who}"} }, "May I post Meeting at 5 for (no who)?"},
+		{"what a field says stays in its line", "", func(p *approval.Pending) {
+			p.Verb, p.RequestData = map[string]string{"en": "post {text}"}, approval.Raw(`{"text":"a\n{text}"}`)
+		}, `May I post a\n{text}?`},
+		{"none", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
+		{"none", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
+		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = []string{"a rule", "b\nc"} }, `why: a rule; b\nc`},
+		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here"},
+		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "6 is not possible here"},
+		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
+		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
+		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ not an object: [1]"},
+		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
+		{"a value like the summary's start", "", func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Meeting"}`) }, "text: Meeting\n"},
+		{"two fields", "", func(p *approval.Pending) {
+			p.Summary, p.RequestData = "Meeting at 5", approval.Raw(`{"text":"Meeting at 5","x":1}`)
+		}, "text: Meeting at 5\nx: 1\n"},
+	} {
+		require.Contains(t, Style{Language: tc.lang}.Card(example(tc.change)).String(), tc.has, tc.why)
+	}
+	require.Empty(t, Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })).Payload, "the line above is all of it")
+}
+
+// No line of a card that holds agents' text begins like one of the gate's.
+func TestLinesAreNotForged(t *testing.T) {
+	for _, lang := range Languages() {
+		c := Style{Language: lang}.Card(example(hostile))
+		w := catalogue(lang)
+		lines := strings.Split(c.String(), "\n")
+		starts := func(prefix string) (n int) {
+			for _, l := range lines {
+				if strings.HasPrefix(l, prefix) {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, 1, starts("🔐"))
+		require.Equal(t, 1, starts("→"))
+		require.Equal(t, 0, starts(w.why+":"), "a field called %s stands in quotation marks", w.why)
+		require.Equal(t, 0, starts(w.reversible+" |"))
+		require.Equal(t, 1, starts("1 "))
+		for _, l := range c.Payload {
+			require.True(t, strings.HasPrefix(l, bar) || strings.HasPrefix(l, `"`) || fieldLine.MatchString(l), l)
+		}
+		for _, l := range c.Prose {
+			labelled := strings.HasPrefix(l, w.says+`: "`) || strings.HasPrefix(l, w.title+`: "`) || l == w.preview+":"
+			require.True(t, labelled || strings.HasPrefix(l, bar), l)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	text := Style{}.Card(example(hostile)).String()
+	require.Contains(t, text, "⚠ mixed scripts: \"p\u0430yp\u0430l\" (Latin, Cyrillic)")
+	require.Contains(t, text, "⚠ right-to-left text")
+	spelled := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"a":["say\u041dello"]}`) })
+	require.Contains(t, Style{}.Card(spelled).String(), "⚠ mixed scripts", "also where JSON spells the letter out")
+	require.NotContains(t, Style{}.Card(example()).String(), "⚠")
+}
+
+// payloadOf reads request_data back from a card's payload.
+func payloadOf(t require.TestingT, lines []string) map[string]string {
+	fields := map[string]string{}
+	for i := 0; i < len(lines); i++ {
+		name, rest := cutName(t, lines[i])
+		switch {
+		case rest == "":
+			var parts []string
+			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], bar) {
+				i++
+				part, err := Unescape(strings.TrimPrefix(strings.TrimPrefix(lines[i], bar), " "))
+				require.NoError(t, err)
+				parts = append(parts, part)
+			}
+			fields[name] = "text " + strings.Join(parts, "\n")
+		case rest[0] == '"':
+			s, err := Unescape(rest[1 : len(rest)-1])
+			require.NoError(t, err)
+			fields[name] = "text " + s
+		case json.Valid([]byte(rest)):
+			fields[name] = "json " + rest
+		default:
+			s, err := Unescape(rest)
+			require.NoError(t, err)
+			fields[name] = "text " + s
+		}
+	}
+	return fields
+}
+
+func cutName(t require.TestingT, line string) (name, rest string) {
+	end := strings.Index(line, ":")
+	if line[0] == '"' {
+		for end = 1; line[end] != '"'; end++ {
+			if line[end] == '\\' {
+				end++
+			}
+		}
+		end++
+		inner, err := Unescape(line[1 : end-1])
+		require.NoError(t, err)
+		return inner, strings.TrimPrefix(line[end+1:], " ")
+	}
+	return line[:end], strings.TrimPrefix(line[end+1:], " ")
+}
+
+// Whatever an agent writes, the bytes can be read back from the card: no two
+// payloads look the same.
+func TestPayloadIsInjective(t *testing.T) {
+	word := rapid.OneOf(
+		rapid.String(),
+		rapid.StringOf(rapid.SampledFrom([]rune("a\" \n\r\\:{}[]│␠50→\u202e\u00a0\u0301ntrue"))),
+		rapid.SampledFrom([]string{"", "5", "true", "null", `"5"`, `""5""`, "{}", " 5", "why", "a: b", `x": "y`, "\n", "a\n", "[redacted: x]", `\u{202E}`, `"`}),
+	)
+	rapid.Check(t, func(rt *rapid.T) {
+		want, data := map[string]string{}, []byte("{")
+		fields := rapid.MapOfN(word, word, 1, 4).Draw(rt, "fields")
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			value := fields[name]
+			if len(data) > 1 {
+				data = append(data, ',')
+			}
+			k, err := json.Marshal(name)
+			require.NoError(rt, err)
+			data = append(append(data, k...), ':')
+			v, err := json.Marshal(value)
+			require.NoError(rt, err)
+			want[name] = "text " + value
+			if rapid.Bool().Draw(rt, "no text") {
+				raw := rapid.SampledFrom([]string{"5", "true", "null", "{}", `{"a":["x"]}`, "1e400", `["\\"]`}).Draw(rt, "raw")
+				v, want[name] = []byte(raw), "json "+raw
+			}
+			data = append(data, v...)
+		}
+		data = append(data, '}')
+		p := example(func(p *approval.Pending) { p.RequestData = data })
+		lines := Style{}.Card(p).Payload
+		require.Equal(rt, want, payloadOf(rt, lines), "%q", lines)
+	})
+}
+
+// JSON inside keeps its own escapes, and what is invisible in it becomes an
+// escape that JSON does not have.
+func TestNestedValues(t *testing.T) {
+	for raw, want := range map[string]string{
+		`[ 1 , 2.0 , 1e400 ]`:           `[1,2.0,1e400]`,
+		`{"a" : "x\ny", "a\u202e":"é"}`: `{"a":"x\ny","a\u202e":"é"}`,
+		"[\"a\u202eb\"]":                `["a\u{202E}b"]`,
+		`["\\u{202E}"]`:                 `["\\u{202E}"]`,
+		"[\"\\\\\u202e\"]":              `["\\\u{202E}"]`,
+		`["a    b"]`:                    `["a␠{4}b"]`,
+		`9007199254740993`:              `9007199254740993`,
+		`null`:                          `null`,
+	} {
+		p := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"v":` + raw + `}`) })
+		require.Equal(t, []string{"v: " + want}, Style{}.Card(p).Payload, raw)
+	}
+}
+
+// words that are secret, for the seam that the finder of secrets will use.
+type secretWords []string
+
+func (s secretWords) Secrets(text string) (spans []Span) {
+	for _, w := range s {
+		if i := strings.Index(text, w); i >= 0 {
+			spans = append(spans, Span{i, i + len(w), "token"})
+		}
+	}
+	return spans
+}
+
+func TestRedaction(t *testing.T) {
+	p := example(func(p *approval.Pending) {
+		p.RequestData = approval.Raw(`{"key":"hunter2","list":["hunter2"],"pem":"a\nBEGIN\nEND\nb","x":"abcdef"}`)
+		p.Summary, p.Agent.Rationale = "log in with hunter2", "hunter2 is needed"
+	})
+	c := Style{Redact: secretWords{"hunter2", "BEGIN\nEND", "abcd", "cdef"}}.Card(p)
+	text := c.String()
+	require.NotContains(t, text, "hunter2")
+	require.NotContains(t, text, "BEGIN")
+	require.Equal(t, []string{
+		"key: [redacted: token, 7 chars]", `list: ["[redacted: token, 7 chars]"]`,
+		"pem:", "│ a", "│ [redacted: token, 9 chars]", "│ b",
+		"x: [redacted: token, 4 chars][redacted: token, 2 chars]",
+	}, c.Payload, "overlapping findings hide both")
+	_, all := c.Text(0)
+	require.True(t, all, "redacted counts as shown")
+	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Line(p), "hunter2")
+
+	late := example(func(p *approval.Pending) { p.Summary = strings.Repeat("x", 97) + "hunter2" })
+	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Line(late), "hun", "a secret is not cut in half")
+	wild := Style{Redact: badRedactor{}}
+	require.NotPanics(t, func() { _ = wild.Card(p).String(); _ = wild.Line(late) })
+}
+
+type badRedactor struct{}
+
+func (badRedactor) Secrets(string) []Span {
+	return []Span{{-5, 2, "a"}, {3, 1, "b"}, {4, 1 << 30, "\u202e"}}
+}
+
+func TestTextWithinALimit(t *testing.T) {
+	long := example(func(p *approval.Pending) {
+		p.RequestData = approval.Raw(`{"a":"` + strings.Repeat("x", 3000) + `","b":"` + strings.Repeat("👍", 1500) + `"}`)
+		p.Agent.Rationale = strings.Repeat("trust me ", 200)
+	})
+	c := Style{}.Card(long)
+	whole, all := c.Text(0)
+	require.True(t, all)
+	require.Equal(t, whole, c.String())
+
+	text, all := c.Text(units(whole))
+	require.True(t, all, "it just fits")
+	require.Equal(t, whole, text)
+
+	text, all = c.Text(units(whole) - 1)
+	require.True(t, all, "the agent's words go first")
+	require.Contains(t, text, "✂ the agent's own words are left out: 1814 chars")
+
+	for _, limit := range []int{1000, 2000, 4096, 6000} {
+		text, all = c.Text(limit)
+		require.False(t, all)
+		require.LessOrEqual(t, units(text), limit)
+		require.Greater(t, units(text), limit-40, "the room is used")
+		require.Contains(t, text, "✂ not all of it is shown:")
+		require.Contains(t, text, c.Foot)
+		require.Contains(t, text, c.Menu[0])
+	}
+	_, all = c.Text(10)
+	require.False(t, all, "no room for anything is no ground for an approval")
+
+	facts := Style{}.Card(example(func(p *approval.Pending) { p.Summary = strings.Repeat("y", 9000) }))
+	text, all = facts.Text(4096)
+	require.False(t, all, "a fact was cut")
+	require.Contains(t, text, "more chars]")
+	require.LessOrEqual(t, units(text), 4096)
+	_, all = Card{}.Text(1)
+	require.False(t, all)
+}
+
+func TestLine(t *testing.T) {
+	require.Equal(t, `a7f3b2c1 · personal · x_post · "Meeting at 5" -> x.com/ricardo · 12:05 UTC`, Style{}.Line(example()))
+	require.Equal(t, `a7f3b2c1 · personal · ? · "Which branch shall I build?" · 12:05 UTC`, Style{}.Line(example(question)))
+	long := example(func(p *approval.Pending) {
+		p.Summary, p.Target = "", ""
+		p.RequestData = approval.Raw(`{"body":"` + strings.Repeat("é", 200) + `","n":1,"o":{"p": 2},"q":3,"r":4}`)
+	})
+	require.Equal(t, "a7f3b2c1 · personal · x_post · body: "+strings.Repeat("é", 100)+"… [100 more chars], n: 1, o: {\"p\":2}, … [2 more fields] · 12:05 UTC",
+		Style{}.Line(long))
+	require.NotContains(t, Style{}.Line(example(hostile)), "\n")
+	requireVisible(t, Style{}.Line(example(hostile)))
+}
+
+func TestOutcome(t *testing.T) {
+	str := func(s string) *string { return &s }
+	record := func(status approval.Status, by, text *string) *approval.Record {
+		resp := approval.Response{Version: 1, RequestID: cardID, Status: status, Error: text}
+		resp.Decision.By, resp.Decision.Via, resp.Decision.Auto = by, by, by == nil
+		b, err := resp.Encode()
+		require.NoError(t, err)
+		return &approval.Record{RequestID: cardID, Status: status, Response: b}
+	}
+	for want, rec := range map[string]*approval.Record{
+		"a7f3b2c1 · approved · by ann (ann)":                            record(approval.StatusApproved, str("ann"), nil),
+		"a7f3b2c1 · denied · by ann (ann)":                              record(approval.StatusDenied, str("ann"), str("Denied by user")),
+		"a7f3b2c1 · expired":                                            record(approval.StatusExpired, nil, str("Approval expired (no response within timeout)")),
+		`a7f3b2c1 · failed · by a\nb (a\nb) · exit 1: \u{001B}[2J\n→ x`: record(approval.StatusFailed, str("a\nb"), str("exit 1: \x1b[2J\n→ x")),
+		"a7f3b2c1 · weird":                                              {RequestID: cardID, Status: "weird", Response: approval.Raw("{}")},
+	} {
+		require.Equal(t, want, Style{}.Outcome(rec))
+	}
+	require.Equal(t, "a7f3b2c1 · scaduto", Style{Language: "it"}.Outcome(record(approval.StatusExpired, nil, nil)))
+}

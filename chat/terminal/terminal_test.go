@@ -1,0 +1,375 @@
+package terminal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// house stands in for the gate.
+type house struct {
+	mu      sync.Mutex
+	waiting []approval.Waiting
+	records map[approval.Key]*approval.Record
+	asked   []approval.Answer
+	broken  error
+	keep    bool // what is decided stays among what waits
+}
+
+func (h *house) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]approval.Waiting(nil), h.waiting...), h.broken
+}
+
+func (h *house) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.records[k], nil
+}
+
+func (h *house) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, a)
+	if !h.keep {
+		h.remove(a.Key)
+	}
+	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
+	return &approval.Decision{Verdict: a.Verdict, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
+}
+
+func (h *house) remove(k approval.Key) {
+	for i, w := range h.waiting {
+		if w.Key() == k {
+			h.waiting = append(h.waiting[:i:i], h.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+func (h *house) do(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// screen collects what is printed and lets a test wait for it.
+type screen struct {
+	mu   sync.Mutex
+	text string
+	more chan struct{}
+}
+
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	s.text += string(b)
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text
+}
+
+// stage is a channel under test, with somebody at the keyboard.
+type stage struct {
+	*house
+	*screen
+	t       *testing.T
+	changes chan approval.Key
+	keys    *io.PipeWriter
+	clock   time.Time
+	cancel  context.CancelFunc
+	done    chan error
+}
+
+func start(t *testing.T, h *house, change ...func(*Channel)) *stage {
+	t.Helper()
+	in, keys := io.Pipe()
+	s := &stage{
+		house: h, screen: &screen{more: make(chan struct{}, 1)}, t: t,
+		changes: make(chan approval.Key, 8), keys: keys, done: make(chan error, 1),
+		clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+	}
+	if h.records == nil {
+		h.records = map[approval.Key]*approval.Record{}
+	}
+	c := &Channel{
+		In: in, Out: s.screen, Interceptor: &chat.Interceptor{Decider: h, Viewer: h}, Viewer: h, Records: h,
+		Changes: s.changes, Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
+		Workspaces: []string{"personal"}, Every: time.Hour,
+		Now: func() time.Time { h.mu.Lock(); defer h.mu.Unlock(); return s.clock },
+	}
+	for _, f := range change {
+		f(c)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go func() { s.done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		keys.Close()
+		select {
+		case err := <-s.done:
+			require.NoError(t, err)
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "Run does not end")
+		}
+	})
+	return s
+}
+
+func (s *stage) typed(line string) {
+	s.t.Helper()
+	_, err := io.WriteString(s.keys, line+"\n")
+	require.NoError(s.t, err)
+}
+
+func (s *stage) sees(text string) {
+	s.t.Helper()
+	limit := time.After(10 * time.Second)
+	for !strings.Contains(s.String(), text) {
+		select {
+		case <-s.more:
+		case <-limit:
+			require.Failf(s.t, "not seen", "%q in:\n%s", text, s.String())
+		}
+	}
+}
+
+func (s *stage) later(d time.Duration) { s.do(func() { s.clock = s.clock.Add(d) }) }
+
+func (s *stage) arrives(w approval.Waiting) {
+	s.do(func() { s.waiting = append(s.waiting, w) })
+	s.changes <- w.Key()
+	s.sees("/  deny " + w.Pending.ShortID)
+}
+
+func (s *stage) settles(rec *approval.Record) {
+	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
+	s.do(func() { s.remove(k); s.records[k] = rec })
+	s.changes <- k
+}
+
+func request(id string) approval.Waiting {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	return approval.Waiting{SHA256: "sha of " + id, Pending: &approval.Pending{
+		RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x_post", ToolSHA256: "5e", SourceGroup: "personal",
+		RequestData: approval.Raw(`{"text":"hello from ` + id + `"}`), Summary: "say hello", Verb: map[string]string{"en": "post"},
+		ActionType: "send_message", SessionID: "s", Timestamp: at, ExpiresAt: at.Add(time.Hour),
+		Agent: approval.Prose{Rationale: "\x1b[2Jplease"},
+	}}
+}
+
+func settled(t *testing.T, id string, status approval.Status, by string) *approval.Record {
+	resp := approval.Response{Version: 1, RequestID: id, Status: status}
+	if by != "" {
+		via := "telegram"
+		resp.Decision.By, resp.Decision.Via = &by, &via
+	}
+	b, err := resp.Encode()
+	require.NoError(t, err)
+	return &approval.Record{RequestID: id, Workspace: "personal", Status: status, Response: b}
+}
+
+const (
+	first  = "a7f3b2c1d4e5f6a7"
+	second = "beef000000000000"
+)
+
+func TestAnswersAreDecided(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
+	s.sees("text: hello from " + first) // what waited before is shown too
+	s.typed("4 and log it")
+	s.sees(`Approved: post say hello · runs by 12:11 UTC or not at all`)
+	s.do(func() {
+		require.Equal(t, []approval.Answer{{
+			Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
+			Code: "4", Scope: approval.Once, Note: "and log it", Via: "terminal",
+			By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
+		}}, s.asked)
+	})
+	s.settles(settled(t, first, approval.StatusApproved, "operator:ann"))
+	s.sees("a7f3b2c1 · approved · by operator:ann (telegram)")
+	require.NotContains(t, s.String(), "the outcome follows", "who decided here was told already")
+	require.NotContains(t, s.String(), "\x1b", "no colour unless asked for")
+}
+
+func TestNamedAnswers(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first), request(second)}})
+	s.sees("/  deny beef0000")
+	s.typed("approve a7f3b2c1? no")
+	s.sees("Unclear, nothing was decided")
+	s.typed("deny A7F3 not now")
+	s.sees("Denied: post say hello")
+	s.typed("pending")
+	s.sees("beef0000 · personal · x_post · say hello")
+	s.typed("help")
+	s.sees("for the card shown last")
+	s.typed("")
+	s.typed("approve beef0000")
+	s.sees("Approved: post say hello")
+	s.do(func() {
+		require.Len(t, s.asked, 2)
+		require.Equal(t, "not now", s.asked[0].Feedback)
+		require.Equal(t, second, s.asked[1].Key.ID)
+	})
+	s.typed("pending")
+	s.sees("No pending approvals.")
+	s.typed("hm")
+	s.sees("Reply with 1, 2, 3")
+}
+
+func TestCodeMeansTheCardInSight(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
+	s.sees("/  deny a7f3b2c1")
+	s.arrives(request(second))
+	s.typed("1") // typed for the first, while the second slid in
+	s.sees("A new card has just appeared: beef0000")
+	s.do(func() { require.Empty(t, s.asked) })
+	s.later(2 * time.Second)
+	s.typed("1")
+	s.sees("Approved: post say hello")
+	s.do(func() { require.Equal(t, second, s.asked[0].Key.ID) })
+
+	s.sees("Still waiting: 1")
+	s.typed("1") // the card that is left stands far above
+	s.sees("Name the request")
+	s.do(func() { require.Len(t, s.asked, 1) })
+}
+
+func TestOthersDecide(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first), request(second)}})
+	s.sees("/  deny beef0000")
+	s.settles(settled(t, first, approval.StatusDenied, "bob"))
+	s.sees("a7f3b2c1 · denied · by bob (telegram)")
+
+	k := approval.Key{Workspace: "personal", ID: second}
+	s.do(func() { s.remove(k) })
+	s.changes <- k
+	s.sees("beef0000 · decided; the outcome follows")
+	s.settles(settled(t, second, approval.StatusExpired, ""))
+	s.sees("beef0000 · expired")
+	require.Equal(t, 1, strings.Count(s.String(), "beef0000 · decided"))
+}
+
+func TestWithoutRecordsNothingIsOwed(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Records = nil })
+	s.sees("/  deny a7f3b2c1")
+	s.typed("1")
+	s.sees("Approved:")
+	s.typed("pending")
+	s.sees("No pending approvals.")
+	require.NotContains(t, s.String(), "the outcome follows")
+}
+
+func TestHintsMayBeLost(t *testing.T) {
+	h := &house{}
+	s := start(t, h, func(c *Channel) { c.Every, c.Changes = time.Millisecond, nil })
+	s.sees("Requests that wait for you")
+	s.do(func() { s.waiting = []approval.Waiting{request(first)} })
+	s.sees("/  deny a7f3b2c1")
+	require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
+
+	closed := make(chan approval.Key)
+	close(closed)
+	quiet := start(t, &house{}, func(c *Channel) { c.Changes = closed })
+	quiet.typed("pending")
+	quiet.sees("No pending approvals.")
+}
+
+func TestInput(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
+	s.sees("/  deny a7f3b2c1")
+	s.typed("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
+	s.sees("That line is too long")
+	s.typed("4 " + strings.Repeat("x", maxLine-10))
+	s.sees("Approved:")
+	s.do(func() { require.Len(t, s.asked, 1) })
+	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line end: half an answer
+	require.NoError(t, err)
+	require.NoError(t, s.keys.Close())
+	s.sees("Nothing more can be typed here")
+	s.arrives(request(second))
+	s.do(func() { require.Len(t, s.asked, 1) })
+}
+
+func TestNoWorkspacesShowNothing(t *testing.T) {
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Workspaces = nil })
+	s.typed("pending")
+	s.sees("Nothing here for you.")
+	require.NotContains(t, s.String(), "🔐")
+}
+
+func TestErrorsAreLoggedNotShown(t *testing.T) {
+	logged := make(chan error, 8)
+	s := start(t, &house{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
+	require.EqualError(t, <-logged, "disk on fire")
+	s.typed("pending")
+	s.sees("do not count on it")
+	require.NotContains(t, s.String(), "fire")
+}
+
+func TestColour(t *testing.T) {
+	w := request(first)
+	w.Pending.ToolSHA256 = ""
+	s := start(t, &house{waiting: []approval.Waiting{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
+	s.sees("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
+	s.sees("\x1b[33m⚠ strumento sconosciuto")
+	s.sees("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
+	s.typed("1")
+	s.sees("\x1b[32mApprovato: ")
+}
+
+func TestRunEnds(t *testing.T) {
+	t.Run("where input takes a deadline, its reader ends too", func(t *testing.T) {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		defer w.Close()
+		defer r.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(t, (&Channel{In: r, Out: io.Discard, Viewer: &house{}, Interceptor: &chat.Interceptor{}}).Run(ctx))
+	})
+	t.Run("with the screen", func(t *testing.T) {
+		err := (&Channel{Out: badScreen{}, Viewer: &house{}, Interceptor: &chat.Interceptor{}}).Run(context.Background())
+		require.EqualError(t, err, "hung up")
+	})
+}
+
+type badScreen struct{}
+
+func (badScreen) Write([]byte) (int, error) { return 0, errors.New("hung up") }
+
+func TestCataloguesSayTheSame(t *testing.T) {
+	en, it := reflect.ValueOf(*english()), reflect.ValueOf(*italian())
+	for i := range en.NumField() {
+		name, a, b := en.Type().Field(i).Name, en.Field(i).String(), it.Field(i).String()
+		require.NotEmpty(t, a, name)
+		require.NotEmpty(t, b, name)
+		require.Equal(t, strings.Count(a, "{}"), strings.Count(b, "{}"), name)
+	}
+	require.Equal(t, italian(), catalogue("it-IT"))
+	require.Equal(t, english(), catalogue("fr"))
+}

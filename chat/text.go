@@ -1,0 +1,220 @@
+package chat
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const (
+	maxValue = 100 // characters of a value in a one-line summary
+	maxFact  = 200 // units of a fact on a card that had to be cut
+)
+
+// Text is the card in at most limit units, as chat services count them:
+// characters, those beyond U+FFFF twice. No limit is 0. all is false when a
+// part of what would run, or of the facts, did not fit: then the card is no
+// ground for an approval, and it says so. The agent's own words go first and
+// do not count.
+//
+// Head, menu and foot are never cut, so a limit below some 1,000 units may be
+// exceeded; then, too, all is false.
+func (c Card) Text(limit int) (text string, all bool) {
+	if text = c.join(c.Facts, c.Payload, c.Prose); fits(text, limit) {
+		return text, true
+	}
+	prose := c.Prose
+	if len(prose) > 0 {
+		prose = []string{say(c.sentences().cutProse, "n", count(c.Prose))}
+		if text = c.join(c.Facts, c.Payload, prose); fits(text, limit) {
+			return text, true
+		}
+	}
+	facts := c.Facts
+	if text = c.join(facts, c.cut(0), prose); !fits(text, limit) {
+		facts = c.shortFacts()
+	}
+	room := limit - units(c.join(facts, c.cut(0), prose)) - 1
+	for {
+		text = c.join(facts, c.cut(room), prose)
+		if room <= 0 || fits(text, limit) {
+			return text, false
+		}
+		room -= 8 // the number in the remark grew
+	}
+}
+
+func (c Card) sentences() *words {
+	if c.words == nil {
+		return catalogue("")
+	}
+	return c.words
+}
+
+// String is the whole card.
+func (c Card) String() string {
+	text, _ := c.Text(0)
+	return text
+}
+
+func fits(s string, limit int) bool { return limit <= 0 || units(s) <= limit }
+
+func (c Card) join(facts, payload, prose []string) string {
+	lines := slices.Concat([]string{c.Head}, facts, []string{""}, payload, prose, c.Menu, []string{c.Foot})
+	return strings.Join(lines, "\n")
+}
+
+// cut keeps room units of the payload and says how much is missing.
+func (c Card) cut(room int) []string {
+	var kept []string
+	for _, l := range c.Payload {
+		if room <= 0 {
+			break
+		}
+		if n := units(l) + 1; n > room {
+			l = head(l, room-1)
+		}
+		kept = append(kept, l)
+		room -= units(l) + 1
+	}
+	missing := runes(c.Payload) - runes(kept)
+	if missing == 0 {
+		return kept
+	}
+	return append(kept, say(c.sentences().cutPayload, "n", strconv.Itoa(missing)))
+}
+
+func (c Card) shortFacts() []string {
+	short := make([]string, len(c.Facts))
+	for i, f := range c.Facts {
+		short[i] = f
+		if units(f) > maxFact {
+			kept := head(f, maxFact)
+			short[i] = kept + say(c.sentences().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+		}
+	}
+	return short
+}
+
+func count(lines []string) string { return strconv.Itoa(runes(lines)) }
+
+func runes(lines []string) int {
+	n := 0
+	for _, l := range lines {
+		n += utf8.RuneCountInString(l)
+	}
+	return n
+}
+
+// units is the length of s as chat services count it.
+func units(s string) int {
+	n := 0
+	for _, r := range s {
+		n += max(1, utf16.RuneLen(r))
+	}
+	return n
+}
+
+// head keeps the first n units of s.
+func head(s string, n int) string {
+	for i, r := range s {
+		if n -= max(1, utf16.RuneLen(r)); n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// Line is p in one line, for lists, subjects and push previews. Its values are
+// cut at 100 characters, and say so.
+func (s Style) Line(p *approval.Pending) string {
+	r := s.renderer(p)
+	what, tool := r.brief(), r.tool()
+	if p.Type == approval.TypeQuestion {
+		tool = "?"
+	}
+	return strings.Join([]string{Escape(p.ShortID), r.short(p.SourceGroup), tool, what, r.until()}, " · ")
+}
+
+// brief is what p would do, in a few words.
+func (r renderer) brief() string {
+	p := r.p
+	if p.Type == approval.TypeQuestion {
+		return `"` + r.short(p.Agent.Title) + `"`
+	}
+	for _, s := range []string{p.Summary, p.Target} {
+		if s != "" {
+			return r.short(s)
+		}
+	}
+	fields, err := approval.Fields(p.RequestData)
+	if err != nil || len(fields) == 0 {
+		return r.noDetails
+	}
+	var parts []string
+	for i, f := range fields {
+		if i == maxFlagged {
+			parts = append(parts, say(r.cutFields, "n", strconv.Itoa(len(fields)-i)))
+			break
+		}
+		value, ok := f.Text()
+		if !ok {
+			value = compact(f.Value)
+		}
+		parts = append(parts, r.name(clip(f.Name, maxWord))+": "+r.short(value))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// deed is the verb and the object, for sentences about what was decided.
+func (r renderer) deed() string {
+	if r.p.Type == approval.TypeQuestion {
+		return r.brief()
+	}
+	return r.verb() + " " + r.brief()
+}
+
+// short is text, cut. The secrets are taken out first: half of one would not
+// be recognised.
+func (r renderer) short(s string) string {
+	kept := clip(s, maxValue)
+	if kept == s {
+		return r.text(s)
+	}
+	for _, sp := range r.secrets(s) {
+		if sp.Start < len(kept) && sp.End > len(kept) {
+			kept = s[:min(sp.End, len(s))]
+		}
+	}
+	return r.text(kept) + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+}
+
+// Outcome says in one line how a settled request ended, and by whom.
+func (s Style) Outcome(rec *approval.Record) string {
+	w := catalogue(s.Language)
+	line := say(w.outcome, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
+	resp, err := approval.ParseResponse(rec.Response)
+	if err != nil {
+		return line
+	}
+	if by, via := resp.Decision.By, resp.Decision.Via; by != nil && via != nil && !resp.Decision.Auto {
+		line += say(w.outcomeBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
+	}
+	if resp.Error != nil && rec.Status != approval.StatusDenied && rec.Status != approval.StatusExpired {
+		r := s.renderer(&approval.Pending{})
+		line += say(w.outcomeError, "error", r.short(*resp.Error))
+	}
+	return line
+}
+
+// status is a status or verdict in this language.
+func (w *words) status(s string) string {
+	if t, ok := w.verdicts[s]; ok {
+		return t
+	}
+	return Escape(s)
+}

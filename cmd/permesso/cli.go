@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// The exit codes, as the package comment explains them.
+const (
+	codeDone    = 0
+	codeError   = 1
+	codeUsage   = 2
+	codeNotRun  = 3
+	codeFailed  = 4
+	codeWaiting = 5
+	codeRefused = 6
+	codeLocked  = 7
+)
+
+// Main is the program with its surroundings.
+type Main struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Env      func(string) string
+}
+
+// app is one call of the program.
+type app struct {
+	Main
+	ctx        context.Context
+	configFlag string
+	homeFlag   string
+	json       bool
+}
+
+// exit is an error with an exit code and, where there is advice, a hint.
+type exit struct {
+	code int
+	err  error
+	hint string
+}
+
+func (e *exit) Error() string { return e.err.Error() }
+func (e *exit) Unwrap() error { return e.err }
+
+func fail(code int, hint, format string, a ...any) error {
+	return &exit{code, fmt.Errorf(format, a...), hint}
+}
+
+// Run runs one command line and returns its exit code.
+func (m Main) Run(ctx context.Context, args []string) int {
+	a := &app{Main: m, ctx: ctx}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(m.In)
+	root.SetOut(m.Out)
+	root.SetErr(m.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return codeDone
+	}
+	return a.report(err)
+}
+
+// report says what went wrong: one line, then a hint.
+func (a *app) report(err error) int {
+	code, hint := codeError, ""
+	var e *exit
+	var ref *approval.Refusal
+	switch {
+	case errors.As(err, &e):
+		code, hint = e.code, e.hint
+	case errors.As(err, &ref):
+		code = codeRefused
+	case errors.Is(err, ipc.ErrLocked):
+		code, hint = codeLocked, "stop the other one first, or give this one a --home of its own"
+	case isUsage(err):
+		code, hint = codeUsage, "permesso --help"
+	}
+	if err.Error() != "" {
+		fmt.Fprintf(a.Err, "permesso: %v\n", err)
+	}
+	if hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// isUsage recognises cobra's own complaints, which have no type.
+func isUsage(err error) bool {
+	for _, begin := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires ", "invalid argument", "flag needs", "required flag", "if any flags"} {
+		if strings.HasPrefix(err.Error(), begin) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "permesso",
+		Short:         "An approval gate for AI agents: may I?",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&a.configFlag, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/permesso/permesso.toml)")
+	root.PersistentFlags().StringVar(&a.homeFlag, "home", "", "state `folder` (default $XDG_STATE_HOME/permesso)")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	root.AddGroup(
+		&cobra.Group{ID: "host", Title: "On the host:"},
+		&cobra.Group{ID: "decide", Title: "Looking and deciding:"},
+		&cobra.Group{ID: "agent", Title: "For agents, inside the sandbox:"},
+	)
+	for group, commands := range map[string][]*cobra.Command{
+		"host":   {a.initCmd(), a.serveCmd(), a.sweepCmd(), a.statusCmd(), a.mountsCmd(), a.receiptCmd(), a.demoCmd()},
+		"decide": {a.pendingCmd(), a.showCmd(), a.approveCmd(), a.denyCmd(), a.decideCmd()},
+		"agent":  {a.requestCmd(), a.waitCmd(), a.cancelCmd()},
+	} {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	return root
+}
+
+// house is one HOME as a command sees it.
+type house struct {
+	cfg    *config.Config
+	layout ipc.Layout
+	store  *ipc.Store
+	fs     ipc.FS
+}
+
+// house reads the configuration and finds the state folder.
+func (a *app) house() (*house, error) {
+	file, err := config.Locate(a.configFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := a.reader().Load(file, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	home, err := config.LocateHome(a.homeFlag, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	h := &house{cfg: cfg, layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h.store = &ipc.Store{FS: h.fs, Layout: h.layout, RequestSize: h.requestSize}
+	return h, nil
+}
+
+func (h *house) requestSize(ws string) int64 {
+	return int64(h.cfg.Workspaces[ws].Limits.WithDefaults().RequestSize)
+}
+
+// existing is house where somebody has served before.
+func (a *app) existing() (*house, *keys, error) {
+	h, err := a.house()
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(h.layout.Keys()); err != nil {
+		return nil, nil, fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
+	}
+	k, err := h.loadKeys()
+	return h, k, err
+}
+
+func (h *house) viewer(k *keys) *gate.Viewer {
+	return &gate.Viewer{Store: h.store, Keeper: h.store, Seal: k.seal}
+}
+
+// operator is whoever sits at this machine: a local uid, which nobody chooses.
+func operator() approval.Person {
+	uid := strconv.Itoa(os.Getuid())
+	name := uid
+	if u, err := user.LookupId(uid); err == nil {
+		name = u.Username
+	}
+	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
+}
+
+// terminal says whether f is one.
+func terminal(f any) bool {
+	file, ok := f.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// readFile reads a file that the caller named, or standard input.
+func (a *app) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(a.In)
+	}
+	return os.ReadFile(name)
+}

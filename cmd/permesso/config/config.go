@@ -1,0 +1,179 @@
+// Package config reads permesso.toml, the one file in which the operator says
+// who may ask, who may decide, and what may run.
+//
+// # Strictness
+//
+// A gate that half understands its configuration guards half a door, so every
+// key and every value must be known. All mistakes of a file are reported at
+// once, each with its line and column, the nearest right spelling where one is
+// near, and never with the text of another line: tokens may stand there.
+//
+// # Who may decide
+//
+// MayDecide is the whole answer. Zero values deny: no workspace, no id, no
+// list means nobody.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Config is what the operator said, complete with defaults.
+type Config struct {
+	File           string // where it was read; "" when built in
+	Home           string // the state folder; "" when none could be located
+	GateName       string // signs receipts and checkpoints; safe as a host name
+	RunBefore      time.Duration
+	LogLevel       string // debug, info, warn, error
+	Language       string // en, it
+	LocalDecisions bool   // what workspaces get that say nothing of their own
+	Workspaces     map[string]approval.Workspace
+	Approvers      map[string]approval.Approver
+	Tools          map[string]approval.Tool
+	Rules          []Rule
+	Warnings       []Problem // what is allowed but probably not meant
+}
+
+// Rule is one of [[rules]]. An empty Tool or Workspace matches every one; at
+// least one of them is set.
+type Rule struct {
+	Tool      string
+	Workspace string
+	Outcome   approval.Outcome
+	Reason    string
+	Name      string // unique; "rule 2" where the operator gave none
+}
+
+// The defaults that a file may change.
+const (
+	DefaultGateName   = "permesso"
+	DefaultRunBefore  = 10 * time.Minute
+	DefaultTimeout    = 5 * time.Minute
+	DefaultMaxTimeout = 24 * time.Hour
+	DefaultWorkspace  = "default"
+)
+
+// maxFile bounds a configuration: more is not something a person wrote.
+const maxFile = 1 << 20
+
+// Default is the configuration without a file: one supervised workspace whose
+// approver is the local operator, and no tools, so that everything asks.
+func Default() *Config {
+	c := blank()
+	c.Workspaces[DefaultWorkspace] = c.workspace(DefaultWorkspace)
+	return c
+}
+
+func blank() *Config {
+	return &Config{
+		GateName:       DefaultGateName,
+		RunBefore:      DefaultRunBefore,
+		LogLevel:       "info",
+		Language:       languages()[0],
+		LocalDecisions: true,
+		Workspaces:     map[string]approval.Workspace{},
+		Approvers:      map[string]approval.Approver{},
+		Tools:          map[string]approval.Tool{},
+	}
+}
+
+// workspace is one about which nothing is said.
+func (c *Config) workspace(name string) approval.Workspace {
+	return approval.Workspace{
+		Name:           name,
+		Autonomy:       "supervised",
+		LocalDecisions: c.LocalDecisions,
+		Timeout:        DefaultTimeout,
+		MaxTimeout:     DefaultMaxTimeout,
+		Language:       c.Language,
+		Limits:         approval.Limits{}.WithDefaults(),
+	}
+}
+
+// Reader reads configurations. The zero Reader is ready, and leaves the
+// templates of handlers to be checked by whoever runs them.
+type Reader struct {
+	// CheckHandler refuses handlers of kind command that no executor would
+	// run. It sees only those that are otherwise in order.
+	CheckHandler func(approval.Handler) error
+}
+
+// Load reads the file at path with a zero Reader.
+func Load(path string, env func(string) string) (*Config, error) {
+	return Reader{}.Load(path, env)
+}
+
+// Parse reads data with a zero Reader.
+func Parse(name string, data []byte) (*Config, error) { return Reader{}.Parse(name, data) }
+
+// Load reads the file at path, which Locate found; "" gives Default. Home is
+// filled in from env where it can be. The error is an *Error.
+func (rd Reader) Load(path string, env func(string) string) (*Config, error) {
+	c := Default()
+	if path != "" {
+		data, warnings, err := readFile(path)
+		if err != nil {
+			return nil, unreadable(path, err)
+		}
+		if c, err = rd.Parse(path, data); err != nil {
+			return nil, err
+		}
+		c.Warnings = append(warnings, c.Warnings...)
+	}
+	// Without a home here the caller may still have a flag for it.
+	c.Home, _ = LocateHome("", env)
+	return c, nil
+}
+
+func readFile(path string) (data []byte, warnings []Problem, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.IsDir() {
+		return nil, nil, errors.New("this is a folder, not a file")
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
+		warnings = append(warnings, Problem{
+			Message: "everybody on this machine may change this file, and with it who may approve",
+			Hint:    "chmod o-w " + path,
+		})
+	}
+	data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	return data, warnings, err
+}
+
+// Parse reads data, the content of the file called name. The error is an
+// *Error with everything that is wrong with it.
+func (rd Reader) Parse(name string, data []byte) (*Config, error) {
+	if len(data) > maxFile {
+		return nil, &Error{File: name, Errors: []Problem{{
+			Message: fmt.Sprintf("longer than %d bytes", maxFile),
+			Hint:    "is this the right file?",
+		}}}
+	}
+	root, problem := parseTree(data)
+	if problem != nil {
+		return nil, &Error{File: name, Errors: []Problem{*problem}}
+	}
+	r := &reader{cfg: blank(), check: rd.CheckHandler}
+	r.cfg.File = name
+	r.file(root)
+	sortProblems(r.problems)
+	sortProblems(r.cfg.Warnings)
+	if len(r.problems) > 0 {
+		return nil, &Error{File: name, Errors: r.problems}
+	}
+	return r.cfg, nil
+}

@@ -1,0 +1,167 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+const household = `
+[workspaces.open]
+approvers = ["ann", "bob"]
+[workspaces.annes]
+approvers = ["ann", "bob"]
+principal = "ann"
+[workspaces.empty]
+approvers = []
+[workspaces.remote]
+approvers = ["ann", "bob"]
+local_decisions = false
+[workspaces.nobody]
+local_decisions = false
+
+[approvers.ann]
+telegram = 123456789
+email = "Ann@Example.org"
+local = 1000
+[approvers.bob]
+email = "bob@kilo.example"
+[approvers.eve]
+telegram = 666
+local = 1006
+[approvers.shadow]
+`
+
+func TestMayDecide(t *testing.T) {
+	c, err := config.Parse("p.toml", []byte(household))
+	require.NoError(t, err)
+	tg := func(id string) approval.Person { return approval.Person{Channel: "telegram", ID: id, Name: "x"} }
+	mail := func(id string) approval.Person { return approval.Person{Channel: "email", ID: id, Name: "x"} }
+	local := func(id, name string) approval.Person {
+		return approval.Person{Channel: "local", ID: id, Name: name}
+	}
+	root := local("0", "operator:root")
+
+	for _, row := range []struct {
+		why  string
+		ws   string
+		who  approval.Person
+		name string // "": refused
+	}{
+		{"a listed numeric id", "open", tg("123456789"), "ann"},
+		{"the name somebody gives themselves counts for nothing", "open", approval.Person{Channel: "telegram", ID: "5", Name: "ann"}, ""},
+		{"a known approver who is not on this list", "open", tg("666"), ""},
+		{"ids are compared as text, not as numbers", "open", tg("0123456789"), ""},
+		{"no blanks are forgiven", "open", tg("123456789 "), ""},
+		{"an id of one channel on another", "open", mail("123456789"), ""},
+		{"an address on Telegram", "open", tg("bob@kilo.example"), ""},
+		{"a uid on Telegram", "open", tg("1000"), ""},
+
+		{"a listed address", "open", mail("bob@kilo.example"), "bob"},
+		{"a domain has no case", "open", mail("Ann@EXAMPLE.ORG"), "ann"},
+		{"the part before the @ may have one", "open", mail("ANN@example.org"), ""},
+		{"the Kelvin sign is no k", "open", mail("bob@\u212Ailo.example"), ""},
+		{"a subdomain is another domain", "open", mail("bob@mail.kilo.example"), ""},
+		{"a longer domain with the right beginning", "open", mail("bob@kilo.example.net"), ""},
+		{"two @: the last one counts", "open", mail("bob@kilo.example@evil.example"), ""},
+		{"a display name around a right address", "open", mail("Bob <bob@kilo.example>"), ""},
+
+		{"the principal", "annes", tg("123456789"), "ann"},
+		{"the principal by another of their ids", "annes", mail("Ann@example.org"), "ann"},
+		{"the principal at the terminal", "annes", local("1000", "operator:ann"), "ann"},
+		{"listed, but not the principal", "annes", mail("bob@kilo.example"), ""},
+		{"the operator could write the decision anyhow", "annes", root, "operator:root"},
+		{"a local person known as somebody else is not the operator", "annes", local("1006", "operator:eve"), ""},
+
+		{"an empty list: nobody by any channel", "empty", tg("123456789"), ""},
+		{"an empty list: nor anybody known by name", "empty", local("1000", "operator:ann"), ""},
+		{"an empty list: the operator all the same", "empty", root, "operator:root"},
+
+		{"a uid that names an approver gives their name", "open", local("1000", "operator:something"), "ann"},
+		{"the operator, unlisted", "open", local("1001", "operator:carol"), "operator:carol"},
+		{"a local name that could be an approver's is not believed", "open", local("1001", "ann"), "operator:1001"},
+		{"nor an empty one", "open", local("1001", ""), "operator:1001"},
+		{"nor the bare prefix", "open", local("1001", "operator:"), "operator:1001"},
+
+		{"local_decisions = false: no operator", "remote", root, ""},
+		{"local_decisions = false: nor an approver's uid, which an agent of that user has too", "remote", local("1000", "operator:ann"), ""},
+		{"local_decisions = false: other channels stay", "remote", tg("123456789"), "ann"},
+		{"no list and no local decisions: the operator is out", "nobody", root, ""},
+		{"no list and no local decisions: everybody is out", "nobody", tg("123456789"), ""},
+
+		{"an unknown workspace", "other", tg("123456789"), ""},
+		{"an unknown workspace: not even the operator", "other", root, ""},
+		{"no workspace", "", root, ""},
+		{"nobody", "open", approval.Person{}, ""},
+		{"an empty id never matches an empty field: bob has no Telegram", "open", tg(""), ""},
+		{"nor ann's missing nothing, nor shadow's everything", "open", mail(""), ""},
+		{"nor a local nobody", "open", local("", "operator:root"), ""},
+		{"an id without a channel", "open", approval.Person{ID: "123456789"}, ""},
+		{"a channel nobody knows", "open", approval.Person{Channel: "carrier-pigeon", ID: "123456789"}, ""},
+		{"channels have one spelling", "open", approval.Person{Channel: "Local", ID: "0"}, ""},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			name, ok := c.MayDecide(row.ws, row.who)
+			require.Equal(t, row.name, name)
+			require.Equal(t, row.name != "", ok)
+		})
+	}
+}
+
+func TestMayDecideZeroValues(t *testing.T) {
+	root := approval.Person{Channel: "local", ID: "0", Name: "operator:root"}
+	for _, row := range []struct {
+		why string
+		c   *config.Config
+	}{
+		{"no configuration", nil},
+		{"an empty one", &config.Config{LocalDecisions: true}},
+		{"a workspace about which nothing is said", &config.Config{Workspaces: map[string]approval.Workspace{"w": {}}}},
+		{"an approver without a name, listed", &config.Config{
+			Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{""}}},
+			Approvers:  map[string]approval.Approver{"": {Local: "0"}},
+		}},
+		{"a principal who is not listed", &config.Config{
+			Workspaces: map[string]approval.Workspace{"w": {Principal: "ann", LocalDecisions: true}},
+			Approvers:  map[string]approval.Approver{"ann": {Name: "ann", Local: "0"}},
+		}},
+		{"a list that names nobody defined", &config.Config{
+			Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{"ann"}}},
+		}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			name, ok := row.c.MayDecide("w", root)
+			require.False(t, ok)
+			require.Empty(t, name)
+		})
+	}
+}
+
+func TestMayDecideNamelessWorkspace(t *testing.T) {
+	c := &config.Config{Workspaces: map[string]approval.Workspace{"": {LocalDecisions: true}}}
+	_, ok := c.MayDecide("", approval.Person{Channel: "local", ID: "0", Name: "operator:root"})
+	require.False(t, ok, "a request without a workspace is nobody's to decide")
+}
+
+func TestMayDecideQuotedAddress(t *testing.T) {
+	c := &config.Config{
+		Workspaces: map[string]approval.Workspace{"w": {Approvers: []string{"ann"}}},
+		Approvers:  map[string]approval.Approver{"ann": {Name: "ann", Email: `"ann@Home"@example.org`}},
+	}
+	_, ok := c.MayDecide("w", approval.Person{Channel: "email", ID: `"ann@Home"@Example.org`})
+	require.True(t, ok, "the domain is behind the last @")
+	_, ok = c.MayDecide("w", approval.Person{Channel: "email", ID: `"ann@home"@example.org`})
+	require.False(t, ok, "what stands before it keeps its case")
+}
+
+func TestMayDecideByDefault(t *testing.T) {
+	c := config.Default()
+	name, ok := c.MayDecide("default", approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"})
+	require.True(t, ok)
+	require.Equal(t, "operator:ann", name)
+	_, ok = c.MayDecide("default", approval.Person{Channel: "telegram", ID: "1000"})
+	require.False(t, ok, "nobody is known by Telegram")
+}

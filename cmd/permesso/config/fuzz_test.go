@@ -1,0 +1,48 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// FuzzParse plants a token on a line of its own between what the fuzzer
+// invents: whatever is wrong around it, the token is never printed, and what
+// is accepted is fit to be used.
+func FuzzParse(f *testing.F) {
+	const planted = "hunter2hunter2"
+	const line = "\ntoken = \"" + planted + "\"\n"
+	f.Add("", "")
+	f.Add(config.Example(), config.Example())
+	f.Add(household, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
+	f.Add("[workspaces.w]\nautonomy = \"\"\"", "\"\"\"")
+	f.Add("[workspaces.w]\napprovers = [\"\"\"", "\"\"\"]")
+	f.Add("[[rules]]\nmatch = { tool = '''", "''' }\noutcome = \"ask\"")
+	f.Add("[tools.t]\nhandler = { kind = \"command\", ", "}")
+	f.Add("[tools.t]\nverb = {", "}")
+	f.Add("[channels.telegram]", "")
+	f.Add("a = [", "]")
+	f.Add("gate = \"x", "y\"")
+	f.Add("[workspaces.w]\napproval_timeout = 5", "limits = { pending = 9999999999999999999 }")
+	f.Add("a = 1e999\n[[a]]", "a.b.c = 1\n[a.b]")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		// The fuzzer may come to invent the token itself.
+		if strings.Contains(before, planted) || strings.Contains(after, planted) {
+			return
+		}
+		if _, err := config.Parse("p.toml", []byte(before+line+after)); err != nil && strings.Contains(err.Error(), planted) {
+			t.Fatalf("the error quotes another line: %s", err)
+		}
+		c, err := config.Parse("p.toml", []byte(before+"\n"+after))
+		if err != nil {
+			return
+		}
+		for ws, w := range c.Workspaces {
+			if _, ok := c.MayDecide(ws, approval.Person{}); ok || w.Timeout <= 0 || w.MaxTimeout < w.Timeout || w.Limits.Pending <= 0 {
+				t.Fatalf("workspace %q is not fit for use: %+v", ws, w)
+			}
+		}
+	})
+}

@@ -1,0 +1,744 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+const people = `
+[approvers.ann]
+telegram = 1
+[approvers.bob]
+email = "bob@example.org"
+`
+
+func TestParseWhole(t *testing.T) {
+	c, err := config.Parse("permesso.toml", []byte(`
+gate = "house-1.example.org"
+run_before = "1m"
+log_level = "debug"
+language = "it"
+local_decisions = false
+
+[workspaces.personal]
+autonomy = "full"
+approvers = ["ann", "bob"]
+principal = "bob"
+approval_timeout = "30h"
+local_decisions = true
+language = "en"
+telegram = { chat_id = -100123 }
+limits = { pending = 1, ask_per_minute = 2, per_minute = 3, request_size = "4KiB", running = 5 }
+
+[workspaces.plain]
+
+[approvers.ann]
+telegram = 123456789
+local = 0
+[approvers.bob]
+email = "Bob@Example.ORG"
+language = "en"
+
+[tools."x.post:v1"]
+capability = "channel:out"
+action_type = "custom:post"
+verb = { en = "post", it = "pubblichi su X" }
+summary = "{text} -> x.com"
+target = "x.com"
+reversibility = "partial"
+territory = "session"
+public_source = false
+secret_data = "forbidden"
+public_sink = true
+handler = { kind = "command", argv = ["/opt/x", "--", "{text}"], dir = "/srv", env = ["LANG", "LC_ALL"], timeout = "90s", max_output = 2048, idempotent = true }
+
+[tools.bare]
+[tools.clear]
+trust = false
+verb = "clear"
+handler = { kind = "none" }
+
+[[rules]]
+match = { tool = "bare", workspace = "personal" }
+outcome = "allow"
+reason = "mine"
+[[rules]]
+name = "nothing here"
+outcome = "deny"
+[rules.match]
+workspace = "plain"
+`))
+	require.NoError(t, err)
+	require.Equal(t, "permesso.toml", c.File)
+	require.Equal(t, "house-1.example.org", c.GateName)
+	require.Equal(t, time.Minute, c.RunBefore)
+	require.Equal(t, "debug", c.LogLevel)
+	require.False(t, c.LocalDecisions)
+	require.Equal(t, approval.Workspace{
+		Name: "personal", Autonomy: "full", Approvers: []string{"ann", "bob"}, Principal: "bob",
+		LocalDecisions: true, Timeout: 30 * time.Hour,
+		MaxTimeout: 30 * time.Hour, // the default of 24 h would be shorter than the time-out itself
+		Language:   "en", ChatJID: "telegram:-100123",
+		Limits: approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4096, Running: 5},
+	}, c.Workspaces["personal"])
+	require.Equal(t, approval.Workspace{
+		Name: "plain", Autonomy: "supervised", Timeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour,
+		Language: "it", Limits: approval.Limits{}.WithDefaults(),
+	}, c.Workspaces["plain"], "silent on everything, so the top of the file and the defaults speak")
+	require.Equal(t, map[string]approval.Approver{
+		"ann": {Name: "ann", Telegram: "123456789", Local: "0", Language: "it"},
+		"bob": {Name: "bob", Email: "Bob@example.org", Language: "en"},
+	}, c.Approvers)
+	require.Equal(t, approval.Tool{
+		Name: "x.post:v1", Capability: "channel:out", ActionType: "custom:post",
+		Verb: map[string]string{"en": "post", "it": "pubblichi su X"}, Summary: "{text} -> x.com", Target: "x.com",
+		Reversibility: approval.Partial, Territory: "session",
+		Trust: approval.Trust{PublicSource: "false", SecretData: "forbidden", PublicSink: "true"},
+		Handler: approval.Handler{
+			Kind: "command", Argv: []string{"/opt/x", "--", "{text}"}, Dir: "/srv", Env: []string{"LANG", "LC_ALL"},
+			Timeout: 90 * time.Second, MaxOutput: 2048, Idempotent: true,
+		},
+	}, c.Tools["x.post:v1"])
+	require.Equal(t, approval.Tool{Name: "bare", Territory: "none", Handler: approval.Handler{Kind: "none"}}, c.Tools["bare"],
+		"unstated stays unstated: it counts as irreversible, and trust as the policy derives it")
+	require.Equal(t, approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}, c.Tools["clear"].Trust)
+	require.Equal(t, map[string]string{"en": "clear"}, c.Tools["clear"].Verb)
+	require.Equal(t, []config.Rule{
+		{Tool: "bare", Workspace: "personal", Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
+		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
+	}, c.Rules)
+	require.Len(t, c.Warnings, 1, "nobody may approve in plain")
+	require.Contains(t, c.Warnings[0].Message, `nobody may approve in workspace "plain"`)
+}
+
+func TestDefault(t *testing.T) {
+	c := config.Default()
+	require.Equal(t, map[string]approval.Workspace{"default": {
+		Name: "default", Autonomy: "supervised", LocalDecisions: true, Timeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour,
+		Language: "en", Limits: approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8},
+	}}, c.Workspaces)
+	require.Empty(t, c.Tools)
+	require.Empty(t, c.Rules)
+	require.Equal(t, 10*time.Minute, c.RunBefore)
+
+	empty, err := config.Parse("", nil)
+	require.NoError(t, err)
+	require.Equal(t, c, empty, "an empty file says as much as no file")
+}
+
+// Each document is wrong in one or more ways; the golden text is the whole
+// error. Tables before the line in question are there to be legal.
+func TestProblems(t *testing.T) {
+	for _, row := range []struct{ why, toml, want string }{
+		{
+			"a misspelt key", "[workspaces.personal]\n  aproval_timeout = \"5m\"",
+			`p.toml:2:3: unknown key "aproval_timeout"
+hint: did you mean "approval_timeout"?`,
+		},
+		{
+			"half a key", "[workspaces.w]\ntimeout = \"5m\"",
+			`p.toml:2:1: unknown key "timeout"
+hint: did you mean "approval_timeout"?`,
+		},
+		{
+			"a key far from every other", "zzzzzzzz = 1",
+			`p.toml:1:1: unknown key "zzzzzzzz"`,
+		},
+		{
+			"an endless key", strings.Repeat("k", 1000) + " = 1",
+			`p.toml:1:1: unknown key "` + strings.Repeat("k", 64) + `..."`,
+		},
+		{
+			"a date", "gate = 2026-11-21",
+			`p.toml:1:8: gate must be a string, not a date or time`,
+		},
+		{
+			"invisible characters in a key", `"gat\u202ee" = 1`,
+			`p.toml:1:1: unknown key "gat\u202ee"
+hint: did you mean "gate"?`,
+		},
+		{
+			"a top key that slid into a table", "[tools.t]\nrun_before = \"1m\"",
+			`p.toml:2:1: unknown key "run_before"
+hint: it belongs at the top of the file, before the first [table]`,
+		},
+		{
+			"the state folder is no setting", `home = "/srv"`,
+			`p.toml:1:1: unknown key "home"
+hint: the state folder is given with --home or PERMESSO_HOME`,
+		},
+		{
+			"a bad enumeration", "[workspaces.w]\nautonomy = \"supervisd\"",
+			`p.toml:2:12: autonomy must be readonly, supervised or full
+hint: did you mean "supervised"?`,
+		},
+		{
+			"a value far from the allowed ones is not quoted", "[workspaces.w]\nautonomy = \"hunter2hunter2\"",
+			`p.toml:2:12: autonomy must be readonly, supervised or full`,
+		},
+		{
+			"the empty word is none of the allowed", "[workspaces.w]\nautonomy = \"\"",
+			`p.toml:2:12: autonomy must be readonly, supervised or full`,
+		},
+		{
+			"log level", `log_level = "warning"`,
+			`p.toml:1:13: log_level must be debug, info, warn or error
+hint: did you mean "warn"?`,
+		},
+		{
+			"a language nobody speaks here", `language = "de"`,
+			`p.toml:1:12: language must be en or it`,
+		},
+		{
+			"the wrong type", `log_level = 3`,
+			`p.toml:1:13: log_level must be a string, not a whole number
+hint: one of debug, info, warn or error`,
+		},
+		{
+			"a quoted boolean", `local_decisions = "false"`,
+			`p.toml:1:19: local_decisions must be true or false, not a string
+hint: true or false, without quotes`,
+		},
+		{
+			"a value where tables belong", `workspaces = 3`,
+			`p.toml:1:14: workspaces must be a table, not a whole number
+hint: write [workspaces.NAME]`,
+		},
+		{
+			"an array of workspaces", "[[workspaces]]\n",
+			`p.toml:1:3: workspaces must be a table, not an array
+hint: write [workspaces.NAME]`,
+		},
+		{
+			"a key of a workspace without its name", "[workspaces]\nautonomy = \"full\"",
+			`p.toml:2:1: "autonomy" in [workspaces] must be a table, not a string
+hint: write [workspaces.NAME]`,
+		},
+		{
+			"no workspace in workspaces", "[workspaces]",
+			`p.toml:1:2: no workspace is named here
+hint: write [workspaces.NAME], or leave it out`,
+		},
+
+		{
+			"a duration without a unit", `run_before = "5"`,
+			`p.toml:1:14: run_before is not a duration
+hint: write it with its unit: "30s", "5m", "1h30m"`,
+		},
+		{
+			"a number for a duration", `run_before = 5`,
+			`p.toml:1:14: run_before must be a string, not a whole number
+hint: write it with its unit: "30s", "5m", "1h30m"`,
+		},
+		{
+			"nought", `run_before = "0s"`,
+			`p.toml:1:14: run_before must be 1s to 24h`,
+		},
+		{
+			"negative", "[workspaces.w]\napproval_timeout = \"-5m\"",
+			`p.toml:2:20: approval_timeout must be 1s to 8784h`,
+		},
+		{
+			"for ever", "[workspaces.w]\napproval_timeout = \"100000h\"",
+			`p.toml:2:20: approval_timeout must be 1s to 8784h`,
+		},
+		{
+			"more than a duration holds", "[workspaces.w]\napproval_timeout = \"99999999999h\"",
+			`p.toml:2:20: approval_timeout is not a duration
+hint: write it with its unit: "30s", "5m", "1h30m"`,
+		},
+		{
+			"the maximum below the default", "[workspaces.w]\napproval_timeout_max = \"4m\"",
+			`p.toml:2:24: approval_timeout_max is shorter than approval_timeout, which is 5m`,
+		},
+
+		{
+			"the gate's name goes into signatures", `gate = "My Gate+1"`,
+			`p.toml:1:8: gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -`,
+		},
+		{
+			"a workspace's name becomes a folder", "[workspaces.\"../x\"]\n[workspaces.Big]\n[workspaces._x]",
+			`p.toml:1:13: workspace "../x": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit
+p.toml:2:13: workspace "Big": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit
+p.toml:3:13: workspace "_x": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
+		},
+		{
+			"an approver called like the operator", "[approvers.\"operator:root\"]\nlocal = 1",
+			`p.toml:1:12: approver "operator:root": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
+		},
+
+		{
+			"an approver nobody defined", "[approvers.ricardo]\nlocal = 1\n[workspaces.w]\napprovers = [\n  \"riccardo\"]",
+			`p.toml:5:3: approver "riccardo" is not defined
+hint: did you mean "ricardo"?`,
+		},
+		{
+			"no approver defined at all", "[workspaces.w]\napprovers = [\"ann\"]",
+			`p.toml:2:14: approver "ann" is not defined
+hint: define it: [approvers.ann]`,
+		},
+		{
+			"what cannot be a name is not quoted", "[workspaces.w]\napprovers = [\"Secret Value\"]",
+			`p.toml:2:14: approvers: an approver's name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
+		},
+		{
+			"twice", people + "[workspaces.w]\napprovers = [\"ann\", \"ann\"]",
+			`p.toml:7:21: approver "ann" is listed twice`,
+		},
+		{
+			"one name without its list", people + "[workspaces.w]\napprovers = \"ann\"",
+			`p.toml:7:13: approvers must be an array, not a string
+hint: a list of names: approvers = ["ann"]`,
+		},
+		{
+			"a list of something else", people + "[workspaces.w]\napprovers = [1]",
+			`p.toml:7:14: approvers must hold strings, not a whole number
+hint: a list of names: approvers = ["ann"]`,
+		},
+		{
+			"a principal nobody defined", people + "[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"anne\"",
+			`p.toml:8:13: approver "anne" is not defined
+hint: did you mean "ann"?`,
+		},
+		{
+			"a principal who may not approve", people + "[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"bob\"",
+			`p.toml:8:13: principal "bob" is not among this workspace's approvers
+hint: add the name to approvers`,
+		},
+
+		{
+			"a Telegram user name changes hands", "[approvers.ann]\ntelegram = \"@ann\"",
+			`p.toml:2:12: telegram must be a whole number, not a string
+hint: the numeric id, without quotes; never a @username: those change hands`,
+		},
+		{
+			"a group is no person", "[approvers.ann]\ntelegram = -100",
+			`p.toml:2:12: telegram must be 1 to 4503599627370496
+hint: the numeric id, without quotes; never a @username: those change hands`,
+		},
+		{
+			"a user's name is no uid", "[approvers.ann]\nlocal = \"root\"",
+			"p.toml:2:9: local must be a whole number, not a string\nhint: the number that `id -u NAME` prints, without quotes",
+		},
+		{
+			"the uid that means nobody", "[approvers.ann]\nlocal = 4294967295",
+			"p.toml:2:9: local must be 0 to 4294967294\nhint: the number that `id -u NAME` prints, without quotes",
+		},
+		{
+			"a display name", "[approvers.ann]\nemail = \"Ann <ann@example.org>\"",
+			`p.toml:2:9: email is not an address
+hint: the bare address: "ann@example.org"`,
+		},
+		{
+			"a look-alike domain", "[approvers.ann]\nemail = \"ann@exаmple.org\"",
+			`p.toml:2:9: email is not an address
+hint: the bare address: "ann@example.org"`,
+		},
+		{
+			"one id for two people", "[approvers.ann]\ntelegram = 7\nemail = \"a@example.org\"\nlocal = 5\n[approvers.bob]\ntelegram = 7\nemail = \"A@EXAMPLE.org\"\nlocal = 0x5",
+			`p.toml:6:12: telegram is already that of approver "ann"
+hint: one id, one person
+p.toml:7:9: email is already that of approver "ann"
+hint: one id, one person
+p.toml:8:9: local is already that of approver "ann"
+hint: one id, one person`,
+		},
+
+		{
+			"a channel that needs no entry", "[workspaces.w]\nchannels = [\"terminal\"]",
+			`p.toml:2:13: channels must hold telegram or email
+hint: terminal, CLI and browser need no entry: they are on unless local_decisions = false`,
+		},
+		{
+			"a misspelt channel", "[workspaces.w]\nchannels = [\"telegramm\"]",
+			`p.toml:2:13: channels must be telegram or email
+hint: did you mean "telegram"?`,
+		},
+		{
+			"channels come later", "[channels.telegram]\ntoken_file = \"/x\"",
+			`p.toml:1:11: channel "telegram" is not in this version
+hint: take it out; people answer at the gate's terminal, or with permesso approve`,
+		},
+		{
+			"channels without a channel", "channels = [\"telegram\"]",
+			`p.toml:1:1: channels are not in this version
+hint: take it out; people answer at the gate's terminal, or with permesso approve`,
+		},
+		{
+			"a token in the file", "[channels.telegram]\ntoken = \"123:hunter2\"",
+			`p.toml:1:11: channel "telegram" is not in this version
+hint: take it out; people answer at the gate's terminal, or with permesso approve
+p.toml:2:1: token: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
+		},
+		{
+			"a secret anywhere", "smtp_password = \"hunter2\"\n[tools.t]\nhandler = { kind = \"none\", api_key = \"hunter2\" }\n[approvers]\ntoken = \"hunter2\"",
+			`p.toml:1:1: smtp_password: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: smtp_password_file = "/path"
+p.toml:3:28: api_key: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: api_key_file = "/path"
+p.toml:5:1: token: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
+		},
+
+		{
+			"limits", "[workspaces.w]\nlimits = { pending = 0, request_size = \"1GB\", running = 1.5, per_hour = 3 }",
+			`p.toml:2:22: pending must be 1 to 10000
+p.toml:2:40: request_size is not a size
+hint: write it with its unit: "256KiB", "1MiB"
+p.toml:2:57: running must be a whole number, not a decimal number
+p.toml:2:62: unknown key "per_hour"`,
+		},
+		{
+			"sizes are bounded", "[workspaces.w]\nlimits = { request_size = \"999999999MiB\" }\n[workspaces.v]\nlimits = { request_size = 3 }",
+			`p.toml:2:27: request_size must be 1024 to 16777216 bytes
+p.toml:4:27: request_size must be 1024 to 16777216
+hint: write it with its unit: "256KiB", "1MiB"`,
+		},
+		{
+			"a chat by its name", "[workspaces.w]\ntelegram = { chat_id = \"@family\" }",
+			`p.toml:2:24: chat_id must be a whole number, not a string
+hint: the numeric id of the chat, without quotes`,
+		},
+
+		{
+			"the capabilities are a closed set", "[tools.t]\ncapability = \"mail_send\"",
+			`p.toml:2:14: capability must be fs:read, fs:write, code:exec, network:http, llm:local, llm:online, mail:read, mail:send, channel:in, channel:out, time:read, parse:local or calendar:read
+hint: did you mean "mail:send"?`,
+		},
+		{
+			"an action type", "[tools.t]\naction_type = \"send_mesage\"\n[tools.u]\naction_type = \"custom:\"",
+			`p.toml:2:15: action_type must be exec_cmd, http_request, write_file, send_message, or custom:NAME
+hint: did you mean "send_message"?
+p.toml:4:15: action_type must be exec_cmd, http_request, write_file, send_message, or custom:NAME`,
+		},
+		{
+			"a tool's name", "[tools.\"a b\"]",
+			`p.toml:1:8: tool "a b": a name is 1 to 64 of A-Z a-z 0-9 _ . : and -`,
+		},
+		{
+			"reversibility, territory", "[tools.t]\nreversibility = \"reversable\"\nterritory = \"permanet\"",
+			`p.toml:2:17: reversibility must be reversible, partial or irreversible
+hint: did you mean "reversible"?
+p.toml:3:13: territory must be none, session or permanent
+hint: did you mean "permanent"?`,
+		},
+		{
+			"trust properties", "[tools.t]\npublic_sink = \"true\"\nsecret_data = \"forbiden\"\npublic_source = 1",
+			`p.toml:2:15: public_sink must be true, false or "forbidden"
+hint: true and false stand without quotes
+p.toml:3:15: secret_data must be true, false or "forbidden"
+hint: did you mean "forbidden"?
+p.toml:4:17: public_source must be a string, not a whole number
+hint: true, false or "forbidden"`,
+		},
+		{
+			"trust only clears", "[tools.t]\ntrust = true\n[tools.u]\ntrust = false\npublic_sink = true",
+			`p.toml:2:9: trust can only be false
+hint: state the properties: public_source, secret_data, public_sink, dangerous_writes
+p.toml:4:1: trust = false and a property of its own contradict each other
+hint: leave one of them out`,
+		},
+		{
+			"verbs", "[tools.t]\nverb = { it = \"pubblichi\" }\n[tools.u]\nverb = { en = \"x\", fr = \"y\" }\n[tools.v]\nverb = 3\n[tools.w]\nverb = \"\"",
+			`p.toml:2:1: verb has no English form, which others fall back to
+hint: verb = { en = "post", it = "pubblichi" }
+p.toml:4:20: unknown key "fr"
+p.toml:6:8: verb must be a string, not a whole number
+p.toml:8:8: verb must be one line of 1 to 200 bytes, without invisible characters`,
+		},
+		{
+			"text that would hide on a card", "[tools.t]\nsummary = \"a\\nb\"\ntarget = \"a\\u202eb\"",
+			`p.toml:2:11: summary must be one line of 1 to 1000 bytes, without invisible characters
+p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible characters`,
+		},
+
+		{
+			"handlers of later versions", "[tools.t]\nhandler = { kind = \"http\" }\n[tools.u]\nhandler = { kind = \"mcp\" }",
+			`p.toml:2:20: kind "http" is not available yet: use command or none
+p.toml:4:20: kind "mcp" is not available yet: use command or none`,
+		},
+		{
+			"a misspelt kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
+			`p.toml:2:20: kind must be command or none
+hint: did you mean "command"?`,
+		},
+		{
+			"no kind", "[tools.t]\nhandler = { argv = [\"/x\"] }",
+			`p.toml:2:1: handler has no kind
+hint: kind = "command", or "none" to run nothing`,
+		},
+		{
+			"no argv", "[tools.t]\nhandler = { kind = \"command\" }\n[tools.u]\nhandler = { kind = \"command\", argv = [] }",
+			`p.toml:2:1: a command needs argv
+hint: a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]
+p.toml:4:1: a command needs argv
+hint: a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]`,
+		},
+		{
+			"argv as a shell line", "[tools.t]\nhandler = { kind = \"command\", argv = \"rm -rf x\" }",
+			`p.toml:2:38: argv must be an array, not a string
+hint: a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]`,
+		},
+		{
+			"a program by PATH, or chosen by the request", "[tools.t]\nhandler = { kind = \"command\", argv = [\"echo\"] }\n[tools.u]\nhandler = { kind = \"command\", argv = [\"/bin/{prog}\"] }\n[tools.v]\nhandler = { kind = \"command\", argv = [\"/x\", \"\\u0000\"] }",
+			`p.toml:2:39: argv must begin with the absolute path of a program
+hint: no PATH is searched and no shell is asked
+p.toml:4:39: the program itself may not depend on the request
+p.toml:6:45: argv may not hold a NUL`,
+		},
+		{
+			"argv of a handler that runs nothing", "[tools.t]\nhandler = { kind = \"none\", argv = [\"/x\"] }",
+			`p.toml:2:28: argv belongs to kind "command"; "none" runs nothing`,
+		},
+		{
+			"the rest of a handler", "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\"], dir = \"x\", env = [\"TOKEN=hunter2\"], timeout = \"25h\", max_output = \"1KB\", idempotent = 1, shell = true }",
+			`p.toml:2:52: dir must be an absolute path
+hint: leave it out for a fresh empty folder each time
+p.toml:2:64: env must hold names of variables
+hint: names only: env = ["LANG"]; the values are the gate's own
+p.toml:2:92: timeout must be 1ms to 24h
+p.toml:2:112: max_output is not a size
+hint: write it with its unit: "256KiB", "1MiB"
+p.toml:2:132: idempotent must be true or false, not a whole number
+hint: true or false, without quotes
+p.toml:2:135: unknown key "shell"`,
+		},
+
+		{
+			"an unfinished rule", "[[rules]]\n",
+			`p.toml:1:3: rule has no outcome: allow, ask or deny
+hint: outcome = "ask"
+p.toml:1:3: rule has no match
+hint: match = { tool = "x_post", workspace = "personal" }`,
+		},
+		{
+			"a rule for everything", "[[rules]]\nmatch = {}\noutcome = \"allow\"",
+			`p.toml:2:1: match must name a tool or a workspace
+hint: match = { tool = "x_post", workspace = "personal" }`,
+		},
+		{
+			"patterns are no names", "[[rules]]\nmatch = { tool = \"*\", workspace = \"\" }\noutcome = \"allow\"",
+			`p.toml:2:18: tool is not a name
+hint: one name; leave it out to match every tool
+p.toml:2:35: workspace is not a name
+hint: one name; leave it out to match every workspace`,
+		},
+		{
+			"an outcome", "[[rules]]\nmatch = { tool = \"t\" }\noutcome = \"alow\"",
+			`p.toml:3:11: outcome must be allow, ask or deny
+hint: did you mean "allow"?`,
+		},
+		{
+			"keys of a rule", "[[rules]]\nmatch = { tol = \"t\" }\noutcom = \"ask\"",
+			`p.toml:1:3: rule has no outcome: allow, ask or deny
+hint: outcome = "ask"
+p.toml:2:11: unknown key "tol"
+hint: did you mean "tool"?
+p.toml:3:1: unknown key "outcom"
+hint: did you mean "outcome"?`,
+		},
+		{
+			"two rules of one name", "[[rules]]\nmatch.tool = \"t\"\noutcome = \"ask\"\n[[rules]]\nmatch.tool = \"u\"\noutcome = \"ask\"\nname = \"rule 1\"",
+			`p.toml:7:8: another rule has the name "rule 1"`,
+		},
+		{
+			"a single rule", "[rules]\noutcome = \"ask\"",
+			`p.toml:1:2: rules must be an array, not a table
+hint: write [[rules]]`,
+		},
+		{
+			"no tables", "rules = [1]",
+			`p.toml:1:10: rules must hold tables, not a whole number
+hint: write [[rules]]`,
+		},
+
+		{
+			"not TOML", "[workspaces.w]\nautonomy = full",
+			`p.toml:2:12: not valid TOML: expected keyword "false"`,
+		},
+		{
+			"a key twice", "gate = \"a\"\ngate = \"b\"",
+			`p.toml:2:1: not valid TOML: key gate is already defined`,
+		},
+		{
+			"a value that is used as a table", "gate.a = 1\ngate.a.b = 2",
+			`p.toml:2:1: not valid TOML: key a is already defined`,
+		},
+		{
+			"an endless key twice", strings.Repeat("k", 1000) + " = 1\n" + strings.Repeat("k", 1000) + " = 1",
+			`p.toml:2:1: not valid TOML: key ` + strings.Repeat("k", 196) + `...`,
+		},
+		{
+			"a table twice", "[tools.t]\n[tools.t]",
+			`p.toml:2:2: not valid TOML: table t already exists`,
+		},
+		{
+			"not UTF-8", "gate = \"\xff\"",
+			`p.toml:1:9: not valid TOML: invalid UTF-8 character in basic string`,
+		},
+		{
+			"a byte order mark", "\xef\xbb\xbfgate = \"a\"",
+			`p.toml:1:1: the file starts with a byte order mark
+hint: save it as UTF-8 without one`,
+		},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			c, err := config.Parse("p.toml", []byte(row.toml))
+			require.EqualError(t, err, row.want)
+			require.Nil(t, c, "half a configuration must not be usable")
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestProblemsNameTheirKey(t *testing.T) {
+	_, err := config.Parse("p.toml", []byte("[tools.t]\nhandler = { kind = \"x\" }\n[[rules]]\nmatch.tool = \"t\"\noutcome = 1"))
+	var e *config.Error
+	require.ErrorAs(t, err, &e)
+	var keys []string
+	for _, p := range e.Errors {
+		keys = append(keys, p.Key)
+	}
+	require.Equal(t, []string{"tools.t.handler.kind", "rules[1].outcome"}, keys)
+}
+
+func TestManyProblems(t *testing.T) {
+	_, err := config.Parse("p.toml", []byte(strings.Repeat("[[rules]]\nmatch.tool = \"t\"\n", 25)))
+	var e *config.Error
+	require.ErrorAs(t, err, &e)
+	require.Len(t, e.Errors, 25, "all of them are there")
+	require.Equal(t, 20, strings.Count(err.Error(), "\nhint:"), "a screenful is printed")
+	require.True(t, strings.HasSuffix(err.Error(), "\np.toml: 5 more"))
+}
+
+func TestTooLong(t *testing.T) {
+	_, err := config.Parse("p.toml", make([]byte, 1<<20+1))
+	require.EqualError(t, err, "p.toml: longer than 1048576 bytes\nhint: is this the right file?")
+}
+
+func TestDeepNesting(t *testing.T) {
+	for _, doc := range []string{
+		"gate = " + strings.Repeat("[", 100_000),
+		"gate = " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
+		"gate = " + strings.Repeat("{a=", 9_000) + "1" + strings.Repeat("}", 9_000),
+		"[" + strings.Repeat("a.", 100_000) + "a]",
+	} {
+		_, err := config.Parse("p.toml", []byte(doc))
+		require.Error(t, err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for _, row := range []struct{ why, toml, want string }{
+		{
+			"an agent may name a tool that is none: no error, but hardly meant", "[tools.x_post]\n[[rules]]\nmatch = { tool = \"x_posst\" }\noutcome = \"deny\"",
+			"p.toml:3:18: this rule matches no configured tool: there is no \"x_posst\"\nhint: did you mean \"x_post\"?",
+		},
+		{
+			"the same of a workspace", "[[rules]]\nmatch = { workspace = \"defalt\" }\noutcome = \"deny\"",
+			"p.toml:2:23: this rule matches no configured workspace: there is no \"defalt\"\nhint: did you mean \"default\"?",
+		},
+		{
+			"a channel that does not ask yet", "[workspaces.w]\nchannels = [\"email\"]",
+			`p.toml:2:13: channel "email" is not in this version: nobody is asked there`,
+		},
+		{
+			"nobody is left to approve", "[workspaces.w]\nlocal_decisions = false",
+			"p.toml:1:13: nobody may approve in workspace \"w\"\nhint: name approvers, or set local_decisions = true",
+		},
+		{
+			"a name without an id", "[approvers.ann]",
+			"p.toml:1:12: approver \"ann\" has no id, so nobody is recognised by that name\nhint: give telegram, email or local",
+		},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			c, err := config.Parse("p.toml", []byte(row.toml))
+			require.NoError(t, err)
+			require.Len(t, c.Warnings, 1)
+			require.Equal(t, row.want, c.Warnings[0].In("p.toml"))
+		})
+	}
+}
+
+func TestCheckHandler(t *testing.T) {
+	var seen []string
+	rd := config.Reader{CheckHandler: func(h approval.Handler) error {
+		seen = append(seen, h.Argv[0])
+		if h.Argv[0] == "/bad" {
+			return errors.New("no such template\n\x1b[2J")
+		}
+		return nil
+	}}
+	_, err := rd.Parse("p.toml", []byte(`tools.good.handler = { kind = "command", argv = ["/good"] }
+tools.bad.handler = { kind = "command", argv = ["/bad"] }
+tools.none.handler = { kind = "none" }
+tools.worse.handler = { kind = "command", argv = ["/worse"], timeout = 3 }`))
+	require.EqualError(t, err, `p.toml:2:41: no such template\u{a}\u{1b}[2J
+p.toml:4:72: timeout must be a string, not a whole number
+hint: write it with its unit: "30s", "5m", "1h30m"`)
+	require.Equal(t, []string{"/good", "/bad"}, seen, "only commands that are otherwise in order")
+}
+
+func TestExample(t *testing.T) {
+	c, err := config.Parse("example", []byte(config.Example()))
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings, "a first configuration should start in peace")
+	require.Contains(t, c.Workspaces, "default")
+	require.Contains(t, c.Tools, "hello")
+
+	on := regexp.MustCompile(`(?m)^#([a-z[])`).ReplaceAllString(config.Example(), "$1")
+	require.NotEqual(t, config.Example(), on)
+	on = strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)
+	c, err = config.Parse("example", []byte(on))
+	require.NoError(t, err, "what is switched off must work when switched on")
+	require.Contains(t, c.Approvers, "ann")
+	require.Empty(t, c.Warnings)
+}
+
+// The design's own example, without the channel tables of a later version.
+func TestDesignExample(t *testing.T) {
+	c, err := config.Parse("design", designExample(t))
+	require.NoError(t, err)
+	require.Equal(t, "ricardo", c.Workspaces["personal"].Principal)
+	require.Equal(t, "telegram:123456789", c.Workspaces["personal"].ChatJID)
+	require.Equal(t, []string{"/opt/tools/x-post"}, c.Tools["x_post"].Handler.Argv)
+	require.Equal(t, approval.Property("true"), c.Tools["x_post"].Trust.DangerousWrites)
+	require.Equal(t, approval.Allow, c.Rules[0].Outcome)
+}
+
+func designExample(t *testing.T) []byte {
+	data, err := os.ReadFile("testdata/design.toml")
+	require.NoError(t, err)
+	shared, err := os.ReadFile("../../../../shared/DESIGN.md")
+	if errors.Is(err, os.ErrNotExist) && !wanted(t) {
+		return data
+	}
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(shared), "\n```toml\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "\n```")
+	block, _, found = strings.Cut(block, "\n[channels.")
+	require.True(t, found)
+	require.Equal(t, strings.TrimSpace(string(data)), strings.TrimSpace(block), "testdata/design.toml lags behind")
+	return []byte(block)
+}
+
+// wanted says whether a missing shared folder is an error.
+func wanted(t *testing.T) bool {
+	ci, _ := strconv.ParseBool(os.Getenv("CI"))
+	if !ci {
+		t.Log("../shared is absent: using testdata alone")
+	}
+	return ci
+}

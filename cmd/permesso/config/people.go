@@ -1,0 +1,282 @@
+package config
+
+import (
+	"net/mail"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// maxWait bounds every waiting of a request, as approval bounds what an agent
+// may ask for.
+const maxWait = 366 * 24 * time.Hour
+
+var (
+	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	gatePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+)
+
+const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
+
+func languages() []string  { return []string{"en", "it"} }
+func autonomies() []string { return []string{"readonly", "supervised", "full"} }
+
+// file reads the top of the file, and everything below it in an order in which
+// names are known before they are used.
+func (r *reader) file(root *node) {
+	s := r.section(root, "")
+	c := r.cfg
+	c.GateName = s.gate()
+	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
+	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
+	c.Language = s.oneOf("language", c.Language, languages())
+	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
+	s.approvers()
+	s.workspaces()
+	s.tools()
+	s.rules()
+	s.channels()
+	s.done()
+}
+
+func (s *section) gate() string {
+	n := s.get("gate", text, "")
+	switch {
+	case n == nil:
+		return DefaultGateName
+	case !gatePattern.MatchString(n.text):
+		s.fail(n.val, "gate", "", "gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -")
+	}
+	return n.text
+}
+
+// channels refuses what this version does not reach people by, rather than
+// letting somebody wait for a message that is never sent.
+func (s *section) channels() {
+	s.known = append(s.known, "channels")
+	n := s.node.kids["channels"]
+	if n == nil {
+		return
+	}
+	const hint = "take it out; people answer at the gate's terminal, or with permesso approve"
+	if n.kind != table || len(n.order) == 0 {
+		s.fail(n.key, "channels", hint, "channels are not in this version")
+		return
+	}
+	for _, name := range n.order {
+		kid := n.kids[name]
+		s.fail(kid.key, "channels."+name, hint, "channel %s is not in this version", quote(name))
+		sub := s.section(kid, "channels."+name)
+		for _, key := range kid.order {
+			if secret(key) {
+				sub.inlineSecret(kid.kids[key], key)
+			}
+		}
+	}
+}
+
+func (s *section) approvers() {
+	owners := map[string]string{} // id, with its kind -> approver
+	s.each("approvers", "write [approvers.NAME]", func(name string, sub *section) {
+		if !namePattern.MatchString(name) {
+			sub.fail(sub.node.key, "", "", "approver %s: a name is %s", quote(name), nameRule)
+		}
+		a := approval.Approver{
+			Name:     name,
+			Telegram: sub.telegramID(),
+			Email:    sub.email(),
+			Local:    sub.uid(),
+			Language: sub.oneOf("language", s.cfg.Language, languages()),
+		}
+		sub.unique(owners, "telegram", a.Telegram, name)
+		sub.unique(owners, "email", strings.ToLower(a.Email), name)
+		sub.unique(owners, "local", a.Local, name)
+		if !sub.has("telegram") && !sub.has("email") && !sub.has("local") {
+			sub.warn(sub.node.key, "", "give telegram, email or local", "approver %s has no id, so nobody is recognised by that name", quote(name))
+		}
+		sub.done()
+		s.cfg.Approvers[name] = a
+	})
+}
+
+// unique keeps one id from speaking for two people.
+func (s *section) unique(owners map[string]string, key, id, name string) {
+	if id == "" {
+		return
+	}
+	if other, taken := owners[key+" "+id]; taken {
+		s.fail(s.node.kids[key].val, key, "one id, one person", "%s is already that of approver %s", key, quote(other))
+		return
+	}
+	owners[key+" "+id] = name
+}
+
+func (s *section) telegramID() string {
+	const hint = "the numeric id, without quotes; never a @username: those change hands"
+	id := s.number("telegram", 0, 1, 1<<52, hint)
+	if id == 0 {
+		return ""
+	}
+	return strconv.FormatInt(id, 10)
+}
+
+func (s *section) uid() string {
+	const hint = "the number that `id -u NAME` prints, without quotes"
+	id := s.number("local", -1, 0, 1<<32-2, hint)
+	if id < 0 {
+		return ""
+	}
+	return strconv.FormatInt(id, 10)
+}
+
+// email takes a bare ASCII address: look-alikes from other scripts must not
+// come near a comparison of who may approve.
+func (s *section) email() string {
+	n := s.get("email", text, "")
+	if n == nil {
+		return ""
+	}
+	a, err := mail.ParseAddress(n.text)
+	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' }) {
+		s.fail(n.val, "email", `the bare address: "ann@example.org"`, "email is not an address")
+		return ""
+	}
+	return canonicalEmail(n.text)
+}
+
+func (s *section) workspaces() {
+	if !s.has("workspaces") {
+		s.known = append(s.known, "workspaces")
+		s.cfg.Workspaces[DefaultWorkspace] = s.cfg.workspace(DefaultWorkspace)
+		return
+	}
+	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
+		if !namePattern.MatchString(name) {
+			sub.fail(sub.node.key, "", "", "workspace %s: a name is %s", quote(name), nameRule)
+		}
+		s.cfg.Workspaces[name] = sub.workspace(name)
+		sub.done()
+	})
+	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
+		s.fail(n.key, "workspaces", "write [workspaces.NAME], or leave it out", "no workspace is named here")
+	}
+}
+
+func (s *section) workspace(name string) approval.Workspace {
+	w := s.cfg.workspace(name)
+	w.Autonomy = s.oneOf("autonomy", w.Autonomy, autonomies())
+	w.Approvers = s.approverNames()
+	w.Principal = s.principal(w.Approvers)
+	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
+	w.Language = s.oneOf("language", w.Language, languages())
+	w.Channels = s.channelNames()
+	w.ChatJID = s.chat()
+	s.timeouts(&w)
+	s.limits(&w.Limits)
+	if len(w.Approvers) == 0 && !w.LocalDecisions {
+		s.warn(s.node.key, "", "name approvers, or set local_decisions = true", "nobody may approve in workspace %s", quote(name))
+	}
+	return w
+}
+
+func (s *section) approverNames() []string {
+	var names []string
+	for _, n := range s.texts("approvers", `a list of names: approvers = ["ann"]`) {
+		switch {
+		case slices.Contains(names, n.text):
+			s.fail(n.val, "approvers", "", "approver %s is listed twice", quote(n.text))
+		case s.defined(n, "approvers"):
+			names = append(names, n.text)
+		}
+	}
+	return names
+}
+
+// defined says whether n names one of [approvers]. A text that could not be a
+// name is not quoted.
+func (s *section) defined(n *node, key string) bool {
+	if _, ok := s.cfg.Approvers[n.text]; ok {
+		return true
+	}
+	if !namePattern.MatchString(n.text) {
+		s.fail(n.val, key, "", "%s: an approver's name is %s", key, nameRule)
+		return false
+	}
+	s.fail(n.val, key, didYouMean(n.text, sortedKeys(s.cfg.Approvers), "define it: [approvers."+n.text+"]"),
+		"approver %s is not defined", quote(n.text))
+	return false
+}
+
+func (s *section) principal(approvers []string) string {
+	n := s.get("principal", text, "the name of one approver")
+	if n == nil || !s.defined(n, "principal") {
+		return ""
+	}
+	if !slices.Contains(approvers, n.text) {
+		s.fail(n.val, "principal", "add the name to approvers", "principal %s is not among this workspace's approvers", quote(n.text))
+	}
+	return n.text
+}
+
+func (s *section) channelNames() []string {
+	const hint = "terminal, CLI and browser need no entry: they are on unless local_decisions = false"
+	var names []string
+	for _, n := range s.texts("channels", `a list of names: channels = ["telegram"]`) {
+		known := []string{"telegram", "email"}
+		switch {
+		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
+			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
+		case s.among(n, "channels", known):
+			s.warn(n.val, "channels", "", "channel %s is not in this version: nobody is asked there", quote(n.text))
+			names = append(names, n.text)
+		}
+	}
+	return names
+}
+
+func (s *section) chat() string {
+	sub := s.table("telegram", "telegram = { chat_id = 123456789 }")
+	if sub == nil {
+		return ""
+	}
+	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
+	sub.done()
+	if id == 0 {
+		return ""
+	}
+	return "telegram:" + strconv.FormatInt(id, 10)
+}
+
+func (s *section) timeouts(w *approval.Workspace) {
+	w.Timeout = s.duration("approval_timeout", w.Timeout, time.Second, maxWait)
+	stated := s.has("approval_timeout_max")
+	w.MaxTimeout = s.duration("approval_timeout_max", w.MaxTimeout, time.Second, maxWait)
+	if w.MaxTimeout >= w.Timeout {
+		return
+	}
+	if stated {
+		s.fail(s.node.kids["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
+	}
+	w.MaxTimeout = w.Timeout
+}
+
+func (s *section) limits(l *approval.Limits) {
+	sub := s.table("limits", "limits = { pending = 32 }")
+	if sub == nil {
+		return
+	}
+	count := func(key string, field *int, most int64) {
+		*field = int(sub.number(key, int64(*field), 1, most, ""))
+	}
+	count("pending", &l.Pending, 10_000)
+	count("ask_per_minute", &l.AskPerMinute, 100_000)
+	count("per_minute", &l.PerMinute, 100_000)
+	l.RequestSize = sub.size("request_size", l.RequestSize, 1<<10, 16<<20)
+	count("running", &l.Running, 1_000)
+	sub.done()
+}

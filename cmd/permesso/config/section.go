@@ -1,0 +1,273 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// reader turns a tree into a Config and notes everything wrong on the way.
+type reader struct {
+	cfg      *Config
+	check    func(approval.Handler) error
+	problems []Problem
+}
+
+// section is one table being read. Each of its methods takes a key, reports
+// what is wrong with its value and then gives the default; asking for a key is
+// what makes it known.
+type section struct {
+	*reader
+	node  *node
+	path  string
+	known []string
+}
+
+func (r *reader) section(n *node, path string) *section {
+	return &section{reader: r, node: n, path: path}
+}
+
+func (s *section) full(key string) string {
+	if s.path == "" || key == "" {
+		return s.path + key
+	}
+	return s.path + "." + key
+}
+
+func (s *section) has(key string) bool { return s.node.kids[key] != nil }
+
+func (s *section) fail(at pos, key, hint, format string, args ...any) {
+	s.problems = append(s.problems, Problem{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+}
+
+func (s *section) warn(at pos, key, hint, format string, args ...any) {
+	s.cfg.Warnings = append(s.cfg.Warnings, Problem{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+}
+
+// get is the value of key, or nil where there is none of the kind wanted.
+func (s *section) get(key string, want kind, hint string) *node {
+	s.known = append(s.known, key)
+	n := s.node.kids[key]
+	if n == nil {
+		return nil
+	}
+	if n.kind != want {
+		s.fail(n.val, key, hint, "%s must be %s, not %s", key, want, n.kind)
+		return nil
+	}
+	return n
+}
+
+// table is the section below key, nil where there is none.
+func (s *section) table(key, hint string) *section {
+	n := s.get(key, table, hint)
+	if n == nil {
+		return nil
+	}
+	return s.section(n, s.full(key))
+}
+
+func (s *section) flag(key string, def bool) bool {
+	n := s.get(key, boolean, "true or false, without quotes")
+	if n == nil {
+		return def
+	}
+	return n.text == "true"
+}
+
+// line is text that is shown to people: printable, on one line.
+func (s *section) line(key string, longest int) string {
+	n := s.get(key, text, "")
+	if n == nil {
+		return ""
+	}
+	if n.text == "" || len(n.text) > longest || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		s.fail(n.val, key, "", "%s must be one line of 1 to %d bytes, without invisible characters", key, longest)
+		return ""
+	}
+	return n.text
+}
+
+// oneOf is a word of a closed set.
+func (s *section) oneOf(key, def string, allowed []string) string {
+	n := s.get(key, text, "one of "+list(allowed))
+	if n == nil || !s.among(n, key, allowed) {
+		return def
+	}
+	return n.text
+}
+
+// among reports a value that is not allowed. The value is not quoted: what is
+// far from every allowed word could be anything, a token too.
+func (s *section) among(n *node, key string, allowed []string) bool {
+	if slices.Contains(allowed, n.text) {
+		return true
+	}
+	s.fail(n.val, key, didYouMean(n.text, allowed, ""), "%s must be %s", key, list(allowed))
+	return false
+}
+
+func (s *section) duration(key string, def, least, most time.Duration) time.Duration {
+	const hint = `write it with its unit: "30s", "5m", "1h30m"`
+	n := s.get(key, text, hint)
+	if n == nil {
+		return def
+	}
+	d, err := time.ParseDuration(n.text)
+	if err != nil {
+		s.fail(n.val, key, hint, "%s is not a duration", key)
+		return def
+	}
+	if d < least || d > most {
+		s.fail(n.val, key, "", "%s must be %s to %s", key, short(least), short(most))
+		return def
+	}
+	return d
+}
+
+// short is a duration without its zero parts: 24h, not 24h0m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+func (s *section) number(key string, def, least, most int64, hint string) int64 {
+	n := s.get(key, integer, hint)
+	if n == nil {
+		return def
+	}
+	v, err := strconv.ParseInt(n.text, 0, 64)
+	if err != nil || v < least || v > most {
+		s.fail(n.val, key, hint, "%s must be %d to %d", key, least, most)
+		return def
+	}
+	return v
+}
+
+var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB)$`)
+
+// size is a number of bytes, as a number or with a unit.
+func (s *section) size(key string, def, least, most int) int {
+	const hint = `write it with its unit: "256KiB", "1MiB"`
+	if n := s.node.kids[key]; n != nil && n.kind == integer {
+		return int(s.number(key, int64(def), int64(least), int64(most), hint))
+	}
+	n := s.get(key, text, hint)
+	if n == nil {
+		return def
+	}
+	m := sizePattern.FindStringSubmatch(n.text)
+	if m == nil {
+		s.fail(n.val, key, hint, "%s is not a size", key)
+		return def
+	}
+	v, _ := strconv.Atoi(m[1]) // nine digits at most
+	v <<= map[string]int{"B": 0, "KiB": 10, "MiB": 20}[m[2]]
+	if v < least || v > most {
+		s.fail(n.val, key, "", "%s must be %d to %d bytes", key, least, most)
+		return def
+	}
+	return v
+}
+
+// texts are the strings of an array, each with its place; a nil result means
+// that the key is absent or no such array.
+func (s *section) texts(key, hint string) []*node {
+	n := s.get(key, array, hint)
+	if n == nil {
+		return nil
+	}
+	out := make([]*node, 0, len(n.items))
+	for _, item := range n.items {
+		if item.kind != text {
+			s.fail(item.val, key, hint, "%s must hold strings, not %s", key, item.kind)
+			return nil
+		}
+		out = append(out, item)
+	}
+	return out
+}
+
+// each visits the tables below key, as they were written.
+func (s *section) each(key, hint string, visit func(name string, sub *section)) {
+	all := s.table(key, hint)
+	if all == nil {
+		return
+	}
+	for _, name := range all.node.order {
+		n := all.node.kids[name]
+		switch {
+		case n.kind != table && secret(name):
+			all.inlineSecret(n, name)
+		case n.kind != table:
+			all.fail(n.key, name, hint, "%s in [%s] must be a table, not %s", quote(name), key, n.kind)
+		default:
+			visit(name, s.section(n, s.full(key)+"."+name))
+		}
+	}
+}
+
+// done reports every key that nobody asked for.
+func (s *section) done() {
+	for _, key := range s.node.order {
+		if slices.Contains(s.known, key) {
+			continue
+		}
+		n := s.node.kids[key]
+		if secret(key) {
+			s.inlineSecret(n, key)
+			continue
+		}
+		s.fail(n.key, key, didYouMean(key, s.known, elsewhere(key, s.path)), "unknown key %s", quote(key))
+	}
+}
+
+func (s *section) inlineSecret(n *node, key string) {
+	s.fail(n.key, key, fmt.Sprintf("keep it in a file of its own that only the gate can read, and name that file: %s_file = \"/path\"", key),
+		"%s: a secret may not stand in this file", key)
+}
+
+// secret says whether a key's value is one by its name.
+func secret(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"token", "password", "passwd", "passphrase", "secret", "api_key", "apikey", "private_key"} {
+		if key == word || strings.HasSuffix(key, "_"+word) {
+			return true
+		}
+	}
+	return false
+}
+
+// elsewhere says where an unknown key would be known. It serves hints only:
+// what is accepted, the reading itself says.
+func elsewhere(key, path string) string {
+	places := []struct{ where, keys string }{
+		{"at the top of the file, before the first [table]", "gate run_before log_level"},
+		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max limits"},
+		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
+		{"in [approvers.NAME]", "email local"},
+		{"in [tools.NAME]", "capability action_type verb summary target reversibility territory trust public_source secret_data public_sink dangerous_writes handler"},
+		{"in handler of [tools.NAME]", "kind argv dir env timeout max_output idempotent"},
+		{"in [[rules]]", "match outcome reason"},
+	}
+	for _, p := range places {
+		if slices.Contains(strings.Fields(p.keys), key) {
+			return "it belongs " + p.where
+		}
+	}
+	if key == "home" && path == "" {
+		return "the state folder is given with --home or PERMESSO_HOME"
+	}
+	return ""
+}

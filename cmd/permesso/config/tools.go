@@ -1,0 +1,300 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func capabilities() []string {
+	var names []string
+	for _, c := range approval.Capabilities() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func (s *section) tools() {
+	s.each("tools", "write [tools.NAME]", func(name string, sub *section) {
+		if !approval.ValidToolName(name) {
+			sub.fail(sub.node.key, "", "", "tool %s: a name is 1 to 64 of A-Z a-z 0-9 _ . : and -", quote(name))
+		}
+		s.cfg.Tools[name] = approval.Tool{
+			Name:          name,
+			Capability:    sub.oneOf("capability", "", capabilities()),
+			ActionType:    sub.actionType(),
+			Verb:          sub.verb(),
+			Summary:       sub.line("summary", 1000),
+			Target:        sub.line("target", 1000),
+			Reversibility: approval.Reversibility(sub.oneOf("reversibility", "", []string{"reversible", "partial", "irreversible"})),
+			Territory:     sub.oneOf("territory", "none", []string{"none", "session", "permanent"}),
+			Trust:         sub.trust(),
+			Handler:       sub.handler(),
+		}
+		sub.done()
+	})
+}
+
+func (s *section) actionType() string {
+	n := s.get("action_type", text, "")
+	if n == nil || approval.ValidActionType(n.text) {
+		return textOf(n)
+	}
+	s.fail(n.val, "action_type", didYouMean(n.text, approval.ActionTypes(), ""), "action_type must be %s, or custom:NAME", strings.Join(approval.ActionTypes(), ", "))
+	return ""
+}
+
+func textOf(n *node) string {
+	if n == nil {
+		return ""
+	}
+	return n.text
+}
+
+// verb is a string, or a table of them by language in which English, the
+// fallback, may not be missing.
+func (s *section) verb() map[string]string {
+	const longest = 200
+	if n := s.node.kids["verb"]; n == nil || n.kind != table {
+		if v := s.line("verb", longest); v != "" {
+			return map[string]string{"en": v}
+		}
+		return nil
+	}
+	sub := s.table("verb", "")
+	verbs := map[string]string{}
+	for _, lang := range languages() {
+		if v := sub.line(lang, longest); v != "" {
+			verbs[lang] = v
+		}
+	}
+	if !sub.has("en") {
+		sub.fail(sub.node.key, "", `verb = { en = "post", it = "pubblichi" }`, "verb has no English form, which others fall back to")
+	}
+	sub.done()
+	return verbs
+}
+
+// trust reads the four properties. `trust = false` stands for all four, and a
+// property beside it would leave open which of the two was meant.
+func (s *section) trust() approval.Trust {
+	t := approval.Trust{
+		PublicSource:    s.property("public_source"),
+		SecretData:      s.property("secret_data"),
+		PublicSink:      s.property("public_sink"),
+		DangerousWrites: s.property("dangerous_writes"),
+	}
+	n := s.get("trust", boolean, "trust = false clears the four properties")
+	switch {
+	case n == nil:
+		return t
+	case n.text != "false":
+		s.fail(n.val, "trust", "state the properties: public_source, secret_data, public_sink, dangerous_writes", "trust can only be false")
+	case t != (approval.Trust{}):
+		s.fail(n.key, "trust", "leave one of them out", "trust = false and a property of its own contradict each other")
+	}
+	return approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
+}
+
+func (s *section) property(key string) approval.Property {
+	n := s.node.kids[key]
+	if n != nil && n.kind == boolean {
+		s.known = append(s.known, key)
+		return approval.Property(n.text)
+	}
+	const hint = `true, false or "forbidden"`
+	n = s.get(key, text, hint)
+	if n == nil {
+		return ""
+	}
+	if n.text != "forbidden" {
+		s.fail(n.val, key, didYouMean(n.text, []string{"forbidden"}, "true and false stand without quotes"), `%s must be %s`, key, hint)
+	}
+	return "forbidden" // the strictest, should a problem ever be overlooked
+}
+
+// handler reads how an action is carried out. Without one nothing runs.
+func (s *section) handler() approval.Handler {
+	h := approval.Handler{Kind: approval.HandlerNone}
+	sub := s.table("handler", `handler = { kind = "command", argv = ["/usr/bin/true"] }`)
+	if sub == nil {
+		return h
+	}
+	before := len(s.problems)
+	h.Kind = sub.handlerKind()
+	h.Argv = sub.argv(h.Kind)
+	h.Dir = sub.dir()
+	h.Env = sub.environment()
+	h.Timeout = sub.duration("timeout", 0, time.Millisecond, 24*time.Hour)
+	h.MaxOutput = sub.size("max_output", 0, 1<<10, 64<<20)
+	h.Idempotent = sub.flag("idempotent", false)
+	if h.Kind == approval.HandlerNone {
+		for _, key := range sub.node.order {
+			if key != "kind" && slices.Contains(sub.known, key) {
+				sub.fail(sub.node.kids[key].key, key, "", "%s belongs to kind \"command\"; \"none\" runs nothing", key)
+			}
+		}
+	}
+	sub.done()
+	if len(s.problems) == before {
+		sub.checkHandler(h)
+	}
+	return h
+}
+
+func (s *section) handlerKind() string {
+	n := s.get("kind", text, "")
+	switch {
+	case n == nil && !s.has("kind"):
+		s.fail(s.node.key, "kind", `kind = "command", or "none" to run nothing`, "handler has no kind")
+	case n == nil:
+	case n.text == "http" || n.text == "mcp":
+		s.fail(n.val, "kind", "", "kind %s is not available yet: use command or none", quote(n.text))
+	case s.among(n, "kind", []string{approval.HandlerCommand, approval.HandlerNone}):
+		return n.text
+	}
+	return ""
+}
+
+func (s *section) argv(kind string) []string {
+	const hint = `a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]`
+	items := s.texts("argv", hint)
+	if len(items) == 0 {
+		// Where argv is there and no array, texts has said so already.
+		if n := s.node.kids["argv"]; kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
+			s.fail(s.node.key, "argv", hint, "a command needs argv")
+		}
+		return nil
+	}
+	var argv []string
+	for i, n := range items {
+		switch {
+		case strings.ContainsRune(n.text, 0):
+			s.fail(n.val, "argv", "", "argv may not hold a NUL")
+		case i == 0 && !filepath.IsAbs(n.text):
+			s.fail(n.val, "argv", "no PATH is searched and no shell is asked", "argv must begin with the absolute path of a program")
+		case i == 0 && strings.ContainsAny(n.text, "{}"):
+			s.fail(n.val, "argv", "", "the program itself may not depend on the request")
+		}
+		argv = append(argv, n.text)
+	}
+	return argv
+}
+
+func (s *section) dir() string {
+	n := s.get("dir", text, "")
+	if n == nil {
+		return ""
+	}
+	if !filepath.IsAbs(n.text) || strings.ContainsAny(n.text, "\x00{}") {
+		s.fail(n.val, "dir", "leave it out for a fresh empty folder each time", "dir must be an absolute path")
+	}
+	return n.text
+}
+
+// environment reads names. What does not look like one is not quoted: it may
+// be TOKEN=… .
+func (s *section) environment() []string {
+	const hint = `names only: env = ["LANG"]; the values are the gate's own`
+	var names []string
+	for _, n := range s.texts("env", hint) {
+		if !envPattern.MatchString(n.text) {
+			s.fail(n.val, "env", hint, "env must hold names of variables")
+			continue
+		}
+		names = append(names, n.text)
+	}
+	return names
+}
+
+func (s *section) checkHandler(h approval.Handler) {
+	if s.check == nil || h.Kind != approval.HandlerCommand {
+		return
+	}
+	if err := s.check(h); err != nil {
+		s.fail(s.node.kids["argv"].val, "argv", "", "%s", visible(err.Error()))
+	}
+}
+
+func (s *section) rules() {
+	n := s.get("rules", array, "write [[rules]]")
+	if n == nil {
+		return
+	}
+	names := map[string]bool{}
+	for i, item := range n.items {
+		if item.kind != table {
+			s.fail(item.val, "rules", "write [[rules]]", "rules must hold tables, not %s", item.kind)
+			continue
+		}
+		sub := s.section(item, fmt.Sprintf("rules[%d]", i+1))
+		rule := sub.rule(fmt.Sprintf("rule %d", i+1))
+		if names[rule.Name] {
+			at := item.key
+			if n := item.kids["name"]; n != nil {
+				at = n.val
+			}
+			sub.fail(at, "name", "", "another rule has the name %s", quote(rule.Name))
+		}
+		names[rule.Name] = true
+		s.cfg.Rules = append(s.cfg.Rules, rule)
+	}
+}
+
+func (s *section) rule(name string) Rule {
+	r := Rule{Name: name, Reason: s.line("reason", 300)}
+	if v := s.line("name", 63); v != "" {
+		r.Name = v
+	}
+	outcomes := []string{"allow", "ask", "deny"}
+	word := s.oneOf("outcome", "deny", outcomes)
+	if !s.has("outcome") {
+		s.fail(s.node.key, "outcome", `outcome = "ask"`, "rule has no outcome: %s", list(outcomes))
+	}
+	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
+	s.match(&r)
+	s.done()
+	return r
+}
+
+// match reads what a rule applies to. A rule that matches everything is no
+// rule: autonomy says that better, and an allow of that kind opens the door.
+func (s *section) match(r *Rule) {
+	const hint = `match = { tool = "x_post", workspace = "personal" }`
+	m := s.table("match", hint)
+	if m == nil {
+		if !s.has("match") {
+			s.fail(s.node.key, "match", hint, "rule has no match")
+		}
+		return
+	}
+	if len(m.node.order) == 0 {
+		m.fail(m.node.key, "", hint, "match must name a tool or a workspace")
+	}
+	r.Tool = m.matched("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
+	r.Workspace = m.matched("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
+	m.done()
+}
+
+func (s *section) matched(key string, valid func(string) bool, known []string) string {
+	n := s.get(key, text, "")
+	switch {
+	case n == nil:
+		return ""
+	case !valid(n.text):
+		s.fail(n.val, key, "one name; leave it out to match every "+key, "%s is not a name", key)
+	case !slices.Contains(known, n.text):
+		s.warn(n.val, key, didYouMean(n.text, known, ""), "this rule matches no configured %s: there is no %s", key, quote(n.text))
+	}
+	return n.text
+}

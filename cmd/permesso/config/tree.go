@@ -1,0 +1,211 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"sort"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// kind is what a value is in TOML, in the words of an error message.
+type kind string
+
+const (
+	table   kind = "a table"
+	array   kind = "an array"
+	text    kind = "a string"
+	integer kind = "a whole number"
+	float   kind = "a decimal number"
+	boolean kind = "true or false"
+	moment  kind = "a date or time"
+)
+
+// pos is a place in the file, both from 1, columns in bytes.
+type pos struct{ line, col int }
+
+// node is a value of the file that knows where it stands. The decoder of the
+// library stops at the first bad value and forgets where the good ones were,
+// and what is wrong may only show later: an approver nobody defined.
+type node struct {
+	kind  kind
+	key   pos    // where its key stands; an item of an array: where it stands
+	val   pos    // where its value stands
+	text  string // a string's content, a number's or boolean's letters
+	kids  map[string]*node
+	order []string // keys of kids, as written
+	items []*node
+}
+
+func newTable(at pos) *node {
+	return &node{kind: table, key: at, val: at, kids: map[string]*node{}}
+}
+
+func (n *node) set(key string, kid *node) {
+	if _, ok := n.kids[key]; !ok {
+		n.order = append(n.order, key)
+	}
+	n.kids[key] = kid
+}
+
+// parseTree reads a TOML document. The library's decoder judges it, duplicate
+// keys included; its parser then gives the positions.
+func parseTree(data []byte) (*node, *Problem) {
+	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
+		return nil, &Problem{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
+	}
+	if err := toml.Unmarshal(data, &map[string]any{}); err != nil {
+		return nil, syntaxProblem(err)
+	}
+	b := &builder{root: newTable(pos{1, 1}), lines: lineStarts(data)}
+	b.parser.Reset(data)
+	b.open = b.root
+	for b.parser.NextExpression() {
+		b.expression(b.parser.Expression())
+	}
+	if b.odd || b.parser.Error() != nil {
+		return nil, &Problem{Line: 1, Col: 1, Message: "not valid TOML"}
+	}
+	return b.root, nil
+}
+
+// syntaxProblem takes the position and the one-line message. The error's
+// String would quote the lines around it.
+func syntaxProblem(err error) *Problem {
+	var de *toml.DecodeError
+	if !errors.As(err, &de) {
+		return &Problem{Line: 1, Col: 1, Message: "not valid TOML"}
+	}
+	p := &Problem{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(plainSyntax(de.Error()))}
+	p.Line, p.Col = de.Position()
+	return p
+}
+
+func plainSyntax(msg string) string {
+	for strings.HasPrefix(msg, "toml: ") {
+		msg = strings.TrimPrefix(msg, "toml: ")
+	}
+	return msg
+}
+
+func lineStarts(data []byte) []int {
+	starts := []int{0}
+	for i, c := range data {
+		if c == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// builder makes a tree of a document known to be valid.
+type builder struct {
+	parser unstable.Parser
+	lines  []int
+	root   *node
+	open   *node // the table that key-values go to
+	odd    bool  // the decoder let something pass that this cannot place
+}
+
+func (b *builder) at(r unstable.Range) pos {
+	off := int(r.Offset)
+	line := sort.SearchInts(b.lines, off+1)
+	return pos{line, off - b.lines[line-1] + 1}
+}
+
+func (b *builder) expression(e *unstable.Node) {
+	switch e.Kind {
+	case unstable.Table:
+		parent, name, at := b.descend(b.root, e.Key())
+		b.open = b.enter(parent, name, at)
+		if len(b.open.order) == 0 {
+			b.open.key, b.open.val = at, at
+		}
+	case unstable.ArrayTable:
+		parent, name, at := b.descend(b.root, e.Key())
+		list := parent.kids[name]
+		if list == nil {
+			list = &node{kind: array, key: at, val: at}
+			parent.set(name, list)
+		}
+		b.odd = b.odd || list.kind != array
+		b.open = newTable(at)
+		list.items = append(list.items, b.open)
+	case unstable.KeyValue:
+		b.keyValue(b.open, e)
+	}
+}
+
+// descend walks to the table that holds the last part of a dotted key.
+func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name string, at pos) {
+	for key.Next() {
+		if parent != nil {
+			from = b.enter(parent, name, at)
+		}
+		parent, name, at = from, string(key.Node().Data), b.at(key.Node().Raw)
+	}
+	return parent, name, at
+}
+
+// enter is parent's table called name, made where it is missing; of an array
+// of tables it is the last one.
+func (b *builder) enter(parent *node, name string, at pos) *node {
+	kid := parent.kids[name]
+	switch {
+	case kid == nil:
+		kid = newTable(at)
+		parent.set(name, kid)
+	case kid.kind == array && len(kid.items) > 0:
+		kid = kid.items[len(kid.items)-1]
+	}
+	if kid.kind != table {
+		b.odd = true
+		return newTable(at)
+	}
+	return kid
+}
+
+func (b *builder) keyValue(into *node, e *unstable.Node) {
+	parent, name, at := b.descend(into, e.Key())
+	v := b.value(e.Value(), at)
+	v.key = at
+	parent.set(name, v)
+}
+
+func (b *builder) value(v *unstable.Node, at pos) *node {
+	if v.Raw.Length > 0 { // arrays have none
+		at = b.at(v.Raw)
+	}
+	n := &node{key: at, val: at}
+	switch v.Kind {
+	case unstable.InlineTable:
+		n = newTable(at)
+		for it := v.Children(); it.Next(); {
+			b.keyValue(n, it.Node())
+		}
+	case unstable.Array:
+		n.kind = array
+		for it := v.Children(); it.Next(); {
+			n.items = append(n.items, b.value(it.Node(), at))
+		}
+	default:
+		n.kind, n.text = scalarKind(v.Kind), string(v.Data)
+	}
+	return n
+}
+
+func scalarKind(k unstable.Kind) kind {
+	switch k {
+	case unstable.String:
+		return text
+	case unstable.Integer:
+		return integer
+	case unstable.Float:
+		return float
+	case unstable.Bool:
+		return boolean
+	}
+	return moment
+}

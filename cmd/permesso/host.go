@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+func (a *app) initCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "init", Short: "Write a first configuration and make the state folder", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			file, err := a.configToWrite()
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			switch {
+			case errors.Is(err, fs.ErrExist):
+				fmt.Fprintf(a.Out, "kept    %s\n", file)
+			case err != nil:
+				return err
+			default:
+				_, err = f.WriteString(config.Example())
+				if err := errors.Join(err, f.Close()); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.Out, "wrote   %s\n", file)
+			}
+			a.configFlag = file
+			return a.initHome()
+		},
+	}
+}
+
+func (a *app) configToWrite() (string, error) {
+	for _, f := range []string{a.configFlag, a.Env("PERMESSO_CONFIG")} {
+		if f != "" {
+			return filepath.Abs(f)
+		}
+	}
+	dir := a.Env("XDG_CONFIG_HOME")
+	if dir == "" {
+		home := a.Env("HOME")
+		if home == "" {
+			return "", fail(codeUsage, "permesso init --config FILE", "HOME is not set")
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "permesso", "permesso.toml"), nil
+}
+
+func (a *app) initHome() error {
+	h, err := a.house()
+	if err != nil {
+		return err
+	}
+	if err := h.prepare(); err != nil {
+		return err
+	}
+	if _, err := h.makeKeys(); err != nil {
+		return err
+	}
+	ws := firstWorkspace(h.cfg)
+	fmt.Fprintf(a.Out, "made    %s\n\nNext:\n  permesso serve\n  permesso request hello --arg name=you --requests %s --responses %s --wait\n",
+		h.layout.Home, h.layout.Requests(ws), h.layout.Responses(ws))
+	return nil
+}
+
+func (h *house) prepare() error {
+	if err := h.layout.PrepareHome(h.fs); err != nil {
+		return err
+	}
+	for name := range h.cfg.Workspaces {
+		if err := h.layout.Prepare(h.fs, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func firstWorkspace(c *config.Config) string {
+	names := make([]string, 0, len(c.Workspaces))
+	for name := range c.Workspaces {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names[0]
+}
+
+func (a *app) sweepCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "sweep", Short: "Bring everything that is due to its end once, then stop", Args: cobra.NoArgs,
+		Long: "Sweep does once what serve does all the time: it takes in what lies in the request folders, runs what was\n" +
+			"approved, ends what has expired, and finishes what a crash left unfinished. It needs the daemon to be stopped.",
+		RunE: func(*cobra.Command, []string) error { return a.sweep() },
+	}
+}
+
+func (a *app) sweep() error {
+	h, err := a.house()
+	if err != nil {
+		return err
+	}
+	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log = newLog(a.Err, h.cfg.LogLevel)
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.gate.Inline = true
+	moved := 0
+	var stepErr error
+	for _, k := range s.pending {
+		if _, err := s.gate.Step(k); err != nil {
+			stepErr = errors.Join(stepErr, fmt.Errorf("%s: %w", k, err))
+			continue
+		}
+		moved++
+	}
+	if err := errors.Join(stepErr, s.close()); err != nil {
+		return err
+	}
+	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("looked at %d requests", moved))
+}
+
+func (a *app) mountsCmd() *cobra.Command {
+	var form string
+	c := &cobra.Command{
+		Use: "mounts WORKSPACE", Short: "Print the two mounts that an agent's container gets", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, pos []string) error {
+			h, err := a.house()
+			if err != nil {
+				return err
+			}
+			ws := pos[0]
+			if _, ok := h.cfg.Workspaces[ws]; !ok {
+				return fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+			}
+			text := mounts(h.layout, ws, form)
+			return a.print(map[string]string{"requests": h.layout.Requests(ws), "responses": h.layout.Responses(ws)}, text)
+		},
+	}
+	for _, f := range []struct{ name, usage string }{
+		{"bwrap", "as arguments of bubblewrap"}, {"docker", "as arguments of docker run"},
+		{"podman", "as arguments of podman run"}, {"compose", "as volumes of a compose file"},
+	} {
+		c.Flags().BoolFunc(f.name, f.usage, func(string) error { form = f.name; return nil })
+	}
+	c.MarkFlagsMutuallyExclusive("bwrap", "docker", "podman", "compose")
+	return c
+}
+
+func sortedNames(c *config.Config) []string {
+	var names []string
+	for name := range c.Workspaces {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mounts is the only place that says what a container may see.
+func mounts(l ipc.Layout, ws, form string) string {
+	req, resp := l.Requests(ws), l.Responses(ws)
+	in, out := client.DefaultRequests, client.DefaultResponses
+	switch form {
+	case "bwrap":
+		return fmt.Sprintf("--bind %s %s --ro-bind %s %s", shellWord(req), in, shellWord(resp), out)
+	case "docker":
+		return fmt.Sprintf("--mount %s --mount %s", shellWord("type=bind,src="+req+",dst="+in), shellWord("type=bind,src="+resp+",dst="+out+",readonly"))
+	case "podman":
+		return fmt.Sprintf("--volume %s --volume %s", shellWord(req+":"+in+":rw,nosuid,nodev,noexec"), shellWord(resp+":"+out+":ro,nosuid,nodev,noexec"))
+	case "compose":
+		return fmt.Sprintf("volumes:\n  - type: bind\n    source: %q\n    target: %s\n  - type: bind\n    source: %q\n    target: %s\n    read_only: true", req, in, resp, out)
+	}
+	return fmt.Sprintf("read-write  %s  ->  %s\nread-only   %s  ->  %s", req, in, resp, out)
+}
+
+// shellWord quotes where a shell would not take the word as it is.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-=,:+@%", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (a *app) receiptCmd() *cobra.Command {
+	c := &cobra.Command{Use: "receipt", Short: "Check or use up the receipt of an approved request"}
+	var f receiptFlags
+	verify := &cobra.Command{
+		Use: "verify FILE", Short: "Check a receipt offline: FILE is a receipt or a response, - is standard input", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, pos []string) error {
+			facts, err := a.verifyReceipt(pos[0], f)
+			if err != nil {
+				return err
+			}
+			return a.print(facts, describe(facts))
+		},
+	}
+	redeem := &cobra.Command{
+		Use: "redeem FILE", Short: "Check a receipt and use it up: a second time is refused", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, pos []string) error { return a.redeem(pos[0], f) },
+	}
+	for _, sub := range []*cobra.Command{verify, redeem} {
+		sub.Flags().StringVar(&f.tool, "tool", "", "demand that it is for this `tool`")
+		sub.Flags().StringVar(&f.args, "args", "", "demand that it is for these arguments, `@FILE` or JSON, byte for byte")
+		sub.Flags().StringVar(&f.key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
+		sub.Flags().BoolVar(&f.late, "allow-expired", false, "also when it is older than its five minutes")
+		c.AddCommand(sub)
+	}
+	return c
+}
+
+type receiptFlags struct {
+	tool, args, key string
+	late            bool
+}
+
+// verifyReceipt needs nothing but the public key.
+func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error) {
+	text, err := a.readReceipt(file)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.verifier(f.key)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := v.Parse(text)
+	if err != nil {
+		return nil, fail(codeRefused, "", "%w", err)
+	}
+	tool, args := facts.Tool, facts.ArgsSHA256
+	if f.tool != "" {
+		tool = f.tool
+	}
+	if f.args != "" {
+		b := []byte(f.args)
+		if name, ok := strings.CutPrefix(f.args, "@"); ok {
+			if b, err = os.ReadFile(name); err != nil {
+				return nil, err
+			}
+		}
+		args = approval.Digest(b)
+	}
+	if f.late {
+		v.Now = func() time.Time { return facts.Issued }
+	}
+	if err := v.Verify(text, facts.Workspace, facts.RequestID, tool, args); err != nil {
+		return nil, fail(codeRefused, "", "%w", err)
+	}
+	return &facts, nil
+}
+
+// readReceipt takes a receipt as it is, or out of a response.
+func (a *app) readReceipt(file string) (string, error) {
+	b, err := a.readFile(file)
+	if err != nil {
+		return "", err
+	}
+	if r, err := approval.ParseResponse([]byte(strings.TrimSpace(string(b)))); err == nil {
+		if r.Receipt == nil {
+			return "", fail(codeRefused, "only what was approved has one", "the response of %s holds no receipt", r.RequestID)
+		}
+		return *r.Receipt, nil
+	}
+	return string(b), nil
+}
+
+func (a *app) verifier(key string) (*receipt.Verifier, error) {
+	if key != "" {
+		b, err := os.ReadFile(key)
+		if err != nil {
+			return nil, err
+		}
+		return receipt.NewVerifier(strings.TrimSpace(string(b)))
+	}
+	h, err := a.house()
+	if err != nil {
+		return nil, err
+	}
+	return receipt.LoadVerifier(h.fs, h.layout.Keys())
+}
+
+func describe(f *receipt.Facts) string {
+	who := "rule " + f.Rule
+	if f.By != "" {
+		who = f.By + " via " + f.Via
+	}
+	return fmt.Sprintf("valid: %s %s in %s, %s by %s at %s", f.RequestID, f.Tool, f.Workspace, f.DecisionType, who, f.Issued.Format(time.RFC3339))
+}
+
+// redeem uses a receipt up: the marker is write-once.
+func (a *app) redeem(file string, f receiptFlags) error {
+	facts, err := a.verifyReceipt(file, f)
+	if err != nil {
+		return err
+	}
+	h, k, err := a.existing()
+	if err != nil {
+		return err
+	}
+	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
+	rec, err := h.viewer(k).Record(context.Background(), key)
+	if err != nil {
+		return err
+	}
+	if rec == nil {
+		return fail(codeRefused, "redeem after the response is there", "the record of %s is not written yet", key)
+	}
+	by := operator()
+	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by.Name)
+	err = h.store.Create(approval.DocRedeemed, key, mark, approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return fail(codeRefused, "ask for a new approval", "the receipt of %s was redeemed before", key)
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+// keys are the secrets of one home.
+type keys struct {
+	seal   *seal.Key
+	signer *receipt.Signer
+}
+
+func (h *house) loadKeys() (*keys, error) {
+	s, err := seal.Load(h.fs, h.layout.Keys())
+	if err != nil {
+		return nil, err
+	}
+	return &keys{seal: s}, nil
+}
+
+// makeKeys creates what is missing; only the daemon and init do.
+func (h *house) makeKeys() (*keys, error) {
+	s, err := seal.LoadOrCreate(h.fs, h.layout.Keys())
+	if err != nil {
+		return nil, err
+	}
+	signer, err := receipt.LoadOrCreate(h.fs, h.layout.Keys(), h.cfg.GateName)
+	if err != nil {
+		return nil, err
+	}
+	return &keys{seal: s, signer: signer}, nil
+}
+
+func (a *app) reader() config.Reader { return config.Reader{CheckHandler: exec.Check} }

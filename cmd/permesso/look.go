@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+func (a *app) style(h *house) chat.Style {
+	return chat.Style{Language: h.cfg.Language, Zone: time.Local}
+}
+
+func (a *app) pendingCmd() *cobra.Command {
+	var all bool
+	var limit int
+	var workspace string
+	c := &cobra.Command{
+		Use: "pending", Short: "List what waits for an answer", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, k, err := a.existing()
+			if err != nil {
+				return err
+			}
+			var only []string
+			if workspace != "" {
+				only = []string{workspace}
+			}
+			list, err := h.viewer(k).Waiting(cmd.Context(), only)
+			if err != nil {
+				return err
+			}
+			return a.printPending(h, list, all, limit)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "also what has expired and is not yet tidied away; no limit")
+	c.Flags().IntVar(&limit, "limit", 50, "at most this many")
+	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
+	return c
+}
+
+// waitingItem is a line of pending --json.
+type waitingItem struct {
+	RequestID string    `json:"request_id"`
+	ShortID   string    `json:"short_id"`
+	Workspace string    `json:"workspace"`
+	Tool      string    `json:"tool_name"`
+	Summary   string    `json:"summary"`
+	AskedAt   time.Time `json:"asked_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	SHA256    string    `json:"pending_sha256"`
+}
+
+func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit int) error {
+	now := time.Now()
+	if !all {
+		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
+	}
+	more := 0
+	if !all && limit > 0 && len(list) > limit {
+		list, more = list[:limit], len(list)-limit
+	}
+	if a.json {
+		items := make([]waitingItem, 0, len(list))
+		for _, w := range list {
+			p := w.Pending
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, p.Summary, p.Timestamp, p.ExpiresAt, w.SHA256})
+		}
+		return a.print(items, "")
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(a.Out, "No pending approvals.")
+	}
+	for _, w := range list {
+		fmt.Fprintln(a.Out, a.style(h).Line(w.Pending))
+	}
+	if more > 0 {
+		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)
+	}
+	return nil
+}
+
+func (a *app) showCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show one request: what waits, or how it ended", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			h, k, err := a.existing()
+			if err != nil {
+				return err
+			}
+			v := h.viewer(k)
+			key, err := find(cmd.Context(), v, pos[0])
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.Context(), h, v, key)
+		},
+	}
+}
+
+// find resolves what a person typed to the one request it can mean.
+func find(ctx context.Context, v *gate.Viewer, typed string) (approval.Key, error) {
+	typed = strings.ToLower(strings.TrimSpace(typed))
+	ws, id, qualified := strings.Cut(typed, "/")
+	var only []string
+	if qualified {
+		only = []string{ws}
+	} else {
+		id = typed
+	}
+	if len(id) < 4 {
+		return approval.Key{}, fail(codeUsage, "permesso pending lists them", "%q: type at least 4 digits of the id", typed)
+	}
+	keys, err := v.Find(ctx, only, id)
+	switch {
+	case err != nil:
+		return approval.Key{}, err
+	case len(keys) == 0:
+		return approval.Key{}, &exit{codeRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists what waits"}
+	case len(keys) > 1:
+		return approval.Key{}, fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
+	}
+	return keys[0], nil
+}
+
+func (a *app) show(ctx context.Context, h *house, v *gate.Viewer, k approval.Key) error {
+	rec, err := v.Record(ctx, k)
+	if err != nil {
+		return err
+	}
+	if rec == nil {
+		w, err := v.Pending(k)
+		if err != nil || w == nil {
+			return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled this very moment: try again"})
+		}
+		if a.json {
+			b, err := w.Pending.Encode()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Out, "%s\n", b)
+			return err
+		}
+		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
+		return nil
+	}
+	if a.json {
+		b, err := rec.Encode()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.Out, "%s\n", b)
+		return err
+	}
+	a.showRecord(v, k, rec)
+	return nil
+}
+
+func (a *app) showRecord(v *gate.Viewer, k approval.Key, rec *approval.Record) {
+	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
+	if rec.Ruling != nil {
+		fmt.Fprintf(a.Out, "ruling: %s by %s\n", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule))
+		for _, r := range rec.Ruling.Reasons {
+			fmt.Fprintf(a.Out, "        %s\n", chat.Escape(r))
+		}
+	}
+	if d := v.Decision(k, rec.Decision); d != nil {
+		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
+	}
+	for _, t := range []struct {
+		what string
+		at   time.Time
+	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
+		if !t.at.IsZero() {
+			fmt.Fprintf(a.Out, "%-8s %s\n", t.what, t.at.Local().Format(time.DateTime))
+		}
+	}
+	fmt.Fprintf(a.Out, "response: %s\n", chat.Escape(string(rec.Response)))
+}
+
+func (a *app) completeIDs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	h, k, err := a.existing()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := h.viewer(k).Waiting(context.Background(), nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, w := range list {
+		ids = append(ids, w.Pending.ShortID+"\t"+chat.Escape(w.Pending.ToolName))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// state is what status says.
+type state struct {
+	Home       string         `json:"home"`
+	Config     string         `json:"config"`
+	Running    bool           `json:"running"`
+	Pending    map[string]int `json:"pending"`
+	Claims     map[string]int `json:"unfinished"`
+	Workspaces []string       `json:"workspaces"`
+}
+
+func (a *app) statusCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Say how the gate is", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, _, err := a.existing()
+			if err != nil {
+				return err
+			}
+			st, err := h.state()
+			if err != nil {
+				return err
+			}
+			return a.print(st, st.String())
+		},
+	}
+}
+
+func (h *house) state() (*state, error) {
+	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
+	running, err := h.served()
+	if err != nil {
+		return nil, err
+	}
+	st.Running = running
+	if st.Workspaces, err = h.store.Workspaces(); err != nil {
+		return nil, err
+	}
+	for _, ws := range st.Workspaces {
+		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
+			ids, _, err := h.store.List(d, ws)
+			if err != nil {
+				return nil, err
+			}
+			count[ws] = len(ids)
+		}
+	}
+	return st, nil
+}
+
+// served says whether a daemon holds the home's lock.
+func (h *house) served() (bool, error) {
+	lock, err := h.fs.TryLock(h.layout.Lock())
+	if errors.Is(err, ipc.ErrLocked) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, lock.Close()
+}
+
+func (s *state) String() string {
+	var b strings.Builder
+	up := "not running: approvals take effect when it starts (permesso serve)"
+	if s.Running {
+		up = "running"
+	}
+	cfg := s.Config
+	if cfg == "" {
+		cfg = "built in"
+	}
+	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	for _, ws := range s.Workspaces {
+		fmt.Fprintf(&b, "\n%-7s %d waiting, %d running or to be finished", ws, s.Pending[ws], s.Claims[ws])
+	}
+	return b.String()
+}

@@ -1,0 +1,34 @@
+// Command permesso is an approval gate for AI agents: it stands on the host
+// between what a sandboxed agent wishes and what is done.
+//
+// # Exit codes
+//
+//	0  done; the request was approved and ran, or was answered
+//	1  an error of the system: files, configuration, permissions
+//	2  the command line cannot be understood
+//	3  the request ended without running: denied, expired, cancelled, malformed …
+//	4  it was started, and failed or was interrupted
+//	5  still waiting when --timeout was over
+//	6  the decision was refused: not yours, unknown, already decided, too late
+//	7  another permesso serves this home
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/permesso-dev/permesso/approval/exec"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	exec.SuperviseIfAsked()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := Main{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}.Run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

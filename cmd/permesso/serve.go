@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+func (a *app) serveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Stand at the gate: take requests in, ask, run what was approved",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serve(cmd.Context(), a.Err)
+		},
+	}
+}
+
+// server is the daemon, wired.
+type server struct {
+	*house
+	app     *app
+	keys    *keys
+	gate    *gate.Gate
+	audit   *audit.Log
+	runner  *exec.Runner
+	watcher *watcher.Watcher
+	log     zerolog.Logger
+	pending []approval.Key
+	changes chan approval.Key
+	release func() error
+
+	mu     sync.Mutex
+	rounds map[string]int // rescans of each workspace
+}
+
+// serve runs the gate until ctx ends.
+func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, error) }) error {
+	h, err := a.house()
+	if err != nil {
+		return err
+	}
+	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256)}
+	s.log = newLog(logTo, h.cfg.LogLevel)
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.greet()
+	err = s.run(ctx)
+	return errors.Join(err, s.close())
+}
+
+func newLog(to interface{ Write([]byte) (int, error) }, level string) zerolog.Logger {
+	l, err := zerolog.ParseLevel(level)
+	if err != nil || level == "" {
+		l = zerolog.InfoLevel
+	}
+	if terminal(to) {
+		return zerolog.New(zerolog.ConsoleWriter{Out: to, TimeFormat: time.TimeOnly}).Level(l).With().Timestamp().Logger()
+	}
+	return zerolog.New(to).Level(l).With().Timestamp().Logger()
+}
+
+// open takes the home: the lock comes before anything is believed.
+func (s *server) open() (err error) {
+	if err := s.layout.PrepareHome(s.fs); err != nil {
+		return err
+	}
+	if s.release, err = lockPatiently(s.store); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.release())
+		}
+	}()
+	for name := range s.cfg.Workspaces {
+		if err := s.layout.Prepare(s.fs, name); err != nil {
+			return err
+		}
+	}
+	names, err := s.store.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := errors.Join(s.layout.Prepare(s.fs, name), s.layout.CheckPrivate(s.fs, name)); err != nil {
+			return err
+		}
+	}
+	if s.keys, err = s.makeKeys(); err != nil {
+		return err
+	}
+	if s.audit, err = audit.Open(s.fs, s.layout.Audit(), time.Now); err != nil {
+		return err
+	}
+	verifier, err := s.keys.signer.Verifier()
+	if err != nil {
+		return err
+	}
+	s.runner = &exec.Runner{Verifier: verifier, Log: s.log}
+	s.gate = s.newGate()
+	s.pending, err = s.gate.Start()
+	return err
+}
+
+// lockPatiently gives somebody who only looks whether the gate is locked the
+// moment that takes.
+func lockPatiently(store *ipc.Store) (release func() error, err error) {
+	for range 20 {
+		if release, err = store.Open(); !errors.Is(err, ipc.ErrLocked) {
+			return release, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("another permesso serves this home: %w", err)
+}
+
+func (s *server) newGate() *gate.Gate {
+	rules := make([]policy.Rule, 0, len(s.cfg.Rules))
+	for _, r := range s.cfg.Rules {
+		rules = append(rules, policy.Rule{Name: r.Name, Tool: r.Tool, Workspace: r.Workspace, Outcome: r.Outcome, Reason: r.Reason})
+	}
+	return &gate.Gate{
+		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
+		Policy: &policy.Policy{Rules: rules}, Executor: s.runner, Audit: s.audit,
+		Settings: settings{s.cfg}, Log: s.log, Changed: s.changed,
+	}
+}
+
+// settings answers from one configuration.
+type settings struct{ cfg *config.Config }
+
+func (s settings) Workspace(name string) (approval.Workspace, bool) {
+	ws, ok := s.cfg.Workspaces[name]
+	return ws, ok
+}
+
+func (s settings) Tool(name string) (approval.Tool, bool) {
+	t, ok := s.cfg.Tools[name]
+	return t, ok
+}
+
+// changed passes a hint on; a channel that does not keep up looks by itself.
+func (s *server) changed(k approval.Key) {
+	select {
+	case s.changes <- k:
+	default:
+	}
+}
+
+// decider is Decide for this home; in says that we are its daemon.
+func (h *house) decider(k *keys, in *server) *gate.Decider {
+	d := &gate.Decider{
+		Store: h.store, Seal: k.seal, RunBefore: h.cfg.RunBefore,
+		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+			name, ok := h.cfg.MayDecide(ws, by)
+			if ok && p != nil && p.Principal != "" && name != p.Principal && name != by.Name {
+				return "", false
+			}
+			return name, ok
+		},
+	}
+	if in != nil {
+		d.Daemon = true
+		d.Decided = in.gate.Wake
+		d.Free = func(ctx context.Context, k approval.Key) error {
+			in.gate.Wake(k)
+			return pauseFor(ctx, 20*time.Millisecond)
+		}
+		d.Refused = func(k approval.Key, by approval.Person, via string) {
+			in.audit.Note(approval.Entry{
+				Time: time.Now().UTC(), Event: approval.EventRefusedDecider, Workspace: k.Workspace, RequestID: k.ID,
+				By: by.Channel + ":" + by.ID, Via: via,
+			})
+		}
+	} else {
+		d.Free = func(ctx context.Context, k approval.Key) error { return h.free(ctx, d, k) }
+	}
+	return d
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// free clears an invalid decision out of the slot while no daemon does: only
+// the holder of the lock may.
+func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error {
+	lock, err := h.fs.TryLock(h.layout.Lock())
+	if errors.Is(err, ipc.ErrLocked) {
+		return pauseFor(ctx, 20*time.Millisecond) // its daemon is about to
+	}
+	if err != nil {
+		return err
+	}
+	err = d.ClearInvalid(k, func() error {
+		return h.store.Refuse(k.Workspace, k.ID+".decision", "a decision that is not valid for what is pending")
+	})
+	return errors.Join(err, lock.Close())
+}
+
+func (s *server) greet() {
+	for _, w := range s.cfg.Warnings {
+		s.log.Warn().Msg(strings.ReplaceAll(w.In(s.cfg.File), "\n", "; "))
+	}
+	s.log.Warn().Msg("an agent that runs as this very user is not held back by any gate: give it a container or another uid")
+	if os.Getuid() == 0 {
+		s.log.Warn().Msg("serving as root: what is approved runs as root")
+	}
+	for name := range s.cfg.Workspaces {
+		if note := s.store.Notes(name); note != "" {
+			s.log.Warn().Str("ws", name).Msg(note)
+		}
+	}
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: version})
+	s.log.Info().Str("home", s.layout.Home).Int("workspaces", len(s.cfg.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
+}
+
+// run lets every part run, and ends them in order: first nothing new is heard,
+// then the gate finishes what it has started.
+func (s *server) run(ctx context.Context) error {
+	if err := s.watch(); err != nil {
+		return err
+	}
+	if err := s.startSupervisor(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make(chan error, 3)
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() {
+		defer stop()
+		errs <- s.watcher.Run(inner)
+	})
+	if terminal(s.app.In) {
+		wg.Go(func() { errs <- s.terminal(inner) })
+	}
+	for _, note := range s.watcher.Notes() {
+		s.log.Warn().Msg(note)
+	}
+	err := s.gate.Run(inner, s.pending)
+	stop()
+	wg.Wait()
+	close(errs)
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// startSupervisor starts the parent of all commands before the first one needs
+// it, if any tool runs one.
+func (s *server) startSupervisor() error {
+	for _, t := range s.cfg.Tools {
+		if t.Handler.Kind == approval.HandlerCommand {
+			s.runner.Supervisor = &exec.Supervisor{Log: s.log}
+			return s.runner.Supervisor.Start()
+		}
+	}
+	return nil
+}
+
+func (s *server) close() error {
+	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
+	err := errors.Join(s.runner.Close(), s.audit.Close())
+	if s.runner.Supervisor != nil {
+		err = errors.Join(err, s.runner.Supervisor.Close())
+	}
+	s.log.Info().Msg("stopped")
+	return errors.Join(err, s.release())
+}
+
+// terminal is the channel of whoever started the daemon by hand.
+func (s *server) terminal(ctx context.Context) error {
+	names := make([]string, 0, len(s.cfg.Workspaces))
+	for name, ws := range s.cfg.Workspaces {
+		if ws.LocalDecisions {
+			names = append(names, name)
+		}
+	}
+	c := &terminalchat.Channel{
+		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
+		Interceptor: &chat.Interceptor{Decider: s.decider(s.keys, s), Viewer: s.viewer(s.keys), Zone: time.Local},
+		Changes:     s.changes, Person: operator(), Workspaces: names,
+		Style: chat.Style{Language: s.cfg.Language, Zone: time.Local},
+		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
+		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
+	}
+	return c.Run(ctx)
+}

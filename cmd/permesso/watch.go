@@ -1,0 +1,110 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// settledEvery is how many rescans of a workspace pass between two comparisons
+// of its responses with its records.
+const settledEvery = 12
+
+// watch turns files into keys.
+func (s *server) watch() error {
+	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
+	if err := s.watcher.Add(watcher.Folder{Path: s.layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
+		return err
+	}
+	names, err := s.store.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		if err := s.watchWorkspace(ws); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *server) watchWorkspace(ws string) error {
+	s.mu.Lock()
+	_, known := s.rounds[ws]
+	if !known {
+		s.rounds[ws] = 0
+	}
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	for _, f := range []watcher.Folder{
+		{Path: s.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+		{Path: s.layout.Pendings(ws), Kind: string(approval.DocPending), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.layout.Decisions(ws), Kind: string(approval.DocDecision), Suffixes: []string{".json"}, Trusted: true},
+		{Path: s.layout.Responses(ws), Kind: string(approval.DocResponse), Suffixes: []string{".json"}, Trusted: true},
+	} {
+		f.Group = ws
+		if err := s.watcher.Add(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wake runs in the watcher's loop: it only takes note. Names that are no
+// request's are left to the next rescan.
+func (s *server) wake(ws, _, name string) {
+	if ws == "" {
+		return // a new workspace folder: the rescan that follows finds it
+	}
+	id, _, _ := strings.Cut(name, ".")
+	s.gate.Wake(approval.Key{Workspace: ws, ID: id})
+}
+
+func (s *server) rescan(ws string) {
+	if ws == "" {
+		s.findWorkspaces()
+		return
+	}
+	s.mu.Lock()
+	s.rounds[ws]++
+	thorough := s.rounds[ws]%settledEvery == 0
+	s.mu.Unlock()
+	err := s.gate.Rescan(ws)
+	if err == nil && thorough {
+		err = s.gate.RescanSettled(ws)
+	}
+	if err != nil {
+		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+	}
+}
+
+// findWorkspaces takes up folders that somebody made while we run. One that the
+// configuration does not know asks nobody: its requests are refused.
+func (s *server) findWorkspaces() {
+	names, err := s.store.Workspaces()
+	if err != nil {
+		s.log.Error().Err(err).Msg("list workspaces")
+		return
+	}
+	for _, ws := range names {
+		s.mu.Lock()
+		_, known := s.rounds[ws]
+		s.mu.Unlock()
+		if known {
+			continue
+		}
+		if err := s.layout.Prepare(s.fs, ws); err != nil {
+			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace")
+			continue
+		}
+		if _, ok := s.cfg.Workspaces[ws]; !ok {
+			s.log.Warn().Str("ws", ws).Msg("a workspace that the configuration does not know: its requests are refused")
+		}
+		if err := s.watchWorkspace(ws); err != nil {
+			s.log.Error().Str("ws", ws).Err(err).Msg("watch workspace")
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// Package client is the agent's side of the two folders: it drops requests and
+// waits for responses. It needs nothing else of the host, so it runs inside a
+// container that sees only
+//
+//	/permesso/requests   read-write
+//	/permesso/responses  read-only
+//
+// A request is written under a temporary name and renamed into place, so the
+// gate never sees half of one. Waiting is done by file events, with polling
+// behind them where there are none.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// The folders' usual places inside a container.
+const (
+	DefaultRequests  = "/permesso/requests"
+	DefaultResponses = "/permesso/responses"
+)
+
+// maxResponse is more than any response holds.
+const maxResponse = 16 << 20
+
+// ErrOther says that the response under an id answers other bytes than ours:
+// the id was taken.
+var ErrOther = errors.New("the response is for another request under this id")
+
+// Files reaches a gate through the two folders.
+type Files struct {
+	Requests  string
+	Responses string
+}
+
+// NewID is a fresh request id: 128 random bits.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+// Submit writes the bytes of a request of that id, exactly as they are.
+func (f Files) Submit(id string, request []byte) error {
+	if !approval.ValidID(id) {
+		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	}
+	if err := f.put(id+".json", request); err != nil {
+		return fmt.Errorf("write request: %w", err)
+	}
+	return nil
+}
+
+// Cancel asks the gate to drop a request that nobody has decided yet.
+func (f Files) Cancel(id string) error {
+	if !approval.ValidID(id) {
+		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	}
+	if err := f.put(id+".cancel", nil); err != nil {
+		return fmt.Errorf("cancel: %w", err)
+	}
+	return nil
+}
+
+func (f Files) put(name string, b []byte) error {
+	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(b)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	if err := os.Rename(temp, filepath.Join(f.Requests, name)); err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	return nil
+}
+
+// Wait returns the response to a request, when there is one. With request set,
+// a response to other bytes is ErrOther.
+func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.Response, []byte, error) {
+	if !approval.ValidID(id) {
+		return nil, nil, fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
+	}
+	path := filepath.Join(f.Responses, id+".json")
+	var resp *approval.Response
+	var raw []byte
+	err := watcher.Await(ctx, path, func() (bool, error) {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if len(b) > maxResponse {
+			return false, errors.New("the response is too large")
+		}
+		// What does not parse was torn by a power cut and is about to be
+		// restored.
+		if resp, err = approval.ParseResponse(b); err != nil {
+			return false, nil //nolint:nilerr // not there yet
+		}
+		raw = b
+		return true, nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("wait for %s: %w", id, err)
+	}
+	if request != nil && resp.RequestSHA256 != approval.Digest(request) {
+		return resp, raw, ErrOther
+	}
+	return resp, raw, nil
+}

@@ -1,0 +1,303 @@
+// Package audit keeps the gate's history: one entry per fact, in files that are
+// only ever appended to. What was appended is on the disk.
+//
+// # Format
+//
+// The folder holds segments, log.jsonl, then log-2.jsonl, log-3.jsonl and so on.
+// A segment has one JSON object per line, each ended by a line feed:
+//
+//	{"seq":1,"time":"2026-11-21T12:00:00Z","event":"approved","workspace":"personal",…}
+//
+// seq counts from 1, over all segments, without gaps. Lines are plain ASCII:
+// everything else is escaped as JSON permits, so that no text of an agent's can
+// end a line, turn the direction of writing or speak to a terminal. Bytes that
+// are not UTF-8 become U+FFFD, and a value of more than 4096 bytes is cut and
+// says so.
+//
+// A segment is never changed once something went wrong with it: after a line
+// torn by a power cut, after a failed write or fsync, or at 16 MiB the log goes
+// on in the next one. That one appears whole, with all lines that may be missing
+// from the one before. Where both have a number, the later segment holds; a line
+// that is not whole, and all behind it, never counted.
+//
+// # Writing
+//
+// One process writes, the holder of HOME/lock; everybody may read. Lines are
+// written in the order of the calls, each with one write. Callers that wait for
+// durability share fsyncs: the first in line syncs for all who have written by
+// then, the others wait for it. There is no goroutine and no timer.
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// FS is the file system that the log lies on.
+type FS interface {
+	afero.Fs
+	// RenameNoReplace fails with fs.ErrExist where the new name exists.
+	RenameNoReplace(oldname, newname string) error
+	// SyncDir makes the names in a folder durable.
+	SyncDir(name string) error
+}
+
+// ErrBroken says that entries can be made durable neither in the segment in use
+// nor in a new one. The log takes no more; only opening it again can help.
+var ErrBroken = errors.New("the audit log cannot be written: free space or mend the disk, then restart the gate")
+
+var errClosed = errors.New("the audit log is closed")
+
+const (
+	maxSegment  = 16 << 20 // opening reads one segment: about 0.2 s
+	maxUnsynced = 1 << 20  // notes kept in memory until a caller syncs
+)
+
+// Log is the open log. Its methods may be called by many goroutines at once.
+type Log struct {
+	fs  FS
+	dir string
+	now func() time.Time
+
+	syncing sync.Mutex // held by the one caller that syncs; taken before mu
+
+	mu       sync.Mutex
+	file     afero.File // nil: the next sync begins a new segment
+	size     int64      // of file
+	segment  int        // number of the last segment, 0: there is none
+	seq      int64      // number of the last line
+	durable  int64      // number of the last line that is durable
+	unsynced []byte     // the lines after it, for a new segment
+	stopped  error      // ErrBroken or errClosed
+}
+
+// Open opens the log in dir, an existing folder, and makes durable what is in
+// it. The caller holds HOME/lock. A nil now is time.Now.
+func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
+	if now == nil {
+		now = time.Now
+	}
+	l := &Log{fs: fsys, dir: dir, now: now}
+	if err := l.open(); err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	// What a crash left of a segment that never got its name.
+	if _, err := l.fs.Stat(l.temp()); err == nil {
+		if err := l.fs.Remove(l.temp()); err != nil {
+			return err
+		}
+	}
+	all, err := segments(l.fs, l.dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	l.segment = all[len(all)-1]
+	f, err := l.fs.OpenFile(segmentPath(l.dir, l.segment), os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	whole, err := l.recover(f)
+	if err != nil || !whole || l.size >= maxSegment {
+		return errors.Join(err, f.Close())
+	}
+	l.file = f
+	return nil
+}
+
+// recover finds the last whole line of the last segment, and makes everything
+// up to it durable: the next segment says nothing about those lines.
+func (l *Log) recover(f afero.File) (whole bool, err error) {
+	first, err := firstSeq(l.fs, segmentPath(l.dir, l.segment))
+	if err != nil {
+		return false, err
+	}
+	s := newScanner(f, first)
+	for s.next() {
+		l.seq = s.entry.Seq
+	}
+	if s.err != nil {
+		return false, s.err
+	}
+	l.durable, l.size = l.seq, s.good
+	if err := f.Sync(); err != nil {
+		return false, err
+	}
+	return !s.torn, l.fs.SyncDir(l.dir)
+}
+
+// Append writes e and returns when it is durable. After an error the entry may
+// be in the log or not; what it was to precede must not happen.
+func (l *Log) Append(e approval.Entry) error {
+	seq, err := l.write(e)
+	if err == nil {
+		err = l.sync(seq)
+	}
+	if err != nil {
+		return fmt.Errorf("append %s to audit log: %w", e.Event, err)
+	}
+	return nil
+}
+
+// Note writes e without waiting for the disk: it becomes durable with the next
+// Append, Sync or Close, which also tell if it could not be written.
+func (l *Log) Note(e approval.Entry) {
+	if seq, err := l.write(e); err == nil && l.full() {
+		_ = l.sync(seq) // the error stops the log: the next Append tells
+	}
+}
+
+func (l *Log) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.unsynced) > maxUnsynced
+}
+
+// Sync makes durable what was noted.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	seq := l.seq
+	l.mu.Unlock()
+	if err := l.sync(seq); err != nil {
+		return fmt.Errorf("sync audit log: %w", err)
+	}
+	return nil
+}
+
+// Close makes durable what was noted and ends the log.
+func (l *Log) Close() error {
+	err := l.Sync()
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped == nil {
+		l.stopped = errClosed
+	}
+	l.drop()
+	return err
+}
+
+// write numbers the entry and writes its line, if there is a segment to write
+// to. A write that fails is made good by the new segment of the next sync.
+func (l *Log) write(e approval.Entry) (seq int64, err error) {
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped != nil {
+		return 0, l.stopped
+	}
+	e.Seq = l.seq + 1
+	line, err := encode(e)
+	if err != nil {
+		return 0, err
+	}
+	l.seq = e.Seq
+	l.unsynced = append(l.unsynced, line...)
+	if l.file == nil {
+		return l.seq, nil
+	}
+	l.size += int64(len(line))
+	if _, err := l.file.Write(line); err != nil {
+		l.drop()
+	}
+	return l.seq, nil
+}
+
+// sync returns when every line up to seq is durable.
+func (l *Log) sync(seq int64) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case seq <= l.durable: // somebody synced for us
+		return nil
+	case l.stopped != nil:
+		return l.stopped
+	case l.file == nil || !l.syncFile():
+		return l.rotate()
+	case l.size >= maxSegment:
+		l.drop()
+	}
+	return nil
+}
+
+// syncFile syncs what was written before; meanwhile others may write. The
+// caller holds both locks.
+func (l *Log) syncFile() bool {
+	file, upTo, n := l.file, l.seq, len(l.unsynced)
+	l.mu.Unlock()
+	err := file.Sync()
+	l.mu.Lock()
+	if err != nil {
+		return false
+	}
+	l.durable = upTo
+	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
+	return true
+}
+
+// rotate goes on in a new segment, after a failed fsync for example: that is
+// never tried again on the same file, where it would succeed and mean nothing.
+// The new segment begins with the lines that the old one may lack.
+func (l *Log) rotate() error {
+	l.drop()
+	f, err := l.create(l.unsynced)
+	if err != nil {
+		l.stopped = fmt.Errorf("%w: %w", ErrBroken, err)
+		return l.stopped
+	}
+	l.file, l.size = f, int64(len(l.unsynced))
+	l.segment++
+	l.durable, l.unsynced = l.seq, l.unsynced[:0]
+	return nil
+}
+
+// create makes the next segment: it appears under its name with all of lines,
+// durable, or not at all.
+func (l *Log) create(lines []byte) (afero.File, error) {
+	f, err := l.fs.OpenFile(l.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(lines)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
+	}
+	if err == nil {
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		f.Close()
+		l.fs.Remove(l.temp())
+		return nil, err
+	}
+	return f, nil
+}
+
+// drop writes no more to the segment in use.
+func (l *Log) drop() {
+	if l.file != nil {
+		l.file.Close()
+		l.file = nil
+	}
+}
+
+func (l *Log) temp() string { return filepath.Join(l.dir, ".log.new") }

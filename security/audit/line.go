@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// maxValue is how many bytes of one value are logged. The record has the rest.
+const maxValue = 4096
+
+// encode writes an entry as one line of ASCII.
+func encode(e approval.Entry) ([]byte, error) {
+	e.Time = e.Time.UTC()
+	for _, s := range []*string{
+		(*string)(&e.Event), &e.Workspace, &e.Tool, &e.RequestID, &e.By, &e.ByID, &e.Via, &e.Rule, &e.Reason,
+		&e.ReceiptSHA256, &e.Detail,
+	} {
+		*s = clip(*s)
+	}
+	e.Taints = slices.Clone(e.Taints)
+	for i := range e.Taints {
+		e.Taints[i] = clip(e.Taints[i])
+	}
+	// An agent's text that is not UTF-8 must not keep its entry out of the log.
+	b, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode entry: %w", err)
+	}
+	return append(ascii(b), '\n'), nil
+}
+
+func clip(s string) string {
+	if len(s) <= maxValue {
+		return s
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:maxValue], "\ufffd"), len(s))
+}
+
+// ascii escapes what is not printable ASCII. In JSON that stands in strings
+// only, where \u may stand too.
+func ascii(b []byte) []byte {
+	line := make([]byte, 0, len(b)+1)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		b = b[n:]
+		switch {
+		case r < 0x7f:
+			line = append(line, byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			line = fmt.Appendf(line, `\u%04x\u%04x`, high, low)
+		default:
+			line = fmt.Appendf(line, `\u%04x`, r)
+		}
+	}
+	return line
+}
+
+// decode reads one line without its line feed.
+func decode(line []byte) (approval.Entry, error) {
+	var e approval.Entry
+	if err := json.Unmarshal(line, &e, json.RejectUnknownMembers(true)); err != nil {
+		return approval.Entry{}, fmt.Errorf("decode entry: %w", err)
+	}
+	return e, nil
+}

@@ -1,0 +1,220 @@
+package receipt
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/afero"
+	"golang.org/x/mod/sumdb/note"
+)
+
+// FS is the file system that the keys lie on.
+type FS interface {
+	afero.Fs
+	// RenameNoReplace fails with fs.ErrExist where the new name exists.
+	RenameNoReplace(oldname, newname string) error
+	// SyncDir makes the names in a folder durable.
+	SyncDir(name string) error
+}
+
+// The names in the folder of keys. Each file is one line, in note's own
+// encoding.
+const (
+	privateFile = "signing.key" // mode 0600
+	publicFile  = "signing.pub" // mode 0644: it is meant to be given away
+)
+
+const maxKeyFile = 1024
+
+// Load reads the signer from dir, the folder of keys. Where there is none the
+// error is fs.ErrNotExist. A key that others can read, or that is no key, is
+// refused: the error then holds a hint on a line of its own.
+func Load(fsys FS, dir string) (*Signer, error) {
+	private, err := readKey(fsys, filepath.Join(dir, privateFile), 0o077)
+	if err != nil {
+		return nil, fmt.Errorf("load signing key: %w", hinted(err))
+	}
+	s, err := NewSigner(private)
+	if err != nil {
+		return nil, badKey(filepath.Join(dir, privateFile), err)
+	}
+	return s, nil
+}
+
+// LoadOrCreate is Load, and makes a new key for a gate of that name where there
+// is none. An existing key keeps its own name. When it returns, both keys are
+// durable. Processes that create one at the same time get the same.
+func LoadOrCreate(fsys FS, dir, name string) (*Signer, error) {
+	err := ensure(fsys, filepath.Join(dir, privateFile), 0o600, func() (string, error) { return generate(name) })
+	if err != nil {
+		return nil, fmt.Errorf("create signing key: %w", err)
+	}
+	s, err := Load(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	// Now, so that no public key can outlive its private one in a power cut; and
+	// even if the key was there: whoever created it may have died before this.
+	if err := fsys.SyncDir(dir); err != nil {
+		return nil, fmt.Errorf("load signing key: %w", err)
+	}
+	if err := s.ensurePublic(fsys, dir); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ensurePublic makes the public key, which follows from the private one, if a
+// crash came between the two.
+func (s *Signer) ensurePublic(fsys FS, dir string) error {
+	path := filepath.Join(dir, publicFile)
+	if err := ensure(fsys, path, 0o644, func() (string, error) { return s.public, nil }); err != nil {
+		return fmt.Errorf("create public key: %w", err)
+	}
+	public, err := readKey(fsys, path, 0o022)
+	if err != nil {
+		return fmt.Errorf("load public key: %w", hinted(err))
+	}
+	if public != s.public {
+		return fmt.Errorf("load public key: %s is not the public key of %s\nhint: if the private key is the right one, "+
+			"remove the public one: it is made again", path, privateFile)
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("load public key: %w", err)
+	}
+	return nil
+}
+
+// LoadVerifier reads the public key from dir, the folder of keys.
+func LoadVerifier(fsys FS, dir string) (*Verifier, error) {
+	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
+	if err != nil {
+		return nil, fmt.Errorf("load public key: %w", hinted(err))
+	}
+	v, err := NewVerifier(public)
+	if err != nil {
+		return nil, badKey(filepath.Join(dir, publicFile), err)
+	}
+	return v, nil
+}
+
+func badKey(path string, err error) error {
+	return fmt.Errorf("%s: %w\nhint: restore it from a backup, or move it away: "+
+		"what it signed is then no longer believed", path, err)
+}
+
+func hinted(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w\nhint: permesso init makes one", err)
+	}
+	return err
+}
+
+// readKey reads a key file, unless it is no regular file or has one of the
+// permissions in refuse.
+func readKey(fsys FS, path string, refuse fs.FileMode) (string, error) {
+	info, err := lstat(fsys, path)
+	if err != nil {
+		return "", err
+	}
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return "", fmt.Errorf("%s is no regular file\nhint: put the key itself there, not a link", path)
+	case mode.Perm()&refuse != 0:
+		return "", fmt.Errorf("%s is open to others (mode %04o)\nhint: chmod %04o it; if somebody may have read or changed it, "+
+			"move it away: what it signed is then no longer believed", path, mode.Perm(), mode.Perm()&^refuse)
+	case info.Size() == 0 || info.Size() > maxKeyFile:
+		return "", fmt.Errorf("%s has %d bytes and is no key\nhint: restore it from a backup, or move it away: "+
+			"what it signed is then no longer believed", path, info.Size())
+	}
+	f, err := fsys.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	return strings.TrimSuffix(string(b), "\n"), err
+}
+
+// ensure makes a key file where there is none. Somebody else's is as good.
+func ensure(fsys FS, path string, mode fs.FileMode, newKey func() (string, error)) error {
+	_, err := lstat(fsys, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		var key string
+		if key, err = newKey(); err == nil {
+			err = create(fsys, path, key+"\n", mode)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// create writes a file that appears whole or not at all, and whose content is
+// durable before its name is there. The name is not yet durable.
+func create(fsys FS, path, content string, mode fs.FileMode) error {
+	dir, name := filepath.Split(path)
+	temp := filepath.Join(dir, "."+name+"-"+randomHex())
+	f, err := fsys.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = fsys.RenameNoReplace(temp, path)
+	}
+	if err != nil {
+		fsys.Remove(temp)
+	}
+	return err
+}
+
+func randomHex() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails: crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+// lstat looks at a name without following a link, where the file system can.
+func lstat(fsys FS, name string) (fs.FileInfo, error) {
+	if l, ok := fsys.(afero.Lstater); ok {
+		info, _, err := l.LstatIfPossible(name)
+		return info, err
+	}
+	return fsys.Stat(name)
+}
+
+// publicOf derives the public key from note's encoding of a private one,
+// PRIVATE+KEY+<name>+<hash>+<base64 of algorithm and seed>, which NewSigner has
+// checked. Note itself only tells it at birth.
+func publicOf(private string) (string, error) {
+	parts := strings.SplitN(private, "+", 5)
+	if len(parts) != 5 {
+		return "", errors.New("not a private key")
+	}
+	seed, err := base64.StdEncoding.DecodeString(parts[4])
+	if err != nil || len(seed) != 1+ed25519.SeedSize {
+		return "", errors.New("not an Ed25519 key")
+	}
+	public, ok := ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey)
+	if !ok {
+		return "", errors.New("not an Ed25519 key")
+	}
+	return note.NewEd25519VerifierKey(parts[2], public)
+}

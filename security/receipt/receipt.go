@@ -1,0 +1,345 @@
+// Package receipt writes and verifies receipts: signed notes that say who or
+// what permitted which action with which arguments. Nothing runs without one,
+// and anybody who has the public key can check one offline.
+//
+// # Format
+//
+// A receipt is a note of golang.org/x/mod/sumdb/note with exactly one Ed25519
+// signature. Its text is a first line and fifteen facts, all of them, in this
+// order:
+//
+//	permesso receipt v1
+//	gate: home.example.org
+//	workspace: personal
+//	request_id: a7f3b2c1d4e5f6a7
+//	request_sha256: 5feceb66…
+//	pending_sha256: 6b86b273…
+//	tool: x_post
+//	action_type: send_message
+//	args_sha256: d4735e3a…
+//	decision: approved
+//	by: ricardo
+//	via: telegram
+//	rule: ""
+//	issued: 2026-11-21T12:00:00Z
+//	expires: 2026-11-21T12:05:00Z
+//	audience: ""
+//
+//	— home.example.org yHnLkJ…
+//
+// A value stands as it is if it is printable ASCII, does not begin with a
+// quote, and neither begins nor ends with a blank; every other value, the empty
+// one too, is written as a Go string literal in ASCII. So a value is written in
+// one way only, and none can look like another line. Times are RFC 3339, UTC,
+// with as many digits as needed.
+package receipt
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const (
+	firstLine = "permesso receipt v1"
+	maxSize   = 64 << 10
+)
+
+// The ways in which a receipt is not good. The errors of Parse and Verify wrap
+// one of them.
+var (
+	ErrInvalid = errors.New("not a valid receipt")
+	ErrOther   = errors.New("the receipt is for something else")
+	ErrExpired = errors.New("the receipt has expired")
+)
+
+// Facts is what a receipt says.
+type Facts struct {
+	Gate          string // the signer's name
+	Workspace     string
+	RequestID     string
+	RequestSHA256 string // of the bytes received
+	PendingSHA256 string // of what a person was shown; "": nobody was asked
+	Tool          string // "": release-only
+	ActionType    string
+	ArgsSHA256    string // of request_data
+	DecisionType  string // approved or auto_approved
+	By            string
+	Via           string
+	Rule          string
+	Issued        time.Time
+	Expires       time.Time
+	Audience      string
+}
+
+// field is one line of a receipt: exactly one of text and time is set.
+type field struct {
+	name string
+	text *string
+	time *time.Time
+	must bool // neither "" nor the zero time
+}
+
+func (f *Facts) fields() []field {
+	return []field{
+		{name: "gate", text: &f.Gate, must: true},
+		{name: "workspace", text: &f.Workspace, must: true},
+		{name: "request_id", text: &f.RequestID, must: true},
+		{name: "request_sha256", text: &f.RequestSHA256},
+		{name: "pending_sha256", text: &f.PendingSHA256},
+		{name: "tool", text: &f.Tool},
+		{name: "action_type", text: &f.ActionType},
+		{name: "args_sha256", text: &f.ArgsSHA256, must: true},
+		{name: "decision", text: &f.DecisionType, must: true},
+		{name: "by", text: &f.By},
+		{name: "via", text: &f.Via},
+		{name: "rule", text: &f.Rule},
+		{name: "issued", time: &f.Issued, must: true},
+		{name: "expires", time: &f.Expires, must: true},
+		{name: "audience", text: &f.Audience},
+	}
+}
+
+// text is what is signed.
+func (f *Facts) text() string {
+	var b strings.Builder
+	b.WriteString(firstLine + "\n")
+	for _, line := range f.fields() {
+		value := ""
+		if line.time != nil {
+			value = line.time.UTC().Format(time.RFC3339Nano)
+		} else {
+			value = quote(*line.text)
+		}
+		b.WriteString(line.name + ": " + value + "\n")
+	}
+	return b.String()
+}
+
+// parseText is the inverse of text: it accepts nothing that text would not
+// have written.
+func parseText(text string) (Facts, error) {
+	var f Facts
+	line, rest, _ := strings.Cut(text, "\n")
+	if line != firstLine {
+		return Facts{}, fmt.Errorf("the first line is not %q", firstLine)
+	}
+	for _, want := range f.fields() {
+		line, rest, _ = strings.Cut(rest, "\n")
+		value, ok := strings.CutPrefix(line, want.name+": ")
+		if !ok {
+			return Facts{}, fmt.Errorf("the line %q is missing or misplaced", want.name)
+		}
+		if err := want.set(value); err != nil {
+			return Facts{}, fmt.Errorf("line %q: %w", want.name, err)
+		}
+	}
+	switch {
+	case rest != "":
+		return Facts{}, errors.New("there are lines too many")
+	case f.Expires.Before(f.Issued):
+		return Facts{}, errors.New("it expires before it was issued")
+	case f.text() != text:
+		return Facts{}, errors.New("a value is not written in the one way")
+	}
+	return f, nil
+}
+
+func (l field) set(value string) (err error) {
+	if l.time != nil {
+		*l.time, err = time.Parse(time.RFC3339Nano, value)
+		if err != nil {
+			return errors.New("not a time")
+		}
+		if l.must && l.time.IsZero() {
+			return errors.New("must be set")
+		}
+		return nil
+	}
+	*l.text = value
+	if strings.HasPrefix(value, `"`) {
+		if *l.text, err = strconv.Unquote(value); err != nil {
+			return errors.New("badly quoted")
+		}
+	}
+	if l.must && *l.text == "" {
+		return errors.New("must not be empty")
+	}
+	return nil
+}
+
+func quote(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+func isPlain(s string) bool {
+	if s == "" || s[0] == '"' || s[0] == ' ' || s[len(s)-1] == ' ' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Signer issues receipts. The zero Signer issues none.
+type Signer struct {
+	signer note.Signer
+	public string
+}
+
+// NewSigner makes a signer of a private key as LoadOrCreate keeps it.
+func NewSigner(private string) (*Signer, error) {
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		return nil, fmt.Errorf("read signing key: %w", err)
+	}
+	public, err := publicOf(private)
+	if err != nil {
+		return nil, fmt.Errorf("read signing key: %w", err)
+	}
+	return &Signer{signer, public}, nil
+}
+
+// generate makes a private key for a gate of that name.
+func generate(name string) (string, error) {
+	if !isPlain(name) || strings.ContainsAny(name, " +") {
+		return "", fmt.Errorf("gate name %q: only printable ASCII without blank and +", name)
+	}
+	private, _, err := note.GenerateKey(rand.Reader, name)
+	return private, err
+}
+
+// Public is the key that verifies this signer's receipts, as one line of text.
+func (s *Signer) Public() string { return s.public }
+
+// Verifier verifies this signer's receipts.
+func (s *Signer) Verifier() (*Verifier, error) { return NewVerifier(s.public) }
+
+// Issue writes a receipt. An empty Gate becomes the signer's name. Facts that
+// could not be read back as they are, or that permit nothing in particular, are
+// an error.
+func (s *Signer) Issue(f Facts) (string, error) {
+	if s == nil || s.signer == nil {
+		return "", errors.New("issue receipt: no signing key")
+	}
+	if f.Gate == "" {
+		f.Gate = s.signer.Name()
+	}
+	if f.Gate != s.signer.Name() {
+		return "", fmt.Errorf("issue receipt: the gate is %q, the key is of %q", f.Gate, s.signer.Name())
+	}
+	text := f.text()
+	if _, err := parseText(text); err != nil {
+		return "", fmt.Errorf("issue receipt: %w", err)
+	}
+	msg, err := note.Sign(&note.Note{Text: text}, s.signer)
+	if err != nil {
+		return "", fmt.Errorf("issue receipt: %w", err)
+	}
+	if len(msg) > maxSize {
+		return "", fmt.Errorf("issue receipt: longer than %d bytes", maxSize)
+	}
+	return string(msg), nil
+}
+
+// Verifier checks receipts of one gate. The zero Verifier refuses all.
+type Verifier struct {
+	Now func() time.Time // nil: time.Now
+
+	verifier note.Verifier
+}
+
+// NewVerifier makes a verifier of a public key.
+func NewVerifier(public string) (*Verifier, error) {
+	v, err := note.NewVerifier(strings.TrimSuffix(public, "\n"))
+	if err != nil {
+		return nil, fmt.Errorf("read public key: %w", err)
+	}
+	return &Verifier{verifier: v}, nil
+}
+
+// Parse verifies the signature and reads the facts. It does not look at the
+// clock. The error wraps ErrInvalid.
+func (v *Verifier) Parse(receipt string) (Facts, error) {
+	text, err := v.open(receipt)
+	if err != nil {
+		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	f, err := parseText(text)
+	if err != nil {
+		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if f.Gate != v.verifier.Name() {
+		return Facts{}, fmt.Errorf("%w: it is signed by %q for %q", ErrInvalid, v.verifier.Name(), f.Gate)
+	}
+	return f, nil
+}
+
+// open verifies the signature. A note may carry more signatures than ours, and
+// base64 has spare bits: we take neither, so that a receipt has one digest.
+func (v *Verifier) open(receipt string) (string, error) {
+	switch {
+	case v == nil || v.verifier == nil:
+		return "", errors.New("no public key")
+	case len(receipt) > maxSize:
+		return "", fmt.Errorf("longer than %d bytes", maxSize)
+	}
+	n, err := note.Open([]byte(receipt), note.VerifierList(v.verifier))
+	if err != nil {
+		return "", err
+	}
+	sig := n.Sigs[0]
+	if receipt != n.Text+"\n— "+sig.Name+" "+sig.Base64+"\n" {
+		return "", errors.New("more than one signature")
+	}
+	if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
+		return "", errors.New("the signature is not written in the one way")
+	}
+	return n.Text, nil
+}
+
+// Verify is what an executor asks before it runs anything: is this a receipt of
+// our gate, for this request, this tool and these arguments, and still in time?
+// The error wraps ErrInvalid, ErrOther or ErrExpired. The tool of a
+// release-only request is "".
+func (v *Verifier) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
+	f, err := v.Parse(receipt)
+	if err != nil {
+		return fmt.Errorf("verify receipt: %w", err)
+	}
+	for _, c := range []struct{ what, is, want string }{
+		{"workspace", f.Workspace, workspace},
+		{"request", f.RequestID, requestID},
+		{"tool", f.Tool, tool},
+		{"arguments", f.ArgsSHA256, argsSHA256},
+	} {
+		if c.is != c.want {
+			return fmt.Errorf("verify receipt: %w: another %s", ErrOther, c.what)
+		}
+	}
+	now := time.Now
+	if v.Now != nil {
+		now = v.Now
+	}
+	if now().After(f.Expires) {
+		return fmt.Errorf("verify receipt: %w at %s", ErrExpired, f.Expires.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Hash is a receipt's digest, under which the audit log knows it.
+func Hash(receipt string) string { return approval.Digest([]byte(receipt)) }
