@@ -118,7 +118,6 @@ func (g *Gate) execute(r run) error {
 		func() error { return g.Audit.Append(r.entry(now)) },
 	)
 	if err != nil {
-		g.releaseSlot(r.key, r.tool)
 		return g.endUnclaimed(r, err)
 	}
 	if r.decision == nil && !r.again {
@@ -131,10 +130,16 @@ func (g *Gate) execute(r run) error {
 }
 
 // endUnclaimed ends a request whose claim could not be made durable. Nothing
-// ran and nothing will: the outcome says so.
+// ran and nothing will: the outcome says so. Of a second claim that cannot be
+// said, because nobody knows how far the first attempt came.
 func (g *Gate) endUnclaimed(r run, cause error) error {
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
-	g.putOutcome(r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"}))
+	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
+	if r.again {
+		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
+	}
+	g.putOutcome(e)
+	g.releaseSlot(r.key, r.tool)
 	return g.finish(r.key)
 }
 
@@ -159,9 +164,7 @@ func (g *Gate) launch(r run) {
 		g.perform(r)
 		return
 	}
-	g.work.Add(1)
 	go func() {
-		defer g.work.Done()
 		g.perform(r)
 		g.Wake(r.key)
 	}()
@@ -175,8 +178,8 @@ func (g *Gate) perform(r run) {
 		job.Key = r.key.ID
 	}
 	effect := g.Executor.Run(context.Background(), job)
-	g.releaseSlot(r.key, r.tool)
 	g.putOutcome(r.ending(effect))
+	g.releaseSlot(r.key, r.tool)
 }
 
 // ending is the outcome of a run.
@@ -243,37 +246,56 @@ func (g *Gate) setRunning(k approval.Key, is bool) {
 }
 
 // takeSlot takes one of the workspace's places for handlers. Without a free
-// one the key is parked, and woken when there is.
+// one the key is parked, and woken when there is. Whoever has a place counts as
+// work under way from here on: once the gate stops, no further claim is begun,
+// and every one that was begun is waited for.
 func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stop {
 		return false
 	}
-	if !t.Runs() {
-		return true
+	if t.Runs() {
+		if g.slots[k.Workspace] >= g.places(k.Workspace) {
+			g.parked[k.Workspace].add(k, g.parked)
+			return false
+		}
+		g.slots[k.Workspace]++
 	}
-	ws, _ := g.Settings.Workspace(k.Workspace)
-	if g.slots[k.Workspace] >= ws.Limits.WithDefaults().Running {
-		g.parked[k.Workspace] = append(g.parked[k.Workspace], k)
-		return false
-	}
-	g.slots[k.Workspace]++
+	g.work.Add(1)
 	return true
 }
 
+func (g *Gate) places(ws string) int {
+	w, _ := g.Settings.Workspace(ws)
+	return w.Limits.WithDefaults().Running
+}
+
+// releaseSlot gives the place back. It comes after the outcome was put, so that
+// a gate which stops finds it.
 func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
+	defer g.work.Done()
 	if !t.Runs() {
 		return
 	}
 	g.mu.Lock()
 	g.slots[k.Workspace]--
-	var next []approval.Key
-	if p := g.parked[k.Workspace]; len(p) > 0 {
-		next, g.parked[k.Workspace] = p[:1], p[1:]
-	}
 	g.mu.Unlock()
-	for _, k := range next {
-		g.Wake(k)
+	g.unpark(k.Workspace)
+}
+
+// unpark wakes the key that has waited longest for a place, if there is one.
+// It is called after every step besides, because a key that was woken for a
+// place may have found no use for it.
+func (g *Gate) unpark(ws string) {
+	g.mu.Lock()
+	p := g.parked[ws]
+	if len(p) == 0 || g.slots[ws] >= g.places(ws) {
+		g.mu.Unlock()
+		return
 	}
+	k := p[0]
+	g.parked[ws] = p[1:]
+	g.mu.Unlock()
+	g.Wake(k)
 }

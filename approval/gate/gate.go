@@ -112,11 +112,10 @@ type Gate struct {
 	Settings Settings
 	Log      zerolog.Logger
 
-	Now       func() time.Time    // nil: time.Now
-	Changed   func(approval.Key)  // told when a request starts or stops to wait; may be nil
-	Retention time.Duration       // of responses; 0: 7 days
-	Inline    bool                // effects and parallel writes run in the caller: for tests that count operations
-	Holding   func() (why string) // what keeps the gate from running anything; nil or "": nothing
+	Now       func() time.Time   // nil: time.Now
+	Changed   func(approval.Key) // told when a request starts or stops to wait; may be nil
+	Retention time.Duration      // of responses; 0: 7 days
+	Inline    bool               // effects and parallel writes run in the caller, one after the other
 
 	index index
 	sched scheduler

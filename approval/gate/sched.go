@@ -233,3 +233,11 @@ func (g *Gate) ticker(ctx context.Context) {
 		timer.Reset(wait)
 	}
 }
+
+// Idle says that no key is queued and none is being stepped.
+func (g *Gate) Idle() bool {
+	q := &g.sched
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.busy) == 0 && len(q.queued) == 0
+}

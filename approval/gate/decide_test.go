@@ -1,0 +1,301 @@
+package gate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+)
+
+// Every refusal writes nothing: the request waits on, and somebody who may
+// decide still can.
+func TestDecideRefuses(t *testing.T) {
+	yes := func(k approval.Key) approval.Answer { return answer(k, approval.Approved) }
+	question := func(k approval.Key) string {
+		return `{"request_id":"` + k.ID + `","type":"question","title":"Which?","options":["a","b"]}`
+	}
+	for name, c := range map[string]struct {
+		body   func(approval.Key) string // nil: an action that asks
+		change func(*gate.Decider)
+		late   time.Duration
+		answer func(approval.Key) approval.Answer
+		reason error
+		says   string
+	}{
+		"a stranger": {
+			answer: func(k approval.Key) approval.Answer {
+				a := yes(k)
+				a.By = approval.Person{Channel: "telegram", ID: "666", Name: "ann"} // a name proves nothing
+				return a
+			},
+			reason: approval.ErrNotYours, says: "nothing here for you",
+		},
+		"nobody may where nobody was asked who may": {
+			change: func(d *gate.Decider) { d.May = nil },
+			answer: yes, reason: approval.ErrNotYours, says: "nothing here for you",
+		},
+		"another pending than the one shown": {
+			answer: func(k approval.Key) approval.Answer {
+				a := yes(k)
+				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
+				return a
+			},
+			reason: approval.ErrTooLate, says: "too late: the request is no longer the one that was shown; look again",
+		},
+		"exactly at the deadline it is over": {
+			late: time.Hour, answer: yes, reason: approval.ErrTooLate, says: "too late: it expired at 2026-01-02T04:04:05Z",
+		},
+		"after it as well": {
+			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, says: "too late: it expired at 2026-01-02T04:04:05Z",
+		},
+		"a question is not approved": {
+			body: question, answer: yes, reason: approval.ErrNoSuch, says: "not possible here: it is a question: answer it",
+		},
+		"an action is not answered": {
+			answer: func(k approval.Key) approval.Answer {
+				a := answer(k, approval.Answered)
+				a.Text = "b"
+				return a
+			},
+			reason: approval.ErrNoSuch, says: "not possible here: it is no question: approve or deny it",
+		},
+		"an answer of no words": {
+			body:   question,
+			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Answered) },
+			reason: approval.ErrNoSuch, says: "not possible here: the answer is empty",
+		},
+		"an override that changes nothing": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Overridden) },
+			reason: approval.ErrNoSuch, says: "not possible here: say what is to change",
+		},
+		"asking for more, but not what": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, approval.RequestMore) },
+			reason: approval.ErrNoSuch, says: "not possible here: say what you want to know",
+		},
+		"a session that is none": {
+			answer: func(k approval.Key) approval.Answer {
+				a := yes(k)
+				a.Scope = approval.Session
+				return a
+			},
+			reason: approval.ErrNoSuch, says: "not possible here: the request belongs to no session: allow it once, or always",
+		},
+		"only the agent cancels": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Cancelled) },
+			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+		},
+		"only the deadline expires": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Expired) },
+			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+		},
+		"no verdict": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, "") },
+			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+		},
+		"a verdict nobody knows": {
+			answer: func(k approval.Key) approval.Answer { return answer(k, "perhaps") },
+			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, k := newHouse(t, plan{frozen: true, inline: true}), key(1)
+			body := request(k, "run", "")
+			if c.body != nil {
+				body = c.body(k)
+			}
+			h.ask(k, body)
+			h.clock.move(c.late)
+			d := h.decider()
+			if c.change != nil {
+				c.change(d)
+			}
+			_, err := d.Decide(context.Background(), c.answer(k))
+			requireRefusal(t, err, c.reason, c.says)
+			require.False(t, h.has(approval.DocDecision, k), "the slot is free")
+			h.clock.move(-c.late)
+			h.decide(answer(k, approval.Denied))
+			h.step(k)
+			require.Equal(t, "denied: Denied by user", h.outcome(k))
+			require.Zero(t, h.hands.count())
+		})
+	}
+}
+
+func requireRefusal(t testing.TB, err, reason error, says string) {
+	t.Helper()
+	var ref *approval.Refusal
+	require.ErrorAs(t, err, &ref)
+	require.ErrorIs(t, err, reason)
+	require.Equal(t, says, err.Error())
+}
+
+func TestDecideRefusesWhatIsNotThere(t *testing.T) {
+	h := newHouse(t, plan{frozen: true, inline: true})
+	_, err := h.decider().Decide(context.Background(), answer(key(404), approval.Approved))
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+
+	d := h.decider()
+	d.May = nil
+	_, err = d.Decide(context.Background(), answer(key(404), approval.Approved))
+	requireRefusal(t, err, approval.ErrNotYours, "nothing here for you")
+
+	// What a host program put there is not a pending before the gate judged it.
+	k := key(1)
+	require.NoError(t, h.store.Create(approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
+	_, err = h.decider().Decide(context.Background(), answer(k, approval.Approved))
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+	require.False(t, h.has(approval.DocDecision, k))
+}
+
+// Whoever comes second hears who was first, with what, and when: while the
+// decision lies in the slot and after the request was settled.
+func TestDecideTellsWhoWasFirst(t *testing.T) {
+	h, k := newHouse(t, plan{frozen: true, inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	h.decide(answer(k, approval.Approved))
+
+	second := answer(k, approval.Denied)
+	second.By = person("bob")
+	const first = "already decided: approved by ann at 2026-01-02T03:04:05Z"
+	_, err := h.decider().Decide(context.Background(), second)
+	requireRefusal(t, err, approval.ErrDecided, first)
+
+	h.clock.move(2 * time.Hour) // also when the deadline is over by now
+	_, err = h.decider().Decide(context.Background(), second)
+	requireRefusal(t, err, approval.ErrDecided, first)
+	h.clock.move(-2 * time.Hour)
+
+	h.step(k)
+	require.Equal(t, "approved", h.outcome(k))
+	_, err = h.decider().Decide(context.Background(), second)
+	requireRefusal(t, err, approval.ErrDecided, first)
+	_, err = h.decider().Decide(context.Background(), answer(k, approval.Approved)) // the same person, twice
+	requireRefusal(t, err, approval.ErrDecided, first)
+	require.Len(t, h.hands.of(k), 1)
+
+	// Where nobody decided, the reason is how it ended.
+	h.drop(key(2), request(key(2), "auto", ""))
+	h.step(key(2))
+	_, err = h.decider().Decide(context.Background(), answer(key(2), approval.Denied))
+	requireRefusal(t, err, approval.ErrDecided, "already decided: it ended as auto_approved")
+}
+
+func TestARefusedDeciderIsReported(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	var tried []string
+	d := h.decider()
+	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		tried = append(tried, k.ID+" "+by.Channel+":"+by.ID+" "+via)
+	}
+	a := answer(k, approval.Approved)
+	a.By, a.Via = approval.Person{Channel: "telegram", ID: "666"}, "telegram"
+	_, err := d.Decide(context.Background(), a)
+	require.ErrorIs(t, err, approval.ErrNotYours)
+	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
+}
+
+// The settlement comes between the look at the slot and the write: the person
+// is told that it is too late, and the late decision does not stay.
+func TestDecideWithdrawsWhatCameTooLate(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	d := h.decider()
+	d.Store = &racing{Store: d.Store, before: func() {
+		h.cancel(k)
+		h.step(k)
+	}}
+	_, err := d.Decide(context.Background(), answer(k, approval.Approved))
+	var ref *approval.Refusal
+	require.ErrorAs(t, err, &ref)
+	require.ErrorIs(t, err, approval.ErrTooLate)
+	require.Equal(t, "agent", ref.By)
+	require.Equal(t, approval.Cancelled, ref.Verdict)
+	h.step(k)
+	require.True(t, h.atRest(k))
+	require.Zero(t, h.hands.count())
+	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+}
+
+// racing lets something happen right before a decision is written.
+type racing struct {
+	gate.Store
+	before func()
+}
+
+func (r *racing) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if d == approval.DocDecision {
+		r.before()
+	}
+	return r.Store.Create(d, k, b, how)
+}
+
+// A disk that cannot keep the decision is no refusal: nobody is told that they
+// decided, and asking again helps.
+func TestDecideOnAFailingDisk(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	boom := errors.New("no space left")
+	d, healthy := h.decider(), h.decider()
+	d.Store = failing{Store: d.Store, doc: approval.DocDecision, err: boom}
+	_, err := d.Decide(context.Background(), answer(k, approval.Approved))
+	require.ErrorIs(t, err, boom)
+	d.Store = failing{Store: healthy.Store, sync: boom}
+	_, err = d.Decide(context.Background(), answer(k, approval.Approved))
+	require.ErrorIs(t, err, boom, "another process makes the pending durable first")
+	require.False(t, h.has(approval.DocDecision, k))
+	_, err = healthy.Decide(context.Background(), answer(k, approval.Approved))
+	require.NoError(t, err)
+}
+
+// failing is a store that cannot write one kind of document.
+type failing struct {
+	gate.Store
+	doc  approval.Doc
+	err  error
+	sync error
+}
+
+func (f failing) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if d == f.doc {
+		return f.err
+	}
+	return f.Store.Create(d, k, b, how)
+}
+
+func (f failing) Sync(d approval.Doc, ws string) error {
+	if f.sync != nil {
+		return f.sync
+	}
+	return f.Store.Sync(d, ws)
+}
+
+// Junk in the slot: without somebody to clear it away the person hears what
+// to do; with somebody, the decision goes through.
+func TestDecideWithABlockedSlot(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
+	require.NoError(t, h.store.Create(approval.DocDecision, k, junk, approval.Volatile))
+	_, err := h.decider().Decide(context.Background(), answer(k, approval.Denied))
+	require.ErrorContains(t, err, "the slot is blocked by an invalid decision: start the daemon")
+
+	d := h.decider()
+	d.Free = func(context.Context, approval.Key) error {
+		return d.ClearInvalid(k, func() error { return h.store.Refuse(k.Workspace, k.ID+".decision", "not valid") })
+	}
+	_, err = d.Decide(context.Background(), answer(k, approval.Denied))
+	require.NoError(t, err)
+	require.Contains(t, h.refusals(home), "not valid")
+
+	// A valid decision is not cleared away.
+	require.NoError(t, d.ClearInvalid(k, func() error { return errors.New("described") }))
+	require.True(t, h.has(approval.DocDecision, k))
+	h.step(k)
+	require.Equal(t, "denied: Denied by user", h.outcome(k))
+}

@@ -1,0 +1,523 @@
+package gate_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// The two workspaces that every house knows.
+const (
+	home  = "personal"
+	other = "other"
+)
+
+// plan is what a test wants of its house. The zero plan is a house on the real
+// file system with the real clock, and a gate that is not running yet.
+type plan struct {
+	frozen  bool            // the clock stands still until the test moves it
+	inline  bool            // effects happen within Step
+	limits  approval.Limits // of both workspaces
+	timeout time.Duration   // 0: an hour
+	tools   map[string]approval.Tool
+	rules   []policy.Rule
+	store   func(gate.Store) gate.Store // stands between the gate and the real one
+	audit   func(gate.Audit) gate.Audit
+}
+
+// house is a home in a temporary folder with everything real in it except the
+// handlers, which are counted, and the people, who are given.
+type house struct {
+	t      testing.TB
+	plan   plan
+	layout ipc.Layout
+	store  *ipc.Store
+	key    *seal.Key
+	signer *receipt.Signer
+	gate   *gate.Gate
+	hands  *hands
+	logs   *lines
+	clock  *clock
+	pulse  chan struct{} // something changed
+
+	mu    sync.Mutex
+	tools map[string]approval.Tool
+
+	log     *audit.Log
+	keys    []approval.Key
+	release func() error
+	halt    func()
+}
+
+func newHouse(t testing.TB, p plan) *house {
+	h := &house{
+		t: t, plan: p, layout: ipc.Layout{Home: t.TempDir()}, logs: &lines{}, clock: &clock{},
+		pulse: make(chan struct{}, 1), tools: map[string]approval.Tool{},
+	}
+	if p.frozen {
+		h.clock.base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	}
+	for _, name := range []string{"run", "fails", "auto", "never"} {
+		h.tools[name] = approval.Tool{Name: name, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+	}
+	h.tools["again"] = approval.Tool{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
+	h.tools["receipt"] = approval.Tool{Name: "receipt", Handler: approval.Handler{Kind: approval.HandlerNone}}
+	for name, tool := range p.tools {
+		h.tools[name] = tool
+	}
+	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
+	for _, ws := range []string{home, other} {
+		require.NoError(t, h.layout.Prepare(ipc.OS(), ws))
+	}
+	var err error
+	h.key, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
+	require.NoError(t, err)
+	h.signer, err = receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
+	require.NoError(t, err)
+	verifier, err := h.signer.Verifier()
+	require.NoError(t, err)
+	verifier.Now = h.clock.now
+	h.hands = &hands{verifier: verifier, pulse: h.tick}
+	t.Cleanup(h.close)
+	h.open()
+	return h
+}
+
+// open is what serve does before it runs: the lock, the log, Start.
+func (h *house) open() {
+	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout, RequestSize: func(string) int64 {
+		return int64(h.plan.limits.WithDefaults().RequestSize)
+	}}
+	var err error
+	h.release, err = h.store.Open()
+	require.NoError(h.t, err)
+	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), h.clock.now)
+	require.NoError(h.t, err)
+	rules := append([]policy.Rule{
+		{Name: "auto", Tool: "auto", Outcome: approval.Allow},
+		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
+	}, h.plan.rules...)
+	h.gate = &gate.Gate{
+		Store: h.store, Keeper: h.store, Seal: h.key, Notary: h.signer, Policy: &policy.Policy{Rules: rules},
+		Executor: h.hands, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
+		Changed: func(approval.Key) { h.tick() }, Inline: h.plan.inline,
+	}
+	if h.plan.store != nil {
+		h.gate.Store = h.plan.store(h.store)
+	}
+	if h.plan.audit != nil {
+		h.gate.Audit = h.plan.audit(h.log)
+	}
+	h.keys, err = h.gate.Start()
+	require.NoError(h.t, err)
+}
+
+// run lets the gate run until close; with an interval, behind a real watcher.
+func (h *house) run(interval time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	if interval > 0 {
+		w := h.watcher(interval)
+		wg.Go(func() { _ = w.Run(ctx) })
+	}
+	wg.Go(func() { _ = h.gate.Run(ctx, h.keys) })
+	h.halt = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// watcher wakes keys as serve has it done.
+func (h *house) watcher(interval time.Duration) *watcher.Watcher {
+	w := &watcher.Watcher{
+		Interval: interval, Log: zerolog.New(h.logs),
+		Wake: func(ws, _, name string) {
+			id, _, _ := strings.Cut(name, ".")
+			h.gate.Wake(approval.Key{Workspace: ws, ID: id})
+		},
+		Rescan: func(ws string) {
+			if err := h.gate.Rescan(ws); err != nil {
+				h.t.Errorf("rescan: %v", err)
+			}
+		},
+	}
+	for _, ws := range []string{home, other} {
+		for _, f := range []watcher.Folder{
+			{Path: h.layout.Requests(ws), Suffixes: []string{".json", ".cancel"}},
+			{Path: h.layout.Pendings(ws), Trusted: true},
+			{Path: h.layout.Decisions(ws), Trusted: true},
+			{Path: h.layout.Responses(ws), Trusted: true},
+		} {
+			f.Group = ws
+			require.NoError(h.t, w.Add(f))
+		}
+	}
+	return w
+}
+
+func (h *house) close() {
+	if h.halt != nil {
+		h.halt()
+		h.halt = nil
+	}
+	if h.release == nil {
+		return
+	}
+	require.NoError(h.t, errors.Join(h.log.Close(), h.release()))
+	h.release = nil
+}
+
+// reopen is a restart of the daemon.
+func (h *house) reopen() {
+	h.close()
+	h.open()
+}
+
+// Workspace implements gate.Settings.
+func (h *house) Workspace(name string) (approval.Workspace, bool) {
+	known := name == home || name == other
+	if !known {
+		return approval.Workspace{}, false
+	}
+	return approval.Workspace{
+		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
+	}, true
+}
+
+// Tool implements gate.Settings.
+func (h *house) Tool(name string) (approval.Tool, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t, ok := h.tools[name]
+	return t, ok
+}
+
+// setTool changes the configuration; the zero Tool takes it away.
+func (h *house) setTool(name string, tool approval.Tool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tool.Name == "" {
+		delete(h.tools, name)
+		return
+	}
+	h.tools[name] = tool
+}
+
+// key of n in the first workspace: ids with different short ids.
+func key(n int) approval.Key { return keyIn(home, n) }
+
+func keyIn(ws string, n int) approval.Key {
+	return approval.Key{Workspace: ws, ID: fmt.Sprintf("%08x%08x", uint32(n), 0xabcdef01)}
+}
+
+// request is a request for tool with the given arguments; more are members
+// that follow.
+func request(k approval.Key, tool, args string, more ...string) string {
+	return fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":%s%s}`, k.ID, tool, cmp.Or(args, "{}"), strings.Join(append([]string{""}, more...), ","))
+}
+
+func (h *house) requestPath(k approval.Key) string {
+	return filepath.Join(h.layout.Requests(k.Workspace), k.ID+".json")
+}
+
+// drop writes a request as an agent should: under another name, then renamed.
+func (h *house) drop(k approval.Key, body string) {
+	temp := filepath.Join(h.layout.Requests(k.Workspace), "."+k.ID)
+	require.NoError(h.t, os.WriteFile(temp, []byte(body), 0o644))
+	require.NoError(h.t, os.Rename(temp, h.requestPath(k)))
+}
+
+func (h *house) cancel(k approval.Key) {
+	require.NoError(h.t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
+}
+
+// step brings keys to rest without a running gate.
+func (h *house) step(keys ...approval.Key) {
+	for _, k := range keys {
+		_, err := h.gate.Step(k)
+		require.NoError(h.t, err)
+	}
+}
+
+// ask drops a request that asks, and brings it to rest.
+func (h *house) ask(k approval.Key, body string) {
+	h.drop(k, body)
+	h.step(k)
+	require.True(h.t, h.has(approval.DocPending, k), "asked: %s", h.outcome(k))
+}
+
+// decider is one that stands in another process, as far as it can tell.
+func (h *house) decider() *gate.Decider {
+	return &gate.Decider{
+		Store: &ipc.Store{FS: ipc.OS(), Layout: h.layout}, Seal: h.key, Now: h.clock.now, May: mayLocal,
+	}
+}
+
+// mayLocal knows the local operator and nobody else.
+func mayLocal(_ string, _ *approval.Pending, by approval.Person) (string, bool) {
+	return by.Name, by.Channel == "local"
+}
+
+func person(name string) approval.Person {
+	return approval.Person{Channel: "local", ID: "1000", Name: name}
+}
+
+func answer(k approval.Key, v approval.Verdict) approval.Answer {
+	return approval.Answer{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
+}
+
+// decide has ann decide, successfully.
+func (h *house) decide(a approval.Answer) {
+	_, err := h.decider().Decide(context.Background(), a)
+	require.NoError(h.t, err)
+}
+
+// read is a document, nil where there is none.
+func (h *house) read(d approval.Doc, k approval.Key) []byte {
+	b, err := h.store.Read(d, k)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	require.NoError(h.t, err)
+	return b
+}
+
+func (h *house) has(d approval.Doc, k approval.Key) bool { return h.read(d, k) != nil }
+
+// response is the agent's, nil while there is none.
+func (h *house) response(k approval.Key) *approval.Response {
+	b := h.read(approval.DocResponse, k)
+	if b == nil {
+		return nil
+	}
+	r, err := approval.ParseResponse(b)
+	require.NoError(h.t, err)
+	return r
+}
+
+// outcome is a response in one line: the status, and what went wrong.
+func (h *house) outcome(k approval.Key) string {
+	r := h.response(k)
+	switch {
+	case r == nil:
+		return "none"
+	case r.Error != nil:
+		return string(r.Status) + ": " + *r.Error
+	}
+	return string(r.Status)
+}
+
+func (h *house) record(k approval.Key) *approval.Record {
+	v := gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+	r, err := v.Record(context.Background(), k)
+	require.NoError(h.t, err)
+	return r
+}
+
+// pending is the verified pending, nil where there is none.
+func (h *house) pending(k approval.Key) *approval.Pending {
+	v := gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+	w, err := v.Pending(k)
+	require.NoError(h.t, err)
+	if w == nil {
+		return nil
+	}
+	return w.Pending
+}
+
+// atRest says that nothing but record and response is left of k.
+func (h *house) atRest(k approval.Key) bool {
+	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
+		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return h.has(approval.DocRecord, k) && h.has(approval.DocResponse, k)
+}
+
+// refusals are the descriptions in errors/.
+func (h *house) refusals(ws string) string {
+	var all strings.Builder
+	entries, err := os.ReadDir(h.layout.Errors(ws))
+	require.NoError(h.t, err)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(h.layout.Errors(ws), e.Name()))
+		if !errors.Is(err, fs.ErrNotExist) { // a temporary name, on its way
+			require.NoError(h.t, err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+// history lists the events of a request.
+func (h *house) history(k approval.Key) []approval.Event {
+	var events []approval.Event
+	require.NoError(h.t, h.log.Sync())
+	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+		if e.Workspace == k.Workspace && e.RequestID == k.ID {
+			events = append(events, e.Event)
+		}
+		return nil
+	}))
+	return events
+}
+
+func (h *house) tick() {
+	select {
+	case h.pulse <- struct{}{}:
+	default:
+	}
+}
+
+// await looks whenever something changed, and now and then besides, because
+// tidying up is announced to nobody.
+func (h *house) await(within time.Duration, what string, ok func() bool) time.Duration {
+	h.t.Helper()
+	began := time.Now()
+	now := time.NewTicker(5 * time.Millisecond)
+	defer now.Stop()
+	for !ok() {
+		if took := time.Since(began); took > within {
+			require.Failf(h.t, "waited in vain", "%s, for %v\n%s", what, took, h.logs)
+		}
+		select {
+		case <-h.pulse:
+		case <-now.C:
+		}
+	}
+	return time.Since(began)
+}
+
+// answered awaits the response.
+func (h *house) answered(k approval.Key, within time.Duration) *approval.Response {
+	h.t.Helper()
+	h.await(within, "response of "+k.String(), func() bool { return h.has(approval.DocResponse, k) })
+	return h.response(k)
+}
+
+// hands stand in for every handler: they verify the receipt, and count.
+type hands struct {
+	verifier *receipt.Verifier
+	pulse    func()
+	do       func(approval.Job) approval.Effect // nil: {"done":true}
+
+	mu   sync.Mutex
+	jobs []approval.Job
+}
+
+// Run implements gate.Executor.
+func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
+	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
+		return approval.Effect{Error: "Execution refused: " + err.Error()}
+	}
+	x.mu.Lock()
+	x.jobs = append(x.jobs, job)
+	x.mu.Unlock()
+	x.pulse()
+	switch {
+	case x.do != nil:
+		return x.do(job)
+	case job.Tool.Name == "fails":
+		return approval.Effect{Error: "Execution failed: boom", Started: true}
+	}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+}
+
+// of lists the arguments that were run for k.
+func (x *hands) of(k approval.Key) (args []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, j := range x.jobs {
+		if j.Workspace == k.Workspace && j.RequestID == k.ID {
+			args = append(args, string(j.Args))
+		}
+	}
+	return args
+}
+
+func (x *hands) count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.jobs)
+}
+
+// clock is the real one, moved on by shift, or one that stands still.
+type clock struct {
+	mu    sync.Mutex
+	base  time.Time
+	shift time.Duration
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base.IsZero() {
+		return time.Now().Add(c.shift)
+	}
+	return c.base.Add(c.shift)
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shift += d
+}
+
+// lines keeps what was logged.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// shared reads a file that the projects of the house have in common: absent,
+// the tests do without it, except where CI says that it must be there.
+func shared(t *testing.T, path ...string) []byte {
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", "shared"}, path...)...))
+	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
+		return nil
+	}
+	require.NoError(t, err)
+	return b
+}
+
+// field is one member of a JSON object as it is written there.
+func field(t testing.TB, object []byte, name string) string {
+	var m map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(object, &m))
+	return string(m[name])
+}

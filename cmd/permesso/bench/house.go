@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+const workspace = "default"
+
+// house is a gate as serve wires it, with eyes.
+type house struct {
+	layout  ipc.Layout
+	fs      *countingFS
+	store   *eyes
+	key     *seal.Key
+	gate    *gate.Gate
+	decider *gate.Decider
+	keys    []approval.Key
+	stop    func() error
+}
+
+var tools = map[string]approval.Tool{
+	"none":    {Name: "none", Handler: approval.Handler{Kind: approval.HandlerNone}},
+	"true":    {Name: "true", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}}},
+	"allowed": {Name: "allowed", Handler: approval.Handler{Kind: approval.HandlerNone}},
+}
+
+type settings struct{}
+
+func (settings) Workspace(name string) (approval.Workspace, bool) {
+	huge := approval.Limits{Pending: 1 << 20, AskPerMinute: 1 << 20, PerMinute: 1 << 20, Running: 8}
+	return approval.Workspace{Name: name, Timeout: time.Hour, Limits: huge}, name == workspace
+}
+
+func (settings) Tool(name string) (approval.Tool, bool) {
+	t, ok := tools[name]
+	return t, ok
+}
+
+// build makes a home; nothing runs yet.
+func (b *bench) build(name string) (*house, error) {
+	h := &house{layout: ipc.Layout{Home: filepath.Join(b.dir, name)}, fs: &countingFS{FS: ipc.OS()}}
+	if err := errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, workspace)); err != nil {
+		return nil, err
+	}
+	var err error
+	if h.key, err = seal.LoadOrCreate(h.fs, h.layout.Keys()); err != nil {
+		return nil, err
+	}
+	h.store = &eyes{Store: &ipc.Store{FS: h.fs, Layout: h.layout}, seen: map[string]time.Time{}, out: map[string]time.Time{}}
+	return h, nil
+}
+
+// start starts the gate on what lies there, and returns how long that took
+// until the gate knew its keys.
+func (h *house) start() error {
+	release, err := h.store.Open()
+	if err != nil {
+		return err
+	}
+	log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
+	if err != nil {
+		return err
+	}
+	signer, err := receipt.LoadOrCreate(h.fs, h.layout.Keys(), "bench")
+	if err != nil {
+		return err
+	}
+	verifier, err := signer.Verifier()
+	if err != nil {
+		return err
+	}
+	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
+	h.gate = &gate.Gate{
+		Store: h.store, Keeper: h.store, Seal: h.key, Notary: signer, Executor: runner, Audit: log, Settings: settings{},
+		Policy: &policy.Policy{Rules: []policy.Rule{{Name: "allowed", Tool: "allowed", Outcome: approval.Allow}}},
+		Log:    zerolog.New(io.Discard),
+	}
+	if h.keys, err = h.gate.Start(); err != nil {
+		return err
+	}
+	h.decider = &gate.Decider{
+		Store: h.store, Seal: h.key, Daemon: true, Decided: h.gate.Wake,
+		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
+	}
+	w := &watcher.Watcher{Wake: h.wake, Rescan: h.rescan, Log: zerolog.New(io.Discard), FloodPerSecond: 1 << 30}
+	for kind, dir := range map[string]string{
+		"request": h.layout.Requests(workspace), "pending": h.layout.Pendings(workspace),
+		"decision": h.layout.Decisions(workspace), "response": h.layout.Responses(workspace),
+	} {
+		if err := w.Add(watcher.Folder{Path: dir, Group: workspace, Kind: kind, Suffixes: []string{".json"}, Trusted: true}); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.Run(ctx) })
+	for _, k := range h.keys {
+		h.gate.Wake(k)
+	}
+	wg.Go(func() { _ = h.gate.Run(ctx, nil) })
+	h.stop = func() error {
+		cancel()
+		wg.Wait()
+		return errors.Join(runner.Close(), log.Close(), release())
+	}
+	return nil
+}
+
+func (h *house) wake(_, _, name string) {
+	id, _, _ := cut(name)
+	h.gate.Wake(approval.Key{Workspace: workspace, ID: id})
+}
+
+func cut(name string) (string, string, bool) {
+	ext := filepath.Ext(name)
+	return name[:len(name)-len(ext)], ext, true
+}
+
+func (h *house) rescan(string) { _ = h.gate.Rescan(workspace) }
+
+// eyes notes when a decision was first read and when a response was visible.
+type eyes struct {
+	*ipc.Store
+	mu   sync.Mutex
+	seen map[string]time.Time
+	out  map[string]time.Time
+}
+
+func (e *eyes) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+	b, err := e.Store.Read(d, k)
+	if d == approval.DocDecision && err == nil {
+		now := time.Now()
+		e.mu.Lock()
+		if _, ok := e.seen[k.ID]; !ok {
+			e.seen[k.ID] = now
+		}
+		e.mu.Unlock()
+	}
+	return b, err
+}
+
+func (e *eyes) Publish(k approval.Key, b []byte) (func() error, error) {
+	sync, err := e.Store.Publish(k, b)
+	now := time.Now()
+	e.mu.Lock()
+	e.out[k.ID] = now
+	e.mu.Unlock()
+	return sync, err
+}
+
+func (e *eyes) done() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.out)
+}
+
+func (e *eyes) times(id string) (seen, out time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen[id], e.out[id]
+}
+
+// countingFS counts what reaches the disk.
+type countingFS struct {
+	ipc.FS
+	syncs atomic.Int64
+}
+
+// countingFS leaves file syncs to the wrapped file: OpenFile counts them.
+func (c *countingFS) SyncDir(name string) error { c.syncs.Add(1); return c.FS.SyncDir(name) }
+func (c *countingFS) SyncFS(name string) error  { c.syncs.Add(1); return c.FS.SyncFS(name) }
+
+func (c *countingFS) OpenFile(name string, flag int, perm os.FileMode) (aferoFile, error) {
+	f, err := c.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return countingFile{f, c}, nil
+}
+
+type countingFile struct {
+	aferoFile
+	c *countingFS
+}
+
+func (f countingFile) Sync() error { f.c.syncs.Add(1); return f.aferoFile.Sync() }
+
+// request writes a request as an agent does.
+func (h *house) request(id, tool string) error {
+	dir := h.layout.Requests(workspace)
+	temp := filepath.Join(dir, "."+id)
+	text := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":"Meeting at 5"}}`, id, tool)
+	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, filepath.Join(dir, id+".json"))
+}
+
+// waitFor waits until cond holds.
+func waitFor(what string, cond func() bool) error {
+	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(200 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not within two minutes", what)
+		}
+	}
+	return nil
+}
+
+func (h *house) has(d, id string) bool {
+	_, err := os.Stat(filepath.Join(h.layout.Workspace(workspace), d, id+".json"))
+	return err == nil
+}
+
+func id(n int) string { return fmt.Sprintf("%08x%08x", n+1, n) }

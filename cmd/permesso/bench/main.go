@@ -1,0 +1,172 @@
+// Command bench measures the gate on the disk it runs on, and prints each
+// figure beside what is asked of it. Times are given as multiples of u, the
+// cost of one durable write (write, fsync, rename, fsync of the folder),
+// measured in the same run: machines differ, and so does one machine from hour
+// to hour.
+//
+//	go run ./cmd/permesso/bench [-bin bin/permesso] [-dir FOLDER] [-only NAME]
+//
+// The gate, its store, log and executor are the real ones, wired as serve wires
+// them. Memory and idle processor time are those of the real daemon.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// figure is one line of the result.
+type figure struct {
+	name, got, asked string
+	ok               bool
+}
+
+type bench struct {
+	dir     string
+	bin     string
+	u       time.Duration
+	figures []figure
+}
+
+func main() {
+	exec.SuperviseIfAsked()
+	dir := flag.String("dir", "", "measure in this `folder` (default: a new one beside the binary)")
+	bin := flag.String("bin", "bin/permesso", "the `program` whose memory and idle time are measured")
+	only := flag.String("only", "", "measure only what has this in its `name`")
+	profile := flag.String("cpuprofile", "", "write a processor profile to this `file`")
+	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err := run(*dir, *bin, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir, bin, only string) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		dir = filepath.Dir(bin)
+	}
+	if dir, err = os.MkdirTemp(dir, "bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{dir: dir, bin: bin}
+	if err := b.unit(); err != nil {
+		return err
+	}
+	fmt.Printf("u = %v, one durable write (median of %d); %d processors\n", b.u.Round(time.Microsecond), unitWrites, runtime.NumCPU())
+	for _, m := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"latency none", b.latencyNone},
+		{"latency command", b.latencyCommand},
+		{"latency allow", b.latencyAllow},
+		{"burst", b.burst},
+		{"sweep fresh", b.sweepFresh},
+		{"sweep expired", b.sweepExpired},
+		{"memory", b.memory},
+		{"idle", b.idle},
+	} {
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "measuring %s …\n", m.name)
+		if err := m.measure(); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	b.print()
+	return nil
+}
+
+const unitWrites = 200
+
+// unit measures u with the store's own file system, one write at a time.
+func (b *bench) unit() error {
+	dir := filepath.Join(b.dir, "unit")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	fsys, content := ipc.OS(), make([]byte, 1500)
+	var took []time.Duration
+	for i := range unitWrites {
+		began := time.Now()
+		temp := filepath.Join(dir, fmt.Sprintf(".tmp-%d", i))
+		f, err := fsys.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(content); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+		if err := fsys.RenameNoReplace(temp, filepath.Join(dir, fmt.Sprint(i))); err != nil {
+			return err
+		}
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began))
+	}
+	b.u = quantile(took, 0.5)
+	return nil
+}
+
+func quantile(d []time.Duration, q float64) time.Duration {
+	slices.Sort(d)
+	return d[min(int(q*float64(len(d))), len(d)-1)]
+}
+
+func (b *bench) add(name, got, asked string, ok bool) {
+	b.figures = append(b.figures, figure{name, got, asked, ok})
+}
+
+// inUnits gives a time as itself and as a multiple of u.
+func (b *bench) inUnits(d time.Duration) string {
+	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.times(d))
+}
+
+func (b *bench) times(d time.Duration) float64 { return float64(d) / float64(b.u) }
+
+func (b *bench) print() {
+	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "asked")
+	for _, f := range b.figures {
+		verdict := ""
+		if f.asked != "" && !f.ok {
+			verdict = "  missed"
+		}
+		fmt.Printf("%-52s %-28s %-12s%s\n", f.name, f.got, f.asked, verdict)
+	}
+}
