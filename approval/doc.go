@@ -24,6 +24,7 @@
 //
 //	row  files  when                                        move
 //	1    C      P D R Q X left, or S missing or torn        settle
+//	            (once its retention is over, S may be gone)
 //	2    R      running here                                wait
 //	3    R      not running here                            end interrupted; an idempotent tool
 //	                                                        without a second claim: run once more

@@ -104,7 +104,7 @@ func ParsePending(body []byte, k Key) (*Pending, error) {
 	if err := unmarshal(body, p); err != nil {
 		return nil, fmt.Errorf("parse pending: %w", err)
 	}
-	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.ExpiresAt.IsZero() {
+	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
 		return nil, errors.New("parse pending: not the document of this request")
 	}
 	return p, nil
@@ -220,7 +220,7 @@ func ParseClaim(body []byte, k Key) (*Claim, error) {
 	if err := unmarshalOuter(body, c); err != nil {
 		return nil, fmt.Errorf("parse receipt: %w", err)
 	}
-	if c.RequestID != k.ID || c.Workspace != k.Workspace || c.Version != Version {
+	if c.RequestID != k.ID || c.Workspace != k.Workspace || c.Version != Version || c.ClaimedAt.IsZero() {
 		return nil, errors.New("parse receipt: not the document of this request")
 	}
 	return c, nil
@@ -275,7 +275,7 @@ func ParseRecord(body []byte, k Key) (*Record, error) {
 	if err := unmarshalOuter(body, r); err != nil {
 		return nil, fmt.Errorf("parse record: %w", err)
 	}
-	if r.RequestID != k.ID || r.Workspace != k.Workspace || r.Version != Version || len(r.Response) == 0 {
+	if r.RequestID != k.ID || r.Workspace != k.Workspace || r.Version != Version || r.EndedAt.IsZero() || r.Response.Kind() != '{' {
 		return nil, errors.New("parse record: not the document of this request")
 	}
 	return r, nil
@@ -315,7 +315,7 @@ func ParseResponse(b []byte) (*Response, error) {
 	if err := unmarshalOuter(b, r); err != nil {
 		return nil, fmt.Errorf("parse response: %w", err)
 	}
-	if !ValidID(r.RequestID) || r.Status == "" {
+	if !ValidID(r.RequestID) || r.Status == "" || r.Version != Version {
 		return nil, errors.New("parse response: not a response")
 	}
 	return r, nil

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,7 +17,12 @@ import (
 // MaxDepth is how deeply a document may nest objects and arrays.
 const MaxDepth = 32
 
-var errDepth = fmt.Errorf("nested deeper than %d levels", MaxDepth)
+var (
+	errDepth = fmt.Errorf("nested deeper than %d levels", MaxDepth)
+	// errEndsEarly says that all of the document is right, but not all of it
+	// is there: growing longer could mend it.
+	errEndsEarly = errors.New("not valid JSON: the document ends too early")
+)
 
 // CheckDepth counts nesting without parsing, so that no parser ever sees a
 // document that is nested deeper than MaxDepth.
@@ -49,7 +56,10 @@ func checkDepth(b []byte, limit int) error {
 }
 
 // unmarshal is strict: UTF-8, no duplicate or unknown names, exact letter
-// case, nothing behind the value, depth at most MaxDepth.
+// case, nothing behind the value, depth at most MaxDepth. Where RFC 8259 leaves
+// it to the reader: a number of any size is a number, since Raw keeps its
+// digits; half a surrogate pair, a byte order mark and any encoding but UTF-8
+// are refused, since two readers could see two texts in them.
 func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth) }
 
 // unmarshalOuter is unmarshal for documents of ours that hold others verbatim.
@@ -84,23 +94,83 @@ func plainJSONError(err error) error {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			return fmt.Errorf("duplicate key %q", clip(syn.JSONPointer.LastToken(), 40))
 		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return errEndsEarly
+		}
 		return fmt.Errorf("not valid JSON at byte %d: %s", syn.ByteOffset, clip(reason(syn), 80))
 	}
 	var se *json.SemanticError
 	if errors.As(err, &se) {
-		return fmt.Errorf("key %q: cannot use a JSON %v here", clip(string(se.JSONPointer), 60), se.JSONKind)
+		return wrongType(se)
 	}
 	return errors.New("not valid JSON")
 }
 
-func reason(e *jsontext.SyntacticError) string {
-	switch {
-	case errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return "the document ends too early"
-	case e.Err != nil:
-		return e.Err.Error()
+// wrongType says what stands where something else is needed:
+// key "options/0" must be a string, not a number.
+func wrongType(se *json.SemanticError) error {
+	where := "the document"
+	if p := strings.TrimPrefix(string(se.JSONPointer), "/"); p != "" {
+		where = fmt.Sprintf("key %q", clip(p, 60))
 	}
-	return "syntax error"
+	want, kind := wanted(se.GoType)
+	switch {
+	case errors.Is(se.Err, strconv.ErrRange):
+		return fmt.Errorf("%s is out of range", where)
+	case se.JSONKind == kind:
+		return fmt.Errorf("%s must be %s", where, want)
+	}
+	return fmt.Errorf("%s must be %s, not %s", where, want, found(se.JSONKind))
+}
+
+// wanted is what t is written as, in words and in JSON.
+func wanted(t reflect.Type) (string, jsontext.Kind) {
+	switch {
+	case t == nil:
+		return "something else", 0
+	case t == reflect.TypeFor[time.Time]():
+		return "a time as in RFC 3339", '"'
+	case t == reflect.TypeFor[Outcome]():
+		return "deny, ask or allow", '"'
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string", '"'
+	case reflect.Int, reflect.Int64:
+		return "a whole number", '0'
+	case reflect.Bool:
+		return "true or false", 't'
+	case reflect.Slice:
+		return "a list", '['
+	}
+	return "an object", '{'
+}
+
+func found(k jsontext.Kind) string {
+	switch k {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	}
+	return k.String() // null, true, false
+}
+
+func reason(e *jsontext.SyntacticError) string {
+	if e.Err == nil {
+		return "syntax error"
+	}
+	text := e.Err.Error()
+	for _, what := range []string{"invalid escape sequence", "invalid surrogate pair"} {
+		if strings.HasPrefix(text, what) {
+			return what + " in a string" // the library would quote it
+		}
+	}
+	return text
 }
 
 func clip(s string, n int) string {
@@ -108,21 +178,6 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
-// incomplete says whether b may still be on its way: it is no JSON yet, but
-// could become JSON by growing.
-func incomplete(b []byte) bool {
-	b = bytes.TrimLeft(b, " \t\r\n")
-	if len(b) == 0 {
-		return true
-	}
-	if CheckDepth(b) != nil {
-		return false
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(b))
-	_, err := dec.ReadValue()
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
 // Field is one member of an object, its value verbatim.
@@ -164,8 +219,8 @@ func Fields(object Raw) ([]Field, error) {
 
 var rawType = reflect.TypeFor[Raw]()
 
-// marshal writes doc, a struct, as one line. Raw members are copied verbatim,
-// which the library would not do: it reformats them.
+// marshal writes doc, a struct, without white space of its own. Raw members
+// are copied verbatim, which the library would not do: it reformats them.
 func marshal(doc any) ([]byte, error) {
 	v := reflect.ValueOf(doc)
 	if v.Kind() == reflect.Pointer {
@@ -199,7 +254,8 @@ func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
 		}
 		return append(buf, f.Bytes()...), nil
 	}
-	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false))
+	// Maps in the order of their keys: the same value is the same bytes.
+	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true))
 	return append(buf, b...), err
 }
 

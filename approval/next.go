@@ -88,11 +88,9 @@ func Next(d Documents, now time.Time) (Move, time.Time) {
 		return nextDecided(d, now), time.Time{}
 	case d.Pending == Sound:
 		return nextPending(d, now)
-	case d.Pending == Unsound:
-		return Intake, time.Time{}
 	case d.Request == Unsound && now.Sub(d.FirstSeen) < Patience:
 		return WaitRequest, d.FirstSeen.Add(Patience)
-	case d.Request != Absent:
+	case d.Request != Absent || d.Pending == Unsound:
 		return Intake, time.Time{}
 	case d.Decision != Absent:
 		return RejectDecision, time.Time{}

@@ -55,11 +55,10 @@ var (
 // ParseRequest reads a request of the given id. Its errors wrap ErrIncomplete
 // or ErrMalformed and never quote more than a key of the document.
 func ParseRequest(b []byte, id string) (*Request, error) {
-	if incomplete(b) {
-		return nil, ErrIncomplete
-	}
 	r := &Request{}
-	if err := unmarshal(b, r); err != nil {
+	if err := unmarshal(b, r); errors.Is(err, errEndsEarly) {
+		return nil, ErrIncomplete
+	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if err := r.validate(id); err != nil {

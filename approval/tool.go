@@ -94,7 +94,7 @@ func (t Tool) SHA256() string {
 			h.Write([]byte(s))
 		}
 	}
-	put(t.Name, t.Capability, t.ActionType, t.Summary, t.Target, string(t.Reversibility), t.Territory)
+	put(t.Name, t.Capability, t.ActionType, t.Summary, t.Target, string(t.Reversibility), t.Territory, strconv.Itoa(len(t.Verb)))
 	for _, lang := range slices.Sorted(maps.Keys(t.Verb)) {
 		put(lang, t.Verb[lang])
 	}
@@ -120,13 +120,19 @@ const (
 // Expand replaces each {field} of template by that field of data: a string as
 // it is, anything else as its JSON text, a missing field as "(no field)".
 // Braces that hold no plain name are left alone.
-func Expand(template string, data Raw) string { return expand(template, data, "") }
+func Expand(template string, data Raw) string { return expand(template, data, asIs) }
 
 // ExpandQuoted is Expand with strings between quotation marks, so that the
-// agent's words stand apart from the operator's.
-func ExpandQuoted(template string, data Raw) string { return expand(template, data, `"`) }
+// agent's words stand apart from the operator's: a quotation mark of the
+// agent's own gets a backslash, and so does a backslash.
+func ExpandQuoted(template string, data Raw) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	return expand(template, data, func(s string) string { return `"` + escape.Replace(s) + `"` })
+}
 
-func expand(template string, data Raw, quote string) string {
+func asIs(s string) string { return s }
+
+func expand(template string, data Raw, quote func(string) string) string {
 	if !strings.Contains(template, "{") {
 		return template
 	}
@@ -152,13 +158,13 @@ func expand(template string, data Raw, quote string) string {
 	}
 }
 
-func expandField(fields []Field, name, quote string) string {
+func expandField(fields []Field, name string, quote func(string) string) string {
 	for _, f := range fields {
 		if f.Name != name {
 			continue
 		}
 		if s, ok := f.Text(); ok {
-			return quote + s + quote
+			return quote(s)
 		}
 		return string(f.Value)
 	}

@@ -325,7 +325,7 @@ func (v *Verifier) Verify(receipt, workspace, requestID, tool, argsSHA256 string
 		{"workspace", f.Workspace, workspace},
 		{"request", f.RequestID, requestID},
 		{"tool", f.Tool, tool},
-		{"arguments", f.ArgsSHA256, argsSHA256},
+		{"set of arguments", f.ArgsSHA256, argsSHA256},
 	} {
 		if c.is != c.want {
 			return fmt.Errorf("verify receipt: %w: another %s", ErrOther, c.what)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -38,18 +37,16 @@ func (r *Report) String() string {
 	return s
 }
 
-// Explorer walks from crash to crash. Its choices depend on the seed alone.
+// Explorer walks from crash to crash. Which states it sees depends on the seed
+// and, a little, on which of its workers comes first to one.
 type Explorer struct {
 	Lab    *Lab
 	Seed   uint64
-	Budget int       // states at most; 0: no limit
-	Second float64   // share of the second crashes that are tried
-	Seeds  int       // seeded power cuts at every crash, besides the fixed ways
-	Until  time.Time // stop then; zero: no limit
-	Stop   bool      // at the first violation
+	Budget int  // states at least, unless there are no more
+	Seeds  int  // seeded power cuts at every crash, besides the fixed ways
+	Stop   bool // at the first violation
 
 	mu     sync.Mutex
-	rng    *rand.Rand
 	seen   map[[3]uint64]bool
 	report Report
 }
@@ -67,43 +64,126 @@ func NewLab(m Mutant) (*Lab, error) {
 	return &Lab{Mutant: m, key: key, signer: signer}, nil
 }
 
-func (x *Explorer) init() {
-	x.rng = rand.New(rand.NewPCG(x.Seed, 1))
+// walker is one worker's share of an exploration.
+type walker struct {
+	*Explorer
+	rng *rand.Rand
+}
+
+// job is one flow to play, in one of its interleavings where it has some.
+type job struct {
+	flow *Flow
+	run  uint64
+}
+
+// maxRuns is more interleavings of one flow than any budget needs.
+const maxRuns = 50_000
+
+// Explore plays every flow: the scripts with a crash before every operation and
+// again during the recovery, then the interleavings until the budget is spent.
+func (x *Explorer) Explore(workers int) (*Report, error) {
 	x.seen = map[[3]uint64]bool{}
 	x.report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+	jobs := make(chan job)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for j := range jobs {
+				w := &walker{x, rand.New(rand.NewPCG(x.Seed, j.run))}
+				if err := w.play(j); err != nil {
+					errs[i] = errors.Join(errs[i], fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err))
+				}
+			}
+		})
+	}
+	x.hand(jobs)
+	close(jobs)
+	wg.Wait()
+	return &x.report, errors.Join(errs...)
 }
 
-func (x *Explorer) done() bool {
-	return x.Budget > 0 && x.report.States >= x.Budget || x.Stop && len(x.report.Violations) > 0 ||
-		!x.Until.IsZero() && time.Now().After(x.Until)
-}
+// perScript is how many interleavings are given out with every script while a
+// violation is looked for: what one kind finds soon, the other may never.
+const perScript = 20
 
-// Scripts explores the scripted flows: a crash before every operation, every
-// way a crash can go, and again during the recovery.
-func (x *Explorer) Scripts() (*Report, error) {
-	x.init()
-	for _, f := range Flows() {
-		if f.Script == nil || x.done() {
+// hand gives out the scripts, then interleavings until the budget is spent.
+func (x *Explorer) hand(jobs chan<- job) {
+	flows := Flows()
+	run := uint64(0)
+	for _, f := range flows {
+		if f.Script == nil || x.stopped() {
 			continue
 		}
-		w, err := x.Lab.newWorld(f)
-		if err != nil {
-			return nil, err
+		jobs <- job{f, 0}
+		if x.Stop {
+			x.interleave(jobs, flows, run, run+perScript)
+			run += perScript
 		}
-		points, err := x.run(w)
-		if err != nil {
-			return nil, fmt.Errorf("flow %s without a crash: %w", f.Name, err)
-		}
-		for _, p := range points {
-			x.crash(p, 1)
-		}
-		x.verdict(w, w.live(1))
 	}
-	return &x.report, nil
+	x.interleave(jobs, flows, run, maxRuns)
+}
+
+func (x *Explorer) interleave(jobs chan<- job, flows []*Flow, from, to uint64) {
+	for run := from; run < to; run++ {
+		for _, f := range flows {
+			if f.Actors == nil {
+				continue
+			}
+			if x.stopped() || x.spent() {
+				return
+			}
+			jobs <- job{f, run}
+		}
+	}
+}
+
+func (x *Explorer) spent() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.report.States >= x.Budget
+}
+
+func (x *Explorer) stopped() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.Stop && len(x.report.Violations) > 0
+}
+
+// fresh says whether a state has not been seen before, and counts it.
+func (x *Explorer) fresh(w *World, h [3]uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.seen[h] {
+		return false
+	}
+	x.seen[h] = true
+	x.report.States++
+	x.report.ByFlow[w.flow.Name]++
+	return true
+}
+
+func (x *walker) play(j job) error {
+	w, err := x.Lab.newWorld(j.flow)
+	if err != nil {
+		return err
+	}
+	if j.flow.Actors != nil {
+		return x.weave(w)
+	}
+	points, err := x.run(w)
+	if err != nil {
+		return fmt.Errorf("without a crash: %w", err)
+	}
+	for _, p := range points {
+		x.crash(p, 1)
+	}
+	x.verdict(w, w.live(1))
+	return nil
 }
 
 // run plays a script to its end and returns the world before every operation.
-func (x *Explorer) run(w *World) (points []*World, err error) {
+func (x *walker) run(w *World) (points []*World, err error) {
 	w.disk.Before = func(op crashfs.Op) { points = append(points, w.before(op)) }
 	defer func() { w.disk.Before = nil }()
 	s := &stageSet{w: w}
@@ -128,7 +208,7 @@ func (w *World) before(op crashfs.Op) *World {
 }
 
 // crash tries every way in which the world could go on from a moment.
-func (x *Explorer) crash(w *World, depth int) {
+func (x *walker) crash(w *World, depth int) {
 	x.start(w, w.disk.Kill(), "kill", depth)
 	ways := crashfs.Ways()
 	for range x.Seeds {
@@ -141,27 +221,21 @@ func (x *Explorer) crash(w *World, depth int) {
 
 // start is one disk state: the gate comes up on it and lives to the end. With
 // depth left, every operation of the recovery is the next crash.
-func (x *Explorer) start(from *World, d *crashfs.Disk, how string, depth int) {
-	if x.done() {
+func (x *walker) start(from *World, d *crashfs.Disk, how string, depth int) {
+	// A small budget takes a sample of the second crashes, not their all.
+	if x.stopped() || x.spent() && x.rng.IntN(20) > 0 {
 		return
 	}
 	w := from.clone(d)
 	w.trace = append(w.trace, how)
 	h := w.hash()
-	if x.seen[h] {
+	if !x.fresh(w, h) {
 		return
 	}
-	x.seen[h] = true
-	x.report.States++
-	x.report.ByFlow[w.flow.Name]++
 	var points []*World
 	if depth > 0 {
 		again := w.clone(d.Snapshot())
-		again.disk.Before = func(op crashfs.Op) {
-			if x.rng.Float64() < x.Second {
-				points = append(points, again.before(op))
-			}
-		}
+		again.disk.Before = func(op crashfs.Op) { points = append(points, again.before(op)) }
 		if err := again.restart(); err != nil {
 			x.verdict(again, []string{"L the gate does not come to rest: " + err.Error()})
 		}
@@ -174,34 +248,14 @@ func (x *Explorer) start(from *World, d *crashfs.Disk, how string, depth int) {
 }
 
 func (x *Explorer) verdict(w *World, bad []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, b := range bad {
 		x.report.Violations[b]++
 		if x.report.Example[b] == nil {
 			x.report.Example[b] = append([]string{"flow " + w.flow.Name}, w.trace...)
 		}
 	}
-}
-
-// Interleaved explores the flows with several actors: in every run a seed
-// decides who does the next operation, and whether the gate is killed on the
-// way; a power cut may come before every operation.
-func (x *Explorer) Interleaved(runs int) (*Report, error) {
-	x.init()
-	for i := range runs {
-		for _, f := range Flows() {
-			if f.Actors == nil || x.done() {
-				continue
-			}
-			w, err := x.Lab.newWorld(f)
-			if err != nil {
-				return nil, err
-			}
-			if err := x.weave(w, uint64(i)); err != nil {
-				return nil, fmt.Errorf("flow %s, run %d: %w", f.Name, i, err)
-			}
-		}
-	}
-	return &x.report, nil
 }
 
 // testSigningKey signs the receipts of simulated gates, and nothing else.
@@ -224,8 +278,11 @@ func (l *loom) stand(who string) {
 	<-l.turns[who]
 }
 
-func (x *Explorer) weave(w *World, run uint64) error {
-	rng := rand.New(rand.NewPCG(x.Seed, run))
+// weave plays a flow with several actors: the dice decide who does the next
+// operation, and whether the gate is killed on the way; a power cut may come
+// before every operation.
+func (x *walker) weave(w *World) error {
+	rng := x.rng
 	l := &loom{arrive: make(chan string), finish: make(chan result), turns: map[string]chan struct{}{}}
 	s := &stageSet{w: w, yield: l.stand}
 	s.free = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
@@ -243,7 +300,7 @@ func (x *Explorer) weave(w *World, run uint64) error {
 		go func() { l.finish <- result{name, s.act(w.flow.Actors[name])} }()
 	}
 	killAt := rng.IntN(200) // often beyond the end: then nobody is killed
-	return x.direct(s, l, rng, len(actors), killAt)
+	return x.direct(s, l, len(actors), killAt)
 }
 
 func (s *stageSet) act(acts []act) error {
@@ -265,7 +322,8 @@ func (s *stageSet) act(acts []act) error {
 
 // direct is the scheduler: it waits until every actor stands or has finished,
 // takes a picture, and lets one go on.
-func (x *Explorer) direct(s *stageSet, l *loom, rng *rand.Rand, running, killAt int) error {
+func (x *walker) direct(s *stageSet, l *loom, running, killAt int) error {
+	rng := x.rng
 	standing := []string{}
 	var failed error
 	for n := 0; running > 0; n++ {
@@ -284,8 +342,8 @@ func (x *Explorer) direct(s *stageSet, l *loom, rng *rand.Rand, running, killAt 
 			break
 		}
 		s.w.observe()
-		if rng.IntN(6) == 0 && !x.done() {
-			x.cutNow(s.w, rng)
+		if rng.IntN(6) == 0 {
+			x.cutNow(s.w)
 		}
 		if n == killAt {
 			s.daemon.proc.Kill()
@@ -306,7 +364,8 @@ func (x *Explorer) direct(s *stageSet, l *loom, rng *rand.Rand, running, killAt 
 }
 
 // cutNow is a power cut, or a kill of everybody, at this very moment.
-func (x *Explorer) cutNow(w *World, rng *rand.Rand) {
+func (x *walker) cutNow(w *World) {
+	rng := x.rng
 	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))
 	way := ways[rng.IntN(len(ways))]
 	if rng.IntN(4) == 0 {

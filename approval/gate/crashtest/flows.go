@@ -55,6 +55,7 @@ func (f *Flow) ids() []string {
 func Flows() []*Flow {
 	ask, auto := request(idA, "run", "hello"), request(idA, "auto", "hello")
 	return []*Flow{
+		{Name: "slow decider", Script: []act{agent(ask), step, decideSlowly}},
 		{Name: "allow", Script: []act{agent(auto), step}},
 		{Name: "approve", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
 		{Name: "deny", Script: []act{agent(ask), step, decide(idA, approval.Denied), step}},
@@ -207,6 +208,17 @@ func decide(id string, v approval.Verdict) act {
 	}
 }
 
+// decideSlowly is a decider who looks in time and writes too late: between the
+// two, the deadline passes and the gate settles.
+func decideSlowly(s *stageSet) error {
+	p := s.w.disk.Process("ann")
+	store := &deciderStore{Store: s.w.store(p), w: s.w, delay: func() error {
+		s.w.now = s.w.now.Add(2 * time.Hour)
+		return s.daemon.rest()
+	}}
+	return unlessRefused(s.w.answerOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
+}
+
 // unlessRefused takes refusals for what they are: an answer, not a fault.
 func unlessRefused(err error) error {
 	var r *approval.Refusal
@@ -218,8 +230,12 @@ func unlessRefused(err error) error {
 
 // answer decides and remembers what the person was told.
 func (w *World) answer(p *crashfs.Proc, k approval.Key, v approval.Verdict, free func(context.Context, approval.Key) error) error {
+	return w.answerOn(&deciderStore{Store: w.store(p), w: w}, k, v, free)
+}
+
+func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict, free func(context.Context, approval.Key) error) error {
 	d := &gate.Decider{
-		Store: &deciderStore{Store: w.store(p), w: w}, Seal: w.lab.key, Now: w.clock, Free: free,
+		Store: store, Seal: w.lab.key, Now: w.clock, Free: free,
 		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, ws == workspace
 		},
@@ -241,7 +257,8 @@ func (w *World) answer(p *crashfs.Proc, k approval.Key, v approval.Verdict, free
 // deciderStore is the store of a decider in another process.
 type deciderStore struct {
 	*ipc.Store
-	w *World
+	w     *World
+	delay func() error // happens right before the decision is written; may be nil
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
@@ -254,6 +271,11 @@ func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 // Create notes what an approval approves before it is written: from then on
 // the effect is legitimate, told or not.
 func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if s.delay != nil {
+		if err := s.delay(); err != nil {
+			return err
+		}
+	}
 	if strings.Contains(string(b), `"verdict":"approved"`) {
 		if p, err := s.Store.Read(approval.DocPending, k); err == nil {
 			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))

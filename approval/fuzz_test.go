@@ -1,0 +1,141 @@
+package approval_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// maxError bounds what we say of somebody else's bytes.
+const maxError = 300
+
+// seeds gives a fuzz target the golden document, some damage to it, and the
+// samples of odd JSON.
+func seeds(f *testing.F, name string) {
+	f.Helper()
+	golden, err := os.ReadFile(filepath.Join("..", "testdata", "documents", name+".json"))
+	require.NoError(f, err)
+	f.Add(golden)
+	f.Add(golden[:len(golden)/2])
+	f.Add(append(golden[:len(golden):len(golden)], golden...))
+	f.Add([]byte(strings.Replace(string(golden), ":", " : ", 3)))
+	f.Add([]byte(strings.Replace(string(golden), `"request_id"`, `"Request_ID"`, 1)))
+	f.Add([]byte(strings.Replace(string(golden), "}", `,"x":{"a":1,"a":2}}`, 1)))
+	f.Add([]byte(strings.Replace(string(golden), "1e400", nested(40), 1)))
+	samples, err := filepath.Glob(filepath.Join("..", "testdata", "json", "*.json"))
+	require.NoError(f, err)
+	for _, file := range samples {
+		b, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+}
+
+// FuzzRequest: an agent may send anything. What is accepted keeps its promises,
+// what is refused is refused in one of two ways and in few words.
+func FuzzRequest(f *testing.F) {
+	seeds(f, "request")
+	f.Add([]byte(request(`"type":"question"`, `"options":["a","b"]`)))
+	f.Add([]byte(`{"request_id":"` + someID + `","action_type":"custom:x","expires_in_sec":60}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := approval.ParseRequest(b, someID)
+		if err != nil {
+			requireRefused(t, b, r, err)
+			return
+		}
+		require.NoError(t, r.Validate(someID), "accepted, so it is valid, and stays so")
+		require.Equal(t, someID, r.RequestID)
+		require.NoError(t, approval.CheckDepth(b))
+		require.True(t, jsontext.Value(b).IsValid(), "strictly valid as a whole")
+		requireVerbatim(t, b, "request_data", r.RequestData)
+		_, err = approval.Fields(r.RequestData)
+		require.NoError(t, err, "an object")
+
+		once, err := r.Encode()
+		require.NoError(t, err)
+		again, err := approval.ParseRequest(once, someID)
+		require.NoError(t, err)
+		twice, err := again.Encode()
+		require.NoError(t, err)
+		require.Equal(t, string(once), string(twice))
+		require.Equal(t, string(r.RequestData), string(again.RequestData))
+	})
+}
+
+func requireRefused(t *testing.T, b []byte, r *approval.Request, err error) {
+	t.Helper()
+	require.Nil(t, r)
+	require.NotEqual(t, errors.Is(err, approval.ErrIncomplete), errors.Is(err, approval.ErrMalformed), "one or the other: %v", err)
+	require.Less(t, len(err.Error()), maxError)
+	if errors.Is(err, approval.ErrIncomplete) {
+		require.False(t, jsontext.Value(b).IsValid(), "what is whole is not waited for")
+		_, worse := approval.ParseRequest(append(b[:len(b):len(b)], 0), someID)
+		require.ErrorIs(t, worse, approval.ErrMalformed, "what was incomplete can still be spoiled")
+	}
+}
+
+// requireVerbatim finds one key of an object by a way of its own: through a
+// map of raw values.
+func requireVerbatim(t *testing.T, object []byte, key string, got approval.Raw) {
+	t.Helper()
+	var members map[string]jsontext.Value
+	require.NoError(t, json.Unmarshal(object, &members))
+	if want, there := members[key]; there && want.Kind() != 'n' {
+		require.Equal(t, string(want), string(got), key)
+		require.Contains(t, string(object), string(got), key)
+	}
+}
+
+// fuzzOwn is for documents that carry a seal: nobody else can make them, yet
+// neither a later version nor a damaged disk may make us panic, or read
+// something that we would write otherwise.
+func fuzzOwn(f *testing.F, name string, verbatim ...string) {
+	f.Helper()
+	seeds(f, name)
+	var doc document
+	for _, d := range documents() {
+		if d.name == name {
+			doc = d
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, err := doc.parse(b)
+		if err != nil {
+			require.True(t, reflect.ValueOf(v).IsNil(), "an error and a document")
+			require.Less(t, len(err.Error()), maxError)
+			return
+		}
+		require.True(t, jsontext.Value(b).IsValid(), "strictly valid as a whole")
+		once := reencoded(t, v)
+		for _, key := range verbatim {
+			var members map[string]jsontext.Value
+			require.NoError(t, json.Unmarshal(once, &members))
+			requireVerbatim(t, b, key, members[key])
+		}
+		again, err := doc.parse(once)
+		require.NoError(t, err, "what we write we can read")
+		require.Equal(t, string(once), string(reencoded(t, again)))
+	})
+}
+
+func reencoded(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := v.(interface{ Encode() ([]byte, error) }).Encode()
+	require.NoError(t, err)
+	return b
+}
+
+func FuzzPending(f *testing.F)  { fuzzOwn(f, "pending", "request_data", "proof") }
+func FuzzDecision(f *testing.F) { fuzzOwn(f, "decision") }
+func FuzzClaim(f *testing.F)    { fuzzOwn(f, "claim", "request", "pending", "decision") }
+func FuzzRecord(f *testing.F)   { fuzzOwn(f, "record", "request", "pending", "decision", "response") }
+func FuzzResponse(f *testing.F) { fuzzOwn(f, "response", "result") }

@@ -1,0 +1,31 @@
+//go:build !race
+
+package crashtest
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMutants takes one ingredient out of the protocol at a time. A harness
+// that does not notice proves nothing.
+func TestMutants(t *testing.T) {
+	require.Len(t, Mutants(), 8)
+	for _, m := range Mutants() {
+		t.Run(string(m), func(t *testing.T) {
+			lab, err := NewLab(m)
+			require.NoError(t, err)
+			// The interleavings find what the scripts cannot; both stop at the
+			// first violation. A mutant may also break the gate outright.
+			x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: wantedStates, Stop: true}
+			r, err := x.Explore(runtime.NumCPU())
+			if err != nil {
+				t.Logf("the mutant does not even run: %v", err)
+			}
+			t.Logf("%s", r)
+			require.NotEmpty(t, r.Violations, "the protocol without %s is not found out", m)
+		})
+	}
+}

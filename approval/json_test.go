@@ -1,0 +1,278 @@
+package approval_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// samples reads a folder of JSON samples: y_ must be accepted, n_ must not,
+// and i_ is ours to settle.
+func samples(t *testing.T, folder string) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "[yni]_*.json"))
+	require.NoError(t, err)
+	found := map[string][]byte{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		found[filepath.Base(f)] = b
+	}
+	return found
+}
+
+// settled says what becomes of the samples that RFC 8259 leaves to the reader,
+// and of those that we treat otherwise than their name says.
+func settled() map[string]struct {
+	accepted bool
+	why      string
+} {
+	type verdict = struct {
+		accepted bool
+		why      string
+	}
+	number := verdict{true, "a number of any size is kept as its digits and never computed with"}
+	surrogate := verdict{false, "half a surrogate pair is no character: readers replace it by different things"}
+	encoding := verdict{false, "only UTF-8, and only well-formed: readers repair it differently"}
+	bom := verdict{false, "a byte order mark is no white space"}
+	deep := verdict{false, "deeper than 32 levels"}
+	duplicate := verdict{false, "of two equal keys one reader takes the first, another the last"}
+	return map[string]verdict{
+		// the corpus
+		"i_number_double_huge_neg_exp.json":                   number,
+		"i_number_huge_exp.json":                              number,
+		"i_number_neg_int_huge_exp.json":                      number,
+		"i_number_pos_double_huge_exp.json":                   number,
+		"i_number_real_neg_overflow.json":                     number,
+		"i_number_real_pos_overflow.json":                     number,
+		"i_number_real_underflow.json":                        number,
+		"i_number_too_big_neg_int.json":                       number,
+		"i_number_too_big_pos_int.json":                       number,
+		"i_number_very_big_negative_int.json":                 number,
+		"i_object_key_lone_2nd_surrogate.json":                surrogate,
+		"i_string_1st_surrogate_but_2nd_missing.json":         surrogate,
+		"i_string_1st_valid_surrogate_2nd_invalid.json":       surrogate,
+		"i_string_incomplete_surrogate_and_escape_valid.json": surrogate,
+		"i_string_incomplete_surrogate_pair.json":             surrogate,
+		"i_string_incomplete_surrogates_escape_valid.json":    surrogate,
+		"i_string_invalid_lonely_surrogate.json":              surrogate,
+		"i_string_invalid_surrogate.json":                     surrogate,
+		"i_string_inverted_surrogates_U+1D11E.json":           surrogate,
+		"i_string_lone_second_surrogate.json":                 surrogate,
+		"i_string_UTF-16LE_with_BOM.json":                     encoding,
+		"i_string_UTF-8_invalid_sequence.json":                encoding,
+		"i_string_UTF8_surrogate_U+D800.json":                 encoding,
+		"i_string_invalid_utf-8.json":                         encoding,
+		"i_string_iso_latin_1.json":                           encoding,
+		"i_string_lone_utf8_continuation_byte.json":           encoding,
+		"i_string_not_in_unicode_range.json":                  encoding,
+		"i_string_overlong_sequence_2_bytes.json":             encoding,
+		"i_string_overlong_sequence_6_bytes.json":             encoding,
+		"i_string_overlong_sequence_6_bytes_null.json":        encoding,
+		"i_string_truncated-utf-8.json":                       encoding,
+		"i_string_utf16BE_no_BOM.json":                        encoding,
+		"i_string_utf16LE_no_BOM.json":                        encoding,
+		"i_structure_500_nested_arrays.json":                  deep,
+		"i_structure_UTF-8_BOM_empty_object.json":             bom,
+		"y_object_duplicated_key.json":                        duplicate,
+		"y_object_duplicated_key_and_value.json":              duplicate,
+		// our own
+		"i_number_huge.json":          number,
+		"i_number_beyond_floats.json": number,
+		"i_number_tiny.json":          number,
+		"i_lone_surrogate.json":       surrogate,
+		"i_key_lone_surrogate.json":   surrogate,
+		"i_bom.json":                  bom,
+		"i_latin1.json":               encoding,
+		"i_overlong.json":             encoding,
+		"i_utf16le.json":              encoding,
+		"i_32_levels.json":            {true, "32 levels are allowed"},
+	}
+}
+
+func TestStrictJSONOnOurSamples(t *testing.T) {
+	found := samples(t, filepath.Join("..", "testdata", "json"))
+	require.GreaterOrEqual(t, len(found), 40, "our own samples are part of the repository")
+	checkSamples(t, found)
+}
+
+func TestStrictJSONOnTheCorpus(t *testing.T) {
+	found := samples(t, filepath.Join("..", "..", "shared", "corpora", "json"))
+	if len(found) == 0 {
+		require.NotEqual(t, "true", os.Getenv("CI"), "the corpus is missing")
+		return // a clone without it has run our own samples
+	}
+	require.Len(t, found, 318)
+	checkSamples(t, found)
+}
+
+func checkSamples(t *testing.T, found map[string][]byte) {
+	t.Helper()
+	table := settled()
+	for name, b := range found {
+		verdict, ours := table[name]
+		require.True(t, ours || name[0] != 'i', "%s: say what becomes of it", name)
+		accepted := name[0] == 'y'
+		if ours {
+			accepted = verdict.accepted
+		}
+		err := approval.Strict(b)
+		require.Equal(t, accepted, err == nil, "%s (%s): %v", name, verdict.why, err)
+
+		// The same as an agent's argument, where it has to stay as it is.
+		data := `{"v":` + string(b) + `}`
+		r, err := approval.ParseRequest([]byte(request(`"request_data":`+data)), someID)
+		if !accepted {
+			require.Error(t, err, "%s inside a request", name)
+			require.Less(t, len(err.Error()), 200, name)
+			continue
+		}
+		if err != nil {
+			require.ErrorContains(t, err, "nested deeper", "%s: accepted alone", name)
+			continue
+		}
+		require.Equal(t, data, string(r.RequestData), name)
+		fields, err := approval.Fields(r.RequestData)
+		require.NoError(t, err, name)
+		require.Equal(t, string(bytes.Trim(b, " \t\r\n")), string(fields[0].Value), name)
+	}
+}
+
+func TestDepth(t *testing.T) {
+	for _, c := range []struct {
+		why, text string
+		fine      bool
+	}{
+		{"no nesting at all", "1", true},
+		{"32 lists", strings.Repeat("[", 32) + strings.Repeat("]", 32), true},
+		{"33 lists", strings.Repeat("[", 33) + strings.Repeat("]", 33), false},
+		{"32 objects", nested(32), true},
+		{"33 objects", nested(33), false},
+		{"mixed, 33 levels", strings.Repeat(`[{"a":`, 16) + "[]" + strings.Repeat("}]", 16), false},
+		{"beside one another is not inside", "[" + strings.Repeat(nested(31)+",", 100) + nested(31) + "]", true},
+		{"brackets in a text", `["` + strings.Repeat("[{", 100) + `"]`, true},
+		{"brackets behind an escaped quotation mark", `["\"` + strings.Repeat("[", 100) + `"]`, true},
+		{"a backslash that escapes a backslash ends no escape", `["\\",` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "]", false},
+		{"brackets in a key", `{"` + strings.Repeat("[", 100) + `":1}`, true},
+	} {
+		require.Equal(t, c.fine, approval.CheckDepth([]byte(c.text)) == nil, c.why)
+		require.Equal(t, c.fine, approval.Strict([]byte(c.text)) == nil, c.why)
+	}
+	require.Error(t, approval.Strict([]byte(strings.Repeat("]", 50)+strings.Repeat("[", 80))), "closing first buys no depth")
+}
+
+// A request is size-capped before it comes here; but even without the cap no
+// document may cost more than the reading of it.
+func TestHostileDocumentsAreRefusedQuickly(t *testing.T) {
+	keys := func(n int, same bool) string {
+		var b strings.Builder
+		b.WriteString(`{"k":0`)
+		for i := range n {
+			if same {
+				i = 0
+			}
+			b.WriteString(`,"k` + strconv.Itoa(i) + `":0`)
+		}
+		return b.String() + "}"
+	}
+	deep := 100_000
+	for _, c := range []struct {
+		why, text string
+		fine      bool
+	}{
+		{"100,000 lists, open", strings.Repeat("[", deep), false},
+		{"100,000 objects, open", strings.Repeat(`{"a":`, deep), false},
+		{"100,000 lists in a request", request(`"request_data":{"a":` + strings.Repeat("[", deep) + strings.Repeat("]", deep) + "}"), false},
+		{"1,000,000 keys of no meaning", keys(1_000_000, false), false},
+		{"1,000,000 times one key", request(`"request_data":` + keys(1_000_000, true)), false},
+		{"1,000,000 keys of the tool", request(`"request_data":` + keys(1_000_000, false)), true},
+		{"as many keys as the size limit holds", request(`"request_data":` + keys(22_000, false)), true},
+		{"a number of a million digits", request(`"request_data":{"n":1` + strings.Repeat("0", 1_000_000) + "}"), true},
+		{"a million digits of expiry", request(`"expires_in_sec":1` + strings.Repeat("0", 1_000_000)), false},
+		{"ten megabytes of white space", strings.Repeat(" ", 10<<20), false},
+		{"a million backslashes", request(`"request_data":{"s":"` + strings.Repeat(`\\`, 500_000) + `"}`), true},
+	} {
+		b, start := []byte(c.text), cpuTime(t)
+		_, err := approval.ParseRequest(b, someID)
+		took := cpuTime(t) - start
+		require.Equal(t, c.fine, err == nil, "%s: %v", c.why, err)
+		limit := hostileLimit
+		if len(c.text) > 10<<20 && c.fine {
+			limit *= 4 // forty times what the size limit lets in
+		}
+		require.Less(t, took, limit, c.why)
+		if err != nil {
+			require.Less(t, len(err.Error()), 200, c.why)
+		}
+	}
+}
+
+// cpuTime is what this process has used so far: unlike a clock it does not run
+// while other processes have the machine.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var use syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
+	return time.Duration(use.Utime.Nano())
+}
+
+func TestFields(t *testing.T) {
+	fields, err := approval.Fields(approval.Raw(" { \"b\" : 1e400 , \"\\u0061\":\"x\\ny\", \"c\":{ \"d\" : [ ] },\"\":null } "))
+	require.NoError(t, err)
+	require.Equal(t, []approval.Field{
+		{Name: "b", Value: approval.Raw("1e400")},
+		{Name: "a", Value: approval.Raw(`"x\ny"`)},
+		{Name: "c", Value: approval.Raw(`{ "d" : [ ] }`)},
+		{Name: "", Value: approval.Raw("null")},
+	}, fields, "in the order written, values verbatim, names unescaped")
+
+	text, ok := fields[1].Text()
+	require.True(t, ok)
+	require.Equal(t, "x\ny", text)
+	for _, i := range []int{0, 2, 3} {
+		_, ok := fields[i].Text()
+		require.False(t, ok, "%s is no text", fields[i].Value)
+	}
+	_, ok = approval.Field{Value: approval.Raw(`"half`)}.Text()
+	require.False(t, ok, "an unfinished text is none")
+
+	none, err := approval.Fields(approval.Raw("{}"))
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, bad := range []string{"", "null", "[]", `"x"`, "1", "{", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,"a":2}`, `{"a" 1}`, "{1:2}", "{\"a\":\"\xff\"}"} {
+		_, err := approval.Fields(approval.Raw(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func TestFieldsOwnTheirValues(t *testing.T) {
+	object := []byte(`{"a":"ann"}`)
+	fields, err := approval.Fields(object)
+	require.NoError(t, err)
+	copy(object, `{"a":"eve"}`)
+	require.Equal(t, `"ann"`, string(fields[0].Value), "changing the object later changes no field")
+}
+
+func TestTextResult(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", `{"output":""}`},
+		{"five\n", `{"output":"five\n"}`},
+		{`"},"status":"approved`, `{"output":"\"},\"status\":\"approved"}`},
+		{"<a href=\"x\">&</a>", `{"output":"<a href=\"x\">&</a>"}`},
+		{"caff\xe8", `{"output":"caff` + "\ufffd" + `"}`},
+		{"\x00\x1b[2J", `{"output":"\u0000\u001b[2J"}`},
+	} {
+		got := approval.TextResult("output", c.text)
+		require.Equal(t, c.want, string(got))
+		require.NoError(t, approval.Strict(got))
+	}
+}

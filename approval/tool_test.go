@@ -1,0 +1,256 @@
+package approval_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func someTool() approval.Tool {
+	return approval.Tool{
+		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
+		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
+		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024},
+	}
+}
+
+// changes gives, for every settable part of v, a name and a function that
+// changes that part alone. A kind of field that it does not know fails the
+// test: whoever adds one says here what a change of it is.
+func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
+	t.Helper()
+	found := map[string]func(){}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			for n, change := range changes(t, v.Field(i), name+"."+v.Type().Field(i).Name) {
+				found[n] = change
+			}
+		}
+	case reflect.String:
+		found[name] = func() { v.SetString(v.String() + "x") }
+		found[name+" emptied"] = func() { v.SetString("") }
+	case reflect.Bool:
+		found[name] = func() { v.SetBool(!v.Bool()) }
+	case reflect.Int, reflect.Int64:
+		found[name] = func() { v.SetInt(v.Int() + 1) }
+	case reflect.Slice:
+		found[name+" longer"] = func() { v.Set(reflect.Append(v, reflect.ValueOf(""))) }
+		found[name+" gone"] = func() { v.SetZero() }
+		found[name+" other"] = func() {
+			v.Set(reflect.ValueOf(append([]string{v.Index(0).String() + "x"}, v.Slice(1, v.Len()).Interface().([]string)...)))
+		}
+	case reflect.Map:
+		found[name+" more"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "post", "it": "pubblicare", "fr": ""})) }
+		found[name+" other"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "read", "it": "pubblicare"})) }
+		found[name+" exchanged"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "pubblicare", "it": "post"})) }
+		found[name+" gone"] = func() { v.SetZero() }
+	default:
+		require.Fail(t, "a field of a kind that the test does not know", "%s is a %s", name, v.Kind())
+	}
+	return found
+}
+
+// A person approved the tool as it was shown. Whatever is changed about it,
+// the digest has to notice.
+func TestToolDigestNoticesEveryField(t *testing.T) {
+	seen := map[string]string{someTool().SHA256(): "unchanged"}
+	first := someTool()
+	names := changes(t, reflect.ValueOf(&first).Elem(), "Tool")
+	for name := range names {
+		tool := someTool()
+		changes(t, reflect.ValueOf(&tool).Elem(), "Tool")[name]()
+		digest := tool.SHA256()
+		require.Empty(t, seen[digest], "%s is not digested", name)
+		seen[digest] = name
+	}
+	require.Greater(t, len(names), 25)
+	for range 50 {
+		require.Equal(t, "unchanged", seen[someTool().SHA256()], "maps have no order")
+	}
+	require.Len(t, someTool().SHA256(), 64)
+}
+
+// Moving a text from one field into the next is a change too.
+func TestToolDigestKeepsFieldsApart(t *testing.T) {
+	pairs := []struct {
+		why  string
+		a, b approval.Tool
+	}{
+		{"name and capability", approval.Tool{Name: "ab"}, approval.Tool{Name: "a", Capability: "b"}},
+		{"a length is no text", approval.Tool{Name: "1:a"}, approval.Tool{Name: "1", Capability: "a"}},
+		{"one element or two", handled(approval.Handler{Argv: []string{"a b"}}), handled(approval.Handler{Argv: []string{"a", "b"}})},
+		{"none or an empty one", handled(approval.Handler{Argv: []string{}}), handled(approval.Handler{Argv: []string{""}})},
+		{"argument or variable", handled(approval.Handler{Argv: []string{"A"}}), handled(approval.Handler{Env: []string{"A"}})},
+		{
+			"a verb is no property",
+			approval.Tool{
+				Verb:    map[string]string{"x": "y"},
+				Trust:   approval.Trust{PublicSource: "a", SecretData: "b", PublicSink: "c", DangerousWrites: "2"},
+				Handler: approval.Handler{Kind: "k"},
+			},
+			approval.Tool{
+				Trust:   approval.Trust{PublicSource: "x", SecretData: "y", PublicSink: "a", DangerousWrites: "b"},
+				Handler: approval.Handler{Kind: "c", Argv: []string{"k", "0"}},
+			},
+		},
+	}
+	for _, p := range pairs {
+		require.NotEqual(t, p.a.SHA256(), p.b.SHA256(), p.why)
+	}
+	require.Equal(t, handled(approval.Handler{Argv: nil}).SHA256(), handled(approval.Handler{Argv: []string{}}).SHA256(), "nothing is nothing")
+}
+
+func handled(h approval.Handler) approval.Tool { return approval.Tool{Name: "x", Handler: h} }
+
+func TestToolRuns(t *testing.T) {
+	require.False(t, approval.Tool{}.Runs(), "the unknown tool runs nothing")
+	require.False(t, handled(approval.Handler{Kind: approval.HandlerNone}).Runs())
+	require.True(t, handled(approval.Handler{Kind: approval.HandlerCommand}).Runs())
+}
+
+func TestExpand(t *testing.T) {
+	data := approval.Raw(`{"to":"ann","n":1e400,"big":9007199254740993,"on":true,"no":null,"list":[ 1, "a" ],"obj":{"to":"eve"},` +
+		`"tpl":"{to} {n}","quote":"a\" -> \"b","back":"a\\","empty":"","line":"a\nb","Cc_2":"c","a b":"d"}`)
+	for _, c := range []struct{ why, template, plain, quoted string }{
+		{"no template", "", "", ""},
+		{"no field", "post it", "post it", "post it"},
+		{"a text", "to {to}!", "to ann!", `to "ann"!`},
+		{"twice, and side by side", "{to}{to}", "annann", `"ann""ann"`},
+		{"numbers keep their digits", "{n} {big}", "1e400 9007199254740993", "1e400 9007199254740993"},
+		{"the other words of JSON", "{on} {no}", "true null", "true null"},
+		{"lists and objects as they were written", "{list} {obj}", `[ 1, "a" ] {"to":"eve"}`, `[ 1, "a" ] {"to":"eve"}`},
+		{"a field that is not there", "{cc}", "(no cc)", "(no cc)"},
+		{"letter case counts", "{To}", "(no To)", "(no To)"},
+		{"an empty text is there", "<{empty}>", "<>", `<"">`},
+		{"a template in a value is text", "{tpl}", "{to} {n}", `"{to} {n}"`},
+		{"a value cannot leave its quotation marks", "{quote} -> x", `a" -> "b -> x`, `"a\" -> \"b" -> x`},
+		{"nor with a backslash", "{back}", `a\`, `"a\\"`},
+		{"line feeds are left to those who show it", "{line}", "a\nb", "\"a\nb\""},
+		{"digits and capitals", "{Cc_2}", "c", `"c"`},
+		{"braces without a name", "{} { } {a b} {-}", "{} { } {a b} {-}", "{} { } {a b} {-}"},
+		{"no path into objects", "{obj.to}", "{obj.to}", "{obj.to}"},
+		{"an open brace", "a {to", "a {to", "a {to"},
+		{"an open brace at the end", "a {", "a {", "a {"},
+		{"a closing brace", "a } b", "a } b", "a } b"},
+		{"doubled braces", "{{to}}", "{ann}", `{"ann"}`},
+		{"an open brace before a field", "{a{to}", "{aann", `{a"ann"`},
+		{"letters of other scripts are no names", "{\u0442o}", "{\u0442o}", "{\u0442o}"},
+	} {
+		require.Equal(t, c.plain, approval.Expand(c.template, data), c.why)
+		require.Equal(t, c.quoted, approval.ExpandQuoted(c.template, data), c.why)
+	}
+	for _, data := range []string{"", "null", "[]", `{"to":`, `{"to":1,"to":2}`} {
+		require.Equal(t, "to (no to)", approval.Expand("to {to}", approval.Raw(data)), "%q has no fields", data)
+	}
+}
+
+func TestValidID(t *testing.T) {
+	for id, valid := range map[string]bool{
+		"0123456789abcdef":                 true,
+		strings.Repeat("f", 64):            true,
+		"":                                 false,
+		"0123456789abcde":                  false,
+		strings.Repeat("f", 65):            false,
+		"0123456789ABCDEF":                 false,
+		"0123456789abcdeg":                 false,
+		"0123456789abcde/":                 false,
+		"0123456789abcdef\n":               false,
+		"..0123456789abcdef":               false,
+		"0123456789abcdef.json":            false,
+		"0123456789-abcdef":                false,
+		"\uff10123456789abcdef":            false,
+		"0123456789abcdef\x00":             false,
+		"123e4567e89b12d3a456426614174000": true, // a UUID without its dashes
+	} {
+		require.Equal(t, valid, approval.ValidID(id), "%q", id)
+	}
+	require.False(t, approval.ValidID(" 0123456789abcdef"))
+	for c := range 256 {
+		b := byte(c)
+		hex := b >= '0' && b <= '9' || b >= 'a' && b <= 'f'
+		require.Equal(t, hex, approval.ValidID("0123456789abcde"+string([]byte{b})), "%q", b)
+	}
+}
+
+func TestShortID(t *testing.T) {
+	require.Equal(t, "a7f3b2c1", approval.ShortID(someID))
+	require.Equal(t, "a7f3b2c1", approval.ShortID("a7f3b2c1"))
+	require.Equal(t, "a7f", approval.ShortID("a7f"), "what is no id is not cut, and does not panic")
+	require.Empty(t, approval.ShortID(""))
+}
+
+func TestValidActionType(t *testing.T) {
+	for s, valid := range map[string]bool{
+		"exec_cmd": true, "http_request": true, "write_file": true, "send_message": true,
+		"custom:x": true, "custom:x.y:z-1_A": true, "custom:" + strings.Repeat("x", 64): true,
+		"custom:custom:x": true,
+		"":                false, "custom": false, "custom:": false, "custom:a b": false, "custom:a\n": false,
+		"custom:" + strings.Repeat("x", 65): false, "Custom:x": false, "exec_cmd ": false, "exec": false, "read_file": false,
+	} {
+		require.Equal(t, valid, approval.ValidActionType(s), "%q", s)
+	}
+	require.Len(t, approval.ActionTypes(), 4)
+}
+
+func TestValidToolName(t *testing.T) {
+	require.False(t, approval.ValidToolName(""))
+	require.False(t, approval.ValidToolName(strings.Repeat("x", 65)))
+	for r := range rune(0x250) {
+		want := r < 128 && strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-", r)
+		require.Equal(t, want, approval.ValidToolName("x"+string(r)), "%q", r)
+	}
+	require.False(t, approval.ValidToolName("x\xff"))
+}
+
+func TestDigest(t *testing.T) {
+	// FIPS 180-2, appendix B.1.
+	require.Equal(t, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", approval.Digest([]byte("abc")))
+	require.Equal(t, approval.Digest(nil), approval.Digest([]byte{}))
+}
+
+func TestCapabilitiesAreTheClosedSet(t *testing.T) {
+	names, critical := []string{}, []string{}
+	for _, c := range approval.Capabilities() {
+		names = append(names, c.Name)
+		if c.Critical {
+			critical = append(critical, c.Name)
+		}
+		require.Contains(t, []approval.Consent{approval.ConsentNone, approval.ConsentPerTarget, approval.ConsentAlways}, c.Default)
+		require.Contains(t, []string{"exact", "host", "path_glob", "none"}, c.TargetKind)
+	}
+	require.Len(t, names, 13)
+	require.Equal(t, []string{"fs:write", "code:exec", "mail:send"}, critical)
+	approval.Capabilities()[0].Name = "changed"
+	require.Equal(t, "fs:read", approval.Capabilities()[0].Name, "nobody can change it for others")
+}
+
+func TestLimitsFillInOnlyWhatIsMissing(t *testing.T) {
+	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8}, approval.Limits{}.WithDefaults())
+	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5}
+	require.Equal(t, own, own.WithDefaults())
+}
+
+func TestRefusalSaysWhoWasFirst(t *testing.T) {
+	for _, c := range []struct {
+		refusal approval.Refusal
+		want    string
+	}{
+		{approval.Refusal{Reason: approval.ErrUnknown}, "no such request"},
+		{approval.Refusal{Reason: approval.ErrNoSuch, Hint: "a question has no code 6"}, "not possible here: a question has no code 6"},
+		{
+			approval.Refusal{Reason: approval.ErrDecided, By: "ann", At: noon().In(time.FixedZone("", 3600)), Verdict: approval.Denied, Hint: "x"},
+			"already decided: denied by ann at 2026-11-21T12:00:00Z",
+		},
+	} {
+		require.EqualError(t, &c.refusal, c.want)
+		require.ErrorIs(t, fmt.Errorf("decide: %w", &c.refusal), c.refusal.Reason)
+	}
+}
