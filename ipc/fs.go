@@ -111,7 +111,7 @@ func (osFS) TryLock(name string) (io.Closer, error) {
 			return nil, fmt.Errorf("lock %s: %w", name, err)
 		}
 		if sameFile(f, name) {
-			return fileLock{f}, nil
+			return fileLock{f, name}, nil
 		}
 		f.Close()
 	}
@@ -143,7 +143,14 @@ func sameFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(ours, theirs)
 }
 
-type fileLock struct{ f *os.File }
+type fileLock struct {
+	f    *os.File
+	name string
+}
+
+// Held says whether the name still leads to what is locked. When somebody
+// removed or replaced the file, or a folder above it, the lock excludes nobody.
+func (l fileLock) Held() bool { return sameFile(l.f, l.name) }
 
 // Close unlocks before it closes: a child between fork and exec holds a copy of
 // the open file, and with it the lock, until its exec.

@@ -51,6 +51,7 @@ type Store struct {
 	mu      sync.Mutex
 	folders map[string]Requests
 	refused map[string]int
+	lock    io.Closer // nil unless Open took it
 }
 
 // Read implements the gate's Store.
@@ -319,7 +320,19 @@ func (s *Store) Open() (release func() error, err error) {
 	if err := errors.Join(s.sweepTemps(), s.FS.SyncFS(s.Layout.Home)); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	s.mu.Lock()
+	s.lock = lock
+	s.mu.Unlock()
 	return lock.Close, nil
+}
+
+// Held says whether the home is still the one that Open locked: not when it was
+// removed or replaced since, and what lies there now is somebody else's.
+func (s *Store) Held() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.lock.(interface{ Held() bool })
+	return s.lock != nil && (!ok || l.Held())
 }
 
 func (s *Store) sweepTemps() error {

@@ -62,7 +62,6 @@ func TestArgumentsOnStdinByteForByte(t *testing.T) {
 		h.MaxOutput = 2 << 20
 		e := run(t, r, h, args)
 		require.Empty(t, e.Error)
-		require.Equal(t, len(args), len(e.Result))
 		require.Equal(t, sha256.Sum256([]byte(args)), sha256.Sum256(e.Result), "a diff of a megabyte helps nobody")
 	}
 }

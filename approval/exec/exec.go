@@ -91,7 +91,7 @@ type Runner struct {
 	// TempDir is where fresh working folders are made; "" is the system's. On a
 	// tmpfs a run costs some 0.3 ms less than on a disk.
 	TempDir string
-	Log        zerolog.Logger
+	Log     zerolog.Logger
 
 	once sync.Once
 	own  *Supervisor

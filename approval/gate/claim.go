@@ -257,7 +257,10 @@ func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	}
 	if t.Runs() {
 		if g.slots[k.Workspace] >= g.places(k.Workspace) {
-			g.parked[k.Workspace].add(k, g.parked)
+			if !g.isParked[k] { // a rescan wakes it as well
+				g.isParked[k] = true
+				g.parked[k.Workspace] = append(g.parked[k.Workspace], k)
+			}
 			return false
 		}
 		g.slots[k.Workspace]++
@@ -290,12 +293,13 @@ func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 func (g *Gate) unpark(ws string) {
 	g.mu.Lock()
 	p := g.parked[ws]
-	if len(p) == 0 || g.slots[ws] >= g.places(ws) {
+	if len(p) == 0 || g.stop || g.slots[ws] >= g.places(ws) {
 		g.mu.Unlock()
 		return
 	}
 	k := p[0]
 	g.parked[ws] = p[1:]
+	delete(g.isParked, k)
 	g.mu.Unlock()
 	g.Wake(k)
 }

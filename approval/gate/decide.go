@@ -144,7 +144,9 @@ func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
 	return ref
 }
 
-// takenBy is the refusal that a valid decision in the slot gives.
+// takenBy is the refusal that a valid decision in the slot gives. One that came
+// too late lies there for a moment, until it is withdrawn: then the record
+// knows who was first.
 func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 	b, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil {
@@ -153,6 +155,9 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 	dec, err := openDecision(d.Seal, k, b)
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
+	}
+	if settled := d.settledBy(k); settled != nil {
+		return settled
 	}
 	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
 }

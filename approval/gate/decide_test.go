@@ -222,6 +222,37 @@ func TestDecideWithdrawsWhatCameTooLate(t *testing.T) {
 	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
 }
 
+// A decision that came too late lies in the slot until it is withdrawn. Who
+// finds it there is not told of it, but of the one that counts.
+func TestDecideIsNotTakenInByALateOne(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	pending := h.read(approval.DocPending, k)
+	late := answer(k, approval.Approved)
+	late.By = person("late")
+	h.decide(late)
+	decision := h.read(approval.DocDecision, k)
+	require.NoError(t, h.store.Remove(approval.DocDecision, k))
+
+	d := h.decider()
+	d.Store = &racing{Store: d.Store, before: func() {
+		h.cancel(k)
+		h.step(k)
+		h.put(approval.DocDecision, k, string(decision))
+	}}
+	_, err := d.Decide(context.Background(), answer(k, approval.Denied))
+	require.ErrorIs(t, err, approval.ErrDecided)
+	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
+
+	// And when the look at the pending came before the settlement too.
+	h.put(approval.DocPending, k, string(pending))
+	_, err = h.decider().Decide(context.Background(), answer(k, approval.Denied))
+	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
+	h.step(k)
+	require.True(t, h.atRest(k))
+	require.Zero(t, h.hands.count())
+}
+
 // racing lets something happen right before a decision is written.
 type racing struct {
 	gate.Store

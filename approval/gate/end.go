@@ -15,6 +15,8 @@ const (
 	errExpired = "Approval expired (no response within timeout)"
 )
 
+const errInterrupted = "Interrupted: it was started and the outcome is unknown; check before you ask again"
+
 // ending is everything that an outcome is made of.
 type ending struct {
 	key      approval.Key
@@ -170,7 +172,7 @@ func (g *Gate) endInterrupted(s *state) error {
 	c := s.claim
 	return g.end(ending{
 		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
-		effect:   approval.Effect{Error: "Interrupted: it was started and the outcome is unknown; check before you ask again"},
+		effect:   approval.Effect{Error: errInterrupted},
 		record:   claimStory(c),
 		decision: g.claimDecision(c),
 	})

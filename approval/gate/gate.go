@@ -126,10 +126,11 @@ type Gate struct {
 	unsynced map[approval.Key]bool      // responses whose sync failed: to be written anew
 	seen     map[approval.Key]time.Time // incomplete requests
 	slots    map[string]int             // running handlers by workspace
-	parked   map[string][]approval.Key  // waiting for a handler slot
+	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
+	isParked map[approval.Key]bool
 	rates    map[string]*rates
 	recur    map[string]int // human approvals of a kind since the start
-	work     sync.WaitGroup // effects under way
+	work     sync.WaitGroup // claims and effects under way
 	stop     bool           // no new effects
 }
 
@@ -151,7 +152,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.unsynced = map[approval.Key]bool{}
 	g.seen = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
-	g.parked = map[string][]approval.Key{}
+	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
 	g.recur = map[string]int{}
 	return g.scanAll()

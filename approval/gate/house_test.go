@@ -37,6 +37,7 @@ const (
 // plan is what a test wants of its house. The zero plan is a house on the real
 // file system with the real clock, and a gate that is not running yet.
 type plan struct {
+	memory  bool            // on a file system in memory where there is one: for tests that do a lot
 	frozen  bool            // the clock stands still until the test moves it
 	inline  bool            // effects happen within Step
 	limits  approval.Limits // of both workspaces
@@ -73,7 +74,7 @@ type house struct {
 
 func newHouse(t testing.TB, p plan) *house {
 	h := &house{
-		t: t, plan: p, layout: ipc.Layout{Home: t.TempDir()}, logs: &lines{}, clock: &clock{},
+		t: t, plan: p, layout: ipc.Layout{Home: folder(t, p.memory)}, logs: &lines{}, clock: &clock{},
 		pulse: make(chan struct{}, 1), tools: map[string]approval.Tool{},
 	}
 	if p.frozen {
@@ -103,6 +104,19 @@ func newHouse(t testing.TB, p plan) *house {
 	t.Cleanup(h.close)
 	h.open()
 	return h
+}
+
+// folder is a temporary one. What lies in memory is as real a file system, only
+// that its fsync costs nothing.
+func folder(t testing.TB, memory bool) string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(shm, "permesso-gate-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // open is what serve does before it runs: the lock, the log, Start.
@@ -397,7 +411,7 @@ func (h *house) tick() {
 func (h *house) await(within time.Duration, what string, ok func() bool) time.Duration {
 	h.t.Helper()
 	began := time.Now()
-	now := time.NewTicker(5 * time.Millisecond)
+	now := time.NewTicker(2 * time.Millisecond)
 	defer now.Stop()
 	for !ok() {
 		if took := time.Since(began); took > within {
@@ -484,6 +498,12 @@ func (c *clock) move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shift += d
+}
+
+func (c *clock) set(shift time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shift = shift
 }
 
 // lines keeps what was logged.

@@ -29,20 +29,12 @@ func newIndex() index {
 	}
 }
 
-// reserve takes a place among the pendings (or only the short id, where nobody
-// will be asked), or says why there is none.
+// reserve takes a place among the pendings, or says why there is none.
 func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	short := approval.ShortID(k.ID)
-	if id, ok := x.shorts[k.Workspace][short]; ok && id != k.ID {
-		return "", fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
-	}
-	if other, ok := x.open[short]; ok && other != k {
-		return "", fmt.Sprintf("the first 8 digits of the id, %s, are those of a waiting request: use a random id", short)
-	}
-	if x.waiting[k] {
-		return "", ""
+	if taken = x.clash(k); taken != "" || x.waiting[k] {
+		return "", taken
 	}
 	if x.counts[k.Workspace] >= limit {
 		return fmt.Sprintf("%d requests wait for an answer already: wait until some are decided", limit), ""
@@ -60,13 +52,28 @@ func (x *index) release(k approval.Key) {
 	}
 }
 
-// taken is reserve where nobody will be asked.
-func (x *index) taken(k approval.Key) (why string) {
-	_, why = x.reserve(k, 1<<30)
-	if why == "" {
-		x.release(k)
+// taken is reserve where nobody will be asked: it takes no place, only the
+// short id, and that only if keep says so.
+func (x *index) taken(k approval.Key, keep bool) (why string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	why = x.clash(k)
+	if why == "" && keep {
+		x.addShort(k)
 	}
 	return why
+}
+
+// clash says whose short id k would share.
+func (x *index) clash(k approval.Key) (why string) {
+	short := approval.ShortID(k.ID)
+	if id, ok := x.shorts[k.Workspace][short]; ok && id != k.ID {
+		return fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
+	}
+	if other, ok := x.open[short]; ok && other != k {
+		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a waiting request: use a random id", short)
+	}
+	return ""
 }
 
 func (x *index) addWaiting(k approval.Key) {

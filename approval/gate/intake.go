@@ -55,14 +55,20 @@ func because(r approval.Ruling) string {
 	return "no rule allows it"
 }
 
+// allow claims and runs what policy allows. The short id is looked at before a
+// request has to wait for a place, and taken once it has one.
 func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling approval.Ruling) (held bool, err error) {
-	if why := g.index.taken(s.key); why != "" {
+	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
 	if !g.takeSlot(s.key, tool) {
 		return true, nil
 	}
-	if why := g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false); why != "" {
+	why := g.index.taken(s.key, true)
+	if why == "" {
+		why = g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false)
+	}
+	if why != "" {
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}

@@ -55,7 +55,7 @@ func waits(m approval.Move) bool {
 func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 	switch m {
 	case approval.Settle:
-		return false, g.settle(s)
+		return g.settle(s)
 	case approval.EndInterrupted:
 		return false, g.endInterrupted(s)
 	case approval.RunAgain:
@@ -75,7 +75,7 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 	case approval.DropRequest:
 		return false, g.Store.Remove(approval.DocRequest, s.key)
 	case approval.RejectRequest:
-		return false, g.rejectRequest(s)
+		return g.rejectRequest(s)
 	case approval.DecideCancel:
 		return false, g.decideAlone(s, approval.Cancelled)
 	case approval.DecideExpiry:
@@ -89,19 +89,19 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 }
 
 // settle is row 1: the outcome stands in C; the rest is projection and tidying.
-func (g *Gate) settle(s *state) error {
-	if err := g.rejectForeign(s); err != nil {
-		return err
-	}
+func (g *Gate) settle(s *state) (held bool, err error) {
 	if s.Retained && (s.Response != approval.Sound || g.isUnsynced(s.key)) {
 		if !g.tidying(s) {
 			g.note(s.key, approval.EventResponseRestored, nil)
 		}
 		if err := g.publish(s.key, s.record.Response); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return g.tidy(s.key)
+	if held, err := g.rejectForeign(s); held || err != nil {
+		return held, err
+	}
+	return false, g.tidy(s.key)
 }
 
 // tidying says that the documents of an unfinished end are still there, so
@@ -148,16 +148,16 @@ func (g *Gate) tidy(k approval.Key) error {
 
 // rejectForeign describes a decision or request that lies beside a record
 // which was not made from it.
-func (g *Gate) rejectForeign(s *state) error {
+func (g *Gate) rejectForeign(s *state) (held bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
 		if err := g.rejectDecision(s, approval.EventRefusedDecider, "a decision for a request that is settled"); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if s.q != nil && s.Request != approval.Absent && approval.Digest(s.q) != s.record.RequestSHA256 {
 		return g.rejectRequest(s)
 	}
-	return nil
+	return false, nil
 }
 
 func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
@@ -169,14 +169,19 @@ func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error 
 	return g.Store.Remove(approval.DocDecision, s.key)
 }
 
-func (g *Gate) rejectRequest(s *state) error {
+// rejectRequest describes another request under an id that is taken, as long
+// as its workspace is not refused too fast already.
+func (g *Gate) rejectRequest(s *state) (held bool, err error) {
 	const why = "another request came under an id that is taken: it is ignored"
+	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
+		return g.later(s)
+	}
 	if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
-		return fmt.Errorf("describe refused request: %w", err)
+		return false, fmt.Errorf("describe refused request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.note(s.key, approval.EventForged, func(e *approval.Entry) { e.Reason = why })
-	return g.Store.Remove(approval.DocRequest, s.key)
+	return false, g.Store.Remove(approval.DocRequest, s.key)
 }
 
 // dropForgedResponse removes a response that no record of ours stands behind.

@@ -72,7 +72,9 @@ func TestOutcomes(t *testing.T) {
 			fill:    func(a *approval.Answer) { a.Code, a.Override = "5", "at six, not at five" },
 			want:    "overridden: Not run: the approver asks for a change, see decision.override",
 			history: []approval.Event{approval.EventOverridden},
-			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "at six, not at five", *r.Decision.Override) },
+			check: func(t *testing.T, r *approval.Response) {
+				require.Equal(t, "at six, not at five", *r.Decision.Override)
+			},
 		},
 		"request_more": {
 			tool: "run", verdict: approval.RequestMore,

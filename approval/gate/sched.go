@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,6 +194,7 @@ func (g *Gate) worker() {
 		}
 		g.index.lookAgain(k, again)
 		g.nudge(again)
+		g.unpark(k.Workspace)
 	}
 }
 
@@ -220,6 +222,8 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-timer.C:
 		case <-g.sched.tick:
 		}
+		// Whoever sets a time from here on may have been too late for this look.
+		g.sched.next.Store(math.MaxInt64)
 		now := g.Now()
 		keys, next := g.index.overdue(now)
 		for _, k := range keys {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,18 +39,17 @@ func (f *folders) client() client.Files {
 
 // wish is a request as it is written; only what is set appears in it.
 type wish struct {
-	RequestID    string       `json:"request_id"`
-	Type         string       `json:"type,omitzero"`
-	ToolName     string       `json:"tool_name,omitzero"`
-	ActionType   string       `json:"action_type,omitzero"`
-	RequestData  approval.Raw `json:"request_data,omitzero"`
-	SessionID    string       `json:"session_id,omitzero"`
-	Title        string       `json:"title,omitzero"`
-	Preview      string       `json:"preview,omitzero"`
-	Rationale    string       `json:"rationale,omitzero"`
-	ExpiresInSec int64        `json:"expires_in_sec,omitzero"`
-	Options      []string     `json:"options,omitzero"`
-	Resubmits    string       `json:"resubmits,omitzero"`
+	RequestID    string   `json:"request_id"`
+	Type         string   `json:"type,omitzero"`
+	ToolName     string   `json:"tool_name,omitzero"`
+	ActionType   string   `json:"action_type,omitzero"`
+	SessionID    string   `json:"session_id,omitzero"`
+	Title        string   `json:"title,omitzero"`
+	Preview      string   `json:"preview,omitzero"`
+	Rationale    string   `json:"rationale,omitzero"`
+	ExpiresInSec int64    `json:"expires_in_sec,omitzero"`
+	Options      []string `json:"options,omitzero"`
+	Resubmits    string   `json:"resubmits,omitzero"`
 }
 
 func (a *app) requestCmd() *cobra.Command {
@@ -93,13 +93,13 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.BoolVarP(&wait, "wait", "w", false, "wait for the response and print it")
 	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays (0: never)")
 	fl.StringVar(&w.RequestID, "id", "", "request `id`, 16 to 64 lower-case hex digits (default random)")
-	fl.StringVar(&w.Title, "title", "", "one line on what it is about")
-	fl.StringVar(&w.Preview, "preview", "", "what it will look like")
-	fl.StringVar(&w.Rationale, "rationale", "", "why you want it")
+	fl.StringVar(&w.Title, "title", "", "one line of `text` on what it is about")
+	fl.StringVar(&w.Preview, "preview", "", "what it will look like, as `text`")
+	fl.StringVar(&w.Rationale, "rationale", "", "why you want it, as `text`")
 	fl.StringVar(&w.SessionID, "session", "", "session `id`")
 	fl.StringVar(&w.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
 	fl.DurationVar(&expires, "expires", 0, "how long to ask (default: the workspace's time-out)")
-	fl.StringArrayVar(&w.Options, "option", nil, "an answer to choose from; may be repeated")
+	fl.StringArrayVar(&w.Options, "option", nil, "an answer to choose from, as `text`; may be repeated")
 	fl.StringVar(&w.Resubmits, "resubmits", "", "the `id` of the request that this one mends")
 	fl.BoolFunc("question", "ask a person something", func(string) error { w.Type = approval.TypeQuestion; return nil })
 	f.flags(a, c)
@@ -111,14 +111,16 @@ func (a *app) compose(w wish, args []string, data string) (string, []byte, error
 	if w.RequestID == "" {
 		w.RequestID = client.NewID()
 	}
-	var err error
-	if w.RequestData, err = a.arguments(args, data); err != nil {
+	object, err := a.arguments(args, data)
+	if err != nil {
 		return "", nil, err
 	}
 	b, err := json.Marshal(w)
 	if err != nil {
 		return "", nil, err
 	}
+	// By hand: an encoder would take blanks out of what is to stay verbatim.
+	b = slices.Concat(b[:len(b)-1], []byte(`,"request_data":`), object, []byte("}"))
 	if _, err := approval.ParseRequest(b, w.RequestID); err != nil {
 		return "", nil, &exit{codeUsage, err, "permesso request --help"}
 	}
@@ -151,7 +153,13 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 		if err != nil {
 			return nil, err
 		}
+		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
+			return nil, fail(codeUsage, "give it once, in --data or as --arg", "--arg %s: there is one of that name already", f.Name)
+		}
 		fields = append(fields, f)
+	}
+	if len(args) == 0 {
+		return object, nil // verbatim: whoever holds the file can check the receipt with it
 	}
 	var b bytes.Buffer
 	b.WriteByte('{')

@@ -90,6 +90,10 @@ func (a *app) report(err error) int {
 		code, hint = codeLocked, "stop the other one first, or give this one a --home of its own"
 	case isUsage(err):
 		code, hint = codeUsage, "permesso --help"
+		// Cobra says on lines of its own what would have been right.
+		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
+			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
+		}
 	}
 	if err.Error() != "" {
 		fmt.Fprintf(a.Err, "permesso: %v\n", err)
@@ -112,8 +116,14 @@ func isUsage(err error) bool {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "permesso",
-		Short:         "An approval gate for AI agents: may I?",
+		Use:   "permesso",
+		Short: "An approval gate for AI agents: may I?",
+		Long: "An approval gate for AI agents: may I?\n\n" +
+			"A sandboxed agent drops a request; a rule allows it, denies it, or asks a person; the gate runs\n" +
+			"exactly what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
+			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 the command line is wrong;\n" +
+			"3 ended without running; 4 started, and failed or was interrupted; 5 still waiting;\n" +
+			"6 the decision was refused; 7 another permesso serves this home.",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -121,6 +131,8 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.configFlag, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/permesso/permesso.toml)")
 	root.PersistentFlags().StringVar(&a.homeFlag, "home", "", "state `folder` (default $XDG_STATE_HOME/permesso)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	_ = root.MarkPersistentFlagFilename("config", "toml") // fails only for flags that are not there
+	_ = root.MarkPersistentFlagDirname("home")
 	root.AddGroup(
 		&cobra.Group{ID: "host", Title: "On the host:"},
 		&cobra.Group{ID: "decide", Title: "Looking and deciding:"},
@@ -133,6 +145,9 @@ func (a *app) root() *cobra.Command {
 	} {
 		for _, c := range commands {
 			c.GroupID = group
+			if c.ValidArgsFunction == nil {
+				c.ValidArgsFunction = cobra.NoFileCompletions
+			}
 			root.AddCommand(c)
 		}
 	}

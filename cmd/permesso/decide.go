@@ -13,11 +13,16 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
+// idHelp stands in the help of all commands that take an ID.
+const idHelp = "ID is the request's id, or at least 4 digits of its beginning, alone or as WORKSPACE/ID.\n" +
+	"This works with the gate stopped, too."
+
 func (a *app) approveCmd() *cobra.Command {
 	var note string
 	var session, always bool
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve what waits: it runs exactly as shown", Args: cobra.ExactArgs(1),
+		Long:              "Approve what waits: it runs exactly as permesso show ID shows it, once unless you say more.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			ans := approval.Answer{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
@@ -42,6 +47,7 @@ func (a *app) approveCmd() *cobra.Command {
 func (a *app) denyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "deny ID [reason]", Short: "Deny what waits", Args: cobra.MinimumNArgs(1),
+		Long:              "Deny what waits: nothing runs, and the agent is told the reason, if you give one.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			return a.decide(cmd.Context(), pos[0], approval.Answer{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
-	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
@@ -140,33 +139,6 @@ func (a *app) sweep() error {
 	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("looked at %d requests", moved))
 }
 
-func (a *app) mountsCmd() *cobra.Command {
-	var form string
-	c := &cobra.Command{
-		Use: "mounts WORKSPACE", Short: "Print the two mounts that an agent's container gets", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, pos []string) error {
-			h, err := a.house()
-			if err != nil {
-				return err
-			}
-			ws := pos[0]
-			if _, ok := h.cfg.Workspaces[ws]; !ok {
-				return fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
-			}
-			text := mounts(h.layout, ws, form)
-			return a.print(map[string]string{"requests": h.layout.Requests(ws), "responses": h.layout.Responses(ws)}, text)
-		},
-	}
-	for _, f := range []struct{ name, usage string }{
-		{"bwrap", "as arguments of bubblewrap"}, {"docker", "as arguments of docker run"},
-		{"podman", "as arguments of podman run"}, {"compose", "as volumes of a compose file"},
-	} {
-		c.Flags().BoolFunc(f.name, f.usage, func(string) error { form = f.name; return nil })
-	}
-	c.MarkFlagsMutuallyExclusive("bwrap", "docker", "podman", "compose")
-	return c
-}
-
 func sortedNames(c *config.Config) []string {
 	var names []string
 	for name := range c.Workspaces {
@@ -176,36 +148,13 @@ func sortedNames(c *config.Config) []string {
 	return names
 }
 
-// mounts is the only place that says what a container may see.
-func mounts(l ipc.Layout, ws, form string) string {
-	req, resp := l.Requests(ws), l.Responses(ws)
-	in, out := client.DefaultRequests, client.DefaultResponses
-	switch form {
-	case "bwrap":
-		return fmt.Sprintf("--bind %s %s --ro-bind %s %s", shellWord(req), in, shellWord(resp), out)
-	case "docker":
-		return fmt.Sprintf("--mount %s --mount %s", shellWord("type=bind,src="+req+",dst="+in), shellWord("type=bind,src="+resp+",dst="+out+",readonly"))
-	case "podman":
-		return fmt.Sprintf("--volume %s --volume %s", shellWord(req+":"+in+":rw,nosuid,nodev,noexec"), shellWord(resp+":"+out+":ro,nosuid,nodev,noexec"))
-	case "compose":
-		return fmt.Sprintf("volumes:\n  - type: bind\n    source: %q\n    target: %s\n  - type: bind\n    source: %q\n    target: %s\n    read_only: true", req, in, resp, out)
-	}
-	return fmt.Sprintf("read-write  %s  ->  %s\nread-only   %s  ->  %s", req, in, resp, out)
-}
-
-// shellWord quotes where a shell would not take the word as it is.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-=,:+@%", r)
-	}
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 func (a *app) receiptCmd() *cobra.Command {
-	c := &cobra.Command{Use: "receipt", Short: "Check or use up the receipt of an approved request"}
+	c := &cobra.Command{
+		Use: "receipt", Short: "Check or use up the receipt of an approved request", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return fail(codeUsage, "permesso receipt verify FILE, or permesso receipt redeem FILE", "receipt: say what to do with it")
+		},
+	}
 	var f receiptFlags
 	verify := &cobra.Command{
 		Use: "verify FILE", Short: "Check a receipt offline: FILE is a receipt or a response, - is standard input", Args: cobra.ExactArgs(1),
@@ -223,9 +172,10 @@ func (a *app) receiptCmd() *cobra.Command {
 	}
 	for _, sub := range []*cobra.Command{verify, redeem} {
 		sub.Flags().StringVar(&f.tool, "tool", "", "demand that it is for this `tool`")
-		sub.Flags().StringVar(&f.args, "args", "", "demand that it is for these arguments, `@FILE` or JSON, byte for byte")
+		sub.Flags().StringVar(&f.args, "args", "", "demand that it is for these arguments, `JSON` or @FILE, byte for byte")
 		sub.Flags().StringVar(&f.key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
 		sub.Flags().BoolVar(&f.late, "allow-expired", false, "also when it is older than its five minutes")
+		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		c.AddCommand(sub)
 	}
 	return c
@@ -261,7 +211,7 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 				return nil, err
 			}
 		}
-		args = approval.Digest(b)
+		args = approval.Digest(bytes.TrimSpace(b)) // blanks around an object are none of its bytes
 	}
 	if f.late {
 		v.Now = func() time.Time { return facts.Issued }

@@ -43,8 +43,9 @@ func (a *app) pendingCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "also what has expired and is not yet tidied away; no limit")
-	c.Flags().IntVar(&limit, "limit", 50, "at most this many")
+	c.Flags().IntVar(&limit, "limit", 50, "at most `N`")
 	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
 	return c
 }
 
@@ -92,6 +93,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one request: what waits, or how it ended", Args: cobra.ExactArgs(1),
+		Long:              "Show one request: what waits, or how it ended.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			h, k, err := a.existing()
@@ -188,9 +190,9 @@ func (a *app) showRecord(v *gate.Viewer, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "response: %s\n", chat.Escape(string(rec.Response)))
 }
 
-func (a *app) completeIDs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
 	h, k, err := a.existing()
-	if err != nil {
+	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	list, err := h.viewer(k).Waiting(context.Background(), nil)

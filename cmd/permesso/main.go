@@ -11,6 +11,16 @@
 //	5  still waiting when --timeout was over
 //	6  the decision was refused: not yours, unknown, already decided, too late
 //	7  another permesso serves this home
+//
+// # Log
+//
+// serve logs to standard error: lines for people on a terminal, otherwise JSON,
+// one object a line. These are the keys, the first three in every line:
+//
+//	level time message ws id tool status by via err
+//	home workspaces keys runs path failures per_second left
+//
+// No argument and no prose of an agent ever stands there.
 package main
 
 import (
@@ -18,6 +28,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval/exec"
 )
@@ -27,6 +39,7 @@ var version = "dev"
 
 func main() {
 	exec.SuperviseIfAsked()
+	zerolog.ErrorFieldName = "err" // before anybody logs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := Main{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}.Run(ctx, os.Args[1:])
 	stop()

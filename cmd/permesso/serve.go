@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,7 +30,10 @@ func (a *app) serveCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Stand at the gate: take requests in, ask, run what was approved",
-		Args:  cobra.NoArgs,
+		Long: "Stand at the gate: take requests in, ask, run what was approved, until SIGTERM or Ctrl-C.\n\n" +
+			"On a terminal it shows what waits and takes answers: approve ID, deny ID, pending, help, or a code for\n" +
+			"the card shown last. Elsewhere permesso approve and permesso deny do that. The log goes to standard error.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd.Context(), a.Err)
 		},
@@ -48,6 +53,7 @@ type server struct {
 	pending []approval.Key
 	changes chan approval.Key
 	release func() error
+	quit    context.CancelCauseFunc // ends run
 
 	mu     sync.Mutex
 	rounds map[string]int // rescans of each workspace
@@ -64,9 +70,33 @@ func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, er
 	if err := s.open(); err != nil {
 		return err
 	}
+	defer s.heedHangup()()
 	s.greet()
 	err = s.run(ctx)
+	if errors.Is(err, errHomeGone) {
+		// Nothing is finished or written any more: what lies there now is not
+		// ours. Handlers die with us, and their claims say so wherever they are.
+		return &exit{codeError, err, "put " + s.layout.Home + " back, or start permesso serve again"}
+	}
 	return errors.Join(err, s.close())
+}
+
+// heedHangup keeps a closed terminal from ending the gate. The signal is caught,
+// not ignored, because what is ignored stays ignored in the handlers.
+func (s *server) heedHangup() (stop func()) {
+	hangup, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangup:
+				s.log.Info().Msg("hangup: there is nothing to reload, the gate goes on")
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangup); close(done) }
 }
 
 func newLog(to interface{ Write([]byte) (int, error) }, level string) zerolog.Logger {
@@ -241,6 +271,9 @@ func (s *server) greet() {
 	s.log.Info().Str("home", s.layout.Home).Int("workspaces", len(s.cfg.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
 }
 
+// errHomeGone says that the home is no longer the one that we locked.
+var errHomeGone = errors.New("the home was removed or replaced while it was served")
+
 // run lets every part run, and ends them in order: first nothing new is heard,
 // then the gate finishes what it has started.
 func (s *server) run(ctx context.Context) error {
@@ -252,7 +285,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	errs := make(chan error, 3)
-	inner, stop := context.WithCancel(ctx)
+	inner, quit := context.WithCancelCause(ctx)
+	s.quit = quit
+	stop := func() { quit(nil) }
 	defer stop()
 	wg.Go(func() {
 		defer stop()
@@ -264,8 +299,13 @@ func (s *server) run(ctx context.Context) error {
 	for _, note := range s.watcher.Notes() {
 		s.log.Warn().Msg(note)
 	}
-	err := s.gate.Run(inner, s.pending)
-	stop()
+	done := make(chan error, 1)
+	go func() { done <- s.gate.Run(inner, s.pending) }()
+	<-inner.Done()
+	if errors.Is(context.Cause(inner), errHomeGone) {
+		return errHomeGone
+	}
+	err := <-done
 	wg.Wait()
 	close(errs)
 	for e := range errs {

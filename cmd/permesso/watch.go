@@ -64,6 +64,10 @@ func (s *server) wake(ws, _, name string) {
 }
 
 func (s *server) rescan(ws string) {
+	if !s.store.Held() {
+		s.quit(errHomeGone)
+		return
+	}
 	if ws == "" {
 		s.findWorkspaces()
 		return

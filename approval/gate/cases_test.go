@@ -1,0 +1,328 @@
+package gate_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// The behaviour of an earlier public gate, as far as it concerns files and
+// outcomes. A case passes, or stands here with the reason why it differs; one
+// that is neither fails, and so does a reason that has become untrue.
+var differs = map[string]string{
+	"state/create writes pending file":           "the short id is the id's first 8 digits, and how a tool is handled is the configuration's business, not the file's",
+	"state/create returns short id":              "two characters name 1296 requests at most, and are guessed at once: ours are 8 digits",
+	"watch.decision/handler_type ipc dispatched": "nothing is added to the arguments: what is shown is what runs",
+	"watch.decision/ipc without deps":            "there is one kind of handler, and nothing that it could lack: it runs",
+	"watch.decision/unparsable pending":          "it was somebody's request, so somebody is told: malformed",
+	"watch.decision/decision lacks approved":     "a decision without verdict and seal is none: the slot is freed, the request waits on",
+	"service/unconfigured workspace":             "a workspace that nobody configured asks nobody: it is refused",
+}
+
+type sharedCase struct {
+	Suite, Name string
+	Input       json.RawMessage
+	Expected    json.RawMessage
+}
+
+func (c sharedCase) input(t *testing.T, name string) string { return text(t, c.Input, name) }
+
+func (c sharedCase) expected(t *testing.T, name string) string { return text(t, c.Expected, name) }
+
+// text is a member that is a string, or the JSON of any other.
+func text(t *testing.T, object []byte, name string) string {
+	raw := field(t, object, name)
+	var s string
+	if json.Unmarshal([]byte(raw), &s) == nil {
+		return s
+	}
+	return raw
+}
+
+// theirID is an id of theirs that ours may be too.
+const theirID = "aabb001122334455"
+
+func theirs() approval.Key { return approval.Key{Workspace: home, ID: theirID} }
+
+// check is one case: what was wanted, and what came.
+type check func(t *testing.T, h *house, c sharedCase) (want, got any)
+
+func TestCasesOfFiles(t *testing.T) {
+	b := shared(t, "cases", "files-chat-trust.json")
+	if b == nil {
+		return
+	}
+	var doc struct{ Cases []sharedCase }
+	require.NoError(t, json.Unmarshal(b, &doc))
+	ours := map[string]bool{"state": true, "sweep": true, "decide": true, "watch.decision": true, "e2e": true, "service": true}
+	checks, seen := caseChecks(), map[string]bool{}
+	for _, c := range doc.Cases {
+		if !ours[c.Suite] {
+			continue
+		}
+		key := c.Suite + "/" + c.Name
+		seen[key] = true
+		t.Run(key, func(t *testing.T) {
+			run, ok := checks[key]
+			require.True(t, ok, "a case without a check")
+			want, got := run(t, newHouse(t, plan{inline: true}), c)
+			if why, ok := differs[key]; ok {
+				require.NotEqual(t, want, got, "does not differ any more: %s", why)
+				return
+			}
+			require.Equal(t, want, got)
+		})
+	}
+	for key := range checks {
+		require.True(t, seen[key], "a check without a case: %s", key)
+	}
+	for key := range differs {
+		require.True(t, seen[key], "a difference without a case: %s", key)
+	}
+}
+
+func caseChecks() map[string]check {
+	return map[string]check{
+		"state/create writes pending file":                       createsPending,
+		"state/no .tmp left after create":                        leavesNoTemp,
+		"state/create returns short id":                          returnsShortID,
+		"state/short id differs from those pending in the group": shortIDsDiffer,
+		"state/find by short id": func(t *testing.T, h *house, _ sharedCase) (any, any) {
+			h.ask(theirs(), request(theirs(), "run", ""))
+			return []approval.Key{theirs()}, h.find(t, approval.ShortID(theirID))
+		},
+		"state/find unknown short id": func(t *testing.T, h *house, _ sharedCase) (any, any) {
+			h.ask(theirs(), request(theirs(), "run", ""))
+			return []approval.Key(nil), h.find(t, "ffffffff")
+		},
+		"state/list all groups": func(t *testing.T, h *house, c sharedCase) (any, any) {
+			return c.expected(t, "count"), h.list(t, nil)[0]
+		},
+		"state/list filtered by group": func(t *testing.T, h *house, c sharedCase) (any, any) {
+			require.JSONEq(t, `["tool_a"]`, c.expected(t, "tools"), "the one of the group that is asked for")
+			return `["run"]`, h.list(t, []string{home})[1]
+		},
+		"state/list when no ipc dir":                              listsNothing,
+		"sweep/decision without pending removed":                  removesLoneDecision,
+		"watch.decision/no pending":                               removesLoneDecision,
+		"decide/approve writes decision":                          writesDecision(approval.Approved),
+		"decide/deny writes decision":                             writesDecision(approval.Denied),
+		"watch.decision/denied":                                   ends("run", approval.Denied),
+		"e2e/deny":                                                ends("run", approval.Denied),
+		"watch.decision/tool gone":                                ends("nonexistent_tool", approval.Approved),
+		"watch.decision/handler raises boom":                      ends("fails", approval.Approved),
+		"watch.decision/ipc without deps":                         ends("run", approval.Approved),
+		"watch.decision/handler_type ipc dispatched":              dispatches,
+		"watch.decision/unparsable decision / missing request_id": freesTheSlot,
+		"watch.decision/unparsable pending":                       unparsablePending,
+		"watch.decision/decision lacks approved": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
+			h.ask(theirs(), request(theirs(), "run", ""))
+			h.put(approval.DocDecision, theirs(), `{"request_id":"r"}`)
+			h.step(theirs())
+			return "denied: Denied by user", h.outcome(theirs())
+		},
+		"e2e/approve": func(t *testing.T, h *house, _ sharedCase) (any, any) {
+			h.ask(theirs(), request(theirs(), "run", ""))
+			require.Nil(t, h.response(theirs()))
+			h.decide(answer(theirs(), approval.Approved))
+			h.step(theirs())
+			require.True(t, h.atRest(theirs()), "files cleaned")
+			return `{"done":true}`, string(h.response(theirs()).Result)
+		},
+		"e2e/all-false service": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
+			// Whether a tool without risks is allowed is policy's business; that
+			// nobody is asked then, and the answer is there at once, is ours.
+			h.drop(theirs(), request(theirs(), "auto", ""))
+			h.step(theirs())
+			return []any{"auto_approved", false}, []any{h.outcome(theirs()), h.has(approval.DocPending, theirs())}
+		},
+		"service/dangerous write": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
+			h.drop(theirs(), request(theirs(), "run", ""))
+			h.step(theirs())
+			return []any{true, false}, []any{h.has(approval.DocPending, theirs()), h.has(approval.DocResponse, theirs())}
+		},
+		"service/unconfigured workspace": func(t *testing.T, h *house, _ sharedCase) (any, any) {
+			require.NoError(t, h.layout.Prepare(ipc.OS(), "unconfigured"))
+			k := approval.Key{Workspace: "unconfigured", ID: theirID}
+			h.drop(k, request(k, "run", ""))
+			h.step(k)
+			return []any{true, "none"}, []any{h.has(approval.DocPending, k), h.outcome(k)}
+		},
+	}
+}
+
+func (h *house) viewer() *gate.Viewer {
+	return &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+}
+
+func (h *house) find(t *testing.T, prefix string) []approval.Key {
+	keys, err := h.viewer().Find(context.Background(), nil, prefix)
+	require.NoError(t, err)
+	return keys
+}
+
+// list asks twice, in two workspaces, and tells how many wait and for what.
+func (h *house) list(t *testing.T, workspaces []string) []string {
+	second := approval.Key{Workspace: other, ID: "ccdd001122334455"}
+	h.ask(theirs(), request(theirs(), "run", ""))
+	h.ask(second, request(second, "fails", ""))
+	waiting, err := h.viewer().Waiting(context.Background(), workspaces)
+	require.NoError(t, err)
+	tools := []string{}
+	for _, w := range waiting {
+		tools = append(tools, w.Pending.ToolName)
+	}
+	listed, err := json.Marshal(tools)
+	require.NoError(t, err)
+	return []string{string(rune('0' + len(tools))), string(listed)}
+}
+
+func listsNothing(t *testing.T, h *house, _ sharedCase) (want, got any) {
+	require.NoError(t, os.RemoveAll(h.layout.IPC()))
+	waiting, err := h.viewer().Waiting(context.Background(), nil)
+	require.NoError(t, err)
+	return 0, len(waiting)
+}
+
+func createsPending(t *testing.T, h *house, c sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), c.input(t, "tool_name"), field(t, c.Input, "request_data")))
+	path := filepath.Join(h.layout.Pendings(home), theirID+".json")
+	require.Equal(t, filepath.Join(h.layout.Home, filepath.FromSlash(c.expected(t, "file"))), path)
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, field(t, c.Input, "request_data"), field(t, b, "request_data"))
+	require.Equal(t, home, text(t, b, "source_group"))
+	var wanted []string
+	require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "keys")), &wanted))
+	var found []string
+	for _, name := range wanted {
+		if field(t, b, name) != "" {
+			found = append(found, name)
+		} else {
+			require.Equal(t, "handler_type", name)
+		}
+	}
+	return wanted, found
+}
+
+func leavesNoTemp(t *testing.T, h *house, _ sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), "run", ""))
+	names, err := os.ReadDir(h.layout.Pendings(home))
+	require.NoError(t, err)
+	return 1, len(names)
+}
+
+func returnsShortID(t *testing.T, h *house, c sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), "run", ""))
+	short := h.pending(theirs()).ShortID
+	require.Regexp(t, `^[0-9a-f]{8}$`, short)
+	return true, regexp.MustCompile(c.expected(t, "regex")).MatchString(short)
+}
+
+// shortIDsDiffer by refusing the newcomer that would share one.
+func shortIDsDiffer(t *testing.T, h *house, _ sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), "run", ""))
+	second := approval.Key{Workspace: home, ID: theirID[:8] + "00000000"}
+	h.drop(second, request(second, "run", ""))
+	h.step(second)
+	require.Equal(t, approval.StatusAutoRejected, h.response(second).Status)
+	return []approval.Key{theirs()}, h.findWaiting(t, theirID[:8])
+}
+
+func (h *house) findWaiting(t *testing.T, prefix string) (keys []approval.Key) {
+	waiting, err := h.viewer().Waiting(context.Background(), nil)
+	require.NoError(t, err)
+	for _, w := range waiting {
+		if strings.HasPrefix(w.Pending.RequestID, prefix) {
+			keys = append(keys, w.Key())
+		}
+	}
+	return keys
+}
+
+func removesLoneDecision(_ *testing.T, h *house, _ sharedCase) (want, got any) {
+	h.put(approval.DocDecision, theirs(), `{"request_id":"`+theirID+`","approved":true}`)
+	h.step(theirs())
+	return []any{false, "none"}, []any{h.has(approval.DocDecision, theirs()), h.outcome(theirs())}
+}
+
+// writesDecision has a person decide and compares the members that they name.
+func writesDecision(v approval.Verdict) check {
+	return func(t *testing.T, h *house, c sharedCase) (want, got any) {
+		h.ask(theirs(), request(theirs(), "run", ""))
+		a := answer(theirs(), v)
+		a.By = person("testuser")
+		h.decide(a)
+		b := h.read(approval.DocDecision, theirs())
+		var wanted map[string]any
+		require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "json")), &wanted))
+		found := map[string]any{}
+		for name, value := range wanted {
+			if value == "<iso8601>" {
+				_, err := time.Parse(time.RFC3339Nano, text(t, b, name))
+				require.NoError(t, err)
+				found[name] = value
+				continue
+			}
+			var is any
+			require.NoError(t, json.Unmarshal([]byte(field(t, b, name)), &is))
+			found[name] = is
+		}
+		return wanted, found
+	}
+}
+
+// ends asks, has it decided, and compares the error that the agent reads.
+func ends(tool string, v approval.Verdict) check {
+	return func(t *testing.T, h *house, c sharedCase) (want, got any) {
+		h.ask(theirs(), request(theirs(), tool, ""))
+		h.decide(answer(theirs(), v))
+		h.step(theirs())
+		require.True(t, h.atRest(theirs()), "pending and decision removed")
+		r := h.response(theirs())
+		wanted := text(t, []byte(field(t, c.Expected, "response")), "error")
+		if r.Error == nil {
+			return wanted, ""
+		}
+		return wanted, *r.Error
+	}
+}
+
+func dispatches(t *testing.T, h *house, c sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), "run", `{"a":1}`))
+	h.decide(answer(theirs(), approval.Approved))
+	h.step(theirs())
+	require.Equal(t, []string{`{"a":1}`}, h.hands.of(theirs()))
+	var added map[string]any
+	require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "dispatch_args")), &added))
+	return true, strings.Contains(h.hands.of(theirs())[0], "_cop_approved") && len(added) > 0
+}
+
+func freesTheSlot(_ *testing.T, h *house, _ sharedCase) (want, got any) {
+	h.ask(theirs(), request(theirs(), "run", ""))
+	for _, junk := range []string{"not json", "{}"} {
+		h.put(approval.DocDecision, theirs(), junk)
+		h.step(theirs())
+	}
+	return []any{false, "none"}, []any{h.has(approval.DocDecision, theirs()), h.outcome(theirs())}
+}
+
+func unparsablePending(t *testing.T, h *house, _ sharedCase) (want, got any) {
+	h.put(approval.DocPending, theirs(), "not json")
+	h.put(approval.DocDecision, theirs(), `{"request_id":"`+theirID+`","approved":true}`)
+	h.step(theirs())
+	require.True(t, h.atRest(theirs()), "pending and decision removed")
+	require.Equal(t, approval.StatusMalformed, h.status(theirs()))
+	return "none", h.outcome(theirs())
+}

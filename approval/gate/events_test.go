@@ -1,0 +1,179 @@
+package gate_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+)
+
+// unreliable passes hints on as a bad watcher would: it drops them, doubles
+// them, and keeps some for later, when they come in any order.
+type unreliable struct {
+	h    *house
+	rng  *rand.Rand
+	kept []approval.Key
+}
+
+func (u *unreliable) hint(k approval.Key) {
+	switch u.rng.IntN(5) {
+	case 0: // lost
+	case 1:
+		u.h.gate.Wake(k)
+		u.h.gate.Wake(k)
+	case 2, 3:
+		u.kept = append(u.kept, k)
+	default:
+		u.h.gate.Wake(k)
+	}
+	for len(u.kept) > 0 && u.rng.IntN(3) == 0 {
+		i := u.rng.IntN(len(u.kept))
+		u.h.gate.Wake(u.kept[i])
+		u.kept = append(u.kept[:i], u.kept[i+1:]...)
+	}
+}
+
+func (u *unreliable) flush() {
+	for _, k := range u.kept {
+		u.h.gate.Wake(k)
+	}
+	u.kept = nil
+}
+
+// fate is one request of a schedule: its tool, what is done once it waits, and
+// how it must end.
+type fate struct {
+	tool string
+	then func(h *house, k approval.Key) // nil: nothing
+	want approval.Status
+	ran  int
+}
+
+func fates() []fate {
+	decide := func(v approval.Verdict) func(*house, approval.Key) {
+		return func(h *house, k approval.Key) { h.decide(answer(k, v)) }
+	}
+	return []fate{
+		{"auto", nil, approval.StatusAutoApproved, 1},
+		{"never", nil, approval.StatusAutoRejected, 0},
+		{"run", decide(approval.Approved), approval.StatusApproved, 1},
+		{"run", decide(approval.Denied), approval.StatusDenied, 0},
+		{"run", (*house).cancel, approval.StatusCancelled, 0},
+		{"fails", decide(approval.Approved), approval.StatusFailed, 1},
+		{"receipt", decide(approval.Approved), approval.StatusApproved, 1},
+		{"run", func(h *house, k approval.Key) {
+			h.drop(k, request(k, "run", `{"another":"payload"}`))
+			h.decide(answer(k, approval.Approved))
+		}, approval.StatusApproved, 1},
+	}
+}
+
+// Whatever becomes of the events, one look at the folders makes up for it:
+// every request is handled, every decision carried out, and exactly once.
+func TestEventsAreHints(t *testing.T) {
+	t.Parallel()
+	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
+	var h *house
+	h = newHouse(t, plan{memory: true, limits: limits, store: func(s gate.Store) gate.Store {
+		return counting{Store: s, removed: func(approval.Key) { h.tick() }}
+	}})
+	h.run(0)
+	for seed := range 1000 {
+		h.schedule(seed)
+	}
+}
+
+func (h *house) schedule(seed int) {
+	u := &unreliable{h: h, rng: rand.New(rand.NewPCG(uint64(seed), 0))}
+	chosen := map[approval.Key]fate{}
+	var keys []approval.Key
+	for i := range 2 + u.rng.IntN(3) {
+		k := keyIn([]string{home, other}[u.rng.IntN(2)], 16*seed+i)
+		chosen[k] = fates()[u.rng.IntN(len(fates()))]
+		keys = append(keys, k)
+	}
+	rescan := func(what string, done func(approval.Key) bool) {
+		for _, ws := range []string{home, other} {
+			require.NoError(h.t, h.gate.Rescan(ws))
+		}
+		for _, k := range keys {
+			h.await(10*time.Second, fmt.Sprintf("%s of %s, seed %d", what, k, seed), func() bool { return done(k) })
+		}
+	}
+	for _, k := range keys {
+		h.drop(k, request(k, chosen[k].tool, ""))
+		u.hint(k)
+	}
+	rescan("intake", func(k approval.Key) bool {
+		return h.has(approval.DocPending, k) || chosen[k].then == nil && h.atRest(k)
+	})
+	u.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	for _, k := range keys {
+		if then := chosen[k].then; then != nil {
+			then(h, k)
+			u.hint(k)
+		}
+	}
+	rescan("outcome", h.atRest)
+	u.flush() // the late ones find nothing to do
+	h.await(10*time.Second, "idle", h.gate.Idle)
+	for _, k := range keys {
+		require.Equal(h.t, chosen[k].want, h.response(k).Status, "%s, seed %d", k, seed)
+		require.Len(h.t, h.hands.of(k), chosen[k].ran, "%s, seed %d", k, seed)
+		require.True(h.t, h.atRest(k), "%s, seed %d", k, seed)
+	}
+}
+
+// An agent floods the watcher's queue: its own request is found by the next
+// rescan at the latest, and its neighbour notices nothing.
+func TestAFloodOfEvents(t *testing.T) {
+	t.Parallel()
+	const interval, junk = time.Second, 20_000
+	h := newHouse(t, plan{memory: true})
+	h.run(interval)
+	warm := key(0)
+	h.drop(warm, request(warm, "auto", "")) // from here on everything is watched
+	h.answered(warm, 5*time.Second)
+
+	var wg sync.WaitGroup
+	began, half := make(chan struct{}), make(chan struct{})
+	wg.Go(func() {
+		a, b := filepath.Join(h.layout.Requests(home), "junk.a"), filepath.Join(h.layout.Requests(home), "junk.b")
+		if err := os.WriteFile(a, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+		for n := range junk {
+			_ = os.Rename(a, b) // two events each, and no two alike in a row
+			a, b = b, a
+			switch n {
+			case junk / 10:
+				close(began)
+			case junk / 2:
+				close(half)
+			}
+		}
+	})
+	<-began
+	early, neighbour, late := key(1), keyIn(other, 2), key(3)
+	h.drop(early, request(early, "auto", ""))
+	h.drop(neighbour, request(neighbour, "auto", ""))
+	took := h.await(interval, "the neighbour", func() bool { return h.has(approval.DocResponse, neighbour) })
+	<-half
+	h.drop(late, request(late, "auto", ""))
+	for _, k := range []approval.Key{early, late} {
+		// A flooded folder is looked at once a second.
+		h.answered(k, interval+time.Second)
+		require.Len(t, h.hands.of(k), 1)
+	}
+	wg.Wait()
+	t.Logf("the neighbour was answered after %v", took)
+	require.Contains(t, h.logs.String(), "too many events, polling instead")
+}

@@ -1,0 +1,127 @@
+package gate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+// stopping begins to end a running gate, and returns once the gate has heard:
+// it starts nothing any more. wait returns when Run has.
+func (h *house) stopping() (wait func()) {
+	ended := make(chan struct{})
+	halt := h.halt
+	h.halt = nil
+	go func() {
+		defer close(ended)
+		halt()
+	}()
+	for n := 1000; ; n++ {
+		probe := keyIn(other, n)
+		h.drop(probe, request(probe, "receipt_now", ""))
+		h.step(probe)
+		if !h.has(approval.DocClaim, probe) && !h.has(approval.DocRecord, probe) {
+			require.NoError(h.t, h.store.Remove(approval.DocRequest, probe))
+			return func() { <-ended }
+		}
+	}
+}
+
+// probed is a tool that needs no place and nobody's consent.
+func probed(p plan) plan {
+	p.tools = map[string]approval.Tool{"receipt_now": {Name: "receipt_now", Handler: approval.Handler{Kind: approval.HandlerNone}}}
+	p.rules = []policy.Rule{{Name: "probe", Tool: "receipt_now", Outcome: approval.Allow}}
+	return p
+}
+
+// The end of the gate lets what runs finish and starts nothing new: what
+// waits, waits in its files for the next start.
+func TestShutdown(t *testing.T) {
+	h := newHouse(t, probed(plan{limits: approval.Limits{Running: 1}}))
+	open, inside := make(chan struct{}), make(chan struct{}, 10)
+	h.hands.do = func(job approval.Job) approval.Effect {
+		if job.RequestID == key(1).ID {
+			inside <- struct{}{}
+			<-open
+		}
+		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+	}
+	h.run(0)
+	runs, parked, approved, denied := key(1), key(2), key(3), key(4)
+	h.drop(runs, request(runs, "auto", ""))
+	h.gate.Wake(runs)
+	<-inside
+	h.drop(parked, request(parked, "auto", ""))
+	h.gate.Wake(parked)
+	for _, k := range []approval.Key{approved, denied} {
+		h.drop(k, request(k, "run", ""))
+		h.gate.Wake(k)
+		h.await(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+	}
+	wait := h.stopping()
+	h.decide(answer(approved, approval.Approved))
+	h.decide(answer(denied, approval.Denied))
+	h.gate.Wake(approved)
+	h.gate.Wake(denied)
+	h.await(5*time.Second, "idle", h.gate.Idle)
+	require.False(t, h.has(approval.DocClaim, approved))
+	require.Equal(t, "none", h.outcome(runs), "Run waits for it")
+	close(open)
+	wait()
+	require.Equal(t, "auto_approved", h.outcome(runs))
+	require.Equal(t, []string{"{}"}, h.hands.of(runs))
+	for _, k := range []approval.Key{parked, approved} {
+		require.Equal(t, "none", h.outcome(k))
+		require.Empty(t, h.hands.of(k))
+		require.False(t, h.has(approval.DocClaim, k))
+	}
+
+	h.reopen()
+	h.run(0)
+	for k, want := range map[approval.Key]string{runs: "auto_approved", parked: "auto_approved", approved: "approved", denied: "denied: Denied by user"} {
+		h.answered(k, 5*time.Second)
+		require.Equal(t, want, h.outcome(k))
+	}
+	for _, k := range []approval.Key{runs, parked, approved} {
+		require.Len(t, h.hands.of(k), 1)
+	}
+	require.Empty(t, h.hands.of(denied))
+}
+
+// The end comes while a claim is being written: from then on the effect is on
+// its way, so Run waits for it and for its outcome.
+func TestShutdownDuringAClaim(t *testing.T) {
+	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h := newHouse(t, probed(plan{store: func(s gate.Store) gate.Store {
+		return meddled{s, approval.DocClaim, func(k approval.Key) {
+			if k == key(1) {
+				close(claiming)
+				<-claim
+			}
+		}}
+	}}))
+	h.hands.do = func(job approval.Job) approval.Effect {
+		if job.RequestID == key(1).ID {
+			close(inside)
+			<-open
+		}
+		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
+	}
+	h.run(0)
+	h.drop(key(1), request(key(1), "auto", ""))
+	h.gate.Wake(key(1))
+	<-claiming
+	wait := h.stopping()
+	close(claim)
+	<-inside
+	require.Equal(t, "none", h.outcome(key(1)))
+	close(open)
+	wait()
+	require.Equal(t, "auto_approved", h.outcome(key(1)))
+	require.Len(t, h.hands.of(key(1)), 1)
+}

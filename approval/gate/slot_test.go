@@ -1,0 +1,229 @@
+package gate_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+// With this variable set the test binary is a process that decides.
+const deciderEnv = "PERMESSO_TEST_DECIDER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(deciderEnv); dir != "" {
+		if err := decideFor(dir, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// decideFor reads lines "name verdict id", decides, and tells what came of it
+// in one line each.
+func decideFor(dir string, in io.Reader, out io.Writer) error {
+	layout := ipc.Layout{Home: dir}
+	key, err := seal.Load(ipc.OS(), layout.Keys())
+	if err != nil {
+		return err
+	}
+	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: mayLocal, RunBefore: 24 * time.Hour}
+	scan := bufio.NewScanner(in)
+	fmt.Fprintln(out, "ready")
+	for scan.Scan() {
+		f := strings.Fields(scan.Text())
+		a := answer(approval.Key{Workspace: home, ID: f[2]}, approval.Verdict(f[1]))
+		a.By = person(f[0])
+		_, err := d.Decide(context.Background(), a)
+		fmt.Fprintln(out, told(err))
+	}
+	return scan.Err()
+}
+
+// told is what a decider heard: "won", who was first and with what, or
+// something that must not be.
+func told(err error) string {
+	var ref *approval.Refusal
+	switch {
+	case err == nil:
+		return "won"
+	case !errors.As(err, &ref):
+		return "error " + err.Error()
+	case ref.By == "" || ref.Verdict == "" || !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrTooLate):
+		return "told nothing: " + ref.Error()
+	}
+	return ref.By + " " + string(ref.Verdict)
+}
+
+// rival is one who wants the slot, and what it wants it for.
+type rival struct {
+	name    string
+	verdict approval.Verdict
+	fire    func(k approval.Key) string // nil: the gate itself, for agent and deadline
+}
+
+// duel fires everybody at once, the agent's cancel and the deadline among
+// them, and holds the outcome against what everybody was told.
+func (h *house) duel(k approval.Key, rivals []rival) (winner string) {
+	h.drop(k, request(k, "run", ""))
+	h.gate.Wake(k)
+	h.await(10*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+	heard := make([]string, len(rivals))
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i, r := range rivals {
+		wg.Go(func() {
+			<-start
+			heard[i] = r.fire(k)
+			h.gate.Wake(k)
+		})
+	}
+	close(start)
+	wg.Wait()
+	h.answered(k, 10*time.Second)
+	h.await(10*time.Second, "rest", func() bool { return h.atRest(k) })
+
+	resp := h.response(k)
+	by := *resp.Decision.By
+	var first rival
+	for _, r := range rivals {
+		if r.name == by {
+			first = r
+		}
+	}
+	require.Equal(h.t, by, first.name, "somebody who fired")
+	for i, r := range rivals {
+		switch {
+		case heard[i] == "": // agent and deadline read the response like anybody
+		case r.name == by:
+			require.Equal(h.t, "won", heard[i], r.name)
+		default:
+			require.Equal(h.t, by+" "+string(first.verdict), heard[i], "what %s was told", r.name)
+		}
+	}
+	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the winner's verdict")
+	ran := 0
+	if first.verdict == approval.Approved {
+		ran = 1
+	}
+	require.Len(h.t, h.hands.of(k), ran)
+	return by
+}
+
+// theGate is the agent's cancel and the deadline: neither is a decider, the
+// gate acts for both.
+func (h *house) theGate() []rival {
+	return []rival{
+		{"agent", approval.Cancelled, func(k approval.Key) string {
+			h.cancel(k)
+			return ""
+		}},
+		{"deadline", approval.Expired, func(approval.Key) string {
+			h.clock.set(time.Minute) // less than a receipt lives
+			return ""
+		}},
+	}
+}
+
+func (h *house) inProcess(name string, v approval.Verdict, pause time.Duration) rival {
+	return rival{name, v, func(k approval.Key) string {
+		time.Sleep(pause) // the order is to vary, and goroutines are too fast for that
+		d := h.decider()
+		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock runs ahead of ours
+		a := answer(k, v)
+		a.By = person(name)
+		_, err := d.Decide(context.Background(), a)
+		return told(err)
+	}}
+}
+
+func TestOneSlotManyGoroutines(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h.run(0)
+	won := map[string]int{}
+	for n := range 400 {
+		h.clock.set(0)
+		rivals := []rival{
+			h.inProcess("ann", approval.Approved, 0),
+			h.inProcess("bob", approval.Denied, 0),
+			h.inProcess("cyd", approval.Approved, time.Duration(n%5)*300*time.Microsecond),
+		}
+		for i, r := range h.theGate() {
+			fire, pause := r.fire, time.Duration((n/5+7*i)%20)*400*time.Microsecond
+			r.fire = func(k approval.Key) string {
+				time.Sleep(pause)
+				return fire(k)
+			}
+			rivals = append(rivals, r)
+		}
+		won[h.duel(key(n), rivals)]++
+	}
+	t.Log(won)
+	require.Len(t, won, 5, "everybody wins some: %v", won)
+}
+
+func TestOneSlotManyProcesses(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h.run(0)
+	ann, bob := h.process("ann", approval.Approved), h.process("bob", approval.Denied)
+	won := map[string]int{}
+	for n := range 100 {
+		h.clock.set(0)
+		rivals := []rival{ann, bob, h.inProcess("cyd", approval.Approved, time.Duration(n%4)*200*time.Microsecond)}
+		for i, r := range h.theGate() {
+			fire, pause := r.fire, time.Duration((n+5*i)%10)*500*time.Microsecond
+			r.fire = func(k approval.Key) string {
+				time.Sleep(pause)
+				return fire(k)
+			}
+			rivals = append(rivals, r)
+		}
+		won[h.duel(key(n), rivals)]++
+	}
+	t.Log(won)
+	require.NotZero(t, won["ann"]+won["bob"], "other processes win some: %v", won)
+	require.Greater(t, len(won), 2)
+}
+
+// process is a decider of another process, one line a decision.
+func (h *house) process(name string, v approval.Verdict) rival {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), deciderEnv+"="+h.layout.Home)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(h.t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(h.t, err)
+	require.NoError(h.t, cmd.Start())
+	h.t.Cleanup(func() {
+		require.NoError(h.t, in.Close())
+		require.NoError(h.t, cmd.Wait())
+	})
+	lines := bufio.NewScanner(out)
+	require.True(h.t, lines.Scan(), "started")
+	return rival{name, v, func(k approval.Key) string {
+		fmt.Fprintln(in, name, v, k.ID)
+		if !lines.Scan() {
+			return "error: the process is gone"
+		}
+		return lines.Text()
+	}}
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+// judge says, from the gate's own records and the world outside, whether all
+// went as it was told.
+func (s *stage) judge(ctx context.Context, k *keys) error {
+	records, err := s.records(ctx, k)
+	if err != nil {
+		return err
+	}
+	s.out.line(plain, "")
+	s.out.line(bold, "What the host checks afterwards, with the public key alone:")
+	for _, e := range errands() {
+		rec := records[e.tool]
+		if rec == nil {
+			return fmt.Errorf("no record of %s", e.tool)
+		}
+		if err := s.outcome(e, rec); err != nil {
+			return fmt.Errorf("%s: %w", e.tool, err)
+		}
+	}
+	if err := s.board(records["post_note"].Status == approval.StatusApproved); err != nil {
+		return err
+	}
+	s.out.line(plain, "")
+	s.out.line(plain, "That was all of it; nothing is left behind. Next: permesso init")
+	return s.out.err
+}
+
+// records finds what became of each tool's one request.
+func (s *stage) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
+	ids, _, err := s.h.store.List(approval.DocRecord, demoWorkspace)
+	if err != nil {
+		return nil, err
+	}
+	records := map[string]*approval.Record{}
+	for _, id := range ids {
+		rec, err := s.h.viewer(k).Record(ctx, approval.Key{Workspace: demoWorkspace, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		tool, err := toolOf(rec)
+		if err != nil {
+			return nil, err
+		}
+		if records[tool] != nil {
+			return nil, fmt.Errorf("two records of %s", tool)
+		}
+		records[tool] = rec
+	}
+	return records, nil
+}
+
+// toolOf reads the tool out of what was asked; the two forms share the name.
+func toolOf(rec *approval.Record) (string, error) {
+	asked := rec.Request
+	if asked.Kind() != '{' {
+		asked = rec.Pending
+	}
+	var named struct {
+		ToolName string `json:"tool_name"`
+	}
+	if err := json.Unmarshal(asked, &named); err != nil {
+		return "", fmt.Errorf("record of %s: %w", rec.RequestID, err)
+	}
+	return named.ToolName, nil
+}
+
+// outcome holds one record against what was to come of it, and its receipt
+// against the arguments that the agent gave.
+func (s *stage) outcome(e errand, rec *approval.Record) error {
+	switch {
+	case e.want != "" && rec.Status != e.want:
+		return fmt.Errorf("%s, where %s was to come", rec.Status, e.want)
+	case rec.Status == approval.StatusExpired:
+		return errors.New("nobody answered in time")
+	case rec.Status == approval.StatusFailed, rec.Status == approval.StatusInterrupted, rec.Status == approval.StatusMalformed:
+		return fmt.Errorf("ended %s", rec.Status)
+	}
+	file := filepath.Join(s.h.layout.Responses(demoWorkspace), rec.RequestID+".json")
+	public := filepath.Join(s.h.layout.Keys(), "signing.pub")
+	ran := rec.Status == approval.StatusApproved || rec.Status == approval.StatusAutoApproved
+	facts, err := s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.args, key: public})
+	switch {
+	case ran && err != nil:
+		return fmt.Errorf("receipt: %w", err)
+	case !ran && err == nil:
+		return errors.New("has a receipt, though it did not run")
+	case !ran:
+		s.out.line(plain, fmt.Sprintf("  ✓ %s: %s; no receipt, so nothing ran", e.tool, rec.Status))
+		return nil
+	}
+	if _, err = s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
+		return fmt.Errorf("its receipt was taken for the arguments %s", e.other)
+	}
+	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, whoseWord(facts)))
+	s.out.line(good, fmt.Sprintf("    for %s it is refused: %v", e.other, err))
+	return nil
+}
+
+func whoseWord(f *receipt.Facts) string {
+	if f.By != "" {
+		return f.DecisionType + " by " + f.By + " via " + f.Via
+	}
+	return f.DecisionType + " by rule " + f.Rule
+}
+
+// board looks at the one thing in the world that the demo changes.
+func (s *stage) board(approved bool) error {
+	b, err := os.ReadFile(filepath.Join(s.dir, "board.txt"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	want, says := "", "  ✓ the notice board is empty, as it was"
+	if approved {
+		want, says = "Meeting at 5\n", "  ✓ the notice board says, once: Meeting at 5"
+	}
+	if string(b) != want {
+		return fmt.Errorf("the notice board holds %q, not %q", b, want)
+	}
+	s.out.line(good, says)
+	return nil
+}
+
+// The looks of a line: parameters of an SGR sequence.
+const (
+	plain = 0
+	bold  = 1
+	dim   = 2
+	bad   = 31
+	good  = 32
+	warn  = 33
+)
+
+// screen is shared by agent, channel and narrator: each writes whole lines.
+type screen struct {
+	mu    sync.Mutex
+	to    io.Writer
+	color bool
+	err   error // the first one
+}
+
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := s.to.Write(b)
+	if s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *screen) line(look int, text string) {
+	if s.color && look != plain && text != "" {
+		text = "\x1b[" + strconv.Itoa(look) + "m" + text + "\x1b[0m"
+	}
+	_, _ = io.WriteString(s, text+"\n")
+}
+
+// prefixer shows whose lines they are.
+type prefixer struct {
+	to     *screen
+	prefix string
+	rest   string
+}
+
+func (p *prefixer) Write(b []byte) (int, error) {
+	p.rest += string(b)
+	for {
+		line, rest, whole := strings.Cut(p.rest, "\n")
+		if !whole {
+			return len(b), nil
+		}
+		p.rest = rest
+		look := plain
+		switch {
+		case strings.HasPrefix(line, "# "):
+			look = bold
+			p.to.line(dim, p.prefix)
+		case strings.HasPrefix(line, "permesso: "):
+			look = dim
+		}
+		p.to.line(look, p.prefix+line)
+	}
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// demoRun is one permesso demo, whose leftovers are looked for.
+type demoRun struct {
+	t    *testing.T
+	cmd  *osexec.Cmd
+	temp string
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func newDemo(t *testing.T, env ...string) *demoRun {
+	t.Helper()
+	d := &demoRun{t: t, temp: t.TempDir(), more: make(chan struct{}, 1)}
+	d.cmd = osexec.Command(program(t, true), "demo")
+	d.cmd.Env = append([]string{"TMPDIR=" + d.temp, "PATH=" + os.Getenv("PATH"), "HOME=" + d.temp}, env...)
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.WaitDelay = d, d, 5*time.Second
+	return d
+}
+
+func (d *demoRun) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.text.Write(b)
+	select {
+	case d.more <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+func (d *demoRun) said() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.String()
+}
+
+func (d *demoRun) awaits(text string) {
+	d.t.Helper()
+	limit := time.After(patience)
+	for !strings.Contains(d.said(), text) {
+		select {
+		case <-d.more:
+		case <-limit:
+			require.Fail(d.t, "not said", "%q in:\n%s", text, d.said())
+		}
+	}
+}
+
+// ends waits for the end, and holds that nothing is left: no file, no process.
+func (d *demoRun) ends(code int) string {
+	d.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- d.cmd.Wait() }()
+	select {
+	case err := <-done:
+		var exited *osexec.ExitError
+		if !errors.As(err, &exited) {
+			require.NoError(d.t, err)
+		}
+	case <-time.After(patience):
+		_ = d.cmd.Process.Kill()
+		require.Fail(d.t, "the demo does not end", "%s", d.said())
+	}
+	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), d.said())
+	left, err := os.ReadDir(d.temp)
+	require.NoError(d.t, err)
+	require.Empty(d.t, left, d.said())
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(d.t, err)
+	for _, file := range lines {
+		b, err := os.ReadFile(file)
+		require.False(d.t, err == nil && bytes.Contains(b, []byte(d.temp)), "left running: %q", b)
+	}
+	return d.said()
+}
+
+func (d *demoRun) start() {
+	d.t.Helper()
+	require.NoError(d.t, d.cmd.Start())
+	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+}
+
+// keyboard gives the demo a terminal and returns the other side of it.
+func (d *demoRun) keyboard() *os.File {
+	d.t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(d.t, err)
+	raw, err := master.SyscallConn() // Fd would make it blocking, and Close wait for a read
+	require.NoError(d.t, err)
+	var n int
+	require.NoError(d.t, raw.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
+			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+	}))
+	require.NoError(d.t, err)
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(d.t, err)
+	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	d.start()
+	require.NoError(d.t, tty.Close())
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(d, master) // ends with EIO when the last one has closed its side
+	}()
+	d.t.Cleanup(func() {
+		_ = master.Close()
+		<-copied
+	})
+	return master
+}
+
+func TestDemoAnswersItself(t *testing.T) {
+	broken := func(script string) string {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "bwrap"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		return "PATH=" + dir + ":/usr/bin:/bin"
+	}
+	for _, row := range []struct {
+		why, env  string
+		code      int
+		says, not string
+	}{
+		{"in the sandbox", "", 0, "The agent runs in bubblewrap. Of the gate it sees two folders", "NOT SANDBOXED"},
+		{"no bubblewrap", "PATH=/nonexistent", 0, "!! THE AGENT IS NOT SANDBOXED: bubblewrap is not installed", "in bubblewrap"},
+		{
+			"a bubblewrap that may not", broken("echo bwrap: No permissions >&2; exit 1"), 0,
+			"!! THE AGENT IS NOT SANDBOXED: bubblewrap makes no sandbox here: bwrap: No permissions.", "in bubblewrap",
+		},
+		{"an agent that asks for nothing is not what was told", broken("exit 0"), codeError, "permesso: no record of greet", "✓"},
+		{
+			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), codeError,
+			"permesso: the agent: exit status 7", "✓",
+		},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			d := newDemo(t, row.env)
+			d.start()
+			said := d.ends(row.code)
+			require.Contains(t, said, "!! NOBODY IS ASKED: standard input is no terminal")
+			require.Contains(t, said, row.says)
+			require.NotContains(t, said, row.not)
+			require.NotContains(t, said, "\x1b", "no colour in a file")
+			if row.code != 0 {
+				return
+			}
+			require.Regexp(t, `(?m)^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said)
+			for _, line := range []string{
+				`agent │ auto_approved (policy)`, `agent │ result: {"output":"Hello, world!\n"}`,
+				`text: Meeting at 5`, `agent │ approved (operator:`,
+				`agent │ auto_rejected (policy)`,
+				`✓ greet: receipt valid for {"name":"world"}, auto_approved by rule greetings-are-fine`,
+				`for {"name":"moon"} it is refused`,
+				`✓ post_note: receipt valid for {"text":"Meeting at 5"}, approved by operator:`,
+				`for {"text":"Meeting at 6"} it is refused`,
+				`✓ wipe_board: auto_rejected; no receipt, so nothing ran`,
+				`✓ the notice board says, once: Meeting at 5`,
+			} {
+				require.Contains(t, said, line)
+			}
+		})
+	}
+}
+
+func TestDemoAsksYou(t *testing.T) {
+	const approved, denied = "✓ the notice board says, once: Meeting at 5", "✓ the notice board is empty, as it was"
+	for _, row := range []struct {
+		why, typed string // ID is the request's
+		says       []string
+	}{
+		{"a code", "1\n", []string{"✓ post_note: receipt valid", "via terminal", approved}},
+		{"a name", "approve ID\n", []string{"✓ post_note: receipt valid", approved}},
+		{"a no", "deny ID not today\n", []string{"agent │ denied (operator:", "feedback: not today", "✓ post_note: denied; no receipt", denied}},
+		{"a no by code", "3 not today\n", []string{"feedback: not today", denied}},
+		{"something unclear, then a no", "approve? no\n3\n", []string{"nothing was decided", denied}},
+		{"a change: nothing runs", "5 make it 6\n", []string{"✓ post_note: overridden; no receipt", denied}},
+		{"hanging up", "\x04", []string{"> deny ID        (the input has ended)", denied}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			d := newDemo(t)
+			keys := d.keyboard()
+			d.awaits(" · until ")
+			id := regexp.MustCompile(`→ approve ([0-9a-f]{8})`).FindStringSubmatch(d.said())
+			require.NotNil(t, id, d.said())
+			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
+			require.NoError(t, err)
+			d.awaits("nothing is left behind")
+			said := d.ends(0)
+			require.NotContains(t, said, "NOBODY IS ASKED")
+			require.Contains(t, said, "\x1b[1m🔐 Approval required", "colour on a terminal")
+			for _, line := range row.says {
+				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
+			}
+		})
+	}
+}
+
+func TestDemoWithoutColour(t *testing.T) {
+	d := newDemo(t, "NO_COLOR=1")
+	keys := d.keyboard()
+	d.awaits(" · until ")
+	_, err := io.WriteString(keys, "1\n")
+	require.NoError(t, err)
+	d.awaits("nothing is left behind")
+	require.NotContains(t, d.ends(0), "\x1b")
+}
+
+// However it is stopped, it ends its children, tidies up, and says so by its
+// exit code.
+func TestDemoStopped(t *testing.T) {
+	t.Run("by Ctrl-C", func(t *testing.T) {
+		d := newDemo(t)
+		keys := d.keyboard()
+		d.awaits(" · until ")
+		_, err := io.WriteString(keys, "\x03")
+		require.NoError(t, err)
+		d.awaits("permesso: stopped before the end: interrupt signal received")
+		d.ends(codeError)
+	})
+	t.Run("by the terminal's end", func(t *testing.T) {
+		d := newDemo(t)
+		keys := d.keyboard()
+		d.awaits(" · until ")
+		require.NoError(t, keys.Close())
+		d.ends(codeError)
+	})
+	t.Run("by a signal, unsandboxed", func(t *testing.T) {
+		d := newDemo(t, "PATH=/nonexistent")
+		d.keyboard()
+		d.awaits(" · until ")
+		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+		d.ends(codeError)
+	})
+	t.Run("by a reader that goes away", func(t *testing.T) {
+		d := newDemo(t)
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		d.cmd.Stdout = w
+		d.start()
+		require.NoError(t, errors.Join(w.Close(), r.Close()))
+		d.ends(codeError)
+	})
+	t.Run("by a full disk", func(t *testing.T) {
+		d := newDemo(t)
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		d.cmd.Stdout = full
+		d.start()
+		require.Contains(t, d.ends(codeError), "no space left on device")
+	})
+}

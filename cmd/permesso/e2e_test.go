@@ -1,0 +1,481 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+// patience is how long anything is waited for that is bound to happen.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	exec.SuperviseIfAsked()
+	code := m.Run()
+	builtDir.Lock()
+	_ = os.RemoveAll(builtDir.path)
+	os.Exit(code)
+}
+
+var builtDir struct {
+	sync.Mutex
+	path string
+}
+
+// builder builds the program as it is installed, once, with or without the race
+// detector.
+func builder(name string, flags ...string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		builtDir.Lock()
+		defer builtDir.Unlock()
+		if builtDir.path == "" {
+			dir, err := os.MkdirTemp("", "permesso-e2e-")
+			if err != nil {
+				return "", err
+			}
+			builtDir.path = dir
+		}
+		file := filepath.Join(builtDir.path, name, "permesso")
+		args := append([]string{"build", "-buildvcs=false", "-o", file}, flags...)
+		out, err := osexec.Command("go", append(args, ".")...).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build: %w\n%s", err, out)
+		}
+		return file, nil
+	})
+}
+
+var (
+	plainBinary = builder("plain")
+	racyBinary  = builder("race", "-race")
+)
+
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// raceAtOnce keeps the race detector from sleeping a second at every exit.
+const raceAtOnce = "GORACE=atexit_sleep_ms=0"
+
+// program has the race detector where the tests have it. What is killed has
+// not: it would only be slower.
+func program(t testing.TB, plain bool) string {
+	t.Helper()
+	build := plainBinary
+	if raceDetector() && !plain {
+		build = racyBinary
+	}
+	file, err := build()
+	require.NoError(t, err)
+	return file
+}
+
+// place is a home with a configuration of its own, for the real program.
+type place struct {
+	t      testing.TB
+	dir    string
+	config string
+	layout ipc.Layout
+	agent  client.Files // of the first workspace
+	plain  bool         // without the race detector
+}
+
+func newPlace(t testing.TB, ws, config string) *place {
+	t.Helper()
+	dir := t.TempDir()
+	h := &place{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "home")}}
+	h.agent = client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
+	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
+	return h
+}
+
+func (h *place) command(args ...string) *osexec.Cmd {
+	cmd := osexec.Command(program(h.t, h.plain), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
+	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceAtOnce)
+	return cmd
+}
+
+// run runs one command to its end.
+func (h *place) run(stdin string, args ...string) (code int, stdout, stderr string) {
+	h.t.Helper()
+	cmd := h.command(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	err := cmd.Run()
+	var exited *osexec.ExitError
+	if !errors.As(err, &exited) {
+		require.NoError(h.t, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// daemon is a running permesso serve.
+type daemon struct {
+	*place
+	cmd  *osexec.Cmd
+	log  string
+	from int64 // where its part of the log begins
+	wait func() error
+}
+
+func (h *place) serve(env ...string) *daemon {
+	h.t.Helper()
+	d := &daemon{place: h, cmd: h.command("serve"), log: filepath.Join(h.dir, "log")}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(h.t, err)
+	info, err := log.Stat()
+	require.NoError(h.t, err)
+	d.from = info.Size()
+	d.cmd.Stderr, d.cmd.Env = log, append(d.cmd.Env, env...)
+	require.NoError(h.t, d.cmd.Start())
+	require.NoError(h.t, log.Close())
+	d.wait = sync.OnceValue(d.cmd.Wait)
+	h.t.Cleanup(d.kill)
+	return d
+}
+
+// kill is SIGKILL; it returns when the daemon is gone.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill() // it may have ended by itself
+	_ = d.wait()
+}
+
+func (d *daemon) signal(s syscall.Signal) {
+	d.t.Helper()
+	require.NoError(d.t, d.cmd.Process.Signal(s))
+}
+
+// stop is SIGTERM, and demands an end in good order.
+func (d *daemon) stop() {
+	d.t.Helper()
+	d.signal(syscall.SIGTERM)
+	require.NoError(d.t, d.ended(), "%s", d.said())
+}
+
+// ended waits for the daemon's own end.
+func (d *daemon) ended() error {
+	d.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- d.wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		d.kill()
+		require.Fail(d.t, "the daemon does not end", "%s", d.said())
+		return nil
+	}
+}
+
+func (d *daemon) said() string {
+	d.t.Helper()
+	b, err := os.ReadFile(d.log)
+	require.NoError(d.t, err)
+	return string(b[d.from:])
+}
+
+func (d *daemon) awaitLog(text string) {
+	d.t.Helper()
+	await(d.t, d.log, func() bool { return strings.Contains(d.said(), text) })
+}
+
+// await waits until ready, looking whenever something happens to path.
+func await(t testing.TB, path string, ready func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, watcher.Await(ctx, path, func() (bool, error) { return ready(), nil }), "waiting for %s", path)
+}
+
+func awaitFile(t testing.TB, path string) {
+	t.Helper()
+	await(t, path, func() bool { _, err := os.Lstat(path); return err == nil })
+}
+
+// ask drops a request and returns its id.
+func (h *place) ask(body string) string {
+	h.t.Helper()
+	id := client.NewID()
+	awaitFile(h.t, h.agent.Requests)
+	require.NoError(h.t, h.agent.Submit(id, []byte(strings.Replace(body, "{", `{"request_id":"`+id+`",`, 1))))
+	return id
+}
+
+func (h *place) awaitPending(ws, id string) {
+	h.t.Helper()
+	awaitFile(h.t, filepath.Join(h.layout.Pendings(ws), id+".json"))
+}
+
+func (h *place) response(id string) *approval.Response {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	defer cancel()
+	r, _, err := h.agent.Wait(ctx, id, nil)
+	require.NoError(h.t, err)
+	return r
+}
+
+// script writes an executable shell script.
+func (h *place) script(name, text string) string {
+	h.t.Helper()
+	file := filepath.Join(h.dir, name)
+	require.NoError(h.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+	return file
+}
+
+const askAll = `
+[tools.say]
+handler = { kind = "command", argv = ["/bin/echo", "said"] }
+[[rules]]
+match = { tool = "say" }
+outcome = "ask"
+`
+
+// Whoever moves a home away while it is served would have two daemons believe
+// in one lock, or one daemon write into a stranger's folder.
+func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
+	for _, tc := range []struct {
+		why  string
+		take func(t *testing.T, h *place)
+	}{
+		{"removed", func(t *testing.T, h *place) { require.NoError(t, os.RemoveAll(h.layout.Home)) }},
+		{"moved away", func(t *testing.T, h *place) { require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old")) }},
+		{"replaced by another", func(t *testing.T, h *place) {
+			require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old"))
+			require.NoError(t, os.CopyFS(h.layout.Home, os.DirFS(h.layout.Home+".old")))
+		}},
+		{"only its lock", func(t *testing.T, h *place) { require.NoError(t, os.Remove(h.layout.Lock())) }},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			t.Parallel()
+			h := newPlace(t, "default", askAll)
+			d := h.serve()
+			d.awaitLog(`"serving"`)
+			id := h.ask(`{"tool_name":"say"}`)
+			h.awaitPending("default", id)
+			tc.take(t, h)
+			require.Error(t, d.ended())
+			require.Equal(t, codeError, d.cmd.ProcessState.ExitCode())
+			require.Contains(t, d.said(), "permesso: the home was removed or replaced while it was served\nhint: ")
+		})
+	}
+}
+
+// What runs when the home goes away dies with the daemon: it cannot tell
+// anybody any more what came of it.
+func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
+	h := newPlace(t, "default", "")
+	begun := filepath.Join(h.dir, "begun")
+	file := h.script("slow", "echo $$ > "+begun+".tmp; mv "+begun+".tmp "+begun+"; exec sleep 600")
+	config := fmt.Sprintf("[tools.slow]\nhandler = { kind = \"command\", argv = [%q], timeout = \"15m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
+	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
+	d := h.serve()
+	id := h.ask(`{"tool_name":"slow"}`)
+	awaitFile(t, begun)
+	old := h.layout.Home + ".old"
+	require.NoError(t, os.Rename(h.layout.Home, old))
+	require.Error(t, d.ended())
+	var pid int
+	b, err := os.ReadFile(begun)
+	require.NoError(t, err)
+	_, err = fmt.Sscan(string(b), &pid)
+	require.NoError(t, err)
+	await(t, begun, func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	require.NoDirExists(t, h.layout.Home)
+
+	// Put back, it says so.
+	require.NoError(t, os.Rename(old, h.layout.Home))
+	d = h.serve()
+	require.Equal(t, approval.StatusInterrupted, h.response(id).Status)
+	d.stop()
+}
+
+func TestHangupChangesNothing(t *testing.T) {
+	h := newPlace(t, "default", askAll)
+	d := h.serve()
+	d.awaitLog(`"serving"`)
+	d.signal(syscall.SIGHUP)
+	d.awaitLog("hangup")
+	id := h.ask(`{"tool_name":"say"}`)
+	h.awaitPending("default", id)
+	d.signal(syscall.SIGHUP)
+	code, _, stderr := h.run("", "approve", id)
+	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, approval.StatusApproved, h.response(id).Status)
+	d.stop()
+}
+
+// SIGTERM lets what runs finish, starts nothing, and leaves the rest for the
+// next daemon.
+func TestTermLetsHandlersFinish(t *testing.T) {
+	h := newPlace(t, "default", "")
+	begun, finish := filepath.Join(h.dir, "begun"), filepath.Join(h.dir, "finish")
+	file := h.script("slow", ": > "+begun+"; read -r line < "+finish+"; echo done")
+	require.NoError(t, syscall.Mkfifo(finish, 0o600))
+	config := fmt.Sprintf("[workspaces.default]\nlimits = { running = 1 }\n[tools.slow]\nhandler = { kind = \"command\", argv = [%q], timeout = \"5m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
+	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
+	d := h.serve()
+	first := h.ask(`{"tool_name":"slow"}`)
+	awaitFile(t, begun)
+	d.signal(syscall.SIGTERM)
+	second := h.ask(`{"tool_name":"slow"}`)
+	require.NoError(t, os.WriteFile(finish, []byte("go\n"), 0o600))
+	require.NoError(t, d.ended())
+	require.Equal(t, approval.StatusAutoApproved, h.response(first).Status)
+	require.NoFileExists(t, filepath.Join(h.agent.Responses, second+".json"))
+
+	d = h.serve()
+	require.NoError(t, os.WriteFile(finish, []byte("go\n"), 0o600))
+	require.Equal(t, approval.StatusAutoApproved, h.response(second).Status)
+	d.stop()
+}
+
+// logKeys are those that the package comment lists.
+func logKeys(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`//\t(level time message .*)\n//\t(.*)\n`).FindSubmatch(b)
+	require.NotNil(t, lines)
+	return strings.Fields(string(lines[1]) + " " + string(lines[2]))
+}
+
+const (
+	planted = "hunter2-planted-secret"
+	forged  = `"}` + "\n" + `{"level":"info","ws":"default","message":"forged line"}` + "\n"
+)
+
+// plant drops requests that carry a secret, and text that wants to be a line of
+// the log, wherever an agent can put text.
+func (h *place) plant() (ids []string) {
+	h.t.Helper()
+	evil, err := json.Marshal(planted + forged)
+	require.NoError(h.t, err)
+	text := string(evil)
+	prose := `"request_data":{"text":` + text + `},"title":` + text + `,"preview":` + text + `,"rationale":` + text + `,"session_id":` + text
+	for _, body := range []string{
+		`{"tool_name":"say",` + prose + `}`,
+		`{"tool_name":"say",` + prose + `}`,
+		`{"tool_name":"free",` + prose + `}`,
+		`{"tool_name":"breaks",` + prose + `}`,
+		`{"tool_name":"never",` + prose + `}`,
+		`{"tool_name":"unknown",` + prose + `}`,
+		`{"type":"question",` + prose + `,"options":[` + text + `]}`,
+		`{"tool_name":` + text + `}`,
+		`{"tool_name":"say",` + text + `:` + text + `}`,
+		`{"tool_name":"say","expires_in_sec":` + text + `}`,
+		`{"tool_name":"say","resubmits":` + text + `}`,
+	} {
+		ids = append(ids, h.ask(body))
+	}
+	for _, name := range []string{planted + strings.ReplaceAll(forged, "/", "") + ".json", planted + ".cancel"} {
+		require.NoError(h.t, os.WriteFile(filepath.Join(h.agent.Requests, name), []byte(planted), 0o644))
+	}
+	return ids
+}
+
+func TestLogHoldsNoArgumentAndNoForgedLine(t *testing.T) {
+	h := newPlace(t, "default", "")
+	breaks := h.script("breaks", "cat; cat >&2 <<'EOF'\n"+planted+forged+"EOF\nexit 1")
+	require.NoError(t, os.WriteFile(h.config, []byte(`log_level = "debug"`+askAll+fmt.Sprintf(`
+[tools.free]
+handler = { kind = "command", argv = ["/bin/cat"] }
+[tools.breaks]
+summary = "{text}"
+handler = { kind = "command", argv = [%q] }
+[tools.never]
+[[rules]]
+match = { tool = "free" }
+outcome = "allow"
+[[rules]]
+match = { tool = "breaks" }
+outcome = "allow"
+[[rules]]
+match = { tool = "never" }
+outcome = "deny"
+`, breaks)), 0o600))
+	d := h.serve()
+	ids := h.plant()
+	waiting := map[int]string{0: "approve", 1: "deny", 5: "deny", 6: "deny"}
+	var cli strings.Builder
+	for i, verb := range waiting {
+		h.awaitPending("default", ids[i])
+		args := []string{verb, ids[i]}
+		if verb == "approve" {
+			args = append(args, "--note", planted+forged)
+		} else {
+			args = append(args, planted+forged)
+		}
+		code, _, stderr := h.run("", args...)
+		require.Equal(t, codeDone, code, stderr)
+		cli.WriteString(stderr)
+	}
+	for _, id := range ids {
+		h.response(id)
+	}
+	d.stop()
+	keys, lines := logKeys(t), 0
+	for line := range strings.Lines(d.said()) {
+		lines++
+		var entry map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), "%s", line)
+		for key := range maps.Keys(entry) {
+			require.Contains(t, keys, key, "%s", line)
+		}
+		require.NotEqual(t, "forged line", entry["message"])
+		require.NotContains(t, line, planted)
+	}
+	require.Greater(t, lines, len(ids), "the log says what happens")
+	require.NotContains(t, cli.String(), planted)
+}
+
+// With the daemon stopped decisions take the slot all the same, and the next
+// daemon finds them.
+func TestDecisionsMadeWhileTheDaemonIsDown(t *testing.T) {
+	h := newPlace(t, "default", askAll)
+	d := h.serve()
+	yes, no, open := h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`), h.ask(`{"tool_name":"say"}`)
+	for _, id := range []string{yes, no, open} {
+		h.awaitPending("default", id)
+	}
+	d.kill()
+	code, out, stderr := h.run("", "approve", yes)
+	require.Equal(t, codeDone, code, stderr)
+	require.Contains(t, out, "not running: this takes effect when it starts")
+	code, _, stderr = h.run("", "deny", no, "not", "today")
+	require.Equal(t, codeDone, code, stderr)
+	code, _, stderr = h.run("", "deny", yes)
+	require.Equal(t, codeRefused, code)
+	require.Contains(t, stderr, "already decided: approved by operator:")
+
+	d = h.serve()
+	require.Equal(t, approval.StatusApproved, h.response(yes).Status)
+	denied := h.response(no)
+	require.Equal(t, approval.StatusDenied, denied.Status)
+	require.Equal(t, "not today", *denied.Feedback)
+	require.FileExists(t, filepath.Join(h.layout.Pendings("default"), open+".json"))
+	d.stop()
+}

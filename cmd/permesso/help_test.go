@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// typed runs one command line in this process, with nothing from outside.
+func typed(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
+	code = m.Run(context.Background(), args)
+	return code, out.String(), errs.String()
+}
+
+func everyCommand() (paths []string) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		paths = append(paths, strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "permesso"), " "))
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk((&app{Main: Main{Env: func(string) string { return "" }}}).root())
+	return paths
+}
+
+func TestEveryCommandHelps(t *testing.T) {
+	paths := everyCommand()
+	require.Greater(t, len(paths), 15)
+	for _, path := range paths {
+		code, out, errs := typed(append(strings.Fields(path), "--help")...)
+		require.Zero(t, code, path)
+		require.Empty(t, errs, path)
+		require.Contains(t, out, "Usage:\n  permesso", path)
+		require.NotRegexp(t, "`| (stringArray|string|int) {2,}", out, "%s: a flag whose value has no name", path)
+		for _, line := range strings.Split(out, "\n") {
+			require.LessOrEqual(t, len([]rune(line)), 130, "%s: %s", path, line)
+		}
+	}
+}
+
+// The codes stand in the help and in the package comment; both must know all.
+func TestExitCodesAreDocumented(t *testing.T) {
+	_, help, _ := typed("--help")
+	source, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	for code := codeDone; code <= codeLocked; code++ {
+		require.Regexp(t, `[:;]\s+`+string(rune('0'+code))+` `, help)
+		require.Regexp(t, `(?m)^//\t`+string(rune('0'+code))+`  `, string(source))
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	for _, row := range []struct {
+		why, says string
+		args      []string
+	}{
+		{"a receipt and nothing to do with it", "hint: permesso receipt verify FILE", []string{"receipt"}},
+		{"a part of receipt that there is none", "unknown command", []string{"receipt", "bogus"}},
+		{"a command that there is none", "unknown command", []string{"aprove"}},
+		{"no id", "accepts 1 arg", []string{"approve"}},
+		{"two meanings at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
+		{"an id that is hardly one", "at least 4 digits", nil},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			if row.args == nil {
+				home := filepath.Join(t.TempDir(), "home")
+				config := filepath.Join(t.TempDir(), "permesso.toml")
+				code, _, errs := typed("init", "--home", home, "--config", config)
+				require.Zero(t, code, errs)
+				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
+			}
+			code, out, errs := typed(row.args...)
+			require.Equal(t, codeUsage, code, errs)
+			require.Contains(t, errs, row.says)
+			require.Contains(t, errs, "hint: ")
+			require.Empty(t, out)
+		})
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "permesso.toml")
+	require.NoError(t, os.WriteFile(config, []byte("[workspaces.personal]\n[workspaces.work]\n"), 0o600))
+	for _, row := range []struct {
+		why  string
+		args []string
+		want string // the last line is cobra's directive: 4 is "and no files", 0 is "or files"
+	}{
+		{"workspaces", []string{"mounts", ""}, "personal\nwork\n:4\n"},
+		{"of which one is enough", []string{"mounts", "work", ""}, ":4\n"},
+		{"also as a flag", []string{"pending", "--workspace", ""}, "personal\nwork\n:4\n"},
+		{"ids, where there is no gate", []string{"approve", ""}, ":4\n"},
+		{"a tool is no file", []string{"request", ""}, ":4\n"},
+		{"a receipt is", []string{"receipt", "verify", ""}, ":0\n"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			code, out, _ := typed(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
+			require.Zero(t, code)
+			require.Equal(t, row.want, out)
+		})
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		code, out, _ := typed("completion", shell)
+		require.Zero(t, code)
+		require.Contains(t, out, "permesso")
+	}
+}

@@ -1,0 +1,450 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+const (
+	killWorkspace = "w"
+	killMark      = "PERMESSO_E2E_MARK"
+	maxOpen       = 32                   // unanswered requests at once
+	pace          = 4 * time.Millisecond // between two requests
+)
+
+// killConfig has handlers that count: each run adds one byte to the file of its
+// request. One is quick, one leaves time to be killed before and after, one fails
+// when it has done its work, and one would not end by itself.
+func killConfig(files map[string]string) string {
+	var b strings.Builder
+	b.WriteString(`log_level = "warn"
+[workspaces.w]
+limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000, running = 3 }
+`)
+	for how, file := range files {
+		for prefix, outcome := range map[string]string{"free_": "allow", "ask_": "ask"} {
+			fmt.Fprintf(&b, "[tools.%s]\nhandler = { kind = \"command\", argv = [%q], env = [%q], timeout = \"5m\" }\n", prefix+how, file, killMark)
+			fmt.Fprintf(&b, "[[rules]]\nmatch = { tool = %q }\noutcome = %q\n", prefix+how, outcome)
+		}
+	}
+	return b.String()
+}
+
+// kills is the state of one such trial.
+type kills struct {
+	*place
+	t        testing.TB
+	counters string
+	decider  *gate.Decider
+
+	mu    sync.Mutex
+	asked map[string]plan                 // by request id
+	acked map[string]approval.Verdict     // decisions that Decide has acknowledged
+	lost  map[string]*approval.Refusal    // and those it has refused
+	seen  map[string]*approval.Response   // responses, as they were first seen
+	errs  []error                         // of Decide, other than refusals
+	stats map[approval.Status]map[int]int // status → runs → how often
+}
+
+// plan is what is to become of one request.
+type plan struct {
+	tool    string
+	verdict approval.Verdict // "": nobody answers
+	expires int              // seconds; 0: the workspace's time-out
+	cancel  bool
+}
+
+func newKills(t testing.TB) *kills {
+	t.Helper()
+	p := newPlace(t, killWorkspace, "")
+	p.plain = true
+	k := &kills{
+		place: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, acked: map[string]approval.Verdict{},
+		lost: map[string]*approval.Refusal{}, seen: map[string]*approval.Response{}, stats: map[approval.Status]map[int]int{},
+	}
+	require.NoError(t, os.Mkdir(k.counters, 0o700))
+	count := "dd if=/dev/zero of=" + k.counters + "/$PERMESSO_REQUEST_ID bs=1 count=1 oflag=append conv=notrunc,fsync status=none"
+	files := map[string]string{
+		"quick": p.script("quick", "exec "+count),
+		"slow":  p.script("slow", "sleep 0.01; "+count+"; sleep 0.01"),
+		"bad":   p.script("bad", count+"; exit 1"),
+		"long":  p.script("long", count+"; [ -e "+p.dir+"/calm ] || exec sleep 600"),
+	}
+	require.NoError(t, os.WriteFile(p.config, []byte(killConfig(files)), 0o600))
+	code, _, stderr := p.run("", "init")
+	require.Equal(t, codeDone, code, stderr)
+	k.decider = p.decider()
+	return k
+}
+
+// decider is the one of a command line, in this process: killing it is another
+// test's matter.
+func (p *place) decider() *gate.Decider {
+	p.t.Helper()
+	a := &app{Main: Main{Env: os.Getenv}, ctx: p.t.Context(), configFlag: p.config, homeFlag: p.layout.Home}
+	h, keys, err := a.existing()
+	require.NoError(p.t, err)
+	return h.decider(keys, nil)
+}
+
+// draw is what the next request wants: of everything something.
+func draw(r *rand.Rand) plan {
+	how := []string{"quick", "slow", "quick", "slow", "quick", "slow", "bad", "bad", "quick", "long"}[r.IntN(10)]
+	switch r.IntN(8) {
+	case 0, 1, 2:
+		return plan{tool: "free_" + how}
+	case 3, 4:
+		return plan{tool: "ask_" + how, verdict: approval.Approved}
+	case 5:
+		return plan{tool: "ask_" + how, verdict: approval.Denied}
+	case 6:
+		return plan{tool: "ask_" + how, expires: 1, verdict: []approval.Verdict{"", approval.Approved}[r.IntN(2)]}
+	}
+	return plan{tool: "ask_" + how, cancel: true}
+}
+
+// drive asks until ctx ends.
+func (k *kills) drive(ctx context.Context, r *rand.Rand) {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		k.look()
+		if k.open() < maxOpen {
+			k.submit(draw(r))
+		}
+	}
+}
+
+func (k *kills) open() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.asked) - len(k.seen)
+}
+
+func (k *kills) submit(p plan) {
+	id := client.NewID()
+	body := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"expires_in_sec":%d}`, id, p.tool, p.expires)
+	k.mu.Lock()
+	k.asked[id] = p
+	k.mu.Unlock()
+	err := k.agent.Submit(id, []byte(body))
+	if err == nil && p.cancel {
+		err = k.agent.Cancel(id)
+	}
+	k.note(err)
+}
+
+func (k *kills) note(err error) {
+	if err == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.errs = append(k.errs, err)
+}
+
+// look reads new responses.
+func (k *kills) look() {
+	names, err := os.ReadDir(k.agent.Responses)
+	k.note(err)
+	for _, n := range names {
+		id, ok := strings.CutSuffix(n.Name(), ".json")
+		k.mu.Lock()
+		known := k.seen[id] != nil
+		k.mu.Unlock()
+		if !ok || known || strings.HasPrefix(id, ".") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(k.agent.Responses, n.Name()))
+		k.note(err)
+		r, err := approval.ParseResponse(b)
+		k.note(err)
+		k.mu.Lock()
+		k.seen[id] = r
+		k.mu.Unlock()
+	}
+}
+
+// decide answers what waits until ctx ends, as a person with a command line
+// would: without knowing whether a daemon lives.
+func (k *kills) decide(ctx context.Context) {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		names, err := os.ReadDir(k.layout.Pendings(killWorkspace))
+		k.note(err)
+		for _, n := range names {
+			if id, ok := strings.CutSuffix(n.Name(), ".json"); ok && ctx.Err() == nil {
+				k.answer(ctx, id)
+			}
+		}
+	}
+}
+
+func (k *kills) answer(ctx context.Context, id string) {
+	k.mu.Lock()
+	p, ok := k.asked[id]
+	done := k.acked[id] != "" || k.lost[id] != nil
+	k.mu.Unlock()
+	if !ok || done || p.verdict == "" {
+		return
+	}
+	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[p.verdict]
+	_, err := k.decider.Decide(ctx, approval.Answer{
+		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: operator(), Via: "cli",
+	})
+	var refused *approval.Refusal
+	if errors.As(err, &refused) {
+		err = nil
+	}
+	k.note(err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case refused != nil:
+		k.lost[id] = refused
+	case err == nil:
+		k.acked[id] = p.verdict
+	}
+}
+
+// survivors are the processes that carry the mark: every handler gets it, and
+// so does everything that a handler starts.
+func survivors(t testing.TB, mark string) (list []string) {
+	t.Helper()
+	pids, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, p := range pids {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", p.Name(), "environ"))
+		if err == nil && strings.Contains("\x00"+string(env), "\x00"+killMark+"="+mark+"\x00") {
+			cmdline, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
+			list = append(list, p.Name()+" "+strings.ReplaceAll(string(cmdline), "\x00", " "))
+		}
+	}
+	return list
+}
+
+// awaitNobody waits until every handler is gone. It cannot take longer than the
+// kernel takes: the long ones do not end by themselves.
+func (k *kills) awaitNobody() {
+	k.t.Helper()
+	require.Eventually(k.t, func() bool { return len(survivors(k.t, k.dir)) == 0 }, 10*time.Second, 2*time.Millisecond, "handlers outlive their daemon")
+}
+
+func killRounds() int {
+	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
+		return 60
+	}
+	return 200
+}
+
+// TestRealKills kills the real daemon at any moment, again and again, while
+// agents ask and people answer.
+func TestRealKills(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random, k := rand.New(rand.NewPCG(seed, 0)), newKills(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() { k.drive(ctx, rand.New(rand.NewPCG(seed, 1))) })
+	work.Go(func() { k.decide(ctx) })
+	inFlight := 0
+	for round := range killRounds() {
+		d := k.serve(killMark + "=" + k.dir)
+		if round%2 == 0 { // every other one is left to start up in peace
+			d.awaitLog("an agent that runs as this very user")
+		}
+		time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
+		if len(survivors(t, k.dir)) > 1 { // the daemon itself is one
+			inFlight++
+		}
+		d.kill()
+		k.awaitNobody()
+	}
+	stop()
+	work.Wait()
+	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "calm"), nil, 0o600))
+
+	d := k.serve(killMark + "=" + k.dir)
+	rest, calm := context.WithTimeout(t.Context(), patience)
+	defer calm()
+	work.Go(func() { k.decide(rest) })
+	await(t, k.agent.Responses, func() bool { k.look(); return k.open() == 0 })
+	calm()
+	work.Wait()
+	d.stop()
+	k.judge()
+	t.Logf("%d requests, %d decisions, %d of %d kills hit a running handler; status → runs: %v",
+		len(k.asked), len(k.acked), inFlight, killRounds(), k.stats)
+	require.Greater(t, len(k.asked), killRounds(), "there was a load")
+	require.NotZero(t, inFlight, "some kill should hit a running handler")
+}
+
+// judge compares what the agents were told with what has happened.
+func (k *kills) judge() {
+	require.Empty(k.t, k.errs)
+	for id, p := range k.asked {
+		r := k.seen[id]
+		require.NotNil(k.t, r, "%s was never answered", id)
+		k.judgeRuns(id, p, r)
+		k.judgeDecision(id, p, r)
+		now, _, err := k.agent.Wait(k.t.Context(), id, nil)
+		require.NoError(k.t, err)
+		require.Equal(k.t, r.Status, now.Status, "%s changed its outcome", id)
+		require.Equal(k.t, r.RespondedAt, now.RespondedAt, "%s changed its outcome", id)
+	}
+	k.judgeFolders()
+}
+
+func (k *kills) judgeRuns(id string, p plan, r *approval.Response) {
+	runs := 0
+	if b, err := os.ReadFile(filepath.Join(k.counters, id)); !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(k.t, err)
+		runs = len(b)
+	}
+	if k.stats[r.Status] == nil {
+		k.stats[r.Status] = map[int]int{}
+	}
+	k.stats[r.Status][runs]++
+	switch r.Status {
+	case approval.StatusApproved, approval.StatusAutoApproved:
+		require.Equal(k.t, 1, runs, "%s %v was said to have run once", id, p)
+	case approval.StatusInterrupted, approval.StatusFailed:
+		require.LessOrEqual(k.t, runs, 1, "%s %v ran more than once", id, p)
+	default:
+		require.Zero(k.t, runs, "%s %v ended as %s, and ran", id, p, r.Status)
+	}
+}
+
+// judgeDecision: what a person was told stands.
+func (k *kills) judgeDecision(id string, p plan, r *approval.Response) {
+	ran := []approval.Status{approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted}
+	expected := map[approval.Verdict][]approval.Status{
+		approval.Approved: append(ran, approval.StatusExpired), // approved in time, and the gate was down until too late
+		approval.Denied:   {approval.StatusDenied},
+	}
+	switch verdict := k.acked[id]; {
+	case verdict != "":
+		require.Contains(k.t, expected[verdict], r.Status, "%s %v was acknowledged as %s", id, p, verdict)
+		if r.Status == approval.StatusExpired {
+			require.Contains(k.t, *r.Error, "approved in time")
+		}
+	case strings.HasPrefix(p.tool, "free_"):
+		require.Contains(k.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted, approval.StatusFailed, approval.StatusCancelled}, r.Status, "%s %v", id, p)
+	default:
+		// Nobody's decision, or one that Decide made, then had to call too late.
+		require.NotContains(k.t, append(ran, approval.StatusDenied), r.Status, "%s %v: nobody was told of a decision; Decide said %v", id, p, k.lost[id])
+	}
+}
+
+// judgeFolders: at rest nothing is left but responses and records, and the log
+// has an entry for every run.
+func (k *kills) judgeFolders() {
+	l := k.layout
+	for _, dir := range []string{l.Requests(killWorkspace), l.Pendings(killWorkspace), l.Decisions(killWorkspace), l.Receipts(killWorkspace), l.Errors(killWorkspace)} {
+		names, err := os.ReadDir(dir)
+		require.NoError(k.t, err)
+		require.Empty(k.t, names, "left in %s", dir)
+	}
+	claimed := map[string]bool{}
+	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e approval.Entry) error {
+		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
+			claimed[e.RequestID] = true
+		}
+		return nil
+	}))
+	counted, err := os.ReadDir(k.counters)
+	require.NoError(k.t, err)
+	for _, c := range counted {
+		require.True(k.t, claimed[c.Name()], "%s ran without an entry in the log", c.Name())
+	}
+}
+
+// TestRealKillsOfTheCommandLine kills permesso approve at any moment, beside a
+// daemon and without one. Whatever it left behind, the next one decides.
+func TestRealKillsOfTheCommandLine(t *testing.T) {
+	const each = 50
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random, h := rand.New(rand.NewPCG(seed, 0)), newPlace(t, "default", "[workspaces.default]\nlimits = { pending = 200, ask_per_minute = 1000 }\n"+askAll)
+	h.plain = true
+	d := h.serve()
+	var ids []string
+	for range 2 * each {
+		ids = append(ids, h.ask(`{"tool_name":"say"}`))
+	}
+	for _, id := range ids {
+		h.awaitPending("default", id)
+	}
+	d.stop()
+	began := time.Now()
+	code, _, stderr := h.run("", "pending")
+	require.Equal(t, codeDone, code, stderr)
+	whole := time.Since(began) * 5 / 4 // what a command takes, and a little more
+	tally := map[int]int{}
+	for i, id := range ids {
+		if i == each {
+			d = h.serve()
+			d.awaitLog(`"serving"`)
+		}
+		cmd := h.command("approve", id)
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(random.Int64N(int64(whole))))
+		_ = cmd.Process.Kill() // it may be through
+		_ = cmd.Wait()
+		code, _, stderr := h.run("", "approve", id)
+		tally[code]++
+		if code != codeDone { // then the killed one came so far
+			require.Equal(t, codeRefused, code, stderr)
+			require.Contains(t, stderr, "already decided: approved by operator:")
+		}
+	}
+	for _, id := range ids {
+		require.Equal(t, approval.StatusApproved, h.response(id).Status)
+	}
+	d.stop()
+	names, err := os.ReadDir(h.layout.Decisions("default"))
+	require.NoError(t, err)
+	for _, n := range names { // a killed writer's temporary name is swept at the next start
+		require.True(t, strings.HasPrefix(n.Name(), ".tmp-"), n.Name())
+	}
+	d = h.serve()
+	d.awaitLog(`"serving"`)
+	d.stop()
+	names, err = os.ReadDir(h.layout.Decisions("default"))
+	require.NoError(t, err)
+	require.Empty(t, names)
+	t.Logf("afterwards: %d approved, %d were already", tally[codeDone], tally[codeRefused])
+	require.NotZero(t, tally[codeDone], "some should have been killed early")
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+)
+
+// hardPath has what shells, CSV, YAML and Compose each take for something else.
+const hardPath = "/srv/my agent's \"gate\", 50% $HOME:x\\y"
+
+func printMounts(t *testing.T, home string, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "permesso.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[workspaces.personal]\n"), 0o600))
+	var out, errs bytes.Buffer
+	m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
+	code := m.Run(context.Background(), append([]string{"mounts", "personal", "--config", file, "--home", home}, args...))
+	require.Zero(t, code, errs.String())
+	return out.String()
+}
+
+func TestMounts(t *testing.T) {
+	for _, path := range []struct{ name, home string }{{"plain", "/var/lib/permesso"}, {"hard", hardPath}} {
+		for _, form := range []string{"text", "bwrap", "docker", "podman", "compose", "json"} {
+			t.Run(path.name+"/"+form, func(t *testing.T) {
+				var args []string
+				if form != "text" {
+					args = append(args, "--"+form)
+				}
+				got := printMounts(t, path.home, args...)
+				golden := filepath.Join("..", "..", "testdata", "mounts", path.name+"."+form+".golden")
+				if os.Getenv("PERMESSO_UPDATE") != "" {
+					require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+				}
+				want, err := os.ReadFile(golden)
+				require.NoError(t, err)
+				require.Equal(t, string(want), got)
+				if takeApart := parsers()[form]; takeApart != nil {
+					req, resp := path.home+"/ipc/personal/requests", path.home+"/ipc/personal/responses"
+					require.Equal(t, mountList{
+						{Source: req, Target: "/permesso/requests"},
+						{Source: resp, Target: "/permesso/responses", ReadOnly: true},
+					}, takeApart(t, got))
+				}
+			})
+		}
+	}
+}
+
+// parsers read each form as its program does.
+func parsers() map[string]func(*testing.T, string) mountList {
+	return map[string]func(*testing.T, string) mountList{
+		"bwrap": parseBwrap, "docker": parseFlags, "podman": parseFlags, "compose": parseCompose, "json": parseJSON,
+	}
+}
+
+// words has a real shell take a line apart.
+func words(t *testing.T, line string) []string {
+	t.Helper()
+	out, err := exec.Command("/bin/sh", "-c", `eval "set -- $1"; printf '%s\0' "$@"`, "sh", strings.TrimSpace(line)).Output()
+	require.NoError(t, err)
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+}
+
+func parseBwrap(t *testing.T, line string) (list mountList) {
+	w := words(t, line)
+	require.Len(t, w, 8)
+	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "who may mount may remount")
+	w = w[2:]
+	for i := 0; i < len(w); i += 3 {
+		require.Contains(t, []string{"--bind", "--ro-bind"}, w[i])
+		list = append(list, mount{Source: w[i+1], Target: w[i+2], ReadOnly: w[i] == "--ro-bind"})
+	}
+	return list
+}
+
+func parseFlags(t *testing.T, line string) (list mountList) {
+	w := words(t, line)
+	require.Len(t, w, 4)
+	for i := 0; i < len(w); i += 2 {
+		require.Equal(t, "--mount", w[i])
+		fields, err := csv.NewReader(strings.NewReader(w[i+1])).Read()
+		require.NoError(t, err)
+		var m mount
+		for _, f := range fields {
+			switch name, value, _ := strings.Cut(f, "="); name {
+			case "type":
+				require.Equal(t, "bind", value)
+			case "src":
+				m.Source = value
+			case "dst":
+				m.Target = value
+			case "readonly":
+				m.ReadOnly = true
+			default:
+				require.Contains(t, []string{"nosuid", "nodev", "noexec"}, name)
+			}
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// parseCompose knows the little YAML that we write, and insists on it.
+func parseCompose(t *testing.T, text string) (list mountList) {
+	item := regexp.MustCompile(`(?m)^  - type: bind\n    source: "((?:[^"\\\n]|\\.)*)"\n    target: (/[a-z/]+)\n((?:    read_only: true\n)?)    bind:\n      create_host_path: false\n`)
+	rest, ok := strings.CutPrefix(text, "volumes:\n")
+	require.True(t, ok)
+	require.Empty(t, item.ReplaceAllString(rest, ""), "lines of another form")
+	for _, m := range item.FindAllStringSubmatch(rest, -1) {
+		// YAML knows fewer escapes than Go; we use those that mean the same in both.
+		require.NotRegexp(t, `(^|[^\\])(\\\\)*\\[^\\"nrtabfvxuU]`, m[1])
+		source, err := strconv.Unquote(`"` + m[1] + `"`)
+		require.NoError(t, err)
+		require.NotRegexp(t, `(^|[^$])(\$\$)*\$($|[^$])`, source, "Compose would take it for a variable")
+		list = append(list, mount{Source: strings.ReplaceAll(source, "$$", "$"), Target: m[2], ReadOnly: m[3] != ""})
+	}
+	return list
+}
+
+func parseJSON(t *testing.T, text string) mountList {
+	var v struct {
+		Workspace string    `json:"workspace"`
+		Mounts    mountList `json:"mounts"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &v, json.RejectUnknownMembers(true)))
+	require.Equal(t, "personal", v.Workspace)
+	return v.Mounts
+}
+
+func TestMountsRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "permesso.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[workspaces.personal]\n[workspaces.work]\n"), 0o600))
+	for _, row := range []struct {
+		why  string
+		args []string
+		code int
+		says string
+	}{
+		{"a workspace that nobody configured", []string{"other"}, codeError, "hint: the workspaces are: personal, work"},
+		{"no path may be smuggled in as a name", []string{"../../etc"}, codeError, "no workspace"},
+		{"no workspace", nil, codeUsage, "accepts 1 arg"},
+		{"two forms at once", []string{"work", "--docker", "--podman"}, codeUsage, "if any flags in the group"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			m := Main{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
+			code := m.Run(context.Background(), append([]string{"mounts", "--config", file, "--home", "/h"}, row.args...))
+			require.Equal(t, row.code, code, errs.String())
+			require.Contains(t, errs.String(), row.says)
+			require.Empty(t, out.String())
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// agentBin is where an agent in bubblewrap finds the program.
+const agentBin = "/permesso/bin"
+
+// sandbox is how a toy agent is run: in bubblewrap, or, where there is none,
+// as a plain process that nothing holds back.
+type sandbox struct {
+	bwrap string // "" for none
+	why   string // why there is none
+	bin   string // the permesso program on the host
+	dir   string // to be removed afterwards
+	see   mountList
+}
+
+// findSandbox looks whether bubblewrap is there and works: some kernels and
+// containers forbid what it lives on.
+func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
+	s := sandbox{bin: bin, dir: dir, see: see}
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		s.why = "bubblewrap is not installed (apt-get install bubblewrap)"
+		return s
+	}
+	args := append(bwrapSystem(), "true")
+	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
+		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		s.why = "bubblewrap makes no sandbox here: " + why
+		return s
+	}
+	s.bwrap = path
+	return s
+}
+
+// bwrapSystem is a system to run programs in: the host's programs to read, an
+// empty /tmp, namespaces of its own, no network, no variable of ours. Anything of the host that is not named here does not exist inside.
+func bwrapSystem() []string {
+	args := []string{"--ro-bind", "/usr", "/usr"}
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
+		if to, err := os.Readlink(dir); err == nil {
+			args = append(args, "--symlink", to, dir)
+		} else if _, err := os.Stat(dir); err == nil {
+			args = append(args, "--ro-bind", dir, dir)
+		}
+	}
+	return append(args, "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev",
+		"--unshare-all", "--uid", "1000", "--gid", "1000",
+		"--clearenv", "--setenv", "PATH", agentBin+":/usr/bin:/bin", "--chdir", "/tmp",
+		"--new-session", "--die-with-parent")
+}
+
+// run runs a shell script as the agent, to its end or that of ctx.
+func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
+	cmd := s.caged(ctx, script)
+	if s.bwrap == "" {
+		path, err := s.unsandboxedPath()
+		if err != nil {
+			return err
+		}
+		cmd = s.loose(ctx, path, script)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
+	return onOneThread(cmd.Run)
+}
+
+func (s sandbox) caged(ctx context.Context, script string) *exec.Cmd {
+	args := append(bwrapSystem(), s.see.bwrap()...)
+	args = append(args, "--ro-bind", s.bin, agentBin+"/permesso", "/bin/sh", "-c", script)
+	return exec.CommandContext(ctx, s.bwrap, args...)
+}
+
+func (s sandbox) loose(ctx context.Context, path, script string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
+	names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
+	cmd.Env = []string{"PATH=" + path}
+	for _, m := range s.see {
+		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
+	}
+	// The script's own children must end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+// onOneThread keeps the thread that starts a child until the child is over: a
+// child that is to die with its parent dies with that very thread.
+func onOneThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		done <- f()
+	}()
+	return <-done
+}
+
+// unsandboxedPath is a PATH on which the program is called permesso, whatever
+// its file is called.
+func (s sandbox) unsandboxedPath() (string, error) {
+	dir := filepath.Join(s.dir, "bin")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	return dir + ":/usr/bin:/bin", os.Symlink(s.bin, filepath.Join(dir, "permesso"))
+}

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// attempt is something that an agent may not be able to do. Its script succeeds
+// only if the agent got its way, as far as it can see; what it did to the host
+// is seen from there. In it, $P is where the two folders are, $GATE the gate's
+// home on the host, $VICTIM a process there that $LOOKS like so, $ID waits for a
+// decision, $DONE is settled and $N is new.
+type attempt struct {
+	name   string
+	script string
+	looks  bool // it only looks, or kills: the tree would stay as it is
+}
+
+func attempts() []attempt {
+	decide := func(file string) string { return `printf %s "$DECISION" > ` + file }
+	return []attempt{
+		{"write into the slot", decide(`$P/approval_decisions/$ID.json`), false},
+		{"write into the slot, by the parent folder", decide(`$P/requests/../approval_decisions/$ID.json`), false},
+		{"write into the slot, by its path on the host", decide(`"$GATE/ipc/work/approval_decisions/$ID.json"`), false},
+		{"write into the slot, by a link for a folder", `ln -s ../approval_decisions $P/requests/d$N && ` + decide(`$P/requests/d$N/$ID.json`), false},
+		{"write into the slot, by an absolute link for a folder", `ln -s "$GATE/ipc/work/approval_decisions" $P/requests/a$N && ` + decide(`$P/requests/a$N/$ID.json`), false},
+		{"write into the slot, by a link for a file", `ln -s ../approval_decisions/$ID.json $P/requests/l$N.json && ` + decide(`$P/requests/l$N.json`), false},
+		{"move a file into the slot", decide(`$P/requests/f$N`) + ` && mv $P/requests/f$N $P/approval_decisions/$ID.json`, false},
+		{"approve on the command line", `permesso --home "$GATE" --config "$GATE/permesso.toml" approve $ID`, false},
+
+		{"forge a pending", `printf %s "$PENDING" > $P/pending_approvals/$N.json`, false},
+		{"change a pending", `printf x >> $P/pending_approvals/$ID.json`, false},
+		{"remove a pending", `rm $P/pending_approvals/$ID.json`, false},
+		{"swap a pending for a link", `rm $P/requests/../pending_approvals/$ID.json && ln -s ../requests/$ID.json $P/pending_approvals/$ID.json`, false},
+
+		{"forge a response", `printf %s "$RESPONSE" > $P/responses/$ID.json`, false},
+		{"forge a response by a link for a folder", `ln -s ../responses $P/requests/r$N && printf %s "$RESPONSE" > $P/requests/r$N/$ID.json`, false},
+		{"overwrite a response", `printf %s "$RESPONSE" > $P/responses/$DONE.json`, false},
+		{"append to a response", `printf ' ' >> $P/responses/$DONE.json`, false},
+		{"truncate a response", `truncate -s 3 $P/responses/$DONE.json`, false},
+		{"write into a response that is open for reading", `exec 3< $P/responses/$DONE.json && printf x >> /proc/self/fd/3`, false},
+		{"remove a response", `rm -f $P/responses/$DONE.json && [ ! -e $P/responses/$DONE.json ]`, false},
+		{"rename a response", `mv $P/responses/$DONE.json $P/responses/$N.json`, false},
+		{"move a response away", `mv $P/responses/$DONE.json $P/requests/m$N.json`, false},
+		{"move a file over a response", `printf %s "$RESPONSE" > $P/requests/o$N && mv -f $P/requests/o$N $P/responses/$DONE.json`, false},
+		{"put a folder among the responses", `mkdir $P/responses/$N.json`, false},
+		{"put a FIFO among the responses", `mkfifo $P/responses/$N.json`, false},
+		{"put a link among the responses", `ln -s ../requests/$N.json $P/responses/$N.json`, false},
+
+		{"hard link from a response", `ln $P/responses/$DONE.json $P/requests/h$N.json`, false},
+		{"hard link to a response", `printf x > $P/requests/i$N && ln $P/requests/i$N $P/responses/$N.json`, false},
+		{"hard link from a pending", `ln $P/pending_approvals/$ID.json $P/requests/j$N.json`, false},
+
+		{"chmod a response", `chmod 0666 $P/responses/$DONE.json`, false},
+		{"chmod the responses", `chmod 0777 $P/responses`, false},
+		{"chmod the slots", `chmod 0777 $P/requests/../approval_decisions`, false},
+		{"chown a response", `chown "$(id -u)" $P/responses/$DONE.json`, false},
+		{"chown the responses", `chown "$(id -u):$(id -g)" $P/responses`, false},
+		{"set the time of a response", `touch -d 2001-01-01 $P/responses/$DONE.json`, false},
+
+		{"remount the responses", `mount -o remount,bind,rw $P/responses; printf x >> $P/responses/$DONE.json`, false},
+		{"unmount the responses", `umount $P/responses; printf x >> $P/responses/$DONE.json`, false},
+		{
+			"remount the responses as root of a namespace of its own",
+			`unshare -r -m sh -c 'mount -o remount,bind,rw $P/responses; printf x >> $P/responses/$DONE.json' || printf x >> $P/responses/$DONE.json`, false,
+		},
+		{
+			"unmount the responses as root of a namespace of its own",
+			`unshare -r -m sh -c 'umount -l $P/responses; printf x >> $P/responses/$DONE.json' || printf x >> $P/responses/$DONE.json`, false,
+		},
+
+		{"move the requests away and put a link there", `mv $P/requests $P/old && ln -s approval_decisions $P/requests`, false},
+		{"remove the requests and put a link there", `rm -rf $P/requests; ln -sT responses $P/requests && [ -L $P/requests ]`, false},
+
+		{"read the keys", `cat "$GATE/keys/mac.key"`, true},
+		{"find the keys anywhere", `find / -path /proc -prune -o -path /usr -prune -o -name mac.key -print | grep .`, true},
+		{"see the slots", `ls -d $P/requests/../approval_decisions "$GATE"`, true},
+		{"reach the keys by the root of a process", `for p in /proc/[0-9]*; do cat "$p/root$GATE/keys/mac.key" && exit 0; done; exit 1`, true},
+		{"reach the keys by the folder of a process", `for p in /proc/[0-9]*; do cat "$p/cwd/keys/mac.key" && exit 0; done; exit 1`, true},
+		{"find a descriptor that leads out", `for f in /proc/[0-9]*/fd/*; do case $(readlink "$f") in "$GATE"*) exit 0 ;; esac; done; exit 1`, true},
+		{"look into the gate's memory", `grep -qa "$LOOKS" /proc/$VICTIM/cmdline && grep -q . /proc/$VICTIM/maps`, true},
+		{"kill the gate", `grep -qa "$LOOKS" /proc/$VICTIM/cmdline && kill -9 $VICTIM`, true},
+	}
+}
+
+// cage is a home with something in it, and a sandbox beside it.
+type cage struct {
+	*place
+	mounts  string // as permesso mounts prints them
+	effects string // a line for each thing that was run
+	done    string // an id with its response
+	waits   string // an id that waits for a person
+	n       int
+}
+
+const caged = `
+[workspaces.work]
+approval_timeout = "1h"
+[tools.count]
+handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo counted >>"$1"', "sh", "EFFECTS"] }
+[tools.danger]
+handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo danger >>"$1"', "sh", "EFFECTS"] }
+[[rules]]
+match = { tool = "count" }
+outcome = "allow"
+`
+
+// newCage has one settled request and one that waits; its daemon still runs.
+func newCage(t *testing.T) (*cage, *daemon) {
+	t.Helper()
+	path, err := osexec.LookPath("bwrap")
+	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
+	out, err := osexec.Command(path, append(bwrapSystem(), "true")...).CombinedOutput()
+	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
+
+	effects := filepath.Join(t.TempDir(), "effects")
+	c := &cage{place: newPlace(t, "work", strings.ReplaceAll(caged, "EFFECTS", effects)), effects: effects}
+	c.layout.Home = filepath.Join(c.dir, `the gate's "home", 50% $HOME`) // what is printed must be quoted
+	c.agent.Requests, c.agent.Responses = c.layout.Requests("work"), c.layout.Responses("work")
+	d := c.serve()
+	c.done = c.ask(`{"tool_name":"count","request_data":{}}`)
+	require.Equal(t, approval.StatusAutoApproved, c.response(c.done).Status)
+	c.waits = c.ask(`{"tool_name":"danger","request_data":{"x":1}}`)
+	c.awaitPending("work", c.waits)
+	b, err := os.ReadFile(c.config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(c.layout.Home, "permesso.toml"), b, 0o600))
+
+	code, mounts, errs := c.run("", "mounts", "work", "--bwrap")
+	require.Zero(t, code, errs)
+	c.mounts = strings.TrimSpace(mounts)
+	return c, d
+}
+
+// as are the users that an agent may be in its sandbox, and the system that it
+// then gets. Only root can start one that is root outside as well.
+func as() map[string][]string {
+	system := bwrapSystem()
+	users := map[string][]string{"a user": system, "root inside": append(slices.Clone(system), "--uid", "0", "--gid", "0")}
+	if os.Getuid() == 0 {
+		i := slices.Index(system, "--unshare-all")
+		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
+		users["root of the host"] = slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)
+	}
+	return users
+}
+
+// vars are what attempts know; an attacker may well have guessed them.
+func (c *cage) vars(home string, victim int, looks string) map[string]string {
+	c.n++
+	id := fmt.Sprintf("%016x", 0xabc000+c.n)
+	return map[string]string{
+		"P": "/permesso", "GATE": home, "ID": c.waits, "DONE": c.done, "N": id, "VICTIM": strconv.Itoa(victim), "LOOKS": looks,
+		"DECISION": `{"request_id":"` + c.waits + `","approved":true,"verdict":"approved","decided_by":"operator:root","mac":"` + strings.Repeat("0", 64) + `"}`,
+		"PENDING":  `{"request_id":"` + id + `","tool_name":"count","request_data":{}}`,
+		"RESPONSE": `{"version":1,"request_id":"` + c.waits + `","status":"approved"}`,
+	}
+}
+
+// inside runs a script in bubblewrap as a shell would start it: the printed
+// mounts are part of the command line, as they are.
+func (c *cage) inside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
+	t.Helper()
+	system = slices.Clone(system)
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		system = append(system, "--setenv", name, vars[name])
+	}
+	line := `exec bwrap "$@" ` + mounts + ` --ro-bind ` + shellWord(program(t, true)) + ` ` + agentBin + `/permesso /bin/sh -c ` + shellWord(script)
+	return c.shell(t, nil, line, system...)
+}
+
+func (c *cage) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := osexec.CommandContext(ctx, "/bin/sh", append([]string{"-c", line, "sh"}, args...)...)
+	for name, value := range vars {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(program(t, true))+":/usr/bin:/bin")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
+	err := onOneThread(cmd.Run)
+	var exited *osexec.ExitError
+	if !errors.As(err, &exited) {
+		require.NoError(t, err, out.String())
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+// tree is everything below home but what lies in the agent's own folder: each
+// name with all that can be said about it.
+func tree(t *testing.T, home string) map[string]string {
+	t.Helper()
+	requests := ipc.Layout{Home: home}.Requests("work")
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		if path == requests {
+			all[path] = fmt.Sprint(info.Mode().Type(), st.Ino) // still that folder
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		content := ""
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			content = fmt.Sprintf("%x", sha256.Sum256(b))
+		case info.Mode()&fs.ModeSymlink != 0:
+			if content, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		all[path] = fmt.Sprint(info.Mode(), st.Uid, st.Gid, st.Nlink, st.Ino, st.Size, st.Mtim, st.Ctim, content)
+		return nil
+	}))
+	return all
+}
+
+// victim stands in for a daemon: it has the keys open and the home for its
+// folder, and may be killed.
+func victim(t *testing.T, home string) *osexec.Cmd {
+	t.Helper()
+	cmd := osexec.Command("/bin/sleep", "1000")
+	key, err := os.Open(ipc.Layout{Home: home}.Keys() + "/mac.key")
+	require.NoError(t, err)
+	defer key.Close()
+	cmd.Stdin, cmd.Dir = key, home
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z")
+}
+
+// The gate is at rest, so that any change below its home is the agent's.
+func TestSandboxHolds(t *testing.T) {
+	c, d := newCage(t)
+	d.stop()
+	target := victim(t, c.layout.Home)
+	before := tree(t, c.layout.Home)
+	require.Greater(t, len(before), 20)
+	for who, system := range as() {
+		for _, a := range attempts() {
+			t.Run(who+"/"+a.name, func(t *testing.T) {
+				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
+				require.Equal(t, before, tree(t, c.layout.Home), "the host has changed: %s", out)
+				require.NotZero(t, code, "it got its way: %s", out)
+				require.True(t, alive(target.Process.Pid))
+			})
+		}
+	}
+	require.Equal(t, "counted\n", c.sawEffects(t))
+}
+
+// The same attempts where the whole workspace is mounted for writing, as one
+// does who mounts a folder too high up. They must get their way and be noticed,
+// or the test above would prove nothing.
+func TestSandboxAttemptsAreReal(t *testing.T) {
+	c, d := newCage(t)
+	d.stop()
+	for i, a := range attempts() {
+		t.Run(a.name, func(t *testing.T) {
+			home := filepath.Join(c.dir, "copy"+strconv.Itoa(i))
+			out, err := osexec.Command("cp", "-a", c.layout.Home, home).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			before := tree(t, home)
+			target := victim(t, home)
+			vars := c.vars(home, target.Process.Pid, "sleep")
+			if a.looks { // at what only an agent without a sandbox finds
+				vars["P"] = ipc.Layout{Home: home}.Workspace("work")
+				script := strings.NewReplacer("find / ", "find "+shellWord(home)+" ", "/proc/[0-9]*", "/proc/$VICTIM").Replace(a.script)
+				code, out := c.shell(t, vars, script)
+				require.Zero(t, code, out)
+				return
+			}
+			wrong := shellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
+			code, said := c.inside(t, wrong, bwrapSystem(), vars, a.script)
+			require.Zero(t, code, said)
+			require.NotEqual(t, before, tree(t, home), "nobody would notice")
+		})
+	}
+}
+
+func (c *cage) sawEffects(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(c.effects)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// The gate is awake: whatever the attempts leave among the requests, it takes
+// in. Nothing is run, nothing is approved, and it goes on serving.
+func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
+	c, d := newCage(t)
+	pid := d.cmd.Process.Pid
+	c.asksFromInside(t, 2)
+	settled := c.bytes(t, approval.DocResponse, c.done)
+	pending := c.bytes(t, approval.DocPending, c.waits)
+	for who, system := range as() {
+		for _, a := range attempts() {
+			t.Run(who+"/"+a.name, func(t *testing.T) {
+				code, out := c.inside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
+				require.NotZero(t, code, "it got its way: %s", out)
+			})
+		}
+	}
+	c.asksFromInside(t, 3) // also a moment for the gate to take in what was left
+	require.True(t, alive(pid))
+	require.Equal(t, settled, c.bytes(t, approval.DocResponse, c.done))
+	require.Equal(t, pending, c.bytes(t, approval.DocPending, c.waits))
+	slots, err := os.ReadDir(c.layout.Decisions("work"))
+	require.NoError(t, err)
+	require.Empty(t, slots)
+	records, err := filepath.Glob(c.glob(c.layout.Records("work")))
+	require.NoError(t, err)
+	for _, file := range records {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotContains(t, string(b), `"status":"approved"`)
+	}
+
+	// What waited all the while is still what a person can decide.
+	code, _, errs := c.run("", "approve", c.waits)
+	require.Zero(t, code, errs)
+	require.Equal(t, approval.StatusApproved, c.response(c.waits).Status)
+	require.Equal(t, "counted\ncounted\ncounted\ndanger\n", c.sawEffects(t))
+	d.stop()
+}
+
+func (c *cage) glob(dir string) string {
+	return strings.NewReplacer("[", `\[`, "*", `\*`, "?", `\?`).Replace(dir) + "/*.json"
+}
+
+// asksFromInside is the way that is open: an allowed request and its response,
+// seen from the sandbox.
+func (c *cage) asksFromInside(t *testing.T, runs int) {
+	t.Helper()
+	code, out := c.inside(t, c.mounts, bwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
+	require.Zero(t, code, out)
+	require.Contains(t, out, `"status":"auto_approved"`)
+	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "what there is to see")
+	require.Equal(t, strings.Repeat("counted\n", runs), c.sawEffects(t))
+}
+
+func (c *cage) bytes(t *testing.T, d approval.Doc, id string) string {
+	t.Helper()
+	dir := map[approval.Doc]string{approval.DocResponse: c.layout.Responses("work"), approval.DocPending: c.layout.Pendings("work")}[d]
+	b, err := os.ReadFile(filepath.Join(dir, id+".json"))
+	require.NoError(t, err)
+	return string(b)
+}

@@ -1,0 +1,188 @@
+//go:build testscript
+
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+// TestScripts runs the dialogues of testdata/script with the real program. They
+// know $PH, the home, and $REQ and $RES, the folders of workspace default.
+// Beside testscript's own commands there are
+//
+//	exits CODE COMMAND …  runs a command and demands that exit code
+//	newid NAME            puts a fresh request id into a variable
+//	await FILE [TEXT]     waits until a file exists, and holds the TEXT
+//	gone FILE             waits until a file does not exist
+//	field NAME PATH [FILE] puts a field of JSON (default: stdout) into a variable
+//	save FILE             keeps stdout
+//	expand FILE           puts variables into a file
+//	decide CODE JSON      runs permesso decide --stdin, demanding that exit code
+//	expired FILE          writes a receipt of this home that is too old
+func TestScripts(t *testing.T) {
+	bin := filepath.Dir(program(t, false))
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("..", "..", "testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			home := filepath.Join(env.WorkDir, "home")
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "user"))
+			env.Vars = append(env.Vars, raceAtOnce)
+			env.Setenv("PH", home)
+			env.Setenv("PERMESSO_HOME", home)
+			env.Setenv("PERMESSO_REQUESTS", filepath.Join(home, "ipc/default/requests"))
+			env.Setenv("PERMESSO_RESPONSES", filepath.Join(home, "ipc/default/responses"))
+			env.Setenv("REQ", filepath.Join(home, "ipc/default/requests"))
+			env.Setenv("RES", filepath.Join(home, "ipc/default/responses"))
+			env.Setenv("PENDING", filepath.Join(home, "ipc/default/pending_approvals"))
+			env.Setenv("UID", strconv.Itoa(os.Getuid()))
+			env.Setenv("ME", operator().Name)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exitsCmd, "newid": newIDCmd, "await": awaitCmd, "gone": goneCmd, "field": fieldCmd, "save": saveCmd,
+			"expand": expandCmd, "decide": decideCmd, "expired": expiredCmd,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+func exitsCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND …")
+	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exited *osexec.ExitError
+	if errors.As(err, &exited) {
+		code = exited.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, not %s", code, args[0])
+	}
+}
+
+func newIDCmd(ts *testscript.TestScript, _ bool, args []string) {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	ts.Setenv(args[0], hex.EncodeToString(b[:]))
+}
+
+func poll(ts *testscript.TestScript, what string, ready func() bool) {
+	for end := time.Now().Add(patience / 2); !ready(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func awaitCmd(ts *testscript.TestScript, _ bool, args []string) {
+	poll(ts, strings.Join(args, " "), func() bool {
+		if _, err := os.Lstat(ts.MkAbs(args[0])); err != nil || len(args) < 2 {
+			return err == nil
+		}
+		b, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && strings.Contains(string(b), args[1])
+	})
+}
+
+func goneCmd(ts *testscript.TestScript, _ bool, args []string) {
+	poll(ts, "the end of "+args[0], func() bool {
+		_, err := os.Lstat(ts.MkAbs(args[0]))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// fieldCmd takes a path such as 0.request_id.
+func fieldCmd(ts *testscript.TestScript, _ bool, args []string) {
+	file := "stdout"
+	if len(args) == 3 {
+		file = args[2]
+	}
+	var v any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(file)), &v))
+	for step := range strings.SplitSeq(args[1], ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			ts.Check(err)
+			if i >= len(in) {
+				ts.Fatalf("no element %s", step)
+			}
+			v = in[i]
+		}
+	}
+	if text, ok := v.(string); ok {
+		ts.Setenv(args[0], text)
+		return
+	}
+	b, err := json.Marshal(v)
+	ts.Check(err)
+	ts.Setenv(args[0], string(b))
+}
+
+func saveCmd(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(ts.ReadFile("stdout")), 0o600))
+}
+
+func expandCmd(ts *testscript.TestScript, _ bool, args []string) {
+	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func decideCmd(ts *testscript.TestScript, neg bool, args []string) {
+	exitsCmd(ts, neg, []string{args[0], "sh", "-c", `printf %s "$0" | permesso decide --stdin`, args[1]})
+}
+
+func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
+	signer, err := receipt.LoadOrCreate(ipc.OS(), ipc.Layout{Home: ts.Getenv("PH")}.Keys(), "permesso")
+	ts.Check(err)
+	digest, issued := approval.Digest([]byte("{}")), time.Now().Add(-time.Hour).UTC()
+	old, err := signer.Issue(receipt.Facts{
+		Workspace: "default", RequestID: "00000000000000aa", RequestSHA256: digest, Tool: "free", ActionType: "custom:free",
+		ArgsSHA256: digest, DecisionType: "auto_approved", Rule: "rule 1",
+		Issued: issued, Expires: issued.Add(5 * time.Minute), Audience: "default",
+	})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(old), 0o600))
+}
+
+// Every command has a dialogue.
+func TestEveryCommandHasAScript(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "script", "*.txtar"))
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		all.Write(b)
+	}
+	a := &app{Main: Main{Env: func(string) string { return "" }}}
+	for _, c := range a.root().Commands() {
+		if c.Name() != "demo" {
+			require.Contains(t, all.String(), "permesso "+c.Name(), "no script runs it")
+		}
+	}
+}
