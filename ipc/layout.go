@@ -28,6 +28,9 @@ func (l Layout) Grants() string { return l.path("grants") }
 // Audit is the folder of the append-only log.
 func (l Layout) Audit() string { return l.path("audit") }
 
+// Run holds the working folders of commands; it is emptied at every start.
+func (l Layout) Run() string { return l.path("run") }
+
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 
@@ -80,7 +83,7 @@ func (l Layout) homeFolders() []folder {
 		{l.Home, 0o700, othersWrite},
 		{l.Keys(), 0o700, othersAccess},
 	}
-	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "ipc"} {
+	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc"} {
 		folders = append(folders, folder{l.path(name), 0o700, othersWrite})
 	}
 	return folders

@@ -25,6 +25,7 @@ var modes = map[string]fs.FileMode{
 	"receipts/work":               0o700,
 	"records":                     0o700,
 	"records/work":                0o700,
+	"run":                         0o700,
 	"errors":                      0o700,
 	"errors/work":                 0o700,
 	"ipc":                         0o700,

@@ -317,7 +317,7 @@ func (s *Store) Open() (release func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.sweepTemps(), s.FS.SyncFS(s.Layout.Home)); err != nil {
+	if err := errors.Join(s.sweepTemps(), s.emptyRun(), s.FS.SyncFS(s.Layout.Home)); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s.mu.Lock()
@@ -333,6 +333,16 @@ func (s *Store) Held() bool {
 	defer s.mu.Unlock()
 	l, ok := s.lock.(interface{ Held() bool })
 	return s.lock != nil && (!ok || l.Held())
+}
+
+// emptyRun removes the working folders of commands that were running when a
+// daemon was killed; the commands themselves died with it.
+func (s *Store) emptyRun() error {
+	names, err := s.names(s.Layout.Run())
+	for _, name := range names {
+		err = errors.Join(err, s.FS.RemoveAll(filepath.Join(s.Layout.Run(), name)))
+	}
+	return err
 }
 
 func (s *Store) sweepTemps() error {

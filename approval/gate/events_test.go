@@ -95,7 +95,7 @@ func (h *house) schedule(seed int) {
 	u := &unreliable{h: h, rng: rand.New(rand.NewPCG(uint64(seed), 0))}
 	chosen := map[approval.Key]fate{}
 	var keys []approval.Key
-	for i := range 2 + u.rng.IntN(3) {
+	for i := range 1 + u.rng.IntN(3) {
 		k := keyIn([]string{home, other}[u.rng.IntN(2)], 16*seed+i)
 		chosen[k] = fates()[u.rng.IntN(len(fates()))]
 		keys = append(keys, k)

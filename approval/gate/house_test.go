@@ -1,7 +1,6 @@
 package gate_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -113,7 +112,7 @@ func folder(t testing.TB, memory bool) string {
 	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(shm, "permesso-gate-")
+	dir, err := os.MkdirTemp(shm, "permesso-gate-") //nolint:usetesting // t.TempDir lies on the disk
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
@@ -430,98 +429,6 @@ func (h *house) answered(k approval.Key, within time.Duration) *approval.Respons
 	h.t.Helper()
 	h.await(within, "response of "+k.String(), func() bool { return h.has(approval.DocResponse, k) })
 	return h.response(k)
-}
-
-// hands stand in for every handler: they verify the receipt, and count.
-type hands struct {
-	verifier *receipt.Verifier
-	pulse    func()
-	do       func(approval.Job) approval.Effect // nil: {"done":true}
-
-	mu   sync.Mutex
-	jobs []approval.Job
-}
-
-// Run implements gate.Executor.
-func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
-	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
-		return approval.Effect{Error: "Execution refused: " + err.Error()}
-	}
-	x.mu.Lock()
-	x.jobs = append(x.jobs, job)
-	x.mu.Unlock()
-	x.pulse()
-	switch {
-	case x.do != nil:
-		return x.do(job)
-	case job.Tool.Name == "fails":
-		return approval.Effect{Error: "Execution failed: boom", Started: true}
-	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
-}
-
-// of lists the arguments that were run for k.
-func (x *hands) of(k approval.Key) (args []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, j := range x.jobs {
-		if j.Workspace == k.Workspace && j.RequestID == k.ID {
-			args = append(args, string(j.Args))
-		}
-	}
-	return args
-}
-
-func (x *hands) count() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.jobs)
-}
-
-// clock is the real one, moved on by shift, or one that stands still.
-type clock struct {
-	mu    sync.Mutex
-	base  time.Time
-	shift time.Duration
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.base.IsZero() {
-		return time.Now().Add(c.shift)
-	}
-	return c.base.Add(c.shift)
-}
-
-func (c *clock) move(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.shift += d
-}
-
-func (c *clock) set(shift time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.shift = shift
-}
-
-// lines keeps what was logged.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // shared reads a file that the projects of the house have in common: absent,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -141,9 +142,8 @@ func (h *house) theGate() []rival {
 	}
 }
 
-func (h *house) inProcess(name string, v approval.Verdict, pause time.Duration) rival {
+func (h *house) inProcess(name string, v approval.Verdict) rival {
 	return rival{name, v, func(k approval.Key) string {
-		time.Sleep(pause) // the order is to vary, and goroutines are too fast for that
 		d := h.decider()
 		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock runs ahead of ours
 		a := answer(k, v)
@@ -153,27 +153,32 @@ func (h *house) inProcess(name string, v approval.Verdict, pause time.Duration) 
 	}}
 }
 
+// shaken lets everybody start a moment later or sooner, so that the winner
+// varies: people by up to so much, the gate by up to its own.
+func shaken(rng *rand.Rand, people, gate time.Duration, rivals []rival) []rival {
+	for i, r := range rivals {
+		most := gate
+		if r.verdict == approval.Approved || r.verdict == approval.Denied {
+			most = people
+		}
+		pause := time.Duration(rng.Int64N(int64(most)))
+		rivals[i].fire = func(k approval.Key) string {
+			time.Sleep(pause)
+			return r.fire(k)
+		}
+	}
+	return rivals
+}
+
 func TestOneSlotManyGoroutines(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newHouse(t, plan{memory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
-	won := map[string]int{}
+	rng, won := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for n := range 400 {
 		h.clock.set(0)
-		rivals := []rival{
-			h.inProcess("ann", approval.Approved, 0),
-			h.inProcess("bob", approval.Denied, 0),
-			h.inProcess("cyd", approval.Approved, time.Duration(n%5)*300*time.Microsecond),
-		}
-		for i, r := range h.theGate() {
-			fire, pause := r.fire, time.Duration((n/5+7*i)%20)*400*time.Microsecond
-			r.fire = func(k approval.Key) string {
-				time.Sleep(pause)
-				return fire(k)
-			}
-			rivals = append(rivals, r)
-		}
-		won[h.duel(key(n), rivals)]++
+		rivals := append(h.theGate(), h.inProcess("ann", approval.Approved), h.inProcess("bob", approval.Denied), h.inProcess("cyd", approval.Approved))
+		won[h.duel(key(n), shaken(rng, 1600*time.Microsecond, 400*time.Microsecond, rivals))]++
 	}
 	t.Log(won)
 	require.Len(t, won, 5, "everybody wins some: %v", won)
@@ -184,19 +189,11 @@ func TestOneSlotManyProcesses(t *testing.T) {
 	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	ann, bob := h.process("ann", approval.Approved), h.process("bob", approval.Denied)
-	won := map[string]int{}
+	rng, won := rand.New(rand.NewPCG(3, 4)), map[string]int{}
 	for n := range 100 {
 		h.clock.set(0)
-		rivals := []rival{ann, bob, h.inProcess("cyd", approval.Approved, time.Duration(n%4)*200*time.Microsecond)}
-		for i, r := range h.theGate() {
-			fire, pause := r.fire, time.Duration((n+5*i)%10)*500*time.Microsecond
-			r.fire = func(k approval.Key) string {
-				time.Sleep(pause)
-				return fire(k)
-			}
-			rivals = append(rivals, r)
-		}
-		won[h.duel(key(n), rivals)]++
+		rivals := append(h.theGate(), ann, bob, h.inProcess("cyd", approval.Approved))
+		won[h.duel(key(n), shaken(rng, time.Millisecond, 8*time.Millisecond, rivals))]++ // who decides waits for the disk first
 	}
 	t.Log(won)
 	require.NotZero(t, won["ann"]+won["bob"], "other processes win some: %v", won)

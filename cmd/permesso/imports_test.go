@@ -80,7 +80,7 @@ var homes = []struct {
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
-		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest",
+		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest", "cmd/permesso/bench",
 	}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},

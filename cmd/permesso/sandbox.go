@@ -74,6 +74,10 @@ func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
 		cmd = s.loose(ctx, path, script)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
+	// The whole group must end: the script's children, and a bubblewrap that has
+	// forked and not yet come to --die-with-parent.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return onOneThread(cmd.Run)
 }
 
@@ -90,9 +94,6 @@ func (s sandbox) loose(ctx context.Context, path, script string) *exec.Cmd {
 	for _, m := range s.see {
 		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
 	}
-	// The script's own children must end with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 

@@ -147,7 +147,7 @@ func (s *server) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.runner = &exec.Runner{Verifier: verifier, Log: s.log}
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log}
 	s.gate = s.newGate()
 	s.pending, err = s.gate.Start()
 	return err

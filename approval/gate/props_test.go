@@ -1,0 +1,105 @@
+package gate_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+// hands stand in for every handler: they verify the receipt, and count.
+type hands struct {
+	verifier *receipt.Verifier
+	pulse    func()
+	do       func(approval.Job) approval.Effect // nil: {"done":true}
+
+	mu   sync.Mutex
+	jobs []approval.Job
+	args map[approval.Key][]string
+}
+
+// Run implements gate.Executor.
+func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
+	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
+		return approval.Effect{Error: "Execution refused: " + err.Error()}
+	}
+	x.mu.Lock()
+	x.jobs = append(x.jobs, job)
+	if x.args == nil {
+		x.args = map[approval.Key][]string{}
+	}
+	k := approval.Key{Workspace: job.Workspace, ID: job.RequestID}
+	x.args[k] = append(x.args[k], string(job.Args))
+	x.mu.Unlock()
+	x.pulse()
+	switch {
+	case x.do != nil:
+		return x.do(job)
+	case job.Tool.Name == "fails":
+		return approval.Effect{Error: "Execution failed: boom", Started: true}
+	}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+}
+
+// of lists the arguments that were run for k.
+func (x *hands) of(k approval.Key) (args []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.args[k])
+}
+
+func (x *hands) count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.jobs)
+}
+
+// clock is the real one, moved on by shift, or one that stands still.
+type clock struct {
+	mu    sync.Mutex
+	base  time.Time
+	shift time.Duration
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base.IsZero() {
+		return time.Now().Add(c.shift)
+	}
+	return c.base.Add(c.shift)
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shift += d
+}
+
+func (c *clock) set(shift time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shift = shift
+}
+
+// lines keeps what was logged.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
