@@ -22,7 +22,7 @@ const (
 	againSuffix  = ".again.json"
 	tempPrefix   = ".tmp-"
 	maxNames     = 50_000   // names of one folder that are looked at in one go
-	maxDocument  = 16 << 20 // bytes; far above anything we write
+	maxDocument  = 64 << 20 // bytes; far above anything we write
 
 	createAttempts = 5
 )
@@ -105,7 +105,10 @@ func (s *Store) readRequest(k approval.Key) ([]byte, error) {
 		return nil, err
 	}
 	b, err := r.Read(k.ID+docSuffix, limit)
-	for _, refused := range []error{ErrNotRegular, ErrLinked, ErrTooLarge, ErrSymlink, fs.ErrPermission} {
+	if errors.Is(err, ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w: a request may have %d bytes here", approval.ErrRefused, ErrTooLarge, limit)
+	}
+	for _, refused := range []error{ErrNotRegular, ErrLinked, ErrSymlink, fs.ErrPermission} {
 		if errors.Is(err, refused) {
 			return nil, fmt.Errorf("%w: %w", approval.ErrRefused, refused)
 		}

@@ -63,7 +63,7 @@ func next(ctx context.Context, src *source, path string, timer *time.Timer) (tim
 			return false
 		case <-timer.C:
 			return true
-		case <-src.errors:
+		case <-src.errors: //nolint:errcheck // an error is a hint like any other
 			return false
 		case ev, ok := <-src.events:
 			if !ok {

@@ -10,7 +10,7 @@ func unreached(path string) string {
 	if err := unix.Statfs(path, &st); err != nil {
 		return "" // the watch itself will say what is wrong
 	}
-	return unreachedType(uint32(st.Type)) //nolint:gosec,unconvert // magics have 32 bits; the field's type varies
+	return unreachedType(uint32(st.Type)) // magics have 32 bits; the width of the field varies
 }
 
 // unreachedType goes by the magic numbers of statfs(2) and linux/magic.h.

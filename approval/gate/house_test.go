@@ -112,7 +112,7 @@ func folder(t testing.TB, memory bool) string {
 	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(shm, "permesso-gate-") //nolint:usetesting // t.TempDir lies on the disk
+	dir, err := os.MkdirTemp(shm, "permesso-gate-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir

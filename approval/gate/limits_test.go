@@ -130,7 +130,7 @@ func TestTheSizeLimit(t *testing.T) {
 		h.step(k)
 	}
 	require.Equal(t, "auto_approved", h.outcome(key(0)))
-	require.Equal(t, "malformed: malformed request: refused: the file is too large", h.outcome(key(1)))
+	require.Equal(t, "malformed: malformed request: refused: the file is too large: a request may have 1024 bytes here", h.outcome(key(1)))
 }
 
 // Refusals count as well: beyond their allowance what is to be refused waits

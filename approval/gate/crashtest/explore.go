@@ -90,7 +90,7 @@ func (x *Explorer) Explore(workers int) (*Report, error) {
 	for i := range workers {
 		wg.Go(func() {
 			for j := range jobs {
-				w := &walker{x, rand.New(rand.NewPCG(x.Seed, j.run))}
+				w := &walker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // dice that fall the same way every time
 				if err := w.play(j); err != nil {
 					errs[i] = errors.Join(errs[i], fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err))
 				}
@@ -126,14 +126,19 @@ func (x *Explorer) hand(jobs chan<- job) {
 
 func (x *Explorer) interleave(jobs chan<- job, flows []*Flow, from, to uint64) {
 	for run := from; run < to; run++ {
+		if x.spent() && !slices.ContainsFunc(flows, func(f *Flow) bool { return f.Actors != nil && !x.explored(f) }) {
+			return
+		}
 		for _, f := range flows {
 			if f.Actors == nil {
 				continue
 			}
-			if x.stopped() || x.spent() {
+			if x.stopped() {
 				return
 			}
-			jobs <- job{f, run}
+			if !x.spent() || !x.explored(f) {
+				jobs <- job{f, run}
+			}
 		}
 	}
 }
@@ -142,6 +147,13 @@ func (x *Explorer) spent() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.report.States >= x.Budget
+}
+
+// explored says that a flow has had its share of a sample.
+func (x *Explorer) explored(f *Flow) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.report.ByFlow[f.Name] > x.Budget/100
 }
 
 func (x *Explorer) stopped() bool {
@@ -222,8 +234,8 @@ func (x *walker) crash(w *World, depth int) {
 // start is one disk state: the gate comes up on it and lives to the end. With
 // depth left, every operation of the recovery is the next crash.
 func (x *walker) start(from *World, d *crashfs.Disk, how string, depth int) {
-	// A small budget takes a sample of the second crashes, not their all.
-	if x.stopped() || x.spent() && x.rng.IntN(20) > 0 {
+	// Beyond the budget a sample is enough, but of every flow.
+	if x.stopped() || x.spent() && x.explored(from.flow) && x.rng.IntN(20) > 0 {
 		return
 	}
 	w := from.clone(d)

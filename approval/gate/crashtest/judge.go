@@ -11,9 +11,6 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// errBroken marks a fault of the code under test that no crash explains.
-var errBroken = errors.New("broken")
-
 // live lets the gate come up on what is left, and lets time pass until nothing
 // waits any more. It judges on the way. The dice decide what else happens.
 func (w *World) live(dice uint64) []string {

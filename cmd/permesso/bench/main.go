@@ -45,23 +45,26 @@ func main() {
 	only := flag.String("only", "", "measure only what has this in its `name`")
 	profile := flag.String("cpuprofile", "", "write a processor profile to this `file`")
 	flag.Parse()
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		defer pprof.StopCPUProfile()
-	}
-	if err := run(*dir, *bin, *only); err != nil {
+	if err := profiled(*profile, func() error { return run(*dir, *bin, *only) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func profiled(file string, f func() error) error {
+	if file == "" {
+		return f()
+	}
+	to, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := pprof.StartCPUProfile(to); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return f()
 }
 
 func run(dir, bin, only string) error {

@@ -38,7 +38,7 @@ func (b *bench) decided(tool string) (took []time.Duration, syncs float64, err e
 	if err := h.start(); err != nil {
 		return nil, 0, err
 	}
-	defer h.stop()
+	defer h.end()
 	total := int64(0)
 	for n := range rounds {
 		id := id(n)
@@ -94,7 +94,7 @@ func (b *bench) latencyAllow() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.stop()
+	defer h.end()
 	var took []time.Duration
 	for n := range rounds {
 		began := time.Now()
@@ -126,7 +126,7 @@ func (b *bench) burst() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.stop()
+	defer h.end()
 	time.Sleep(time.Second) // let the start-up sweep finish
 	if err := h.plantDecisions(n); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (b *bench) burstDecided() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.stop()
+	defer h.end()
 	time.Sleep(time.Second)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -245,7 +245,7 @@ func (b *bench) sweepFresh() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.stop()
+	defer h.end()
 	if err := waitFor("swept", h.gate.Idle); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (b *bench) sweepExpired() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.stop()
+	defer h.end()
 	if err := waitFor("swept", func() bool { return h.store.done() == many && h.gate.Idle() }); err != nil {
 		return err
 	}
