@@ -146,7 +146,16 @@ func TestOnlyThreeDescriptors(t *testing.T) {
 
 func TestSignalsAreAsInAFreshProcess(t *testing.T) {
 	out := output(t, newRunner(t), command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
-	require.Equal(t, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n", out)
+	for line := range strings.Lines(out) {
+		name, mask, ok := strings.Cut(strings.TrimSpace(line), ":\t")
+		require.True(t, ok, line)
+		bits, err := strconv.ParseUint(mask, 16, 64)
+		require.NoError(t, err)
+		// 32 and 33 belong to the C library; whoever started us may ignore them.
+		require.Zero(t, bits&^(1<<31|1<<32), "%s: %s", name, mask)
+	}
+	require.Contains(t, out, "SigBlk")
+	require.Contains(t, out, "SigIgn")
 }
 
 // supervisorOf starts r's supervisor.

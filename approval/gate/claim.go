@@ -19,6 +19,7 @@ type run struct {
 	decision *approval.Decision // nil: policy allowed it
 	args     []byte
 	again    bool // the one more run of an idempotent tool
+	left     []approval.Doc
 }
 
 // claimDecided is row 5.
@@ -30,7 +31,7 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	p := s.pending
 	story := s.story()
 	return false, g.execute(run{
-		key: s.key, tool: tool, decision: s.decision, args: p.RequestData,
+		key: s.key, tool: tool, decision: s.decision, args: p.RequestData, left: s.leftovers(),
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
@@ -47,7 +48,7 @@ func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling
 		toolSHA = tool.SHA256()
 	}
 	return g.execute(run{
-		key: s.key, tool: tool, args: r.RequestData,
+		key: s.key, tool: tool, args: r.RequestData, left: s.leftovers(),
 		claim: &approval.Claim{
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
@@ -66,7 +67,7 @@ func (g *Gate) runAgain(s *state) (held bool, err error) {
 		return true, nil
 	}
 	return false, g.execute(run{
-		key: s.key, tool: tool, claim: s.claim, decision: g.claimDecision(s.claim), args: args, again: true,
+		key: s.key, tool: tool, claim: s.claim, decision: g.claimDecision(s.claim), args: args, again: true, left: s.leftovers(),
 	})
 }
 
@@ -135,6 +136,7 @@ func (g *Gate) execute(r run) error {
 func (g *Gate) endUnclaimed(r run, cause error) error {
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
 	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
+	e.record.Receipt = "" // it was issued for what did not happen
 	if r.again {
 		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
 	}
@@ -197,7 +199,7 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	return ending{
 		key: r.key, status: st, event: event, effect: effect,
-		record: claimStory(r.claim), decision: r.decision, human: r.decision != nil,
+		record: claimStory(r.claim), decision: r.decision, human: r.decision != nil, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }
 

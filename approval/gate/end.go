@@ -28,6 +28,7 @@ type ending struct {
 	feedback string
 	required string
 	human    bool // a person approved and it ran
+	left     []approval.Doc
 }
 
 // end is C durable, then S visible; everything else follows from C.
@@ -58,8 +59,16 @@ func (g *Gate) end(e ending) error {
 	if err := g.publish(e.key, resp); err != nil {
 		return err
 	}
-	return g.tidy(e.key)
+	if err := g.tidy(e.key, e.left); err != nil {
+		return err
+	}
+	g.index.finished(e.key, g.Now().Add(afterlook))
+	return nil
 }
+
+// afterlook is when a settled key is looked at once more: our own writes and
+// removals wake it many times, and one look later on serves them all.
+const afterlook = 3 * time.Second
 
 // ended writes history: diagnostics and the audit entry of an outcome.
 func (g *Gate) ended(e ending) {
@@ -122,7 +131,7 @@ func (s *state) story() approval.Record {
 func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
 	return g.end(ending{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
-		record: s.story(), decision: s.decision,
+		record: s.story(), decision: s.decision, left: s.leftovers(),
 	})
 }
 
@@ -145,7 +154,7 @@ var eventOf = map[approval.Status]approval.Event{
 // endVerdict is row 7: every verdict that runs nothing.
 func (g *Gate) endVerdict(s *state) error {
 	d := s.decision
-	e := ending{key: s.key, record: s.story(), decision: d}
+	e := ending{key: s.key, record: s.story(), decision: d, left: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
 		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
@@ -175,6 +184,7 @@ func (g *Gate) endInterrupted(s *state) error {
 		effect:   approval.Effect{Error: errInterrupted},
 		record:   claimStory(c),
 		decision: g.claimDecision(c),
+		left:     s.leftovers(),
 	})
 }
 
@@ -204,7 +214,7 @@ func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why 
 	if s.request != nil {
 		rec.Request = approval.Raw(s.q)
 	}
-	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec})
+	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, left: s.leftovers()})
 }
 
 func (g *Gate) retryAt(failures int) time.Time {

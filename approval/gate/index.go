@@ -19,13 +19,14 @@ type index struct {
 	shorts  map[string]map[string]string // workspace → short id → id, of pendings and records
 	open    map[string]approval.Key      // short id → key, of pendings in every workspace
 	due     map[approval.Key]time.Time   // when to look again by ourselves
+	quiet   map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
 }
 
 func newIndex() index {
 	return index{
 		waiting: map[approval.Key]bool{}, counts: map[string]int{},
 		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
-		due: map[approval.Key]time.Time{},
+		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{},
 	}
 }
 
@@ -133,6 +134,32 @@ func (x *index) learn(s *state, m approval.Move) {
 	}
 }
 
+// finished notes that a key was settled and tidied by this very process, and
+// when to look at it once more.
+func (x *index) finished(k approval.Key, look time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.quiet[k] = true
+	x.due[k] = look
+}
+
+// calm gives the time of the look that is due for a key settled a moment ago.
+func (x *index) calm(k approval.Key) time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.quiet[k] {
+		return time.Time{}
+	}
+	return x.due[k]
+}
+
+// stir ends the calm: something new may have come.
+func (x *index) stir(k approval.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.quiet, k)
+}
+
 func (x *index) lookAgain(k approval.Key, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,6 +181,7 @@ func (x *index) overdue(now time.Time) (keys []approval.Key, next time.Time) {
 		case !at.After(now):
 			keys = append(keys, k)
 			delete(x.due, k)
+			delete(x.quiet, k)
 		case next.IsZero() || at.Before(next):
 			next = at
 		}

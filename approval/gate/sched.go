@@ -46,6 +46,19 @@ func (q *scheduler) init() {
 // Wake says that something may have happened to a key. It never blocks, and
 // waking a key twice is waking it once.
 func (g *Gate) Wake(k approval.Key) {
+	g.index.stir(k)
+	g.enqueue(k)
+}
+
+// Hint is Wake for an event that our own writing may have caused: a key that
+// was settled a moment ago is looked at a moment later, once.
+func (g *Gate) Hint(k approval.Key) {
+	if g.index.calm(k).IsZero() {
+		g.enqueue(k)
+	}
+}
+
+func (g *Gate) enqueue(k approval.Key) {
 	if !approval.ValidID(k.ID) {
 		return
 	}

@@ -55,12 +55,17 @@ func (s *server) watchWorkspace(ws string) error {
 
 // wake runs in the watcher's loop: it only takes note. Names that are no
 // request's are left to the next rescan.
-func (s *server) wake(ws, _, name string) {
+func (s *server) wake(ws, kind, name string) {
 	if ws == "" {
 		return // a new workspace folder: the rescan that follows finds it
 	}
 	id, _, _ := strings.Cut(name, ".")
-	s.gate.Wake(approval.Key{Workspace: ws, ID: id})
+	k := approval.Key{Workspace: ws, ID: id}
+	if kind == string(approval.DocRequest) {
+		s.gate.Wake(k)
+	} else {
+		s.gate.Hint(k)
+	}
 }
 
 func (s *server) rescan(ws string) {

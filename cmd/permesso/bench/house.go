@@ -133,9 +133,14 @@ func (h *house) end() {
 	}
 }
 
-func (h *house) wake(_, _, name string) {
+func (h *house) wake(_, kind, name string) {
 	id, _, _ := cut(name)
-	h.gate.Wake(approval.Key{Workspace: workspace, ID: id})
+	k := approval.Key{Workspace: workspace, ID: id}
+	if kind == "request" {
+		h.gate.Wake(k)
+	} else {
+		h.gate.Hint(k)
+	}
 }
 
 func cut(name string) (string, string, bool) {
