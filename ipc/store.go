@@ -192,7 +192,7 @@ func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 		return fmt.Errorf("create %s of %s: no such key", d, k)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.create(d, k, b, how)
+		err := s.create(d, k, b, how, nil)
 		// A daemon that starts sweeps temporary names, and may take one from
 		// under another process: then we write it again.
 		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
@@ -201,7 +201,14 @@ func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 	}
 }
 
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+// CreateBeside implements the gate's Besider: it is Create, durable, with
+// beside running from the moment the file's data is durable. What beside
+// writes shares the folder's commit.
+func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
+	return s.create(d, k, b, approval.Durable, beside)
+}
+
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
@@ -211,6 +218,12 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 		err = s.syncs.file(s.FS, s.Layout.Home, f)
 	}
 	err = errors.Join(err, f.Close())
+	besides := make(chan error, 1)
+	if err == nil && beside != nil {
+		go func() { besides <- beside() }()
+	} else {
+		besides <- nil
+	}
 	if err == nil && how == approval.Replace {
 		err = s.FS.Rename(temp, name)
 	} else if err == nil {
@@ -218,12 +231,13 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 	}
 	if err != nil {
 		_ = s.FS.Remove(temp) // swept at the next start, if not now
-		return fmt.Errorf("create %s: %w", d, err)
+		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
 	}
 	if how == approval.Volatile {
 		return nil
 	}
-	return s.syncDir(dir)
+	err = s.syncDir(dir)
+	return errors.Join(err, <-besides)
 }
 
 // writeTemp writes b under a name that nobody guesses and nobody reads.
@@ -256,11 +270,50 @@ func randomHex() string {
 
 // Publish implements the gate's Store.
 func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
-	dir := s.dir(approval.DocResponse, k.Workspace)
-	f, temp, err := s.writeTemp(dir, b, 0o644)
+	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, err
 	}
+	return s.show(k, f, temp)
+}
+
+// staged is a response that is written and not yet to be seen.
+type staged struct {
+	store *Store
+	key   approval.Key
+	bytes []byte
+	file  afero.File
+	temp  string
+}
+
+// Stage implements the gate's Stager. The file waits among the records, where
+// no agent looks, until it may be shown.
+func (s *Store) Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error) {
+	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := &staged{s, k, b, f, temp}
+	return st.show, st.drop, nil
+}
+
+func (st *staged) show() (sync func() error, err error) {
+	sync, err = st.store.show(st.key, st.file, st.temp)
+	if err == nil {
+		return sync, nil
+	}
+	// The responses may lie on a file system of their own.
+	return st.store.Publish(st.key, st.bytes)
+}
+
+func (st *staged) drop() {
+	_ = st.file.Close()
+	_ = st.store.FS.Remove(st.temp)
+}
+
+// show renames a written response into place, and gives what makes it durable.
+func (s *Store) show(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
+	dir := s.dir(approval.DocResponse, k.Workspace)
 	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
 		_ = f.Close()
 		_ = s.FS.Remove(temp)
@@ -311,7 +364,9 @@ func (s *Store) RemoveStray(ws, name string) error {
 func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
 
 func (s *Store) syncDir(dir string) error {
-	return s.syncs.dir(dir, func() error { return s.FS.SyncDir(dir) })
+	return s.syncs.dir(dir,
+		func() error { return s.FS.SyncDir(dir) },
+		func() error { return s.FS.SyncFS(s.Layout.Home) })
 }
 
 // Open implements the gate's Keeper.

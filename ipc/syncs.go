@@ -10,8 +10,10 @@ import (
 
 const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 
-// crowd is how many file syncs must be under way before they are shared: below
-// it each fsync is cheaper and says more about its own file.
+// crowd is how many syncs must be under way before one syncfs serves them all:
+// below it each fsync is cheaper and says more about its own file. Every sync
+// ends in a commit of the file system's journal, and commits wait for one
+// another, so that in a crowd the fewest commits win.
 const crowd = 4
 
 // sharedSyncs lets writes that are under way together share their syncs. A
@@ -34,7 +36,13 @@ func (s *sharedSyncs) file(fsys FS, home string, f afero.File) error {
 	return s.whole.do(func() error { return fsys.SyncFS(home) })
 }
 
-func (s *sharedSyncs) dir(name string, sync func() error) error {
+// dir makes a folder's names durable, with everybody who waits for the same.
+func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
+	n := s.under.Add(1)
+	defer s.under.Add(-1)
+	if n >= crowd {
+		return s.whole.do(whole)
+	}
 	s.mu.Lock()
 	if s.dirs == nil {
 		s.dirs = map[string]*shared{}

@@ -114,10 +114,13 @@ func (g *Gate) execute(r run) error {
 		doc = approval.DocAgain
 	}
 	g.setRunning(r.key, true)
-	err = g.both(
-		func() error { return g.Store.Create(doc, r.key, g.Seal.Seal(doc, r.key, body), approval.Durable) },
-		func() error { return g.Audit.Append(r.entry(now)) },
-	)
+	file := g.Seal.Seal(doc, r.key, body)
+	history := func() error { return g.Audit.Append(r.entry(now)) }
+	if store, ok := g.Store.(Besider); ok && !g.Inline {
+		err = store.CreateBeside(doc, r.key, file, history)
+	} else {
+		err = g.both(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
+	}
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}

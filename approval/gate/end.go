@@ -48,22 +48,64 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
+	stage := g.stage(e.key, resp)
 	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
+	show, drop := stage()
+	if err != nil {
+		drop()
+	}
 	if errors.Is(err, fs.ErrExist) {
 		return nil // settled already; the next look sees how
 	}
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	g.ended(e)
-	if err := g.publish(e.key, resp); err != nil {
+	if err := g.reveal(e.key, show); err != nil {
+		g.ended(e)
 		return err
 	}
-	if err := g.tidy(e.key, e.left); err != nil {
-		return err
+	g.ended(e)
+	// In a crowd, tidying waits: making files is dearer while others have just
+	// been removed, and the record makes what is left harmless.
+	if !g.sched.crowded() {
+		if err := g.tidy(e.key, e.left); err != nil {
+			return err
+		}
 	}
 	g.index.finished(e.key, g.Now().Add(afterlook))
 	return nil
+}
+
+// stage begins to write the response where nobody sees it, side by side with
+// its record where that is possible. What it returns waits for it.
+func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
+	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
+	none := func() (func() (func() error, error), func()) { return later, func() {} }
+	store, ok := g.Store.(Stager)
+	if !ok {
+		return none
+	}
+	type staged struct {
+		show func() (func() error, error)
+		drop func()
+	}
+	done := make(chan staged, 1)
+	write := func() {
+		show, drop, err := store.Stage(k, resp)
+		if err != nil {
+			show, drop = none()
+		}
+		done <- staged{show, drop}
+	}
+	if g.Inline {
+		write()
+	} else {
+		go write()
+	}
+	return func() (func() (func() error, error), func()) {
+		s := <-done
+		return s.show, s.drop
+	}
 }
 
 // afterlook is when a settled key is looked at once more: our own writes and

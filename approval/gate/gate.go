@@ -64,6 +64,18 @@ type Keeper interface {
 	RemoveStray(workspace, name string) error
 }
 
+// Besider is a Store that can do something else while a folder's names become
+// durable; a Store need not be one.
+type Besider interface {
+	CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error
+}
+
+// Stager is a Store that can write a response where no agent sees it yet, while
+// its record becomes durable; a Store need not be one.
+type Stager interface {
+	Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
+}
+
 // Sealer seals documents and opens them again. Open fails unless the seal is
 // right for that kind and key.
 type Sealer interface {

@@ -20,13 +20,14 @@ type index struct {
 	open    map[string]approval.Key      // short id → key, of pendings in every workspace
 	due     map[approval.Key]time.Time   // when to look again by ourselves
 	quiet   map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
+	alone   map[approval.Key]bool        // at the start there was a pending and nothing else
 }
 
 func newIndex() index {
 	return index{
 		waiting: map[approval.Key]bool{}, counts: map[string]int{},
 		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
-		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{},
+		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{},
 	}
 }
 
@@ -134,6 +135,15 @@ func (x *index) learn(s *state, m approval.Move) {
 	}
 }
 
+// onlyPending says, once, that the start saw nothing but a pending.
+func (x *index) onlyPending(k approval.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	only := x.alone[k]
+	delete(x.alone, k)
+	return only
+}
+
 // finished notes that a key was settled and tidied by this very process, and
 // when to look at it once more.
 func (x *index) finished(k approval.Key, look time.Time) {
@@ -158,6 +168,7 @@ func (x *index) stir(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.quiet, k)
+	delete(x.alone, k)
 }
 
 func (x *index) lookAgain(k approval.Key, at time.Time) {
@@ -215,7 +226,7 @@ func (g *Gate) scanAll() ([]approval.Key, error) {
 }
 
 func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
-	unfinished, settled := map[string]bool{}, map[string]bool{}
+	unfinished, settled, more := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse} {
 		ids, strays, err := g.Keeper.List(d, ws)
 		if err != nil {
@@ -239,11 +250,17 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 				g.index.mu.Lock()
 				g.index.addWaiting(k)
 				g.index.mu.Unlock()
+			} else {
+				more[id] = true
 			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(unfinished)) {
-		urgent = append(urgent, approval.Key{Workspace: ws, ID: id})
+		k := approval.Key{Workspace: ws, ID: id}
+		urgent = append(urgent, k)
+		if !more[id] {
+			g.index.alone[k] = true
+		}
 		delete(settled, id)
 	}
 	for _, id := range slices.Sorted(maps.Keys(settled)) {

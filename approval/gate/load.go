@@ -35,7 +35,16 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 	g.mu.Lock()
 	s.Running = g.running[k]
 	g.mu.Unlock()
-	for _, read := range []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse} {
+	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
+	if g.index.onlyPending(k) {
+		// The start has just seen that there is nothing else. What comes later
+		// announces itself, and the slot has its own referee.
+		if err := g.loadPending(s); err != nil || s.Pending == approval.Sound {
+			return s, err
+		}
+		s = &state{key: k, now: s.now}
+	}
+	for _, read := range reads {
 		if err := read(s); err != nil {
 			return nil, fmt.Errorf("load %s: %w", k, err)
 		}

@@ -17,10 +17,14 @@ const maxMoves = 64
 // when something happens to its files. Only one Step of a key may run at a
 // time.
 func (g *Gate) Step(k approval.Key) (again time.Time, err error) {
+	g.index.stir(k)
+	return g.step(k)
+}
+
+func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 	if !approval.ValidID(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
 	}
-	g.index.stir(k)
 	for range maxMoves {
 		if err := g.finish(k); err != nil {
 			return time.Time{}, err
@@ -117,7 +121,11 @@ func (g *Gate) tidying(s *state) bool {
 // publish makes the response visible, then durable. A file whose sync failed is
 // not trusted again: the next attempt writes a new one.
 func (g *Gate) publish(k approval.Key, resp []byte) error {
-	sync, err := g.Store.Publish(k, resp)
+	return g.reveal(k, func() (func() error, error) { return g.Store.Publish(k, resp) })
+}
+
+func (g *Gate) reveal(k approval.Key, show func() (func() error, error)) error {
+	sync, err := show()
 	if err != nil {
 		return fmt.Errorf("publish response: %w", err)
 	}

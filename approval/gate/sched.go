@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	workers   = 64 // moves at once; they wait for the disk, not for a processor
-	perGroup  = 48 // of which one workspace may hold at most so many
+	workers   = 128 // moves at once; they wait for the disk, not for a processor
+	perGroup  = 96 // of which one workspace may hold at most so many
 	tickEvery = 5 * time.Second
 	minTick   = 20 * time.Millisecond
 )
@@ -54,7 +54,7 @@ func (g *Gate) Wake(k approval.Key) {
 // was settled a moment ago is looked at a moment later, once.
 func (g *Gate) Hint(k approval.Key) {
 	if g.index.calm(k).IsZero() {
-		g.enqueue(k)
+		g.Wake(k)
 	}
 }
 
@@ -147,7 +147,7 @@ func (q *scheduler) done(k approval.Key, failed bool) (failures int) {
 // finish, writes its outcomes, and returns.
 func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	for _, k := range keys {
-		g.Wake(k)
+		g.enqueue(k)
 	}
 	var wg sync.WaitGroup
 	for range workers {
@@ -197,7 +197,7 @@ func (g *Gate) worker() {
 		if !ok {
 			return
 		}
-		again, err := g.Step(k)
+		again, err := g.step(k)
 		failures := g.sched.done(k, err != nil)
 		if err != nil {
 			again = g.retryAt(failures)
@@ -249,6 +249,15 @@ func (g *Gate) ticker(ctx context.Context) {
 		g.sched.next.Store(now.Add(wait).UnixNano())
 		timer.Reset(wait)
 	}
+}
+
+// crowd is how many keys must be waiting for tidying to wait too.
+const crowd = 32
+
+func (q *scheduler) crowded() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queued) > crowd
 }
 
 // Idle says that no key is queued and none is being stepped.

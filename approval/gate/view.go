@@ -42,9 +42,14 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.W
 			if err != nil {
 				return nil, err
 			}
-			if w != nil {
-				list = append(list, *w)
+			if w == nil {
+				continue
 			}
+			// Settled already, and not yet tidied away.
+			if _, err := v.Store.Read(approval.DocRecord, w.Key()); err == nil {
+				continue
+			}
+			list = append(list, *w)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b approval.Waiting) int {

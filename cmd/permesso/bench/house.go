@@ -114,10 +114,13 @@ func (h *house) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = w.Run(ctx) })
-	for _, k := range h.keys {
-		h.gate.Wake(k)
+	wg.Go(func() { _ = h.gate.Run(ctx, h.keys) })
+	if len(h.keys) > 0 { // so that Idle means done, not yet to come
+		if err := waitFor("begun", func() bool { return !h.gate.Idle() }); err != nil {
+			cancel()
+			return err
+		}
 	}
-	wg.Go(func() { _ = h.gate.Run(ctx, nil) })
 	h.stop = func() error {
 		cancel()
 		wg.Wait()
@@ -171,12 +174,27 @@ func (e *eyes) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return b, err
 }
 
+func (e *eyes) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
+	show, drop, err := e.Store.Stage(k, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() (func() error, error) {
+		sync, err := show()
+		e.visible(k)
+		return sync, err
+	}, drop, nil
+}
+
+func (e *eyes) visible(k approval.Key) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.out[k.ID] = time.Now()
+}
+
 func (e *eyes) Publish(k approval.Key, b []byte) (func() error, error) {
 	sync, err := e.Store.Publish(k, b)
-	now := time.Now()
-	e.mu.Lock()
-	e.out[k.ID] = now
-	e.mu.Unlock()
+	e.visible(k)
 	return sync, err
 }
 
