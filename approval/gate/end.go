@@ -67,12 +67,13 @@ func (g *Gate) end(e ending) error {
 	g.ended(e)
 	// In a crowd, tidying waits: making files is dearer while others have just
 	// been removed, and the record makes what is left harmless.
-	if !g.sched.crowded() {
+	crowded := g.sched.crowded()
+	if !crowded {
 		if err := g.tidy(e.key, e.left); err != nil {
 			return err
 		}
 	}
-	g.index.finished(e.key, g.Now().Add(afterlook))
+	g.index.finished(e.key, g.Now().Add(afterlook), crowded)
 	return nil
 }
 

@@ -21,13 +21,14 @@ type index struct {
 	due     map[approval.Key]time.Time   // when to look again by ourselves
 	quiet   map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
 	alone   map[approval.Key]bool        // at the start there was a pending and nothing else
+	untidy  map[approval.Key]bool        // settled in a crowd: documents are still to be removed
 }
 
 func newIndex() index {
 	return index{
 		waiting: map[approval.Key]bool{}, counts: map[string]int{},
 		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
-		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{},
+		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{}, untidy: map[approval.Key]bool{},
 	}
 }
 
@@ -121,6 +122,9 @@ func (x *index) settled(k approval.Key) {
 func (x *index) learn(s *state, m approval.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if m == approval.Rest {
+		delete(x.untidy, s.key)
+	}
 	switch {
 	case s.Record:
 		x.dropWaiting(s.key)
@@ -144,13 +148,25 @@ func (x *index) onlyPending(k approval.Key) bool {
 	return only
 }
 
-// finished notes that a key was settled and tidied by this very process, and
-// when to look at it once more.
-func (x *index) finished(k approval.Key, look time.Time) {
+// finished notes that a key was settled by this very process, when to look at it
+// once more, and whether it is still to be tidied.
+func (x *index) finished(k approval.Key, look time.Time, untidy bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.quiet[k] = true
 	x.due[k] = look
+	if untidy {
+		x.untidy[k] = true
+	}
+}
+
+// takeUntidy takes out the keys that are still to be tidied.
+func (x *index) takeUntidy() []approval.Key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	keys := slices.Collect(maps.Keys(x.untidy))
+	clear(x.untidy)
+	return keys
 }
 
 // calm gives the time of the look that is due for a key settled a moment ago.

@@ -12,7 +12,7 @@ import (
 
 const (
 	workers   = 128 // moves at once; they wait for the disk, not for a processor
-	perGroup  = 96 // of which one workspace may hold at most so many
+	perGroup  = 96  // of which one workspace may hold at most so many
 	tickEvery = 5 * time.Second
 	minTick   = 20 * time.Millisecond
 )
@@ -167,7 +167,22 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.cond.Broadcast()
 	g.sched.mu.Unlock()
 	wg.Wait()
+	g.tidyUp()
 	return nil
+}
+
+// tidyUp removes what was left lying in a crowd, before the gate closes. What
+// it does not come to, the next start finds.
+func (g *Gate) tidyUp() {
+	deadline := time.Now().Add(2 * time.Second)
+	for _, k := range g.index.takeUntidy() {
+		if time.Now().After(deadline) {
+			return
+		}
+		if _, err := g.Step(k); err != nil {
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("tidy")
+		}
+	}
 }
 
 // drain waits until every outcome is written, for as long as the disk lets it
