@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 func TestCrash(t *testing.T) {
 	lab, err := NewLab("")
 	require.NoError(t, err)
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
 	x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: budget()}
 	r, err := x.Explore(runtime.NumCPU())

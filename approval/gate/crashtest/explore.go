@@ -213,7 +213,10 @@ func (x *walker) run(w *World) (points []*World, err error) {
 }
 
 func (w *World) before(op crashfs.Op) *World {
-	w.observe()
+	if w.renamed { // nothing else makes a response visible
+		w.observe()
+	}
+	w.renamed = op.Kind == crashfs.OpRename
 	c := w.clone(w.disk.Snapshot())
 	c.trace = append(c.trace, "crash before "+op.String())
 	return c

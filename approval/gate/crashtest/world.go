@@ -99,6 +99,8 @@ type World struct {
 	flow  *Flow
 	stage int // how far the script has come
 
+	renamed bool // the last operation was a rename
+
 	effects  []effect
 	told     []told
 	consent  map[string][]string // id → digests of the arguments somebody approved
