@@ -29,6 +29,13 @@ const (
 	EventForged           Event = "forged"            // a document without a valid seal
 	EventResponseRestored Event = "response_restored" // somebody changed a response
 	EventMalformed        Event = "malformed"
+	EventPaused           Event = "paused" // nothing runs until
+	EventResumed          Event = "resumed"
+	EventConfigured       Event = "configured" // the configuration was read anew
+	EventPruned           Event = "pruned"     // records older than their retention were removed
+	EventKeyRotated       Event = "key_rotated"
+	EventDegraded         Event = "degraded" // the gate takes no new work until
+	EventRecovered        Event = "recovered"
 	EventStarted          Event = "started" // the gate itself
 	EventStopped          Event = "stopped"
 )
@@ -41,7 +48,12 @@ type Entry struct {
 	Event         Event     `json:"event"`
 	Workspace     string    `json:"workspace,omitzero"`
 	Tool          string    `json:"tool,omitzero"`
+	Capability    string    `json:"capability,omitzero"`
+	Target        string    `json:"target,omitzero"`
+	ActionType    string    `json:"action_type,omitzero"`
 	RequestID     string    `json:"request_id,omitzero"`
+	ClientID      string    `json:"client_id,omitzero"`
+	SessionID     string    `json:"session_id,omitzero"`
 	By            string    `json:"by,omitzero"`
 	ByID          string    `json:"by_id,omitzero"`
 	Via           string    `json:"via,omitzero"`

@@ -139,9 +139,27 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: "agent", Title: "For agents, inside the sandbox:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		"host":   {a.initCmd(), a.serveCmd(), a.sweepCmd(), a.statusCmd(), a.mountsCmd(), a.receiptCmd(), a.demoCmd()},
-		"decide": {a.pendingCmd(), a.showCmd(), a.approveCmd(), a.denyCmd(), a.decideCmd()},
-		"agent":  {a.requestCmd(), a.waitCmd(), a.cancelCmd()},
+		"host": {
+			a.initCmd(),
+			a.serveCmd(),
+			a.sweepCmd(),
+			a.statusCmd(),
+			a.mountsCmd(),
+			a.receiptCmd(),
+			a.demoCmd(),
+		},
+		"decide": {
+			a.pendingCmd(),
+			a.showCmd(),
+			a.approveCmd(),
+			a.denyCmd(),
+			a.decideCmd(),
+		},
+		"agent": {
+			a.requestCmd(),
+			a.waitCmd(),
+			a.cancelCmd(),
+		},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
