@@ -95,6 +95,10 @@ type Runner struct {
 
 	once sync.Once
 	own  *Supervisor
+
+	born  sync.Once
+	alive context.Context //nolint:containedctx // it ends with the Runner, not with a call
+	end   context.CancelFunc
 }
 
 var errNoVerifier = errors.New("there is no verifier for receipts")
@@ -114,12 +118,17 @@ func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := ctx.Err(); err != nil {
 		return refused(err)
 	}
+	if job.Tool.Handler.Kind == approval.HandlerHTTP {
+		return r.http(ctx, job)
+	}
 	return r.command(ctx, job)
 }
 
 // Close ends the supervisor that the Runner made for itself, and with it
-// whatever is still running.
+// whatever is still running. Requests under way are broken off.
 func (r *Runner) Close() error {
+	r.lifetime()
+	r.end()
 	if s := r.Supervisor; s != nil {
 		return nil // its owner's to close
 	}
@@ -144,6 +153,12 @@ func (r *Runner) supervisor() *Supervisor {
 	}
 	r.once.Do(func() { r.own = &Supervisor{Log: r.Log} })
 	return r.own
+}
+
+// lifetime is over when the Runner is closed.
+func (r *Runner) lifetime() context.Context {
+	r.born.Do(func() { r.alive, r.end = context.WithCancel(context.Background()) })
+	return r.alive
 }
 
 // refused is the effect of what never began.

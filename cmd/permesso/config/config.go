@@ -99,8 +99,9 @@ func (c *Config) workspace(name string) approval.Workspace {
 // Reader reads configurations. The zero Reader is ready, and leaves the
 // templates of handlers to be checked by whoever runs them.
 type Reader struct {
-	// CheckHandler refuses handlers of kind command that no executor would
-	// run. It sees only those that are otherwise in order.
+	// CheckHandler refuses handlers that no executor would run. It sees only
+	// those that run something and are otherwise in order. An error that has a
+	// method ConfigKey is reported at that key of the handler.
 	CheckHandler func(approval.Handler) error
 }
 

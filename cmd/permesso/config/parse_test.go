@@ -464,19 +464,69 @@ p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible chara
 		},
 
 		{
-			"handlers of later versions", "[tools.t]\nhandler = { kind = \"http\" }\n[tools.u]\nhandler = { kind = \"mcp\" }",
-			`p.toml:2:20: kind "http" is not available yet: use command or none
-p.toml:4:20: kind "mcp" is not available yet: use command or none`,
+			"handlers of later versions", "[tools.u]\nhandler = { kind = \"mcp\" }",
+			`p.toml:2:20: kind "mcp" is not available yet: use command, http or none`,
+		},
+		{
+			"an http handler says where to, and how", "[tools.t]\nhandler = { kind = \"http\" }",
+			`p.toml:2:1: an http handler needs method
+hint: method = "POST"
+p.toml:2:1: an http handler needs url
+hint: url = "https://api.example.org/v1/posts/{id}"`,
+		},
+		{
+			"the parts of one kind in another", `[tools.t]
+handler = { kind = "http", method = "GET", url = "https://x.org/", argv = ["/x"], dir = "/x", env = ["X"] }
+[tools.u]
+handler = { kind = "command", argv = ["/x"], url = "https://x.org/", timeout = "1s" }
+[tools.v]
+handler = { kind = "none", method = "GET", timeout = "1s" }`,
+			`p.toml:2:68: argv belongs to kind "command"
+p.toml:2:83: dir belongs to kind "command"
+p.toml:2:95: env belongs to kind "command"
+p.toml:4:46: url belongs to kind "http"
+p.toml:6:28: method belongs to kind "http"; "none" runs nothing
+p.toml:6:44: timeout belongs to kind "command"; "none" runs nothing`,
+		},
+		{
+			"the kinds of an http handler's values", `[tools.t]
+handler = { kind = "http", method = 1, url = [], body = { a = 1 }, body_args = "yes", headers = ["Accept: x"], secret_headers = { Authorization = 1 }, allow_private = "10.0.0.1", ca_file = true, status = [200, "201"], redirects = true }
+[tools.u]
+handler = { kind = "http", method = "GET", url = "https://x.org/", status = [99], token = "hunter2", header = {} }`,
+			`p.toml:2:37: method must be a string, not a whole number
+hint: method = "POST"
+p.toml:2:40: url must be a string, not an array
+hint: url = "https://api.example.org/v1/posts/{id}"
+p.toml:2:57: body must be a string, not a table
+hint: JSON with {field} in the place of values: body = '{"text":{text}}'
+p.toml:2:80: body_args must be true or false, not a string
+hint: true or false, without quotes
+p.toml:2:87: headers must be a table, not an array
+hint: headers = { Accept = "application/json" }
+p.toml:2:147: Authorization must be a string, not a whole number
+hint: secret_headers = { Authorization = "Bearer /path/of/the/token" }
+p.toml:2:168: allow_private must be an array, not a string
+hint: allow_private = ["10.1.2.3", "internal.example"]
+p.toml:2:190: ca_file must be a string, not true or false
+p.toml:2:211: status must hold codes from 200 to 599
+hint: a list of numbers: status = [200, 201]
+p.toml:2:219: unknown key "redirects"
+p.toml:4:78: status must hold codes from 200 to 599
+hint: a list of numbers: status = [200, 201]
+p.toml:4:83: token: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"
+p.toml:4:102: unknown key "header"
+hint: did you mean "headers"?`,
 		},
 		{
 			"a misspelt kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
-			`p.toml:2:20: kind must be command or none
+			`p.toml:2:20: kind must be command, http or none
 hint: did you mean "command"?`,
 		},
 		{
 			"no kind", "[tools.t]\nhandler = { argv = [\"/x\"] }",
 			`p.toml:2:1: handler has no kind
-hint: kind = "command", or "none" to run nothing`,
+hint: kind = "command" or "http", or "none" to run nothing`,
 		},
 		{
 			"no argv", "[tools.t]\nhandler = { kind = \"command\" }\n[tools.u]\nhandler = { kind = \"command\", argv = [] }",

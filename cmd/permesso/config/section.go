@@ -258,7 +258,7 @@ func elsewhere(key, path string) string {
 		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
 		{"in [approvers.NAME]", "email local"},
 		{"in [tools.NAME]", "capability action_type verb summary target reversibility territory trust public_source secret_data public_sink dangerous_writes handler"},
-		{"in handler of [tools.NAME]", "kind argv dir env timeout max_output idempotent"},
+		{"in handler of [tools.NAME]", "kind timeout max_output idempotent argv dir env method url body body_args headers secret_headers allow_private ca_file status"},
 		{"in [[rules]]", "match outcome reason"},
 	}
 	for _, p := range places {
