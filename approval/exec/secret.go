@@ -120,9 +120,10 @@ func (r *redactor) text(s string) string {
 
 // end cuts off what may be the beginning of a secret whose rest we never read.
 func (r *redactor) end(b []byte) []byte {
+	const least = 4 // fewer give nothing away, and would cut much that is no secret
 	longest := 0
 	for _, w := range r.words {
-		for n := min(len(w)-1, len(b)); n > longest; n-- {
+		for n := min(len(w)-1, len(b)); n > longest && n >= least; n-- {
 			if string(b[len(b)-n:]) == w[:n] {
 				longest = n
 			}

@@ -60,10 +60,10 @@ func cutBase(text string) (base, rest string, err error) {
 func checkBase(base string) error {
 	u, err := url.Parse(base)
 	switch {
-	case err != nil || u.Host == "" || u.String() != base:
-		return errors.New("host and port are not valid")
-	case u.User != nil:
+	case err == nil && u.User != nil:
 		return errors.New("no user or password may stand in a URL; see secret_headers")
+	case err != nil || u.Host == "" || u.Scheme+"://"+u.Host != base:
+		return errors.New("host and port are not valid")
 	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && !validPort(u.Port()):
 		return errors.New("the port is not valid")
 	}
