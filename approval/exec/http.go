@@ -39,15 +39,15 @@ func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
 	if err := c.prepare(job); err != nil {
 		return refused(err)
 	}
-	if err := c.secure(); err != nil {
-		return failed(false, "nothing was sent: %v", err)
-	}
 	if r.lifetime().Err() != nil {
 		return failed(false, "nothing was sent: the gate is closing")
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeoutOf(c.handler))
 	defer cancel()
 	defer context.AfterFunc(r.lifetime(), cancel)()
+	if err := c.secure(ctx); err != nil {
+		return failed(false, "nothing was sent: %v", err)
+	}
 	a, err := c.do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.sent.Store(true) },
 	}))
@@ -101,7 +101,7 @@ func newRequest(h approval.HTTP, u *url.URL, body []byte) *http.Request {
 }
 
 // secure adds what the host keeps in files: secrets and certificates.
-func (c *call) secure() error {
+func (c *call) secure(ctx context.Context) error {
 	h := c.handler.HTTP
 	for _, name := range slices.Sorted(maps.Keys(h.SecretHeaders)) {
 		value, secret, err := readSecret(h.SecretHeaders[name])
@@ -115,7 +115,7 @@ func (c *call) secure() error {
 	if err != nil {
 		return fmt.Errorf("ca_file: %w", err)
 	}
-	c.trip, err = newTransport(h, c.request.URL.Hostname(), roots)
+	c.trip, err = newTransport(ctx, h, c.request.URL.Hostname(), roots)
 	return err
 }
 
@@ -136,7 +136,9 @@ func rootsOf(file string) (*x509.CertPool, error) {
 
 // newTransport makes one for a single run. HTTP/1.1 on a fresh connection is
 // the one combination in which net/http never sends a request again by itself.
-func newTransport(h approval.HTTP, host string, roots *x509.CertPool) (*http.Transport, error) {
+// Connections are closed with ctx: the library would leave one that is still
+// shaking hands to itself.
+func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509.CertPool) (*http.Transport, error) {
 	g := guard{host: host}
 	for _, s := range h.AllowPrivate {
 		a, err := parseAllowance(s)
@@ -147,9 +149,16 @@ func newTransport(h approval.HTTP, host string, roots *x509.CertPool) (*http.Tra
 	}
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
+	dialer := &net.Dialer{ControlContext: g.control}
 	return &http.Transport{
-		Proxy:                  nil, // none from the environment: the guard would see its address only
-		DialContext:            (&net.Dialer{ControlContext: g.control}).DialContext,
+		Proxy: nil, // none from the environment: the guard would see its address only
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err == nil {
+				context.AfterFunc(ctx, func() { _ = conn.Close() })
+			}
+			return conn, err
+		},
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"http/1.1"}},
 		Protocols:              &http1,
 		DisableKeepAlives:      true,

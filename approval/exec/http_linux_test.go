@@ -167,7 +167,7 @@ func TestNothingWasSent(t *testing.T) {
 	}{
 		{"nobody listens", request("POST", "http://"+unused.Addr().String()+"/"), "connection refused"},
 		{"no such host", request("POST", "https://host.invalid/"), "host.invalid"},
-		{"no TLS there", request("POST", strings.Replace(plainHTTP.URL, "http:", "https:", 1)+"/"), "HTTP response to HTTPS client"},
+		{"no TLS there", request("POST", strings.Replace(plainHTTP.URL, "http:", "https:", 1)+"/"), "does not look like a TLS handshake"},
 		{"TLS that never begins", shortly(request("POST", "https://"+mute+"/")), "timed out after 50ms"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -567,11 +567,8 @@ func TestTLS(t *testing.T) {
 	}{
 		{"its own authority", func(*httptest.Server) {}, func(*httptest.Server, *approval.HTTP) {}, ""},
 		{"a server that speaks HTTP/2 as well", func(s *httptest.Server) { s.EnableHTTP2 = true }, func(*httptest.Server, *approval.HTTP) {}, ""},
-		{"one that speaks nothing else", func(s *httptest.Server) {
-			s.TLS = &tls.Config{NextProtos: []string{"h2"}}
-			s.EnableHTTP2 = true
-			s.Config.Protocols = new(http.Protocols)
-			s.Config.Protocols.SetHTTP2(true)
+		{"one that speaks no HTTP", func(s *httptest.Server) {
+			s.TLS = &tls.Config{NextProtos: []string{"other/1"}}
 		}, func(*httptest.Server, *approval.HTTP) {}, "no application protocol"},
 		{"nobody knows the authority", func(*httptest.Server) {}, func(_ *httptest.Server, h *approval.HTTP) { h.CAFile = "" }, "unknown authority"},
 		{"a certificate for another name", func(*httptest.Server) {}, func(srv *httptest.Server, h *approval.HTTP) {

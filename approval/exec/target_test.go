@@ -39,7 +39,7 @@ func TestCheckHTTP(t *testing.T) {
 			{"a slash inside of the query is no path", "https://api.example.org?x=/{x}", "not valid"},
 			{"a backslash, a slash to browsers", `https://api.example.org\@evil.example/`, "not valid"},
 			{"capitals", "https://API.example.org/", "lower-case"},
-			{"other scripts", "https://api.ex\u0430mple.org/", "not valid"},
+			{"other scripts", "https://api.ex\u0430mple.org/", "lower-case"},
 			{"a number that a resolver takes for an address", "https://2130706433/", "lower-case"},
 			{"an empty port", "https://api.example.org:/", "port"},
 			{"no port", "https://api.example.org:65536/", "port"},
