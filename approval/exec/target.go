@@ -17,7 +17,7 @@ var (
 	numberPattern = regexp.MustCompile(`^[0-9.]+$`)
 )
 
-var errHost = errors.New("write https://HOST/… or http://HOST/…, with scheme, host and port in full; a {field} may stand only in the path and in values of the query")
+var errHost = errors.New("write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query")
 
 // checkTarget refuses a URL template whose scheme, host, path segments or
 // names in the query could depend on the request, or that would be sent in

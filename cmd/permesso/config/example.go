@@ -49,6 +49,28 @@ trust = false                    # or each by itself, true, false or "forbidden"
 # variables; the request's data comes on standard input, as JSON.
 handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }
 
+# A tool may also be one HTTP request. {fields} stand in the path, in values of
+# the query, and for whole values of a JSON body; never in the host. Secrets lie
+# in files (mode 600). No redirect is followed to another host, and no private
+# address is called that is not named.
+#[tools.post]
+#capability = "channel:out"
+#verb = "post"
+#summary = "{text} -> {board}"
+#[tools.post.handler]            # target, left out above, is then the URL's host
+#kind = "http"
+#method = "POST"                 # GET, HEAD, POST, PUT, PATCH, DELETE
+#url = "https://api.example.org/v1/boards/{board}/posts"
+#body = '{"text":{text}}'        # or body_args = true: the request's data as it is
+#headers = { Accept = "application/json" }
+#secret_headers = { Authorization = "Bearer /etc/permesso/api.token" }
+#timeout = "30s"
+#max_output = "256KiB"           # of the answer; more is cut off, and said so
+#status = [200, 201]             # what counts as done; left out: 200 to 299
+#allow_private = ["10.1.2.3:8080", "api.internal"]
+#ca_file = "/etc/permesso/ca.pem" # instead of the system's authorities
+#idempotent = false              # true: asked once more after a crash, with the same Idempotency-Key
+
 # What no rule names is asked.
 [[rules]]
 match = { tool = "hello", workspace = "default" }

@@ -34,6 +34,17 @@ func (s *section) http(kind string) approval.HTTP {
 	return h
 }
 
+// hostOf is where a URL template leads, as far as people care: the card of a
+// tool that names no target shows at least that.
+func hostOf(template string) string {
+	_, behind, found := strings.Cut(template, "://")
+	host, _, whole := strings.Cut(behind, "/")
+	if !found || !whole {
+		return ""
+	}
+	return host
+}
+
 // word is a setting that an http handler cannot be without.
 func (s *section) word(key, kind, hint string) string {
 	n := s.get(key, text, hint)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
@@ -740,6 +741,67 @@ hint: write it with its unit: "30s", "5m", "1h30m"`)
 	require.Equal(t, []string{"/good", "/bad"}, seen, "only commands that are otherwise in order")
 }
 
+const httpTool = `
+[tools.post.handler]
+kind = "http"
+method = "POST"
+url = "https://api.example.org:8443/v1/{id}?q={q}"
+body = '{"text":{text},"tags":["a"]}'
+headers = { Accept = "application/json", X-Kind = "post" }
+secret_headers = { Authorization = "Bearer /etc/permesso/api.token" }
+allow_private = ["10.1.2.3:8080", "api.internal"]
+ca_file = "/etc/ca.pem"
+status = [200, 201]
+timeout = "10s"
+max_output = "64KiB"
+idempotent = true
+`
+
+func TestHTTPHandler(t *testing.T) {
+	rd := config.Reader{CheckHandler: exec.Check}
+	c, err := rd.Parse("p.toml", []byte(httpTool))
+	require.NoError(t, err)
+	tool := c.Tools["post"]
+	require.Equal(t, approval.Handler{
+		Kind: "http", Timeout: 10 * time.Second, MaxOutput: 64 << 10, Idempotent: true,
+		HTTP: approval.HTTP{
+			Method: "POST", URL: "https://api.example.org:8443/v1/{id}?q={q}", Body: `{"text":{text},"tags":["a"]}`,
+			Headers:       map[string]string{"Accept": "application/json", "X-Kind": "post"},
+			SecretHeaders: map[string]string{"Authorization": "Bearer /etc/permesso/api.token"},
+			AllowPrivate:  []string{"10.1.2.3:8080", "api.internal"}, CAFile: "/etc/ca.pem", Status: []int{200, 201},
+		},
+	}, tool.Handler)
+	require.Equal(t, "api.example.org:8443", tool.Target, "a card without a target shows the host")
+
+	c, err = rd.Parse("p.toml", []byte("tools.post.target = \"the board\"\n"+
+		"tools.post.handler = { kind = \"http\", method = \"GET\", url = \"https://x.org/\" }"))
+	require.NoError(t, err)
+	require.Equal(t, "the board", c.Tools["post"].Target)
+}
+
+// What the executor would refuse is refused here, where it stands, and no
+// value is quoted: a token may have been meant for a file of its own.
+func TestHTTPHandlerProblems(t *testing.T) {
+	rd := config.Reader{CheckHandler: exec.Check}
+	for _, row := range []struct{ why, from, to, want string }{
+		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query`},
+		{"a body", `{text}`, `"{text}"`, `p.toml:6:8: body: a {field} stands for a whole JSON value: write it without quotation marks, and not as a name`},
+		{"a method", `"POST"`, `"BREW"`, `p.toml:4:10: method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE`},
+		{"a body of GET", `"POST"`, `"GET"`, `p.toml:4:10: method: GET has no body`},
+		{"an inline secret", `X-Kind = "post"`, `X-Token = "hunter2"`, `p.toml:7:52: headers.X-Token: put the secret into a file: secret_headers = { X-Token = "/path" }`},
+		{"another", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: name the file that holds the secret, as in "/path" or "Bearer /path"`},
+		{"a network", `10.1.2.3:8080`, `10.0.0.0/8`, `p.toml:9:1: allow_private: must hold addresses or host names, each with or without a port`},
+		{"a relative file", `/etc/ca.pem`, `ca.pem`, `p.toml:10:11: ca_file: must be an absolute path`},
+		{"in the clear", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets go over https only, unless allow_private names the host`},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			require.Contains(t, httpTool, row.from)
+			_, err := rd.Parse("p.toml", []byte(strings.Replace(httpTool, row.from, row.to, 1)))
+			require.EqualError(t, err, row.want)
+		})
+	}
+}
+
 func TestExample(t *testing.T) {
 	c, err := config.Parse("example", []byte(config.Example()))
 	require.NoError(t, err)
@@ -750,7 +812,7 @@ func TestExample(t *testing.T) {
 	on := regexp.MustCompile(`(?m)^#([a-z[])`).ReplaceAllString(config.Example(), "$1")
 	require.NotEqual(t, config.Example(), on)
 	on = strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)
-	c, err = config.Parse("example", []byte(on))
+	c, err = config.Reader{CheckHandler: exec.Check}.Parse("example", []byte(on))
 	require.NoError(t, err, "what is switched off must work when switched on")
 	require.Contains(t, c.Approvers, "ann")
 	require.Empty(t, c.Warnings)

@@ -29,7 +29,7 @@ func (s *section) tools() {
 		if !approval.ValidToolName(name) {
 			sub.fail(sub.node.key, "", "", "tool %s: a name is 1 to 64 of A-Z a-z 0-9 _ . : and -", quote(name))
 		}
-		s.cfg.Tools[name] = approval.Tool{
+		tool := approval.Tool{
 			Name:          name,
 			Capability:    sub.oneOf("capability", "", capabilities()),
 			ActionType:    sub.actionType(),
@@ -41,6 +41,10 @@ func (s *section) tools() {
 			Trust:         sub.trust(),
 			Handler:       sub.handler(),
 		}
+		if tool.Target == "" {
+			tool.Target = hostOf(tool.Handler.HTTP.URL)
+		}
+		s.cfg.Tools[name] = tool
 		sub.done()
 	})
 }
