@@ -26,6 +26,9 @@ import (
 // reason Check refuses elements that let the value name the option, such as
 // -{x} or --{x}, and elements that are program text: what stands behind -c or
 // -e of a shell or another interpreter.
+//
+// What a request over HTTP may take from the arguments, the package comment
+// says. An error about one of its settings is a *KeyError.
 func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0:
