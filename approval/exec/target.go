@@ -92,7 +92,7 @@ func checkPlaces(requestURI string) error {
 	segments := strings.Split(path, "/")[1:]
 	for i, s := range segments {
 		if s == "" && i < len(segments)-1 || isDots(s) {
-			return errors.New("the path may not hold //, . or ..")
+			return errors.New("no segment of the path may be empty, . or .. here")
 		}
 		if strings.Count(s, "{") > 1 {
 			return errors.New("one {field} for each segment of the path")

@@ -64,7 +64,7 @@ func TestHTTPToolEndToEnd(t *testing.T) {
 	require.Zero(t, code, said)
 	r := h.response(id)
 	require.Equal(t, approval.StatusApproved, r.Status)
-	require.Equal(t, `{"status":201,"body":{"id":9007199254740993,"as":"Bearer [redacted: secret of 14 characters]"}}`, string(r.Result))
+	require.Equal(t, `{"status":201,"body":{"id":9007199254740993,"as":"Bearer [redacted: secret of 14 characters]"}}`, string(r.Result)) //nolint:testifylint // byte for byte
 	require.Equal(t, `POST /v1/boards/team%20a/posts Bearer hunter2hunter2 {"text":"Meeting at 5"}`, <-got)
 
 	refused := h.ask(`{"tool_name":"post","request_data":{"text":"x","board":"../admin"}}`)
