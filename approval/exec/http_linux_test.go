@@ -578,7 +578,9 @@ func TestTLS(t *testing.T) {
 		{"a certificate for another name", func(*httptest.Server) {}, func(srv *httptest.Server, h *approval.HTTP) {
 			h.URL, h.AllowPrivate = strings.Replace(srv.URL, "127.0.0.1", "localhost", 1)+"/", []string{"localhost"}
 		}, "not localhost"},
-		{"TLS of yesterday", func(s *httptest.Server) { s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} }, func(*httptest.Server, *approval.HTTP) {}, "protocol version"},
+		{"TLS of yesterday", func(s *httptest.Server) {
+			s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+		}, func(*httptest.Server, *approval.HTTP) {}, "protocol version"},
 		{"no file of authorities", func(*httptest.Server) {}, func(_ *httptest.Server, h *approval.HTTP) { h.CAFile = "/none" }, "ca_file: /none: no such file"},
 		{"a file without any", func(*httptest.Server) {}, func(_ *httptest.Server, h *approval.HTTP) { h.CAFile = "/dev/null" }, "ca_file: /dev/null: not a file"},
 		{"a file of something else", func(*httptest.Server) {}, func(_ *httptest.Server, h *approval.HTTP) { h.CAFile = secretIn(t, "hunter2") }, "no certificate in PEM"},
