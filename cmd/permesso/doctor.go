@@ -121,6 +121,7 @@ type doctor struct {
 	daemon     int // its process, 0 where that is not known
 	quick      bool
 	now        time.Time
+	bin        string                    // our own program, for sandboxes
 	probeMount func(ws string) mountList // what an agent sees
 }
 
@@ -140,6 +141,9 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 		}
 	}
 	d.store = &ipc.Store{FS: d.fs, Layout: d.layout, RequestSize: d.requestSize}
+	if d.bin, err = os.Executable(); err != nil {
+		return nil, err
+	}
 	d.probeMount = func(ws string) mountList { return mounts(d.layout, ws) }
 	if info, err := os.Stat(d.layout.Keys()); err == nil {
 		d.exists, d.uid = true, ownerOf(info)

@@ -23,11 +23,7 @@ const probePatience = 5 * time.Second
 // checkMounts starts the very sandbox that permesso mounts --bwrap describes,
 // for each workspace, and in it a probe that tries what an agent must not do.
 func (d *doctor) checkMounts(ctx context.Context) []finding {
-	bin, err := os.Executable()
-	if err != nil {
-		return foundAll(serious, "", err)
-	}
-	box := findSandbox(ctx, bin, "", nil)
+	box := findSandbox(ctx, d.bin, "", nil)
 	if box.bwrap == "" {
 		return []finding{{Severity: worthKnowing, What: "no sandbox was tried: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or look at your containers by hand: permesso mounts WORKSPACE"}}
 	}
