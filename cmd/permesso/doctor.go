@@ -120,7 +120,8 @@ type doctor struct {
 	running    bool
 	daemon     int // its process, 0 where that is not known
 	quick      bool
-	now        time.Time
+	now        time.Time // that documents are compared with
+	began      time.Time
 	bin        string                    // our own program, for sandboxes
 	probeMount func(ws string) mountList // what an agent sees
 }
@@ -132,7 +133,7 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &doctor{app: a, now: time.Now(), uid: os.Getuid()}
+	d := &doctor{app: a, now: time.Now(), began: time.Now(), uid: os.Getuid()}
 	d.house = &house{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	if d.file, d.problem = config.Locate(a.configFlag, a.Env); d.problem == nil {
 		var cfg *config.Config

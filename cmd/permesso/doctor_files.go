@@ -200,7 +200,7 @@ func (d *doctor) checkPrograms(context.Context) []finding {
 			continue
 		}
 		programs++
-		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.uid), d.checkScripts(argv[1:])) {
+		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.uid), d.checkScripts(argv)) {
 			f := found(serious, "", err)
 			f.What = "tool " + name + ": " + f.What
 			list = append(list, f)
@@ -209,16 +209,23 @@ func (d *doctor) checkPrograms(context.Context) []finding {
 	return orWell(list, "%s, all there and nobody else's", plural(programs, "program"))
 }
 
+// runners run the file that is their first argument.
+var runners = []string{"sh", "bash", "dash", "zsh", "fish", "env", "python", "python3", "perl", "ruby", "node", "bun", "deno", "Rscript"}
+
 // checkScripts looks at files among a program's arguments: a script that sh is
-// to run is as good as the program.
-func (d *doctor) checkScripts(args []string) (wrong []error) {
-	for _, arg := range args {
-		if !filepath.IsAbs(arg) || strings.ContainsAny(arg, "{}\n") {
+// to run is as good as the program. Other files are its data.
+func (d *doctor) checkScripts(argv []string) (wrong []error) {
+	first := slices.Contains(runners, filepath.Base(argv[0]))
+	for _, arg := range argv[1:] {
+		if !filepath.IsAbs(arg) {
+			first = first && strings.HasPrefix(arg, "-")
 			continue
 		}
-		if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+		info, err := os.Stat(arg)
+		if err == nil && info.Mode().IsRegular() && (first || info.Mode().Perm()&0o111 != 0) {
 			wrong = append(wrong, ipc.CheckPath(arg, d.uid)...)
 		}
+		first = false
 	}
 	return wrong
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/watcher"
@@ -32,7 +33,7 @@ func (d *doctor) checkDaemon(context.Context) []finding {
 		return []finding{{Severity: worthKnowing, What: "not running: approvals take effect when it starts", Cure: "permesso serve"}}
 	}
 	p, known := findDaemon(d.layout.Lock())
-	list := d.reportedHealth()
+	list := append(d.reportedHealth(), d.unread(p.started)...)
 	if !known {
 		return orWell(list, "running; its process cannot be seen from here")
 	}
@@ -47,6 +48,35 @@ func (d *doctor) checkDaemon(context.Context) []finding {
 		})
 	}
 	return orWell(list, "running, process %d since %s", p.pid, p.started.Local().Format(time.DateTime))
+}
+
+// settleBy is how long a daemon may take to read what was edited.
+const settleBy = 5 * time.Second
+
+// unread says that the configuration was changed and not read since: the audit
+// log tells when it was.
+func (d *doctor) unread(started time.Time) []finding {
+	info, err := os.Stat(d.file)
+	if err != nil {
+		return nil // built in, or the check of the configuration says why
+	}
+	read := started
+	entries, err := audit.Last(d.fs, d.layout.Audit(), 1000)
+	if err != nil {
+		entries = nil // the check of the log says why
+	}
+	for _, e := range entries {
+		if e.Event == approval.EventStarted || e.Event == approval.EventConfigured {
+			read = e.Time
+		}
+	}
+	if read.IsZero() || info.ModTime().Before(read.Add(settleBy)) {
+		return nil
+	}
+	return []finding{{
+		Severity: warning, What: "the gate has not read the configuration since it was changed, at " + info.ModTime().Local().Format(time.DateTime),
+		Cure: "look at its log: a bad edit keeps the old one; or restart permesso serve",
+	}}
 }
 
 // health is what a daemon may say of itself in HOME/health.json; whatever else

@@ -201,12 +201,19 @@ func illnesses() []illness {
 		{"everybody's folder", both(put("open/p", "", 0o700), func(t *testing.T, w *ward) {
 			require.NoError(t, os.Chmod(filepath.Join(w.dir, "open"), 0o777))
 		}, tool(`"DIR/open/p"`)), nil, "programs", serious, "chmod go-w"},
-		{"everybody's script", both(put("s", "", 0o777), tool(`"/bin/sh", "DIR/s"`)), nil, "programs", serious, "chmod go-w"},
+		{"everybody's script", both(put("s", "", 0o666), tool(`"/bin/sh", "-e", "DIR/s"`)), nil, "programs", serious, "chmod go-w"},
+		{"a program for a program", both(put("s", "", 0o777), tool(`"/usr/bin/nice", "-n5", "DIR/s"`)), nil, "programs", serious, "chmod go-w"},
 
 		{"others may read the key", chmod(0o644, func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", serious, "chmod 600"},
 		{"no MAC key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/mac.key")) }, nil, "keys", serious, "mac.key"},
 		{"half a key", func(t *testing.T, w *ward) { require.NoError(t, os.Truncate(w.layout.Keys()+"/mac.key", 16)) }, nil, "keys", serious, "16 bytes"},
 		{"no public key", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.layout.Keys()+"/signing.pub")) }, nil, "keys", serious, "signing.pub"},
+
+		{"halves of two keys", func(t *testing.T, w *ward) {
+			code, _, errs := typed("init", "--home", filepath.Join(w.dir, "other"), "--config", w.config)
+			require.Zero(t, code, errs)
+			require.NoError(t, os.Rename(filepath.Join(w.dir, "other", "keys", "signing.pub"), w.layout.Keys()+"/signing.pub"))
+		}, nil, "keys", serious, "is not the public key of"},
 
 		{"a changed pending", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Pendings(ws)), -5) }, nil, "seals", serious, "is not as the gate wrote it"},
 		{"a forged decision", func(t *testing.T, w *ward) {
@@ -315,6 +322,28 @@ func TestDoctorLeavesAHealthyHomeAlone(t *testing.T) {
 	for _, c := range checks() {
 		require.True(t, slices.ContainsFunc(list, func(f finding) bool { return f.Check == c.name }), "%s says nothing", c.name)
 	}
+}
+
+// Data that others write to is not our affair.
+func TestDoctorLeavesDataAlone(t *testing.T) {
+	w := newWard(t)
+	write(t, filepath.Join(w.dir, "data"), "", 0o666)
+	w.configure(t, fmt.Sprintf("[tools.extra]\nhandler = { kind = \"command\", argv = [\"/bin/sh\", \"-c\", \"cat $1\", \"sh\", %[1]q] }\n"+
+		"[tools.more]\nhandler = { kind = \"command\", argv = [\"/bin/cat\", %[1]q] }\n", w.dir+"/data"))
+	require.Empty(t, wrong(w.examine(t, nil)))
+}
+
+// The gate runs with what the file said at its start, or when it last read it.
+func TestDoctorNoticesAnUnreadConfiguration(t *testing.T) {
+	w := newWard(t)
+	w.serve().awaitLog("serving")
+	await(t, w.layout.Audit(), func() bool { up, err := w.doctor(t).served(); return err == nil && up })
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes(w.config, later, later))
+	found := wrong(w.examine(t, nil))
+	require.Len(t, found, 1, "%+v", found)
+	require.Equal(t, "daemon", found[0].Check)
+	require.Contains(t, found[0].What, "has not read the configuration since it was changed")
 }
 
 // A daemon that is alive and does nothing: what lies there becomes stuck.

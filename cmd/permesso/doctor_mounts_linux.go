@@ -17,8 +17,10 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// probePatience is for one sandbox.
-const probePatience = 5 * time.Second
+const (
+	probePatience  = 5 * time.Second // for one sandbox
+	mountsPatience = 6 * time.Second // after that no other is begun
+)
 
 // checkMounts starts the very sandbox that permesso mounts --bwrap describes,
 // for each workspace, and in it a probe that tries what an agent must not do.
@@ -29,7 +31,14 @@ func (d *doctor) checkMounts(ctx context.Context) []finding {
 	}
 	var list []finding
 	workspaces := d.withFolders()
-	for _, ws := range workspaces {
+	for i, ws := range workspaces {
+		if time.Since(d.began) > mountsPatience {
+			list = append(list, finding{
+				Severity: worthKnowing, What: plural(len(workspaces)-i, "workspace") + " left out, from " + ws + " on: there are too many for one look",
+				Cure: "permesso doctor --workspace " + ws,
+			})
+			break
+		}
 		box.see = d.probeMount(ws)
 		for _, user := range sandboxUsers() {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
