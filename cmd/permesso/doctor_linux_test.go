@@ -475,7 +475,7 @@ func TestFindingsAreOneLine(t *testing.T) {
 	require.NotContains(t, f.What+f.Cure, "\x1b")
 }
 
-var varies = regexp.MustCompile(`\d+ MiB left.*|process \d+ since .*|an fsync takes .*|\d{4}-\d\d-\d\dT.*|\d+ folders|(ext4|overlay|tmpfs|xfs|btrfs) (on|is) .*|(home|nobody keeps|timedatectl).*`)
+var varies = regexp.MustCompile(`\d+ MiB left.*|process \d+ since .*|an fsync takes .*|\d{4}-\d\d-\d\dT.*|\d+ folders`)
 
 func TestDoctorGolden(t *testing.T) {
 	w := newWard(t)
