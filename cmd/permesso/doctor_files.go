@@ -84,12 +84,7 @@ func (d *doctor) compareWorkspaces() (list []finding) {
 // checkSecrets looks at the files from which the configuration has secrets
 // read: by the names of its keys, whatever they belong to.
 func (d *doctor) checkSecrets() (list []finding) {
-	b, err := os.ReadFile(d.file)
-	var tree map[string]any
-	if err != nil || toml.Unmarshal(b, &tree) != nil {
-		return nil // it was readable a moment ago
-	}
-	for _, path := range secretFiles(tree) {
+	for _, path := range secretFiles(d.configTree()) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
 			list = append(list, finding{What: "there is no " + oneLine(path) + ", which the configuration names", Cure: "write it, or change the configuration"})
 		} else if err != nil {
@@ -99,22 +94,54 @@ func (d *doctor) checkSecrets() (list []finding) {
 	return list
 }
 
-func secretFiles(v any) (paths []string) {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, value := range v {
-			if path, ok := value.(string); ok && strings.HasSuffix(key, "_file") && filepath.IsAbs(path) {
-				paths = append(paths, path)
-				continue
+// configTree is the file as it stands there, for what has no place of its own
+// in the configuration. It is nil where it cannot be read, which the check of
+// the configuration says.
+func (d *doctor) configTree() map[string]any {
+	b, err := os.ReadFile(d.file)
+	var tree map[string]any
+	if err != nil || toml.Unmarshal(b, &tree) != nil {
+		return nil
+	}
+	return tree
+}
+
+// public are files that everybody may read.
+var public = []string{"ca_file", "cert_file", "public_key_file"}
+
+// secretFiles are the values of keys such as token_file, and what stands at the
+// end of those in a table such as secret_headers: "Bearer /path/of/the/token".
+func secretFiles(tree map[string]any) (paths []string) {
+	for key, value := range tree {
+		switch v := value.(type) {
+		case string:
+			if strings.HasSuffix(key, "_file") && !slices.Contains(public, key) && filepath.IsAbs(v) {
+				paths = append(paths, v)
 			}
-			paths = append(paths, secretFiles(value)...)
-		}
-	case []any:
-		for _, value := range v {
-			paths = append(paths, secretFiles(value)...)
+		case map[string]any:
+			if strings.HasPrefix(key, "secret_") {
+				paths = append(paths, lastWords(v)...)
+			}
+			paths = append(paths, secretFiles(v)...)
+		case []any:
+			for _, item := range v {
+				if table, ok := item.(map[string]any); ok {
+					paths = append(paths, secretFiles(table)...)
+				}
+			}
 		}
 	}
 	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+func lastWords(table map[string]any) (paths []string) {
+	for _, value := range table {
+		text, _ := value.(string)
+		if at := strings.LastIndexByte(text, ' '); filepath.IsAbs(text[at+1:]) {
+			paths = append(paths, text[at+1:])
+		}
+	}
 	return paths
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -17,6 +19,8 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // ward is a home in which something has happened: one request was run, one
@@ -115,6 +119,20 @@ func flip(t *testing.T, file string, at int) {
 	}
 	b[at] ^= 1
 	require.NoError(t, os.WriteFile(file, b, 0o600))
+}
+
+// reseal changes a document as only the operator could.
+func (w *ward) reseal(t *testing.T, doc approval.Doc, k approval.Key, file string, change func([]byte) []byte) {
+	t.Helper()
+	key, err := seal.Load(ipc.OS(), w.layout.Keys())
+	require.NoError(t, err)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	body, err := key.Open(doc, k, b)
+	require.NoError(t, err)
+	changed := change(body)
+	require.NotEqual(t, body, changed)
+	require.NoError(t, os.WriteFile(file, key.Seal(doc, k, changed), 0o600))
 }
 
 func write(t *testing.T, file, text string, mode os.FileMode) {
@@ -220,11 +238,37 @@ func illnesses() []illness {
 			name := filepath.Base(w.file(t, w.layout.Pendings(ws)))
 			write(t, filepath.Join(w.layout.Decisions(ws), name), `{"approved":true}`, 0o600)
 		}, nil, "seals", serious, "permesso decide --stdin"},
+		{"a decision of something else", func(t *testing.T, w *ward) {
+			pending := w.file(t, w.layout.Pendings(ws))
+			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(pending), ".json")}
+			code, _, errs := w.run("", "deny", k.ID)
+			require.Zero(t, code, errs)
+			w.reseal(t, approval.DocPending, k, pending, func(body []byte) []byte {
+				return bytes.Replace(body, []byte(`"summary":"`), []byte(`"summary":"other`), 1)
+			})
+		}, nil, "seals", serious, "for something else than what is pending"},
 		{"a forged claim", func(t *testing.T, w *ward) {
 			write(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
 		}, nil, "seals", serious, "find out what ran"},
 
 		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false; }, "records", serious, "restore it from a backup"},
+		{"a record with another's receipt", func(t *testing.T, w *ward) {
+			file := w.file(t, w.layout.Records(ws))
+			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(file), ".json")}
+			w.reseal(t, approval.DocRecord, k, file, func(body []byte) []byte {
+				rec, err := approval.ParseRecord(body, k)
+				require.NoError(t, err)
+				signer, err := receipt.Load(ipc.OS(), w.layout.Keys())
+				require.NoError(t, err)
+				rec.Receipt, err = signer.Issue(receipt.Facts{
+					Workspace: ws, RequestID: strings.Repeat("0", 16), ArgsSHA256: "x", DecisionType: "approved", Issued: time.Now(), Expires: time.Now(),
+				})
+				require.NoError(t, err)
+				body, err = rec.Encode()
+				require.NoError(t, err)
+				return body
+			})
+		}, func(d *doctor) { d.quick = false }, "records", serious, "for something else"},
 		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", serious, "told something else"},
 		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", warning, "is gone"},
 		{"another gate's receipts", func(t *testing.T, w *ward) {
@@ -354,6 +398,7 @@ func TestDoctorFindsWhatIsStuck(t *testing.T) {
 	d.awaitLog("serving")
 	d.signal(syscall.SIGSTOP)
 	defer d.signal(syscall.SIGCONT)
+	await(t, w.layout.Lock(), func() bool { return stopped(d.cmd.Process.Pid) })
 	w.ask(`{"tool_name":"count","request_data":{}}`)
 
 	require.Empty(t, wrong(w.examine(t, nil)), "not yet")
@@ -365,6 +410,15 @@ func TestDoctorFindsWhatIsStuck(t *testing.T) {
 	found = wrong(w.examine(t, later(2*time.Hour)))
 	require.Len(t, found, 2, "%+v", found)
 	require.Contains(t, found[1].What, "and is not settled while the gate runs")
+}
+
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(procFile(pid, "task/*/stat"))
+	return err == nil && !slices.ContainsFunc(threads, func(file string) bool {
+		b, err := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(b), ") ")
+		return err != nil || !strings.HasPrefix(rest, "T")
+	})
 }
 
 const slow = `
@@ -382,6 +436,8 @@ func TestDoctorFindsInterruptedWork(t *testing.T) {
 	d := w.serve()
 	id := w.ask(`{"tool_name":"slow","request_data":{}}`)
 	awaitFile(t, filepath.Join(w.layout.Receipts("work"), id+".json"))
+	taken := filepath.Join(w.layout.Requests("work"), id+".json")
+	await(t, taken, func() bool { _, err := os.Lstat(taken); return errors.Is(err, fs.ErrNotExist) })
 
 	require.Empty(t, wrong(w.examine(t, nil)), "it runs")
 	found := wrong(w.examine(t, later(2*time.Hour)))
@@ -427,12 +483,19 @@ func TestDoctorLooksAtSecrets(t *testing.T) {
 	write(t, filepath.Join(dir, "open"), "token", 0o644)
 	write(t, filepath.Join(dir, "shut"), "token", 0o600)
 	file := filepath.Join(dir, "c.toml")
-	text := fmt.Sprintf("[channels.telegram]\ntoken_file = %q\n[[x]]\npassword_file = %q\n[y]\nz = { key_file = %q, other = \"file\" }\n", dir+"/open", dir+"/shut", dir+"/none")
+	text := fmt.Sprintf("[channels.telegram]\ntoken_file = %q\n[[x]]\npassword_file = %q\nca_file = %q\n"+
+		"[y]\nz = { key_file = %q, other = \"file\" }\nsecret_headers = { A = %q, B = %q, C = \"none\" }\n",
+		dir+"/open", dir+"/shut", dir+"/ca", dir+"/none", "Bearer "+dir+"/header", dir+"/bare")
+	for _, name := range []string{"ca", "header", "bare"} {
+		write(t, filepath.Join(dir, name), "", 0o644)
+	}
 	write(t, file, text, 0o600)
 	found := (&doctor{file: file}).checkSecrets()
-	require.Len(t, found, 2, "%+v", found)
-	require.Contains(t, found[0].What, "there is no "+dir+"/none")
-	require.Contains(t, found[1].What, "others may read "+dir+"/open (mode 0644)")
+	require.Len(t, found, 4, "%+v", found)
+	for i, says := range []string{"others may read " + dir + "/bare (mode 0644)", "others may read " + dir + "/header", "there is no " + dir + "/none", "others may read " + dir + "/open"} {
+		require.Contains(t, found[i].What, says)
+		require.Equal(t, serious, found[i].Severity)
+	}
 }
 
 func TestDoctorClock(t *testing.T) {

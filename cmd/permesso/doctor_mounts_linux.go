@@ -158,7 +158,8 @@ func (d *doctor) question(ws string) question {
 			}
 		}
 	}
-	q.Sockets = sockets(l.Home, "/run/permesso", "/var/run/docker.sock", "/run/podman/podman.sock")
+	socket, _ := d.configTree()["socket"].(string)
+	q.Sockets = sockets(l.Home, "/run/permesso", socket, "/var/run/docker.sock", "/run/podman/podman.sock")
 	return q
 }
 
@@ -181,6 +182,9 @@ func thingAt(name, path string) (thing, error) {
 // sockets are those that stand at these paths, or in these folders.
 func sockets(places ...string) (found []string) {
 	for _, place := range places {
+		if place == "" {
+			continue
+		}
 		inside, err := filepath.Glob(filepath.Join(place, "*")) // fails only for bad patterns
 		if err != nil {
 			inside = nil
