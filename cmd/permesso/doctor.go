@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,13 +219,38 @@ func (d *doctor) examine(ctx context.Context) []finding {
 			continue
 		}
 		d.progress("looking at " + c.name + " …")
-		for _, f := range c.look(d, ctx) {
+		for _, f := range fewer(c.look(d, ctx)) {
 			f.Check = c.name
 			all = append(all, f)
 		}
 	}
 	d.progress("")
 	return all
+}
+
+// mostAlike is how many findings of one check and workspace are told: whoever
+// has more is helped by the first ones.
+const mostAlike = 10
+
+// fewer keeps the worst, in their order, and counts the others.
+func fewer(list []finding) (kept []finding) {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b finding) int {
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Workspace, b.Workspace))
+	})
+	for len(list) > 0 {
+		first := list[0]
+		n := slices.IndexFunc(list, func(f finding) bool { return f.Severity != first.Severity || f.Workspace != first.Workspace })
+		if n < 0 {
+			n = len(list)
+		}
+		kept = append(kept, list[:min(n, mostAlike)]...)
+		if n > mostAlike {
+			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more of the kind", n-mostAlike)})
+		}
+		list = list[n:]
+	}
+	return kept
 }
 
 // progress is a line that goes away again, for whoever waits at a terminal.

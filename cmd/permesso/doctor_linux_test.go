@@ -251,7 +251,7 @@ func illnesses() []illness {
 			write(t, filepath.Join(w.layout.Receipts(ws), strings.Repeat("ab", 8)+".json"), `{}`, 0o600)
 		}, nil, "seals", serious, "find out what ran"},
 
-		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false; }, "records", serious, "restore it from a backup"},
+		{"a changed record", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Records(ws)), -5) }, func(d *doctor) { d.quick = false }, "records", serious, "restore it from a backup"},
 		{"a record with another's receipt", func(t *testing.T, w *ward) {
 			file := w.file(t, w.layout.Records(ws))
 			k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(file), ".json")}
@@ -529,6 +529,23 @@ func TestZeroFindingIsAnError(t *testing.T) {
 		require.Equal(t, row.code, e.code)
 	}
 	require.NoError(t, d.report([]finding{{Severity: worthKnowing}, {Severity: fine}}))
+}
+
+// A flood of one kind does not hide the others.
+func TestDoctorTellsTheFirstOfMany(t *testing.T) {
+	var list []finding
+	for i := range 2000 {
+		list = append(list, finding{Severity: warning, Workspace: "a", What: fmt.Sprint(i)})
+	}
+	list = append(list, finding{Severity: warning, Workspace: "b"}, finding{Severity: serious, Workspace: "z"})
+	kept := fewer(list)
+	require.Len(t, kept, 1+mostAlike+1+1)
+	require.Equal(t, serious, kept[0].Severity)
+	require.Equal(t, "0", kept[1].What)
+	require.Equal(t, finding{Severity: warning, Workspace: "a", What: "and 1990 more of the kind"}, kept[1+mostAlike])
+	require.Equal(t, "b", kept[2+mostAlike].Workspace)
+	require.Empty(t, fewer(nil))
+	require.Len(t, fewer(list[:mostAlike]), mostAlike)
 }
 
 // A folder's name can hold anything; it must not look like another line.
