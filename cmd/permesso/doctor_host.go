@@ -225,11 +225,11 @@ func (d *doctor) checkDisk(context.Context) []finding {
 // keep a flood from filling ours.
 func (d *doctor) short(dir string, room ipc.Room) []finding {
 	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.layout.Requests(ws) })
-	if err := room.Refuses(); err != nil && !(own && !room.ReadOnly && room.Bytes > 0) {
-		return foundAll(serious, "", err)
-	}
-	if own {
+	if own && !room.ReadOnly && room.Bytes > 0 {
 		return nil
+	}
+	if err := room.Refuses(); err != nil {
+		return foundAll(serious, "", err)
 	}
 	return foundAll(warning, "", room.Short())
 }

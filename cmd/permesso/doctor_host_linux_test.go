@@ -212,6 +212,23 @@ func parseFindings(t *testing.T, out string) []seen {
 	return all.Findings
 }
 
+// A small disk for the requests keeps a flood from filling ours: that is as it
+// should be, until it is full.
+func TestDoctorLikesADiskForRequests(t *testing.T) {
+	w := newWard(t)
+	requests := w.layout.Requests("work")
+	mount := `mount -t tmpfs -o mode=777,size=64k none "$1"; `
+	look := func(script string) []seen {
+		return slices.DeleteFunc(parseFindings(t, w.unshared(t, "", script+`"$0" doctor --quick --json`, requests)), func(f seen) bool {
+			return f.Check != "disk" || f.Severity == "ok" || !strings.Contains(f.What, requests)
+		})
+	}
+	require.Empty(t, look(mount))
+	full := look(mount + `head -c 100k /dev/zero >"$1/flood" 2>/dev/null || true; `)
+	require.Len(t, full, 1, "%+v", full)
+	require.Equal(t, "error", full[0].Severity)
+}
+
 // A user namespace of its own has its own limits.
 func TestDoctorLooksAtRealLimits(t *testing.T) {
 	w := newWard(t)
