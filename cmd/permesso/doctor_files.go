@@ -152,6 +152,7 @@ func (d *doctor) checkHome(context.Context) []finding {
 	}
 	switch uid := os.Getuid(); {
 	case uid != 0 && uid != d.uid:
+		d.exists = false // for us
 		return []finding{{
 			What: fmt.Sprintf("%s belongs to user %d, and this is user %d: most of it cannot be looked at", oneLine(d.layout.Home), d.uid, uid),
 			Cure: fmt.Sprintf("sudo -u '#%d' permesso doctor", d.uid),

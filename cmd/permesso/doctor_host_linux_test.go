@@ -87,6 +87,16 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	require.Contains(t, found[0].What, "an agent that is a user in bubblewrap may write to what is pending, at /p")
 }
 
+func TestDoctorWithoutBubblewrap(t *testing.T) {
+	d := newWard(t).doctor(t)
+	t.Setenv("PATH", t.TempDir())
+	found := d.checkMounts(t.Context())
+	require.Len(t, found, 1)
+	require.Equal(t, worthKnowing, found[0].Severity)
+	require.Contains(t, found[0].What, "bubblewrap is not installed")
+	require.Contains(t, found[0].Cure, "apt-get install bubblewrap")
+}
+
 // Without a PID namespace the gate's process can be seen and ended.
 func TestProbeFindsProcesses(t *testing.T) {
 	c, _ := newCage(t)
@@ -343,4 +353,5 @@ func TestDoctorOfAnothersHome(t *testing.T) {
 	}
 	require.Equal(t, serious, found[0].Severity)
 	require.Contains(t, found[0].Cure, "sudo -u")
+	require.False(t, d.exists, "nothing else is looked at")
 }
