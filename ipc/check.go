@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -103,7 +104,7 @@ func checkStep(path string, uid int) error {
 	if err != nil {
 		return fmt.Errorf("check path: %w", err)
 	}
-	if owner := uidOf(info); owner != 0 && owner != uid {
+	if owner := uidOf(info); owner != 0 && owner != uid && !unknowable(owner) {
 		return fmt.Errorf("%s belongs to user %d, who may replace what is there\nhint: chown %d %s, or use another place",
 			path, owner, uid, shellQuote(path))
 	}
@@ -122,6 +123,17 @@ func checkStep(path string, uid int) error {
 		bits = "go-w"
 	}
 	return fmt.Errorf("%s may write to %s (mode %04o)\nhint: chmod %s %s", who, path, info.Mode().Perm(), bits, shellQuote(path))
+}
+
+// unknowable says that an owner is nobody in particular: in a user namespace,
+// everybody whom it does not map has the same number, root too.
+func unknowable(owner int) bool {
+	uids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"}) {
+		return false
+	}
+	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	return err == nil && strings.TrimSpace(string(overflow)) == strconv.Itoa(owner)
 }
 
 // ownGroup says that a file's group is the private one that many systems give

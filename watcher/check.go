@@ -66,11 +66,11 @@ func CheckReach(path string) error {
 func Try(dir string) error {
 	src, err := openSource()
 	if err != nil {
-		return fmt.Errorf("try inotify: %s", explain(err))
+		return refused(err)
 	}
 	defer func() { _ = src.close() }()
 	if err := src.Add(dir); err != nil {
-		return fmt.Errorf("try inotify: %s", explain(err))
+		return refused(err)
 	}
 	f, err := os.CreateTemp(dir, ".try-")
 	if err != nil {
@@ -84,4 +84,13 @@ func Try(dir string) error {
 		return fmt.Errorf("a file was made in %s, and no event came: it is looked at every few seconds\n"+
 			"hint: nothing is lost; look what kind of file system that is", dir)
 	}
+}
+
+// refused is explain with its hint on a line of its own.
+func refused(err error) error {
+	why, hint, ok := strings.Cut(strings.TrimSuffix(explain(err), ")"), " (hint: ")
+	if !ok {
+		return fmt.Errorf("try inotify: %s", explain(err))
+	}
+	return fmt.Errorf("try inotify: %s\nhint: %s", why, hint)
 }
