@@ -93,8 +93,8 @@ func (d *doctor) reportedHealth() (list []finding) {
 	if err != nil || json.Unmarshal(b, &h) != nil {
 		return nil // not every daemon writes one
 	}
-	if !slices.Contains([]string{"", "ok", "serving"}, h.Status) {
-		list = append(list, finding{What: "the gate says of itself: " + oneLine(strings.TrimSpace(h.Status+" "+h.Reason)), Cure: "permesso status, and the gate's log"})
+	if !slices.Contains([]string{"", "ok", "healthy", "running", "serving"}, h.Status) {
+		list = append(list, finding{Severity: warning, What: "the gate says of itself: " + oneLine(strings.TrimSpace(h.Status+" "+h.Reason)), Cure: "permesso status, and the gate's log"})
 	}
 	if h.Version != "" && h.Version != version {
 		list = append(list, finding{
