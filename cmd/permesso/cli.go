@@ -29,6 +29,8 @@ const (
 	codeWaiting = 5
 	codeRefused = 6
 	codeLocked  = 7
+	codeUnwell  = 8
+	codeSick    = 9
 )
 
 // Main is the program with its surroundings.
@@ -123,7 +125,7 @@ func (a *app) root() *cobra.Command {
 			"exactly what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
 			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 the command line is wrong;\n" +
 			"3 ended without running; 4 started, and failed or was interrupted; 5 still waiting;\n" +
-			"6 the decision was refused; 7 another permesso serves this home.",
+			"6 the decision was refused; 7 another permesso serves this home; 8 doctor has warnings; 9 it found errors.",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -144,6 +146,7 @@ func (a *app) root() *cobra.Command {
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.statusCmd(),
+			a.doctorCmd(),
 			a.mountsCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),
