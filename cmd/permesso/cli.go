@@ -45,6 +45,7 @@ type app struct {
 	configFlag string
 	homeFlag   string
 	json       bool
+	serving    bool // this process is the daemon, or about to be
 }
 
 // exit is an error with an exit code and, where there is advice, a hint.

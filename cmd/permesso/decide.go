@@ -128,23 +128,23 @@ func (a *app) readWanted() (*wanted, error) {
 
 // decide answers one request, whether or not a daemon runs.
 func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) error {
-	h, k, err := a.existing()
+	desk, err := a.desk(ctx)
 	if err != nil {
 		return err
 	}
-	if ans.Key, err = find(ctx, h.viewer(k), typed); err != nil {
+	if ans.Key, err = find(ctx, desk, typed); err != nil {
 		return err
 	}
-	w, err := h.viewer(k).Pending(ans.Key)
+	w, err := desk.Pending(ans.Key)
 	if err != nil {
 		return err
 	}
 	ans.By, ans.Via = operator(), "cli"
-	d, err := h.decider(k, nil).Decide(ctx, ans)
+	d, err := desk.Decide(ctx, ans)
 	if err != nil {
 		return err
 	}
-	served, err := h.served()
+	served, err := desk.served()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 #log_level = "info"              # debug, info, warn, error
 #language = "en"                 # en, it
 #local_decisions = true          # false: nobody decides at the terminal, CLI or browser
+#socket = "/run/permesso/permesso.sock"  # where a system user runs the gate: its approvers decide through it
 
 # A workspace is the home of one agent. Rename it: the agent's two folders are
 # HOME/ipc/NAME/requests and HOME/ipc/NAME/responses; permesso mounts NAME
@@ -21,6 +22,7 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 [workspaces.default]
 autonomy = "supervised"          # readonly, supervised, full
 approvers = []                   # names from [approvers]; empty: only the local operator
+#agent_uid = 1001                # or [1001, 1002]: what the agent runs as, if not in a container; never decides
 #principal = "ann"               # the human it works for: of the approvers only this one decides
 approval_timeout = "5m"
 approval_timeout_max = "24h"     # how long an agent may ask to wait
