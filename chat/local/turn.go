@@ -191,4 +191,3 @@ func (t turn) status() error {
 	}
 	return t.tell(answer{Status: b})
 }
-

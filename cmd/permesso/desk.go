@@ -128,4 +128,3 @@ func (s *state) only(workspaces []string) *state {
 }
 
 var _ sight = (*local.Client)(nil)
-

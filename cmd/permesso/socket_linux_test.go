@@ -180,8 +180,11 @@ func TestSocketSameAsFiles(t *testing.T) {
 	}
 	t.Setenv("TZ", "UTC")
 	for _, args := range [][]string{
-		{"pending", "--workspace", "annes"}, {"pending", "--workspace", "annes", "--json"},
-		{"show", id}, {"show", id[:6], "--json"}, {"show", "annes/" + id},
+		{"pending", "--workspace", "annes"},
+		{"pending", "--workspace", "annes", "--json"},
+		{"show", id},
+		{"show", id[:6], "--json"},
+		{"show", "annes/" + id},
 	} {
 		code, out, errs := v.says(v.ann, args...)
 		require.Zero(t, code, errs)
@@ -363,10 +366,6 @@ func only(m map[string]int) string {
 func TestSocketRudeClients(t *testing.T) {
 	v := newVillage(t)
 	v.serving()
-	if v.root {
-		// Connected as ann: the kernel looks at who connects.
-		require.NoError(t, os.WriteFile(filepath.Join(v.dir, "q"), []byte(`{"op":"status"}`+"\n"), 0o644))
-	}
 	id := v.asks("annes")
 	rude := v.rude()
 	for _, row := range []struct{ why, sent, says string }{
@@ -581,4 +580,3 @@ func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(b), "no gate lives in")
 }
-

@@ -30,10 +30,10 @@ type Config struct {
 	Home           string // the state folder; "" when none could be located
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
-	LogLevel       string // debug, info, warn, error
-	Language       string // en, it
-	LocalDecisions bool   // what workspaces get that say nothing of their own
-	Socket         string // where other people of this machine decide; "": nowhere
+	LogLevel       string              // debug, info, warn, error
+	Language       string              // en, it
+	LocalDecisions bool                // what workspaces get that say nothing of their own
+	Socket         string              // where other people of this machine decide; "": nowhere
 	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver

@@ -126,7 +126,6 @@ func (s *section) telegramID() string {
 	return strconv.FormatInt(id, 10)
 }
 
-
 // email takes a bare ASCII address: look-alikes from other scripts must not
 // come near a comparison of who may approve.
 func (s *section) email() string {
