@@ -144,6 +144,7 @@ func (a *app) root() *cobra.Command {
 	for group, commands := range map[string][]*cobra.Command{
 		"host": {
 			a.initCmd(),
+			a.workspaceCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.statusCmd(),

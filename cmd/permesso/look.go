@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -255,6 +257,9 @@ func (h *house) state() (*state, error) {
 
 // served says whether a daemon holds the home's lock.
 func (h *house) served() (bool, error) {
+	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // trying would make it, and make it ours
+	}
 	lock, err := h.fs.TryLock(h.layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
 		return true, nil
