@@ -199,15 +199,15 @@ func writeLike(name string, b []byte) (temp string, err error) {
 
 // listed is a line of workspace list --json.
 type listed struct {
-	Name      string        `json:"name"`
-	Autonomy  string        `json:"autonomy"`
-	Approvers []string      `json:"approvers"`
-	Principal string        `json:"principal"`
-	Timeout   int           `json:"timeout_sec"`
-	AgentUIDs []string      `json:"agent_uids"`
-	Waiting   int           `json:"waiting"`
-	Requests  string        `json:"requests"`
-	Responses string        `json:"responses"`
+	Name      string   `json:"name"`
+	Autonomy  string   `json:"autonomy"`
+	Approvers []string `json:"approvers"`
+	Principal string   `json:"principal"`
+	Timeout   int      `json:"timeout_sec"`
+	AgentUIDs []string `json:"agent_uids"`
+	Waiting   int      `json:"waiting"`
+	Requests  string   `json:"requests"`
+	Responses string   `json:"responses"`
 }
 
 func (a *app) workspaceListCmd() *cobra.Command {
@@ -291,6 +291,11 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().RemoveWorkspace(h.cfg.File, data, ws) })
 	if err != nil {
 		return err
+	}
+	if after, err := a.house(); err == nil {
+		for _, w := range after.cfg.Warnings { // a rule may still name it
+			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
+		}
 	}
 	text := fmt.Sprintf("removed workspace %s from %s", ws, h.cfg.File)
 	if purge {

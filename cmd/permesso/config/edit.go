@@ -73,8 +73,9 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 }
 
 // RemoveWorkspace takes a section out of data: its header's line to its last
-// key's. Comments before and behind stay, and so does every other byte. Where
-// it is not as plain as that, the error names the lines.
+// key's, and the blank line before it where one follows too. Comments before
+// and behind stay, and so does every other byte. Where it is not as plain as
+// that, the error names the lines.
 func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
@@ -139,8 +140,19 @@ func sections(data []byte, ws string, lines [][]byte) []span {
 	}
 	for i := range found {
 		found[i].to = withoutTail(lines, found[i])
+		found[i].from = withoutGap(lines, found[i])
 	}
 	return found
+}
+
+// withoutGap takes a blank line before a section along where there would be two
+// or, at the end of the file, one without a use.
+func withoutGap(lines [][]byte, s span) int {
+	blank := func(i int) bool { return len(bytes.TrimSpace(lines[i])) == 0 }
+	if s.from > 0 && blank(s.from-1) && (s.to == len(lines) || blank(s.to)) {
+		return s.from - 1
+	}
+	return s.from
 }
 
 // header is a table's name and its line, from 0.
