@@ -35,7 +35,7 @@ type Documents interface {
 type Server struct {
 	Decider chat.Decider
 	Viewer  Viewer
-	// Who says where a uid may decide. None: a stranger.
+	// Who says who a uid is and where they may decide. Nowhere: a stranger.
 	Who func(uid string) (p approval.Person, workspaces []string)
 	// May says whether the person may decide, and so see, this pending.
 	May func(workspace string, pending *approval.Pending, by approval.Person) bool
@@ -46,6 +46,7 @@ type Server struct {
 	Log     func(error) // errors that nobody who connects can mend; may be nil
 	// Language is what is told to clients, whose own configuration is another.
 	Language func(p approval.Person) string
+	Patience time.Duration // with who does not ask, or does not read; 0: 10 s
 
 	mu   sync.Mutex
 	open map[string]int // connections by uid
@@ -85,17 +86,14 @@ func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 // admit sends strangers away before they can occupy anything, and unread.
 func (s *Server) admit(ctx context.Context, wg *sync.WaitGroup, c *net.UnixConn) {
 	uid, err := peer(c)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNested) {
 		s.log(err)
 		c.Close()
 		return
 	}
 	id := strconv.FormatUint(uint64(uid), 10)
 	p, workspaces := s.Who(id)
-	if len(workspaces) == 0 {
-		if p.ID == "" {
-			p = approval.Person{Channel: "local", ID: id}
-		}
+	if err != nil || len(workspaces) == 0 {
 		s.Refused(p)
 		s.say(c, refused(&approval.Refusal{Reason: approval.ErrNotYours}))
 		c.Close()
@@ -118,6 +116,13 @@ func (s *Server) admit(ctx context.Context, wg *sync.WaitGroup, c *net.UnixConn)
 // told.
 func (s *Server) hurry(c net.Conn) {
 	s.log(errors.Join(c.SetReadDeadline(time.Unix(1, 0)), c.SetWriteDeadline(time.Now().Add(time.Second))))
+}
+
+func (s *Server) patience() time.Duration {
+	if s.Patience > 0 {
+		return s.Patience
+	}
+	return patience
 }
 
 func (s *Server) enter(uid string) bool {
@@ -148,7 +153,7 @@ func (s *Server) say(c net.Conn, a answer) bool {
 		s.log(err)
 		return false
 	}
-	if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(s.patience())); err != nil {
 		return false
 	}
 	_, err = c.Write(append(b, '\n'))
@@ -159,7 +164,7 @@ func (s *Server) say(c net.Conn, a answer) bool {
 func (s *Server) converse(ctx context.Context, c *net.UnixConn, uid string) {
 	lines := bufio.NewReaderSize(c, 4096)
 	for {
-		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil || ctx.Err() != nil {
+		if err := c.SetReadDeadline(time.Now().Add(s.patience())); err != nil || ctx.Err() != nil {
 			return
 		}
 		line, err := readLine(lines, maxRequest)

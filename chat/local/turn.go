@@ -20,7 +20,7 @@ type turn struct {
 // answer says whether the conversation may go on.
 func (t turn) answer(ctx context.Context, r request) bool {
 	// A disk that hangs must not hold a connection for ever.
-	ctx, cancel := context.WithTimeout(ctx, 3*patience)
+	ctx, cancel := context.WithTimeout(ctx, 3*t.patience())
 	defer cancel()
 	var err error
 	switch r.Op {

@@ -7,9 +7,10 @@
 // Everybody may connect: the uid that the kernel saw connecting (SO_PEERCRED)
 // says who they are, and nothing that they send does. A uid that the server
 // does not know hears one neutral sentence and nothing else, whatever it sends;
-// so does a uid from a user namespace that has no name here. What somebody sees
-// is only of the workspaces in which they may decide, and an answer goes to the
-// one Decide that every other channel uses.
+// so does whoever connects out of a sandbox or container, as far as that can be
+// seen: the agent that lives there has the uid of who has made it. What somebody
+// sees is only of the workspaces in which they may decide, and an answer goes to
+// the one Decide that every other channel uses.
 //
 // # Wire
 //

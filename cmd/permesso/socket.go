@@ -43,6 +43,9 @@ func (s *server) listen() (*socket, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if local.Hidden() {
+		s.log.Warn().Msg("other people's processes are hidden here: an agent in a sandbox, under an approver's uid, is taken for the approver")
+	}
 	s.log.Info().Str("path", path).Msg("people of this machine decide here")
 	return &socket{server: s.localServer(), listener: l, lock: lock}, nil
 }

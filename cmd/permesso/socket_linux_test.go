@@ -580,3 +580,35 @@ func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(b), "no gate lives in")
 }
+
+// An agent in a sandbox that its user made has the user's uid. Where the socket
+// is in its sight, it is not taken for them.
+func TestSocketFromWithinASandbox(t *testing.T) {
+	v := newVillage(t)
+	v.configure(strings.Replace(fmt.Sprintf(villageConfig, v.socket, v.ann), `language = "it"`, "", 1))
+	d := v.serving()
+	require.NotContains(t, d.said(), "processes are hidden")
+	id := v.asks("annes")
+	for _, row := range []struct {
+		why  string
+		wrap []string
+	}{
+		{"a user namespace", []string{"unshare", "--user", "--map-root-user"}},
+		{"a sandbox that shows the whole host", []string{"bwrap", "--bind", "/", "/", "--dev", "/dev", "--unshare-user", "--unshare-pid", "--die-with-parent"}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			for _, args := range [][]string{{"approve", id}, {"pending"}, {"show", id}} {
+				cmd := v.as(v.ann, []string{"PERMESSO_SOCKET=" + v.socket})
+				path, err := osexec.LookPath(row.wrap[0])
+				require.NoError(t, err)
+				cmd.Path = path
+				cmd.Args = append(append(row.wrap, v.bin), args...)
+				b, err := cmd.CombinedOutput()
+				require.Error(t, err)
+				require.Equal(t, "permesso: nothing here for you\n", string(b))
+			}
+		})
+	}
+	code, _, errs := v.says(v.ann, "approve", id)
+	require.Zero(t, code, errs)
+}
