@@ -11,11 +11,13 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
 // idHelp stands in the help of all commands that take an ID.
 const idHelp = "ID is the request's id, or at least 4 digits of its beginning, alone or as WORKSPACE/ID.\n" +
-	"This works with the gate stopped, too."
+	"This works with the gate stopped, too. Where the gate's files are not yours to read, its socket is used:\n" +
+	"that of PERMESSO_SOCKET, of the configuration, or " + config.DefaultSocket + "."
 
 func (a *app) approveCmd() *cobra.Command {
 	var note string

@@ -160,7 +160,8 @@ func TestReadmeTenMinutes(t *testing.T) {
 	// Between two blocks a reader has read what stands between them: here, that
 	// the gate takes the request in.
 	pause := `until [ -e "$ipc/pending_approvals/$id.json" ]; do sleep 0.05; done`
-	path := before[0][strings.Index(before[0], "export PATH"):]
+	path := regexp.MustCompile(`(?m)^export PATH=.*$`).FindString(before[0])
+	require.NotEmpty(t, path)
 	var script strings.Builder
 	fmt.Fprintf(&script, "%s\n", path)
 	for i, text := range after {

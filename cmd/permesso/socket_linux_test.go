@@ -33,6 +33,23 @@ const (
 	uidStranger = 40004
 )
 
+// A uid that is refused again and again fills no disk, and silences no other.
+func TestRefusalsAreNotedSeldom(t *testing.T) {
+	var s seldom
+	noted := map[string]int{}
+	for i := range 100_000 {
+		for _, uid := range []string{"1", strconv.Itoa(i)} {
+			if s.allow(uid) {
+				noted[uid]++
+			}
+		}
+	}
+	require.Equal(t, 10, noted["1"]) // and no more for the next six seconds
+	require.Equal(t, 1, noted["2"])
+	require.LessOrEqual(t, len(s.uid), maxUIDs+1)
+	require.Less(t, len(noted), maxUIDs+20, "beyond so many they share")
+}
+
 // village is a machine with a gate for several people. Without root there is
 // one person only: ann, who is whoever runs the test, and the gate's user too.
 type village struct {
@@ -199,6 +216,14 @@ func TestSocketSameAsFiles(t *testing.T) {
 	_, shown, _ := v.says(v.ann, "show", id)
 	require.Equal(t, byFile("show", id), shown)
 	require.Contains(t, shown, "decision: approved by ann via socket")
+
+	// Another program decides as people do.
+	other := v.asks("annes")
+	cmd := v.as(v.ann, []string{"PERMESSO_SOCKET=" + v.socket}, "decide", "--stdin")
+	cmd.Stdin = strings.NewReader(`{"request_id":"` + other + `","workspace":"annes","verdict":"overridden","override":"say less"}`)
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	require.Contains(t, string(b), "Overridden: say")
 
 	for _, row := range []struct {
 		why, says string
@@ -559,12 +584,12 @@ func TestSocketGateCannotApprove(t *testing.T) {
 func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 	v := newVillage(t)
 	v.serving()
-	id := v.asks("operators")
+	id := v.asks("annes")
 	cmd := v.command("approve", id) // the home can be read
 	cmd.Env = append(cmd.Env, "PERMESSO_SOCKET="+v.socket)
 	b, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", b)
-	v.awaitFile(filepath.Join(v.layout.Responses("operators"), id+".json"))
+	v.awaitFile(filepath.Join(v.layout.Responses("annes"), id+".json"))
 	_, out, _ := v.run("", "show", id)
 	require.Contains(t, out, "via cli")
 
