@@ -63,6 +63,7 @@ func (k *socket) close() {
 
 func (s *server) localServer() *local.Server {
 	d := s.localDecider()
+	var errs seldom // many a one is of somebody who connects and goes
 	return &local.Server{
 		Decider: d, Viewer: s.viewer(s.keys),
 		May: func(ws string, p *approval.Pending, by approval.Person) bool {
@@ -79,7 +80,11 @@ func (s *server) localServer() *local.Server {
 		Status:   s.statusFor,
 		Refused:  func(by approval.Person) { d.Refused(approval.Key{}, by, local.Via) },
 		Language: s.languageOf,
-		Log:      func(err error) { s.log.Error().Err(err).Str("via", local.Via).Msg("socket") },
+		Log: func(err error) {
+			if errs.allow("") {
+				s.log.Error().Err(err).Str("via", local.Via).Msg("socket")
+			}
+		},
 	}
 }
 
@@ -119,7 +124,7 @@ func (s *server) statusFor(workspaces []string) ([]byte, error) {
 	return json.Marshal(st.only(workspaces), json.Deterministic(true))
 }
 
-// seldom keeps one uid that is refused from filling the disk with entries: ten
+// seldom keeps one uid that is refused, or errors, from filling the disk: ten
 // at once, then one a minute.
 type seldom struct {
 	mu  sync.Mutex
