@@ -9,6 +9,8 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -47,6 +49,7 @@ type app struct {
 	configFlag string
 	homeFlag   string
 	json       bool
+	serving    bool // this process is the daemon, or about to be
 }
 
 // exit is an error with an exit code and, where there is advice, a hint.
@@ -143,6 +146,7 @@ func (a *app) root() *cobra.Command {
 	for group, commands := range map[string][]*cobra.Command{
 		"host": {
 			a.initCmd(),
+			a.workspaceCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.statusCmd(),
@@ -215,8 +219,30 @@ func (a *app) existing() (*house, *keys, error) {
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
 		return nil, nil, fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
 	}
+	if err := h.actAsOwner(); err != nil {
+		return nil, nil, err
+	}
 	k, err := h.loadKeys()
 	return h, k, err
+}
+
+// actAsOwner lets root give up being root in a home of somebody else's: what
+// root writes there, that gate could not read. Who decides is still root.
+func (h *house) actAsOwner() error {
+	info, err := os.Stat(h.layout.Home)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
+		return nil
+	}
+	operator() // as long as it is known
+	uid, gid := int(owner.Uid), int(owner.Gid)
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
+		return fmt.Errorf("act as the owner of %s: %w", h.layout.Home, err)
+	}
+	return nil
 }
 
 func (h *house) viewer(k *keys) *gate.Viewer {
@@ -224,14 +250,14 @@ func (h *house) viewer(k *keys) *gate.Viewer {
 }
 
 // operator is whoever sits at this machine: a local uid, which nobody chooses.
-func operator() approval.Person {
+var operator = sync.OnceValue(func() approval.Person {
 	uid := strconv.Itoa(os.Getuid())
 	name := uid
 	if u, err := user.LookupId(uid); err == nil {
 		name = u.Username
 	}
 	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
-}
+})
 
 // terminal says whether f is one.
 func terminal(f any) bool {

@@ -30,9 +30,11 @@ type Config struct {
 	Home           string // the state folder; "" when none could be located
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
-	LogLevel       string // debug, info, warn, error
-	Language       string // en, it
-	LocalDecisions bool   // what workspaces get that say nothing of their own
+	LogLevel       string              // debug, info, warn, error
+	Language       string              // en, it
+	LocalDecisions bool                // what workspaces get that say nothing of their own
+	Socket         string              // where other people of this machine decide; "": nowhere
+	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
@@ -80,6 +82,7 @@ func blank() *Config {
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
+		AgentUIDs:      map[string][]string{},
 	}
 }
 
@@ -103,6 +106,9 @@ type Reader struct {
 	// those that run something and are otherwise in order. An error that has a
 	// method ConfigKey is reported at that key of the handler.
 	CheckHandler func(approval.Handler) error
+	// ServedBy is the uid of the daemon that reads its own configuration; 0,
+	// also root's, leaves out what concerns that.
+	ServedBy int
 }
 
 // Load reads the file at path with a zero Reader.
@@ -168,7 +174,7 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 	if problem != nil {
 		return nil, &Error{File: name, Errors: []Problem{*problem}}
 	}
-	r := &reader{cfg: blank(), check: rd.CheckHandler}
+	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
 	r.cfg.File = name
 	r.file(root)
 	sortProblems(r.problems)
