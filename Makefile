@@ -21,7 +21,7 @@ demo: build deps-demo ## the main job: a sandboxed agent asks, you answer
 	@bin/permesso demo
 
 deps: ## install what the tests need, through apt, if it is missing
-	@.ci/deps bwrap cc
+	@.ci/deps bwrap cc systemd-analyze python3
 
 deps-demo:
 	@.ci/deps bwrap

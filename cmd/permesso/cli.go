@@ -145,6 +145,7 @@ func (a *app) root() *cobra.Command {
 			a.sweepCmd(),
 			a.statusCmd(),
 			a.mountsCmd(),
+			a.serviceCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),
 		},
