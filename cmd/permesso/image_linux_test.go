@@ -6,8 +6,11 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,13 +28,17 @@ type image struct {
 	entry, cmd []string
 }
 
-// newImage fills a folder with what the Containerfile would put into the image,
-// given for each file of the earlier stage what stands for it here.
+// newImage builds the program by the Containerfile's own line, and fills a folder
+// with what would be put into the image, given for each file of the earlier stage
+// what stands for it here.
 func newImage(t *testing.T, built map[string]string) *image {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", ".pkg", "Containerfile"))
 	require.NoError(t, err)
 	stages := strings.Split(string(text), "\nFROM ")
+	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(string(text))
+	require.NotNil(t, build)
+	tool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
 	from, last, _ := strings.Cut(stages[len(stages)-1], "\n")
 	require.Equal(t, "scratch", from)
 	im := &image{t: t, root: t.TempDir()}
@@ -92,18 +99,22 @@ func (im *image) run(mounts []string, args ...string) *osexec.Cmd {
 		box = append(box, "--setenv", name, value)
 	}
 	box = append(append(box, mounts...), im.entry...)
-	return osexec.Command("bwrap", append(box, args...)...)
+	cmd := osexec.Command("bwrap", append(box, args...)...)
+	cmd.WaitDelay = time.Second
+	return cmd
 }
 
 // No engine runs here, so the image's files are put together by hand and run in
 // bubblewrap: gate, operator and agent, each in a sandbox of that very root.
 func TestImageServes(t *testing.T) {
-	zoneinfo := filepath.Join(goEnv(t, "GOROOT"), "lib/time/zoneinfo.zip")
+	// What dies with its parent dies with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	bin := filepath.Join(t.TempDir(), "permesso")
 	im := newImage(t, map[string]string{
-		"/out/permesso":                       releasedBinary(t),
-		"/etc/ssl/certs/ca-certificates.crt":  filepath.Join("..", "..", "LICENSE"), // any file will do: nothing is dialled
-		"/usr/local/go/lib/time/zoneinfo.zip": zoneinfo,
-		"/out/state":                          "",
+		"/out/permesso":                      bin,
+		"/etc/ssl/certs/ca-certificates.crt": filepath.Join("..", "..", "LICENSE"), // any file will do: nothing is dialled
+		"/out/state":                         "",
 	})
 	require.Equal(t, []string{"serve"}, im.cmd)
 	for _, dir := range []string{"proc", "dev", "etc/permesso", "agent/requests", "agent/responses"} { // an engine makes them
