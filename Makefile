@@ -17,7 +17,7 @@ TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build install man deb deb-debootstrap deps deps-demo test test-fast soak crash fuzz bench check fmt demo clean
+.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak crash fuzz bench check fmt demo clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,11 @@ deb-debootstrap: deb ## install, use, update, remove and purge it in a fresh Deb
 demo: build deps-demo ## the main job: a sandboxed agent asks, you answer
 	@$(BIN) demo
 
-deps: ## install what the tests need, through apt, if it is missing
-	@.ci/deps bwrap cc systemd-analyze python3
+deps: deps-tools ## install what the tests need, through apt, if it is missing
+	@.ci/deps cc
+
+deps-tools:
+	@.ci/deps bwrap systemd-analyze python3
 
 deps-demo:
 	@.ci/deps bwrap
@@ -56,10 +59,11 @@ test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
 	CGO_ENABLED=1 go test -race -timeout 9m -p $(TEST_P) ./...
 	go test -count=1 -timeout 9m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants' ./cmd/permesso ./approval/gate/crashtest
 
-test-fast: deps-demo ## the short tests, without the race detector
+test-fast: deps-tools ## the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
 
-soak: deps-demo ## every test in its long form (more kills, schedules, states)
+soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
+	@.ci/deps debootstrap
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
 
 crash: ## the crash harness in full: every disk state after every operation
