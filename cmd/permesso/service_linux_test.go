@@ -90,3 +90,47 @@ func TestUnitWords(t *testing.T) {
 		require.Contains(t, errs, "hint: copy it")
 	}
 }
+
+// Where systemd runs, it is told: here a stand-in writes down what it hears, and
+// whether the unit was there at that moment.
+func TestServiceInstallTellsSystemd(t *testing.T) {
+	etc, fake := t.TempDir(), t.TempDir()
+	heard := filepath.Join(etc, "heard")
+	for _, name := range []string{"systemctl", "systemd-sysusers"} {
+		script := "#!/bin/sh\n[ -e /etc/systemd/system/permesso.service ] && unit=there || unit=gone\n" +
+			"echo \"${0##*/} $* $unit\" >>/etc/heard\n[ ! -e /etc/deaf ] || { echo 'no bus' >&2; exit 1; }\n"
+		require.NoError(t, os.WriteFile(filepath.Join(fake, name), []byte(script), 0o700))
+	}
+	run := func(args ...string) (string, error) {
+		box := []string{
+			"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--dir", "/run/systemd/system",
+			"--bind", etc, "/etc", "--ro-bind", fake, "/mnt", "--unshare-user", "--uid", "0", "--clearenv", "--setenv", "PATH", "/mnt:/usr/bin:/bin",
+			program(t, true), "service",
+		}
+		out, err := osexec.Command("bwrap", append(box, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("install", "--dry-run", "--program", "/bin/true")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "would run systemctl daemon-reload\n")
+	require.NoFileExists(t, heard)
+
+	out, err = run("install", "--program", "/bin/true")
+	require.NoError(t, err, out)
+	require.Equal(t, "write /etc/sysusers.d/permesso.conf\nwrite /etc/permesso/permesso.toml\nwrite /etc/systemd/system/permesso.service\n"+
+		"run systemd-sysusers /etc/sysusers.d/permesso.conf\nrun systemctl daemon-reload\n"+
+		"next: look at /etc/permesso/permesso.toml, then: systemctl enable --now permesso\n", out)
+	out, err = run("uninstall")
+	require.NoError(t, err, out)
+	require.NoError(t, os.WriteFile(filepath.Join(etc, "deaf"), nil, 0o600))
+	out, err = run("install", "--program", "/bin/true")
+	require.Error(t, err)
+	require.Contains(t, out, "write /etc/systemd/system/permesso.service\n", "what was done is said")
+	require.Contains(t, out, "permesso: systemd-sysusers /etc/sysusers.d/permesso.conf: exit status 1: no bus\n")
+
+	lines, err := os.ReadFile(heard)
+	require.NoError(t, err)
+	require.Equal(t, "systemd-sysusers /etc/sysusers.d/permesso.conf there\nsystemctl daemon-reload there\n"+
+		"systemctl disable --now permesso.service there\nsystemctl daemon-reload gone\n"+
+		"systemd-sysusers /etc/sysusers.d/permesso.conf there\n", string(lines))
+}
