@@ -4,6 +4,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,6 +44,25 @@ func TestUnitsAreValid(t *testing.T) {
 	require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(text), "=strict", "=stritc", 1)), 0o600))
 	out, _ := analyze(t, "verify", "--man=no", broken)
 	require.Contains(t, out, "protect system value", "the check sees what is wrong")
+}
+
+// What the unit's head advises is understood, and undoes what it is said to undo.
+func TestAdviceOfTheUnitIsValid(t *testing.T) {
+	unit := unitOf(t, "--system")
+	text, err := os.ReadFile(unit)
+	require.NoError(t, err)
+	var dropIn []string
+	for _, m := range regexp.MustCompile(`(?m)^#   (\w+=\S+) {2,}\w`).FindAllStringSubmatch(string(text), -1) {
+		dropIn = append(dropIn, m[1])
+	}
+	require.Greater(t, len(dropIn), 8)
+	loose := strings.Replace(string(text), "\n[Install]", strings.Join(dropIn, "\n")+"\n[Install]", 1)
+	require.NoError(t, os.WriteFile(unit, []byte(loose), 0o600))
+	out, err := analyze(t, "verify", "--man=no", unit)
+	require.NoError(t, err, out)
+	require.Empty(t, out)
+	require.True(t, allowedCalls(t, loose)["setpriority"])
+	require.False(t, allowedCalls(t, string(text))["setpriority"])
 }
 
 // The threshold is in tenths: 2.0 of 10.
