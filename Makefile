@@ -3,25 +3,52 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOL    := go tool -modfile=.ci/tools/go.mod
 
+# Where what is built goes.
+BIN     ?= bin/permesso
+DIST    ?= dist
+
+# The only date in what we package: that of the commit.
+EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+PREFIX  ?= /usr/local
+
 # Packages tested at once. Several tests kill processes and measure time: more than the cores would
 # only make them wait for one another.
 TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps deps-demo test test-fast soak crash fuzz bench check fmt demo clean
+.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak crash fuzz bench check fmt demo clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/permesso, static
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/permesso ./cmd/permesso
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN) ./cmd/permesso
+
+install: build man ## into PREFIX (default /usr/local), with man pages; DESTDIR for packagers
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/permesso
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(DIST)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+
+man: ## man pages in dist/man; the same commit gives the same pages
+	@rm -rf $(DIST)/man && mkdir -p $(DIST)/man
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} env -u GOOS -u GOARCH go run -buildvcs=false -tags man ./cmd/permesso man $(DIST)/man
+
+deb: build ## a Debian package in dist, for this machine or GOARCH
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} .pkg/deb/build '$(VERSION)' $(BIN) $(DIST)
+
+deb-debootstrap: deb ## install, use, update, remove and purge it in a fresh Debian (root, network, 2 minutes)
+	@.ci/deps debootstrap
+	@.pkg/deb/root debootstrap "$$(ls -t $(DIST)/permesso_*.deb | head -1)"
 
 demo: build deps-demo ## the main job: a sandboxed agent asks, you answer
-	@bin/permesso demo
+	@$(BIN) demo
 
-deps: ## install what the tests need, through apt, if it is missing
-	@.ci/deps bwrap cc
+deps: deps-tools ## install what the tests need, through apt, if it is missing
+	@.ci/deps cc
+
+deps-tools:
+	@.ci/deps bwrap systemd-analyze python3
 
 deps-demo:
 	@.ci/deps bwrap
@@ -32,10 +59,11 @@ test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
 	CGO_ENABLED=1 go test -race -timeout 9m -p $(TEST_P) ./...
 	go test -count=1 -timeout 9m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants' ./cmd/permesso ./approval/gate/crashtest
 
-test-fast: deps-demo ## the short tests, without the race detector
+test-fast: deps-tools ## the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
 
-soak: deps-demo ## every test in its long form (more kills, schedules, states)
+soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
+	@.ci/deps debootstrap
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
 
 crash: ## the crash harness in full: every disk state after every operation
@@ -55,6 +83,7 @@ check: ## gofumpt, vet, golangci-lint, a build for macOS, go.mod tidy
 	if [ -n "$$bad" ]; then printf '%s\n' "$$bad" 'hint: make fmt'; exit 1; fi
 	@echo 'check: go vet'
 	@go vet ./...
+	@go vet -tags man ./cmd/permesso
 	@echo 'check: golangci-lint'
 	@$(TOOL) golangci-lint run
 	@echo 'check: build for macOS'
@@ -66,4 +95,4 @@ fmt: ## format everything with gofumpt
 	@find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l -w {} +
 
 clean: ## remove what make built
-	rm -rf bin
+	rm -rf bin dist

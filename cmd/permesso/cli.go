@@ -152,6 +152,7 @@ func (a *app) root() *cobra.Command {
 			a.statusCmd(),
 			a.doctorCmd(),
 			a.mountsCmd(),
+			a.serviceCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),
 		},

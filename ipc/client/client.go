@@ -78,7 +78,11 @@ func (f Files) put(name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(b)
+	// Whatever the umask says: the gate may run as somebody else, who has to read it.
+	err = file.Chmod(0o644)
+	if err == nil {
+		_, err = file.Write(b)
+	}
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		_ = os.Remove(temp)
 		return err

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tool runs a program of the project from its top folder.
+func tool(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := osexec.Command(name, args...)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	return string(out)
+}
+
+// released builds what make build builds, once.
+var released = sync.OnceValue(func() string {
+	file, err := plainBinary() // its folder is removed after the last test
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(filepath.Dir(file)), "released", "permesso")
+})
+
+func releasedBinary(t *testing.T) string {
+	t.Helper()
+	file := released()
+	require.NotEmpty(t, file)
+	if _, err := os.Stat(file); err != nil {
+		tool(t, nil, "make", "-s", "build", "BIN="+file)
+	}
+	return file
+}
+
+// Nothing of the machine that it is put on is needed, or an image from scratch
+// would not start it.
+func TestReleasedBinaryIsStatic(t *testing.T) {
+	f, err := elf.Open(releasedBinary(t))
+	require.NoError(t, err)
+	defer f.Close()
+	libraries, err := f.ImportedLibraries()
+	require.NoError(t, err)
+	require.Empty(t, libraries)
+	for _, p := range f.Progs {
+		require.NotEqual(t, elf.PT_INTERP, p.Type, "it asks for a loader")
+	}
+}
+
+func TestDebianVersions(t *testing.T) {
+	const noon = "1795262400"                       // of 2026-11-21
+	order := []struct{ described, version string }{ // oldest first
+		{"", "0~20261121.unknown"},
+		{"14b284d", "0~20261121.14b284d"},
+		{"v0.9.0", "0.9.0"},
+		{"v1.0.0-beta", "1.0.0~beta"},
+		{"v1.0.0-rc1", "1.0.0~rc1"},
+		{"v1.0.0-rc1-3-gabc1234", "1.0.0~rc1+3.gabc1234"},
+		{"v1.0.0", "1.0.0"},
+		{"v1.0.0-5-gabc1234", "1.0.0+5.gabc1234"},
+		{"v1.0.0-5-gabc1234-dirty", "1.0.0+5.gabc1234+dirty"},
+		{"v1.0.1", "1.0.1"},
+	}
+	for i, row := range order {
+		version := strings.TrimSpace(tool(t, nil, ".pkg/deb/version", row.described, noon))
+		require.Equal(t, row.version, version, row.described)
+		if i > 0 && i != 1 { // a commit without a name has no order
+			tool(t, nil, "dpkg", "--compare-versions", order[i-1].version, "lt", version)
+		}
+	}
+	require.Equal(t, "0~20261121.unknown\n", tool(t, nil, ".pkg/deb/version", "devel", noon))
+	require.Equal(t, "0~20261121.14b284d+dirty\n", tool(t, nil, ".pkg/deb/version", "14b284d-dirty", noon))
+}
+
+// The package is used as an operator would, in this very system with every
+// change in memory; make deb-debootstrap does the same in a fresh Debian.
+func TestDebianPackage(t *testing.T) {
+	bin := releasedBinary(t)
+	build := func(env ...string) string {
+		out := tool(t, append(env, "SOURCE_DATE_EPOCH=1795262400"), ".pkg/deb/build", "v1.2.3-rc1", bin, t.TempDir())
+		return strings.TrimSpace(out)
+	}
+	deb := build("TZ=UTC", "LC_ALL=C")
+	require.Equal(t, "permesso_1.2.3~rc1_"+strings.TrimSpace(tool(t, nil, "dpkg", "--print-architecture"))+".deb", filepath.Base(deb))
+
+	again := build("TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "HOME="+t.TempDir(), "GOPATH="+goEnv(t, "GOPATH"), "GOCACHE="+goEnv(t, "GOCACHE"), "PERMESSO_REQUESTS=/elsewhere")
+	one, err := os.ReadFile(deb)
+	require.NoError(t, err)
+	two, err := os.ReadFile(again)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(one, two), "the same commit gives the same bytes")
+
+	files := tool(t, nil, "dpkg-deb", "--contents", deb)
+	for _, path := range everyCommand() {
+		require.Contains(t, files, strings.ReplaceAll(strings.TrimSpace("permesso "+path), " ", "-")+".1.gz", "a man page for each command")
+	}
+	for _, name := range []string{"agent.py", "agent.sh", "compose/compose.yaml"} {
+		require.Contains(t, files, "/usr/share/doc/permesso/examples/"+name)
+	}
+
+	if os.Getuid() != 0 {
+		require.Empty(t, os.Getenv("CI"), "CI installs packages, so it runs as root")
+		t.Skip("installing needs root: make deb, then sudo .pkg/deb/root overlay dist/…")
+	}
+	roots := []string{"overlay"}
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		roots = append(roots, "debootstrap")
+	}
+	for _, root := range roots {
+		require.Contains(t, tool(t, nil, ".pkg/deb/root", root, deb), "check: done")
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	return strings.TrimSpace(tool(t, nil, "go", "env", name))
+}

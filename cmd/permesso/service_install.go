@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// packagedUnit is where a package of the distribution puts the unit.
+const packagedUnit = "/usr/lib/systemd/system/" + unitName
+
+// step is one thing to do, with its line for people.
+type step struct {
+	Line string `json:"do"`
+	run  func() error
+}
+
+// install writes the unit. It starts nothing: the configuration comes first.
+func (s *service) install() error {
+	unit, err := s.unit()
+	if err != nil {
+		return err
+	}
+	if _, err := s.ours(s.unitFile()); err != nil {
+		return err
+	}
+	var steps []step
+	if s.system {
+		if _, err := os.Stat(filepath.Join(s.root, packagedUnit)); err == nil {
+			return fail(codeError, "systemctl enable --now permesso; changes belong into a drop-in: systemctl edit permesso",
+				"%s: a package has installed the service already", packagedUnit)
+		}
+		const users = "/etc/sysusers.d/permesso.conf"
+		steps = append(steps, s.write(users, systemUser))
+		if s.app.configFlag == "" && !s.exists(systemConfig) {
+			steps = append(steps, s.write(systemConfig, config.Example()))
+		}
+		steps = append(steps, s.write(s.unitFile(), unit), s.call("systemd-sysusers", users))
+	} else {
+		steps = append(steps, s.write(s.unitFile(), unit))
+	}
+	steps = append(steps, s.call(s.systemctl("daemon-reload")...))
+	next := strings.Join(s.systemctl("enable", "--now", "permesso"), " ")
+	if s.system {
+		next = "look at " + systemConfig + ", then: " + next
+	} else {
+		next += "; to let it run without a login: loginctl enable-linger"
+	}
+	return s.do(steps, "next: "+next)
+}
+
+// uninstall takes away what install wrote, but never state or configuration.
+func (s *service) uninstall() error {
+	there, err := s.ours(s.unitFile())
+	if err != nil {
+		return err
+	}
+	if !there {
+		return s.do(nil, "nothing to remove: there is no "+s.unitFile())
+	}
+	steps := []step{
+		s.call(s.systemctl("disable", "--now", unitName)...),
+		s.remove(s.unitFile()),
+	}
+	kept := "kept: the configuration and the state folder"
+	if s.system {
+		steps = append(steps, s.remove("/etc/sysusers.d/permesso.conf"))
+		kept = "kept: " + systemConfig + ", " + systemHome + ", the user permesso"
+	}
+	return s.do(append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
+}
+
+func (s *service) exists(path string) bool {
+	_, err := os.Lstat(filepath.Join(s.root, path))
+	return err == nil
+}
+
+func (s *service) write(path, text string) step {
+	file := filepath.Join(s.root, path)
+	return step{"write " + file, func() error {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		return replaceFile(file, text)
+	}}
+}
+
+// replaceFile swaps the whole file: nobody reads half a unit, and no link that
+// lies there is followed.
+func replaceFile(file, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".permesso-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+func (s *service) remove(path string) step {
+	file := filepath.Join(s.root, path)
+	return step{"remove " + file, func() error {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}}
+}
+
+func (s *service) systemctl(args ...string) []string {
+	if s.system {
+		return append([]string{"systemctl"}, args...)
+	}
+	return append([]string{"systemctl", "--user"}, args...)
+}
+
+// call is a command of systemd's, or no step where no systemd runs to hear it.
+func (s *service) call(argv ...string) step {
+	if s.root != "" {
+		return step{}
+	}
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return step{}
+	}
+	return step{"run " + strings.Join(argv, " "), func() error {
+		out, err := exec.CommandContext(s.app.ctx, argv[0], argv[1:]...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}}
+}
+
+// do takes the steps one by one; what was done is said even if the next fails.
+func (s *service) do(steps []step, end string) error {
+	done := []step{}
+	var lines []string
+	for _, st := range steps {
+		if st.run == nil {
+			continue
+		}
+		if !s.dryRun {
+			if err := st.run(); err != nil {
+				return errors.Join(s.said(done, lines, ""), s.advise(err))
+			}
+		}
+		done, lines = append(done, st), append(lines, st.Line)
+	}
+	return s.said(done, lines, end)
+}
+
+func (s *service) said(done []step, lines []string, end string) error {
+	if s.dryRun {
+		for i := range lines {
+			lines[i] = "would " + lines[i]
+		}
+	}
+	if end != "" {
+		lines = append(lines, end)
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return s.app.print(map[string]any{"steps": done, "dry_run": s.dryRun, "note": end}, strings.Join(lines, "\n"))
+}
+
+func (s *service) advise(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		hint := "the system service needs root: sudo permesso service …; or --user"
+		if !s.system {
+			hint = "look at who owns that folder"
+		}
+		return &exit{codeError, err, hint}
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unitOf is the unit as service show prints it, in a file of its name, starting
+// a program that every machine has: systemd-analyze looks whether it is there.
+func unitOf(t *testing.T, kind string) string {
+	t.Helper()
+	code, unit, errs := typed("service", "show", kind, "--program", "/bin/true", "--home", map[string]string{"--user": t.TempDir()}[kind])
+	require.Zero(t, code, errs)
+	file := filepath.Join(t.TempDir(), unitName)
+	require.NoError(t, os.WriteFile(file, []byte(unit), 0o600))
+	return file
+}
+
+func analyze(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := osexec.Command("systemd-analyze", args...)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir(), "SYSTEMD_COLORS=0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// An unknown key or value is only a warning to systemd, which then leaves the
+// protection out: so nothing at all may be said.
+func TestUnitsAreValid(t *testing.T) {
+	for _, row := range []struct{ kind, manager string }{{"--system", "--system"}, {"--user", "--user"}} {
+		out, err := analyze(t, "verify", row.manager, "--man=no", unitOf(t, row.kind))
+		require.NoError(t, err, out)
+		require.Empty(t, out, row.kind)
+	}
+	broken := unitOf(t, "--system")
+	text, err := os.ReadFile(broken)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(text), "=strict", "=stritc", 1)), 0o600))
+	out, _ := analyze(t, "verify", "--man=no", broken)
+	require.Contains(t, out, "protect system value", "the check sees what is wrong")
+}
+
+// What the unit's head advises is understood, and undoes what it is said to undo.
+func TestAdviceOfTheUnitIsValid(t *testing.T) {
+	unit := unitOf(t, "--system")
+	text, err := os.ReadFile(unit)
+	require.NoError(t, err)
+	var dropIn []string
+	for _, m := range regexp.MustCompile(`(?m)^#   (\w+=\S+) {2,}\w`).FindAllStringSubmatch(string(text), -1) {
+		dropIn = append(dropIn, m[1])
+	}
+	require.Greater(t, len(dropIn), 8)
+	loose := strings.Replace(string(text), "\n[Install]", strings.Join(dropIn, "\n")+"\n[Install]", 1)
+	require.NoError(t, os.WriteFile(unit, []byte(loose), 0o600))
+	out, err := analyze(t, "verify", "--man=no", unit)
+	require.NoError(t, err, out)
+	require.Empty(t, out)
+	require.True(t, allowedCalls(t, loose)["setpriority"])
+	require.False(t, allowedCalls(t, string(text))["setpriority"])
+}
+
+// The threshold is in tenths: 2.0 of 10.
+func TestSystemUnitIsHardened(t *testing.T) {
+	unit := unitOf(t, "--system")
+	out, err := analyze(t, "security", "--offline=true", "--no-pager", "--threshold=20", unit)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "Overall exposure level for permesso.service")
+	_, err = analyze(t, "security", "--offline=true", "--no-pager", "--threshold=5", unit)
+	require.Error(t, err, "a threshold that it does not reach is an error")
+	text, err := os.ReadFile(unit)
+	require.NoError(t, err)
+	for _, why := range []struct{ line, why string }{
+		{"User=permesso", "own user"},
+		{"ProtectSystem=strict", "asked for by name"},
+		{"NoNewPrivileges=yes", "asked for by name"},
+		{"Type=notify", "readiness"},
+		{"WatchdogSec=30s", "watchdog"},
+		{"KillMode=mixed", "a stop must not reach handlers before the gate does"},
+		{"OOMPolicy=continue", "a handler out of memory must not end the gate"},
+		{"RuntimeDirectory=permesso", "the socket for decisions"},
+	} {
+		require.Contains(t, string(text), "\n"+why.line+"\n", why.why)
+	}
+	require.NotContains(t, string(text), "\nPrivateUsers=", "it would hide who is at the other end of the socket")
+}
+
+func TestUnitWords(t *testing.T) {
+	for _, row := range []struct{ why, path, want string }{
+		{"nothing to quote", "/var/lib/permesso", "/var/lib/permesso"},
+		{"a blank", "/srv/my gate", `"/srv/my gate"`},
+		{"systemd's own marks", "/a%h/$HOME", `"/a%%h/$$HOME"`},
+		{"marks of the quoting", `/a"b\c'd`, `"/a\"b\\c'd"`},
+	} {
+		got, err := unitWord(row.path)
+		require.NoError(t, err, row.why)
+		require.Equal(t, row.want, got, row.why)
+	}
+	_, err := unitWord("/a\nExecStartPre=/bin/evil")
+	require.Error(t, err, "a line of its own")
+	for _, program := range []string{"/opt/my gate/permesso", "/opt/%h/permesso", "/home/ann/permesso", "/tmp/permesso"} {
+		code, out, errs := typed("service", "show", "--system", "--program", program)
+		require.Equal(t, codeError, code, program)
+		require.Empty(t, out)
+		require.Contains(t, errs, "hint: copy it")
+	}
+}
+
+// Where systemd runs, it is told: here a stand-in writes down what it hears, and
+// whether the unit was there at that moment.
+func TestServiceInstallTellsSystemd(t *testing.T) {
+	etc, fake := t.TempDir(), t.TempDir()
+	heard := filepath.Join(etc, "heard")
+	for _, name := range []string{"systemctl", "systemd-sysusers"} {
+		script := "#!/bin/sh\n[ -e /etc/systemd/system/permesso.service ] && unit=there || unit=gone\n" +
+			"echo \"${0##*/} $* $unit\" >>/etc/heard\n[ ! -e /etc/deaf ] || { echo 'no bus' >&2; exit 1; }\n"
+		require.NoError(t, os.WriteFile(filepath.Join(fake, name), []byte(script), 0o700))
+	}
+	run := func(args ...string) (string, error) {
+		box := []string{
+			"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--dir", "/run/systemd/system",
+			"--bind", etc, "/etc", "--ro-bind", fake, "/mnt", "--unshare-user", "--uid", "0", "--clearenv", "--setenv", "PATH", "/mnt:/usr/bin:/bin",
+			program(t, true), "service",
+		}
+		out, err := osexec.Command("bwrap", append(box, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("install", "--dry-run", "--program", "/bin/true")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "would run systemctl daemon-reload\n")
+	require.NoFileExists(t, heard)
+
+	out, err = run("install", "--program", "/bin/true")
+	require.NoError(t, err, out)
+	require.Equal(t, "write /etc/sysusers.d/permesso.conf\nwrite /etc/permesso/permesso.toml\nwrite /etc/systemd/system/permesso.service\n"+
+		"run systemd-sysusers /etc/sysusers.d/permesso.conf\nrun systemctl daemon-reload\n"+
+		"next: look at /etc/permesso/permesso.toml, then: systemctl enable --now permesso\n", out)
+	out, err = run("uninstall")
+	require.NoError(t, err, out)
+	require.NoError(t, os.WriteFile(filepath.Join(etc, "deaf"), nil, 0o600))
+	out, err = run("install", "--program", "/bin/true")
+	require.Error(t, err)
+	require.Contains(t, out, "write /etc/systemd/system/permesso.service\n", "what was done is said")
+	require.Contains(t, out, "permesso: systemd-sysusers /etc/sysusers.d/permesso.conf: exit status 1: no bus\n")
+
+	lines, err := os.ReadFile(heard)
+	require.NoError(t, err)
+	require.Equal(t, "systemd-sysusers /etc/sysusers.d/permesso.conf there\nsystemctl daemon-reload there\n"+
+		"systemctl disable --now permesso.service there\nsystemctl daemon-reload gone\n"+
+		"systemd-sysusers /etc/sysusers.d/permesso.conf there\n", string(lines))
+}
