@@ -151,6 +151,7 @@ func (a *app) root() *cobra.Command {
 		"decide": {
 			a.pendingCmd(),
 			a.showCmd(),
+			a.historyCmd(),
 			a.approveCmd(),
 			a.denyCmd(),
 			a.decideCmd(),
