@@ -152,6 +152,7 @@ func (a *app) root() *cobra.Command {
 			a.pendingCmd(),
 			a.showCmd(),
 			a.historyCmd(),
+			a.statsCmd(),
 			a.approveCmd(),
 			a.denyCmd(),
 			a.decideCmd(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -100,12 +101,7 @@ func (a *app) history(f historyFlags) error {
 	if err != nil {
 		return err
 	}
-	v, match := h.viewer(k), w.Match
-	w.Match = func(r *audit.Request) bool {
-		catchUp(v, r)
-		return match(r)
-	}
-	found, more, err := audit.Requests(h.fs, h.layout.Audit(), w)
+	found, more, err := h.requests(k, w)
 	if a.json {
 		items := make([]historyItem, 0, len(found))
 		for _, r := range found {
@@ -124,6 +120,17 @@ func (a *app) history(f historyFlags) error {
 		fmt.Fprintln(a.Out, "… and more: --all")
 	}
 	return nil
+}
+
+// requests looks back into the log and, where that has no end, into the records.
+func (h *house) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
+	debug.SetGCPercent(400) // a short life: collecting garbage would be a third of it
+	v, match := h.viewer(k), w.Match
+	w.Match = func(r *audit.Request) bool {
+		catchUp(v, r)
+		return match(r)
+	}
+	return audit.Requests(h.fs, h.layout.Audit(), w)
 }
 
 // damaged adds what to do to an error of the log, after what could be read was

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"time"
@@ -64,16 +63,13 @@ func Requests(fsys afero.Fs, dir string, w Wanted) (found []*Request, more bool,
 	if !w.Since.IsZero() {
 		j.stop = w.Since.Add(-slack)
 	}
-	err = Backwards(fsys, dir, aboutRequest, j.add)
+	err = Backwards(fsys, dir, nil, j.add)
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
 	found, more = j.result()
 	return found, more, err
 }
-
-// aboutRequest passes over the lines that are about the gate itself.
-func aboutRequest(line []byte) bool { return bytes.Contains(line, []byte(`"request_id":"`)) }
 
 // join puts entries, newest first, together to requests.
 type join struct {
@@ -90,7 +86,7 @@ func (j *join) add(e approval.Entry) error {
 		return errEnough
 	}
 	k := kindOf[e.Event]
-	if k.stage == aside {
+	if k.stage == aside || e.RequestID == "" {
 		return nil
 	}
 	key := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
