@@ -37,7 +37,7 @@ type Pruned struct {
 	Records   int   `json:"records"`
 	Responses int   `json:"responses"`
 	Refusals  int   `json:"descriptions"`
-	Markers   int   `json:"markers"` // of redeemed receipts whose record is gone
+	Markers   int   `json:"markers"` // of redeemed receipts
 	Bytes     int64 `json:"bytes"`
 }
 
@@ -141,6 +141,9 @@ func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
 func (a *aged) sum(k approval.Key, record, response bool) (n Pruned) {
 	if record {
 		n.Records, n.Bytes = 1, a.records[k.ID]
+		if size, redeemed := a.markers[k.ID]; redeemed {
+			n.Markers, n.Bytes = 1, n.Bytes+size
+		}
 	}
 	if response {
 		n.Responses, n.Bytes = 1, n.Bytes+a.responses[k.ID]
@@ -319,6 +322,9 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 		return Pruned{}, err
 	}
 	g.index.pruned(records)
+	for _, k := range records {
+		delete(a.markers, k.ID) // counted already
+	}
 	return n, g.removeAll(approval.DocRedeemed, records)
 }
 

@@ -143,6 +143,7 @@ func (a *app) root() *cobra.Command {
 			a.initCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
+			a.pruneCmd(),
 			a.statusCmd(),
 			a.mountsCmd(),
 			a.receiptCmd(),
