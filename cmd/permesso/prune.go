@@ -170,7 +170,7 @@ type pruner struct {
 	wait   func(context.Context, time.Duration) error
 	log    zerolog.Logger
 
-	held string // for which pause in the log it was last said that nothing is removed
+	held *time.Time // the beginning of the pause for which it was said that nothing is removed
 }
 
 // prunes prunes until ctx ends.
@@ -197,11 +197,15 @@ func (p *pruner) run(ctx context.Context) {
 // round prunes once, a batch at a time, if the clock can be believed.
 func (p *pruner) round(ctx context.Context) {
 	rest := func() error { return p.wait(ctx, betweenTwo) }
-	if err := p.steady(p.now()); err != nil {
-		p.hold(err, rest)
+	var leap *audit.Leap
+	if err := p.steady(p.now()); errors.As(err, &leap) {
+		p.hold(leap, rest)
+		return
+	} else if err != nil {
+		p.log.Error().Err(err).Msg("nothing is pruned: the clock cannot be compared with the audit log")
 		return
 	}
-	p.held = ""
+	p.held = nil
 	n, err := p.gate.Prune(rest)
 	switch {
 	case ctx.Err() != nil: // it goes on at the next start
@@ -214,12 +218,8 @@ func (p *pruner) round(ctx context.Context) {
 
 // hold says, once, that nothing is removed, where there is something to remove.
 // The entry that it leaves is what a log that is otherwise silent goes on with.
-func (p *pruner) hold(why error, rest func() error) {
-	pause := why.Error()
-	if leap := (*audit.Leap)(nil); errors.As(why, &leap) {
-		pause = leap.From.String()
-	}
-	if p.held == pause {
+func (p *pruner) hold(leap *audit.Leap, rest func() error) {
+	if p.held != nil && p.held.Equal(leap.From) {
 		return
 	}
 	counts, err := p.gate.Pruner().Count(p.now(), rest)
@@ -233,10 +233,10 @@ func (p *pruner) hold(why error, rest func() error) {
 	if all.Nothing() {
 		return
 	}
-	p.held = pause
-	p.log.Warn().Err(why).Int("records", all.Records).Int("responses", all.Responses).
+	p.held = &leap.From
+	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
 		Msg("nothing is pruned: is the clock right? If it is, pruning goes on when the log is a day older")
 	p.note(approval.Entry{
-		Time: p.now().UTC(), Event: approval.EventPruned, Reason: why.Error(), Detail: "nothing yet: the clock is not believed for a day",
+		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "nothing yet: the clock is not believed for a day",
 	})
 }

@@ -226,4 +226,3 @@ func seconds(s *float64) string {
 	}
 	return brief(time.Duration(*s * float64(time.Second)))
 }
-

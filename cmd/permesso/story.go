@@ -284,4 +284,3 @@ func inDays(d time.Duration) string {
 	}
 	return brief(d)
 }
-

@@ -36,7 +36,7 @@ func TestBackwardsReadsWhatEntriesReads(t *testing.T) {
 		l := open(t, p)
 		for range rapid.IntRange(1, 5).Draw(rt, "n") {
 			l.Note(approval.Entry{
-				Time: time.Unix(rapid.Int64Range(0, 1<<34).Draw(rt, "sec"), rapid.Int64Range(0, 999_999_999).Draw(rt, "nsec")).UTC(),
+				Time:  time.Unix(rapid.Int64Range(0, 1<<34).Draw(rt, "sec"), rapid.Int64Range(0, 999_999_999).Draw(rt, "nsec")).UTC(),
 				Event: approval.Event(text.Draw(rt, "event")), Workspace: text.Draw(rt, "workspace"), Tool: text.Draw(rt, "tool"),
 				Capability: text.Draw(rt, "capability"), Target: text.Draw(rt, "target"), ActionType: text.Draw(rt, "action"),
 				RequestID: text.Draw(rt, "id"), ClientID: text.Draw(rt, "client"), SessionID: text.Draw(rt, "session"),

@@ -85,4 +85,3 @@ func story(i int, at time.Time) []approval.Entry {
 	e.ReceiptSHA256 = receipt
 	return []approval.Entry{asked, with(approval.EventApproved, 10*time.Second), with(approval.EventExecuted, 12*time.Second)}
 }
-
