@@ -31,7 +31,8 @@ func (a *app) historyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history", Short: "List what was asked and how it ended, newest first", Args: cobra.NoArgs,
 		Long: "List what was asked and how it ended, newest first, from the audit log: also what was pruned.\n\n" +
-			strings.ToUpper(timeHelp[:1]) + timeHelp[1:] + ". A status is one\nof " + strings.Join(statuses(), " ") + ".",
+			"A" + timeHelp[1:] + ".\n" +
+			"A status is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
 		RunE: func(*cobra.Command, []string) error { return a.history(f) },
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only what was asked at that `time` or later")
