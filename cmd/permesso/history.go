@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -104,11 +108,7 @@ func (a *app) history(f historyFlags) error {
 	}
 	found, more, err := h.requests(k, w)
 	if a.json {
-		items := make([]historyItem, 0, len(found))
-		for _, r := range found {
-			items = append(items, newHistoryItem(r))
-		}
-		err = errors.Join(err, a.print(items, ""))
+		err = errors.Join(err, a.printItems(found))
 	} else {
 		a.printHistory(found)
 	}
@@ -243,6 +243,30 @@ type historyItem struct {
 	AskedAt    *time.Time      `json:"asked_at"`
 	DecidedAt  *time.Time      `json:"decided_at"`
 	EndedAt    *time.Time      `json:"ended_at"`
+}
+
+// printItems prints an array. A long one is encoded by all processors, in parts.
+func (a *app) printItems(found []*audit.Request) error {
+	share := max(len(found)/runtime.GOMAXPROCS(0)+1, 1000)
+	parts := make([][]byte, (len(found)+share-1)/share)
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range slices.Collect(slices.Chunk(found, share)) {
+		wg.Go(func() {
+			items := make([]historyItem, 0, len(part))
+			for _, r := range part {
+				items = append(items, newHistoryItem(r))
+			}
+			b, err := json.Marshal(items)
+			parts[i], errs[i] = bytes.Trim(b, "[]"), err
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.Out, "[%s]\n", bytes.Join(parts, []byte(",")))
+	return err
 }
 
 func newHistoryItem(r *audit.Request) historyItem {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -156,4 +157,21 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.True(t, errors.As(err, &e) && e.hint != "")
 	require.Contains(t, out.String(), `\u{001B}[2Jx`, "an agent's bytes are harmless")
 	require.NotContains(t, out.String(), "\x1b")
+}
+
+func TestALongListIsOneArray(t *testing.T) {
+	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
+		var found []*audit.Request
+		for i := range n {
+			found = append(found, &audit.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
+		}
+		var out bytes.Buffer
+		require.NoError(t, (&app{Main: Main{Out: &out}}).printItems(found))
+		var items []historyItem
+		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
+		require.Len(t, items, n)
+		for i, item := range items {
+			require.Equal(t, fmt.Sprint(i), item.RequestID)
+		}
+	}
 }
