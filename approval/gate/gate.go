@@ -13,6 +13,7 @@
 //	end     C durable, then S visible
 //	settle  S durable, then D R Q X go, P last
 //	decide  D durable, then C is looked for, then the person is told
+//	prune   the removal of S D R Q X P durable, then C goes, durably, then the id is new
 //
 // Nothing runs without R, and R is written once: that is why nothing runs
 // twice. What is visible after a kill may not be durable yet, so before
