@@ -250,7 +250,7 @@ func (c common) set(e *approval.Entry, name, value []byte) bool {
 		return first && e.Time.UnmarshalText(value) == nil
 	}
 	to := fieldOf(e, name)
-	if to == nil || *to != "" {
+	if to == nil || *to != "" || len(value) == 0 { // encode writes no empty ones
 		return false
 	}
 	switch string(name) {
