@@ -196,12 +196,16 @@ func plantSettled(h *house, k approval.Key, ended time.Time) error {
 	if err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{
-		filepath.Join(h.layout.Records(k.Workspace), k.ID+".json"):     keys.seal.Seal(approval.DocRecord, k, body),
-		filepath.Join(h.layout.Records(k.Workspace), k.ID+".redeemed"): []byte("{}"),
-		filepath.Join(h.layout.Responses(k.Workspace), k.ID+".json"):   resp,
+	records, responses := h.layout.Records(k.Workspace), h.layout.Responses(k.Workspace)
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{ // the record first: a response without one is a forgery to a gate that runs
+		{filepath.Join(records, k.ID+".json"), keys.seal.Seal(approval.DocRecord, k, body)},
+		{filepath.Join(records, k.ID+".redeemed"), []byte("{}")},
+		{filepath.Join(responses, k.ID+".json"), resp},
 	} {
-		if err := errors.Join(os.WriteFile(name, content, 0o600), os.Chtimes(name, ended, ended)); err != nil {
+		if err := errors.Join(os.WriteFile(f.name, f.content, 0o600), os.Chtimes(f.name, ended, ended)); err != nil {
 			return err
 		}
 	}
