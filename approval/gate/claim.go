@@ -16,6 +16,7 @@ type run struct {
 	key      approval.Key
 	claim    *approval.Claim
 	tool     approval.Tool
+	asked    asked
 	decision *approval.Decision // nil: policy allowed it
 	args     []byte
 	again    bool // the one more run of an idempotent tool
@@ -31,7 +32,7 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	p := s.pending
 	story := s.story()
 	return false, g.execute(run{
-		key: s.key, tool: tool, decision: s.decision, args: p.RequestData, left: s.leftovers(),
+		key: s.key, tool: tool, asked: g.askedBy(s), decision: s.decision, args: p.RequestData, left: s.leftovers(),
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
@@ -48,7 +49,7 @@ func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling
 		toolSHA = tool.SHA256()
 	}
 	return g.execute(run{
-		key: s.key, tool: tool, args: r.RequestData, left: s.leftovers(),
+		key: s.key, tool: tool, asked: g.askedBy(s), args: r.RequestData, left: s.leftovers(),
 		claim: &approval.Claim{
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
@@ -67,7 +68,7 @@ func (g *Gate) runAgain(s *state) (held bool, err error) {
 		return true, nil
 	}
 	return false, g.execute(run{
-		key: s.key, tool: tool, claim: s.claim, decision: g.claimDecision(s.claim), args: args, again: true, left: s.leftovers(),
+		key: s.key, tool: tool, claim: s.claim, asked: g.askedBy(s), decision: g.claimDecision(s.claim), args: args, again: true, left: s.leftovers(),
 	})
 }
 
@@ -151,13 +152,15 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 func (r *run) entry(now time.Time) approval.Entry {
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
-		Tool: r.claim.ToolName, ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
 	}
+	r.asked.fill(&e)
 	if r.claim.Ruling != nil {
 		e.Rule = r.claim.Ruling.Rule
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.By, e.Via = approval.EventApproved, d.DecidedByID, d.Via
+		e.Event = approval.EventApproved
+		decider(&e, d)
 	}
 	return e
 }
@@ -202,7 +205,7 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	return ending{
 		key: r.key, status: st, event: event, effect: effect,
-		record: claimStory(r.claim), decision: r.decision, human: r.decision != nil, left: append([]approval.Doc{approval.DocClaim}, r.left...),
+		record: claimStory(r.claim), asked: r.asked, decision: r.decision, human: r.decision != nil, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }
 

@@ -24,6 +24,7 @@ type ending struct {
 	event    approval.Event
 	effect   approval.Effect
 	record   approval.Record
+	asked    asked
 	decision *approval.Decision
 	feedback string
 	required string
@@ -117,12 +118,13 @@ const afterlook = 3 * time.Second
 func (g *Gate) ended(e ending) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
+		e.asked.fill(a)
 		a.Reason = e.effect.Error
 		if e.record.Ruling != nil {
 			a.Rule = e.record.Ruling.Rule
 		}
 		if e.decision != nil {
-			a.By, a.Via = e.decision.DecidedByID, e.decision.Via
+			decider(a, e.decision)
 		}
 		if e.record.Receipt != "" {
 			a.ReceiptSHA256 = approval.Digest([]byte(e.record.Receipt))
@@ -174,7 +176,7 @@ func (s *state) story() approval.Record {
 func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
 	return g.end(ending{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
-		record: s.story(), decision: s.decision, left: s.leftovers(),
+		record: s.story(), asked: g.askedBy(s), decision: s.decision, left: s.leftovers(),
 	})
 }
 
@@ -197,7 +199,7 @@ var eventOf = map[approval.Status]approval.Event{
 // endVerdict is row 7: every verdict that runs nothing.
 func (g *Gate) endVerdict(s *state) error {
 	d := s.decision
-	e := ending{key: s.key, record: s.story(), decision: d, left: s.leftovers()}
+	e := ending{key: s.key, record: s.story(), asked: g.askedBy(s), decision: d, left: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
 		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
@@ -226,6 +228,7 @@ func (g *Gate) endInterrupted(s *state) error {
 		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
 		effect:   approval.Effect{Error: errInterrupted},
 		record:   claimStory(c),
+		asked:    g.askedBy(s),
 		decision: g.claimDecision(c),
 		left:     s.leftovers(),
 	})
@@ -257,7 +260,7 @@ func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why 
 	if s.request != nil {
 		rec.Request = approval.Raw(s.q)
 	}
-	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, left: s.leftovers()})
+	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), left: s.leftovers()})
 }
 
 func (g *Gate) retryAt(failures int) time.Time {

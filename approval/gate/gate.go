@@ -13,6 +13,7 @@
 //	end     C durable, then S visible
 //	settle  S durable, then D R Q X go, P last
 //	decide  D durable, then C is looked for, then the person is told
+//	prune   the removal of S D R Q X P durable, then C goes, durably, then the id is new
 //
 // Nothing runs without R, and R is written once: that is why nothing runs
 // twice. What is visible after a kill may not be durable yet, so before
@@ -126,7 +127,8 @@ type Gate struct {
 
 	Now       func() time.Time   // nil: time.Now
 	Changed   func(approval.Key) // told when a request starts or stops to wait; may be nil
-	Retention time.Duration      // of responses; 0: 7 days
+	Retention time.Duration      // of responses; 0: DefaultResponses
+	Records   time.Duration      // retention of records; 0: DefaultRecords
 	Inline    bool               // effects and parallel writes run in the caller, one after the other
 
 	index index
@@ -144,6 +146,7 @@ type Gate struct {
 	recur    map[string]int // human approvals of a kind since the start
 	work     sync.WaitGroup // claims and effects under way
 	stop     bool           // no new effects
+	unsure   error          // why nothing is pruned before the next start
 }
 
 // Start learns which requests there are, and returns the keys that may need a
@@ -155,7 +158,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 		g.Now = time.Now
 	}
 	if g.Retention == 0 {
-		g.Retention = 7 * 24 * time.Hour
+		g.Retention = DefaultResponses
 	}
 	g.index = newIndex()
 	g.sched.init()

@@ -22,6 +22,7 @@ type index struct {
 	quiet   map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
 	alone   map[approval.Key]bool        // at the start there was a pending and nothing else
 	untidy  map[approval.Key]bool        // settled in a crowd: documents are still to be removed
+	bare    map[approval.Key]bool        // settled so long ago that there is no response any more
 }
 
 func newIndex() index {
@@ -29,6 +30,7 @@ func newIndex() index {
 		waiting: map[approval.Key]bool{}, counts: map[string]int{},
 		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
 		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{}, untidy: map[approval.Key]bool{},
+		bare: map[approval.Key]bool{},
 	}
 }
 
@@ -124,6 +126,9 @@ func (x *index) learn(s *state, m approval.Move) {
 	defer x.mu.Unlock()
 	if m == approval.Rest {
 		delete(x.untidy, s.key)
+		if s.Record && !s.Retained && s.Response == approval.Absent {
+			x.bare[s.key] = true
+		}
 	}
 	switch {
 	case s.Record:
@@ -325,8 +330,8 @@ func (g *Gate) RescanSettled(ws string) error {
 		odd[id] = !odd[id]
 	}
 	for id, is := range odd {
-		if is {
-			g.Wake(approval.Key{Workspace: ws, ID: id})
+		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.isBare(k) {
+			g.Wake(k)
 		}
 	}
 	return nil

@@ -100,7 +100,10 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 		return false, fmt.Errorf("write pending: %w", err)
 	}
 	g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("tool", p.ToolName).Msg("asked")
-	g.note(s.key, approval.EventRequested, func(e *approval.Entry) { e.Tool, e.Rule = p.ToolName, ruling.Rule })
+	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
+		askedInPending(p).fill(e)
+		e.Rule = ruling.Rule
+	})
 	g.changed(s.key)
 	return false, g.Store.Remove(approval.DocRequest, s.key)
 }

@@ -100,7 +100,7 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 func (g *Gate) settle(s *state) (held bool, err error) {
 	if s.Retained && (s.Response != approval.Sound || g.isUnsynced(s.key)) {
 		if !g.tidying(s) {
-			g.note(s.key, approval.EventResponseRestored, nil)
+			g.noteAbout(s, approval.EventResponseRestored, "")
 		}
 		if err := g.publish(s.key, s.record.Response); err != nil {
 			return false, err
@@ -198,7 +198,7 @@ func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error 
 		return fmt.Errorf("describe refused decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.note(s.key, event, func(e *approval.Entry) { e.Reason = why })
+	g.noteAbout(s, event, why)
 	return g.Store.Remove(approval.DocDecision, s.key)
 }
 
@@ -213,7 +213,7 @@ func (g *Gate) rejectRequest(s *state) (held bool, err error) {
 		return false, fmt.Errorf("describe refused request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.note(s.key, approval.EventForged, func(e *approval.Entry) { e.Reason = why })
+	g.noteAbout(s, approval.EventForged, why)
 	return false, g.Store.Remove(approval.DocRequest, s.key)
 }
 
@@ -222,7 +222,7 @@ func (g *Gate) dropForgedResponse(s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
 	}
-	g.note(s.key, approval.EventForged, func(e *approval.Entry) { e.Reason = "a response that the gate did not write" })
+	g.noteAbout(s, approval.EventForged, "a response that the gate did not write")
 	if err := g.Store.Remove(approval.DocResponse, s.key); err != nil {
 		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response")
 	}

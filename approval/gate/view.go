@@ -96,6 +96,15 @@ func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
 	return d
 }
 
+// Asked opens a pending that a record or claim holds; nil where there is none.
+func (v *Viewer) Asked(k approval.Key, raw approval.Raw) *approval.Pending {
+	p, err := openedPending(v.Seal, k, raw)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
 // Find lists the keys whose id begins with prefix, among the pendings and
 // records of the given workspaces (nil: of all).
 func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {

@@ -149,6 +149,7 @@ func (a *app) root() *cobra.Command {
 			a.workspaceCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
+			a.pruneCmd(),
 			a.statusCmd(),
 			a.doctorCmd(),
 			a.mountsCmd(),
@@ -159,6 +160,8 @@ func (a *app) root() *cobra.Command {
 		"decide": {
 			a.pendingCmd(),
 			a.showCmd(),
+			a.historyCmd(),
+			a.statsCmd(),
 			a.approveCmd(),
 			a.denyCmd(),
 			a.decideCmd(),

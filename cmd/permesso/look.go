@@ -93,8 +93,8 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 
 func (a *app) showCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show one request: what waits, or how it ended", Args: cobra.ExactArgs(1),
-		Long:              "Show one request: what waits, or how it ended.\n\n" + idHelp,
+		Use: "show ID", Short: "Show one request: what waits, or how it ended, and when what happened", Args: cobra.ExactArgs(1),
+		Long:              "Show one request: what waits, or how it ended, and when what happened, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			d, err := a.desk(cmd.Context())
@@ -102,10 +102,13 @@ func (a *app) showCmd() *cobra.Command {
 				return err
 			}
 			key, err := find(cmd.Context(), d, pos[0])
+			if errors.Is(err, approval.ErrUnknown) && d.remote == nil {
+				return a.showPruned(d.house, pos[0], err)
+			}
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.house, d, key)
+			return a.show(cmd.Context(), d.house, d.sight, key)
 		},
 	}
 }
@@ -133,61 +136,6 @@ func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
 		return approval.Key{}, fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
 	}
 	return keys[0], nil
-}
-
-func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
-	rec, err := v.Record(ctx, k)
-	if err != nil {
-		return err
-	}
-	if rec == nil {
-		w, err := v.Pending(k)
-		if err != nil || w == nil {
-			return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled this very moment: try again"})
-		}
-		if a.json {
-			b, err := w.Pending.Encode()
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(a.Out, "%s\n", b)
-			return err
-		}
-		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
-		return nil
-	}
-	if a.json {
-		b, err := rec.Encode()
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.Out, "%s\n", b)
-		return err
-	}
-	a.showRecord(v, k, rec)
-	return nil
-}
-
-func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
-	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
-	if rec.Ruling != nil {
-		fmt.Fprintf(a.Out, "ruling: %s by %s\n", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule))
-		for _, r := range rec.Ruling.Reasons {
-			fmt.Fprintf(a.Out, "        %s\n", chat.Escape(r))
-		}
-	}
-	if d := v.Decision(k, rec.Decision); d != nil {
-		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
-	}
-	for _, t := range []struct {
-		what string
-		at   time.Time
-	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
-		if !t.at.IsZero() {
-			fmt.Fprintf(a.Out, "%-8s %s\n", t.what, t.at.Local().Format(time.DateTime))
-		}
-	}
-	fmt.Fprintf(a.Out, "response: %s\n", chat.Escape(string(rec.Response)))
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {

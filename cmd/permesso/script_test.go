@@ -34,6 +34,7 @@ import (
 //	expand FILE           puts variables into a file
 //	decide CODE JSON      runs permesso decide --stdin, demanding that exit code
 //	expired FILE          writes a receipt of this home that is too old
+//	settled ID AGE        leaves what a request that ended so long ago left: 100d, 3h
 func TestScripts(t *testing.T) {
 	bin := filepath.Dir(program(t, false))
 	testscript.Run(t, testscript.Params{
@@ -57,6 +58,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exitsCmd, "newid": newIDCmd, "await": awaitCmd, "gone": goneCmd, "field": fieldCmd, "save": saveCmd,
 			"expand": expandCmd, "decide": decideCmd, "expired": expiredCmd,
+			"settled": settledCmd,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -165,6 +167,49 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 	})
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(old), 0o600))
+}
+
+func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
+	age, err := span(args[1])
+	ts.Check(err)
+	h := &house{layout: ipc.Layout{Home: ts.Getenv("PH")}, fs: ipc.OS()}
+	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+	ts.Check(plantSettled(h, approval.Key{Workspace: "default", ID: args[0]}, time.Now().Add(-age)))
+}
+
+// plantSettled leaves a record, a response and a marker as of that time.
+func plantSettled(h *house, k approval.Key, ended time.Time) error {
+	keys, err := h.loadKeys()
+	if err != nil {
+		return err
+	}
+	resp, err := (&approval.Response{
+		Version: approval.Version, RequestID: k.ID, RequestSHA256: approval.Digest(nil), Status: approval.StatusDenied, RespondedAt: ended.UTC(),
+	}).Encode()
+	if err != nil {
+		return err
+	}
+	body, err := (&approval.Record{
+		Version: approval.Version, RequestID: k.ID, Workspace: k.Workspace, Status: approval.StatusDenied, RequestSHA256: approval.Digest(nil),
+		RequestedAt: ended.Add(-time.Minute).UTC(), EndedAt: ended.UTC(), Response: resp,
+	}).Encode()
+	if err != nil {
+		return err
+	}
+	records, responses := h.layout.Records(k.Workspace), h.layout.Responses(k.Workspace)
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{ // the record first: a response without one is a forgery to a gate that runs
+		{filepath.Join(records, k.ID+".json"), keys.seal.Seal(approval.DocRecord, k, body)},
+		{filepath.Join(records, k.ID+".redeemed"), []byte("{}")},
+		{filepath.Join(responses, k.ID+".json"), resp},
+	} {
+		if err := errors.Join(os.WriteFile(f.name, f.content, 0o600), os.Chtimes(f.name, ended, ended)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Every command has a dialogue.

@@ -175,6 +175,7 @@ func (s *server) newGate() *gate.Gate {
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
 		Policy: &policy.Policy{Rules: rules}, Executor: s.runner, Audit: s.audit,
 		Settings: settings{s.cfg}, Log: s.log, Changed: s.changed,
+		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records,
 	}
 }
 
@@ -269,6 +270,9 @@ func (s *server) greet() {
 		}
 	}
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: version})
+	if err := s.audit.Sync(); err != nil { // with it the log exists, for everybody who reads it
+		s.log.Error().Err(err).Msg("audit log")
+	}
 	s.log.Info().Str("home", s.layout.Home).Int("workspaces", len(s.cfg.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
 }
 
@@ -299,6 +303,7 @@ func (s *server) run(ctx context.Context) error {
 		defer stop()
 		errs <- s.watcher.Run(inner)
 	})
+	wg.Go(func() { s.prunes(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}

@@ -20,7 +20,8 @@ const maxValue = 4096
 func encode(e approval.Entry) ([]byte, error) {
 	e.Time = e.Time.UTC()
 	for _, s := range []*string{
-		(*string)(&e.Event), &e.Workspace, &e.Tool, &e.RequestID, &e.By, &e.ByID, &e.Via, &e.Rule, &e.Reason,
+		(*string)(&e.Event), &e.Workspace, &e.Tool, &e.Capability, &e.Target, &e.ActionType,
+		&e.RequestID, &e.ClientID, &e.SessionID, &e.By, &e.ByID, &e.Via, &e.Rule, &e.Reason,
 		&e.ReceiptSHA256, &e.Detail,
 	} {
 		*s = clip(*s)

@@ -68,6 +68,12 @@ func Flows() []*Flow {
 		{Name: "handler fails", Script: []act{agent(request(idA, "fails", "hello")), step, decide(idA, approval.Approved), step}},
 		{Name: "idempotent", Script: []act{agent(request(idA, "again", "hello")), step, decide(idA, approval.Approved), step}},
 		{Name: "late", Script: []act{agent(ask), step, decide(idA, approval.Approved), wait(30 * time.Minute), step}},
+		{Name: "prune", Script: []act{agent(auto), step, wait(8 * day), prune, wait(90 * day), prune}},
+		{Name: "prune asked", Script: []act{agent(ask), step, decide(idA, approval.Approved), step, wait(100 * day), prune}},
+		{
+			Name:   "prune and ask again",
+			Script: []act{agent(request(idA, "never", "x")), step, wait(100 * day), prune, agent(auto), step, agent(auto), step},
+		},
 		{
 			Name:   "duplicate intake",
 			Script: []act{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
@@ -174,6 +180,22 @@ func wait(d time.Duration) act {
 		s.w.now = s.w.now.Add(d)
 		return nil
 	}
+}
+
+const day = 24 * time.Hour
+
+// prune removes what is old. Once that is done the id is a new one, with
+// nothing behind it.
+func prune(s *stageSet) error {
+	if _, err := s.daemon.gate.Prune(nil); err != nil {
+		return err
+	}
+	for _, id := range s.w.flow.ids() {
+		if s.w.pruned[id] {
+			s.w.forget(id)
+		}
+	}
+	return s.daemon.rest()
 }
 
 func step(s *stageSet) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -126,6 +127,12 @@ func (w *World) judgeOne(id string) (bad []string) {
 		return bad
 	}
 	effects := w.effectsOf(id, say)
+	if rec == nil && w.pruned[id] {
+		if _, left := files[layout.Responses(workspace)+"/"+id+".json"]; left {
+			say("L a response outlived its record")
+		}
+		return bad
+	}
 	if rec == nil {
 		if len(effects) > 0 {
 			say("I6 an effect without a record")
@@ -139,7 +146,8 @@ func (w *World) judgeOne(id string) (bad []string) {
 		return bad
 	}
 	resp, ok := files[layout.Responses(workspace)+"/"+id+".json"]
-	if !ok || string(resp) != string(rec.Response) {
+	outlived := !ok && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
+	if !outlived && string(resp) != string(rec.Response) {
 		say("I5 the response is not the record's")
 	}
 	if seen, ok := w.read[id]; ok && seen != string(rec.Response) {
@@ -184,7 +192,7 @@ func (w *World) legitimate(e effect) bool {
 			return true
 		}
 	}
-	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true}[w.flow.Name]
+	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true}[w.flow.Name]
 	return allowed
 }
 
@@ -237,12 +245,16 @@ func keeps(v approval.Verdict, st approval.Status) bool {
 // judgeAudit is I7: the log reads, and no effect is without its entry.
 func (w *World) judgeAudit() (bad []string) {
 	approved := map[string]bool{}
-	last := int64(0)
+	last, pruned := int64(0), false
 	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
 		if e.Seq != last+1 {
 			bad = append(bad, fmt.Sprintf("I7 entry %d follows %d", e.Seq, last))
 		}
 		last = e.Seq
+		pruned = pruned || e.Event == approval.EventPruned
+		if pruned && e.Event == approval.EventForged && strings.Contains(e.Reason, "response") {
+			bad = append(bad, "L what pruning left was taken for a forgery")
+		}
 		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
 			approved[e.RequestID] = true
 		}

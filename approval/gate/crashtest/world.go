@@ -106,6 +106,7 @@ type World struct {
 	consent  map[string][]string // id → digests of the arguments somebody approved
 	accepted map[string]bool     // a pending or a claim was durable
 	read     map[string]string   // id → the first response that the agent read
+	pruned   map[string]bool     // its record is being removed
 	trace    []string
 }
 
@@ -113,6 +114,7 @@ func (l *Lab) newWorld(f *Flow) (*World, error) {
 	w := &World{
 		lab: l, disk: crashfs.New(), now: start, flow: f,
 		consent: map[string][]string{}, accepted: map[string]bool{}, read: map[string]string{},
+		pruned: map[string]bool{},
 	}
 	w.dress()
 	p := w.disk.Process("setup")
@@ -147,15 +149,26 @@ func (w *World) clone(d *crashfs.Disk) *World {
 	c.disk = d
 	c.effects, c.told, c.trace = slices.Clone(w.effects), slices.Clone(w.told), slices.Clone(w.trace)
 	c.consent, c.accepted, c.read = maps.Clone(w.consent), maps.Clone(w.accepted), maps.Clone(w.read)
+	c.pruned = maps.Clone(w.pruned)
 	c.dress()
 	c.mutate()
 	return &c
 }
 
+// forget begins a new life of an id.
+func (w *World) forget(id string) {
+	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { return e.id == id })
+	w.told = slices.DeleteFunc(w.told, func(t told) bool { return t.id == id })
+	delete(w.consent, id)
+	delete(w.accepted, id)
+	delete(w.read, id)
+	delete(w.pruned, id)
+}
+
 // hash is the same for worlds that nothing can tell apart.
 func (w *World) hash() [3]uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.read)
+	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.read, w.pruned)
 	d := w.disk.Hash()
 	return [3]uint64{h.Sum64(), word(d[:8]), word(d[8:])}
 }
@@ -329,6 +342,9 @@ func (s *gateStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
 	if doc == approval.DocDecision {
 		delete(s.slots, k)
+	}
+	if doc == approval.DocRecord {
+		s.w.pruned[k.ID] = true
 	}
 	return s.Store.Remove(doc, k)
 }

@@ -94,6 +94,7 @@ func run(dir, bin, only string) error {
 		{"burst", b.burst},
 		{"sweep fresh", b.sweepFresh},
 		{"sweep expired", b.sweepExpired},
+		{"history", b.history},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {

@@ -39,6 +39,7 @@ type Config struct {
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
 	Rules          []Rule
+	Retention      Retention
 	Warnings       []Problem // what is allowed but probably not meant
 }
 
@@ -79,6 +80,7 @@ func blank() *Config {
 		LogLevel:       "info",
 		Language:       languages()[0],
 		LocalDecisions: true,
+		Retention:      Retention{DefaultResponses, DefaultRecords},
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},

@@ -110,4 +110,9 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", en
 match = { tool = "hello", workspace = "default" }
 outcome = "ask"                  # allow, ask, deny
 reason = "somebody should see it once"
+
+# How long what is settled is kept; the audit log is never shortened.
+#[retention]
+#responses = "7d"                # for agents that fetch theirs late
+#records = "90d"                 # the whole story of every request, for permesso show
 `

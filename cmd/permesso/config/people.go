@@ -41,6 +41,7 @@ func (r *reader) file(root *node) {
 	s.workspaces()
 	s.tools()
 	s.rules()
+	s.retention()
 	s.channels()
 	s.done()
 }

@@ -261,6 +261,7 @@ func elsewhere(key, path string) string {
 		{"in [tools.NAME]", "capability action_type verb summary target reversibility territory trust public_source secret_data public_sink dangerous_writes handler"},
 		{"in handler of [tools.NAME]", "kind timeout max_output idempotent argv dir env method url body body_args headers secret_headers allow_private ca_file status"},
 		{"in [[rules]]", "match outcome reason"},
+		{"in [retention]", "responses records"},
 	}
 	for _, p := range places {
 		if slices.Contains(strings.Fields(p.keys), key) {

@@ -1,0 +1,78 @@
+package gate
+
+import (
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// asked is what every entry about a request says of it, so that the log alone
+// can tell its story once the documents are gone. It is the host's view; of an
+// agent's own words only names stand there: of an unknown tool, of a session.
+type asked struct {
+	tool, capability, target, actionType, clientID, sessionID string
+}
+
+func (a asked) fill(e *approval.Entry) {
+	e.Tool, e.Capability, e.Target = a.tool, a.capability, a.target
+	e.ClientID, e.SessionID = a.clientID, a.sessionID
+	if a.tool == "" {
+		e.ActionType = a.actionType // a tool's own stands in the configuration
+	}
+}
+
+// askedBy is what the documents of one look say was asked.
+func (g *Gate) askedBy(s *state) asked {
+	switch {
+	case s.pending != nil:
+		return askedInPending(s.pending)
+	case s.request != nil:
+		return g.askedInRequest(s.key, s.request)
+	case s.claim != nil:
+		return g.askedInStory(s.key, s.claim.Pending, s.claim.Request)
+	case s.record != nil:
+		return g.askedInStory(s.key, s.record.Pending, s.record.Request)
+	}
+	return asked{}
+}
+
+func askedInPending(p *approval.Pending) asked {
+	return asked{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID}
+}
+
+func (g *Gate) askedInRequest(k approval.Key, r *approval.Request) asked {
+	var tool approval.Tool
+	if r.ToolName != "" {
+		tool, _ = g.Settings.Tool(r.ToolName)
+	}
+	return asked{
+		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
+		actionType: actionType(r, tool), clientID: clientID(k.Workspace), sessionID: r.SessionID,
+	}
+}
+
+// askedInStory reads what a claim or a record keeps: the pending where somebody
+// was asked, else the request. It was verified as a part of them.
+func (g *Gate) askedInStory(k approval.Key, pending, request approval.Raw) asked {
+	if p, err := openedPending(g.Seal, k, pending); err == nil {
+		return askedInPending(p)
+	}
+	if r, err := approval.ParseRequest(request, k.ID); err == nil {
+		return g.askedInRequest(k, r)
+	}
+	return asked{}
+}
+
+// noteAbout notes an event beside the story of a request.
+func (g *Gate) noteAbout(s *state, event approval.Event, reason string) {
+	g.note(s.key, event, func(e *approval.Entry) {
+		g.askedBy(s).fill(e)
+		e.Reason = reason
+	})
+}
+
+// decider names whoever decided: the name for people, the id for proof.
+func decider(e *approval.Entry, d *approval.Decision) {
+	e.By, e.ByID, e.Via = d.DecidedBy, d.DecidedByID, d.Via
+	if e.ByID == e.By {
+		e.ByID = "" // the deadline or the agent itself
+	}
+}

@@ -1,0 +1,65 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Retention says how long documents of settled requests are kept, counted from
+// their end.
+type Retention struct {
+	Responses time.Duration
+	Records   time.Duration // at least as long
+}
+
+// The defaults of [retention].
+const (
+	DefaultResponses = 7 * dayLong
+	DefaultRecords   = 90 * dayLong
+)
+
+const (
+	dayLong      = 24 * time.Hour
+	maxRetention = 100 * 366 * dayLong
+)
+
+// retention reads [retention]. Records outlive responses, because a response is
+// proved and restored from its record.
+func (s *section) retention() {
+	sub := s.table("retention", `[retention] with responses = "7d" and records = "90d"`)
+	if sub == nil {
+		return
+	}
+	r := &s.cfg.Retention
+	r.Responses = sub.age("responses", r.Responses, time.Hour)
+	r.Records = sub.age("records", max(r.Records, r.Responses), dayLong)
+	if r.Records < r.Responses {
+		sub.fail(sub.node.kids["records"].val, "records", "a response is restored from its record", "records must be kept at least as long as responses")
+	}
+	sub.done()
+}
+
+// age is a duration that may be given in days.
+func (s *section) age(key string, def, least time.Duration) time.Duration {
+	const hint = `write it with its unit: "90d", "36h"`
+	n := s.get(key, text, hint)
+	if n == nil {
+		return def
+	}
+	d, err := time.ParseDuration(n.text)
+	if days, ok := strings.CutSuffix(n.text, "d"); ok {
+		var count uint64
+		count, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(count) * dayLong
+	}
+	if err != nil {
+		s.fail(n.val, key, hint, "%s is not a time span", key)
+		return def
+	}
+	if d < least || d > maxRetention {
+		s.fail(n.val, key, "", "%s must be %s to 36600d", key, short(least))
+		return def
+	}
+	return d
+}

@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// historyFlags say which requests somebody wants to see.
+type historyFlags struct {
+	since, until, tool, workspace, status, by string
+	limit                                     int
+	all                                       bool
+}
+
+const timeHelp = "a TIME is a span back from now (30m, 2h, 7d), a day (2026-11-01), or a moment (2026-11-01T12:00:00Z)"
+
+func (a *app) historyCmd() *cobra.Command {
+	var f historyFlags
+	c := &cobra.Command{
+		Use: "history", Short: "List what was asked and how it ended, newest first", Args: cobra.NoArgs,
+		Long: "List what was asked and how it ended, newest first, from the audit log: also what was pruned.\n\n" +
+			"A" + timeHelp[1:] + ".\n" +
+			"A status is one of " + strings.Join(statuses()[:7], " ") + "\n" + strings.Join(statuses()[7:], " ") + ".",
+		RunE: func(*cobra.Command, []string) error { return a.history(f) },
+	}
+	c.Flags().StringVar(&f.since, "since", "", "only what was asked at that `time` or later")
+	c.Flags().StringVar(&f.until, "until", "", "only what was asked before that `time`")
+	c.Flags().StringVar(&f.tool, "tool", "", "only of this `tool`, or of this action type of a request without a tool")
+	c.Flags().StringVar(&f.workspace, "workspace", "", "only of this `workspace`")
+	c.Flags().StringVar(&f.status, "status", "", "only with this `status`")
+	c.Flags().StringVar(&f.by, "by", "", "only what this `person` decided")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "at most `N`")
+	c.Flags().BoolVar(&f.all, "all", false, "no limit")
+	a.completeHistory(c)
+	return c
+}
+
+// completeHistory lets the flags that stand in c complete.
+func (a *app) completeHistory(c *cobra.Command) {
+	for flag, list := range map[string]func(*house) []string{
+		"workspace": func(h *house) []string { return sortedNames(h.cfg) },
+		"status":    func(*house) []string { return statuses() },
+		"tool": func(h *house) []string {
+			names := make([]string, 0, len(h.cfg.Tools))
+			for name := range h.cfg.Tools {
+				names = append(names, name)
+			}
+			return names
+		},
+		"by": func(h *house) []string {
+			names := []string{operator().Name}
+			for name := range h.cfg.Approvers {
+				names = append(names, name)
+			}
+			return names
+		},
+	} {
+		if c.Flags().Lookup(flag) == nil {
+			continue
+		}
+		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			h, err := a.house()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			names := list(h)
+			slices.Sort(names)
+			return names, cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+}
+
+// statuses lists what --status takes.
+func statuses() []string {
+	return []string{
+		string(audit.StatusPending), string(audit.StatusRunning),
+		string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
+		string(approval.StatusAutoRejected), string(approval.StatusExpired), string(approval.StatusCancelled),
+		string(approval.StatusRequestMore), string(approval.StatusOverridden), string(approval.StatusAnswered),
+		string(approval.StatusFailed), string(approval.StatusInterrupted), string(approval.StatusMalformed),
+	}
+}
+
+func (a *app) history(f historyFlags) error {
+	w, err := f.wanted(time.Now())
+	if err != nil {
+		return err
+	}
+	h, k, err := a.existing()
+	if err != nil {
+		return err
+	}
+	found, more, err := h.requests(k, w)
+	if a.json {
+		err = errors.Join(err, a.printItems(found))
+	} else {
+		a.printHistory(found)
+	}
+	switch {
+	case err != nil:
+		return damaged(err)
+	case more && a.json:
+		fmt.Fprintln(a.Err, "permesso: … and more: --all")
+	case more:
+		fmt.Fprintln(a.Out, "… and more: --all")
+	}
+	return nil
+}
+
+// requests looks back into the log and, where that has no end, into the records.
+func (h *house) requests(k *keys, w audit.Wanted) (found []*audit.Request, more bool, err error) {
+	debug.SetGCPercent(400) // a short life: collecting garbage would be a third of it
+	v, match := h.viewer(k), w.Match
+	w.Match = func(r *audit.Request) bool {
+		catchUp(v, r)
+		return match(r)
+	}
+	return audit.Requests(h.fs, h.layout.Audit(), w)
+}
+
+// damaged adds what to do to an error of the log, after what could be read was
+// shown.
+func damaged(err error) error {
+	if errors.Is(err, audit.ErrDamaged) {
+		return &exit{codeError, err, "what was shown is right; older entries cannot be read: permesso audit verify"}
+	}
+	return err
+}
+
+func (f *historyFlags) wanted(now time.Time) (w audit.Wanted, err error) {
+	if w.Since, err = moment("since", f.since, now); err != nil {
+		return w, err
+	}
+	if w.Until, err = moment("until", f.until, now); err != nil {
+		return w, err
+	}
+	switch {
+	case f.limit < 1:
+		return w, fail(codeUsage, "--all shows everything", "--limit %d: show at least one", f.limit)
+	case f.status != "" && !slices.Contains(statuses(), f.status):
+		return w, fail(codeUsage, "one of "+strings.Join(statuses(), " "), "--status %q: no such status", f.status)
+	case !w.Until.IsZero() && !w.Since.Before(w.Until):
+		return w, fail(codeUsage, "--since is the earlier one", "nothing lies between --since and --until")
+	}
+	if !f.all {
+		w.Limit = f.limit
+	}
+	w.Match = f.match
+	return w, nil
+}
+
+func (f *historyFlags) match(r *audit.Request) bool {
+	return (f.workspace == "" || r.Key.Workspace == f.workspace) &&
+		(f.tool == "" || r.Tool == f.tool || r.Tool == "" && r.ActionType == f.tool) &&
+		(f.status == "" || string(r.Status) == f.status) &&
+		(f.by == "" || r.By == f.by || r.ByID == f.by)
+}
+
+// moment reads a time as people type it; none is the zero time.
+func moment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if back, err := span(text); err == nil && back >= 0 {
+		return now.Add(-back), nil
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02T15:04:05", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, fail(codeUsage, timeHelp, "--%s %q: no such time", flag, text)
+	}
+	return t, nil
+}
+
+// span is a duration that may have days: 7d, 1d12h.
+func span(text string) (time.Duration, error) {
+	days, rest, ok := strings.Cut(text, "d")
+	if !ok {
+		return time.ParseDuration(text)
+	}
+	d, err := time.ParseDuration(days + "h")
+	if err != nil || d > 100*366*time.Hour {
+		return 0, errors.Join(err, errors.New("no such span"))
+	}
+	d *= 24
+	if rest == "" {
+		return d, nil
+	}
+	more, err := time.ParseDuration(rest)
+	return d + more, err
+}
+
+// catchUp takes the end of a request from its record where the log has none:
+// its entry may be on its way to the disk, or have been lost in a power cut.
+func catchUp(v *gate.Viewer, r *audit.Request) {
+	if r.Status != audit.StatusPending && r.Status != audit.StatusRunning {
+		return
+	}
+	rec, err := v.Record(context.Background(), r.Key)
+	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
+		return // somebody else's before it, or none
+	}
+	r.Status, r.EndedAt = rec.Status, rec.EndedAt
+	if d := v.Decision(r.Key, rec.Decision); d != nil {
+		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
+	}
+}
+
+// historyItem is a line of history --json. Times the log does not know are null.
+type historyItem struct {
+	RequestID  string          `json:"request_id"`
+	Workspace  string          `json:"workspace"`
+	Tool       string          `json:"tool_name"`
+	ActionType string          `json:"action_type"`
+	Capability string          `json:"capability"`
+	Target     string          `json:"target"`
+	Status     approval.Status `json:"status"`
+	By         string          `json:"by"`
+	ByID       string          `json:"by_id"`
+	Via        string          `json:"via"`
+	Rule       string          `json:"rule"`
+	Reason     string          `json:"reason"`
+	AskedAt    *time.Time      `json:"asked_at"`
+	DecidedAt  *time.Time      `json:"decided_at"`
+	EndedAt    *time.Time      `json:"ended_at"`
+}
+
+// printItems prints an array. A long one is encoded by all processors, in parts.
+func (a *app) printItems(found []*audit.Request) error {
+	share := max(len(found)/runtime.GOMAXPROCS(0)+1, 1000)
+	parts := make([][]byte, (len(found)+share-1)/share)
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range slices.Collect(slices.Chunk(found, share)) {
+		wg.Go(func() {
+			items := make([]historyItem, 0, len(part))
+			for _, r := range part {
+				items = append(items, newHistoryItem(r))
+			}
+			b, err := json.Marshal(items)
+			parts[i], errs[i] = bytes.Trim(b, "[]"), err
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.Out, "[%s]\n", bytes.Join(parts, []byte(",")))
+	return err
+}
+
+func newHistoryItem(r *audit.Request) historyItem {
+	return historyItem{
+		r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Capability, r.Target, r.Status, r.By, r.ByID, r.Via, r.Rule, r.Reason,
+		known(r.AskedAt), known(r.DecidedAt), known(r.EndedAt),
+	}
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func (a *app) printHistory(found []*audit.Request) {
+	if len(found) == 0 {
+		fmt.Fprintln(a.Out, "Nothing was asked.")
+		return
+	}
+	t := a.table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
+	for _, r := range found {
+		t.row(
+			r.Asked().Local().Format(time.DateTime), approval.ShortID(r.Key.ID), r.Key.Workspace,
+			what(r), string(r.Status), whoDecided(r), tookLong(r),
+		)
+	}
+	t.print()
+}
+
+// what is the tool and its target, in few characters.
+func what(r *audit.Request) string {
+	name := r.Tool
+	if name == "" {
+		name = r.ActionType
+	}
+	if name == "" {
+		name = "–"
+	}
+	if r.Target == "" {
+		return cut(chat.Escape(name))
+	}
+	return cut(chat.Escape(name) + " → " + chat.Escape(r.Target))
+}
+
+const widest = 48
+
+func cut(s string) string {
+	if r := []rune(s); len(r) > widest {
+		return string(r[:widest-1]) + "…"
+	}
+	return s
+}
+
+func whoDecided(r *audit.Request) string {
+	switch {
+	case r.By == "" && r.Rule == "", r.By == "" && r.Status == audit.StatusPending:
+		return "–"
+	case r.By == "":
+		return cut(chat.Escape(r.Rule))
+	case r.Via == "gate":
+		return r.By
+	}
+	return cut(chat.Escape(r.By) + " via " + chat.Escape(r.Via))
+}
+
+// tookLong is the time to decide and, where something ran, the time after that.
+func tookLong(r *audit.Request) string {
+	if r.AskedAt.IsZero() || r.EndedAt.IsZero() {
+		return "–"
+	}
+	if r.DecidedAt.IsZero() || !r.Person || r.EndedAt.Equal(r.DecidedAt) {
+		return brief(r.EndedAt.Sub(r.AskedAt))
+	}
+	return brief(r.DecidedAt.Sub(r.AskedAt)) + " + " + brief(r.EndedAt.Sub(r.DecidedAt))
+}
+
+// brief is a duration in its two biggest units: 350ms, 12.4s, 3m10s, 2h5m, 3d4h.
+func brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "–" // a clock was set back meanwhile
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	d = d.Round(time.Hour)
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}

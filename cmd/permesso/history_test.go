@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	local := func(y, m, d, h, min int) time.Time { return time.Date(y, time.Month(m), d, h, min, 0, 0, time.Local) }
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"2h":                        now.Add(-2 * time.Hour),
+		"90m":                       now.Add(-90 * time.Minute),
+		"0s":                        now,
+		"7d":                        now.Add(-7 * 24 * time.Hour),
+		"1d12h":                     now.Add(-36 * time.Hour),
+		"1.5d":                      now.Add(-36 * time.Hour),
+		"2026-11-01":                local(2026, 11, 1, 0, 0), // the day begins where the reader is
+		"2026-11-01T15:04":          local(2026, 11, 1, 15, 4),
+		"2026-11-01 15:04":          local(2026, 11, 1, 15, 4),
+		"2026-11-01T15:04:05Z":      time.Date(2026, 11, 1, 15, 4, 5, 0, time.UTC),
+		"2026-11-01T15:04:05+02:00": time.Date(2026, 11, 1, 13, 4, 5, 0, time.UTC),
+	} {
+		got, err := moment("since", text, now)
+		require.NoError(t, err, text)
+		require.True(t, want.Equal(got), "%q: %v, not %v", text, got, want)
+	}
+	for _, text := range []string{"yesterday", "7", "-2h", "-7d", "d", "7d7d", "99999999d", "2026-13-01", "2026-11-1", "12:00", "2026-11-01T25:00:00Z"} {
+		_, err := moment("since", text, now)
+		var e *exit
+		require.ErrorAs(t, err, &e, text)
+		require.Equal(t, codeUsage, e.code, text)
+		require.Contains(t, e.hint, "7d", text)
+	}
+}
+
+func TestBrief(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "350ms": 350 * time.Millisecond, "12.4s": 12_400 * time.Millisecond, "3m10s": 190 * time.Second,
+		"1m0s": time.Minute, "2h5m": 125 * time.Minute, "3d4h": 76 * time.Hour, "–": -time.Second,
+	} {
+		require.Equal(t, want, brief(d))
+	}
+}
+
+// asked is a request that somebody decided after so long.
+func decided(by string, st approval.Status, after time.Duration) *audit.Request {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	return &audit.Request{
+		Tool: "t", Status: st, By: by, ByID: "local:1", Via: "cli", Person: true,
+		AskedAt: at, DecidedAt: at.Add(after), EndedAt: at.Add(after + time.Hour),
+	}
+}
+
+func TestStatsTellWhoStamps(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		n      int
+		denied int
+		after  time.Duration
+		stamps bool
+	}{
+		{"everything at once", 20, 0, 2 * time.Second, true},
+		{"a no now and then", 50, 1, 2 * time.Second, true},
+		{"too few to tell", 19, 0, 2 * time.Second, false},
+		{"with time to read", 20, 0, 5 * time.Second, false},
+		{"who also says no", 20, 1, 2 * time.Second, false},
+	} {
+		var found []*audit.Request
+		for i := range c.n {
+			st := approval.StatusApproved
+			if i < c.denied {
+				st = approval.StatusDenied
+			}
+			found = append(found, decided("ann", st, c.after))
+		}
+		st := count(found)
+		require.Len(t, st.Approvers, 1)
+		require.Equal(t, c.stamps, st.Approvers[0].stamps(), c.why)
+		var out bytes.Buffer
+		(&app{Main: Main{Out: &out, Env: os.Getenv}}).printStats(st)
+		require.Equal(t, c.stamps, bytes.Contains(out.Bytes(), []byte("nobody reads that fast")), c.why)
+	}
+}
+
+func TestStatsCountOnlyPeoplesDecisions(t *testing.T) {
+	rule := &audit.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
+	late := decided("deadline", approval.StatusExpired, time.Hour)
+	late.Via, late.ByID = "gate", ""
+	st := count([]*audit.Request{
+		rule, late,
+		decided("ann", approval.StatusApproved, 2*time.Second),
+		decided("ann", approval.StatusFailed, 8*time.Second), // she approved it all the same
+		decided("bob", approval.StatusDenied, 10*time.Second),
+		decided("bob", approval.StatusExpired, 20*time.Second), // approved, and the gate was down
+		decided("bob", approval.StatusOverridden, 4*time.Second),
+	})
+	require.Equal(t, 7, st.Requests)
+	require.Equal(t, 6, st.Asked)
+	require.InDelta(t, 8, *st.Median, 0.001, "of five")
+	require.Equal(t, "bob 3 0.33 10.0 0, ann 2 1.00 5.0 1", inWords(st.Approvers))
+	require.Equal(t, "t 5 0.60 8.0 1", inWords(st.Tools))
+	require.Equal(t, 7, st.Tools[0].Requests)
+}
+
+func inWords(list []tally) (s string) {
+	for i, t := range list {
+		if i > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("%s %d %.2f %.1f %d", t.Name, t.Decided, *t.Share, *t.Median, t.Hasty)
+	}
+	return s
+}
+
+// A power cut can take the last entries; the record is durable before them.
+func TestHistoryKnowsWhatTheLogHasLost(t *testing.T) {
+	p := newPruneHouse(t)
+	h := p.server.house
+	for _, e := range []approval.Entry{
+		{Event: approval.EventRequested, Workspace: "default", RequestID: settledKey.ID, Time: p.clock.Add(-time.Minute).UTC()},
+		{Event: approval.EventRequested, Workspace: "default", RequestID: "00000000000000bb", Time: p.clock.UTC()},
+	} {
+		require.NoError(t, p.server.audit.Append(e))
+	}
+	found, _, err := h.requests(p.server.keys, audit.Wanted{Match: func(*audit.Request) bool { return true }})
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	require.Equal(t, audit.StatusPending, found[0].Status)
+	require.Equal(t, approval.StatusDenied, found[1].Status)
+	require.False(t, found[1].EndedAt.IsZero())
+}
+
+// What could be read is shown, then what is wrong is said.
+func TestHistoryOfADamagedLog(t *testing.T) {
+	p := newPruneHouse(t)
+	log := filepath.Join(p.server.layout.Audit(), "log.jsonl")
+	line := `{"seq":%d,"time":"2026-11-21T12:00:00Z","event":%s` + "\n"
+	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, line+line, 1, "broken", 2, `"auto_rejected","workspace":"w","tool":"\u001b[2Jx","request_id":"00000000000000cc"}`), 0o600))
+	var out bytes.Buffer
+	a := &app{Main: Main{Out: &out, Env: func(string) string { return "" }}, homeFlag: p.server.layout.Home}
+	err := a.history(historyFlags{limit: 50})
+	require.ErrorIs(t, err, audit.ErrDamaged)
+	var e *exit
+	require.True(t, errors.As(err, &e) && e.hint != "")
+	require.Contains(t, out.String(), `\u{001B}[2Jx`, "an agent's bytes are harmless")
+	require.NotContains(t, out.String(), "\x1b")
+}
+
+func TestALongListIsOneArray(t *testing.T) {
+	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
+		var found []*audit.Request
+		for i := range n {
+			found = append(found, &audit.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
+		}
+		var out bytes.Buffer
+		require.NoError(t, (&app{Main: Main{Out: &out}}).printItems(found))
+		var items []historyItem
+		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
+		require.Len(t, items, n)
+		for i, item := range items {
+			require.Equal(t, fmt.Sprint(i), item.RequestID)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// When the daemon prunes, and how it spreads that out.
+const (
+	firstPrune = 10 * time.Minute // after its start, when there is more to do
+	everyPrune = time.Hour
+	betweenTwo = time.Second // batches
+)
+
+func (a *app) pruneCmd() *cobra.Command {
+	var dry, trust bool
+	c := &cobra.Command{
+		Use: "prune", Short: "Remove records and responses that are older than their retention", Args: cobra.NoArgs,
+		Long: "Remove records and responses that are older than [retention] says: by default responses after 7 days and\n" +
+			"records after 90. The audit log keeps its entries, and permesso history shows them.\n\n" +
+			"A running gate prunes by itself, every hour; then this command only says so. After a pause of more than a\n" +
+			"week in the log nothing is removed for a day, because the clock may be wrong.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dry {
+				return a.pruneDry(cmd.Context())
+			}
+			return a.prune(cmd.Context(), trust)
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "only count what would be removed")
+	c.Flags().BoolVar(&trust, "trust-clock", false, "also right after a long pause in the log: the clock is right")
+	return c
+}
+
+// pruneResult is what prune --json prints.
+type pruneResult struct {
+	DryRun     bool                   `json:"dry_run"`
+	Running    bool                   `json:"running"` // a gate: it prunes by itself
+	Held       string                 `json:"held"`    // why nothing is removed yet; "" where nothing stands against it
+	Workspaces map[string]gate.Pruned `json:"workspaces,omitempty"`
+	Total      gate.Pruned            `json:"total"`
+}
+
+func (a *app) pruneDry(ctx context.Context) error {
+	h, k, err := a.existing()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	res := pruneResult{DryRun: true}
+	if res.Running, err = h.served(); err != nil {
+		return err
+	}
+	p := &gate.Pruner{
+		Store: h.store, Keeper: h.store, Seal: k.seal,
+		Responses: h.cfg.Retention.Responses, Records: h.cfg.Retention.Records,
+	}
+	step, done := a.progress(ctx, "looking")
+	res.Workspaces, err = p.Count(now, step)
+	done()
+	if err != nil {
+		return err
+	}
+	for _, n := range res.Workspaces {
+		res.Total.Add(n)
+	}
+	if err := audit.Steady(h.fs, h.layout.Audit(), now); err != nil && !res.Total.Nothing() {
+		res.Held = err.Error()
+	}
+	if a.json {
+		return a.print(res, "")
+	}
+	a.printPrunable(res)
+	return nil
+}
+
+func (a *app) printPrunable(res pruneResult) {
+	t := a.table("WORKSPACE", "RECORDS", "RESPONSES", "MARKERS", "DESCRIPTIONS", "SIZE")
+	line := func(name string, n gate.Pruned) {
+		t.row(name, fmt.Sprint(n.Records), fmt.Sprint(n.Responses), fmt.Sprint(n.Markers), fmt.Sprint(n.Refusals), sizeOf(n.Bytes))
+	}
+	for _, ws := range slices.Sorted(maps.Keys(res.Workspaces)) {
+		line(ws, res.Workspaces[ws])
+	}
+	line("all", res.Total)
+	t.print()
+	if res.Held != "" {
+		fmt.Fprintf(a.Out, "Nothing would be removed now: %s.\n", res.Held)
+	}
+}
+
+func sizeOf(n int64) string {
+	switch {
+	case n < 10<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+func (a *app) prune(ctx context.Context, trust bool) error {
+	h, _, err := a.existing()
+	if err != nil {
+		return err
+	}
+	running, err := h.served()
+	if err != nil {
+		return err
+	}
+	if running {
+		return a.print(pruneResult{Running: true}, "The gate is running: it prunes by itself, every hour.")
+	}
+	if err := audit.Steady(h.fs, h.layout.Audit(), time.Now()); err != nil && !trust {
+		var leap *audit.Leap
+		if !errors.As(err, &leap) {
+			return err
+		}
+		return fail(codeRefused, "if the clock is right: permesso prune --trust-clock", "nothing was removed: %w", leap)
+	}
+	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: newLog(a.Err, "warn")}
+	if err := s.open(); err != nil {
+		return err
+	}
+	s.gate.Inline = true
+	step, done := a.progress(ctx, "pruning")
+	n, err := s.gate.Prune(step)
+	done()
+	if err := errors.Join(err, s.close()); err != nil {
+		return err
+	}
+	return a.print(pruneResult{Total: n}, fmt.Sprintf("removed %d records, %d responses, %d markers and %d descriptions: %s",
+		n.Records, n.Responses, n.Markers, n.Refusals, sizeOf(n.Bytes)))
+}
+
+// progress gives a step that says on a terminal how far it is and ends with ctx,
+// and what to call at the end.
+func (a *app) progress(ctx context.Context, what string) (step func() error, done func()) {
+	shown, steps := terminal(a.Err), 0
+	step = func() error {
+		if steps++; shown {
+			fmt.Fprintf(a.Err, "\r%s … %d", what, steps)
+		}
+		return ctx.Err()
+	}
+	return step, func() {
+		if shown && steps > 0 {
+			fmt.Fprint(a.Err, "\r\x1b[K")
+		}
+	}
+}
+
+// pruner prunes while the gate serves.
+type pruner struct {
+	gate   *gate.Gate
+	steady func(now time.Time) error // whether the clock is to be believed
+	note   func(approval.Entry)
+	now    func() time.Time
+	wait   func(context.Context, time.Duration) error
+	log    zerolog.Logger
+
+	held *time.Time // the beginning of the pause for which it was said that nothing is removed
+}
+
+// prunes prunes until ctx ends.
+func (s *server) prunes(ctx context.Context) {
+	p := &pruner{
+		gate: s.gate, note: s.audit.Note, now: time.Now, log: s.log,
+		wait: func(ctx context.Context, d time.Duration) error {
+			if !s.store.Held() {
+				return errHomeGone
+			}
+			return pauseFor(ctx, d)
+		},
+		steady: func(now time.Time) error { return audit.Steady(s.fs, s.layout.Audit(), now) },
+	}
+	p.run(ctx)
+}
+
+func (p *pruner) run(ctx context.Context) {
+	for next := firstPrune; p.wait(ctx, next) == nil; next = everyPrune {
+		p.round(ctx)
+	}
+}
+
+// round prunes once, a batch at a time, if the clock can be believed.
+func (p *pruner) round(ctx context.Context) {
+	rest := func() error { return p.wait(ctx, betweenTwo) }
+	var leap *audit.Leap
+	if err := p.steady(p.now()); errors.As(err, &leap) {
+		p.hold(leap, rest)
+		return
+	} else if err != nil {
+		p.log.Error().Err(err).Msg("nothing is pruned: the clock cannot be compared with the audit log")
+		return
+	}
+	p.held = nil
+	n, err := p.gate.Prune(rest)
+	switch {
+	case ctx.Err() != nil: // it goes on at the next start
+	case err != nil:
+		p.log.Error().Err(err).Msg("prune")
+	case !n.Nothing():
+		p.log.Info().Int("records", n.Records).Int("responses", n.Responses).Int64("bytes", n.Bytes).Msg("pruned")
+	}
+}
+
+// hold says, once, that nothing is removed, where there is something to remove.
+// The entry that it leaves is what a log that is otherwise silent goes on with.
+func (p *pruner) hold(leap *audit.Leap, rest func() error) {
+	if p.held != nil && p.held.Equal(leap.From) {
+		return
+	}
+	counts, err := p.gate.Pruner().Count(p.now(), rest)
+	if err != nil {
+		return // at the next round
+	}
+	var all gate.Pruned
+	for _, n := range counts {
+		all.Add(n)
+	}
+	if all.Nothing() {
+		return
+	}
+	p.held = &leap.From
+	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
+		Msg("nothing is pruned: is the clock right? If it is, pruning goes on when the log is a day older")
+	p.note(approval.Entry{
+		Time: p.now().UTC(), Event: approval.EventPruned, Reason: leap.Error(), Detail: "nothing yet: the clock is not believed for a day",
+	})
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// show prints the card of a request that waits or the story of one that ended,
+// and in both cases what the audit log says of it.
+func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
+	rec, err := v.Record(ctx, k)
+	if err != nil {
+		return err
+	}
+	if rec != nil {
+		log, logErr := h.timeline(k, rec.RequestedAt)
+		if !a.json {
+			a.showRecord(v, k, rec)
+			a.printTimeline(log)
+			return damaged(logErr)
+		}
+		return errors.Join(a.printDocument(rec, log), damaged(logErr))
+	}
+	w, err := v.Pending(k)
+	if err != nil || w == nil {
+		return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled this very moment: try again"})
+	}
+	log, logErr := h.timeline(k, w.Pending.Timestamp)
+	if !a.json {
+		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
+		a.printTimeline(log)
+		return damaged(logErr)
+	}
+	return errors.Join(a.printDocument(w.Pending, log), damaged(logErr))
+}
+
+// printDocument prints a document as it is, with one more key at its end: the
+// timeline.
+func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []approval.Entry) error {
+	b, err := doc.Encode()
+	if err != nil {
+		return err
+	}
+	line, err := json.Marshal(nonNil(log))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "%s,\"timeline\":%s}\n", bytes.TrimSuffix(b, []byte("}")), line)
+	return err
+}
+
+func nonNil(log []approval.Entry) []approval.Entry {
+	if log == nil {
+		return []approval.Entry{}
+	}
+	return log
+}
+
+// timeline is what the audit log says of a request that was asked at that time
+// (zero: at any), oldest first.
+func (h *house) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
+	if h.layout.Home == "" {
+		return nil, nil // the log is another user's
+	}
+	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
+	var from, stop time.Time
+	if !asked.IsZero() {
+		from = asked.Add(-time.Minute) // the log's clock was read a little earlier or later
+		stop = from.Add(-24 * time.Hour)
+	}
+	old := errors.New("older")
+	about := func(line []byte) bool { return bytes.Contains(line, mark) || writtenBefore(line, stop) }
+	err = audit.Backwards(h.fs, h.layout.Audit(), about, func(e approval.Entry) error {
+		switch {
+		case e.Time.Before(stop):
+			return old
+		case e.RequestID == k.ID && e.Workspace == k.Workspace && !e.Time.Before(from):
+			log = append(log, e)
+		}
+		return nil
+	})
+	if errors.Is(err, old) {
+		err = nil
+	}
+	slices.Reverse(log)
+	return log, err
+}
+
+// writtenBefore looks at a line's time as it stands there.
+func writtenBefore(line []byte, t time.Time) bool {
+	_, rest, ok := bytes.Cut(line[:min(len(line), 80)], []byte(`"time":"`))
+	day := t.UTC().Format(time.DateOnly)
+	return ok && len(rest) >= len(day) && string(rest[:len(day)]) < day
+}
+
+// showRecord prints everything that the record holds, in words.
+func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
+	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
+	files, here := v.(*gate.Viewer) // through a socket there is less to see
+	if here {
+		a.showAsked(files, k, rec)
+	}
+	if rec.Ruling != nil {
+		a.fact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
+		for _, r := range rec.Ruling.Reasons {
+			a.fact("", chat.Escape(r))
+		}
+	}
+	if d := v.Decision(k, rec.Decision); d != nil {
+		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
+		a.fact("note", chat.Escape(d.Note))
+		a.fact("override", chat.Escape(d.Override))
+		a.fact("feedback", chat.Escape(d.Feedback))
+		a.fact("answer", chat.Escape(d.Answer))
+	}
+	if resp, err := approval.ParseResponse(rec.Response); err == nil {
+		if resp.Error != nil {
+			a.fact("error", chat.Escape(*resp.Error))
+		}
+		if len(resp.Result) > 0 && string(resp.Result) != "null" {
+			a.fact("result", chat.Escape(string(resp.Result)))
+		}
+	}
+	if rec.Receipt != "" {
+		a.fact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
+	}
+	if here {
+		a.showRedeemed(files, k)
+	}
+	for _, t := range []struct {
+		what string
+		at   time.Time
+	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
+		if !t.at.IsZero() {
+			a.fact(t.what, t.at.Local().Format(time.DateTime))
+		}
+	}
+}
+
+// fact prints one line, unless there is nothing to say.
+func (a *app) fact(what, text string) {
+	if text == "" {
+		return
+	}
+	if what != "" {
+		what += ":"
+	}
+	fmt.Fprintf(a.Out, "%-9s %s\n", what, text)
+}
+
+// showAsked prints what was asked: the host's facts, the arguments byte for
+// byte, then the agent's words as such.
+func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record) {
+	if p := v.Asked(k, rec.Pending); p != nil {
+		a.fact("what", what(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target}))
+		a.fact("args", chat.Escape(string(p.RequestData)))
+		a.showProse(p.Agent)
+		return
+	}
+	r, err := approval.ParseRequest(rec.Request, k.ID)
+	if err != nil {
+		return // it was malformed: the error says how
+	}
+	a.fact("what", what(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
+	a.fact("args", chat.Escape(string(r.RequestData)))
+	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale})
+}
+
+func (a *app) showProse(p approval.Prose) {
+	for _, text := range []string{p.Title, p.Preview, p.Rationale} {
+		if text != "" {
+			fmt.Fprintf(a.Out, "agent says: %s\n", chat.Escape(text))
+		}
+	}
+}
+
+func (a *app) showRedeemed(v *gate.Viewer, k approval.Key) {
+	b, err := v.Store.Read(approval.DocRedeemed, k)
+	if err != nil {
+		return
+	}
+	var mark struct {
+		At time.Time `json:"redeemed_at"`
+		By string    `json:"by"`
+	}
+	if json.Unmarshal(b, &mark) != nil || mark.At.IsZero() {
+		a.fact("redeemed", "yes")
+		return
+	}
+	a.fact("redeemed", mark.At.Local().Format(time.DateTime)+" by "+chat.Escape(mark.By))
+}
+
+// printTimeline prints what the log says, each line with the time since the one
+// before.
+func (a *app) printTimeline(log []approval.Entry) {
+	if len(log) == 0 {
+		return
+	}
+	fmt.Fprintln(a.Out, "timeline:")
+	before := log[0].Time
+	for _, e := range log {
+		since := ""
+		if d := e.Time.Sub(before); d > 0 {
+			since = "+" + brief(d)
+		}
+		before = e.Time
+		fmt.Fprintf(a.Out, "  %s  %9s  %s\n", e.Time.Local().Format(time.DateTime), since, entryInWords(&e))
+	}
+}
+
+// entryInWords is an entry on one line. What stands in it may be an agent's.
+func entryInWords(e *approval.Entry) string {
+	var b strings.Builder
+	b.WriteString(strings.ReplaceAll(chat.Escape(string(e.Event)), "_", " "))
+	if who := cmp.Or(e.By, e.ByID); who != "" {
+		b.WriteString(" by " + chat.Escape(who))
+		if e.ByID != "" && e.ByID != who {
+			b.WriteString(" (" + chat.Escape(e.ByID) + ")")
+		}
+		if e.Via != "" {
+			b.WriteString(" via " + chat.Escape(e.Via))
+		}
+	} else if e.Rule != "" {
+		b.WriteString(" (" + chat.Escape(e.Rule) + ")")
+	}
+	if len(e.ReceiptSHA256) >= 12 {
+		b.WriteString(", receipt " + chat.Escape(e.ReceiptSHA256[:12]) + "…")
+	}
+	if e.Reason != "" {
+		b.WriteString(": " + chat.Escape(e.Reason))
+	}
+	return b.String()
+}
+
+// pruned is what show --json prints of a request without a record.
+type pruned struct {
+	historyItem
+	Pruned   bool             `json:"pruned"`
+	Timeline []approval.Entry `json:"timeline"`
+}
+
+// showPruned looks for a request in the log that lies in no folder any more.
+func (a *app) showPruned(h *house, typed string, unknown error) error {
+	typed = strings.ToLower(strings.TrimSpace(typed))
+	ws, id, qualified := strings.Cut(typed, "/")
+	if !qualified {
+		ws, id = "", typed
+	}
+	keys := map[approval.Key]bool{}
+	found, _, err := audit.Requests(h.fs, h.layout.Audit(), audit.Wanted{Match: func(r *audit.Request) bool {
+		ok := strings.HasPrefix(r.Key.ID, id) && (ws == "" || r.Key.Workspace == ws)
+		if ok {
+			keys[r.Key] = true
+		}
+		return ok
+	}})
+	switch {
+	case len(found) == 0:
+		return errors.Join(unknown, damaged(err))
+	case len(keys) > 1:
+		return fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
+	}
+	r := found[0] // the newest, where an id was used again
+	log, err := h.timeline(r.Key, time.Time{})
+	if a.json {
+		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), damaged(err))
+	}
+	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
+	fmt.Fprintf(a.Out, "The record is no longer there: records are kept for %s. The log still says:\n", inDays(h.cfg.Retention.Records))
+	a.fact("what", what(r))
+	a.fact("by", strings.TrimPrefix(whoDecided(r), "–"))
+	a.printTimeline(log)
+	return damaged(err)
+}
+
+func inDays(d time.Duration) string {
+	if d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+	return brief(d)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// table prints rows in columns. On a terminal the heads are faint and statuses
+// have a colour; what is printed elsewhere has neither.
+type table struct {
+	app   *app
+	color bool
+	rows  [][]string
+}
+
+func (a *app) table(heads ...string) *table {
+	return &table{app: a, color: terminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print() {
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == len(row)-1 {
+				pad = ""
+			}
+			line.WriteString(t.paint(n, cell) + pad)
+			if i < len(row)-1 {
+				line.WriteString("  ")
+			}
+		}
+		fmt.Fprintln(t.app.Out, strings.TrimRight(line.String(), " "))
+	}
+}
+
+const (
+	faint  = "\x1b[2m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+// colors are those of the statuses that deserve one.
+var colors = map[string]string{
+	string(approval.StatusApproved):     green,
+	string(approval.StatusAutoApproved): green,
+	string(approval.StatusDenied):       red,
+	string(approval.StatusAutoRejected): red,
+	string(approval.StatusFailed):       red,
+	string(approval.StatusInterrupted):  red,
+	string(approval.StatusExpired):      yellow,
+	string(audit.StatusPending):         yellow,
+	string(audit.StatusRunning):         yellow,
+}
+
+func (t *table) paint(row int, cell string) string {
+	color := colors[cell]
+	if row == 0 {
+		color = faint
+	}
+	if !t.color || color == "" {
+		return cell
+	}
+	return color + cell + reset
+}

@@ -1,0 +1,74 @@
+package ipc
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Old gives the ids whose document of kind d was last written before a time,
+// with its size in bytes. It goes by the file's time, which says when to look
+// closer and proves nothing.
+func (s *Store) Old(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
+	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
+	sizes = map[string]int64{}
+	err = s.older(s.dir(d, ws), before, func(name string, size int64) error {
+		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidID(id) {
+			sizes[id] = size
+		}
+		return nil
+	})
+	return sizes, err
+}
+
+// OldRefusals counts the descriptions of refused things that were written before
+// a time, and removes them if told to.
+func (s *Store) OldRefusals(ws string, before time.Time, remove bool) (n int, size int64, err error) {
+	dir := s.Layout.Errors(ws)
+	err = s.older(dir, before, func(name string, bytes int64) error {
+		if strings.HasPrefix(name, tempPrefix) {
+			return nil
+		}
+		if remove {
+			if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		n, size = n+1, size+bytes
+		return nil
+	})
+	if remove && n > 0 {
+		s.mu.Lock()
+		delete(s.refused, ws) // counted anew: there is room again
+		s.mu.Unlock()
+	}
+	return n, size, err
+}
+
+// older visits the files of a folder that were last written before a time.
+func (s *Store) older(dir string, before time.Time, visit func(name string, size int64) error) error {
+	names, err := s.names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		info, err := s.FS.Stat(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !info.ModTime().Before(before) {
+			continue
+		}
+		if err := visit(name, info.Size()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

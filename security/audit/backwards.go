@@ -1,0 +1,301 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Backwards calls each for the entries in dir, newest first, until it returns an
+// error, which Backwards returns. Where keep is not nil only the lines for which
+// it is true are decoded: it sees a line as it stands in the log, and looking
+// for some bytes there is much faster than decoding.
+//
+// keep is called by several goroutines at once. Backwards is made for looking, and checks only what it decodes; Entries and verifying
+// check everything. It reads one segment at a time into memory. An error that
+// wraps ErrDamaged comes after all entries behind the damage.
+func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func(approval.Entry) error) error {
+	all, err := segments(fsys, dir)
+	if err != nil {
+		return fmt.Errorf("read audit log: %w", err)
+	}
+	end := int64(math.MaxInt64) // where the segment behind begins
+	l := newLines()
+	var buf []byte
+	for _, n := range slices.Backward(all) {
+		path := segmentPath(dir, n)
+		if buf, err = readInto(fsys, path, buf); err != nil {
+			return fmt.Errorf("read audit log: %w", err)
+		}
+		first, ok := seqOf(buf)
+		if !ok {
+			return fmt.Errorf("read audit log: %w: %s does not begin with an entry", ErrDamaged, path)
+		}
+		starts, last := wholeLines(buf, first, end)
+		if end != math.MaxInt64 && last+1 != end {
+			return fmt.Errorf("read audit log: %w: number %d is missing in %s", ErrDamaged, last+1, path)
+		}
+		if err := l.each(buf, starts, keep, each); err != nil {
+			return err
+		}
+		end = first
+	}
+	return nil
+}
+
+// batch is how many lines are decoded before the first of them is passed on:
+// few, for somebody who wants only the newest, and enough to share out.
+const batch = 4096
+
+func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func(approval.Entry) error) error {
+	for to := len(starts) - 1; to > 0; {
+		from := max(to-batch, 0)
+		list := l.decode(buf, starts[from:to+1], keep)
+		for i := len(list) - 1; i >= 0; i-- {
+			switch {
+			case list[i].err != nil:
+				return fmt.Errorf("read audit log: %w: %w", ErrDamaged, list[i].err)
+			case list[i].kept:
+				if err := each(list[i].entry); err != nil {
+					return err
+				}
+			}
+		}
+		to = from
+	}
+	return nil
+}
+
+// decoded is what one line holds.
+type decoded struct {
+	entry approval.Entry
+	kept  bool
+	err   error
+}
+
+// decode reads a run of lines, by all processors.
+func (l *lines) decode(buf []byte, starts []int, keep func([]byte) bool) []decoded {
+	n, share := len(starts)-1, (len(starts)-1)/len(l.common)+1
+	l.list = slices.Grow(l.list[:0], n)[:n]
+	var wg sync.WaitGroup
+	for i, c := range l.common {
+		wg.Go(func() {
+			for at := i * share; at < min((i+1)*share, n); at++ {
+				l.list[at] = c.decode(buf[starts[at]:starts[at+1]-1], keep)
+			}
+		})
+	}
+	wg.Wait()
+	return l.list
+}
+
+func (c common) decode(line []byte, keep func([]byte) bool) (d decoded) {
+	if keep != nil && !keep(line) {
+		return d
+	}
+	d.kept = true
+	if c.scan(line, &d.entry) {
+		return d
+	}
+	if d.entry, d.err = decode(line); d.err != nil {
+		seq, _ := seqOf(line)
+		d.err = fmt.Errorf("number %d: %w", seq, d.err)
+	}
+	return d
+}
+
+// readInto reads a whole segment, reusing buf.
+func readInto(fsys afero.Fs, path string, buf []byte) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	buf = slices.Grow(buf[:0], int(info.Size()))[:info.Size()]
+	n, err := io.ReadFull(f, buf)
+	if err != nil && n < len(buf) && n > 0 {
+		err = nil // shorter than it was a moment ago: its lines tell
+	}
+	return buf[:n], err
+}
+
+// wholeLines gives where the lines numbered from first on begin, below end, and
+// where the last of them ends. A line whose number does not follow, and all
+// behind it, never counted.
+func wholeLines(buf []byte, first, end int64) (starts []int, last int64) {
+	at, want := 0, first
+	starts = make([]int, 1, len(buf)/256+2)
+	for want < end {
+		n := bytes.IndexByte(buf[at:], '\n')
+		if n < 0 {
+			break
+		}
+		if seq, ok := seqOf(buf[at : at+n]); !ok || seq != want {
+			break
+		}
+		at += n + 1
+		starts = append(starts, at)
+		want++
+	}
+	return starts, want - 1
+}
+
+// begins is how every line begins, because the number is the first field.
+const begins = `{"seq":`
+
+func seqOf(line []byte) (int64, bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(begins))
+	if !ok {
+		return 0, false
+	}
+	digits, _, ok := bytes.Cut(rest[:min(len(rest), 20)], []byte(","))
+	if !ok {
+		return 0, false
+	}
+	seq, err := strconv.ParseInt(string(digits), 10, 64)
+	return seq, err == nil && seq > 0
+}
+
+// lines reads the lines of one pass over the log.
+type lines struct {
+	list   []decoded
+	common []common // one for each processor
+}
+
+func newLines() *lines {
+	l := &lines{common: make([]common, runtime.GOMAXPROCS(0))}
+	for i := range l.common {
+		l.common[i] = common{}
+	}
+	return l
+}
+
+// common keeps once what many lines have in common.
+type common map[string]string
+
+// maxCommon bounds what is kept: agents choose some of it.
+const maxCommon = 10_000
+
+func (c common) intern(b []byte) string {
+	if s, ok := c[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(c) < maxCommon {
+		c[s] = s
+	}
+	return s
+}
+
+// scan reads a line as encode writes it where nothing had to be escaped, which
+// is nearly every line, and many times faster than decode. Of anything else it
+// says that it is not for it.
+func (c common) scan(line []byte, e *approval.Entry) bool {
+	seq, ok := seqOf(line)
+	if !ok || bytes.IndexByte(line, '\\') >= 0 {
+		return false
+	}
+	e.Seq = seq
+	rest := line[bytes.IndexByte(line, ',')+1:]
+	for {
+		var name, value []byte
+		if name, value, rest, ok = member(rest); !ok || !c.set(e, name, value) {
+			return false
+		}
+		if len(rest) == 1 && rest[0] == '}' {
+			return !e.Time.IsZero() && e.Event != ""
+		}
+		if len(rest) == 0 || rest[0] != ',' {
+			return false
+		}
+		rest = rest[1:]
+	}
+}
+
+// member takes a name and its value, two strings, from the front of s.
+func member(s []byte) (name, value, rest []byte, ok bool) {
+	if len(s) == 0 || s[0] != '"' {
+		return nil, nil, nil, false
+	}
+	s = s[1:]
+	n := bytes.IndexByte(s, '"')
+	if n < 0 || len(s) < n+3 || s[n+1] != ':' || s[n+2] != '"' {
+		return nil, nil, nil, false
+	}
+	name, s = s[:n], s[n+3:]
+	if n = bytes.IndexByte(s, '"'); n < 0 {
+		return nil, nil, nil, false
+	}
+	return name, s[:n], s[n+1:], true
+}
+
+// set puts a value into its field; a name twice, and one whose value is no
+// string, are decode's business.
+func (c common) set(e *approval.Entry, name, value []byte) bool {
+	if string(name) == "time" {
+		first := e.Time.IsZero()
+		return first && e.Time.UnmarshalText(value) == nil
+	}
+	to := fieldOf(e, name)
+	if to == nil || *to != "" || len(value) == 0 { // encode writes no empty ones
+		return false
+	}
+	switch string(name) {
+	case "request_id", "receipt_sha256": // no two requests share them
+		*to = string(value)
+	default:
+		*to = c.intern(value)
+	}
+	return true
+}
+
+func fieldOf(e *approval.Entry, name []byte) *string {
+	switch string(name) {
+	case "event":
+		return (*string)(&e.Event)
+	case "workspace":
+		return &e.Workspace
+	case "tool":
+		return &e.Tool
+	case "capability":
+		return &e.Capability
+	case "target":
+		return &e.Target
+	case "action_type":
+		return &e.ActionType
+	case "request_id":
+		return &e.RequestID
+	case "client_id":
+		return &e.ClientID
+	case "session_id":
+		return &e.SessionID
+	case "by":
+		return &e.By
+	case "by_id":
+		return &e.ByID
+	case "via":
+		return &e.Via
+	case "rule":
+		return &e.Rule
+	case "reason":
+		return &e.Reason
+	case "receipt_sha256":
+		return &e.ReceiptSHA256
+	case "detail":
+		return &e.Detail
+	}
+	return nil
+}
