@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -25,7 +26,8 @@ type run struct {
 // claimDecided is row 5.
 func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	tool, _ := g.Settings.Tool(s.pending.ToolName)
-	if !g.takeSlot(s.key, tool) {
+	if !g.begin(s.key, tool) {
+		s.again = s.decision.RunBefore.Add(1) // then it is too late
 		return true, nil
 	}
 	p := s.pending
@@ -63,7 +65,7 @@ func (g *Gate) runAgain(s *state) (held bool, err error) {
 	if err != nil {
 		return false, g.endInterrupted(s)
 	}
-	if !g.takeSlot(s.key, tool) {
+	if !g.begin(s.key, tool) {
 		return true, nil
 	}
 	return false, g.execute(run{
@@ -94,6 +96,8 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 // execute claims and runs. The claim and its audit entry are durable before
 // anything happens; when either cannot be written, nothing does.
 func (g *Gate) execute(r run) error {
+	leave := sync.OnceFunc(func() { g.leave(r.key.Workspace) })
+	defer leave()
 	c := r.claim
 	now := g.Now().UTC()
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -129,6 +133,7 @@ func (g *Gate) execute(r run) error {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
 		}
 	}
+	leave()
 	g.launch(r)
 	return nil
 }

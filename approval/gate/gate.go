@@ -105,6 +105,14 @@ type Audit interface {
 	Note(e approval.Entry)
 }
 
+// Brake stops what would run. Enter says whether a claim may begin in a
+// workspace at this moment; after a yes, Leave follows when the claim is made
+// or given up.
+type Brake interface {
+	Enter(workspace string) bool
+	Leave(workspace string)
+}
+
 // Settings is what the configuration says; it answers for one moment.
 type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)
@@ -122,6 +130,7 @@ type Gate struct {
 	Executor Executor
 	Audit    Audit
 	Settings Settings
+	Brake    Brake // nil: nothing is ever paused
 	Log      zerolog.Logger
 
 	Now       func() time.Time   // nil: time.Now
@@ -140,6 +149,8 @@ type Gate struct {
 	slots    map[string]int             // running handlers by workspace
 	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
 	isParked map[approval.Key]bool
+	halted   map[string][]approval.Key // waiting for the end of a pause
+	isHalted map[approval.Key]bool
 	rates    map[string]*rates
 	recur    map[string]int // human approvals of a kind since the start
 	work     sync.WaitGroup // claims and effects under way
@@ -165,6 +176,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.seen = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
 	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
+	g.halted, g.isHalted = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
 	g.recur = map[string]int{}
 	return g.scanAll()

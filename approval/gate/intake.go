@@ -61,7 +61,10 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
-	if !g.takeSlot(s.key, tool) {
+	if !g.begin(s.key, tool) {
+		if s.Cancel && g.isHeld(s.key) {
+			return g.refuseLimited(s, approval.StatusCancelled, "Cancelled by the agent while the gate was paused")
+		}
 		return true, nil
 	}
 	why := g.index.taken(s.key, true)
@@ -69,6 +72,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 		why = g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
+		g.leave(s.key.Workspace)
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}

@@ -144,6 +144,8 @@ func (a *app) root() *cobra.Command {
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.statusCmd(),
+			a.pauseCmd(),
+			a.resumeCmd(),
 			a.mountsCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),

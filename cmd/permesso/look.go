@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) style(h *house) chat.Style {
-	return chat.Style{Language: h.cfg.Language, Zone: time.Local}
+	return chat.Style{Language: h.cfg.Language, Zone: time.Local, Paused: h.pausedIn}
 }
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -81,6 +81,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 	if len(list) == 0 {
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
+	a.printPauses(h)
 	for _, w := range list {
 		fmt.Fprintln(a.Out, a.style(h).Line(w.Pending))
 	}
@@ -88,6 +89,16 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)
 	}
 	return nil
+}
+
+func (a *app) printPauses(h *house) {
+	list, err := h.store.Pauses()
+	if err != nil {
+		return // what waits is shown all the same; status says it
+	}
+	for _, p := range list {
+		fmt.Fprintln(a.Out, "⏸ "+pauseLine(p))
+	}
 }
 
 func (a *app) showCmd() *cobra.Command {
@@ -214,6 +225,7 @@ type state struct {
 	Pending    map[string]int `json:"pending"`
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
+	Paused     []ipc.Pause    `json:"paused"`
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -241,6 +253,9 @@ func (h *house) state() (*state, error) {
 	}
 	st.Running = running
 	if st.Workspaces, err = h.store.Workspaces(); err != nil {
+		return nil, err
+	}
+	if st.Paused, err = h.store.Pauses(); err != nil {
 		return nil, err
 	}
 	for _, ws := range st.Workspaces {
@@ -278,6 +293,9 @@ func (s *state) String() string {
 		cfg = "built in"
 	}
 	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	for _, p := range s.Paused {
+		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
+	}
 	for _, ws := range s.Workspaces {
 		fmt.Fprintf(&b, "\n%-7s %d waiting, %d running or to be finished", ws, s.Pending[ws], s.Claims[ws])
 	}

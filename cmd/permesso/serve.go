@@ -55,6 +55,10 @@ type server struct {
 	release func() error
 	quit    context.CancelCauseFunc // ends run
 
+	pausing sync.Mutex // held while pauses are looked at
+	minutes minutes
+	paused  map[string]bool // ids of pauses that the log has told of
+
 	mu     sync.Mutex
 	rounds map[string]int // rescans of each workspace
 }
@@ -148,6 +152,7 @@ func (s *server) open() (err error) {
 		return err
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log}
+	s.minutes = minutes{store: s.store, log: s.audit}
 	s.gate = s.newGate()
 	s.pending, err = s.gate.Start()
 	return err
@@ -173,7 +178,7 @@ func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
 		Policy: &policy.Policy{Rules: rules}, Executor: s.runner, Audit: s.audit,
-		Settings: settings{s.cfg}, Log: s.log, Changed: s.changed,
+		Settings: settings{s.cfg}, Brake: &ipc.Brake{Store: s.store}, Log: s.log, Changed: s.changed,
 	}
 }
 
@@ -348,7 +353,7 @@ func (s *server) terminal(ctx context.Context) error {
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
 		Interceptor: &chat.Interceptor{Decider: s.decider(s.keys, s), Viewer: s.viewer(s.keys), Zone: time.Local},
 		Changes:     s.changes, Person: operator(), Workspaces: names,
-		Style: chat.Style{Language: s.cfg.Language, Zone: time.Local},
+		Style: s.app.style(s.house),
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
 	}

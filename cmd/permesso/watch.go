@@ -11,10 +11,17 @@ import (
 // of its responses with its records.
 const settledEvery = 12
 
+// pauseGroup is the watcher's group of the folder of pauses: no workspace can
+// be called so.
+const pauseGroup = ".pause"
+
 // watch turns files into keys.
 func (s *server) watch() error {
 	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
 	if err := s.watcher.Add(watcher.Folder{Path: s.layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
+		return err
+	}
+	if err := s.watcher.Add(watcher.Folder{Path: s.layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
 		return err
 	}
 	names, err := s.store.Workspaces()
@@ -56,7 +63,11 @@ func (s *server) watchWorkspace(ws string) error {
 // wake runs in the watcher's loop: it only takes note. Names that are no
 // request's are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
-	if ws == "" {
+	switch ws {
+	case pauseGroup:
+		go s.lookAtPauses() // not in the watcher's loop
+		return
+	case "":
 		return // a new workspace folder: the rescan that follows finds it
 	}
 	id, _, _ := strings.Cut(name, ".")
@@ -73,8 +84,12 @@ func (s *server) rescan(ws string) {
 		s.quit(errHomeGone)
 		return
 	}
-	if ws == "" {
+	switch ws {
+	case "":
 		s.findWorkspaces()
+		return
+	case pauseGroup:
+		s.lookAtPauses()
 		return
 	}
 	s.mu.Lock()
