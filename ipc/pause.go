@@ -68,11 +68,20 @@ func (s *Store) Pause(p Pause) error {
 // createPause writes v once, durably.
 func (s *Store) createPause(name string, v any) error {
 	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	for attempt := 1; err == nil; attempt++ {
+		err = s.createFile(name, append(b, '\n'))
+		// As in Create: a daemon that starts may have swept the temporary name.
+		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
+			return err
+		}
+		err = nil
 	}
+	return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+}
+
+func (s *Store) createFile(name string, b []byte) error {
 	dir := filepath.Dir(name)
-	f, temp, err := s.writeTemp(dir, append(b, '\n'), 0o600)
+	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}
