@@ -73,6 +73,7 @@ type view struct {
 	mine  map[approval.Key]bool             // decided here
 	last  *approval.Waiting                 // the card a code means
 	since time.Time                         // when it was shown
+	held  map[string]string                 // what was said of a workspace's pause
 	alone bool                              // no other card waited then
 	err   error                             // of Out
 }
@@ -83,7 +84,7 @@ type view struct {
 func (c *Channel) Run(ctx context.Context) error {
 	v := &view{
 		Channel: c, words: catalogue(c.Style.Language),
-		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{},
+		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{}, held: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
 	defer stop()
@@ -150,6 +151,7 @@ func (v *view) look(ctx context.Context) {
 	slices.SortStableFunc(waiting, func(a, b approval.Waiting) int {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
+	v.pauses()
 	now := make(map[approval.Key]bool, len(waiting))
 	for _, w := range waiting {
 		now[w.Key()] = true
@@ -159,6 +161,22 @@ func (v *view) look(ctx context.Context) {
 		if _, old := v.shown[w.Key()]; !old {
 			v.card(w)
 		}
+	}
+}
+
+// pauses tells of a workspace that was paused or resumed since the last look.
+func (v *view) pauses() {
+	for _, ws := range v.Workspaces {
+		line := v.Style.PauseLine(ws, v.now())
+		switch before := v.held[ws]; {
+		case line == before:
+			continue
+		case line == "":
+			v.print(good, fill(v.words.resumed, chat.Escape(ws)))
+		default:
+			v.print(warn, chat.Escape(ws)+" "+line)
+		}
+		v.held[ws] = line
 	}
 }
 

@@ -332,8 +332,11 @@ func (s *server) startSupervisor() error {
 }
 
 func (s *server) close() error {
+	s.pausing.Lock()
+	err := s.minutes.take()
+	s.pausing.Unlock()
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
-	err := errors.Join(s.runner.Close(), s.audit.Close())
+	err = errors.Join(err, s.runner.Close(), s.audit.Close())
 	if s.runner.Supervisor != nil {
 		err = errors.Join(err, s.runner.Supervisor.Close())
 	}
