@@ -103,7 +103,11 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
-	g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("tool", p.ToolName).Msg("asked")
+	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
+	if knownTool { // any other name is the agent's own text
+		l = l.Str("tool", p.ToolName)
+	}
+	l.Msg("asked")
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) { e.Tool, e.Rule = p.ToolName, ruling.Rule })
 	g.changed(s.key)
 	return false, g.Store.Remove(approval.DocRequest, s.key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -50,6 +51,7 @@ type server struct {
 	runner  *exec.Runner
 	watcher *watcher.Watcher
 	log     zerolog.Logger
+	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
 	release func() error
@@ -64,13 +66,13 @@ type server struct {
 }
 
 // serve runs the gate until ctx ends.
-func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, error) }) error {
+func (a *app) serve(ctx context.Context, to io.Writer) error {
 	h, err := a.house()
 	if err != nil {
 		return err
 	}
 	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256)}
-	s.log = newLog(logTo, h.cfg.LogLevel)
+	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -101,17 +103,6 @@ func (s *server) heedHangup() (stop func()) {
 		}
 	}()
 	return func() { signal.Stop(hangup); close(done) }
-}
-
-func newLog(to interface{ Write([]byte) (int, error) }, level string) zerolog.Logger {
-	l, err := zerolog.ParseLevel(level)
-	if err != nil || level == "" {
-		l = zerolog.InfoLevel
-	}
-	if terminal(to) {
-		return zerolog.New(zerolog.ConsoleWriter{Out: to, TimeFormat: time.TimeOnly}).Level(l).With().Timestamp().Logger()
-	}
-	return zerolog.New(to).Level(l).With().Timestamp().Logger()
 }
 
 // open takes the home: the lock comes before anything is believed.

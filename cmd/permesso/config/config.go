@@ -31,6 +31,7 @@ type Config struct {
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
 	LogLevel       string // debug, info, warn, error
+	LogFormat      string // auto, json, console
 	Language       string // en, it
 	LocalDecisions bool   // what workspaces get that say nothing of their own
 	Workspaces     map[string]approval.Workspace
@@ -75,6 +76,7 @@ func blank() *Config {
 		GateName:       DefaultGateName,
 		RunBefore:      DefaultRunBefore,
 		LogLevel:       "info",
+		LogFormat:      "auto",
 		Language:       languages()[0],
 		LocalDecisions: true,
 		Workspaces:     map[string]approval.Workspace{},

@@ -34,6 +34,7 @@ func (r *reader) file(root *node) {
 	c.GateName = s.gate()
 	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
 	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
+	c.LogFormat = s.oneOf("log_format", c.LogFormat, []string{"auto", "json", "console"})
 	c.Language = s.oneOf("language", c.Language, languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
 	s.approvers()
