@@ -31,6 +31,9 @@ func (l Layout) Audit() string { return l.path("audit") }
 // Run holds the working folders of commands; it is emptied at every start.
 func (l Layout) Run() string { return l.path("run") }
 
+// Health is what the daemon says of itself while it runs.
+func (l Layout) Health() string { return l.path("run", "health.json") }
+
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 

@@ -25,7 +25,7 @@ type run struct {
 
 // claimDecided is row 5.
 func (g *Gate) claimDecided(s *state) (held bool, err error) {
-	tool, _ := g.Settings.Tool(s.pending.ToolName)
+	tool := s.tool
 	if !g.begin(s.key, tool) {
 		s.again = s.decision.RunBefore.Add(1) // then it is too late
 		return true, nil
@@ -60,7 +60,7 @@ func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling
 
 // runAgain is row 3 for an idempotent tool: a second claim, and once more.
 func (g *Gate) runAgain(s *state) (held bool, err error) {
-	tool, _ := g.Settings.Tool(s.claim.ToolName)
+	tool := s.tool
 	args, err := claimedArgs(s.claim, s.key)
 	if err != nil {
 		return false, g.endInterrupted(s)

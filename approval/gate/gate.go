@@ -119,6 +119,13 @@ type Settings interface {
 	Tool(name string) (approval.Tool, bool)
 }
 
+// Moment is a Settings that may change while the gate runs. It gives what holds
+// now, the policy included, so that a request is judged and run by one and the
+// same configuration.
+type Moment interface {
+	Moment() (Settings, Policy)
+}
+
 // Gate is the daemon's heart. Fill the fields in, call Start, then either Run
 // or Step.
 type Gate struct {
@@ -180,6 +187,14 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.rates = map[string]*rates{}
 	g.recur = map[string]int{}
 	return g.scanAll()
+}
+
+// moment is the configuration that one intake goes by.
+func (g *Gate) moment() (Settings, Policy) {
+	if m, ok := g.Settings.(Moment); ok {
+		return m.Moment()
+	}
+	return g.Settings, g.Policy
 }
 
 func (g *Gate) changed(k approval.Key) {

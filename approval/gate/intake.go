@@ -12,7 +12,8 @@ const DefaultTimeout = 5 * time.Minute
 
 // intake is row 13: the one place where a request is judged.
 func (g *Gate) intake(s *state) (held bool, err error) {
-	ws, known := g.Settings.Workspace(s.key.Workspace)
+	settings, policy := g.moment()
+	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
 			fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
@@ -23,14 +24,14 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	r := s.request
 	tool, knownTool := approval.Tool{}, false
 	if r.ToolName != "" {
-		tool, knownTool = g.Settings.Tool(r.ToolName)
+		tool, knownTool = settings.Tool(r.ToolName)
 	}
 	facts := approval.Facts{
 		Workspace: ws.Name, Tool: r.ToolName, KnownTool: knownTool, ActionType: actionType(r, tool),
 		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData),
 		SessionID: r.SessionID, ClientID: clientID(ws.Name), Args: r.RequestData, Question: r.Type == approval.TypeQuestion,
 	}
-	ruling := g.Policy.Judge(facts)
+	ruling := policy.Judge(facts)
 	switch {
 	case ruling.Outcome == approval.Allow && (knownTool || r.ToolName == "") && !facts.Question:
 		return g.allow(s, ws, tool, ruling)

@@ -180,6 +180,7 @@ type house struct {
 	layout ipc.Layout
 	store  *ipc.Store
 	fs     ipc.FS
+	live   live // what a daemon's configuration has become since
 }
 
 // house reads the configuration and finds the state folder.
@@ -202,7 +203,7 @@ func (a *app) house() (*house, error) {
 }
 
 func (h *house) requestSize(ws string) int64 {
-	return int64(h.cfg.Workspaces[ws].Limits.WithDefaults().RequestSize)
+	return int64(h.conf().Workspaces[ws].Limits.WithDefaults().RequestSize)
 }
 
 // existing is house where somebody has served before.

@@ -226,6 +226,7 @@ type state struct {
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
 	Paused     []ipc.Pause    `json:"paused"`
+	Health     *healthReport  `json:"health"` // null where none runs
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -252,6 +253,10 @@ func (h *house) state() (*state, error) {
 		return nil, err
 	}
 	st.Running = running
+	if running {
+		health := h.healthOf(time.Now())
+		st.Health = &health
+	}
 	if st.Workspaces, err = h.store.Workspaces(); err != nil {
 		return nil, err
 	}
@@ -287,12 +292,18 @@ func (s *state) String() string {
 	up := "not running: approvals take effect when it starts (permesso serve)"
 	if s.Running {
 		up = "running"
+		if s.Health != nil && s.Health.Status == healthDegraded {
+			up = "running, degraded"
+		}
 	}
 	cfg := s.Config
 	if cfg == "" {
 		cfg = "built in"
 	}
 	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	if s.Health != nil {
+		b.WriteString(s.Health.lines())
+	}
 	for _, p := range s.Paused {
 		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
 	}

@@ -304,5 +304,7 @@ func (s *server) lookAtPauses() {
 		}
 	}
 	s.paused = now
+	s.health.Beat()
+	s.notify("STATUS=" + s.inAWord())
 	s.changed(approval.Key{})
 }

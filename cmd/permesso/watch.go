@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -24,6 +25,7 @@ func (s *server) watch() error {
 	if err := s.watcher.Add(watcher.Folder{Path: s.layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
 		return err
 	}
+	s.watchConfig()
 	names, err := s.store.Workspaces()
 	if err != nil {
 		return err
@@ -64,8 +66,8 @@ func (s *server) watchWorkspace(ws string) error {
 // request's are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
 	switch ws {
-	case pauseGroup:
-		go s.lookAtPauses() // not in the watcher's loop
+	case pauseGroup, configGroup:
+		s.look(ws) // not here: this is the watcher's loop
 		return
 	case "":
 		return // a new workspace folder: the rescan that follows finds it
@@ -88,8 +90,9 @@ func (s *server) rescan(ws string) {
 	case "":
 		s.findWorkspaces()
 		return
-	case pauseGroup:
-		s.lookAtPauses()
+	case pauseGroup, configGroup:
+		s.look(pauseGroup)
+		s.look(configGroup) // also where no folder of it can be watched
 		return
 	}
 	s.mu.Lock()
@@ -102,6 +105,32 @@ func (s *server) rescan(ws string) {
 	}
 	if err != nil {
 		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+	}
+}
+
+// look has the pauses or the configuration looked at soon, once for many hints.
+func (s *server) look(group string) {
+	wanted := s.pauseHint
+	if group == configGroup {
+		wanted = s.configHint
+	}
+	select {
+	case wanted <- struct{}{}:
+	default:
+	}
+}
+
+// lookAround does what look asks for, until ctx ends.
+func (s *server) lookAround(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pauseHint:
+			s.lookAtPauses()
+		case <-s.configHint:
+			s.reload()
+		}
 	}
 }
 
@@ -124,7 +153,7 @@ func (s *server) findWorkspaces() {
 			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace")
 			continue
 		}
-		if _, ok := s.cfg.Workspaces[ws]; !ok {
+		if _, ok := s.conf().Workspaces[ws]; !ok {
 			s.log.Warn().Str("ws", ws).Msg("a workspace that the configuration does not know: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {

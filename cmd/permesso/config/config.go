@@ -27,6 +27,7 @@ import (
 // Config is what the operator said, complete with defaults.
 type Config struct {
 	File           string // where it was read; "" when built in
+	SHA256         string // of its bytes, in hex; "" when built in
 	Home           string // the state folder; "" when none could be located
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
@@ -170,7 +171,7 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 		return nil, &Error{File: name, Errors: []Problem{*problem}}
 	}
 	r := &reader{cfg: blank(), check: rd.CheckHandler}
-	r.cfg.File = name
+	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	r.file(root)
 	sortProblems(r.problems)
 	sortProblems(r.cfg.Warnings)
