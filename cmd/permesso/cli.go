@@ -143,6 +143,7 @@ func (a *app) root() *cobra.Command {
 			a.initCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
+			a.configCmd(),
 			a.statusCmd(),
 			a.pauseCmd(),
 			a.resumeCmd(),

@@ -40,6 +40,7 @@ type Config struct {
 	Tools          map[string]approval.Tool
 	Rules          []Rule
 	Warnings       []Problem // what is allowed but probably not meant
+	Settings       []Setting // every key, as it holds
 }
 
 // Rule is one of [[rules]]. An empty Tool or Workspace matches every one; at
@@ -67,9 +68,9 @@ const maxFile = 1 << 20
 // Default is the configuration without a file: one supervised workspace whose
 // approver is the local operator, and no tools, so that everything asks.
 func Default() *Config {
-	c := blank()
-	c.Workspaces[DefaultWorkspace] = c.workspace(DefaultWorkspace)
-	return c
+	r := &reader{cfg: blank()}
+	r.file(newTable(pos{1, 1}))
+	return r.cfg
 }
 
 func blank() *Config {

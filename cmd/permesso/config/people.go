@@ -49,6 +49,7 @@ func (s *section) gate() string {
 	n := s.get("gate", text, "")
 	switch {
 	case n == nil:
+		s.otherwise("gate", DefaultGateName)
 		return DefaultGateName
 	case !gatePattern.MatchString(n.text):
 		s.fail(n.val, "gate", "", "gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -")
@@ -153,7 +154,8 @@ func (s *section) email() string {
 func (s *section) workspaces() {
 	if !s.has("workspaces") {
 		s.known = append(s.known, "workspaces")
-		s.cfg.Workspaces[DefaultWorkspace] = s.cfg.workspace(DefaultWorkspace)
+		nothing := s.section(newTable(pos{}), "workspaces."+DefaultWorkspace)
+		s.cfg.Workspaces[DefaultWorkspace] = nothing.workspace(DefaultWorkspace)
 		return
 	}
 	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
@@ -269,7 +271,7 @@ func (s *section) timeouts(w *approval.Workspace) {
 func (s *section) limits(l *approval.Limits) {
 	sub := s.table("limits", "limits = { pending = 32 }")
 	if sub == nil {
-		return
+		sub = s.section(newTable(pos{}), s.full("limits"))
 	}
 	count := func(key string, field *int, most int64) {
 		*field = int(sub.number(key, int64(*field), 1, most, ""))
