@@ -300,7 +300,11 @@ func (g *Gate) passProbes() {
 	q := &g.sched
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.probes) > 0 && !q.queued[probe] && !q.busy[probe] {
+	switch {
+	case len(q.probes) == 0:
+	case q.busy[probe]:
+		q.again[probe] = true // this one came too late for the one before
+	case !q.queued[probe]:
 		q.push(probe)
 	}
 }

@@ -48,8 +48,11 @@ type Channel struct {
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided
 	Style       chat.Style
-	Color       bool
-	Log         func(error) // errors that the person cannot mend; may be nil
+	// Refresh gives the workspaces and the style as they are now, before every
+	// look; nil: they stay as they are.
+	Refresh func() ([]string, chat.Style)
+	Color   bool
+	Log     func(error) // errors that the person cannot mend; may be nil
 
 	Every time.Duration    // how often to look without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
@@ -82,8 +85,9 @@ type view struct {
 // it goes on showing cards. A read under way on an In that takes no deadline
 // cannot be interrupted: its goroutine ends with the next line or with In.
 func (c *Channel) Run(ctx context.Context) error {
+	own := *c
 	v := &view{
-		Channel: c, words: catalogue(c.Style.Language),
+		Channel: &own, words: catalogue(c.Style.Language),
 		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{}, held: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
@@ -140,6 +144,10 @@ func drain(changes <-chan approval.Key) {
 
 // look compares the screen with what waits.
 func (v *view) look(ctx context.Context) {
+	if v.Refresh != nil {
+		v.Workspaces, v.Style = v.Refresh()
+		v.words = catalogue(v.Style.Language)
+	}
 	if len(v.Workspaces) == 0 {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) style(h *house) chat.Style {
-	return chat.Style{Language: h.cfg.Language, Zone: time.Local, Paused: h.pausedIn}
+	return chat.Style{Language: h.conf().Language, Zone: time.Local, Paused: h.pausedIn}
 }
 
 func (a *app) pendingCmd() *cobra.Command {

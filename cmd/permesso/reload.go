@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -68,6 +69,13 @@ func (h *house) conf() *config.Config {
 // configuration: no workspace can be called so.
 const configGroup = ".config"
 
+// afresh makes a decider for each decision, with what holds then.
+type afresh func() *gate.Decider
+
+func (f afresh) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+	return f().Decide(ctx, a)
+}
+
 // watchConfig watches every folder in which a change can put another file in
 // the configuration's place: its own, and, where it is a symbolic link as in
 // containers, that of each link and of what the links lead to.
@@ -131,11 +139,8 @@ func (s *server) reload() {
 	if err == nil && file == "" && s.conf().File != "" {
 		err = fmt.Errorf("%s: the file is gone", s.conf().File)
 	}
-	if err == nil && file == "" {
-		return // there was none, and there is none
-	}
 	var data []byte
-	if err == nil {
+	if err == nil && file != "" { // otherwise there was none, and there is none
 		data, err = readSettled(file, s.confSeen)
 	}
 	seen := confName(file, data)
@@ -158,8 +163,13 @@ func (s *server) reload() {
 	s.health.Clear("config")
 }
 
-// confName tells one content of one file from every other.
-func confName(file string, data []byte) string { return file + " " + approval.Digest(data) }
+// confName tells one content of one file from every other; " " is that of none.
+func confName(file string, data []byte) string {
+	if file == "" {
+		return " "
+	}
+	return file + " " + approval.Digest(data)
+}
 
 // readSettled reads a file that nobody is writing just now. Where it is the one
 // that was seen before, there is no need to wait.
@@ -187,7 +197,7 @@ func (s *server) takeOver(file string, data []byte) error {
 		return err
 	}
 	before := s.conf()
-	if next.SHA256 != approval.Digest(data) {
+	if file != "" && next.SHA256 != approval.Digest(data) {
 		s.confSeen = "" // it changed once more: the next look finds it
 		return fmt.Errorf("%s: it changes while it is read", file)
 	}

@@ -340,19 +340,25 @@ func (s *server) close() error {
 
 // terminal is the channel of whoever started the daemon by hand.
 func (s *server) terminal(ctx context.Context) error {
-	names := make([]string, 0, len(s.cfg.Workspaces))
-	for name, ws := range s.cfg.Workspaces {
-		if ws.LocalDecisions {
-			names = append(names, name)
-		}
-	}
+	names, style := s.local()
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
-		Interceptor: &chat.Interceptor{Decider: s.decider(s.keys, s), Viewer: s.viewer(s.keys), Zone: time.Local},
+		Interceptor: &chat.Interceptor{Decider: afresh(func() *gate.Decider { return s.decider(s.keys, s) }), Viewer: s.viewer(s.keys), Zone: time.Local},
 		Changes:     s.changes, Person: operator(), Workspaces: names,
-		Style: s.app.style(s.house),
+		Style: style, Refresh: s.local,
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
 	}
 	return c.Run(ctx)
+}
+
+// local is what the terminal shows, as the configuration has it now.
+func (s *server) local() (workspaces []string, style chat.Style) {
+	cfg := s.conf()
+	for _, name := range sortedNames(cfg) {
+		if cfg.Workspaces[name].LocalDecisions {
+			workspaces = append(workspaces, name)
+		}
+	}
+	return workspaces, s.app.style(s.house)
 }
