@@ -54,6 +54,12 @@ func (c *turning) Moment() (gate.Settings, gate.Policy) {
 	return m, m
 }
 
+// Judge is what the gate would ask if it looked twice.
+func (c *turning) Judge(f approval.Facts) approval.Ruling {
+	_, policy := c.Moment()
+	return policy.Judge(f)
+}
+
 type moment struct {
 	tools map[string]approval.Tool
 	ws    *house
@@ -79,7 +85,7 @@ func TestConfigurationChangesWithinAStep(t *testing.T) {
 	for turnAt := 1; turnAt <= 12; turnAt++ {
 		h := newHouse(t, plan{memory: true, frozen: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
 		c := &turning{house: h}
-		h.gate.Settings = c
+		h.gate.Settings, h.gate.Policy = c, c
 
 		asked, allowed := key(1), key(2)
 		h.ask(asked, request(asked, "x", "")) // shown: dangerous
