@@ -176,10 +176,10 @@ func (v *view) look(ctx context.Context) {
 func (v *view) pauses() {
 	for _, ws := range v.Workspaces {
 		line := v.Style.PauseLine(ws, v.now())
-		switch before := v.held[ws]; {
-		case line == before:
+		switch line {
+		case v.held[ws]:
 			continue
-		case line == "":
+		case "":
 			v.print(good, fill(v.words.resumed, chat.Escape(ws)))
 		default:
 			v.print(warn, chat.Escape(ws)+" "+line)
