@@ -14,6 +14,7 @@ type words struct {
 	release      string // verb of a request without a tool
 	agentAsks    string
 	onlyAnswer   string
+	paused       string
 	reversible   string
 	partial      string
 	irreversible string
@@ -119,6 +120,7 @@ func english() *words {
 		release:      "have a receipt for {action}",
 		agentAsks:    "The agent asks: {title}",
 		onlyAnswer:   "nothing runs | your answer goes to the agent",
+		paused:       "⏸ paused since {time} by {by}: nothing runs until resume",
 		reversible:   "reversible",
 		partial:      "partly reversible",
 		irreversible: "irreversible",

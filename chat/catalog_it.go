@@ -11,6 +11,7 @@ func italian() *words {
 		release:      "rilasci una ricevuta per {action}",
 		agentAsks:    "L'agente chiede: {title}",
 		onlyAnswer:   "non si esegue nulla | la risposta va all'agente",
+		paused:       "⏸ in pausa dalle {time} per mano di {by}: non si esegue nulla fino alla ripresa",
 		reversible:   "reversibile",
 		partial:      "parzialmente reversibile",
 		irreversible: "irreversibile",

@@ -31,6 +31,16 @@ type Style struct {
 	Zone     *time.Location // nil: UTC, and said so behind each time
 	Foot     string         // behind the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
+	// Paused tells whether nothing runs in a workspace for the time being; a
+	// nil func or a nil Pause says that it does.
+	Paused func(workspace string) *Pause
+}
+
+// Pause is why nothing runs.
+type Pause struct {
+	By     string
+	Since  time.Time
+	Reason string // may be empty
 }
 
 // Card is a pending request as a person sees it, line by line.
@@ -80,9 +90,30 @@ func (s Style) Card(p *approval.Pending) Card {
 	if s.Foot != "" {
 		c.Foot += " · " + s.Foot
 	}
+	if line := s.PauseLine(p.SourceGroup, p.Timestamp); line != "" {
+		c.Facts = append([]string{line}, c.Facts...)
+	}
 	c.Facts = append(c.Facts, r.reasons()...)
 	c.Facts = append(c.Facts, r.flags()...)
 	return c
+}
+
+// PauseLine says who paused a workspace, with the date where that was not today,
+// or "" where it is not paused.
+func (s Style) PauseLine(workspace string, today time.Time) string {
+	if s.Paused == nil {
+		return ""
+	}
+	p := s.Paused(workspace)
+	if p == nil {
+		return ""
+	}
+	w := catalogue(s.Language)
+	line := say(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
+	if p.Reason != "" {
+		line += " (" + Escape(clip(p.Reason, maxFact)) + ")"
+	}
+	return line
 }
 
 // facts are the two or three lines that the form asks for, and what the

@@ -31,6 +31,9 @@ func (l Layout) Audit() string { return l.path("audit") }
 // Run holds the working folders of commands; it is emptied at every start.
 func (l Layout) Run() string { return l.path("run") }
 
+// Health is what the daemon says of itself while it runs.
+func (l Layout) Health() string { return l.path("run", "health.json") }
+
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 
@@ -83,7 +86,7 @@ func (l Layout) homeFolders() []folder {
 		{l.Home, 0o700, othersWrite},
 		{l.Keys(), 0o700, othersAccess},
 	}
-	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc"} {
+	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc", "pause", "pause/ended"} {
 		folders = append(folders, folder{l.path(name), 0o700, othersWrite})
 	}
 	return folders
@@ -126,6 +129,16 @@ func (l Layout) Prepare(fsys FS, ws string) error {
 	}
 	if err := makeFolders(fsys, l.workspaceFolders(ws)); err != nil {
 		return fmt.Errorf("prepare workspace %s: %w", ws, err)
+	}
+	return nil
+}
+
+// PreparePauses creates the folder of pauses, which a HOME of an earlier
+// version has not, durably.
+func (l Layout) PreparePauses(fsys FS) error {
+	folders := []folder{{l.Pauses(), 0o700, othersWrite}, {l.EndedPauses(), 0o700, othersWrite}}
+	if err := makeFolders(fsys, folders); err != nil {
+		return fmt.Errorf("prepare pauses: %w", err)
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ var modes = map[string]fs.FileMode{
 	"records":                     0o700,
 	"records/work":                0o700,
 	"run":                         0o700,
+	"pause":                       0o700,
+	"pause/ended":                 0o700,
 	"errors":                      0o700,
 	"errors/work":                 0o700,
 	"ipc":                         0o700,

@@ -419,7 +419,7 @@ func (s *Store) sweepTemps() error {
 			}
 		}
 	}
-	return nil
+	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
 }
 
 func (s *Store) sweep(dir string) error {

@@ -152,6 +152,10 @@ func (l *loop) bears(g *group, now time.Time) bool {
 // admit carries out the Adds and Removes that were asked for.
 func (l *loop) admit(now time.Time) {
 	for _, c := range l.changes() {
+		if c.passed != nil {
+			close(c.passed)
+			continue
+		}
 		if c.folder == nil {
 			l.remove(c.group)
 			continue

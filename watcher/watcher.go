@@ -114,7 +114,8 @@ type Watcher struct {
 // A change is an Add or a Remove on its way to the loop, the only goroutine that
 // touches the watches.
 type change struct {
-	folder  *folder // nil: remove the group
+	folder  *folder       // nil: remove the group
+	passed  chan struct{} // not nil: nothing but this is to be closed
 	group   string
 	current state
 }
@@ -141,6 +142,18 @@ func (w *Watcher) Add(f Folder) error {
 // still arrive.
 func (w *Watcher) Remove(group string) {
 	w.push(change{group: group})
+}
+
+// Alive returns when the loop of Run has come by, or with ctx's error.
+func (w *Watcher) Alive(ctx context.Context) error {
+	passed := make(chan struct{})
+	w.push(change{passed: passed})
+	select {
+	case <-passed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the watcher: %w", ctx.Err())
+	}
 }
 
 // Run watches until ctx is done, and then returns nil. Having no inotify is no

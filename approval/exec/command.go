@@ -196,6 +196,10 @@ func (r *Runner) removeAll(dir string) {
 		err = os.RemoveAll(dir)
 	}
 	if err != nil {
-		r.Log.Warn().Err(err).Msg("remove working folder")
+		// The names in there may be made of the arguments.
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pe.Err
+		}
+		r.Log.Warn().Str("path", dir).Err(err).Msg("remove working folder")
 	}
 }

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -25,8 +26,9 @@ type run struct {
 
 // claimDecided is row 5.
 func (g *Gate) claimDecided(s *state) (held bool, err error) {
-	tool, _ := g.Settings.Tool(s.pending.ToolName)
-	if !g.takeSlot(s.key, tool) {
+	tool := s.tool
+	if !g.begin(s.key, tool) {
+		s.again = s.decision.RunBefore.Add(1) // then it is too late
 		return true, nil
 	}
 	p := s.pending
@@ -59,12 +61,12 @@ func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling
 
 // runAgain is row 3 for an idempotent tool: a second claim, and once more.
 func (g *Gate) runAgain(s *state) (held bool, err error) {
-	tool, _ := g.Settings.Tool(s.claim.ToolName)
+	tool := s.tool
 	args, err := claimedArgs(s.claim, s.key)
 	if err != nil {
 		return false, g.endInterrupted(s)
 	}
-	if !g.takeSlot(s.key, tool) {
+	if !g.begin(s.key, tool) {
 		return true, nil
 	}
 	return false, g.execute(run{
@@ -95,6 +97,8 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 // execute claims and runs. The claim and its audit entry are durable before
 // anything happens; when either cannot be written, nothing does.
 func (g *Gate) execute(r run) error {
+	leave := sync.OnceFunc(func() { g.leave(r.key.Workspace) })
+	defer leave()
 	c := r.claim
 	now := g.Now().UTC()
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -130,6 +134,7 @@ func (g *Gate) execute(r run) error {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
 		}
 	}
+	leave()
 	g.launch(r)
 	return nil
 }

@@ -106,10 +106,25 @@ type Audit interface {
 	Note(e approval.Entry)
 }
 
+// Brake stops what would run. Enter says whether a claim may begin in a
+// workspace at this moment; after a yes, Leave follows when the claim is made
+// or given up.
+type Brake interface {
+	Enter(workspace string) bool
+	Leave(workspace string)
+}
+
 // Settings is what the configuration says; it answers for one moment.
 type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)
 	Tool(name string) (approval.Tool, bool)
+}
+
+// Moment is a Settings that may change while the gate runs. It gives what holds
+// now, the policy included, so that a request is judged and run by one and the
+// same configuration.
+type Moment interface {
+	Moment() (Settings, Policy)
 }
 
 // Gate is the daemon's heart. Fill the fields in, call Start, then either Run
@@ -123,6 +138,7 @@ type Gate struct {
 	Executor Executor
 	Audit    Audit
 	Settings Settings
+	Brake    Brake // nil: nothing is ever paused
 	Log      zerolog.Logger
 
 	Now       func() time.Time   // nil: time.Now
@@ -142,6 +158,8 @@ type Gate struct {
 	slots    map[string]int             // running handlers by workspace
 	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
 	isParked map[approval.Key]bool
+	halted   map[string][]approval.Key // waiting for the end of a pause
+	isHalted map[approval.Key]bool
 	rates    map[string]*rates
 	recur    map[string]int // human approvals of a kind since the start
 	work     sync.WaitGroup // claims and effects under way
@@ -168,9 +186,18 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.seen = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
 	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
+	g.halted, g.isHalted = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
 	g.recur = map[string]int{}
 	return g.scanAll()
+}
+
+// moment is the configuration that one intake goes by.
+func (g *Gate) moment() (Settings, Policy) {
+	if m, ok := g.Settings.(Moment); ok {
+		return m.Moment()
+	}
+	return g.Settings, g.Policy
 }
 
 func (g *Gate) changed(k approval.Key) {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -353,11 +354,20 @@ func (g *Gate) Stray(ws, name string) {
 	}
 	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
 	if err := g.Keeper.Refuse(ws, name, why); err != nil {
-		g.Log.Error().Str("ws", ws).Err(err).Msg("describe stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file")
 		return
 	}
 	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
 	if err := g.Keeper.RemoveStray(ws, name); err != nil {
-		g.Log.Error().Str("ws", ws).Err(err).Msg("remove stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file")
 	}
+}
+
+// rootOf is what went wrong, without the name that it went wrong with: the agent
+// chose that.
+func rootOf(err error) error {
+	for next := err; next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err
 }

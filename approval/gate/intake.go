@@ -12,7 +12,8 @@ const DefaultTimeout = 5 * time.Minute
 
 // intake is row 13: the one place where a request is judged.
 func (g *Gate) intake(s *state) (held bool, err error) {
-	ws, known := g.Settings.Workspace(s.key.Workspace)
+	settings, policy := g.moment()
+	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
 			fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
@@ -23,14 +24,14 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	r := s.request
 	tool, knownTool := approval.Tool{}, false
 	if r.ToolName != "" {
-		tool, knownTool = g.Settings.Tool(r.ToolName)
+		tool, knownTool = settings.Tool(r.ToolName)
 	}
 	facts := approval.Facts{
 		Workspace: ws.Name, Tool: r.ToolName, KnownTool: knownTool, ActionType: actionType(r, tool),
 		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData),
 		SessionID: r.SessionID, ClientID: clientID(ws.Name), Args: r.RequestData, Question: r.Type == approval.TypeQuestion,
 	}
-	ruling := g.Policy.Judge(facts)
+	ruling := policy.Judge(facts)
 	switch {
 	case ruling.Outcome == approval.Allow && (knownTool || r.ToolName == "") && !facts.Question:
 		return g.allow(s, ws, tool, ruling)
@@ -61,7 +62,10 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
-	if !g.takeSlot(s.key, tool) {
+	if !g.begin(s.key, tool) {
+		if s.Cancel && g.isHeld(s.key) {
+			return g.refuseLimited(s, approval.StatusCancelled, "Cancelled by the agent while the gate was paused")
+		}
 		return true, nil
 	}
 	why := g.index.taken(s.key, true)
@@ -69,6 +73,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 		why = g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
+		g.leave(s.key.Workspace)
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
@@ -99,7 +104,11 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
-	g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("tool", p.ToolName).Msg("asked")
+	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
+	if knownTool { // any other name is the agent's own text
+		l = l.Str("tool", p.ToolName)
+	}
+	l.Msg("asked")
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
 		askedInPending(p).fill(e)
 		e.Rule = ruling.Rule

@@ -32,6 +32,29 @@ func (g *Gate) limits(ws string) *rates {
 	return r
 }
 
+// Reconfigured follows a change of the Settings: allowances keep what is used of
+// them, and places that were added are given away.
+func (g *Gate) Reconfigured() {
+	now := g.Now()
+	g.mu.Lock()
+	for ws, r := range g.rates {
+		w, _ := g.Settings.Workspace(ws)
+		l := w.Limits.WithDefaults()
+		for limiter, n := range map[*rate.Limiter]int{r.all: l.PerMinute, r.ask: l.AskPerMinute, r.refused: l.PerMinute} {
+			limiter.SetLimitAt(now, rate.Limit(float64(n)/60))
+			limiter.SetBurstAt(now, n)
+		}
+	}
+	var waiting []string
+	for ws := range g.parked {
+		waiting = append(waiting, ws)
+	}
+	g.mu.Unlock()
+	for _, ws := range waiting {
+		g.unpark(ws)
+	}
+}
+
 func (r *rates) stray(now time.Time) bool { return r.strays.AllowN(now, 1) }
 
 // over says which limit a request would break, if any. It takes from the

@@ -25,6 +25,7 @@ type state struct {
 	decision *approval.Decision
 	dBytes   []byte
 	claim    *approval.Claim
+	tool     approval.Tool // the one that is approved or claimed, as it was looked at
 	record   *approval.Record
 }
 
@@ -96,6 +97,7 @@ func (g *Gate) loadClaim(s *state) error {
 	}
 	_, s.Again, err = g.present(approval.DocAgain, s.key)
 	tool, known := g.Settings.Tool(s.claim.ToolName)
+	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
 	return err
 }
@@ -131,7 +133,7 @@ func (g *Gate) loadDecision(s *state) error {
 	s.decision, s.Decision = d, approval.Sound
 	s.Verdict, s.RunBefore = d.Verdict, d.RunBefore
 	if d.Approved {
-		s.Tool = g.toolbox(s.pending)
+		s.tool, s.Tool = g.toolbox(s.pending)
 	}
 	return nil
 }
@@ -144,18 +146,20 @@ func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, er
 	return approval.ParseDecision(body, k)
 }
 
-func (g *Gate) toolbox(p *approval.Pending) approval.Toolbox {
+// toolbox looks at the tool once: the one that is compared is the one that runs,
+// whatever the configuration says a moment later.
+func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.Toolbox) {
 	if p.ToolName == "" {
-		return approval.ToolSame
+		return approval.Tool{}, approval.ToolSame
 	}
 	tool, ok := g.Settings.Tool(p.ToolName)
 	switch {
 	case !ok:
-		return approval.ToolGone
+		return tool, approval.ToolGone
 	case tool.SHA256() != p.ToolSHA256:
-		return approval.ToolChanged
+		return tool, approval.ToolChanged
 	}
-	return approval.ToolSame
+	return tool, approval.ToolSame
 }
 
 func (g *Gate) loadRequest(s *state) error {

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -32,8 +33,12 @@ type scheduler struct {
 	failed map[approval.Key]int
 	tick   chan struct{}
 	next   atomic.Int64 // when the ticker looks next, in Unix nanoseconds
+	probes []chan struct{}
 	closed bool
 }
+
+// probe is a key that no workspace has.
+var probe = approval.Key{}
 
 func (q *scheduler) init() {
 	q.cond = sync.NewCond(&q.mu)
@@ -212,6 +217,10 @@ func (g *Gate) worker() {
 		if !ok {
 			return
 		}
+		if k == probe {
+			g.answerProbes()
+			continue
+		}
 		again, err := g.step(k)
 		failures := g.sched.done(k, err != nil)
 		if err != nil {
@@ -252,6 +261,7 @@ func (g *Gate) ticker(ctx context.Context) {
 		}
 		// Whoever sets a time from here on may have been too late for this look.
 		g.sched.next.Store(math.MaxInt64)
+		g.passProbes()
 		now := g.Now()
 		keys, next := g.index.overdue(now)
 		for _, k := range keys {
@@ -264,6 +274,54 @@ func (g *Gate) ticker(ctx context.Context) {
 		g.sched.next.Store(now.Add(wait).UnixNano())
 		timer.Reset(wait)
 	}
+}
+
+// Alive sends a probe the way that every request goes: past the ticker, through
+// the queue, to a worker. It returns when the probe has come through, or with
+// ctx's error: then nothing moves any more.
+func (g *Gate) Alive(ctx context.Context) error {
+	through := make(chan struct{})
+	g.sched.mu.Lock()
+	g.sched.probes = append(g.sched.probes, through)
+	g.sched.mu.Unlock()
+	select {
+	case g.sched.tick <- struct{}{}:
+	default: // it is about to look
+	}
+	select {
+	case <-through:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the gate: %w", ctx.Err())
+	}
+}
+
+func (g *Gate) passProbes() {
+	q := &g.sched
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case len(q.probes) == 0:
+	case q.busy[probe]:
+		q.again[probe] = true // this one came too late for the one before
+	case !q.queued[probe]:
+		q.push(probe)
+	}
+}
+
+// answerProbes has got through where a worker gets; so do the locks that every
+// step needs.
+func (g *Gate) answerProbes() {
+	g.isHeld(probe)
+	g.index.isWaiting(probe)
+	g.sched.mu.Lock()
+	probes := g.sched.probes
+	g.sched.probes = nil
+	g.sched.mu.Unlock()
+	for _, p := range probes {
+		close(p)
+	}
+	g.sched.done(probe, false)
 }
 
 // crowd is how many keys must be waiting for tidying to wait too.

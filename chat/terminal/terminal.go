@@ -48,8 +48,11 @@ type Channel struct {
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided
 	Style       chat.Style
-	Color       bool
-	Log         func(error) // errors that the person cannot mend; may be nil
+	// Refresh gives the workspaces and the style as they are now, before every
+	// look; nil: they stay as they are.
+	Refresh func() ([]string, chat.Style)
+	Color   bool
+	Log     func(error) // errors that the person cannot mend; may be nil
 
 	Every time.Duration    // how often to look without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
@@ -73,6 +76,7 @@ type view struct {
 	mine  map[approval.Key]bool             // decided here
 	last  *approval.Waiting                 // the card a code means
 	since time.Time                         // when it was shown
+	held  map[string]string                 // what was said of a workspace's pause
 	alone bool                              // no other card waited then
 	err   error                             // of Out
 }
@@ -81,9 +85,10 @@ type view struct {
 // it goes on showing cards. A read under way on an In that takes no deadline
 // cannot be interrupted: its goroutine ends with the next line or with In.
 func (c *Channel) Run(ctx context.Context) error {
+	own := *c
 	v := &view{
-		Channel: c, words: catalogue(c.Style.Language),
-		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{},
+		Channel: &own, words: catalogue(c.Style.Language),
+		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{}, held: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
 	defer stop()
@@ -139,6 +144,10 @@ func drain(changes <-chan approval.Key) {
 
 // look compares the screen with what waits.
 func (v *view) look(ctx context.Context) {
+	if v.Refresh != nil {
+		v.Workspaces, v.Style = v.Refresh()
+		v.words = catalogue(v.Style.Language)
+	}
 	if len(v.Workspaces) == 0 {
 		return
 	}
@@ -150,6 +159,7 @@ func (v *view) look(ctx context.Context) {
 	slices.SortStableFunc(waiting, func(a, b approval.Waiting) int {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
+	v.pauses()
 	now := make(map[approval.Key]bool, len(waiting))
 	for _, w := range waiting {
 		now[w.Key()] = true
@@ -159,6 +169,22 @@ func (v *view) look(ctx context.Context) {
 		if _, old := v.shown[w.Key()]; !old {
 			v.card(w)
 		}
+	}
+}
+
+// pauses tells of a workspace that was paused or resumed since the last look.
+func (v *view) pauses() {
+	for _, ws := range v.Workspaces {
+		line := v.Style.PauseLine(ws, v.now())
+		switch line {
+		case v.held[ws]:
+			continue
+		case "":
+			v.print(good, fill(v.words.resumed, chat.Escape(ws)))
+		default:
+			v.print(warn, chat.Escape(ws)+" "+line)
+		}
+		v.held[ws] = line
 	}
 }
 

@@ -373,3 +373,29 @@ func TestCataloguesSayTheSame(t *testing.T) {
 	require.Equal(t, italian(), catalogue("it-IT"))
 	require.Equal(t, english(), catalogue("fr"))
 }
+
+// Whoever sits there hears of a pause, sees it on the cards that come, and
+// hears of its end; the configuration may change meanwhile.
+func TestPauseAndRefresh(t *testing.T) {
+	h := &house{}
+	var pause *chat.Pause
+	workspaces, language := []string{"personal"}, "en"
+	s := start(t, h, func(c *Channel) {
+		c.Refresh = func() ([]string, chat.Style) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			now := pause
+			return workspaces, chat.Style{Language: language, Paused: func(string) *chat.Pause { return now }}
+		}
+	})
+	s.do(func() {
+		pause = &chat.Pause{By: "ricardo\x1b[2J", Since: time.Date(2026, 11, 21, 11, 58, 0, 0, time.UTC), Reason: "a look"}
+	})
+	s.changes <- approval.Key{}
+	s.sees("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
+	s.arrives(request(first))
+	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself, once on the card")
+	s.do(func() { pause, language = nil, "it" })
+	s.changes <- approval.Key{}
+	s.sees("personal ▶ si riprende")
+}

@@ -15,6 +15,7 @@ type words struct {
 	tooLong   string
 	inputOver string
 	running   string // {}: short id
+	resumed   string // {}: workspace
 	waiting   string // {}: how many
 }
 
@@ -36,6 +37,7 @@ func english() *words {
 		tooLong:   "That line is too long: nothing was decided.",
 		inputOver: "Nothing more can be typed here. Cards are still shown; decide with: permesso approve <id>",
 		running:   "{} · decided; the outcome follows",
+		resumed:   "{} ▶ resumed: what was held runs",
 		waiting:   "Still waiting: {} (write pending)",
 	}
 }
@@ -49,6 +51,7 @@ func italian() *words {
 		tooLong:   "La riga è troppo lunga: nulla è stato deciso.",
 		inputOver: "Qui non si può più scrivere. Le schede appaiono ancora; decidi con: permesso approve <id>",
 		running:   "{} · deciso; segue l'esito",
+		resumed:   "{} ▶ si riprende: quel che era in attesa viene eseguito",
 		waiting:   "Ancora in attesa: {} (scrivi pending)",
 	}
 }

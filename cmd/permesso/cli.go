@@ -150,7 +150,10 @@ func (a *app) root() *cobra.Command {
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.pruneCmd(),
+			a.configCmd(),
 			a.statusCmd(),
+			a.pauseCmd(),
+			a.resumeCmd(),
 			a.doctorCmd(),
 			a.mountsCmd(),
 			a.serviceCmd(),
@@ -189,6 +192,7 @@ type house struct {
 	layout ipc.Layout
 	store  *ipc.Store
 	fs     ipc.FS
+	live   live // what a daemon's configuration has become since
 }
 
 // house reads the configuration and finds the state folder.
@@ -211,7 +215,7 @@ func (a *app) house() (*house, error) {
 }
 
 func (h *house) requestSize(ws string) int64 {
-	return int64(h.cfg.Workspaces[ws].Limits.WithDefaults().RequestSize)
+	return int64(h.conf().Workspaces[ws].Limits.WithDefaults().RequestSize)
 }
 
 // existing is house where somebody has served before.

@@ -150,7 +150,12 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) err
 	if err != nil {
 		return err
 	}
-	return a.print(d, confirmation(d, w, served))
+	text := confirmation(d, w, served)
+	if d.Approved && desk.pausedIn(ans.Key.Workspace) != nil {
+		p, _ := desk.store.Paused(ans.Key.Workspace)
+		text += "\nThe gate is " + pauseLine(p) + ". It runs after permesso resume, if its time is not over by then."
+	}
+	return a.print(d, text)
 }
 
 func confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {

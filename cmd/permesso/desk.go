@@ -120,6 +120,10 @@ func (d *desk) state(ctx context.Context) (*state, error) {
 func (s *state) only(workspaces []string) *state {
 	st := *s
 	st.Workspaces = slices.DeleteFunc(slices.Clone(s.Workspaces), func(ws string) bool { return !slices.Contains(workspaces, ws) })
+	st.Paused = slices.DeleteFunc(slices.Clone(s.Paused), func(p ipc.Pause) bool { return p.Workspace != "" && !slices.Contains(workspaces, p.Workspace) })
+	if s.Health != nil {
+		st.Health = &healthReport{Status: s.Health.Status} // its problems are the operator's
+	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
 		st.Pending[ws], st.Claims[ws] = s.Pending[ws], s.Claims[ws]

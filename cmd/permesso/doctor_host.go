@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,22 +80,18 @@ func (d *doctor) unread(started time.Time) []finding {
 	}}
 }
 
-// health is what a daemon may say of itself in HOME/health.json; whatever else
-// stands there is not our concern.
-type health struct {
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
-	Version string `json:"version"`
-}
-
+// reportedHealth is what a daemon says of itself in run/health.json.
 func (d *doctor) reportedHealth() (list []finding) {
-	b, err := os.ReadFile(filepath.Join(d.layout.Home, "health.json"))
-	var h health
+	b, err := os.ReadFile(d.layout.Health())
+	var h healthReport
 	if err != nil || json.Unmarshal(b, &h) != nil {
-		return nil // not every daemon writes one
+		return nil // none is served
 	}
-	if !slices.Contains([]string{"", "ok", "healthy", "running", "serving"}, h.Status) {
-		list = append(list, finding{Severity: warning, What: "the gate says of itself: " + oneLine(strings.TrimSpace(h.Status+" "+h.Reason)), Cure: "permesso status, and the gate's log"})
+	for _, p := range h.Problems {
+		list = append(list, finding{Severity: warning, What: "the gate says of itself: " + oneLine(p.What), Cure: cmp.Or(oneLine(p.Hint), "permesso status, and the gate's log")})
+	}
+	if h.Status == healthPaused {
+		list = append(list, finding{Severity: worthKnowing, What: "the gate is paused, at least in part: nothing runs there", Cure: "permesso resume"})
 	}
 	if h.Version != "" && h.Version != version {
 		list = append(list, finding{

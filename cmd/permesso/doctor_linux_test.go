@@ -467,13 +467,14 @@ func TestDoctorNotesSentCards(t *testing.T) {
 func TestDoctorReadsWhatTheGateSaysOfItself(t *testing.T) {
 	w := newWard(t)
 	w.serve().awaitLog("serving")
-	health := filepath.Join(w.layout.Home, "health.json")
-	write(t, health, `{"status":"ok","version":"`+version+`","more":[1]}`, 0o600)
+	health := w.layout.Health()
+	write(t, health, `{"status":"ok","problems":[],"version":"`+version+`"}`, 0o600)
 	require.Empty(t, wrong(w.examine(t, nil)))
-	write(t, health, `{"status":"degraded","reason":"disk full\u001b[31m","version":"v0.0.1"}`, 0o600)
+	write(t, health, `{"status":"degraded","problems":[{"what":"disk full\u001b[31m","hint":"make room"}],"version":"v0.0.1"}`, 0o600)
 	found := wrong(w.examine(t, nil))
 	require.Len(t, found, 2)
-	require.Equal(t, `the gate says of itself: degraded disk full\u{001B}[31m`, found[0].What)
+	require.Equal(t, `the gate says of itself: disk full\u{001B}[31m`, found[0].What)
+	require.Equal(t, "make room", found[0].Cure)
 	require.Contains(t, found[1].What, "runs version v0.0.1")
 }
 

@@ -321,7 +321,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("hangup")
+	d.awaitLog("the configuration is as it was")
 	id := h.ask(`{"tool_name":"say"}`)
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)

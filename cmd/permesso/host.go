@@ -54,7 +54,7 @@ func (a *app) sweep() error {
 		return err
 	}
 	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log = newLog(a.Err, h.cfg.LogLevel)
+	s.log, s.logTo = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}

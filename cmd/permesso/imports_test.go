@@ -83,6 +83,7 @@ var homes = []struct {
 		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
 		"security/audit", "security/seal", "security/receipt", "approval/gate", "approval/gate/crashtest", "cmd/permesso/bench",
 	}},
+	{"github.com/coreos/go-systemd", []string{"cmd/permesso"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) style(h *house) chat.Style {
-	return chat.Style{Language: h.cfg.Language, Zone: time.Local}
+	return chat.Style{Language: h.conf().Language, Zone: time.Local, Paused: h.pausedIn}
 }
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -82,6 +82,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 	if len(list) == 0 {
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
+	a.printPauses(h)
 	for _, w := range list {
 		fmt.Fprintln(a.Out, a.style(h).Line(w.Pending))
 	}
@@ -89,6 +90,19 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)
 	}
 	return nil
+}
+
+func (a *app) printPauses(h *house) {
+	if h.store == nil {
+		return // through a socket, each card says it
+	}
+	list, err := h.store.Pauses()
+	if err != nil {
+		return // what waits is shown all the same; status says it
+	}
+	for _, p := range list {
+		fmt.Fprintln(a.Out, "⏸ "+pauseLine(p))
+	}
 }
 
 func (a *app) showCmd() *cobra.Command {
@@ -162,6 +176,8 @@ type state struct {
 	Pending    map[string]int `json:"pending"`
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
+	Paused     []ipc.Pause    `json:"paused"`
+	Health     *healthReport  `json:"health"` // null where none runs
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -188,7 +204,14 @@ func (h *house) state() (*state, error) {
 		return nil, err
 	}
 	st.Running = running
+	if running {
+		health := h.healthOf(time.Now())
+		st.Health = &health
+	}
 	if st.Workspaces, err = h.store.Workspaces(); err != nil {
+		return nil, err
+	}
+	if st.Paused, err = h.store.Pauses(); err != nil {
 		return nil, err
 	}
 	for _, ws := range st.Workspaces {
@@ -223,12 +246,21 @@ func (s *state) String() string {
 	up := "not running: approvals take effect when it starts (permesso serve)"
 	if s.Running {
 		up = "running"
+		if s.Health != nil && s.Health.Status == healthDegraded {
+			up = "running, degraded"
+		}
 	}
 	cfg := s.Config
 	if cfg == "" {
 		cfg = "built in"
 	}
 	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	if s.Health != nil {
+		b.WriteString(s.Health.lines())
+	}
+	for _, p := range s.Paused {
+		fmt.Fprintf(&b, "\n⏸ %s", pauseLine(p))
+	}
 	for _, ws := range s.Workspaces {
 		fmt.Fprintf(&b, "\n%-7s %d waiting, %d running or to be finished", ws, s.Pending[ws], s.Claims[ws])
 	}

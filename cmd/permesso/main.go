@@ -17,12 +17,13 @@
 // # Log
 //
 // serve logs to standard error: lines for people on a terminal, otherwise JSON,
-// one object a line. These are the keys, the first three in every line:
+// one object a line; log_format says otherwise. These are the keys, the first three in every line:
 //
 //	level time message ws id tool status by via err
-//	home workspaces keys runs path failures per_second left
+//	home workspaces keys runs path failures per_second left file sha256
 //
-// No argument and no prose of an agent ever stands there.
+// No argument, no prose and no name that an agent chose ever stands there, but
+// the request's id. Characters that could deceive a reader are \u escapes.
 package main
 
 import (

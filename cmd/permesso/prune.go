@@ -129,7 +129,8 @@ func (a *app) prune(ctx context.Context, trust bool) error {
 		}
 		return fail(codeRefused, "if the clock is right: permesso prune --trust-clock", "nothing was removed: %w", leap)
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: newLog(a.Err, "warn")}
+	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logTo = newLog(a.Err, "warn", h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -50,24 +50,39 @@ type server struct {
 	runner  *exec.Runner
 	watcher *watcher.Watcher
 	log     zerolog.Logger
+	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
 	release func() error
 	quit    context.CancelCauseFunc // ends run
+
+	health                *health
+	pauseHint, configHint chan struct{} // see look
+	reloading             sync.Mutex
+	confSeen              string   // the content, or the error, that was looked at last
+	confDirs              []string // the folders that are watched for it
+
+	pausing sync.Mutex // held while pauses are looked at
+	minutes minutes
+	paused  map[string]bool // ids of pauses that the log has told of
 
 	mu     sync.Mutex
 	rounds map[string]int // rescans of each workspace
 }
 
 // serve runs the gate until ctx ends.
-func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, error) }) error {
+func (a *app) serve(ctx context.Context, to io.Writer) error {
 	a.serving = true
 	h, err := a.house()
 	if err != nil {
 		return err
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256)}
-	s.log = newLog(logTo, h.cfg.LogLevel)
+	s := &server{
+		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1),
+	}
+	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
+	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -82,7 +97,8 @@ func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, er
 	return errors.Join(err, s.close())
 }
 
-// heedHangup keeps a closed terminal from ending the gate. The signal is caught,
+// heedHangup reads the configuration anew; a closed terminal does not end the
+// gate. The signal is caught,
 // not ignored, because what is ignored stays ignored in the handlers.
 func (s *server) heedHangup() (stop func()) {
 	hangup, done := make(chan os.Signal, 1), make(chan struct{})
@@ -91,24 +107,16 @@ func (s *server) heedHangup() (stop func()) {
 		for {
 			select {
 			case <-hangup:
-				s.log.Info().Msg("hangup: there is nothing to reload, the gate goes on")
+				s.reloading.Lock()
+				s.confSeen = "" // look at it whether or not it changed
+				s.reloading.Unlock()
+				s.look(configGroup)
 			case <-done:
 				return
 			}
 		}
 	}()
 	return func() { signal.Stop(hangup); close(done) }
-}
-
-func newLog(to interface{ Write([]byte) (int, error) }, level string) zerolog.Logger {
-	l, err := zerolog.ParseLevel(level)
-	if err != nil || level == "" {
-		l = zerolog.InfoLevel
-	}
-	if terminal(to) {
-		return zerolog.New(zerolog.ConsoleWriter{Out: to, TimeFormat: time.TimeOnly}).Level(l).With().Timestamp().Logger()
-	}
-	return zerolog.New(to).Level(l).With().Timestamp().Logger()
 }
 
 // open takes the home: the lock comes before anything is believed.
@@ -148,7 +156,9 @@ func (s *server) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log}
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
+	s.minutes = minutes{store: s.store, log: s.audit}
+	s.health = s.newHealth()
 	s.gate = s.newGate()
 	s.pending, err = s.gate.Start()
 	return err
@@ -167,29 +177,13 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 }
 
 func (s *server) newGate() *gate.Gate {
-	rules := make([]policy.Rule, 0, len(s.cfg.Rules))
-	for _, r := range s.cfg.Rules {
-		rules = append(rules, policy.Rule{Name: r.Name, Tool: r.Tool, Workspace: r.Workspace, Outcome: r.Outcome, Reason: r.Reason})
-	}
+	s.live.now.Store(settingsOf(s.cfg))
 	return &gate.Gate{
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
-		Policy: &policy.Policy{Rules: rules}, Executor: s.runner, Audit: s.audit,
-		Settings: settings{s.cfg}, Log: s.log, Changed: s.changed,
+		Policy: &s.live, Executor: s.runner, Audit: s.audit,
+		Settings: &s.live, Brake: &ipc.Brake{Store: s.store}, Log: s.log, Changed: s.changed,
 		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records,
 	}
-}
-
-// settings answers from one configuration.
-type settings struct{ cfg *config.Config }
-
-func (s settings) Workspace(name string) (approval.Workspace, bool) {
-	ws, ok := s.cfg.Workspaces[name]
-	return ws, ok
-}
-
-func (s settings) Tool(name string) (approval.Tool, bool) {
-	t, ok := s.cfg.Tools[name]
-	return t, ok
 }
 
 // changed passes a hint on; a channel that does not keep up looks by itself.
@@ -203,9 +197,9 @@ func (s *server) changed(k approval.Key) {
 // decider is Decide for this home; in says that we are its daemon.
 func (h *house) decider(k *keys, in *server) *gate.Decider {
 	d := &gate.Decider{
-		Store: h.store, Seal: k.seal, RunBefore: h.cfg.RunBefore,
+		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-			name, ok := h.cfg.MayDecide(ws, by)
+			name, ok := h.conf().MayDecide(ws, by)
 			if ok && p != nil && p.Principal != "" && name != p.Principal && name != by.Name {
 				return "", false
 			}
@@ -257,9 +251,7 @@ func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error
 }
 
 func (s *server) greet() {
-	for _, w := range s.cfg.Warnings {
-		s.log.Warn().Msg(strings.ReplaceAll(w.In(s.cfg.File), "\n", "; "))
-	}
+	s.warn(s.cfg)
 	s.log.Warn().Msg("an agent that runs as this very user is not held back by any gate: give it a container or another uid")
 	if os.Getuid() == 0 {
 		s.log.Warn().Msg("serving as root: what is approved runs as root")
@@ -270,6 +262,9 @@ func (s *server) greet() {
 		}
 	}
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStarted, Detail: version})
+	if s.cfg.SHA256 != "" {
+		s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventConfigured, Detail: "sha256 " + s.cfg.SHA256})
+	}
 	if err := s.audit.Sync(); err != nil { // with it the log exists, for everybody who reads it
 		s.log.Error().Err(err).Msg("audit log")
 	}
@@ -282,10 +277,10 @@ var errHomeGone = errors.New("the home was removed or replaced while it was serv
 // run lets every part run, and ends them in order: first nothing new is heard,
 // then the gate finishes what it has started.
 func (s *server) run(ctx context.Context) error {
-	if err := s.watch(); err != nil {
+	if err := s.startSupervisor(s.cfg); err != nil {
 		return err
 	}
-	if err := s.startSupervisor(); err != nil {
+	if err := s.watch(); err != nil {
 		return err
 	}
 	socket, err := s.listen()
@@ -304,6 +299,8 @@ func (s *server) run(ctx context.Context) error {
 		errs <- s.watcher.Run(inner)
 	})
 	wg.Go(func() { s.prunes(inner) })
+	wg.Go(func() { s.lookAround(inner) })
+	wg.Go(func() { s.beat(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
@@ -318,7 +315,10 @@ func (s *server) run(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.gate.Run(inner, s.pending) }()
+	s.health.Beat()
+	s.notifyReady()
 	<-inner.Done()
+	s.notify(sd.SdNotifyStopping)
 	if errors.Is(context.Cause(inner), errHomeGone) {
 		return errHomeGone
 	}
@@ -333,10 +333,9 @@ func (s *server) run(ctx context.Context) error {
 
 // startSupervisor starts the parent of all commands before the first one needs
 // it, if any tool runs one.
-func (s *server) startSupervisor() error {
-	for _, t := range s.cfg.Tools {
+func (s *server) startSupervisor(cfg *config.Config) error {
+	for _, t := range cfg.Tools {
 		if t.Handler.Kind == approval.HandlerCommand {
-			s.runner.Supervisor = &exec.Supervisor{Log: s.log}
 			return s.runner.Supervisor.Start()
 		}
 	}
@@ -344,8 +343,11 @@ func (s *server) startSupervisor() error {
 }
 
 func (s *server) close() error {
+	s.pausing.Lock()
+	err := s.minutes.take()
+	s.pausing.Unlock()
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
-	err := errors.Join(s.runner.Close(), s.audit.Close())
+	err = errors.Join(err, s.runner.Close(), s.audit.Close())
 	if s.runner.Supervisor != nil {
 		err = errors.Join(err, s.runner.Supervisor.Close())
 	}
@@ -355,19 +357,25 @@ func (s *server) close() error {
 
 // terminal is the channel of whoever started the daemon by hand.
 func (s *server) terminal(ctx context.Context) error {
-	names := make([]string, 0, len(s.cfg.Workspaces))
-	for name, ws := range s.cfg.Workspaces {
-		if ws.LocalDecisions {
-			names = append(names, name)
-		}
-	}
+	names, style := s.local()
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
-		Interceptor: &chat.Interceptor{Decider: s.decider(s.keys, s), Viewer: s.viewer(s.keys), Zone: time.Local},
+		Interceptor: &chat.Interceptor{Decider: afresh(func() *gate.Decider { return s.decider(s.keys, s) }), Viewer: s.viewer(s.keys), Zone: time.Local},
 		Changes:     s.changes, Person: operator(), Workspaces: names,
-		Style: chat.Style{Language: s.cfg.Language, Zone: time.Local},
+		Style: style, Refresh: s.local,
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
 	}
 	return c.Run(ctx)
+}
+
+// local is what the terminal shows, as the configuration has it now.
+func (s *server) local() (workspaces []string, style chat.Style) {
+	cfg := s.conf()
+	for _, name := range sortedNames(cfg) {
+		if cfg.Workspaces[name].LocalDecisions {
+			workspaces = append(workspaces, name)
+		}
+	}
+	return workspaces, s.app.style(s.house)
 }

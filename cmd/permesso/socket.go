@@ -72,7 +72,7 @@ func (s *server) localServer() *local.Server {
 		},
 		Who: func(uid string) (approval.Person, []string) {
 			p := approval.Person{Channel: "local", ID: uid}
-			return p, slices.DeleteFunc(sortedNames(s.cfg), func(ws string) bool {
+			return p, slices.DeleteFunc(sortedNames(s.conf()), func(ws string) bool {
 				_, ok := d.May(ws, nil, p)
 				return !ok
 			})
@@ -94,7 +94,7 @@ func (s *server) localDecider() *gate.Decider {
 	d := s.decider(s.keys, s)
 	may, refused := d.May, d.Refused
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
-		if _, ok := s.cfg.LocalApprover(by.ID); !ok {
+		if _, ok := s.conf().LocalApprover(by.ID); !ok {
 			return "", false
 		}
 		return may(ws, p, by)
@@ -109,10 +109,10 @@ func (s *server) localDecider() *gate.Decider {
 }
 
 func (s *server) languageOf(p approval.Person) string {
-	if name, ok := s.cfg.LocalApprover(p.ID); ok {
-		return s.cfg.Approvers[name].Language
+	if name, ok := s.conf().LocalApprover(p.ID); ok {
+		return s.conf().Approvers[name].Language
 	}
-	return s.cfg.Language
+	return s.conf().Language
 }
 
 // statusFor says nothing of workspaces that are not the asker's.

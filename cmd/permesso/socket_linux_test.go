@@ -417,7 +417,7 @@ func TestRootActsAsTheHomesOwner(t *testing.T) {
 	}
 	code, out, errs := v.run("", "workspace", "add", "fresh", "--approver", "ann")
 	require.Zero(t, code, errs)
-	require.Contains(t, out, "restart permesso serve")
+	require.Contains(t, out, "added")
 	for _, dir := range []string{v.layout.Workspace("fresh"), v.layout.Pendings("fresh"), v.layout.Records("fresh")} {
 		info, err := os.Stat(dir)
 		require.NoError(t, err)

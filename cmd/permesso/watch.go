@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -11,12 +12,20 @@ import (
 // of its responses with its records.
 const settledEvery = 12
 
+// pauseGroup is the watcher's group of the folder of pauses: no workspace can
+// be called so.
+const pauseGroup = ".pause"
+
 // watch turns files into keys.
 func (s *server) watch() error {
 	s.watcher = &watcher.Watcher{Wake: s.wake, Rescan: s.rescan, Log: s.log}
 	if err := s.watcher.Add(watcher.Folder{Path: s.layout.IPC(), Kind: "ipc", Trusted: true}); err != nil {
 		return err
 	}
+	if err := s.watcher.Add(watcher.Folder{Path: s.layout.Pauses(), Group: pauseGroup, Kind: "pause", Suffixes: []string{".json"}, Trusted: true}); err != nil {
+		return err
+	}
+	s.watchConfig()
 	names, err := s.store.Workspaces()
 	if err != nil {
 		return err
@@ -56,7 +65,11 @@ func (s *server) watchWorkspace(ws string) error {
 // wake runs in the watcher's loop: it only takes note. Names that are no
 // request's are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
-	if ws == "" {
+	switch ws {
+	case pauseGroup, configGroup:
+		s.look(ws) // not here: this is the watcher's loop
+		return
+	case "":
 		return // a new workspace folder: the rescan that follows finds it
 	}
 	id, _, _ := strings.Cut(name, ".")
@@ -73,8 +86,13 @@ func (s *server) rescan(ws string) {
 		s.quit(errHomeGone)
 		return
 	}
-	if ws == "" {
+	switch ws {
+	case "":
 		s.findWorkspaces()
+		return
+	case pauseGroup, configGroup:
+		s.look(pauseGroup)
+		s.look(configGroup) // also where no folder of it can be watched
 		return
 	}
 	s.mu.Lock()
@@ -87,6 +105,32 @@ func (s *server) rescan(ws string) {
 	}
 	if err != nil {
 		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+	}
+}
+
+// look has the pauses or the configuration looked at soon, once for many hints.
+func (s *server) look(group string) {
+	wanted := s.pauseHint
+	if group == configGroup {
+		wanted = s.configHint
+	}
+	select {
+	case wanted <- struct{}{}:
+	default:
+	}
+}
+
+// lookAround does what look asks for, until ctx ends.
+func (s *server) lookAround(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pauseHint:
+			s.lookAtPauses()
+		case <-s.configHint:
+			s.reload()
+		}
 	}
 }
 
@@ -109,7 +153,7 @@ func (s *server) findWorkspaces() {
 			s.log.Error().Str("ws", ws).Err(err).Msg("prepare workspace")
 			continue
 		}
-		if _, ok := s.cfg.Workspaces[ws]; !ok {
+		if _, ok := s.conf().Workspaces[ws]; !ok {
 			s.log.Warn().Str("ws", ws).Msg("a workspace that the configuration does not know: its requests are refused")
 		}
 		if err := s.watchWorkspace(ws); err != nil {

@@ -80,8 +80,7 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 	if err != nil {
 		return asTyped(err)
 	}
-	served, err := a.makeFolders(w.Name)
-	if err != nil {
+	if err := a.makeFolders(w.Name); err != nil {
 		return err
 	}
 	list := mounts(h.layout, w.Name)
@@ -90,7 +89,7 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 		return err
 	}
 	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.cfg.File, text, "permesso mounts "+w.Name+" --help says how to give them to a container")
-	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text+restart(served))
+	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text)
 }
 
 // asTyped leaves out where in the file the mistake would stand: it was made on
@@ -105,27 +104,17 @@ func asTyped(err error) error {
 }
 
 // makeFolders does what serve would do at its next start, as the home's owner.
-func (a *app) makeFolders(ws string) (served bool, err error) {
+func (a *app) makeFolders(ws string) error {
 	h, err := a.house() // which knows the workspace now
 	if err != nil {
-		return false, err
+		return err
 	}
 	if _, err := os.Stat(h.layout.Home); err == nil {
 		if err := h.actAsOwner(); err != nil {
-			return false, err
+			return err
 		}
 	}
-	if err := errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, ws)); err != nil {
-		return false, err
-	}
-	return h.served()
-}
-
-func restart(served bool) string {
-	if !served {
-		return ""
-	}
-	return "\nrestart permesso serve: it reads its configuration when it starts"
+	return errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, ws))
 }
 
 // editable is a house whose configuration is a file.
@@ -304,7 +293,7 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 		}
 		text += "\nremoved " + h.layout.Workspace(ws)
 	}
-	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text+restart(served))
+	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text)
 }
 
 // idle refuses where anything has not come to its end.

@@ -42,7 +42,10 @@ type Flow struct {
 }
 
 // late says that the script lets run_before pass, which nothing else may.
-func (f *Flow) late() bool { return f.Name == "late" || f.Name == "deadline" }
+func (f *Flow) late() bool { return f.Name == "late" || f.Name == "deadline" || f.pauses() }
+
+// pauses says that the gate has a brake, and that somebody uses it.
+func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
 
 func (f *Flow) ids() []string {
 	if f.IDs == nil {
@@ -81,6 +84,20 @@ func Flows() []*Flow {
 		{
 			Name: "two requests", IDs: []string{idA, idB},
 			Script: []act{agent(ask), agent(request(idB, "auto", "b")), step, decide(idA, approval.Approved), step},
+		},
+		{
+			Name: "pause", IDs: []string{idA, idB},
+			Script: []act{
+				agent(ask), step, decide(idA, approval.Approved), pauseAll, agent(request(idB, "auto", "b")), step,
+				resumeAll, step,
+			},
+		},
+		{
+			Name: "pause between", IDs: []string{idA, idB},
+			Actors: map[string][]act{
+				"gate": {step, step, step, step}, "agent": {agent(ask), agent(request(idB, "auto", "b"))},
+				"ann": {decide(idA, approval.Approved)}, "operator": {pauseAll, resumeAll, pauseAll, resumeAll, pauseAll, resumeAll, pauseAll},
+			},
 		},
 		{
 			Name:   "two deciders",
@@ -207,6 +224,24 @@ func (s *stageSet) pause(who string) {
 	if s.yield != nil {
 		s.yield(who)
 	}
+}
+
+// pauseAll is permesso pause: when it has returned, nothing may begin.
+func pauseAll(s *stageSet) error {
+	store := s.w.store(s.w.disk.Process("operator"))
+	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.stage), Workspace: ipc.Everything, By: "ann", At: s.w.now})
+	if err == nil {
+		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every look gives the others a turn
+	}
+	s.w.paused = s.w.paused || err == nil
+	s.w.stage++
+	return err
+}
+
+func resumeAll(s *stageSet) error {
+	s.w.paused = false
+	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.Everything, "ann", s.w.now)
+	return err
 }
 
 // decide lets a person in another process answer, as often as it takes to be

@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -31,6 +32,9 @@ func (w *World) live(dice uint64) []string {
 			bad = append(bad, "L the gate does not come to rest: "+err.Error())
 		}
 	}
+	if w.flow.pauses() {
+		bad = append(bad, w.unpause(dice%5 == 0)...)
+	}
 	if w.waits() {
 		w.now = w.now.Add(3 * time.Hour)
 		if err := w.restart(); err != nil {
@@ -38,6 +42,33 @@ func (w *World) live(dice uint64) []string {
 		}
 	}
 	return append(bad, w.judge()...)
+}
+
+// unpause ends a pause that the crash left standing, at once or after the time
+// of every approval is over.
+func (w *World) unpause(late bool) (bad []string) {
+	store := w.store(w.disk.Process("operator"))
+	if late {
+		w.now = w.now.Add(3 * time.Hour)
+		if err := w.restart(); err != nil {
+			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		}
+	}
+	_, held := store.Paused(workspace)
+	if w.paused && !held {
+		bad = append(bad, "P an acknowledged pause was lost")
+	}
+	w.paused = false
+	if !held {
+		return bad
+	}
+	if _, err := store.Resume(ipc.Everything, "ann", w.now); err != nil {
+		bad = append(bad, "L resume: "+err.Error())
+	}
+	if err := w.restart(); err != nil {
+		bad = append(bad, "L the gate does not come to rest: "+err.Error())
+	}
+	return bad
 }
 
 // waits says that somebody is still being asked.
@@ -111,6 +142,7 @@ func (w *World) observe() {
 
 // judge holds the end against the promises.
 func (w *World) judge() (bad []string) {
+	bad = append(bad, w.broken...)
 	for _, id := range w.flow.ids() {
 		bad = append(bad, w.judgeOne(id)...)
 	}
@@ -192,7 +224,7 @@ func (w *World) legitimate(e effect) bool {
 			return true
 		}
 	}
-	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true}[w.flow.Name]
+	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true, "pause": true, "pause between": true}[w.flow.Name]
 	return allowed
 }
 

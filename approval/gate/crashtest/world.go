@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -66,11 +67,12 @@ const (
 	NoStartSync  Mutant = "sync at start"
 	NoLook       Mutant = "the look for C before acknowledging"
 	NoExpirySlot Mutant = "expiry through the slot"
+	NoBrake      Mutant = "the look for a pause before a claim"
 )
 
-// Mutants lists all eight.
+// Mutants lists all nine.
 func Mutants() []Mutant {
-	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoLook, NoExpirySlot}
+	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoLook, NoExpirySlot, NoBrake}
 }
 
 // Lab is what all worlds share: keys and the verifier, which hold no state.
@@ -107,6 +109,8 @@ type World struct {
 	accepted map[string]bool     // a pending or a claim was durable
 	read     map[string]string   // id → the first response that the agent read
 	pruned   map[string]bool     // its record is being removed
+	paused   bool                // permesso pause has returned, and nobody has resumed
+	broken   []string            // promises that were broken on the way
 	trace    []string
 }
 
@@ -150,6 +154,7 @@ func (w *World) clone(d *crashfs.Disk) *World {
 	c.effects, c.told, c.trace = slices.Clone(w.effects), slices.Clone(w.told), slices.Clone(w.trace)
 	c.consent, c.accepted, c.read = maps.Clone(w.consent), maps.Clone(w.accepted), maps.Clone(w.read)
 	c.pruned = maps.Clone(w.pruned)
+	c.broken = slices.Clone(w.broken)
 	c.dress()
 	c.mutate()
 	return &c
@@ -168,7 +173,7 @@ func (w *World) forget(id string) {
 // hash is the same for worlds that nothing can tell apart.
 func (w *World) hash() [3]uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.read, w.pruned)
+	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.read, w.pruned, w.paused, w.broken)
 	d := w.disk.Hash()
 	return [3]uint64{h.Sum64(), word(d[:8]), word(d[8:])}
 }
@@ -236,6 +241,9 @@ func (w *World) boot() (*daemon, error) {
 		Store: &gateStore{Store: store, w: w}, Keeper: store, Seal: w.lab.key, Notary: w.lab.signer, Policy: w,
 		Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
+	if w.flow.pauses() && w.lab.Mutant != NoBrake {
+		d.gate.Brake = &ipc.Brake{Store: store}
+	}
 	d.keys, err = d.gate.Start()
 	return d, err
 }
@@ -243,9 +251,20 @@ func (w *World) boot() (*daemon, error) {
 func (w *World) clock() time.Time { return w.now }
 
 func (w *World) store(p *crashfs.Proc) *ipc.Store {
-	return &ipc.Store{FS: p, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
+	return &ipc.Store{FS: lockFS{p}, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
 		return ipc.PlainRequests(p, layout.Requests(ws)), nil
 	}}
+}
+
+// lockFS says in ipc's words that a lock is taken.
+type lockFS struct{ *crashfs.Proc }
+
+func (f lockFS) TryLock(name string) (io.Closer, error) {
+	c, err := f.Proc.TryLock(name)
+	if errors.Is(err, crashfs.ErrLocked) {
+		err = fmt.Errorf("%w: %w", ipc.ErrLocked, err)
+	}
+	return c, err
 }
 
 // rest steps every key until nothing moves any more.
@@ -323,6 +342,9 @@ func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how appro
 		return nil
 	}
 	err := s.Store.Create(doc, k, b, how)
+	if err == nil && s.w.paused && (doc == approval.DocClaim || doc == approval.DocAgain) {
+		s.w.broken = append(s.w.broken, "P a claim was made after pause had returned")
+	}
 	if err == nil && (doc == approval.DocPending || doc == approval.DocClaim) {
 		s.w.accepted[k.ID] = true
 	}

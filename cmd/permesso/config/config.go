@@ -27,10 +27,12 @@ import (
 // Config is what the operator said, complete with defaults.
 type Config struct {
 	File           string // where it was read; "" when built in
+	SHA256         string // of its bytes, in hex; "" when built in
 	Home           string // the state folder; "" when none could be located
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
 	LogLevel       string              // debug, info, warn, error
+	LogFormat      string              // auto, json, console
 	Language       string              // en, it
 	LocalDecisions bool                // what workspaces get that say nothing of their own
 	Socket         string              // where other people of this machine decide; "": nowhere
@@ -41,6 +43,7 @@ type Config struct {
 	Rules          []Rule
 	Retention      Retention
 	Warnings       []Problem // what is allowed but probably not meant
+	Settings       []Setting // every key, as it holds
 }
 
 // Rule is one of [[rules]]. An empty Tool or Workspace matches every one; at
@@ -68,9 +71,9 @@ const maxFile = 1 << 20
 // Default is the configuration without a file: one supervised workspace whose
 // approver is the local operator, and no tools, so that everything asks.
 func Default() *Config {
-	c := blank()
-	c.Workspaces[DefaultWorkspace] = c.workspace(DefaultWorkspace)
-	return c
+	r := &reader{cfg: blank()}
+	r.file(newTable(pos{1, 1}))
+	return r.cfg
 }
 
 func blank() *Config {
@@ -78,6 +81,7 @@ func blank() *Config {
 		GateName:       DefaultGateName,
 		RunBefore:      DefaultRunBefore,
 		LogLevel:       "info",
+		LogFormat:      "auto",
 		Language:       languages()[0],
 		LocalDecisions: true,
 		Retention:      Retention{DefaultResponses, DefaultRecords},
@@ -177,7 +181,7 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 		return nil, &Error{File: name, Errors: []Problem{*problem}}
 	}
 	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
-	r.cfg.File = name
+	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	r.file(root)
 	sortProblems(r.problems)
 	sortProblems(r.cfg.Warnings)

@@ -44,6 +44,7 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 #gate = "permesso"               # the name that signs receipts
 #run_before = "10m"              # an approval not carried out by then expires
 #log_level = "info"              # debug, info, warn, error
+#log_format = "auto"             # json, console; auto: console on a terminal, json elsewhere
 #language = "en"                 # en, it
 #local_decisions = true          # false: nobody decides at the terminal, CLI or browser
 #socket = "/run/permesso/permesso.sock"  # where a system user runs the gate: its approvers decide through it

@@ -34,6 +34,7 @@ func (r *reader) file(root *node) {
 	c.GateName = s.gate()
 	c.RunBefore = s.duration("run_before", c.RunBefore, time.Second, 24*time.Hour)
 	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
+	c.LogFormat = s.oneOf("log_format", c.LogFormat, []string{"auto", "json", "console"})
 	c.Language = s.oneOf("language", c.Language, languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
 	c.Socket = s.socket()
@@ -50,6 +51,7 @@ func (s *section) gate() string {
 	n := s.get("gate", text, "")
 	switch {
 	case n == nil:
+		s.otherwise("gate", DefaultGateName)
 		return DefaultGateName
 	case !gatePattern.MatchString(n.text):
 		s.fail(n.val, "gate", "", "gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -")
@@ -145,7 +147,8 @@ func (s *section) email() string {
 func (s *section) workspaces() {
 	if !s.has("workspaces") {
 		s.known = append(s.known, "workspaces")
-		s.cfg.Workspaces[DefaultWorkspace] = s.cfg.workspace(DefaultWorkspace)
+		nothing := s.section(newTable(pos{}), "workspaces."+DefaultWorkspace)
+		s.cfg.Workspaces[DefaultWorkspace] = nothing.workspace(DefaultWorkspace)
 		return
 	}
 	s.each("workspaces", "write [workspaces.NAME]", func(name string, sub *section) {
@@ -264,7 +267,7 @@ func (s *section) timeouts(w *approval.Workspace) {
 func (s *section) limits(l *approval.Limits) {
 	sub := s.table("limits", "limits = { pending = 32 }")
 	if sub == nil {
-		return
+		sub = s.section(newTable(pos{}), s.full("limits"))
 	}
 	count := func(key string, field *int, most int64) {
 		*field = int(sub.number(key, int64(*field), 1, most, ""))

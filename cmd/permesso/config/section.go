@@ -56,12 +56,14 @@ func (s *section) get(key string, want kind, hint string) *node {
 	s.known = append(s.known, key)
 	n := s.node.kids[key]
 	if n == nil {
+		s.unset(key, want)
 		return nil
 	}
 	if n.kind != want {
 		s.fail(n.val, key, hint, "%s must be %s, not %s", key, want, n.kind)
 		return nil
 	}
+	s.stated(key, n)
 	return n
 }
 
@@ -77,6 +79,7 @@ func (s *section) table(key, hint string) *section {
 func (s *section) flag(key string, def bool) bool {
 	n := s.get(key, boolean, "true or false, without quotes")
 	if n == nil {
+		s.otherwise(key, def)
 		return def
 	}
 	return n.text == "true"
@@ -98,6 +101,9 @@ func (s *section) line(key string, longest int) string {
 // oneOf is a word of a closed set.
 func (s *section) oneOf(key, def string, allowed []string) string {
 	n := s.get(key, text, "one of "+list(allowed))
+	if n == nil && def != "" {
+		s.otherwise(key, def)
+	}
 	if n == nil || !s.among(n, key, allowed) {
 		return def
 	}
@@ -118,6 +124,9 @@ func (s *section) duration(key string, def, least, most time.Duration) time.Dura
 	const hint = `write it with its unit: "30s", "5m", "1h30m"`
 	n := s.get(key, text, hint)
 	if n == nil {
+		if def > 0 {
+			s.otherwise(key, short(def))
+		}
 		return def
 	}
 	d, err := time.ParseDuration(n.text)
@@ -146,6 +155,9 @@ func short(d time.Duration) string {
 func (s *section) number(key string, def, least, most int64, hint string) int64 {
 	n := s.get(key, integer, hint)
 	if n == nil {
+		if def > 0 {
+			s.otherwise(key, def)
+		}
 		return def
 	}
 	v, err := strconv.ParseInt(n.text, 0, 64)
@@ -166,6 +178,9 @@ func (s *section) size(key string, def, least, most int) int {
 	}
 	n := s.get(key, text, hint)
 	if n == nil {
+		if def > 0 {
+			s.otherwise(key, int64(def))
+		}
 		return def
 	}
 	m := sizePattern.FindStringSubmatch(n.text)
@@ -254,7 +269,7 @@ func secret(key string) bool {
 // what is accepted, the reading itself says.
 func elsewhere(key, path string) string {
 	places := []struct{ where, keys string }{
-		{"at the top of the file, before the first [table]", "gate run_before log_level socket"},
+		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket"},
 		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max limits agent_uid"},
 		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
 		{"in [approvers.NAME]", "email local"},

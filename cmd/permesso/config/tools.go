@@ -114,6 +114,7 @@ func (s *section) property(key string) approval.Property {
 	n := s.node.kids[key]
 	if n != nil && n.kind == boolean {
 		s.known = append(s.known, key)
+		s.stated(key, n)
 		return approval.Property(n.text)
 	}
 	const hint = `true, false or "forbidden"`

@@ -1,0 +1,78 @@
+package gate
+
+import "github.com/permesso-dev/permesso/approval"
+
+// begin asks the brake and takes a place, before a claim. Where either says no
+// the key is parked, and woken when it may try again.
+func (g *Gate) begin(k approval.Key, t approval.Tool) bool {
+	if g.Brake != nil && !g.Brake.Enter(k.Workspace) {
+		g.hold(k)
+		return false
+	}
+	if !g.takeSlot(k, t) {
+		g.leave(k.Workspace)
+		return false
+	}
+	return true
+}
+
+// leave tells the brake that a claim is made, or was given up.
+func (g *Gate) leave(ws string) {
+	if g.Brake != nil {
+		g.Brake.Leave(ws)
+	}
+}
+
+// hold parks a key until Resumed. The pause may have ended between the look at
+// it and the parking, so there is another look.
+func (g *Gate) hold(k approval.Key) {
+	g.mu.Lock()
+	if !g.isHalted[k] { // a rescan wakes it as well
+		g.isHalted[k] = true
+		g.halted[k.Workspace] = append(g.halted[k.Workspace], k)
+	}
+	g.mu.Unlock()
+	if g.Brake.Enter(k.Workspace) {
+		g.Brake.Leave(k.Workspace)
+		g.release(k.Workspace)
+	}
+}
+
+func (g *Gate) isHeld(k approval.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.isHalted[k]
+}
+
+// Resumed looks which workspaces are no longer paused, and wakes what was held
+// there.
+func (g *Gate) Resumed() {
+	if g.Brake == nil {
+		return
+	}
+	g.mu.Lock()
+	var names []string
+	for ws := range g.halted {
+		names = append(names, ws)
+	}
+	g.mu.Unlock()
+	for _, ws := range names {
+		if g.Brake.Enter(ws) {
+			g.Brake.Leave(ws)
+			g.release(ws)
+		}
+	}
+}
+
+func (g *Gate) release(ws string) {
+	g.mu.Lock()
+	keys := g.halted[ws]
+	delete(g.halted, ws)
+	for _, k := range keys {
+		delete(g.isHalted, k)
+	}
+	g.mu.Unlock()
+	for _, k := range keys {
+		g.Wake(k)
+	}
+}

@@ -1,0 +1,190 @@
+package gate_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+)
+
+// turning is a configuration that is exchanged at the worst moment: after
+// somebody has looked at it for the nth time.
+type turning struct {
+	*house
+	mu     sync.Mutex
+	looks  int
+	turnAt int
+	turn   func()
+}
+
+func (c *turning) looked() {
+	c.mu.Lock()
+	c.looks++
+	now := c.looks == c.turnAt
+	c.mu.Unlock()
+	if now {
+		c.turn()
+	}
+}
+
+func (c *turning) Workspace(name string) (approval.Workspace, bool) {
+	defer c.looked()
+	return c.house.Workspace(name)
+}
+
+func (c *turning) Tool(name string) (approval.Tool, bool) {
+	defer c.looked()
+	return c.house.Tool(name)
+}
+
+// Moment gives one configuration, policy included.
+func (c *turning) Moment() (gate.Settings, gate.Policy) {
+	defer c.looked()
+	c.house.mu.Lock()
+	defer c.house.mu.Unlock()
+	m := &moment{tools: map[string]approval.Tool{}, ws: c.house}
+	for name, tool := range c.tools {
+		m.tools[name] = tool
+	}
+	return m, m
+}
+
+// Judge is what the gate would ask if it looked twice.
+func (c *turning) Judge(f approval.Facts) approval.Ruling {
+	_, policy := c.Moment()
+	return policy.Judge(f)
+}
+
+type moment struct {
+	tools map[string]approval.Tool
+	ws    *house
+}
+
+func (m *moment) Workspace(name string) (approval.Workspace, bool) { return m.ws.Workspace(name) }
+func (m *moment) Tool(name string) (approval.Tool, bool)           { t, ok := m.tools[name]; return t, ok }
+
+// Judge allows the tool only as it is in this very configuration's harmless form.
+func (m *moment) Judge(f approval.Facts) approval.Ruling {
+	if t := m.tools[f.Tool]; len(t.Handler.Argv) > 0 && t.Handler.Argv[0] == "/bin/harmless" {
+		return approval.Ruling{Outcome: approval.Allow, Rule: "harmless"}
+	}
+	return approval.Ruling{Outcome: approval.Ask, Rule: "else"}
+}
+
+// Whenever the configuration changes while a request is moved, what runs is what
+// was judged, or what was shown: never a mixture.
+func TestConfigurationChangesWithinAStep(t *testing.T) {
+	form := func(argv0 string) approval.Tool {
+		return approval.Tool{Name: "x", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{argv0}}}
+	}
+	for turnAt := 1; turnAt <= 12; turnAt++ {
+		h := newHouse(t, plan{memory: true, frozen: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
+		c := &turning{house: h}
+		h.gate.Settings, h.gate.Policy = c, c
+
+		asked, allowed := key(1), key(2)
+		h.ask(asked, request(asked, "x", "")) // shown: dangerous
+		h.decide(answer(asked, approval.Approved))
+		c.looks, c.turnAt, c.turn = 0, turnAt, func() { h.setTool("x", form("/bin/harmless")) }
+		h.step(asked)
+		for _, job := range h.hands.done() {
+			require.Equal(t, "/bin/dangerous", job.Tool.Handler.Argv[0], "turn %d: what was approved was another tool", turnAt)
+		}
+		before := len(h.hands.done())
+
+		h.setTool("x", form("/bin/dangerous"))
+		c.looks = 0
+		h.drop(allowed, request(allowed, "x", ""))
+		h.step(allowed)
+		for _, job := range h.hands.done()[before:] {
+			require.Equal(t, "/bin/harmless", job.Tool.Handler.Argv[0], "turn %d: what was allowed was another tool", turnAt)
+		}
+	}
+}
+
+func (x *hands) done() []approval.Job {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return append([]approval.Job(nil), x.jobs...)
+}
+
+// New limits hold at once; what is used up stays used up.
+func TestReconfigured(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
+	for i := range 3 {
+		h.drop(key(i), request(key(i), "run", ""))
+		h.step(key(i))
+	}
+	require.Contains(t, h.outcome(key(2)), "more than 2")
+	h.plan.limits.AskPerMinute = 3
+	h.gate.Reconfigured()
+	h.drop(key(3), request(key(3), "run", ""))
+	h.step(key(3))
+	require.Contains(t, h.outcome(key(3)), "more than 3", "two of three are used up, and time stands still")
+	h.clock.move(21 * time.Second)
+	h.drop(key(4), request(key(4), "run", ""))
+	h.step(key(4))
+	require.True(t, h.has(approval.DocPending, key(4)))
+}
+
+// blocking is a disk that hangs for one workspace.
+type blocking struct {
+	gate.Store
+	ws   map[string]bool
+	hang chan struct{}
+}
+
+func (b blocking) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+	if b.ws[k.Workspace] {
+		<-b.hang
+	}
+	return b.Store.Read(d, k)
+}
+
+// A probe comes through a gate that works, however busy one workspace is, and
+// not through one that hangs.
+func TestAlive(t *testing.T) {
+	for _, tt := range []struct {
+		why   string
+		stuck []string
+		alive bool
+	}{
+		{"idle", nil, true},
+		{"one workspace hangs, and holds no more than its share of the workers", []string{home}, true},
+		{"every worker hangs", []string{home, other}, false},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			b := blocking{ws: map[string]bool{}, hang: make(chan struct{})}
+			for _, ws := range tt.stuck {
+				b.ws[ws] = true
+			}
+			h := newHouse(t, plan{memory: true, store: func(s gate.Store) gate.Store { b.Store = s; return b }})
+			release := sync.OnceFunc(func() { close(b.hang) })
+			t.Cleanup(release)
+			h.run(0)
+			for _, ws := range tt.stuck {
+				for i := range 200 {
+					h.gate.Wake(keyIn(ws, i))
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			var err error
+			for n := 0; err == nil && (n < 5 || !tt.alive); n++ { // the workers get stuck one by one
+				err = h.gate.Alive(ctx)
+			}
+			if tt.alive {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			release()
+			require.NoError(t, h.gate.Alive(t.Context()), "and again once nothing hangs")
+		})
+	}
+}

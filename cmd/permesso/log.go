@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+)
+
+// logTo is where the log goes, and in which form. Level and form may change
+// while loggers write: they are the configuration's.
+//
+// zerolog builds each line as JSON, which no text can break out of. What it
+// leaves as it is, invisible characters and such as move a cursor or turn a
+// line around, is escaped here, for both forms; the form for people is made
+// here as well, because zerolog's own prints some values raw.
+type logTo struct {
+	out     io.Writer
+	level   atomic.Int32 // a zerolog.Level
+	console atomic.Bool
+}
+
+// newLog makes the log of a configuration.
+func newLog(out io.Writer, level, format string) (zerolog.Logger, *logTo) {
+	w := &logTo{out: out}
+	w.set(level, format)
+	return zerolog.New(w).With().Timestamp().Logger(), w
+}
+
+// set follows a configuration. A format of "auto" is for people on a terminal
+// and JSON elsewhere.
+func (w *logTo) set(level, format string) {
+	l, err := zerolog.ParseLevel(level)
+	if err != nil || level == "" {
+		l = zerolog.InfoLevel
+	}
+	w.level.Store(int32(l))
+	w.console.Store(format == "console" || format != "json" && terminal(w.out))
+}
+
+// Write is for lines without a level, of which there are none.
+func (w *logTo) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
+
+// WriteLevel implements zerolog.LevelWriter: one line, in one piece.
+func (w *logTo) WriteLevel(l zerolog.Level, line []byte) (int, error) {
+	if int32(l) < w.level.Load() {
+		return len(line), nil
+	}
+	safe := plainJSON(line)
+	if w.console.Load() {
+		safe = forPeople(safe)
+	}
+	_, err := w.out.Write(safe)
+	return len(line), err
+}
+
+// plainJSON writes what could deceive a reader as \u escapes. Outside of
+// strings a line of JSON has no such character.
+func plainJSON(line []byte) []byte {
+	line = bytes.TrimRight(line, "\n")
+	out := make([]byte, 0, len(line)+1)
+	for i := 0; i < len(line); {
+		r, size := utf8.DecodeRune(line[i:])
+		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) {
+			out = appendEscaped(out, r)
+		} else {
+			out = append(out, line[i:i+size]...)
+		}
+		i += size
+	}
+	return append(out, '\n')
+}
+
+func appendEscaped(out []byte, r rune) []byte {
+	if r > 0xffff {
+		r -= 0x10000
+		out = appendEscaped(out, 0xd800+r>>10)
+		r = 0xdc00 + r&0x3ff
+	}
+	const hex = "0123456789abcdef"
+	return append(out, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+}
+
+// forPeople is a line as "15:04:05 WRN message ws=personal id=…". A value that
+// is not one plain word stands in quotation marks, as JSON has it.
+func forPeople(line []byte) []byte {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return line
+	}
+	var b bytes.Buffer
+	at, err := time.Parse(time.RFC3339, word(fields[zerolog.TimestampFieldName]))
+	if err == nil {
+		b.WriteString(at.Local().Format(time.TimeOnly))
+	}
+	b.WriteString(" " + levelWord(word(fields[zerolog.LevelFieldName])))
+	if m := fields[zerolog.MessageFieldName]; m != nil {
+		b.WriteString(" " + sentence(m))
+	}
+	for _, k := range keyOrder(fields) {
+		b.WriteString(" " + k + "=" + value(fields[k]))
+	}
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+func levelWord(level string) string {
+	if l, ok := map[string]string{"debug": "DBG", "info": "INF", "warn": "WRN", "error": "ERR"}[level]; ok {
+		return l
+	}
+	return "???"
+}
+
+// keyOrder begins with the keys that say what the line is about.
+func keyOrder(fields map[string]json.RawMessage) []string {
+	first := []string{"ws", "id", "tool", "status", "by", "via"}
+	var keys, rest []string
+	for _, k := range first {
+		if fields[k] != nil {
+			keys = append(keys, k)
+		}
+	}
+	for k := range fields {
+		if !slices.Contains(first, k) && !slices.Contains([]string{zerolog.TimestampFieldName, zerolog.LevelFieldName, zerolog.MessageFieldName}, k) {
+			rest = append(rest, k)
+		}
+	}
+	slices.Sort(rest)
+	return append(keys, rest...)
+}
+
+// word is a JSON string's text, or nothing.
+func word(v json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(v, &s) // then it is none
+	return s
+}
+
+// value is a value as it stands behind its key: a plain word as it is.
+func value(v json.RawMessage) string {
+	s := word(v)
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'=\`, r) }
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return string(v)
+	}
+	return s
+}
+
+// sentence is a message as it is read: in quotation marks where it holds what
+// looks like a field or had to be escaped.
+func sentence(v json.RawMessage) string {
+	s := word(v)
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || strings.ContainsAny(s, `=\\`) {
+		return string(v)
+	}
+	return s
+}

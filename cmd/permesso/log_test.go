@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// spells are what an agent would write to be believed by whoever reads the log.
+var spells = []string{
+	"planted\n{\"level\":\"error\",\"message\":\"planted\"}",
+	"planted\r\nplanted",
+	"\x1b[2Jplanted\x1b[31m",
+	"\u009b2Jplanted",
+	`planted","by":"operator:root","x":"`,
+	"planted\u2028planted\u202eplanted\u200b",
+	"planted id=0000 by=root",
+	"planted AKIAIOSFODNN7EXAMPLE",
+	"planted\x00\xff\xfe",
+}
+
+// TestNothingForgesTheLog has an agent put everything it can write into the
+// real daemon, and reads what that has said.
+func TestNothingForgesTheLog(t *testing.T) {
+	for _, format := range []string{"json", "console"} {
+		t.Run(format, func(t *testing.T) {
+			h := newPlace(t, "default", fmt.Sprintf(`log_level = "debug"
+log_format = %q
+[workspaces.default]
+limits = { pending = 200, ask_per_minute = 10000, per_minute = 10000 }
+[tools.say]
+handler = { kind = "command", argv = ["/bin/sh", "-c", 'mkdir -p "$1"; echo "$1" >&2; echo "$1"; exit 3', "sh", "{text}"] }
+[[rules]]
+match = { tool = "say" }
+outcome = "allow"
+`, format))
+			d := h.serve()
+			awaitFile(t, h.agent.Requests)
+			for _, s := range spells {
+				h.cast(s)
+			}
+			first := h.ask(`{"tool_name":"say","request_data":{"text":"planted"}}`)
+			h.response(first)
+			second := h.ask(`{"tool_name":"planted_AKIAIOSFODNN7EXAMPLE"}`)
+			h.awaitPending("default", second)
+			d.signal(1) // a reload, for the sake of its lines
+			d.stop()
+			said := d.said()
+			require.Contains(t, said, first, "lines about a request name it")
+			require.Contains(t, said, second)
+			require.NotContains(t, strings.ToLower(said), "planted")
+			require.NotContains(t, said, "AKIA")
+			lines := strings.Split(strings.TrimSuffix(said, "\n"), "\n")
+			for _, l := range lines {
+				honest(t, format, l)
+			}
+		})
+	}
+}
+
+// honest demands that a line is what our own code has made.
+func honest(t *testing.T, format, line string) {
+	t.Helper()
+	require.True(t, utf8.ValidString(line))
+	require.False(t, strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }), "%q", line)
+	if format == "console" {
+		require.Regexp(t, `^\d\d:\d\d:\d\d (DBG|INF|WRN|ERR) `, line)
+		return
+	}
+	var fields map[string]any
+	dec := json.NewDecoder(strings.NewReader(line))
+	require.NoError(t, dec.Decode(&fields), line)
+	require.False(t, dec.More(), line)
+	for k := range fields {
+		require.Contains(t, logKeys(t), k, line)
+	}
+}
+
+// cast puts a spell wherever an agent can write one.
+func (h *place) cast(spell string) {
+	h.t.Helper()
+	quoted, err := json.Marshal(spell)
+	require.NoError(h.t, err)
+	for _, form := range []string{
+		`{"request_id":%[1]q,"tool_name":%[2]s}`,
+		`{"request_id":%[1]q,"tool_name":"say","request_data":{"text":%[2]s,%[2]s:1}}`,
+		`{"request_id":%[1]q,"tool_name":"other","title":%[2]s,"preview":%[2]s,"rationale":%[2]s}`,
+		`{"request_id":%[1]q,"tool_name":"say","session_id":%[2]s}`,
+		`{"request_id":%[1]q,"action_type":%[2]s}`,
+		`{"request_id":%[2]s,"tool_name":"say"}`,
+		`{"request_id":%[1]q,%[2]s:%[2]s}`,
+		`%[2]s`,
+	} {
+		id := client.NewID()
+		require.NoError(h.t, h.agent.Submit(id, fmt.Appendf(nil, form, id, quoted)))
+	}
+	name := strings.NewReplacer("/", "", "\x00", "").Replace(spell)
+	for _, suffix := range []string{".json", ".cancel", ""} {
+		path := filepath.Join(h.agent.Requests, name+suffix)
+		require.NoError(h.t, os.WriteFile(path, quoted, 0o644))
+		// What cannot be removed as a file is the likelier to be complained of.
+		dir := filepath.Join(h.agent.Requests, "d"+name+suffix)
+		require.NoError(h.t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	id := client.NewID()
+	require.NoError(h.t, os.Symlink(name, filepath.Join(h.agent.Requests, id+".json")))
+	require.NoError(h.t, os.Mkdir(filepath.Join(h.agent.Requests, client.NewID()+".json"), 0o755))
+}
+
+// TestLogLines: zerolog lets these pass; we do not.
+func TestLogLines(t *testing.T) {
+	for _, format := range []string{"json", "console"} {
+		var b bytes.Buffer
+		l, _ := newLog(&b, "info", format)
+		for _, s := range spells {
+			b.Reset()
+			l.Info().Str("ws", s).Str("err", "open "+s+": no").Msg("planted " + s)
+			require.Equal(t, 1, strings.Count(b.String(), "\n"), "%q", b.String())
+			honest(t, format, strings.TrimSuffix(b.String(), "\n"))
+			if format == "json" {
+				var got map[string]string
+				require.NoError(t, json.Unmarshal(b.Bytes(), &got))
+				require.Equal(t, strings.ToValidUTF8(s, "\ufffd"), strings.ReplaceAll(got["ws"], "\ufffd\ufffd", "\ufffd"), "nothing is lost")
+			} else {
+				unquoted := regexp.MustCompile(`"(\\.|[^"\\])*"`).ReplaceAllString(b.String(), "…")
+				require.NotRegexp(t, ` (id|by|level)=`, unquoted, "a field that nobody logged")
+			}
+		}
+	}
+}
+
+func TestLogLevelAndFormatChangeWhileRunning(t *testing.T) {
+	var b bytes.Buffer
+	l, w := newLog(&b, "warn", "auto")
+	l.Info().Msg("quiet")
+	require.Empty(t, b.String())
+	w.set("debug", "console")
+	l.Debug().Str("ws", "a b").Str("id", "ff").Int("keys", 3).Msg("loud")
+	require.Regexp(t, `^\d\d:\d\d:\d\d DBG loud ws="a b" id=ff keys=3\n$`, b.String())
+	b.Reset()
+	w.set("nonsense", "json")
+	l.Debug().Msg("quiet")
+	l.Info().Msg("loud")
+	require.Regexp(t, `^\{"level":"info","time":"[^"]+","message":"loud"\}\n$`, b.String())
+	require.Equal(t, zerolog.InfoLevel, zerolog.Level(w.level.Load()))
+}

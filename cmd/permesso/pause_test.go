@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// failing is a log whose writer is killed after so many entries: the entry is
+// written, and nobody hears of it.
+type failing struct {
+	*audit.Log
+	left int
+}
+
+var errKilled = errors.New("killed")
+
+func (f *failing) Append(e approval.Entry) error {
+	err := f.Log.Append(e)
+	if f.left--; f.left < 0 {
+		return errors.Join(err, errKilled)
+	}
+	return err
+}
+
+// However often the daemon is killed while it writes them down, each pause and
+// each end stands in the log once, by whom, in their order.
+func TestPausesAreWrittenDownOnce(t *testing.T) {
+	for kills := range 8 {
+		h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+		h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+		require.NoError(t, h.layout.PrepareHome(h.fs))
+		at := time.Now().UTC()
+		for i, ws := range []string{"a", ipc.Everything, "a"} {
+			require.NoError(t, h.store.Pause(ipc.Pause{Workspace: ws, By: fmt.Sprint("ann", i), At: at, Reason: "r"}))
+			if i < 2 {
+				_, err := h.store.Resume(ws, fmt.Sprint("bob", i), at)
+				require.NoError(t, err)
+			}
+		}
+		for n := range kills + 1 {
+			log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
+			require.NoError(t, err)
+			m := minutes{store: h.store, log: &failing{log, n}}
+			if err = m.take(); err != nil {
+				require.ErrorIs(t, err, errKilled)
+			}
+			require.NoError(t, log.Close())
+		}
+		log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
+		require.NoError(t, err)
+		m := minutes{store: h.store, log: log}
+		require.NoError(t, m.take())
+		require.NoError(t, m.take())
+		require.NoError(t, log.Close())
+		count := map[string]int{}
+		require.NoError(t, audit.Entries(h.fs, h.layout.Audit(), func(e approval.Entry) error {
+			count[fmt.Sprintf("%s %s %s %s", e.Event, e.Workspace, e.By, e.Reason)]++
+			return nil
+		}))
+		require.Equal(t, map[string]int{
+			"paused a ann0 r": 1, "resumed a bob0 ": 1, "paused  ann1 r": 1, "resumed  bob1 ": 1, "paused a ann2 r": 1,
+		}, count, "%d kills", kills)
+		left, err := os.ReadDir(h.layout.EndedPauses())
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}
+
+// A resume that was killed between its two halves is no resume yet, and can be
+// said again.
+func TestResumeThatWasKilled(t *testing.T) {
+	h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+	require.NoError(t, h.layout.PrepareHome(h.fs))
+	require.NoError(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann", At: time.Now().UTC()}))
+	file := filepath.Join(h.layout.Pauses(), "a.json")
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, err = h.store.Resume("a", "bob", time.Now().UTC())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, b, 0o600)) // as before the second half
+	ended, err := h.store.Ended()
+	require.NoError(t, err)
+	require.Empty(t, ended)
+	_, held := h.store.Paused("a")
+	require.True(t, held)
+	_, err = h.store.Resume("a", "eve", time.Now().UTC())
+	require.NoError(t, err)
+	ended, err = h.store.Ended()
+	require.NoError(t, err)
+	require.Len(t, ended, 1)
+	require.Equal(t, "bob", ended[0].By, "who said it first")
+}
+
+// pause says so when something that began before it cannot be waited for.
+func TestPauseWaitsForClaims(t *testing.T) {
+	h := &house{fs: ipc.OS(), layout: ipc.Layout{Home: t.TempDir()}}
+	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
+	require.NoError(t, h.layout.PrepareHome(h.fs))
+	require.NoError(t, h.layout.Prepare(h.fs, "a"))
+	brake := &ipc.Brake{Store: h.store}
+	require.True(t, brake.Enter("a"))
+	require.True(t, brake.Enter("a"))
+	require.NoError(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann"}))
+	require.ErrorIs(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann"}), os.ErrExist)
+	require.False(t, brake.Enter("a"))
+	other := &ipc.Store{FS: ipc.OS(), Layout: h.layout}
+	looks := 0
+	again := func() error {
+		switch looks++; looks {
+		case 3, 6:
+			brake.Leave("a")
+		case 100:
+			return errKilled
+		}
+		return nil
+	}
+	require.NoError(t, other.AwaitClaims(ipc.Everything, again))
+	require.Equal(t, 6, looks, "not before the last claim is made")
+	require.True(t, brake.Enter("b"), "another workspace is not held")
+}
