@@ -33,10 +33,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/afero"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -59,6 +62,7 @@ var errClosed = errors.New("the audit log is closed")
 const (
 	maxSegment  = 16 << 20 // opening reads one segment: about 0.2 s
 	maxUnsynced = 1 << 20  // notes kept in memory until a caller syncs
+	signEvery   = 256      // entries between two checkpoints, while nobody asks for one
 )
 
 // Log is the open log. Its methods may be called by many goroutines at once.
@@ -68,6 +72,9 @@ type Log struct {
 	now func() time.Time
 
 	syncing sync.Mutex // held by the one caller that syncs; taken before mu
+	tried   int64      // size of the last checkpoint tried, under syncing
+	signing *signing   // under syncing; nil: the log is not signed
+	newest  atomic.Pointer[Checkpoint]
 
 	mu       sync.Mutex
 	file     afero.File // nil: the next sync begins a new segment
@@ -76,23 +83,35 @@ type Log struct {
 	seq      int64      // number of the last line
 	durable  int64      // number of the last line that is durable
 	unsynced []byte     // the lines after it, for a new segment
+	tree     tree       // over the lines that are durable; only where the log is signed
+	leaves   []tlog.Hash // of the lines after them
 	stopped  error      // ErrBroken or errClosed
 }
 
 // Open opens the log in dir, an existing folder, and makes durable what is in
-// it. The caller holds HOME/lock. A nil now is time.Now.
+// it. The caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
 func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
+	return OpenSigned(fsys, dir, now, Keys{})
+}
+
+// OpenSigned is Open for a log that is signed from time to time: after every 256
+// entries, by Checkpoint, and by Close. A log that is shorter than its newest
+// checkpoint is an error that wraps ErrDamaged.
+func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
 		now = time.Now
 	}
 	l := &Log{fs: fsys, dir: dir, now: now}
-	if err := l.open(); err != nil {
+	if keys.Signer != nil {
+		l.signing = &signing{fs: fsys, dir: dir, signer: keys.Signer}
+	}
+	if err := l.open(keys); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	return l, nil
 }
 
-func (l *Log) open() error {
+func (l *Log) open(keys Keys) error {
 	// What a crash left of a segment that never got its name.
 	if _, err := l.fs.Stat(l.temp()); err == nil {
 		if err := l.fs.Remove(l.temp()); err != nil {
@@ -100,8 +119,14 @@ func (l *Log) open() error {
 		}
 	}
 	all, err := segments(l.fs, l.dir)
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return err
+	}
+	if err := l.openSigning(keys); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return l.checkLength()
 	}
 	l.segment = all[len(all)-1]
 	f, err := l.fs.OpenFile(segmentPath(l.dir, l.segment), os.O_RDWR|os.O_APPEND, 0o600)
@@ -109,6 +134,9 @@ func (l *Log) open() error {
 		return err
 	}
 	whole, err := l.recover(f)
+	if err == nil {
+		err = l.checkLength()
+	}
 	if err != nil || !whole || l.size >= maxSegment {
 		return errors.Join(err, f.Close())
 	}
@@ -123,9 +151,13 @@ func (l *Log) recover(f afero.File) (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := l.grow(first); err != nil {
+		return false, err
+	}
 	s := newScanner(f, first)
 	for s.next() {
 		l.seq = s.entry.Seq
+		l.plant(l.seq, s.line)
 	}
 	if s.err != nil {
 		return false, s.err
@@ -135,6 +167,58 @@ func (l *Log) recover(f afero.File) (whole bool, err error) {
 		return false, err
 	}
 	return !s.torn, l.fs.SyncDir(l.dir)
+}
+
+// openSigning finds the checkpoint to go on from.
+func (l *Log) openSigning(keys Keys) error {
+	if l.signing == nil {
+		return nil
+	}
+	end, err := readEnd(l.fs, filepath.Join(l.dir, checkpointFile), keys.Known)
+	if err != nil {
+		return err
+	}
+	l.signing.good, l.signing.newest, l.tree = end.good, end.newest, end.tree
+	l.newest.Store(end.newest)
+	l.tried = end.tree.size
+	return nil
+}
+
+// grow adds to the tree what lies between the newest checkpoint and the last
+// segment, which begins with number end. Mostly that is nothing.
+func (l *Log) grow(end int64) error {
+	if l.signing == nil || l.tree.size+1 >= end {
+		return nil
+	}
+	all, err := segments(l.fs, l.dir)
+	if err != nil {
+		return err
+	}
+	w := &walk{fs: l.fs, dir: l.dir}
+	from, err := w.find(all, l.tree.size+1)
+	if err != nil {
+		return err
+	}
+	return w.lines(all, from, end, func(line []byte, e approval.Entry, _ place) error {
+		l.plant(e.Seq, line)
+		return nil
+	})
+}
+
+// plant adds a line to the tree that it does not have yet.
+func (l *Log) plant(seq int64, line []byte) {
+	if l.signing != nil && seq == l.tree.size+1 {
+		l.tree.add(leafHash(line))
+	}
+}
+
+// checkLength refuses a log from which something was cut that was signed.
+func (l *Log) checkLength() error {
+	if c := l.newest.Load(); c != nil && l.seq < c.Size {
+		return fmt.Errorf("%w: it ends with number %d, and its newest checkpoint was signed for %d\nhint: restore it "+
+			"from a backup, or keep it and begin a new one: move the folder %s away", ErrDamaged, l.seq, c.Size, l.dir)
+	}
+	return nil
 }
 
 // Append writes e and returns when it is durable. After an error the entry may
@@ -175,11 +259,48 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Close makes durable what was noted and ends the log.
-func (l *Log) Close() error {
-	err := l.Sync()
+// Checkpoint makes durable what was noted and signs the log as it is, unless
+// that is signed already, by the same key. An error leaves the log in order.
+func (l *Log) Checkpoint() error {
+	if err := l.Sync(); err != nil {
+		return err
+	}
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
+	return l.sign()
+}
+
+// Newest is the newest checkpoint, or nil.
+func (l *Log) Newest() *Checkpoint { return l.newest.Load() }
+
+// sign writes a checkpoint of what is durable. The caller holds syncing, not mu.
+func (l *Log) sign() error {
+	if l.signing == nil {
+		return nil
+	}
+	l.mu.Lock()
+	t := tree{l.tree.size, slices.Clone(l.tree.edge)}
+	l.mu.Unlock()
+	last := l.signing.newest
+	if t.size == 0 || last != nil && last.Size == t.size && last.Key == l.signing.signer.KeyHash() {
+		return nil
+	}
+	l.tried = t.size
+	if err := l.signing.write(t); err != nil {
+		return err
+	}
+	l.newest.Store(l.signing.newest)
+	return nil
+}
+
+// Close makes durable what was noted, signs it, and ends the log.
+func (l *Log) Close() error {
+	err := l.Checkpoint()
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	if l.signing != nil {
+		l.signing.close()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped == nil {
@@ -207,6 +328,9 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	}
 	l.seq = e.Seq
 	l.unsynced = append(l.unsynced, line...)
+	if l.signing != nil {
+		l.leaves = append(l.leaves, leafHash(line[:len(line)-1]))
+	}
 	if l.file == nil {
 		return l.seq, nil
 	}
@@ -221,8 +345,21 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 func (l *Log) sync(seq int64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
+	due, err := l.syncLocked(seq)
+	if due {
+		_ = l.sign() // the lines are durable; Checkpoint tells what is wrong
+	}
+	return err
+}
+
+func (l *Log) syncLocked(seq int64) (due bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	err = l.syncLines(seq)
+	return err == nil && l.tree.size >= l.tried+signEvery, err
+}
+
+func (l *Log) syncLines(seq int64) error {
 	switch {
 	case seq <= l.durable: // somebody synced for us
 		return nil
@@ -246,7 +383,7 @@ func (l *Log) syncFile() bool {
 	if err != nil {
 		return false
 	}
-	l.durable = upTo
+	l.settle(upTo)
 	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
 	return true
 }
@@ -263,8 +400,21 @@ func (l *Log) rotate() error {
 	}
 	l.file, l.size = f, int64(len(l.unsynced))
 	l.segment++
-	l.durable, l.unsynced = l.seq, l.unsynced[:0]
+	l.settle(l.seq)
+	l.unsynced = l.unsynced[:0]
 	return nil
+}
+
+// settle says that the lines up to seq are durable.
+func (l *Log) settle(seq int64) {
+	if l.signing != nil {
+		n := seq - l.durable
+		for _, leaf := range l.leaves[:n] {
+			l.tree.add(leaf)
+		}
+		l.leaves = append(l.leaves[:0], l.leaves[n:]...)
+	}
+	l.durable = seq
 }
 
 // create makes the next segment: it appears under its name with all of lines,
