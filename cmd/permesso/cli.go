@@ -146,6 +146,7 @@ func (a *app) root() *cobra.Command {
 			a.statusCmd(),
 			a.mountsCmd(),
 			a.receiptCmd(),
+			a.auditCmd(),
 			a.demoCmd(),
 		},
 		"decide": {

@@ -153,7 +153,9 @@ func (a *app) show(ctx context.Context, h *house, v *gate.Viewer, k approval.Key
 			_, err = fmt.Fprintf(a.Out, "%s\n", b)
 			return err
 		}
-		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
+		style := a.style(h)
+		style.Foot = h.auditFoot()
+		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		return nil
 	}
 	if a.json {

@@ -74,6 +74,9 @@ func (s *server) rescan(ws string) {
 		return
 	}
 	if ws == "" {
+		if err := s.audit.Checkpoint(); err != nil {
+			s.log.Error().Err(err).Msg("sign the audit log")
+		}
 		s.findWorkspaces()
 		return
 	}

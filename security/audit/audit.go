@@ -77,15 +77,15 @@ type Log struct {
 	newest  atomic.Pointer[Checkpoint]
 
 	mu       sync.Mutex
-	file     afero.File // nil: the next sync begins a new segment
-	size     int64      // of file
-	segment  int        // number of the last segment, 0: there is none
-	seq      int64      // number of the last line
-	durable  int64      // number of the last line that is durable
-	unsynced []byte     // the lines after it, for a new segment
-	tree     tree       // over the lines that are durable; only where the log is signed
+	file     afero.File  // nil: the next sync begins a new segment
+	size     int64       // of file
+	segment  int         // number of the last segment, 0: there is none
+	seq      int64       // number of the last line
+	durable  int64       // number of the last line that is durable
+	unsynced []byte      // the lines after it, for a new segment
+	tree     tree        // over the lines that are durable; only where the log is signed
 	leaves   []tlog.Hash // of the lines after them
-	stopped  error      // ErrBroken or errClosed
+	stopped  error       // ErrBroken or errClosed
 }
 
 // Open opens the log in dir, an existing folder, and makes durable what is in

@@ -152,10 +152,10 @@ type scanner struct {
 
 	entry approval.Entry
 	line  []byte // without its line feed
-	good  int64 // bytes in whole lines
-	torn  bool  // there is something behind them
-	ended bool  // which has a line feed
-	err   error // from reading
+	good  int64  // bytes in whole lines
+	torn  bool   // there is something behind them
+	ended bool   // which has a line feed
+	err   error  // from reading
 }
 
 func newScanner(r io.Reader, first int64) *scanner {

@@ -1,0 +1,81 @@
+package gate
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// completed is what an entry says that was not written when it happened.
+const completed = "completed from the record after a crash"
+
+// RecordEntries are the audit entries that a record stands for: that of its
+// claim, where something was started, and that of its outcome. tool finds a
+// tool by its name.
+func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
+	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
+	d := v.Decision(k, rec.Decision)
+	name := v.toolOf(k, rec)
+	var all []approval.Entry
+	end := approval.Entry{
+		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Tool: name, Detail: completed,
+	}
+	if t, ok := tool(name); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
+		end.Event = approval.EventReleased
+	}
+	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
+		end.Reason = *r.Error
+	}
+	if rec.Ruling != nil {
+		end.Rule = rec.Ruling.Rule
+	}
+	if d != nil {
+		end.By, end.Via = d.DecidedByID, d.Via
+	}
+	if rec.Receipt != "" {
+		r := run{key: k, decision: d, claim: &approval.Claim{ToolName: name, Receipt: rec.Receipt, Ruling: rec.Ruling}}
+		e := r.entry(rec.StartedAt)
+		e.Detail = completed
+		all = append(all, e)
+		end.ReceiptSHA256 = e.ReceiptSHA256
+	}
+	return append(all, end)
+}
+
+func (v *Viewer) toolOf(k approval.Key, rec *approval.Record) string {
+	if p, err := openedPending(v.Seal, k, rec.Pending); err == nil {
+		return p.ToolName
+	}
+	if r, err := approval.ParseRequest(rec.Request, k.ID); err == nil {
+		return r.ToolName
+	}
+	return ""
+}
+
+// ClaimEntries are the audit entries of what was started and has no record yet.
+func (v *Viewer) ClaimEntries(k approval.Key) ([]approval.Entry, error) {
+	var all []approval.Entry
+	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
+		b, err := v.Store.Read(doc, k)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		body, err := v.Seal.Open(doc, k, b)
+		if err != nil {
+			return nil, err
+		}
+		c, err := approval.ParseClaim(body, k)
+		if err != nil {
+			return nil, err
+		}
+		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision)}
+		e := r.entry(c.ClaimedAt)
+		e.Detail = completed
+		all = append(all, e)
+	}
+	return all, nil
+}
