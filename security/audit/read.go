@@ -159,7 +159,7 @@ type scanner struct {
 }
 
 func newScanner(r io.Reader, first int64) *scanner {
-	return &scanner{r: bufio.NewReaderSize(r, 64<<10), want: first}
+	return &scanner{r: bufio.NewReaderSize(r, 16<<10), want: first}
 }
 
 func (s *scanner) next() bool {

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -109,6 +108,7 @@ type auditor struct {
 	tree     tree
 	met      int              // witnesses
 	repeated map[int64]repeat // by number: lines that a later segment must hold
+	twice    map[string]int   // by path: how many of them it did hold
 	missing  map[string]string
 	rep      Report
 }
@@ -121,7 +121,7 @@ type repeat struct {
 // begin reads the checkpoints, and only then looks which segments there are:
 // what was signed by then is in them.
 func (c *Check) begin() (*auditor, error) {
-	a := &auditor{Check: c, repeated: map[int64]repeat{}, missing: maps.Clone(c.Receipts)}
+	a := &auditor{Check: c, repeated: map[int64]repeat{}, twice: map[string]int{}, missing: maps.Clone(c.Receipts)}
 	if err := a.readCheckpoints(); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (a *auditor) readCheckpoints() error {
 		return err
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(f, 64<<10)
+	r := bufio.NewReaderSize(f, 16<<10)
 	for {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -234,6 +234,7 @@ func (a *auditor) line(line []byte, e approval.Entry, next place) error {
 			return fmt.Errorf("%w: %s has another number %d than the segment behind it", ErrTampered, r.path, e.Seq)
 		}
 		delete(a.repeated, e.Seq)
+		a.twice[r.path]++
 	}
 	a.tree.add(leaf)
 	if len(a.missing) > 0 && (e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved) {
@@ -290,8 +291,10 @@ func (a *auditor) left(path string, seq int64, line []byte, rest int64) {
 // plain refuses a line that nobody may have written: everything but printable
 // ASCII is escaped.
 func plain(line []byte) error {
-	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' || r > '~' }); i >= 0 {
-		return fmt.Errorf("byte %d is not printable ASCII", i)
+	for i, c := range line {
+		if c < ' ' || c > '~' {
+			return fmt.Errorf("byte %d is not printable ASCII", i)
+		}
 	}
 	return nil
 }
@@ -300,6 +303,10 @@ func plain(line []byte) error {
 func (a *auditor) end() (*Report, error) {
 	n := a.tree.size
 	switch {
+	case len(a.repeated) > 0:
+		seq := slices.Min(slices.Collect(maps.Keys(a.repeated)))
+		return nil, fmt.Errorf("verify audit log: %w: number %d stands only in %s, where it does not count",
+			ErrTampered, seq, a.repeated[seq].path)
 	case a.met < len(a.witnesses):
 		w := a.witnesses[len(a.witnesses)-1]
 		return nil, fmt.Errorf("verify audit log: %w: it ends with number %d, but %s was made of %d: the end was cut off",
@@ -312,9 +319,9 @@ func (a *auditor) end() (*Report, error) {
 		return nil, fmt.Errorf("verify audit log: %w: of %d entries none is under a checkpoint\nhint: a gate that runs signs "+
 			"its log within seconds, and when it stops; if it did, somebody removed %s", ErrNotSigned, n, checkpointFile)
 	}
-	for _, r := range a.repeated {
-		a.note("%s: lines behind the last that counts have no like in the next segment", r.path)
-		break
+	for _, path := range slices.Sorted(maps.Keys(a.twice)) {
+		a.note("%s: its last %d entries are repeated in the next segment, where they count: after a failed write or fsync "+
+			"the log goes on so", path, a.twice[path])
 	}
 	if more := n - a.rep.Signed; more > 0 {
 		a.note("numbers %d to %d are under no checkpoint yet", a.rep.Signed+1, n)
