@@ -222,6 +222,9 @@ func TestEveryChangeIsDetected(t *testing.T) {
 		if err == nil && len(got.Notes) > 0 && got.Root == rep.Root && got.Entries == rep.Entries && nearSegmentsEnd(line) {
 			return nil // told, and it does not count: a crash can leave the same
 		}
+		if err == nil && line == goodEntries-1 && got.Entries == got.Signed+1 && len(got.Notes) > 0 {
+			return nil // told: it is behind what was signed
+		}
 		if !isFault(err) {
 			return fmt.Errorf("%s in line %d is not detected: %w", what, line+1, err)
 		}
