@@ -194,7 +194,8 @@ type signing struct {
 	fs     FS
 	dir    string
 	signer note.Signer
-	file   afero.File // nil: to be opened, and cut to good
+	file   afero.File // nil: to be opened
+	spoilt bool       // something failed on it
 	good   int64      // bytes that are durable
 	newest *Checkpoint
 }
@@ -221,7 +222,7 @@ func (s *signing) write(t tree) error {
 
 func (s *signing) append(line []byte) (err error) {
 	if s.file == nil {
-		if err := s.open(); err != nil {
+		if s.file, err = s.open(); err != nil {
 			return err
 		}
 	}
@@ -230,6 +231,7 @@ func (s *signing) append(line []byte) (err error) {
 		err = s.file.Sync()
 	}
 	if err != nil {
+		s.spoilt = true
 		s.close()
 		return err
 	}
@@ -237,26 +239,59 @@ func (s *signing) append(line []byte) (err error) {
 	return nil
 }
 
-// open cuts off what is not good: a later checkpoint must not stand behind it.
-func (s *signing) open() error {
+// open opens the file to append to it. One that has more than what is good, or
+// on which a write or fsync failed, is replaced by a copy of what is good: no
+// later checkpoint must stand behind half a one.
+func (s *signing) open() (afero.File, error) {
 	path := filepath.Join(s.dir, checkpointFile)
-	f, err := s.fs.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
+	info, err := s.fs.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.create(path, nil)
 	}
-	info, err := f.Stat()
-	if err == nil && info.Size() > s.good {
-		err = f.Truncate(s.good)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() == s.good && !s.spoilt {
+		return s.fs.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	}
+	old, err := s.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer old.Close()
+	return s.create(path, io.LimitReader(old, s.good))
+}
+
+// create makes the file, over whatever is there: it appears whole and durable,
+// or not at all.
+func (s *signing) create(path string, content io.Reader) (afero.File, error) {
+	temp := filepath.Join(s.dir, ".checkpoints.new")
+	if err := s.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := s.fs.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if content != nil {
+		_, err = io.Copy(f, content)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = s.fs.Rename(temp, path)
 	}
 	if err == nil {
 		err = s.fs.SyncDir(s.dir)
 	}
 	if err != nil {
 		f.Close()
-		return err
+		s.fs.Remove(temp)
+		return nil, err
 	}
-	s.file = f
-	return nil
+	s.spoilt = false
+	return f, nil
 }
 
 func (s *signing) close() {
