@@ -20,12 +20,19 @@
 // from the one before. Where both have a number, the later segment holds; a line
 // that is not whole, and all behind it, never counted.
 //
+// # Proof
+//
+// The lines are the leaves of an RFC 6962 tree, whose root is signed from time to
+// time: checkpoints.jsonl keeps these checkpoints. FORMAT.md has all that is
+// needed to verify a log without this package.
+//
 // # Writing
 //
 // One process writes, the holder of HOME/lock; everybody may read. Lines are
 // written in the order of the calls, each with one write. Callers that wait for
 // durability share fsyncs: the first in line syncs for all who have written by
-// then, the others wait for it. There is no goroutine and no timer.
+// then, the others wait for it. A checkpoint is of lines that are durable, so it
+// may be lost in a crash and is never wrong. There is no goroutine and no timer.
 package audit
 
 import (
@@ -60,9 +67,10 @@ var ErrBroken = errors.New("the audit log cannot be written: free space or mend 
 var errClosed = errors.New("the audit log is closed")
 
 const (
-	maxSegment  = 16 << 20 // opening reads one segment: about 0.2 s
-	maxUnsynced = 1 << 20  // notes kept in memory until a caller syncs
-	signEvery   = 256      // entries between two checkpoints, while nobody asks for one
+	maxSegment  = 16 << 20    // opening reads one segment: about 0.2 s
+	maxUnsynced = 1 << 20     // notes kept in memory until a caller syncs
+	signAfter   = 256         // entries between two checkpoints, while nobody asks for one
+	signEvery   = time.Second // and the time
 )
 
 // Log is the open log. Its methods may be called by many goroutines at once.
@@ -72,17 +80,19 @@ type Log struct {
 	now func() time.Time
 
 	syncing sync.Mutex // held by the one caller that syncs; taken before mu
-	tried   int64      // size of the last checkpoint tried, under syncing
-	signing *signing   // under syncing; nil: the log is not signed
+	marking sync.Mutex // held by the one caller that signs; taken before mu, never with syncing
+	signing *signing   // under marking; nil: the log is not signed
 	newest  atomic.Pointer[Checkpoint]
 
 	mu       sync.Mutex
-	file     afero.File  // nil: the next sync begins a new segment
-	size     int64       // of file
-	segment  int         // number of the last segment, 0: there is none
-	seq      int64       // number of the last line
-	durable  int64       // number of the last line that is durable
-	unsynced []byte      // the lines after it, for a new segment
+	file     afero.File // nil: the next sync begins a new segment
+	size     int64      // of file
+	segment  int        // number of the last segment, 0: there is none
+	seq      int64      // number of the last line
+	durable  int64      // number of the last line that is durable
+	unsynced []byte     // the lines after it, for a new segment
+	tried    int64      // size of the last checkpoint tried
+	triedAt  time.Time
 	tree     tree        // over the lines that are durable; only where the log is signed
 	leaves   []tlog.Hash // of the lines after them
 	stopped  error       // ErrBroken or errClosed
@@ -94,8 +104,8 @@ func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
 	return OpenSigned(fsys, dir, now, Keys{})
 }
 
-// OpenSigned is Open for a log that is signed from time to time: after every 256
-// entries, by Checkpoint, and by Close. A log that is shorter than its newest
+// OpenSigned is Open for a log that is signed from time to time: by Checkpoint,
+// by Close, and once a second while there are 256 new entries. A log that is shorter than its newest
 // checkpoint is an error that wraps ErrDamaged.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
@@ -265,15 +275,16 @@ func (l *Log) Checkpoint() error {
 	if err := l.Sync(); err != nil {
 		return err
 	}
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.marking.Lock()
+	defer l.marking.Unlock()
 	return l.sign()
 }
 
 // Newest is the newest checkpoint, or nil.
 func (l *Log) Newest() *Checkpoint { return l.newest.Load() }
 
-// sign writes a checkpoint of what is durable. The caller holds syncing, not mu.
+// sign writes a checkpoint of what is durable. The caller holds marking, not mu:
+// others go on writing and syncing.
 func (l *Log) sign() error {
 	if l.signing == nil {
 		return nil
@@ -285,7 +296,9 @@ func (l *Log) sign() error {
 	if t.size == 0 || last != nil && last.Size == t.size && last.Key == l.signing.signer.KeyHash() {
 		return nil
 	}
-	l.tried = t.size
+	l.mu.Lock()
+	l.tried, l.triedAt = t.size, l.now()
+	l.mu.Unlock()
 	if err := l.signing.write(t); err != nil {
 		return err
 	}
@@ -296,11 +309,13 @@ func (l *Log) sign() error {
 // Close makes durable what was noted, signs it, and ends the log.
 func (l *Log) Close() error {
 	err := l.Checkpoint()
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.marking.Lock()
 	if l.signing != nil {
 		l.signing.close()
 	}
+	l.marking.Unlock()
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped == nil {
@@ -341,22 +356,28 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	return l.seq, nil
 }
 
-// sync returns when every line up to seq is durable.
+// sync returns when every line up to seq is durable. Now and then the caller
+// signs them too, without making the others wait.
 func (l *Log) sync(seq int64) error {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
-	due, err := l.syncLocked(seq)
-	if due {
+	due, err := l.syncShared(seq)
+	if due && l.marking.TryLock() {
 		_ = l.sign() // the lines are durable; Checkpoint tells what is wrong
+		l.marking.Unlock()
 	}
 	return err
 }
 
-func (l *Log) syncLocked(seq int64) (due bool, err error) {
+func (l *Log) syncShared(seq int64) (due bool, err error) {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err = l.syncLines(seq)
-	return err == nil && l.tree.size >= l.tried+signEvery, err
+	if err != nil || l.tree.size < l.tried+signAfter {
+		return false, err
+	}
+	since := l.now().Sub(l.triedAt)
+	return since >= signEvery || since < 0, nil // a clock that was set back
 }
 
 func (l *Log) syncLines(seq int64) error {

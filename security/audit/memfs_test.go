@@ -47,7 +47,7 @@ func (f *memFile) Read(b []byte) (int, error)                { return f.Reader.R
 func (f *memFile) Seek(off int64, whence int) (int64, error) { return f.Reader.Seek(off, whence) }
 func (f *memFile) ReadAt(b []byte, off int64) (int, error)   { return f.Reader.ReadAt(b, off) }
 func (f *memFile) Close() error                              { return nil }
-func (f *memFile) Stat() (os.FileInfo, error)                { return memInfo(f.Reader.Size()), nil }
+func (f *memFile) Stat() (os.FileInfo, error)                { return memInfo(f.Size()), nil }
 
 func (f *memFile) Readdirnames(int) ([]string, error) {
 	names := make([]string, 0, len(f.m.files))

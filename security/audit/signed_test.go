@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
@@ -36,7 +37,9 @@ func verify(t testing.TB, disk *crashfs.Disk, feet ...string) (*audit.Report, er
 
 func TestWhenTheLogIsSigned(t *testing.T) {
 	disk := newDisk(t)
-	l := openSigned(t, disk.Process("daemon"))
+	now := clock()
+	l, err := audit.OpenSigned(disk.Process("daemon"), dir, func() time.Time { return now }, testKeys(t))
+	require.NoError(t, err)
 	require.Nil(t, l.Newest())
 	require.NoError(t, l.Checkpoint(), "nothing to sign")
 	require.Nil(t, l.Newest())
@@ -48,29 +51,41 @@ func TestWhenTheLogIsSigned(t *testing.T) {
 	require.Nil(t, l.Newest(), "not once for each entry")
 	require.NoError(t, l.Append(entry(256)))
 	require.Equal(t, int64(256), l.Newest().Size, "in groups")
-	l.Note(entry(257))
+	for n := 257; n <= 600; n++ {
+		require.NoError(t, l.Append(entry(n)))
+	}
+	require.Equal(t, int64(256), l.Newest().Size, "a second apart")
+	now = now.Add(time.Second)
+	require.NoError(t, l.Append(entry(601)))
+	require.Equal(t, int64(601), l.Newest().Size)
+	for n := 602; n <= 857; n++ {
+		now = now.Add(-time.Hour)
+		require.NoError(t, l.Append(entry(n)))
+	}
+	require.Equal(t, int64(857), l.Newest().Size, "whatever the clock does")
+	l.Note(entry(858))
 	require.NoError(t, l.Checkpoint())
-	require.Equal(t, int64(257), l.Newest().Size, "and when asked to")
+	require.Equal(t, int64(858), l.Newest().Size, "and when asked to")
 	require.Contains(t, disk.Cut(crashfs.OnlySynced).Files(), dir+"/log.jsonl")
 	require.Equal(t, disk.Files(), disk.Cut(crashfs.OnlySynced).Files(), "all of it durable")
 	ops := disk.Ops()
 	require.NoError(t, l.Checkpoint())
 	require.Equal(t, ops, disk.Ops(), "a log that is signed needs no second signature")
-	l.Note(entry(258))
+	l.Note(entry(859))
 	require.NoError(t, l.Close())
 
 	cp, err := audit.Newest(disk.Process("reader"), dir, testKeys(t).Known)
 	require.NoError(t, err)
-	require.Equal(t, int64(258), cp.Size, "and at the end")
+	require.Equal(t, int64(859), cp.Size, "and at the end")
 	require.Equal(t, *l.Newest(), *cp)
 	rep, err := verify(t, disk, cp.Foot())
 	require.NoError(t, err)
-	require.Equal(t, 3, rep.Checkpoints)
+	require.Equal(t, 5, rep.Checkpoints)
 
 	ops = disk.Ops()
 	l = openSigned(t, disk.Process("again"))
 	require.Equal(t, *cp, *l.Newest())
-	require.NoError(t, l.Append(entry(259)))
+	require.NoError(t, l.Append(entry(860)))
 	require.NoError(t, l.Close())
 	_, err = verify(t, disk, cp.Foot())
 	require.NoError(t, err)

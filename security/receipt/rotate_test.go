@@ -72,7 +72,6 @@ func TestRotate(t *testing.T) {
 	require.Len(t, names, 5, "two keys and three statements")
 	b, err := os.ReadFile(filepath.Join(dir, "rotated-1.txt"))
 	require.NoError(t, err)
-	//nolint:testifylint // the bytes are the format
 	require.Regexp(t, `^permesso key rotation v1\nnumber: 1\nold: home\.example\.org\+.*\nnew: home\.example\.org\+.*\ntime: 2026-11-21T12:00:00Z\n\n`+
 		`— home\.example\.org .*\n— home\.example\.org .*\n$`, string(b))
 }
