@@ -62,17 +62,13 @@ func (h *house) auditFoot() string {
 // completeAudit adds what a crash took out of the log, from the records and
 // receipts. After a clean stop there is nothing to do.
 func (s *server) completeAudit() error {
-	tail := audit.Tail{FS: s.fs, Dir: s.layout.Audit()}
-	last, err := tail.Last(1)
-	if err != nil {
-		return err
+	last := s.audit.Found()
+	if last.Event == approval.EventStopped {
+		return nil
 	}
 	var since time.Time
-	if len(last) > 0 {
-		if last[0].Event == approval.EventStopped {
-			return nil
-		}
-		since = last[0].Time.Add(-completeSlack)
+	if last.Seq > 0 {
+		since = last.Time.Add(-completeSlack)
 	}
 	want, err := s.auditable(since)
 	if err != nil {

@@ -93,9 +93,10 @@ type Log struct {
 	unsynced []byte     // the lines after it, for a new segment
 	tried    int64      // size of the last checkpoint tried
 	triedAt  time.Time
-	tree     tree        // over the lines that are durable; only where the log is signed
-	leaves   []tlog.Hash // of the lines after them
-	stopped  error       // ErrBroken or errClosed
+	tree     tree           // over the lines that are durable; only where the log is signed
+	leaves   []tlog.Hash    // of the lines after them
+	found    approval.Entry // the last when the log was opened
+	stopped  error          // ErrBroken or errClosed
 }
 
 // Open opens the log in dir, an existing folder, and makes durable what is in
@@ -166,7 +167,7 @@ func (l *Log) recover(f afero.File) (whole bool, err error) {
 	}
 	s := newScanner(f, first)
 	for s.next() {
-		l.seq = s.entry.Seq
+		l.seq, l.found = s.entry.Seq, s.entry
 		l.plant(l.seq, s.line)
 	}
 	if s.err != nil {
@@ -279,6 +280,10 @@ func (l *Log) Checkpoint() error {
 	defer l.marking.Unlock()
 	return l.sign()
 }
+
+// Found is the newest entry that was there when the log was opened; without any
+// its Seq is 0.
+func (l *Log) Found() approval.Entry { return l.found }
 
 // Newest is the newest checkpoint, or nil.
 func (l *Log) Newest() *Checkpoint { return l.newest.Load() }

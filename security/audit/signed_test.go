@@ -364,7 +364,7 @@ func TestCompleteAddsWhatIsMissingOnce(t *testing.T) {
 	require.NoError(t, l.Append(end("a", approval.EventReleased)))
 	require.NoError(t, l.Append(claim("b", "2")))
 	require.NoError(t, l.Close())
-	put(t, disk, "log-2.jsonl", line(4))
+	put(t, disk, "log-2.jsonl", line(4)+"torn\n{")
 
 	want := []approval.Entry{
 		claim("a", "1"),
@@ -377,6 +377,7 @@ func TestCompleteAddsWhatIsMissingOnce(t *testing.T) {
 	}
 	for round, added := range []int{3, 0, 0} {
 		l = openSigned(t, disk.Process("again"))
+		require.Equal(t, []int64{4, 7, 7}[round], l.Found().Seq)
 		n, err := l.Complete(want)
 		require.NoError(t, err)
 		require.Equal(t, added, n, "round %d", round)

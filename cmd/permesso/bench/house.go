@@ -97,6 +97,7 @@ func (h *house) start() error {
 		return err
 	}
 	h.log = log
+	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does: it is signed before anything is measured
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
 	h.gate = &gate.Gate{
 		Store: h.store, Keeper: h.store, Seal: h.key, Notary: signer, Executor: runner, Audit: log, Settings: settings{},
