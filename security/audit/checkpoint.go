@@ -195,7 +195,6 @@ type signing struct {
 	dir    string
 	signer note.Signer
 	file   afero.File // nil: to be opened
-	spoilt bool       // something failed on it
 	good   int64      // bytes that are durable
 	newest *Checkpoint
 }
@@ -231,7 +230,6 @@ func (s *signing) append(line []byte) (err error) {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		s.spoilt = true
 		s.close()
 		return err
 	}
@@ -239,9 +237,9 @@ func (s *signing) append(line []byte) (err error) {
 	return nil
 }
 
-// open opens the file to append to it. One that has more than what is good, or
-// on which a write or fsync failed, is replaced by a copy of what is good: no
-// later checkpoint must stand behind half a one.
+// open opens the file to append to it. One that has more than what is good, after
+// a power cut or a failed fsync, is replaced by a copy of what is good: no later
+// checkpoint must stand behind half a one.
 func (s *signing) open() (afero.File, error) {
 	path := filepath.Join(s.dir, checkpointFile)
 	info, err := s.fs.Stat(path)
@@ -251,7 +249,7 @@ func (s *signing) open() (afero.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() == s.good && !s.spoilt {
+	if info.Size() == s.good {
 		return s.fs.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
 	}
 	old, err := s.fs.Open(path)
@@ -290,7 +288,6 @@ func (s *signing) create(path string, content io.Reader) (afero.File, error) {
 		s.fs.Remove(temp)
 		return nil, err
 	}
-	s.spoilt = false
 	return f, nil
 }
 

@@ -258,6 +258,27 @@ func TestACheckpointThatFails(t *testing.T) {
 	require.ErrorIs(t, l.Close(), errDisk, "and the end tells it")
 }
 
+// What others write while one syncs is not durable, so it is not signed.
+func TestOnlyWhatIsDurableIsSigned(t *testing.T) {
+	disk := newDisk(t)
+	l := openSigned(t, disk.Process("daemon"))
+	require.NoError(t, l.Append(entry(1)))
+	l.Note(entry(2))
+	meanwhile := 0
+	disk.Before = func(op crashfs.Op) {
+		if op.Kind == crashfs.OpSync && strings.HasSuffix(op.Path, "/log.jsonl") {
+			meanwhile++
+			l.Note(entry(2 + meanwhile))
+		}
+	}
+	require.NoError(t, l.Checkpoint())
+	disk.Before = nil
+	require.Equal(t, 1, meanwhile)
+	require.Equal(t, int64(2), l.Newest().Size)
+	_, err := verify(t, disk.Cut(crashfs.OnlySynced), l.Newest().Foot())
+	require.NoError(t, err)
+}
+
 // A power cut or kill before any operation: the log opens, goes on, verifies,
 // and what any card has shown at its foot holds.
 func TestCrashesOfASignedLog(t *testing.T) {

@@ -109,6 +109,18 @@ func TestRotationsThatAreRefused(t *testing.T) {
 		{"another number", "rotated-2.txt", nil},
 		{"somebody else's current key", "signing.pub", func(string) string { return strangerPublic(t) + "\n" }},
 		{"an older private key", "signing.key", nil},
+		{"somebody else's statement", "rotated-2.txt", func(string) string {
+			other := t.TempDir()
+			_, err := receipt.LoadOrCreate(ipc.OS(), other, testName)
+			require.NoError(t, err)
+			for range 2 {
+				_, err = receipt.Rotate(ipc.OS(), other, issued, quiet)
+				require.NoError(t, err)
+			}
+			b, err := os.ReadFile(filepath.Join(other, "rotated-2.txt"))
+			require.NoError(t, err)
+			return string(b)
+		}},
 	} {
 		dir := t.TempDir()
 		_, err := receipt.LoadOrCreate(ipc.OS(), dir, testName)
