@@ -39,9 +39,20 @@ func askedInPending(p *approval.Pending) asked {
 }
 
 func (g *Gate) askedInRequest(k approval.Key, r *approval.Request) asked {
+	return askedInRequest(g.Settings.Tool, k, r)
+}
+
+func (g *Gate) askedInStory(k approval.Key, pending, request approval.Raw) asked {
+	return askedInStory(g.Seal, g.Settings.Tool, k, pending, request)
+}
+
+// toolFinder finds a tool by its name.
+type toolFinder func(name string) (approval.Tool, bool)
+
+func askedInRequest(find toolFinder, k approval.Key, r *approval.Request) asked {
 	var tool approval.Tool
 	if r.ToolName != "" {
-		tool, _ = g.Settings.Tool(r.ToolName)
+		tool, _ = find(r.ToolName)
 	}
 	return asked{
 		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
@@ -51,12 +62,12 @@ func (g *Gate) askedInRequest(k approval.Key, r *approval.Request) asked {
 
 // askedInStory reads what a claim or a record keeps: the pending where somebody
 // was asked, else the request. It was verified as a part of them.
-func (g *Gate) askedInStory(k approval.Key, pending, request approval.Raw) asked {
-	if p, err := openedPending(g.Seal, k, pending); err == nil {
+func askedInStory(seal Sealer, find toolFinder, k approval.Key, pending, request approval.Raw) asked {
+	if p, err := openedPending(seal, k, pending); err == nil {
 		return askedInPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {
-		return g.askedInRequest(k, r)
+		return askedInRequest(find, k, r)
 	}
 	return asked{}
 }

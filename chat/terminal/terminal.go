@@ -51,6 +51,7 @@ type Channel struct {
 	// Refresh gives the workspaces and the style as they are now, before every
 	// look; nil: they stay as they are.
 	Refresh func() ([]string, chat.Style)
+	Foot    func() string // what a card ends with at the moment it is shown; may be nil
 	Color   bool
 	Log     func(error) // errors that the person cannot mend; may be nil
 
@@ -240,7 +241,11 @@ func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 func (v *view) card(w approval.Waiting) {
 	v.alone = len(v.shown) == 0
 	v.shown[w.Key()], v.last, v.since = w, &w, v.now()
-	c := v.Style.Card(w.Pending)
+	style := v.Style
+	if v.Foot != nil {
+		style.Foot = v.Foot()
+	}
+	c := style.Card(w.Pending)
 	v.print(plain, "")
 	v.print(bold, c.Head)
 	for _, f := range c.Facts {

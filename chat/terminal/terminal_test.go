@@ -3,11 +3,13 @@ package terminal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,6 +342,16 @@ func TestColour(t *testing.T) {
 	s.sees("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
 	s.typed("1")
 	s.sees("\x1b[32mApprovato: ")
+}
+
+func TestACardEndsWithTheFootOfItsMoment(t *testing.T) {
+	var n atomic.Int64
+	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) {
+		c.Foot = func() string { return fmt.Sprintf("log %d 9f3c", n.Add(1)) }
+	})
+	s.sees(" · log 1 9f3c\n")
+	s.arrives(request(second))
+	s.sees(" · log 2 9f3c\n")
 }
 
 func TestRunEnds(t *testing.T) {

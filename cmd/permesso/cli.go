@@ -158,6 +158,7 @@ func (a *app) root() *cobra.Command {
 			a.mountsCmd(),
 			a.serviceCmd(),
 			a.receiptCmd(),
+			a.auditCmd(),
 			a.demoCmd(),
 		},
 		"decide": {

@@ -9,7 +9,8 @@
 //	3  the request ended without running: denied, expired, cancelled, malformed …
 //	4  it was started, and failed or was interrupted
 //	5  still waiting when --timeout was over
-//	6  the decision was refused: not yours, unknown, already decided, too late
+//	6  the decision was refused: not yours, unknown, already decided, too late;
+//	   or what was to be verified is not good
 //	7  another permesso serves this home
 //	8  doctor found something to be warned of
 //	9  doctor found an error

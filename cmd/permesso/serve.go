@@ -149,7 +149,10 @@ func (s *server) open() (err error) {
 	if s.keys, err = s.makeKeys(); err != nil {
 		return err
 	}
-	if s.audit, err = audit.Open(s.fs, s.layout.Audit(), time.Now); err != nil {
+	if s.audit, err = s.openAudit(s.keys); err != nil {
+		return err
+	}
+	if err := s.completeAudit(); err != nil {
 		return err
 	}
 	verifier, err := s.keys.signer.Verifier()
@@ -363,6 +366,7 @@ func (s *server) terminal(ctx context.Context) error {
 		Interceptor: &chat.Interceptor{Decider: afresh(func() *gate.Decider { return s.decider(s.keys, s) }), Viewer: s.viewer(s.keys), Zone: time.Local},
 		Changes:     s.changes, Person: operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
+		Foot:  func() string { return auditFoot(s.audit.Newest()) },
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
 	}

@@ -40,7 +40,11 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	}
 	log, logErr := h.timeline(k, w.Pending.Timestamp)
 	if !a.json {
-		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
+		style := a.style(h)
+		if h.layout.Home != "" {
+			style.Foot = h.auditFoot()
+		}
+		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		a.printTimeline(log)
 		return damaged(logErr)
 	}

@@ -88,6 +88,9 @@ func (s *server) rescan(ws string) {
 	}
 	switch ws {
 	case "":
+		if err := s.audit.Checkpoint(); err != nil {
+			s.log.Error().Err(err).Msg("sign the audit log")
+		}
 		s.findWorkspaces()
 		return
 	case pauseGroup, configGroup:

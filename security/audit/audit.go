@@ -20,12 +20,19 @@
 // from the one before. Where both have a number, the later segment holds; a line
 // that is not whole, and all behind it, never counted.
 //
+// # Proof
+//
+// The lines are the leaves of an RFC 6962 tree, whose root is signed from time to
+// time: checkpoints.jsonl keeps these checkpoints. FORMAT.md has all that is
+// needed to verify a log without this package.
+//
 // # Writing
 //
 // One process writes, the holder of HOME/lock; everybody may read. Lines are
 // written in the order of the calls, each with one write. Callers that wait for
 // durability share fsyncs: the first in line syncs for all who have written by
-// then, the others wait for it. There is no goroutine and no timer.
+// then, the others wait for it. A checkpoint is of lines that are durable, so it
+// may be lost in a crash and is never wrong. There is no goroutine and no timer.
 package audit
 
 import (
@@ -34,9 +41,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/afero"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -57,8 +66,10 @@ var ErrBroken = errors.New("the audit log cannot be written: free space or mend 
 var errClosed = errors.New("the audit log is closed")
 
 const (
-	maxSegment  = 16 << 20 // opening reads one segment: about 0.2 s
-	maxUnsynced = 1 << 20  // notes kept in memory until a caller syncs
+	maxSegment  = 16 << 20    // opening reads one segment: about 0.2 s
+	maxUnsynced = 1 << 20     // notes kept in memory until a caller syncs
+	signAfter   = 256         // entries between two checkpoints, while nobody asks for one
+	signEvery   = time.Second // and the time
 )
 
 // Log is the open log. Its methods may be called by many goroutines at once.
@@ -68,6 +79,9 @@ type Log struct {
 	now func() time.Time
 
 	syncing sync.Mutex // held by the one caller that syncs; taken before mu
+	marking sync.Mutex // held by the one caller that signs; taken before mu, never with syncing
+	signing *signing   // under marking; nil: the log is not signed
+	newest  atomic.Pointer[Checkpoint]
 
 	mu       sync.Mutex
 	file     afero.File // nil: the next sync begins a new segment
@@ -76,23 +90,38 @@ type Log struct {
 	seq      int64      // number of the last line
 	durable  int64      // number of the last line that is durable
 	unsynced []byte     // the lines after it, for a new segment
-	stopped  error      // ErrBroken or errClosed
+	tried    int64      // size of the last checkpoint tried
+	triedAt  time.Time
+	tree     tree           // over the lines that are durable; only where the log is signed
+	leaves   []tlog.Hash    // of the lines after them
+	found    approval.Entry // the last when the log was opened
+	stopped  error          // ErrBroken or errClosed
 }
 
 // Open opens the log in dir, an existing folder, and makes durable what is in
-// it. The caller holds HOME/lock. A nil now is time.Now.
+// it. The caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
 func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
+	return OpenSigned(fsys, dir, now, Keys{})
+}
+
+// OpenSigned is Open for a log that is signed from time to time: by Checkpoint,
+// by Close, and once a second while there are 256 new entries. A log that is shorter than its newest
+// checkpoint is an error that wraps ErrDamaged.
+func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
 		now = time.Now
 	}
 	l := &Log{fs: fsys, dir: dir, now: now}
-	if err := l.open(); err != nil {
+	if keys.Signer != nil {
+		l.signing = &signing{fs: fsys, dir: dir, signer: keys.Signer}
+	}
+	if err := l.open(keys); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	return l, nil
 }
 
-func (l *Log) open() error {
+func (l *Log) open(keys Keys) error {
 	// What a crash left of a segment that never got its name.
 	if _, err := l.fs.Stat(l.temp()); err == nil {
 		if err := l.fs.Remove(l.temp()); err != nil {
@@ -100,8 +129,14 @@ func (l *Log) open() error {
 		}
 	}
 	all, err := segments(l.fs, l.dir)
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return err
+	}
+	if err := l.openSigning(keys); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return l.checkLength()
 	}
 	l.segment = all[len(all)-1]
 	f, err := l.fs.OpenFile(segmentPath(l.dir, l.segment), os.O_RDWR|os.O_APPEND, 0o600)
@@ -109,6 +144,9 @@ func (l *Log) open() error {
 		return err
 	}
 	whole, err := l.recover(f)
+	if err == nil {
+		err = l.checkLength()
+	}
 	if err != nil || !whole || l.size >= maxSegment {
 		return errors.Join(err, f.Close())
 	}
@@ -123,9 +161,13 @@ func (l *Log) recover(f afero.File) (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := l.grow(first); err != nil {
+		return false, err
+	}
 	s := newScanner(f, first)
 	for s.next() {
-		l.seq = s.entry.Seq
+		l.seq, l.found = s.entry.Seq, s.entry
+		l.plant(l.seq, s.line)
 	}
 	if s.err != nil {
 		return false, s.err
@@ -175,9 +217,18 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Close makes durable what was noted and ends the log.
+// Found is the newest entry that was there when the log was opened; without any
+// its Seq is 0.
+func (l *Log) Found() approval.Entry { return l.found }
+
+// Close makes durable what was noted, signs it, and ends the log.
 func (l *Log) Close() error {
-	err := l.Sync()
+	err := l.Checkpoint()
+	l.marking.Lock()
+	if l.signing != nil {
+		l.signing.close()
+	}
+	l.marking.Unlock()
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
@@ -207,6 +258,9 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	}
 	l.seq = e.Seq
 	l.unsynced = append(l.unsynced, line...)
+	if l.signing != nil {
+		l.leaves = append(l.leaves, leafHash(line[:len(line)-1]))
+	}
 	if l.file == nil {
 		return l.seq, nil
 	}
@@ -217,12 +271,31 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	return l.seq, nil
 }
 
-// sync returns when every line up to seq is durable.
+// sync returns when every line up to seq is durable. Now and then the caller
+// signs them too, without making the others wait.
 func (l *Log) sync(seq int64) error {
+	due, err := l.syncShared(seq)
+	if due && l.marking.TryLock() {
+		_ = l.sign() // the lines are durable; Checkpoint tells what is wrong
+		l.marking.Unlock()
+	}
+	return err
+}
+
+func (l *Log) syncShared(seq int64) (due bool, err error) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	err = l.syncLines(seq)
+	if err != nil || l.tree.size < l.tried+signAfter {
+		return false, err
+	}
+	since := l.now().Sub(l.triedAt)
+	return since >= signEvery || since < 0, nil // a clock that was set back
+}
+
+func (l *Log) syncLines(seq int64) error {
 	switch {
 	case seq <= l.durable: // somebody synced for us
 		return nil
@@ -246,7 +319,7 @@ func (l *Log) syncFile() bool {
 	if err != nil {
 		return false
 	}
-	l.durable = upTo
+	l.settle(upTo)
 	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
 	return true
 }
@@ -263,7 +336,8 @@ func (l *Log) rotate() error {
 	}
 	l.file, l.size = f, int64(len(l.unsynced))
 	l.segment++
-	l.durable, l.unsynced = l.seq, l.unsynced[:0]
+	l.settle(l.seq)
+	l.unsynced = l.unsynced[:0]
 	return nil
 }
 

@@ -29,46 +29,120 @@ func Entries(fsys afero.Fs, dir string, each func(approval.Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
 	}
-	var seq int64
+	w := &walk{fs: fsys, dir: dir}
+	return w.lines(all, place{segment: 1, seq: 1}, math.MaxInt64, func(_ []byte, e approval.Entry, _ place) error {
+		return each(e)
+	})
+}
+
+// place is where a line begins.
+type place struct {
+	segment int
+	offset  int64
+	seq     int64 // the line's number
+}
+
+// walk goes over the lines that count.
+type walk struct {
+	fs  afero.Fs
+	dir string
+
+	// left is told what stands in a segment behind the last line that counts:
+	// lines that the next segment repeats, and bytes that never were one. May be
+	// nil, and then that is not looked at.
+	left func(path string, seq int64, line []byte, rest int64)
+}
+
+// lines calls each for every line from a place on up to, but not including,
+// number end, with the place behind it. all are the segments.
+func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e approval.Entry, next place) error) error {
 	for i, n := range all {
-		end := int64(math.MaxInt64)
+		if n < from.segment {
+			continue
+		}
+		stop := int64(math.MaxInt64)
 		if i+1 < len(all) {
-			if end, err = firstSeq(fsys, segmentPath(dir, all[i+1])); err != nil {
+			var err error
+			if stop, err = firstSeq(w.fs, segmentPath(w.dir, all[i+1])); err != nil {
 				return fmt.Errorf("read audit log: %w", err)
 			}
 		}
-		if seq, err = readSegment(fsys, segmentPath(dir, n), seq+1, end, each); err != nil {
+		seq, err := w.segment(from, stop, end, each)
+		if err != nil {
 			return err
 		}
+		if seq >= end {
+			return nil
+		}
+		from = place{segment: n + 1, seq: seq}
 	}
 	return nil
 }
 
-// readSegment passes on the lines numbered from first up to, but not including,
-// end, where the next segment begins. It returns the last number.
-func readSegment(fsys afero.Fs, path string, first, end int64, each func(approval.Entry) error) (int64, error) {
-	f, err := fsys.Open(path)
+// segment passes on the lines of one segment, up to number stop, where the next
+// one begins, or end. It returns the number that comes next.
+func (w *walk) segment(from place, stop, end int64, each func([]byte, approval.Entry, place) error) (int64, error) {
+	path := segmentPath(w.dir, from.segment)
+	f, err := w.fs.Open(path)
 	if err != nil {
 		return 0, fmt.Errorf("read audit log: %w", err)
 	}
 	defer f.Close()
-	s := newScanner(f, first)
-	seq := first - 1
-	for seq+1 < end && s.next() {
-		seq = s.entry.Seq
-		if err := each(s.entry); err != nil {
+	if _, err := f.Seek(from.offset, io.SeekStart); err != nil {
+		return 0, fmt.Errorf("read audit log: %w", err)
+	}
+	s := newScanner(f, from.seq)
+	for s.want < min(stop, end) && s.next() {
+		if err := each(s.line, s.entry, place{from.segment, from.offset + s.good, s.want}); err != nil {
 			return 0, err
 		}
 	}
 	switch {
 	case s.err != nil:
 		return 0, fmt.Errorf("read audit log: %w", s.err)
-	case end == math.MaxInt64 && s.torn && s.ended: // by a line feed: not just being written
-		return 0, fmt.Errorf("read audit log: %w: %s ends behind number %d", ErrDamaged, path, seq)
-	case end != math.MaxInt64 && seq+1 != end:
-		return 0, fmt.Errorf("read audit log: %w: number %d is missing in %s", ErrDamaged, seq+1, path)
+	case s.want == end:
+	case stop == math.MaxInt64 && s.torn && s.ended: // by a line feed: not just being written
+		return 0, fmt.Errorf("read audit log: %w: %s ends behind number %d", ErrDamaged, path, s.want-1)
+	case stop != math.MaxInt64 && s.want != stop:
+		return 0, fmt.Errorf("read audit log: %w: number %d is missing in %s", ErrDamaged, s.want, path)
+	case w.left != nil:
+		return s.want, w.leftovers(f, path, from.offset, s)
 	}
-	return seq, nil
+	return s.want, nil
+}
+
+// leftovers tells what stands behind the last line that counts.
+func (w *walk) leftovers(f afero.File, path string, offset int64, s *scanner) error {
+	next := s.want
+	for !s.torn && s.next() {
+		w.left(path, s.entry.Seq, s.line, 0)
+	}
+	if s.err != nil {
+		return fmt.Errorf("read audit log: %w", s.err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read audit log: %w", err)
+	}
+	if rest := info.Size() - offset - s.good; s.torn && rest > 0 {
+		w.left(path, next, nil, rest)
+	}
+	s.want = next
+	return nil
+}
+
+// find gives the beginning of the segment that holds a number.
+func (w *walk) find(all []int, seq int64) (place, error) {
+	for i := len(all) - 1; i >= 0; i-- {
+		first, err := firstSeq(w.fs, segmentPath(w.dir, all[i]))
+		if err != nil {
+			return place{}, err
+		}
+		if first <= seq {
+			return place{segment: all[i], seq: first}, nil
+		}
+	}
+	return place{segment: 1, seq: 1}, nil
 }
 
 // scanner reads lines as long as they are whole and their numbers follow.
@@ -77,14 +151,15 @@ type scanner struct {
 	want int64
 
 	entry approval.Entry
-	good  int64 // bytes in whole lines
-	torn  bool  // there is something behind them
-	ended bool  // which has a line feed
-	err   error // from reading
+	line  []byte // without its line feed
+	good  int64  // bytes in whole lines
+	torn  bool   // there is something behind them
+	ended bool   // which has a line feed
+	err   error  // from reading
 }
 
 func newScanner(r io.Reader, first int64) *scanner {
-	return &scanner{r: bufio.NewReaderSize(r, 64<<10), want: first}
+	return &scanner{r: bufio.NewReaderSize(r, 16<<10), want: first}
 }
 
 func (s *scanner) next() bool {
@@ -96,7 +171,8 @@ func (s *scanner) next() bool {
 		}
 		return false
 	}
-	s.entry, err = decode(line[:len(line)-1])
+	s.line = line[:len(line)-1]
+	s.entry, err = decode(s.line)
 	if err != nil || s.entry.Seq != s.want {
 		s.torn, s.ended = true, true
 		return false

@@ -31,6 +31,7 @@ type FS interface {
 const (
 	privateFile = "signing.key" // mode 0600
 	publicFile  = "signing.pub" // mode 0644: it is meant to be given away
+	// and next.key, rotated-1.txt, rotated-2.txt …: see Rotate
 )
 
 const maxKeyFile = 1024
@@ -57,6 +58,9 @@ func LoadOrCreate(fsys FS, dir, name string) (*Signer, error) {
 	err := ensure(fsys, filepath.Join(dir, privateFile), 0o600, func() (string, error) { return generate(name) })
 	if err != nil {
 		return nil, fmt.Errorf("create signing key: %w", err)
+	}
+	if err := finishRotation(fsys, dir); err != nil {
+		return nil, fmt.Errorf("load signing key: %w", err)
 	}
 	s, err := Load(fsys, dir)
 	if err != nil {
@@ -94,13 +98,18 @@ func (s *Signer) ensurePublic(fsys FS, dir string) error {
 	return nil
 }
 
-// LoadVerifier reads the public key from dir, the folder of keys.
+// LoadVerifier reads the public keys from dir, the folder of keys: the current
+// one and those that it followed.
 func LoadVerifier(fsys FS, dir string) (*Verifier, error) {
-	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
+	keys, err := PublicKeys(fsys, dir)
 	if err != nil {
-		return nil, fmt.Errorf("load public key: %w", hinted(err))
+		return nil, err
 	}
-	v, err := NewVerifier(public)
+	var public []string
+	for _, k := range keys {
+		public = append(public, k.Key)
+	}
+	v, err := NewVerifier(public...)
 	if err != nil {
 		return nil, badKey(filepath.Join(dir, publicFile), err)
 	}
@@ -122,6 +131,11 @@ func hinted(err error) error {
 // readKey reads a key file, unless it is no regular file or has one of the
 // permissions in refuse.
 func readKey(fsys FS, path string, refuse fs.FileMode) (string, error) {
+	s, err := readFile(fsys, path, refuse, maxKeyFile)
+	return strings.TrimSuffix(s, "\n"), err
+}
+
+func readFile(fsys FS, path string, refuse fs.FileMode, limit int64) (string, error) {
 	info, err := lstat(fsys, path)
 	if err != nil {
 		return "", err
@@ -132,7 +146,7 @@ func readKey(fsys FS, path string, refuse fs.FileMode) (string, error) {
 	case mode.Perm()&refuse != 0:
 		return "", fmt.Errorf("%s is open to others (mode %04o)\nhint: chmod %04o it; if somebody may have read or changed it, "+
 			"move it away: what it signed is then no longer believed", path, mode.Perm(), mode.Perm()&^refuse)
-	case info.Size() == 0 || info.Size() > maxKeyFile:
+	case info.Size() == 0 || info.Size() > limit:
 		return "", fmt.Errorf("%s has %d bytes and is no key\nhint: restore it from a backup, or move it away: "+
 			"what it signed is then no longer believed", path, info.Size())
 	}
@@ -141,8 +155,8 @@ func readKey(fsys FS, path string, refuse fs.FileMode) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
-	return strings.TrimSuffix(string(b), "\n"), err
+	b, err := io.ReadAll(io.LimitReader(f, limit))
+	return string(b), err
 }
 
 // ensure makes a key file where there is none. Somebody else's is as good.

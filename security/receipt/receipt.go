@@ -226,6 +226,9 @@ func generate(name string) (string, error) {
 // Public is the key that verifies this signer's receipts, as one line of text.
 func (s *Signer) Public() string { return s.public }
 
+// NoteSigner signs other notes with the same key: checkpoints of the audit log.
+func (s *Signer) NoteSigner() note.Signer { return s.signer }
+
 // Verifier verifies this signer's receipts.
 func (s *Signer) Verifier() (*Verifier, error) { return NewVerifier(s.public) }
 
@@ -260,22 +263,29 @@ func (s *Signer) Issue(f Facts) (string, error) {
 type Verifier struct {
 	Now func() time.Time // nil: time.Now
 
-	verifier note.Verifier
+	keys []note.Verifier // the current one, and those before it
 }
 
-// NewVerifier makes a verifier of a public key.
-func NewVerifier(public string) (*Verifier, error) {
-	v, err := note.NewVerifier(strings.TrimSuffix(public, "\n"))
-	if err != nil {
-		return nil, fmt.Errorf("read public key: %w", err)
+// NewVerifier makes a verifier of public keys, any of which may have signed.
+func NewVerifier(public ...string) (*Verifier, error) {
+	v := &Verifier{}
+	for _, key := range public {
+		k, err := note.NewVerifier(strings.TrimSuffix(key, "\n"))
+		if err != nil {
+			return nil, fmt.Errorf("read public key: %w", err)
+		}
+		v.keys = append(v.keys, k)
 	}
-	return &Verifier{verifier: v}, nil
+	return v, nil
 }
+
+// Known are the keys themselves, for other notes that they have signed.
+func (v *Verifier) Known() note.Verifiers { return note.VerifierList(v.keys...) }
 
 // Parse verifies the signature and reads the facts. It does not look at the
 // clock. The error wraps ErrInvalid.
 func (v *Verifier) Parse(receipt string) (Facts, error) {
-	text, err := v.open(receipt)
+	text, signer, err := v.open(receipt)
 	if err != nil {
 		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -283,33 +293,33 @@ func (v *Verifier) Parse(receipt string) (Facts, error) {
 	if err != nil {
 		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if f.Gate != v.verifier.Name() {
-		return Facts{}, fmt.Errorf("%w: it is signed by %q for %q", ErrInvalid, v.verifier.Name(), f.Gate)
+	if f.Gate != signer {
+		return Facts{}, fmt.Errorf("%w: it is signed by %q for %q", ErrInvalid, signer, f.Gate)
 	}
 	return f, nil
 }
 
 // open verifies the signature. A note may carry more signatures than ours, and
 // base64 has spare bits: we take neither, so that a receipt has one digest.
-func (v *Verifier) open(receipt string) (string, error) {
+func (v *Verifier) open(receipt string) (text, signer string, err error) {
 	switch {
-	case v == nil || v.verifier == nil:
-		return "", errors.New("no public key")
+	case v == nil || len(v.keys) == 0:
+		return "", "", errors.New("no public key")
 	case len(receipt) > maxSize:
-		return "", fmt.Errorf("longer than %d bytes", maxSize)
+		return "", "", fmt.Errorf("longer than %d bytes", maxSize)
 	}
-	n, err := note.Open([]byte(receipt), note.VerifierList(v.verifier))
+	n, err := note.Open([]byte(receipt), v.Known())
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	sig := n.Sigs[0]
 	if receipt != n.Text+"\n— "+sig.Name+" "+sig.Base64+"\n" {
-		return "", errors.New("more than one signature")
+		return "", "", errors.New("more than one signature")
 	}
 	if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-		return "", errors.New("the signature is not written in the one way")
+		return "", "", errors.New("the signature is not written in the one way")
 	}
-	return n.Text, nil
+	return n.Text, sig.Name, nil
 }
 
 // Verify is what an executor asks before it runs anything: is this a receipt of

@@ -33,9 +33,12 @@ type house struct {
 	store   *eyes
 	key     *seal.Key
 	gate    *gate.Gate
+	log     *audit.Log
 	decider *gate.Decider
 	keys    []approval.Key
 	stop    func() error
+
+	unsigned bool // the audit log has neither tree nor checkpoints
 }
 
 var tools = map[string]approval.Tool{
@@ -77,10 +80,6 @@ func (h *house) start() error {
 	if err != nil {
 		return err
 	}
-	log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
-	if err != nil {
-		return err
-	}
 	signer, err := receipt.LoadOrCreate(h.fs, h.layout.Keys(), "bench")
 	if err != nil {
 		return err
@@ -89,6 +88,16 @@ func (h *house) start() error {
 	if err != nil {
 		return err
 	}
+	signing := audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()}
+	if h.unsigned {
+		signing = audit.Keys{}
+	}
+	log, err := audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, signing)
+	if err != nil {
+		return err
+	}
+	h.log = log
+	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does: it is signed before anything is measured
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
 	h.gate = &gate.Gate{
 		Store: h.store, Keeper: h.store, Seal: h.key, Notary: signer, Executor: runner, Audit: log, Settings: settings{},
@@ -151,7 +160,10 @@ func cut(name string) (string, string, bool) {
 	return name[:len(name)-len(ext)], ext, true
 }
 
-func (h *house) rescan(string) { _ = h.gate.Rescan(workspace) }
+func (h *house) rescan(string) {
+	_ = h.log.Checkpoint() // as serve does
+	_ = h.gate.Rescan(workspace)
+}
 
 // eyes notes when a decision was first read and when a response was visible.
 type eyes struct {

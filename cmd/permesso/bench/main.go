@@ -92,6 +92,8 @@ func run(dir, bin, only string) error {
 		{"latency command", b.latencyCommand},
 		{"latency allow", b.latencyAllow},
 		{"burst", b.burst},
+		{"audit share", b.auditShare},
+		{"audit verify", b.auditVerify},
 		{"sweep fresh", b.sweepFresh},
 		{"sweep expired", b.sweepExpired},
 		{"history", b.history},

@@ -1,0 +1,72 @@
+package gate
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// completed is what an entry says that was not written when it happened.
+const completed = "completed from the record after a crash"
+
+// RecordEntries are the audit entries that a record stands for: that of its
+// claim, where something was started, and that of its outcome. tool finds a
+// tool by its name.
+func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
+	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
+	d := v.Decision(k, rec.Decision)
+	about := askedInStory(v.Seal, tool, k, rec.Pending, rec.Request)
+	var all []approval.Entry
+	end := approval.Entry{
+		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
+	}
+	about.fill(&end)
+	if t, ok := tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
+		end.Event = approval.EventReleased
+	}
+	if r, err := approval.ParseResponse(rec.Response); err == nil && r.Error != nil {
+		end.Reason = *r.Error
+	}
+	if rec.Ruling != nil {
+		end.Rule = rec.Ruling.Rule
+	}
+	if d != nil {
+		decider(&end, d)
+	}
+	if rec.Receipt != "" {
+		r := run{key: k, decision: d, asked: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
+		e := r.entry(rec.StartedAt)
+		e.Detail = completed
+		all = append(all, e)
+		end.ReceiptSHA256 = e.ReceiptSHA256
+	}
+	return append(all, end)
+}
+
+// ClaimEntries are the audit entries of what was started and has no record yet.
+func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.Tool, bool)) ([]approval.Entry, error) {
+	var all []approval.Entry
+	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
+		b, err := v.Store.Read(doc, k)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		body, err := v.Seal.Open(doc, k, b)
+		if err != nil {
+			return nil, err
+		}
+		c, err := approval.ParseClaim(body, k)
+		if err != nil {
+			return nil, err
+		}
+		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), asked: askedInStory(v.Seal, tool, k, c.Pending, c.Request)}
+		e := r.entry(c.ClaimedAt)
+		e.Detail = completed
+		all = append(all, e)
+	}
+	return all, nil
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/watcher"
+)
+
+func (a *app) auditCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "audit", Short: "Read the audit log, verify it, prove what it says", Args: cobra.NoArgs,
+		Long: "Read the audit log, verify it, prove what it says.\n\n" +
+			"Every entry is a leaf of a tree whose root the gate signs. The foot of every card, \"log 1042 9f3c\", is the\n" +
+			"size and the beginning of the newest root: whoever keeps a message can prove later that nothing below was changed.",
+		RunE: func(*cobra.Command, []string) error {
+			return fail(codeUsage, "permesso audit verify, tail, prove, verify-proof, checkpoint, keys or rotate-key", "audit: say what to do")
+		},
+	}
+	for _, sub := range []*cobra.Command{
+		a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
+		a.auditKeysCmd(), a.auditRotateCmd(),
+	} {
+		if sub.ValidArgsFunction == nil {
+			sub.ValidArgsFunction = cobra.NoFileCompletions
+		}
+		c.AddCommand(sub)
+	}
+	return c
+}
+
+func (a *app) auditTailCmd() *cobra.Command {
+	var n int
+	var follow bool
+	c := &cobra.Command{
+		Use: "tail", Short: "Show the newest entries", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditTail(cmd.Context(), n, follow) },
+	}
+	c.Flags().IntVarP(&n, "lines", "n", 10, "how many: `N`")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is added, until Ctrl-C")
+	return c
+}
+
+func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
+	if n < 0 {
+		return fail(codeUsage, "", "--lines %d: not a number of entries", n)
+	}
+	h, err := a.house()
+	if err != nil {
+		return err
+	}
+	t := &audit.Tail{FS: h.fs, Dir: h.layout.Audit()}
+	lines, err := t.Last(n)
+	if err != nil {
+		return a.noLog(h, err)
+	}
+	for _, l := range lines {
+		if err := a.printEntry(l); err != nil {
+			return err
+		}
+	}
+	for follow && ctx.Err() == nil {
+		path := t.Path()
+		err := watcher.Await(ctx, path, func() (bool, error) {
+			err := t.Next(a.printEntry)
+			return t.Path() != path, err
+		})
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noLog explains the commonest way to have no log.
+func (a *app) noLog(h *house, err error) error {
+	if _, stat := os.Stat(h.layout.Audit()); errors.Is(stat, os.ErrNotExist) {
+		return fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
+	}
+	return err
+}
+
+func (a *app) printEntry(l audit.Line) error {
+	text := string(l.Raw)
+	if !a.json {
+		text = entryLine(l.Entry)
+	}
+	_, err := fmt.Fprintln(a.Out, text)
+	return err
+}
+
+// entryLine is an entry on one line. What stands in it may be an agent's.
+func entryLine(e approval.Entry) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s %s", e.Seq, e.Time.Local().Format(time.DateTime), chat.Escape(string(e.Event)))
+	for _, v := range []struct{ name, text string }{
+		{"", e.Workspace},
+		{"", e.RequestID},
+		{"", e.Tool},
+		{"by", e.By},
+		{"id", e.ByID},
+		{"via", e.Via},
+		{"rule", e.Rule},
+		{"reason", e.Reason},
+		{"detail", e.Detail},
+		{"taints", strings.Join(e.Taints, " ")},
+	} {
+		if v.text == "" {
+			continue
+		}
+		b.WriteByte(' ')
+		if v.name != "" {
+			b.WriteString(v.name + "=")
+		}
+		if strings.Contains(v.text, " ") {
+			b.WriteString(chat.Quote(v.text))
+		} else {
+			b.WriteString(chat.Escape(v.text))
+		}
+	}
+	return b.String()
+}
+
+func (a *app) auditProveCmd() *cobra.Command {
+	var event string
+	c := &cobra.Command{
+		Use: "prove ID", Short: "Print a proof that an entry is in the log, for somebody who has only the public key",
+		Long: "Print a proof that an entry is in the log, for somebody who has only the public key.\n\n" +
+			"Of the entries of the request it takes the one that holds the receipt, or else the last; --event names another.\n" + idHelp,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeIDs,
+		RunE: func(_ *cobra.Command, pos []string) error { return a.auditProve(pos[0], event) },
+	}
+	c.Flags().StringVar(&event, "event", "", "the `event` of the entry, such as executed")
+	return c
+}
+
+func (a *app) auditProve(typed, event string) error {
+	h, err := a.house()
+	if err != nil {
+		return err
+	}
+	known, err := h.auditKeys()
+	if err != nil {
+		return err
+	}
+	ws, id, qualified := strings.Cut(strings.ToLower(strings.TrimSpace(typed)), "/")
+	if !qualified {
+		ws, id = "", ws
+	}
+	if len(id) < 4 {
+		return fail(codeUsage, "permesso audit tail lists them", "%q: type at least 4 digits of the id", typed)
+	}
+	requests := map[approval.Key]bool{}
+	proofs, err := audit.Prove(h.fs, h.layout.Audit(), known, func(e approval.Entry) bool {
+		if !strings.HasPrefix(e.RequestID, id) || ws != "" && e.Workspace != ws || event != "" && string(e.Event) != event {
+			return false
+		}
+		requests[approval.Key{Workspace: e.Workspace, ID: e.RequestID}] = true
+		return true
+	})
+	switch {
+	case err != nil:
+		return refusedIfTampered(err)
+	case len(proofs) == 0:
+		return fail(codeRefused, "an entry is signed within seconds while the gate runs; permesso audit tail lists them",
+			"%s: no signed entry", typed)
+	case len(requests) > 1:
+		return fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(requests))
+	}
+	b, err := pickProof(proofs).Encode()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "%s\n", b)
+	return err
+}
+
+// pickProof prefers the entry that was written before anything ran.
+func pickProof(proofs []*audit.Proof) *audit.Proof {
+	for _, p := range slices.Backward(proofs) {
+		for _, event := range []approval.Event{approval.EventApproved, approval.EventAutoApproved} {
+			if strings.Contains(p.Entry, `,"event":"`+string(event)+`",`) {
+				return p
+			}
+		}
+	}
+	return proofs[len(proofs)-1]
+}
+
+// proven is what verify-proof says.
+type proven struct {
+	Entry  approval.Entry `json:"entry"`
+	Origin string         `json:"origin"`
+	Size   int64          `json:"size"`
+	Root   string         `json:"root"`
+}
+
+func (a *app) auditVerifyProofCmd() *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use: "verify-proof FILE", Short: "Check a proof with nothing but the public key; - is standard input", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(_ *cobra.Command, pos []string) error {
+			b, err := a.readFile(pos[0])
+			if err != nil {
+				return err
+			}
+			v, err := a.verifier(key)
+			if err != nil {
+				return err
+			}
+			p, err := audit.ParseProof(b)
+			if err != nil {
+				return fail(codeRefused, "", "%w", err)
+			}
+			e, c, err := p.Verify(v.Known())
+			if err != nil {
+				return fail(codeRefused, "", "%w", err)
+			}
+			return a.print(proven{e, c.Origin, c.Size, c.Root.String()},
+				fmt.Sprintf("proven: entry %d of the %d that %s signed\n%s", e.Seq, c.Size, c.Origin, entryLine(e)))
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "public key `file` (default: the keys of this home)")
+	return c
+}
+
+func (a *app) auditCheckpointCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "checkpoint", Short: "Print the newest signed checkpoint, to be kept elsewhere", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := a.house()
+			if err != nil {
+				return err
+			}
+			known, err := h.auditKeys()
+			if err != nil {
+				return err
+			}
+			c, err := audit.Newest(h.fs, h.layout.Audit(), known)
+			if err != nil {
+				return refusedIfTampered(err)
+			}
+			if c == nil {
+				return fail(codeRefused, "start the gate: it signs its log within seconds", "there is no checkpoint yet")
+			}
+			return a.print(map[string]any{
+				"origin": c.Origin, "size": c.Size, "root": c.Root.String(), "foot": c.Foot(), "checkpoint": c.Note,
+			}, strings.TrimSuffix(c.Note, "\n"))
+		},
+	}
+}
+
+func (a *app) auditKeysCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "keys", Short: "List the public keys that sign receipts and the log, the current one first", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := a.house()
+			if err != nil {
+				return err
+			}
+			keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
+			if err != nil {
+				return err
+			}
+			var lines []string
+			for _, k := range keys {
+				life := "current"
+				if !k.Current {
+					life = "until " + k.Until.Local().Format(time.DateTime)
+				}
+				if !k.Since.IsZero() {
+					life += ", since " + k.Since.Local().Format(time.DateTime)
+				}
+				lines = append(lines, k.Key+"  "+life)
+			}
+			return a.print(keys, strings.Join(lines, "\n"))
+		},
+	}
+}
+
+func (a *app) auditRotateCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate-key", Short: "Replace the signing key; the old one signs the new one and stays good for what it signed", Args: cobra.NoArgs,
+		Long: "Replace the signing key. The old one signs the new one, is then gone, and stays good for what it signed.\n" +
+			"It needs the daemon to be stopped.",
+		RunE: func(*cobra.Command, []string) error {
+			if _, _, err := a.existing(); err != nil {
+				return err
+			}
+			h, err := a.house()
+			if err != nil {
+				return err
+			}
+			public, err := h.rotateKey()
+			if err != nil {
+				return err
+			}
+			return a.print(map[string]string{"key": public}, "new key  "+public+
+				"\ngive it to whoever checks receipts or proofs: permesso audit keys lists all")
+		},
+	}
+}
+
+// rotateKey writes the entry before the key counts: an entry without a rotation
+// is possible, never the reverse.
+func (h *house) rotateKey() (public string, err error) {
+	release, err := lockPatiently(h.store)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	k, err := h.makeKeys()
+	if err != nil {
+		return "", err
+	}
+	log, err := h.openAudit(k)
+	if err != nil {
+		return "", err
+	}
+	k.signer, err = receipt.Rotate(h.fs, h.layout.Keys(), time.Now(), func(old, next string) error {
+		by := operator()
+		err := log.Append(approval.Entry{
+			Event: approval.EventKeyRotated, By: by.Name, ByID: by.Channel + ":" + by.ID, Via: "cli",
+			Detail: fmt.Sprintf("from %s to %s", old, next),
+		})
+		return errors.Join(err, log.Checkpoint())
+	})
+	if err := errors.Join(err, log.Close()); err != nil {
+		return "", err
+	}
+	// From now on the new key vouches for the whole log.
+	if log, err = h.openAudit(k); err != nil {
+		return "", err
+	}
+	return k.signer.Public(), errors.Join(log.Checkpoint(), log.Close())
+}
+
+// refusedIfTampered gives a log that is not good its exit code.
+func refusedIfTampered(err error) error {
+	for _, bad := range []error{audit.ErrTampered, audit.ErrDamaged, audit.ErrNotSigned, audit.ErrNotProven} {
+		if errors.Is(err, bad) {
+			return &exit{code: codeRefused, err: err}
+		}
+	}
+	return err
+}
+
+// believed are the keys to verify with: those of this home, if the given one,
+// where one is given, is among them; otherwise that one alone.
+func (h *house) believed(keyFile string) (note.Verifiers, error) {
+	if keyFile == "" {
+		return h.auditKeys()
+	}
+	b, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	given := strings.TrimSpace(string(b))
+	v, err := receipt.NewVerifier(given)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := receipt.PublicKeys(h.fs, h.layout.Keys())
+	if err == nil && slices.ContainsFunc(keys, func(k receipt.PublicKey) bool { return k.Key == given }) {
+		return h.auditKeys()
+	}
+	return v.Known(), nil
+}

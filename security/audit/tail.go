@@ -1,0 +1,89 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Line is an entry and the bytes it was written with, without the line feed.
+type Line struct {
+	approval.Entry
+	Raw []byte
+}
+
+// Tail reads the end of a log and then what is added to it, over segments. The
+// daemon may be writing meanwhile.
+type Tail struct {
+	FS  afero.Fs
+	Dir string
+
+	at place // behind the last line that was told
+}
+
+// Last returns the last n entries, oldest first. Next goes on behind them.
+func (t *Tail) Last(n int) ([]Line, error) {
+	t.at = place{segment: 1, seq: 1}
+	all, err := segments(t.FS, t.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("read audit log: %w", err)
+	}
+	w := &walk{fs: t.FS, dir: t.Dir}
+	var lines []Line
+	stop := int64(math.MaxInt64)
+	for i := len(all) - 1; i >= 0 && (len(lines) < n || i == len(all)-1); i-- {
+		first, err := firstSeq(t.FS, segmentPath(t.Dir, all[i]))
+		if err != nil {
+			return nil, fmt.Errorf("read audit log: %w", err)
+		}
+		var here []Line
+		_, err = w.segment(place{segment: all[i], seq: first}, stop, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+			if here = append(here, Line{e, bytes.Clone(line)}); len(here) > 2*n+64 {
+				here = append(here[:0], here[len(here)-n:]...)
+			}
+			if i == len(all)-1 {
+				t.at = next
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		lines, stop = append(here, lines...), first
+	}
+	return lines[max(0, len(lines)-n):], nil
+}
+
+// Next calls each for every entry that was added since, until it returns an
+// error.
+func (t *Tail) Next(each func(Line) error) error {
+	if t.at.segment == 0 {
+		t.at = place{segment: 1, seq: 1}
+	}
+	all, err := segments(t.FS, t.Dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	w := &walk{fs: t.FS, dir: t.Dir}
+	from, err := w.find(all, t.at.seq)
+	if err != nil {
+		return fmt.Errorf("read audit log: %w", err)
+	}
+	if from.segment <= t.at.segment {
+		from = t.at // what a new segment repeats is not told again
+	}
+	return w.lines(all, from, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
+		if e.Seq < t.at.seq {
+			return nil
+		}
+		t.at = next
+		return each(Line{e, bytes.Clone(line)})
+	})
+}
+
+// Path is the segment that grows.
+func (t *Tail) Path() string { return segmentPath(t.Dir, max(t.at.segment, 1)) }

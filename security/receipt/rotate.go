@@ -1,0 +1,270 @@
+package receipt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// # Rotation
+//
+// A new key follows an old one by a statement that both have signed:
+//
+//	permesso key rotation v1
+//	number: 1
+//	old: home.example.org+3bc3b73a+AfB5…
+//	new: home.example.org+8a1f2c3d+Ae0k…
+//	time: 2026-11-21T12:00:00Z
+//
+//	— home.example.org O8O3Oq…
+//	— home.example.org ih8sPf…
+//
+// The statements lie beside the keys, numbered from 1 without gaps, each
+// beginning where the one before ended: whoever believes any one of the keys
+// can believe the others. The private key that was replaced is gone.
+//
+// Order: the new key is durable under a name of its own, then the statement,
+// which is the moment that counts, then the new key replaces the old one. A
+// crash before the statement leaves the old key, one after it is mended by the
+// next LoadOrCreate.
+const (
+	nextFile     = "next.key"
+	rotationLine = "permesso key rotation v1"
+)
+
+// Rotation is one statement that a key follows another.
+type Rotation struct {
+	Number   int
+	Old, New string // public keys
+	Time     time.Time
+}
+
+func (r Rotation) text() string {
+	return fmt.Sprintf("%s\nnumber: %d\nold: %s\nnew: %s\ntime: %s\n",
+		rotationLine, r.Number, r.Old, r.New, r.Time.UTC().Format(time.RFC3339))
+}
+
+func rotationPath(dir string, n int) string {
+	return filepath.Join(dir, "rotated-"+strconv.Itoa(n)+".txt")
+}
+
+// parseRotation accepts nothing that Rotate would not have written.
+func parseRotation(text string) (Rotation, error) {
+	msg := []byte(text)
+	head, _, _ := strings.Cut(text, "\n\n")
+	lines := strings.Split(head, "\n")
+	var r Rotation
+	if len(lines) != 5 {
+		return r, errors.New("it does not have its five lines")
+	}
+	value := func(i int, name string) string { return strings.TrimPrefix(lines[i], name+": ") }
+	var err error
+	if r.Number, err = strconv.Atoi(value(1, "number")); err != nil {
+		return r, errors.New("it has no number")
+	}
+	r.Old, r.New = value(2, "old"), value(3, "new")
+	if r.Time, err = time.Parse(time.RFC3339, value(4, "time")); err != nil {
+		return r, errors.New("it has no time")
+	}
+	for _, key := range []string{r.Old, r.New} {
+		v, err := note.NewVerifier(key)
+		if err != nil {
+			return r, err
+		}
+		n, err := note.Open(msg, note.VerifierList(v))
+		if err != nil {
+			return r, err
+		}
+		if n.Text != r.text() {
+			return r, errors.New("it is not written in the one way")
+		}
+	}
+	if r.Old == r.New {
+		return r, errors.New("a key does not follow itself")
+	}
+	return r, nil
+}
+
+// rotations reads the statements in dir, oldest first.
+func rotations(fsys FS, dir string) ([]Rotation, error) {
+	var all []Rotation
+	for n := 1; ; n++ {
+		path := rotationPath(dir, n)
+		text, err := readFile(fsys, path, 0o022, maxRotation)
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, err := parseRotation(text)
+		if err == nil && (r.Number != n || n > 1 && all[n-2].New != r.Old) {
+			err = errors.New("it does not follow the one before")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\nhint: restore it from a backup; moved away with all later ones, "+
+				"what the keys before it signed is no longer believed", path, err)
+		}
+		all = append(all, r)
+	}
+}
+
+const maxRotation = 4096
+
+// Rotate replaces the signing key in dir. Nobody else may use the folder
+// meanwhile: the caller holds HOME/lock. Before it counts, announce is told the
+// old and the new public key; its error leaves the old key in use.
+func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) error) (*Signer, error) {
+	old, err := Load(fsys, dir)
+	if err == nil {
+		old, err = LoadOrCreate(fsys, dir, old.signer.Name()) // ends what a crash left
+	}
+	if err != nil {
+		return nil, err
+	}
+	done, err := rotations(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("rotate signing key: %w", err)
+	}
+	next, err := prepareNext(fsys, dir, old.signer.Name())
+	if err != nil {
+		return nil, fmt.Errorf("rotate signing key: %w", err)
+	}
+	if err := announce(old.public, next.public); err != nil {
+		return nil, fmt.Errorf("rotate signing key: %w", err)
+	}
+	r := Rotation{len(done) + 1, old.public, next.public, now}
+	msg, err := note.Sign(&note.Note{Text: r.text()}, old.signer, next.signer)
+	if err != nil {
+		return nil, fmt.Errorf("rotate signing key: %w", err)
+	}
+	if err = create(fsys, rotationPath(dir, r.Number), string(msg), 0o644); err == nil {
+		err = fsys.SyncDir(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotate signing key: %w", err)
+	}
+	return LoadOrCreate(fsys, dir, old.signer.Name())
+}
+
+// prepareNext makes the new key durable under its own name.
+func prepareNext(fsys FS, dir, name string) (*Signer, error) {
+	path := filepath.Join(dir, nextFile)
+	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err // one that never counted
+	}
+	private, err := generate(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := create(fsys, path, private+"\n", 0o600); err != nil {
+		return nil, err
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return nil, err
+	}
+	return NewSigner(private)
+}
+
+// finishRotation puts the new key in its place, if a crash came between the
+// statement and that.
+func finishRotation(fsys FS, dir string) error {
+	all, err := rotations(fsys, dir)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	last := all[len(all)-1]
+	current, err := Load(fsys, dir)
+	if err != nil {
+		return err
+	}
+	if current.public == last.Old {
+		private, err := readKey(fsys, filepath.Join(dir, nextFile), 0o077)
+		if err != nil {
+			return hinted(err)
+		}
+		next, err := NewSigner(private)
+		if err != nil || next.public != last.New {
+			return fmt.Errorf("%s is not the key that %s names\nhint: restore it from a backup",
+				filepath.Join(dir, nextFile), rotationPath(dir, last.Number))
+		}
+		if err := fsys.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, privateFile)); err != nil {
+			return err
+		}
+		current = next
+	}
+	if current.public != last.New {
+		return fmt.Errorf("%s is not the key that %s names\nhint: restore the right one from a backup, or move all %s away: "+
+			"what older keys signed is then no longer believed", filepath.Join(dir, privateFile),
+			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
+	}
+	return replacePublic(fsys, dir, last)
+}
+
+// replacePublic puts the new public key over the old one. Another one is left
+// for ensurePublic to refuse.
+func replacePublic(fsys FS, dir string, last Rotation) error {
+	path := filepath.Join(dir, publicFile)
+	public, err := readKey(fsys, path, 0o022)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && public != last.Old {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, "."+publicFile+"-"+randomHex())
+	if err := create(fsys, temp, last.New+"\n", 0o644); err != nil {
+		return err
+	}
+	if err := fsys.Rename(temp, path); err != nil {
+		fsys.Remove(temp)
+		return err
+	}
+	return nil
+}
+
+// PublicKey is one of the keys that a home has or had.
+type PublicKey struct {
+	Key     string    `json:"key"`
+	Current bool      `json:"current"`
+	Since   time.Time `json:"since,omitzero"` // zero: the first key
+	Until   time.Time `json:"until,omitzero"`
+}
+
+// PublicKeys lists the keys in dir, the current one first.
+func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
+	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
+	if err != nil {
+		return nil, fmt.Errorf("load public key: %w", hinted(err))
+	}
+	all, err := rotations(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("load public key: %w", err)
+	}
+	if len(all) == 0 {
+		return []PublicKey{{Key: public, Current: true}}, nil
+	}
+	last := all[len(all)-1]
+	if public != last.New && public != last.Old { // the old one: a crash that nobody has mended yet
+		return nil, fmt.Errorf("load public key: %s is not the key that %s names\nhint: restore the right one from a backup, "+
+			"or move all %s away: what older keys signed is then no longer believed", filepath.Join(dir, publicFile),
+			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
+	}
+	keys := []PublicKey{{Key: all[0].Old, Until: all[0].Time}}
+	for i, r := range all {
+		k := PublicKey{Key: r.New, Since: r.Time, Current: i == len(all)-1}
+		if !k.Current {
+			k.Until = all[i+1].Time
+		}
+		keys = append(keys, k)
+	}
+	slices.Reverse(keys)
+	return keys, nil
+}
