@@ -5,6 +5,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,13 @@ func TestRefusalsAreNotedSeldom(t *testing.T) {
 	require.Less(t, len(noted), maxUIDs+20, "beyond so many they share")
 }
 
+// withoutLog takes out what only those see who may read the gate's own files:
+// what the audit log says.
+func withoutLog(out string) string {
+	out, _, _ = strings.Cut(out, "timeline:\n")
+	return regexp.MustCompile(` · log [0-9]+ [0-9a-f]{4}|,"timeline":\[.*\]`).ReplaceAllString(out, "")
+}
+
 func TestSocketSameAsFiles(t *testing.T) {
 	v := newVillage(t)
 	v.configure(strings.Replace(fmt.Sprintf(villageConfig, v.socket, v.ann), `language = "it"`, "", 1))
@@ -54,7 +62,7 @@ func TestSocketSameAsFiles(t *testing.T) {
 	} {
 		code, out, errs := v.says(v.ann, args...)
 		require.Zero(t, code, errs)
-		require.Equal(t, byFile(args...), out, "%v", args)
+		require.Equal(t, withoutLog(byFile(args...)), withoutLog(out), "%v", args)
 	}
 
 	code, out, errs := v.says(v.ann, "approve", id[:8], "--note", "quickly")
@@ -63,7 +71,10 @@ func TestSocketSameAsFiles(t *testing.T) {
 	require.NotContains(t, out, "not running")
 	v.awaitFile(filepath.Join(v.layout.Responses("annes"), id+".json"))
 	_, shown, _ := v.says(v.ann, "show", id)
-	require.Equal(t, byFile("show", id), shown)
+	full := byFile("show", id)
+	for _, line := range strings.Split(strings.TrimSpace(shown), "\n") {
+		require.Contains(t, full, line, "there is less to see through the socket, and nothing else")
+	}
 	require.Contains(t, shown, "decision: approved by ann via socket")
 
 	// Another program decides as people do.
