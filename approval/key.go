@@ -27,6 +27,7 @@ const (
 	DocRecord   Doc = "record"   // C
 	DocResponse Doc = "response" // S
 	DocRedeemed Doc = "redeemed" // beside C, once a receipt was redeemed
+	DocGrant    Doc = "grant"    // remembered consent
 )
 
 // ValidID reports whether id is exactly [0-9a-f]{16,64}.
