@@ -3,7 +3,6 @@ package approval
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -134,12 +133,12 @@ func (g *Grant) Live(now time.Time) bool {
 
 // CapabilityNamed finds one of Capabilities.
 func CapabilityNamed(name string) (Capability, bool) {
-	all := Capabilities()
-	i := slices.IndexFunc(all, func(c Capability) bool { return c.Name == name })
-	if i < 0 {
-		return Capability{}, false
+	for i := range capabilities {
+		if capabilities[i].Name == name {
+			return capabilities[i], true
+		}
 	}
-	return all[i], true
+	return Capability{}, false
 }
 
 // NotRemembered says why an approval of this request cannot be remembered, ""

@@ -57,7 +57,7 @@ type Ruling struct {
 	Secrets []Finding `json:"secrets,omitempty"`
 	Taints  []string  `json:"taints,omitempty"` // what running it adds to its client
 	Exact   string    `json:"exact,omitempty"`  // digest of a command line that may be remembered
-	Cost    int64     `json:"cost,omitempty"`
+	Cost    int64     `json:"cost,omitzero"`
 }
 
 // Prose is what the agent says of its own request. It is shown as prose,
@@ -91,9 +91,9 @@ type Pending struct {
 	Verb            map[string]string `json:"verb"` // by language
 	Summary         string            `json:"summary"`
 	Territory       string            `json:"territory_concession"`
-	Principal       string            `json:"principal"`        // approver's name; "": any on the list
-	Channel         string            `json:"channel,omitzero"` // with Sender: whom a grant is bound to
-	Sender          string            `json:"sender_id,omitzero"`
+	Principal       string            `json:"principal"` // approver's name; "": any on the list
+	Channel         string            `json:"channel"`   // with Sender: whom a grant is bound to
+	Sender          string            `json:"sender_id"`
 	Ruling          Ruling            `json:"ruling"`
 	ExpiresAt       time.Time         `json:"expires_at"`
 	RecurrenceCount int               `json:"recurrence_count"`

@@ -81,6 +81,16 @@ func (e *Engine) account(ws string) *account {
 	return a
 }
 
+// known is the account for looking only.
+func (e *Engine) known(ws string) *account {
+	if a := e.accounts[ws]; a != nil {
+		return a
+	}
+	return &noAccount
+}
+
+var noAccount account
+
 // verdict collects the answers to the five questions.
 type verdict struct {
 	f       *approval.Facts
@@ -200,7 +210,7 @@ func (e *Engine) judgeBase(v *verdict) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *verdict) (lifted bool) {
-	args := lazyArgs(v.f.Args)
+	args := &arguments{data: v.f.Args}
 	for i := range e.rules { // deny rules come first, then ask, then allow
 		r := &e.rules[i]
 		a := r.fits(v.f, args)
@@ -232,7 +242,7 @@ func (e *Engine) applyRules(v *verdict) (lifted bool) {
 
 // lift lets an allow rule lift an ask; a deny of the table stays, and so does
 // the ask of another rule.
-func (e *Engine) lift(v *verdict, r *Rule, args func() ([]approval.Field, error)) bool {
+func (e *Engine) lift(v *verdict, r *Rule, args *arguments) bool {
 	reason := r.reason(yes)
 	switch {
 	case v.f.Question:
@@ -251,10 +261,6 @@ func (e *Engine) lift(v *verdict, r *Rule, args func() ([]approval.Field, error)
 		return true
 	}
 	return false
-}
-
-func lazyArgs(args approval.Raw) func() ([]approval.Field, error) {
-	return sync.OnceValues(func() ([]approval.Field, error) { return approval.Fields(args) })
 }
 
 // judgeTrust is the third question.
@@ -283,11 +289,7 @@ func (e *Engine) judgeTrust(v *verdict, t traits, lifted bool) {
 }
 
 func (e *Engine) taintsOf(f *approval.Facts) map[string]bool {
-	a := e.accounts[f.Workspace]
-	if a == nil {
-		a = newAccount()
-	}
-	s := a.tainted(f.SessionID, e.bound[f.Workspace])
+	s := e.known(f.Workspace).tainted(f.SessionID, e.bound[f.Workspace])
 	if e.secrets[f.Workspace] {
 		s[approval.TaintSecret] = true
 	}

@@ -182,7 +182,9 @@ func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 	for why, set := range map[string]func(*approval.Facts) *policy.Engine{
 		"secrets": func(*approval.Facts) *policy.Engine {
 			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
-			e.Scan = func(*approval.Facts) []approval.Finding { return []approval.Finding{{Kind: "k", Where: "x", Length: 9}} }
+			e.Scan = func(*approval.Facts) []approval.Finding {
+				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
+			}
 			return e
 		},
 		"the trifecta": func(f *approval.Facts) *policy.Engine {

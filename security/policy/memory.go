@@ -69,10 +69,7 @@ func (e *Engine) judgeLimits(v *verdict) {
 	if !ok {
 		return
 	}
-	a := e.accounts[f.Workspace]
-	if a == nil {
-		a = newAccount()
-	}
+	a := e.known(f.Workspace)
 	under, session, day := e.underWay(f)
 	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
 		r, ok := rates[f.Capability]

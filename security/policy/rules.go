@@ -83,7 +83,7 @@ func (c Condition) check() error {
 
 // fits says whether the rule applies to a request. Patterns come first: they
 // cost nothing.
-func (r *Rule) fits(f *approval.Facts, args func() ([]approval.Field, error)) answer {
+func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 	worst := yes
 	for _, p := range [...]struct{ pattern, name string }{
 		{r.Tool, f.Tool},
@@ -150,26 +150,62 @@ func globbed(pattern, target string) answer {
 	return no
 }
 
-func (c *Condition) fits(args func() ([]approval.Field, error)) answer {
-	fields, err := args()
-	if err != nil {
+func (c *Condition) fits(args *arguments) answer {
+	a, ok := args.named(c.Field)
+	switch {
+	case !ok:
 		return unknown
-	}
-	i := slices.IndexFunc(fields, func(f approval.Field) bool { return f.Name == c.Field })
-	if i < 0 {
-		return unknown
-	}
-	if c.Equals != nil {
-		if bytes.Equal(compact(fields[i].Value), compact(c.Equals)) {
+	case c.Equals != nil:
+		if bytes.Equal(compact(a.Value), compact(c.Equals)) {
 			return yes
 		}
 		return no
-	}
-	s, ok := fields[i].Text()
-	if !ok {
+	case !a.isText:
 		return unknown
 	}
-	return globbed(c.Glob, s)
+	return globbed(c.Glob, a.text)
+}
+
+// arguments are the members of request_data, read once and only if some rule
+// asks.
+type arguments struct {
+	data   approval.Raw
+	read   bool
+	err    error
+	fields []argument
+}
+
+type argument struct {
+	approval.Field
+	text   string
+	isText bool
+}
+
+func (a *arguments) all() ([]argument, error) {
+	if a.read {
+		return a.fields, a.err
+	}
+	a.read = true
+	fields, err := approval.Fields(a.data)
+	a.err = err
+	for _, f := range fields {
+		text, ok := f.Text()
+		a.fields = append(a.fields, argument{f, text, ok})
+	}
+	return a.fields, a.err
+}
+
+func (a *arguments) named(name string) (argument, bool) {
+	all, err := a.all()
+	if err != nil {
+		return argument{}, false
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return all[i], true
+		}
+	}
+	return argument{}, false
 }
 
 // compact takes the white space out of a value, not a digit or an escape.
@@ -189,11 +225,11 @@ func (r *Rule) applies(a answer) bool {
 
 // covers says whether the rule is particular enough to lift a capability whose
 // default is always: it spells the tool out and speaks of every argument.
-func (r *Rule) covers(f *approval.Facts, args func() ([]approval.Field, error)) bool {
+func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
 	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
 		return false
 	}
-	fields, err := args()
+	fields, err := args.all()
 	if err != nil {
 		return false
 	}
