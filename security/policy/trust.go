@@ -95,3 +95,9 @@ func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	trifecta = tainted[approval.TaintCorruption] && tainted[approval.TaintSecret] && t.sink == isTrue
 	return t.dangerous == isTrue, trifecta
 }
+
+// ReadsStrangers says whether running a tool may bring in what strangers wrote.
+func ReadsStrangers(t approval.Tool) bool {
+	tr := traitsOf(&approval.Facts{Tool: t.Name, KnownTool: true, Capability: t.Capability, Trust: t.Trust})
+	return tr.reads && tr.source == isTrue
+}
