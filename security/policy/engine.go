@@ -19,6 +19,7 @@ type Engine struct {
 	Scan func(f *approval.Facts) []approval.Finding
 
 	mu       sync.RWMutex
+	seq      int64 // of the last entry learned
 	rules    []Rule
 	limits   map[string]Limits
 	secrets  map[string]bool // workspaces that have secrets from the start

@@ -127,12 +127,18 @@ func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
 // nothing anew.
 const Again = "again"
 
-// Learn takes one entry of the audit log. Entries come in the log's order, each
-// once.
+// Learn takes one entry of the audit log. Entries come in the log's order; one
+// that was learned before counts once.
 func (e *Engine) Learn(x approval.Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
+	if x.Seq > 0 {
+		if x.Seq <= e.seq {
+			return
+		}
+		e.seq = x.Seq
+	}
 	switch x.Event {
 	case approval.EventApproved, approval.EventAutoApproved:
 		if x.Detail != Again {
@@ -195,13 +201,17 @@ type use struct {
 
 func (e *Engine) learnAsked(x *approval.Entry) {
 	a := e.account(x.Workspace)
-	a.asked = append(a.asked, past{exact: x.Exact, f: approval.Facts{
-		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
-		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
-	}})
+	a.asked = append(a.asked, pastOf(x))
 	if len(a.asked) > remembered {
 		a.asked = append(a.asked[:0], a.asked[1:]...)
 	}
+}
+
+func pastOf(x *approval.Entry) past {
+	return past{exact: x.Exact, f: approval.Facts{
+		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
+		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
+	}}
 }
 
 // Recurrence is how often people approved a kind of thing: the same workspace,

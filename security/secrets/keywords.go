@@ -71,13 +71,14 @@ func (k *keywords) link() {
 	}
 }
 
-// in calls found with each word that occurs, perhaps more than once.
-func (k *keywords) in(text string, found func(word int)) {
+// in calls found with each word that occurs and the place where it ends, in the
+// order of the places.
+func (k *keywords) in(text string, found func(word, end int)) {
 	s := int32(0)
 	for i := range len(text) {
 		s = k.next[int(s)*k.width+int(k.class[text[i]])]
 		for _, w := range k.out[s] {
-			found(w)
+			found(w, i+1)
 		}
 	}
 }

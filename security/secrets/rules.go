@@ -27,6 +27,7 @@ type rule struct {
 	Stopwords  []string `toml:"stopwords"`
 
 	compile    sync.Once
+	far        bool // it spans more than what is near its keyword
 	regex      *regexp.Regexp
 	allow      []*regexp.Regexp
 	allowMatch []*regexp.Regexp
@@ -55,6 +56,7 @@ func loadRules() (*ruleSet, error) {
 func (r *rule) ready() {
 	r.compile.Do(func() {
 		r.regex = regexp.MustCompile(r.Regex) // the tests compile every one
+		r.far = strings.Contains(r.Regex, `.*`) || strings.Contains(r.Regex, `[\s\S`) || strings.Contains(r.Regex, `(?s`)
 		for _, x := range r.Allow {
 			r.allow = append(r.allow, regexp.MustCompile(x))
 		}
@@ -64,17 +66,52 @@ func (r *rule) ready() {
 	})
 }
 
-// find calls found with the place of each secret of this kind in text.
-func (r *rule) find(text string, found func(start, end int)) {
+// Most expressions speak of what is near their keyword; only there they are
+// tried, because they are slow.
+const (
+	before = 160 // bytes
+	behind = 640
+)
+
+// find calls found with the place of each secret of this kind in text; hits are
+// the places where keywords of the rule end, in their order.
+func (r *rule) find(text string, hits []int, found func(start, end int)) {
 	r.ready()
-	for _, m := range r.regex.FindAllStringSubmatchIndex(text, -1) {
+	if r.far {
+		r.within(text, 0, len(text), found)
+		return
+	}
+	for i := 0; i < len(hits); {
+		from, to := max(0, hits[i]-before), min(len(text), hits[i]+behind)
+		for i++; i < len(hits) && hits[i]-before <= to; i++ {
+			to = min(len(text), hits[i]+behind)
+		}
+		for to < len(text) && text[to] > ' ' && text[to] != '"' {
+			to++ // a token that is longer is looked at whole
+		}
+		if !r.within(text, from, to, found) {
+			r.within(text, 0, len(text), found) // one goes on behind the window
+			return
+		}
+	}
+}
+
+// within looks at a part of text. It reports false where a match touches the
+// part's end, and so may be longer than was seen.
+func (r *rule) within(text string, from, to int, found func(start, end int)) bool {
+	all := r.regex.FindAllStringSubmatchIndex(text[from:to], -1)
+	if n := len(all); n > 0 && to < len(text) && all[n-1][1] == to-from {
+		return false
+	}
+	for _, m := range all {
 		start, end := r.secret(m)
-		secret := text[start:end]
-		if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, text[m[0]:m[1]]) {
+		secret := text[from+start : from+end]
+		if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, text[from+m[0]:from+m[1]]) {
 			continue
 		}
-		found(start, end)
+		found(from+start, from+end)
 	}
+	return true
 }
 
 // secret is the group that holds it, the first that matched where the rule

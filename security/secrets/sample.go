@@ -57,7 +57,8 @@ func (r Rule) Sample(rnd *rand.Rand) (text string, ok bool) {
 	g := generator{rnd, &b}
 	g.write(x)
 	text = b.String()
-	r.r.find(text, func(int, int) { ok = true })
+	r.r.ready()
+	r.r.within(text, 0, len(text), func(int, int) { ok = true })
 	return text, ok
 }
 

@@ -114,16 +114,18 @@ func place(leaves []leaf, in []int) string {
 
 // search tries the rules whose keywords occur in text.
 func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
-	hit := make([]bool, len(s.rules))
-	s.words.in(text, func(w int) {
+	var hits map[int][]int // by rule
+	s.words.in(text, func(w, end int) {
+		if hits == nil {
+			hits = map[int][]int{}
+		}
 		for _, r := range s.of[w] {
-			hit[r] = true
+			hits[r] = append(hits[r], end)
 		}
 	})
-	for n, r := range s.rules {
-		if hit[n] {
-			r.find(text, func(start, end int) { found(r, start, end) })
-		}
+	for n, at := range hits {
+		r := s.rules[n]
+		r.find(text, at, func(start, end int) { found(r, start, end) })
 	}
 }
 

@@ -235,3 +235,26 @@ func TestFalseAlarms(t *testing.T) {
 	t.Logf("%d false alarms in %d texts", alarms, len(all))
 	require.LessOrEqual(t, float64(alarms), 0.01*float64(len(all)))
 }
+
+// A long secret is found whole, and hidden whole.
+func TestLongSecrets(t *testing.T) {
+	s := scanner(t)
+	long := "glpat-" + strings.Repeat("x", 20)
+	pem := "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat("MIIEpAIBAAKCAQEA7qJ2\n", 400) + "-----END RSA PRIVATE KEY-----"
+	jwt := "ey" + strings.Repeat("aB3dE5gH", 200) + ".ey" + strings.Repeat("Zy9xW7vU", 300) + "." + strings.Repeat("qR5tS8uV", 50)
+	for _, x := range []string{pem, jwt} {
+		text := strings.Repeat("nothing ", 50) + x + strings.Repeat(" nothing", 50)
+		spans := s.Spans(text)
+		require.NotEmpty(t, spans)
+		hidden := []byte(text)
+		for _, sp := range spans {
+			for i := sp.Start; i < sp.End; i++ {
+				hidden[i] = '#'
+			}
+		}
+		for _, piece := range []string{"MIIEpA", "aB3dE5gH", "Zy9xW7vU"} {
+			require.NotContains(t, string(hidden), piece)
+		}
+	}
+	require.Empty(t, find(s, quoted(long)), "no entropy, no secret")
+}
