@@ -163,3 +163,32 @@ func NotRemembered(p *Pending, s Scope) string {
 	}
 	return ""
 }
+
+// Clearing is a person's wish that the taints of a workspace, or of one session
+// that the host has bound, be cleared. The daemon carries it out and removes it.
+type Clearing struct {
+	Version   int       `json:"version"`
+	ID        string    `json:"id"`
+	Workspace string    `json:"workspace"`
+	SessionID string    `json:"session_id"`
+	By        string    `json:"by"`
+	ByID      string    `json:"by_id"`
+	Via       string    `json:"via"`
+	Reason    string    `json:"reason"`
+	At        time.Time `json:"at"`
+}
+
+// Encode is the clearing's body, to be sealed.
+func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
+
+// ParseClearing reads the body of a clearing whose seal was verified.
+func ParseClearing(body []byte, id string) (*Clearing, error) {
+	c := &Clearing{}
+	if err := unmarshal(body, c); err != nil {
+		return nil, fmt.Errorf("parse clearing: %w", err)
+	}
+	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {
+		return nil, errors.New("parse clearing: it names no workspace or no person")
+	}
+	return c, nil
+}

@@ -41,6 +41,10 @@ const (
 	EventStopped          Event = "stopped"
 )
 
+// DetailAgain marks the entry of an idempotent tool's second claim, which
+// consumes nothing anew.
+const DetailAgain = "again"
+
 // Entry is one fact of the audit log. Fields that an event has no use for stay
 // empty and are not written.
 type Entry struct {

@@ -18,7 +18,10 @@ type run struct {
 	tool     approval.Tool
 	decision *approval.Decision // nil: policy allowed it
 	args     []byte
-	again    bool // the one more run of an idempotent tool
+	facts    approval.Facts
+	ruling   approval.Ruling
+	undo     func() // gives back what was booked; nil: nothing was
+	again    bool   // the one more run of an idempotent tool
 	left     []approval.Doc
 }
 
@@ -29,9 +32,15 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 		return true, nil
 	}
 	p := s.pending
+	facts := g.factsOf(p, s.now)
+	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
+	if refused != nil {
+		g.releaseSlot(s.key, tool)
+		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+because(*refused))
+	}
 	story := s.story()
 	return false, g.execute(run{
-		key: s.key, tool: tool, decision: s.decision, args: p.RequestData, left: s.leftovers(),
+		key: s.key, tool: tool, decision: s.decision, args: p.RequestData, left: s.leftovers(), facts: facts, ruling: p.Ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
@@ -41,19 +50,31 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 }
 
 // claimAllowed is row 13 where policy allows.
-func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling) error {
+func (g *Gate) claimAllowed(s *state, tool approval.Tool, f approval.Facts, ruling approval.Ruling, undo func()) error {
 	r := s.request
 	toolSHA := ""
 	if r.ToolName != "" {
 		toolSHA = tool.SHA256()
 	}
 	return g.execute(run{
-		key: s.key, tool: tool, args: r.RequestData, left: s.leftovers(),
+		key: s.key, tool: tool, args: r.RequestData, left: s.leftovers(), facts: f, ruling: ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
 		},
 	})
+}
+
+// factsOf are a pending's facts, as it was shown.
+func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
+	ws, _ := g.Settings.Workspace(p.SourceGroup)
+	tool, known := g.Settings.Tool(p.ToolName)
+	return approval.Facts{
+		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
+		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
+		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender, Bound: ws.BindsSessions,
+		Cost: p.Ruling.Cost, Args: p.RequestData, Now: now,
+	}
 }
 
 // runAgain is row 3 for an idempotent tool: a second claim, and once more.
@@ -94,6 +115,9 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 // execute claims and runs. The claim and its audit entry are durable before
 // anything happens; when either cannot be written, nothing does.
 func (g *Gate) execute(r run) error {
+	if r.undo != nil {
+		defer r.undo() // once the entry is in the log there is nothing left to undo
+	}
 	c := r.claim
 	now := g.Now().UTC()
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -148,16 +172,23 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 	return g.finish(r.key)
 }
 
+// entry is the claim's in the log: with all that policy remembers of it.
 func (r *run) entry(now time.Time) approval.Entry {
+	f := &r.facts
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
-		Tool: r.claim.ToolName, ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		Tool: r.claim.ToolName, ActionType: r.claim.ActionType, ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		Capability: f.Capability, Target: f.Target, ClientID: f.ClientID, SessionID: f.SessionID, Channel: f.Channel, Sender: f.Sender,
+		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Consent: r.ruling.Consent,
 	}
 	if r.claim.Ruling != nil {
 		e.Rule = r.claim.Ruling.Rule
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.By, e.Via = approval.EventApproved, d.DecidedByID, d.Via
+		e.Event, e.By, e.Via, e.Consent, e.Human = approval.EventApproved, d.DecidedByID, d.Via, "", !r.again
+	}
+	if r.again {
+		e.Detail = approval.DetailAgain
 	}
 	return e
 }
@@ -202,7 +233,7 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	return ending{
 		key: r.key, status: st, event: event, effect: effect,
-		record: claimStory(r.claim), decision: r.decision, human: r.decision != nil, left: append([]approval.Doc{approval.DocClaim}, r.left...),
+		record: claimStory(r.claim), decision: r.decision, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }
 

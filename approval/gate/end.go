@@ -27,7 +27,6 @@ type ending struct {
 	decision *approval.Decision
 	feedback string
 	required string
-	human    bool // a person approved and it ran
 	left     []approval.Doc
 }
 
@@ -47,6 +46,9 @@ func (g *Gate) end(e ending) error {
 	body, err := rec.Encode()
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
+	}
+	if err := g.concede(&e); err != nil {
+		return err
 	}
 	stage := g.stage(e.key, resp)
 	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
@@ -74,6 +76,22 @@ func (g *Gate) end(e ending) error {
 		}
 	}
 	g.index.finished(e.key, g.Now().Add(afterlook), crowded)
+	return nil
+}
+
+// concede makes durable, before the outcome, what the person let through from
+// now on.
+func (g *Gate) concede(e *ending) error {
+	if g.Memory == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
+		return nil
+	}
+	p, err := openedPending(g.Seal, e.key, e.record.Pending)
+	if err != nil {
+		return fmt.Errorf("remember consent: %w", err)
+	}
+	if err := g.Memory.Concede(p, e.decision); err != nil {
+		return fmt.Errorf("remember consent: %w", err)
+	}
 	return nil
 }
 
@@ -134,9 +152,6 @@ func (g *Gate) ended(e ending) {
 	l.Msg("settled")
 	g.note(e.key, e.event, entry)
 	g.index.settled(e.key)
-	if e.human && e.status == approval.StatusApproved {
-		g.countApproval(&e.record)
-	}
 }
 
 func (e *ending) response() *approval.Response {

@@ -96,6 +96,14 @@ func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
 	return d
 }
 
+// PendingOf opens the pending that a record keeps; nil where it keeps none.
+func (v *Viewer) PendingOf(k approval.Key, raw approval.Raw) (*approval.Pending, error) {
+	if len(raw) == 0 || raw.Kind() != '{' {
+		return nil, nil
+	}
+	return openedPending(v.Seal, k, raw)
+}
+
 // Find lists the keys whose id begins with prefix, among the pendings and
 // records of the given workspaces (nil: of all).
 func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {

@@ -147,6 +147,7 @@ func (a *app) root() *cobra.Command {
 			a.mountsCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),
+			a.policyCmd(),
 		},
 		"decide": {
 			a.pendingCmd(),
@@ -154,6 +155,10 @@ func (a *app) root() *cobra.Command {
 			a.approveCmd(),
 			a.denyCmd(),
 			a.decideCmd(),
+			a.grantsCmd(),
+			a.grantCmd(),
+			a.revokeCmd(),
+			a.sessionCmd(),
 		},
 		"agent": {
 			a.requestCmd(),

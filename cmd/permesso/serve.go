@@ -22,7 +22,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
-	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -47,11 +46,13 @@ type server struct {
 	keys    *keys
 	gate    *gate.Gate
 	audit   *audit.Log
+	memory  *memory
 	runner  *exec.Runner
 	watcher *watcher.Watcher
 	log     zerolog.Logger
 	pending []approval.Key
 	changes chan approval.Key
+	grants  chan struct{} // a knock: something moved in grants/
 	release func() error
 	quit    context.CancelCauseFunc // ends run
 
@@ -65,7 +66,7 @@ func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, er
 	if err != nil {
 		return err
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256)}
+	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256), grants: make(chan struct{}, 1)}
 	s.log = newLog(logTo, h.cfg.LogLevel)
 	if err := s.open(); err != nil {
 		return err
@@ -143,6 +144,13 @@ func (s *server) open() (err error) {
 	if s.audit, err = audit.Open(s.fs, s.layout.Audit(), time.Now); err != nil {
 		return err
 	}
+	if s.memory, err = s.newMemory(s.keys, s.log); err != nil {
+		return err
+	}
+	s.audit.Heard = s.memory.learn
+	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+		return err
+	}
 	verifier, err := s.keys.signer.Verifier()
 	if err != nil {
 		return err
@@ -166,13 +174,9 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 }
 
 func (s *server) newGate() *gate.Gate {
-	rules := make([]policy.Rule, 0, len(s.cfg.Rules))
-	for _, r := range s.cfg.Rules {
-		rules = append(rules, policy.Rule{Name: r.Name, Tool: r.Tool, Workspace: r.Workspace, Outcome: r.Outcome, Reason: r.Reason})
-	}
 	return &gate.Gate{
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
-		Policy: &policy.Policy{Rules: rules}, Executor: s.runner, Audit: s.audit,
+		Policy: s.memory, Memory: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: settings{s.cfg}, Log: s.log, Changed: s.changed,
 	}
 }
@@ -293,6 +297,7 @@ func (s *server) run(ctx context.Context) error {
 		defer stop()
 		errs <- s.watcher.Run(inner)
 	})
+	wg.Go(func() { s.heedGrants(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
@@ -328,6 +333,9 @@ func (s *server) startSupervisor() error {
 
 func (s *server) close() error {
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
+	if err := s.memory.saveSnapshot(); err != nil {
+		s.log.Warn().Err(err).Msg("policy's snapshot was not written: the next start reads the whole log")
+	}
 	err := errors.Join(s.runner.Close(), s.audit.Close())
 	if s.runner.Supervisor != nil {
 		err = errors.Join(err, s.runner.Supervisor.Close())

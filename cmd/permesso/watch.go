@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/watcher"
@@ -26,8 +28,11 @@ func (s *server) watch() error {
 			return err
 		}
 	}
-	return nil
+	return s.watcher.Add(watcher.Folder{Path: s.layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
 }
+
+// kindGrants is the watcher's word for what other processes leave in grants/.
+const kindGrants = "grants"
 
 func (s *server) watchWorkspace(ws string) error {
 	s.mu.Lock()
@@ -56,6 +61,13 @@ func (s *server) watchWorkspace(ws string) error {
 // wake runs in the watcher's loop: it only takes note. Names that are no
 // request's are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
+	if kind == kindGrants {
+		select {
+		case s.grants <- struct{}{}:
+		default: // somebody has knocked already
+		}
+		return
+	}
 	if ws == "" {
 		return // a new workspace folder: the rescan that follows finds it
 	}
@@ -74,6 +86,7 @@ func (s *server) rescan(ws string) {
 		return
 	}
 	if ws == "" {
+		s.heed()
 		s.findWorkspaces()
 		return
 	}
@@ -87,6 +100,25 @@ func (s *server) rescan(ws string) {
 	}
 	if err != nil {
 		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+	}
+}
+
+// heed takes in what other processes left in grants/.
+func (s *server) heed() {
+	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+		s.log.Error().Err(err).Msg("look at grants")
+	}
+}
+
+// heedGrants does so as soon as something moves there.
+func (s *server) heedGrants(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.grants:
+			s.heed()
+		}
 	}
 }
 

@@ -123,10 +123,6 @@ func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
 	return n, session, day
 }
 
-// Again marks the entry of an idempotent tool's second claim, which consumes
-// nothing anew.
-const Again = "again"
-
 // Learn takes one entry of the audit log. Entries come in the log's order; one
 // that was learned before counts once.
 func (e *Engine) Learn(x approval.Entry) {
@@ -141,7 +137,7 @@ func (e *Engine) Learn(x approval.Entry) {
 	}
 	switch x.Event {
 	case approval.EventApproved, approval.EventAutoApproved:
-		if x.Detail != Again {
+		if x.Detail != approval.DetailAgain {
 			e.learnClaim(&x)
 		}
 	case approval.EventRequested:

@@ -1,9 +1,14 @@
 package policy
 
 import (
+	"fmt"
 	"net"
 	"path"
 	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // clean says whether a target is what it looks like: a path without "." or ".."
@@ -47,4 +52,39 @@ func host(target string) string {
 		return ""
 	}
 	return h
+}
+
+// CheckTarget brings a grant's target into the form that its capability wants,
+// or says what is wrong with it.
+func CheckTarget(c approval.Capability, target string) (string, error) {
+	switch c.TargetKind {
+	case "none":
+		if target != "" {
+			return "", fmt.Errorf("%s has no target", c.Name)
+		}
+		return "", nil
+	case "host":
+		if h := host(target); h != "" {
+			return h, nil
+		}
+		return "", fmt.Errorf("a target of %s is the name of a host", c.Name)
+	case "path_glob":
+		if !strings.HasPrefix(target, "/") || !doublestar.ValidatePattern(target) || !cleanGlob(target) {
+			return "", fmt.Errorf("a target of %s is an absolute path or glob, such as /home/ann/invoices/**", c.Name)
+		}
+		return target, nil
+	}
+	if target == "" {
+		return "", fmt.Errorf("%s needs a target", c.Name)
+	}
+	return target, nil
+}
+
+func cleanGlob(glob string) bool {
+	for part := range strings.SplitSeq(glob[1:], "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
 }

@@ -34,13 +34,13 @@ func TestEveryRuleCompiles(t *testing.T) { require.NoError(t, secrets.CheckRules
 func TestCasesOfThePredecessor(t *testing.T) {
 	s := scanner(t)
 	for args, want := range map[string]bool{
-		`"Here is the config: AKIAIOSFODNN7EXAMPLE"`:         true,
-		`"token=ghp_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef1234"`:   true,
-		`{"body": "AWS key: AKIAIOSFODNN7EXAMPLE"}`:          true,
-		`""`:                                                 false,
-		`null`:                                               false,
-		``:                                                   false,
-		`{"text":"Meeting at 5","n":123456789012345678901}`:  false,
+		`"Here is the config: AKIAIOSFODNN7EXAMPLE"`:       true,
+		`"token=ghp_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef1234"`: true,
+		`{"body": "AWS key: AKIAIOSFODNN7EXAMPLE"}`:        true,
+		`""`:   false,
+		`null`: false,
+		``:     false,
+		`{"text":"Meeting at 5","n":123456789012345678901}`:   false,
 		`{"aws_secret": {"AKIAIOSFODNN7EXAMPLE": [1, true]}}`: true,
 	} {
 		require.Equal(t, want, len(find(s, args)) > 0, "%s: %v", args, find(s, args))
@@ -49,7 +49,9 @@ func TestCasesOfThePredecessor(t *testing.T) {
 
 const key = "AKIA2E0A8F3B244C9986" // matches the form, opens nothing
 
-func valid(k string) string { return strings.NewReplacer("0", "Q", "8", "R", "9", "S", "1", "T").Replace(k) }
+func valid(k string) string {
+	return strings.NewReplacer("0", "Q", "8", "R", "9", "S", "1", "T").Replace(k)
+}
 
 func quoted(s string) string {
 	b, _ := json.Marshal(s)
