@@ -57,13 +57,43 @@ type Tool struct {
 
 // Handler says how an approved action is carried out.
 type Handler struct {
-	Kind       string        // "command", or "none": nothing runs, the agent gets the receipt
+	Kind       string        // "command", "http", or "none": nothing runs, the agent gets the receipt
 	Argv       []string      // never given to a shell
 	Dir        string        // working directory; "": a fresh empty folder for each run
 	Env        []string      // names of host variables passed on; no others are
 	Timeout    time.Duration // 0: 30 s
-	MaxOutput  int           // bytes of stdout kept; 0: 256 KiB
+	MaxOutput  int           // bytes of stdout, or of an answer's body, kept; 0: 256 KiB
 	Idempotent bool          // one more run is permitted after an interruption
+	HTTP       HTTP          // for kind "http" only
+}
+
+// HTTP is the one request that a handler of kind "http" makes.
+type HTTP struct {
+	Method        string            // GET, HEAD, POST, PUT, PATCH or DELETE
+	URL           string            // template over request_data, behind a fixed scheme and host
+	Body          string            // JSON template over request_data; "": none
+	BodyArgs      bool              // the body is request_data, byte for byte
+	Headers       map[string]string // sent as they stand here
+	SecretHeaders map[string]string // "/file", or "Bearer /file": the file's content is the value
+	AllowPrivate  []string          // private addresses, or host names that may have one; each with or without a port
+	CAFile        string            // certificates in PEM that replace the system's roots; "": those
+	Status        []int             // what counts as done; empty: 200 to 299
+}
+
+// parts is everything about h, each list behind its length.
+func (h HTTP) parts() []string {
+	ss := []string{h.Method, h.URL, h.Body, strconv.FormatBool(h.BodyArgs), h.CAFile}
+	for _, m := range []map[string]string{h.Headers, h.SecretHeaders} {
+		ss = append(ss, strconv.Itoa(len(m)))
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			ss = append(ss, name, m[name])
+		}
+	}
+	ss = append(append(ss, strconv.Itoa(len(h.AllowPrivate))), h.AllowPrivate...)
+	for _, code := range h.Status {
+		ss = append(ss, strconv.Itoa(code))
+	}
+	return ss
 }
 
 // Job is what the gate hands to an executor.
@@ -109,6 +139,10 @@ func (t Tool) SHA256() string {
 	put(a.Dir, strconv.Itoa(len(a.Env)))
 	put(a.Env...)
 	put(a.Timeout.String(), strconv.Itoa(a.MaxOutput), strconv.FormatBool(a.Idempotent))
+	// Left out where there is none, so that the digests of other tools are what they always were.
+	if parts := a.HTTP.parts(); !slices.Equal(parts, HTTP{}.parts()) {
+		put(parts...)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -118,6 +152,7 @@ func (t Tool) Runs() bool { return t.Handler.Kind != "" && t.Handler.Kind != Han
 // The kinds of handler.
 const (
 	HandlerCommand = "command"
+	HandlerHTTP    = "http"
 	HandlerNone    = "none"
 )
 

@@ -16,8 +16,11 @@ func someTool() approval.Tool {
 	return approval.Tool{
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
-		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
-		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024},
+		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, HTTP: approval.HTTP{
+			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},
+			AllowPrivate: []string{"10.0.0.1"}, CAFile: "/ca.pem", Status: []int{200},
+		}},
 	}
 }
 
@@ -42,6 +45,12 @@ func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 	case reflect.Int, reflect.Int64:
 		found[name] = func() { v.SetInt(v.Int() + 1) }
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Int {
+			found[name+" longer"] = func() { v.Set(reflect.Append(v, reflect.ValueOf(0))) }
+			found[name+" gone"] = func() { v.SetZero() }
+			found[name+" other"] = func() { v.Set(reflect.ValueOf([]int{int(v.Index(0).Int()) + 1})) }
+			break
+		}
 		found[name+" longer"] = func() { v.Set(reflect.Append(v, reflect.ValueOf(""))) }
 		found[name+" gone"] = func() { v.SetZero() }
 		found[name+" other"] = func() {
@@ -78,6 +87,13 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 	require.Len(t, someTool().SHA256(), 64)
 }
 
+// What waits for an answer over an upgrade is still the tool that was shown.
+func TestToolDigestStaysWhatItWas(t *testing.T) {
+	tool := someTool()
+	tool.Handler.HTTP = approval.HTTP{}
+	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
+}
+
 // Moving a text from one field into the next is a change too.
 func TestToolDigestKeepsFieldsApart(t *testing.T) {
 	pairs := []struct {
@@ -89,6 +105,16 @@ func TestToolDigestKeepsFieldsApart(t *testing.T) {
 		{"one element or two", handled(approval.Handler{Argv: []string{"a b"}}), handled(approval.Handler{Argv: []string{"a", "b"}})},
 		{"none or an empty one", handled(approval.Handler{Argv: []string{}}), handled(approval.Handler{Argv: []string{""}})},
 		{"argument or variable", handled(approval.Handler{Argv: []string{"A"}}), handled(approval.Handler{Env: []string{"A"}})},
+		{
+			"a header is no secret one",
+			handled(approval.Handler{HTTP: approval.HTTP{Headers: map[string]string{"A": "b"}}}),
+			handled(approval.Handler{HTTP: approval.HTTP{SecretHeaders: map[string]string{"A": "b"}}}),
+		},
+		{
+			"an address is no status",
+			handled(approval.Handler{HTTP: approval.HTTP{AllowPrivate: []string{"200"}}}),
+			handled(approval.Handler{HTTP: approval.HTTP{Status: []int{200}}}),
+		},
 		{
 			"a verb is no property",
 			approval.Tool{

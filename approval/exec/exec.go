@@ -27,6 +27,52 @@
 // where each stretch of invalid UTF-8 is one U+FFFD. A non-zero status fails
 // with the last 2 KiB of stderr.
 //
+// # Requests
+//
+// A handler of kind http makes one HTTP request. The operator writes method,
+// scheme, host, port and headers; the request's arguments may stand only
+//
+//	in the path    one {field} for each segment, percent-encoded; never empty,
+//	               "." or "..", and without "/", "\" and control characters
+//	in the query   one {field} for each value, percent-encoded
+//	in the body    {field} for whole values of a JSON template, as the very
+//	               bytes that came; or body_args: request_data as it is
+//
+// so that other arguments always are another request, to the same host.
+//
+// It is sent at most once: HTTP/1.1, on a connection of its own, without a
+// proxy, never repeated by us. An idempotent tool sends the header
+// Idempotency-Key, the same on a re-run. TLS is 1.2 or later, with the system's
+// authorities or those of ca_file.
+//
+// Secret headers are read from files at each run: one line each of 8 bytes to
+// 8 KiB, which only the owner may read. They go over https only, unless
+// allow_private names the host. Where a server echoes one it is redacted, also
+// percent-encoded, in base64, and in JSON however escaped; what a server makes
+// of it otherwise (a hash, a compressed form) we do not recognise.
+//
+// The address that is about to be connected to must be public: no loopback, RFC
+// 1918, CGNAT, ULA, link-local (cloud metadata), multicast, NAT64, 6to4, Teredo
+// or documentation address, in no notation, unless allow_private names it. A
+// host name there allows that host loopback, RFC 1918, CGNAT and ULA addresses.
+//
+// A redirect is followed for GET and HEAD, five times at most, and only to the
+// same scheme, host and port, written in the same way. Any other is an answer
+// like others: a failure, unless status lists its code.
+//
+// The result is {"status":…,"body":…}, with "location" if the answer has that
+// header. A body that says it is JSON, and strictly is, is kept verbatim; any
+// other is a string, where each stretch of invalid UTF-8 is one U+FFFD. A body
+// longer than max_output, or broken off, is cut and "note" says so: the status
+// is known by then. Nothing is ever decompressed. Any other status fails with
+// the first 2 KiB of the body; 408 and 5xx say that the server may have acted
+// all the same.
+//
+// Without an answer, an error says "nothing was sent" when there was no
+// connection, TLS included; after that "outcome unknown", because nobody on
+// this side can know how far the request came. When the daemon is killed, the
+// connection is gone with it and the outcome is unknown too.
+//
 // # Nothing outlives its run
 //
 // Before Run returns, the process group is dead, and so is everything the
@@ -95,12 +141,17 @@ type Runner struct {
 
 	once sync.Once
 	own  *Supervisor
+
+	born  sync.Once
+	alive context.Context //nolint:containedctx // it ends with the Runner, not with a call
+	end   context.CancelFunc
 }
 
 var errNoVerifier = errors.New("there is no verifier for receipts")
 
 // Run verifies the job's receipt and does what its tool's handler says. It
-// returns when nothing of the command is left running. Cancelling ctx kills it.
+// returns when nothing of the command is left running, and every connection of
+// a request is closed. Cancelling ctx ends it.
 func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := r.verify(job); err != nil {
 		return refused(err)
@@ -114,12 +165,17 @@ func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := ctx.Err(); err != nil {
 		return refused(err)
 	}
+	if job.Tool.Handler.Kind == approval.HandlerHTTP {
+		return r.http(ctx, job)
+	}
 	return r.command(ctx, job)
 }
 
 // Close ends the supervisor that the Runner made for itself, and with it
-// whatever is still running.
+// whatever is still running. Requests under way are broken off.
 func (r *Runner) Close() error {
+	r.lifetime()
+	r.end()
 	if s := r.Supervisor; s != nil {
 		return nil // its owner's to close
 	}
@@ -144,6 +200,12 @@ func (r *Runner) supervisor() *Supervisor {
 	}
 	r.once.Do(func() { r.own = &Supervisor{Log: r.Log} })
 	return r.own
+}
+
+// lifetime is over when the Runner is closed.
+func (r *Runner) lifetime() context.Context {
+	r.born.Do(func() { r.alive, r.end = context.WithCancel(context.Background()) })
+	return r.alive
 }
 
 // refused is the effect of what never began.

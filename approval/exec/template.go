@@ -26,6 +26,9 @@ import (
 // reason Check refuses elements that let the value name the option, such as
 // -{x} or --{x}, and elements that are program text: what stands behind -c or
 // -e of a shell or another interpreter.
+//
+// What a request over HTTP may take from the arguments, the package comment
+// says. An error about one of its settings is a *KeyError.
 func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0:
@@ -34,7 +37,12 @@ func Check(h approval.Handler) error {
 		if len(h.Argv) > 0 {
 			return errors.New(`argv without kind = "command"`)
 		}
-		return nil
+		return checkNoHTTP(h)
+	case h.Kind == approval.HandlerHTTP:
+		if len(h.Argv) > 0 || len(h.Env) > 0 || h.Dir != "" {
+			return errors.New(`argv, dir and env belong to kind = "command"`)
+		}
+		return checkHTTP(h.HTTP)
 	case h.Kind != approval.HandlerCommand:
 		return fmt.Errorf("unknown kind of handler %q", h.Kind)
 	case len(h.Argv) == 0:
@@ -42,12 +50,22 @@ func Check(h approval.Handler) error {
 	case h.Dir != "" && !path.IsAbs(h.Dir):
 		return fmt.Errorf("dir %q is not an absolute path", h.Dir)
 	}
+	if err := checkNoHTTP(h); err != nil {
+		return err
+	}
 	for _, name := range h.Env {
 		if err := checkEnvName(name); err != nil {
 			return err
 		}
 	}
 	return checkArgv(h.Argv)
+}
+
+func checkNoHTTP(h approval.Handler) error {
+	if h.HTTP.URL != "" || h.HTTP.Method != "" {
+		return errors.New(`method and url without kind = "http"`)
+	}
+	return nil
 }
 
 func checkArgv(argv []string) error {

@@ -9,6 +9,8 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -29,6 +31,8 @@ const (
 	codeWaiting = 5
 	codeRefused = 6
 	codeLocked  = 7
+	codeUnwell  = 8
+	codeSick    = 9
 )
 
 // Main is the program with its surroundings.
@@ -45,6 +49,7 @@ type app struct {
 	configFlag string
 	homeFlag   string
 	json       bool
+	serving    bool // this process is the daemon, or about to be
 }
 
 // exit is an error with an exit code and, where there is advice, a hint.
@@ -123,7 +128,7 @@ func (a *app) root() *cobra.Command {
 			"exactly what was approved, on the host, and writes the response. permesso demo shows it.\n\n" +
 			"Exit codes: 0 done, or approved and run, or answered; 1 error; 2 the command line is wrong;\n" +
 			"3 ended without running; 4 started, and failed or was interrupted; 5 still waiting;\n" +
-			"6 the decision was refused; 7 another permesso serves this home.",
+			"6 the decision was refused; 7 another permesso serves this home; 8 doctor has warnings; 9 it found errors.",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -141,9 +146,11 @@ func (a *app) root() *cobra.Command {
 	for group, commands := range map[string][]*cobra.Command{
 		"host": {
 			a.initCmd(),
+			a.workspaceCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.statusCmd(),
+			a.doctorCmd(),
 			a.mountsCmd(),
 			a.receiptCmd(),
 			a.demoCmd(),
@@ -217,8 +224,30 @@ func (a *app) existing() (*house, *keys, error) {
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
 		return nil, nil, fail(codeError, "permesso init, then permesso serve; or name another --home", "no gate lives in %s", h.layout.Home)
 	}
+	if err := h.actAsOwner(); err != nil {
+		return nil, nil, err
+	}
 	k, err := h.loadKeys()
 	return h, k, err
+}
+
+// actAsOwner lets root give up being root in a home of somebody else's: what
+// root writes there, that gate could not read. Who decides is still root.
+func (h *house) actAsOwner() error {
+	info, err := os.Stat(h.layout.Home)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
+		return nil
+	}
+	operator() // as long as it is known
+	uid, gid := int(owner.Uid), int(owner.Gid)
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
+		return fmt.Errorf("act as the owner of %s: %w", h.layout.Home, err)
+	}
+	return nil
 }
 
 func (h *house) viewer(k *keys) *gate.Viewer {
@@ -226,14 +255,14 @@ func (h *house) viewer(k *keys) *gate.Viewer {
 }
 
 // operator is whoever sits at this machine: a local uid, which nobody chooses.
-func operator() approval.Person {
+var operator = sync.OnceValue(func() approval.Person {
 	uid := strconv.Itoa(os.Getuid())
 	name := uid
 	if u, err := user.LookupId(uid); err == nil {
 		name = u.Username
 	}
 	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
-}
+})
 
 // terminal says whether f is one.
 func terminal(f any) bool {

@@ -11,11 +11,13 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
 // idHelp stands in the help of all commands that take an ID.
 const idHelp = "ID is the request's id, or at least 4 digits of its beginning, alone or as WORKSPACE/ID.\n" +
-	"This works with the gate stopped, too."
+	"This works with the gate stopped, too. Where the gate's files are not yours to read, its socket is used:\n" +
+	"that of PERMESSO_SOCKET, of the configuration, or " + config.DefaultSocket + "."
 
 func (a *app) approveCmd() *cobra.Command {
 	var note string
@@ -128,23 +130,23 @@ func (a *app) readWanted() (*wanted, error) {
 
 // decide answers one request, whether or not a daemon runs.
 func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) error {
-	h, k, err := a.existing()
+	desk, err := a.desk(ctx)
 	if err != nil {
 		return err
 	}
-	if ans.Key, err = find(ctx, h.viewer(k), typed); err != nil {
+	if ans.Key, err = find(ctx, desk, typed); err != nil {
 		return err
 	}
-	w, err := h.viewer(k).Pending(ans.Key)
+	w, err := desk.Pending(ans.Key)
 	if err != nil {
 		return err
 	}
 	ans.By, ans.Via = operator(), "cli"
-	d, err := h.decider(k, nil).Decide(ctx, ans)
+	d, err := desk.Decide(ctx, ans)
 	if err != nil {
 		return err
 	}
-	served, err := h.served()
+	served, err := desk.served()
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()
+	if what := os.Getenv("PERMESSO_SOCKET_HELPER"); what != "" {
+		os.Exit(socketHelper(what))
+	}
 	code := m.Run()
 	builtDir.Lock()
 	_ = os.RemoveAll(builtDir.path)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,70 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
-
-func (a *app) initCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "init", Short: "Write a first configuration and make the state folder", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			file, err := a.configToWrite()
-			if err != nil {
-				return err
-			}
-			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-				return err
-			}
-			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-			switch {
-			case errors.Is(err, fs.ErrExist):
-				fmt.Fprintf(a.Out, "kept    %s\n", file)
-			case err != nil:
-				return err
-			default:
-				_, err = f.WriteString(config.Example())
-				if err := errors.Join(err, f.Close()); err != nil {
-					return err
-				}
-				fmt.Fprintf(a.Out, "wrote   %s\n", file)
-			}
-			a.configFlag = file
-			return a.initHome()
-		},
-	}
-}
-
-func (a *app) configToWrite() (string, error) {
-	for _, f := range []string{a.configFlag, a.Env("PERMESSO_CONFIG")} {
-		if f != "" {
-			return filepath.Abs(f)
-		}
-	}
-	dir := a.Env("XDG_CONFIG_HOME")
-	if dir == "" {
-		home := a.Env("HOME")
-		if home == "" {
-			return "", fail(codeUsage, "permesso init --config FILE", "HOME is not set")
-		}
-		dir = filepath.Join(home, ".config")
-	}
-	return filepath.Join(dir, "permesso", "permesso.toml"), nil
-}
-
-func (a *app) initHome() error {
-	h, err := a.house()
-	if err != nil {
-		return err
-	}
-	if err := h.prepare(); err != nil {
-		return err
-	}
-	if _, err := h.makeKeys(); err != nil {
-		return err
-	}
-	ws := firstWorkspace(h.cfg)
-	fmt.Fprintf(a.Out, "made    %s\n\nNext:\n  permesso serve\n  permesso request hello --arg name=you --requests %s --responses %s --wait\n",
-		h.layout.Home, h.layout.Requests(ws), h.layout.Responses(ws))
-	return nil
-}
 
 func (h *house) prepare() error {
 	if err := h.layout.PrepareHome(h.fs); err != nil {

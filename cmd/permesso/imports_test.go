@@ -45,6 +45,7 @@ var rooms = []room{
 
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
+	{"chat/local", []string{"approval", "chat"}},
 	{"chat/telegram", []string{"approval", "chat"}},
 	{"chat/email", []string{"approval", "chat"}},
 	{"chat/web", []string{"approval", "chat"}},

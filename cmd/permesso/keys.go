@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -34,4 +36,10 @@ func (h *house) makeKeys() (*keys, error) {
 	return &keys{seal: s, signer: signer}, nil
 }
 
-func (a *app) reader() config.Reader { return config.Reader{CheckHandler: exec.Check} }
+func (a *app) reader() config.Reader {
+	r := config.Reader{CheckHandler: exec.Check}
+	if a.serving {
+		r.ServedBy = os.Getuid()
+	}
+	return r
+}

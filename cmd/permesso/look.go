@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -27,7 +28,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List what waits for an answer", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, k, err := a.existing()
+			d, err := a.desk(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -35,11 +36,11 @@ func (a *app) pendingCmd() *cobra.Command {
 			if workspace != "" {
 				only = []string{workspace}
 			}
-			list, err := h.viewer(k).Waiting(cmd.Context(), only)
+			list, err := d.Waiting(cmd.Context(), only)
 			if err != nil {
 				return err
 			}
-			return a.printPending(h, list, all, limit)
+			return a.printPending(d.house, list, all, limit)
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "also what has expired and is not yet tidied away; no limit")
@@ -96,22 +97,21 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request: what waits, or how it ended.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			h, k, err := a.existing()
+			d, err := a.desk(cmd.Context())
 			if err != nil {
 				return err
 			}
-			v := h.viewer(k)
-			key, err := find(cmd.Context(), v, pos[0])
+			key, err := find(cmd.Context(), d, pos[0])
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), h, v, key)
+			return a.show(cmd.Context(), d.house, d, key)
 		},
 	}
 }
 
 // find resolves what a person typed to the one request it can mean.
-func find(ctx context.Context, v *gate.Viewer, typed string) (approval.Key, error) {
+func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	var only []string
@@ -135,7 +135,7 @@ func find(ctx context.Context, v *gate.Viewer, typed string) (approval.Key, erro
 	return keys[0], nil
 }
 
-func (a *app) show(ctx context.Context, h *house, v *gate.Viewer, k approval.Key) error {
+func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (a *app) show(ctx context.Context, h *house, v *gate.Viewer, k approval.Key
 	return nil
 }
 
-func (a *app) showRecord(v *gate.Viewer, k approval.Key, rec *approval.Record) {
+func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	if rec.Ruling != nil {
 		fmt.Fprintf(a.Out, "ruling: %s by %s\n", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule))
@@ -191,11 +191,11 @@ func (a *app) showRecord(v *gate.Viewer, k approval.Key, rec *approval.Record) {
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, k, err := a.existing()
+	d, err := a.desk(context.Background())
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := h.viewer(k).Waiting(context.Background(), nil)
+	list, err := d.Waiting(context.Background(), nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -219,12 +219,12 @@ type state struct {
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Say how the gate is", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			h, _, err := a.existing()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.desk(cmd.Context())
 			if err != nil {
 				return err
 			}
-			st, err := h.state()
+			st, err := d.state(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -257,6 +257,9 @@ func (h *house) state() (*state, error) {
 
 // served says whether a daemon holds the home's lock.
 func (h *house) served() (bool, error) {
+	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // trying would make it, and make it ours
+	}
 	lock, err := h.fs.TryLock(h.layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
 		return true, nil

@@ -11,6 +11,8 @@
 //	5  still waiting when --timeout was over
 //	6  the decision was refused: not yours, unknown, already decided, too late
 //	7  another permesso serves this home
+//	8  doctor found something to be warned of
+//	9  doctor found an error
 //
 // # Log
 //

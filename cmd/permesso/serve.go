@@ -62,6 +62,7 @@ type server struct {
 
 // serve runs the gate until ctx ends.
 func (a *app) serve(ctx context.Context, logTo interface{ Write([]byte) (int, error) }) error {
+	a.serving = true
 	h, err := a.house()
 	if err != nil {
 		return err
@@ -287,8 +288,13 @@ func (s *server) run(ctx context.Context) error {
 	if err := s.startSupervisor(); err != nil {
 		return err
 	}
+	socket, err := s.listen()
+	if err != nil {
+		return err
+	}
+	defer socket.close()
 	var wg sync.WaitGroup
-	errs := make(chan error, 3)
+	errs := make(chan error, 4)
 	inner, quit := context.WithCancelCause(ctx)
 	s.quit = quit
 	stop := func() { quit(nil) }
@@ -301,6 +307,12 @@ func (s *server) run(ctx context.Context) error {
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
+	if socket != nil {
+		wg.Go(func() {
+			defer stop()
+			errs <- socket.run(inner)
+		})
+	}
 	for _, note := range s.watcher.Notes() {
 		s.log.Warn().Msg(note)
 	}
@@ -310,7 +322,7 @@ func (s *server) run(ctx context.Context) error {
 	if errors.Is(context.Cause(inner), errHomeGone) {
 		return errHomeGone
 	}
-	err := <-done
+	err = <-done
 	wg.Wait()
 	close(errs)
 	for e := range errs {

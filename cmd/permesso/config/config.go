@@ -31,9 +31,11 @@ type Config struct {
 	Home           string // the state folder; "" when none could be located
 	GateName       string // signs receipts and checkpoints; safe as a host name
 	RunBefore      time.Duration
-	LogLevel       string // debug, info, warn, error
-	Language       string // en, it
-	LocalDecisions bool   // what workspaces get that say nothing of their own
+	LogLevel       string              // debug, info, warn, error
+	Language       string              // en, it
+	LocalDecisions bool                // what workspaces get that say nothing of their own
+	Socket         string              // where other people of this machine decide; "": nowhere
+	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
@@ -73,6 +75,7 @@ func blank() *Config {
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
 		Limits:         map[string]policy.Limits{},
+		AgentUIDs:      map[string][]string{},
 	}
 }
 
@@ -92,9 +95,13 @@ func (c *Config) workspace(name string) approval.Workspace {
 // Reader reads configurations. The zero Reader is ready, and leaves the
 // templates of handlers to be checked by whoever runs them.
 type Reader struct {
-	// CheckHandler refuses handlers of kind command that no executor would
-	// run. It sees only those that are otherwise in order.
+	// CheckHandler refuses handlers that no executor would run. It sees only
+	// those that run something and are otherwise in order. An error that has a
+	// method ConfigKey is reported at that key of the handler.
 	CheckHandler func(approval.Handler) error
+	// ServedBy is the uid of the daemon that reads its own configuration; 0,
+	// also root's, leaves out what concerns that.
+	ServedBy int
 }
 
 // Load reads the file at path with a zero Reader.
@@ -160,7 +167,7 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 	if problem != nil {
 		return nil, &Error{File: name, Errors: []Problem{*problem}}
 	}
-	r := &reader{cfg: blank(), check: rd.CheckHandler}
+	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
 	r.cfg.File = name
 	r.file(root)
 	sortProblems(r.problems)

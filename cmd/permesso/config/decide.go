@@ -28,6 +28,8 @@ const operator = "operator:"
 //     can read keys/ could write decisions anyhow. They decide everywhere,
 //     also where the list is empty or a principal is set.
 //   - With local_decisions = false nobody decides locally, by either road.
+//   - A uid that an agent runs as decides nothing anywhere, whatever else is
+//     said of it.
 //
 // Everything else is refused: unknown workspaces, unknown channels, empty ids.
 func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) {
@@ -35,7 +37,7 @@ func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) 
 		return "", false
 	}
 	w, ok := c.Workspaces[ws]
-	if !ok || p.Channel == channelLocal && !w.LocalDecisions {
+	if !ok || p.Channel == channelLocal && (!w.LocalDecisions || c.isAgent(p.ID)) {
 		return "", false
 	}
 	if name = c.identify(p); name == "" {

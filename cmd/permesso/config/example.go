@@ -1,9 +1,41 @@
 package config
 
+import (
+	"strconv"
+	"strings"
+)
+
+// Start is what a first configuration is to say. What is zero is left at its
+// default.
+type Start struct {
+	Workspace string
+	Autonomy  string
+	Approver  string // name, with UID; "": only the local operator
+	UID       string
+}
+
 // Example is a commented configuration to start from, with a workspace and a
 // first tool to be renamed. Lines that begin with # and no space are settings
 // switched off.
-func Example() string { return example }
+func Example() string { return Start{}.Example() }
+
+// Example is the Example with these settings in it. The names must be valid.
+func (s Start) Example() string {
+	text := example
+	if s.Workspace != "" {
+		text = strings.ReplaceAll(text, "[workspaces.default]", "[workspaces."+s.Workspace+"]")
+		text = strings.ReplaceAll(text, `workspace = "default"`, "workspace = "+strconv.QuoteToASCII(s.Workspace))
+	}
+	if s.Autonomy != "" {
+		text = strings.Replace(text, `autonomy = "supervised"`, "autonomy = "+strconv.QuoteToASCII(s.Autonomy), 1)
+	}
+	if s.Approver != "" {
+		text = strings.Replace(text, "approvers = []", "approvers = ["+strconv.QuoteToASCII(s.Approver)+"]", 1)
+		text = strings.Replace(text, "#[approvers.ann]\n#local = 1000 ", "[approvers."+s.Approver+"]\nlocal = "+s.UID+" ", 1)
+		text = strings.Replace(text, `#principal = "ann"`, "#principal = "+strconv.QuoteToASCII(s.Approver), 1)
+	}
+	return text
+}
 
 const example = `# permesso.toml: who may ask, who may decide, what may run.
 # Everything left out has a safe default; a key that is not known is an error.
@@ -14,6 +46,7 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 #log_level = "info"              # debug, info, warn, error
 #language = "en"                 # en, it
 #local_decisions = true          # false: nobody decides at the terminal, CLI or browser
+#socket = "/run/permesso/permesso.sock"  # where a system user runs the gate: its approvers decide through it
 
 # A workspace is the home of one agent. Rename it: the agent's two folders are
 # HOME/ipc/NAME/requests and HOME/ipc/NAME/responses; permesso mounts NAME
@@ -21,6 +54,7 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 [workspaces.default]
 autonomy = "supervised"          # readonly, supervised, full
 approvers = []                   # names from [approvers]; empty: only the local operator
+#agent_uid = 1001                # or [1001, 1002]: what the agent runs as, if not in a container; never decides
 #principal = "ann"               # the human it works for: of the approvers only this one decides
 approval_timeout = "5m"
 approval_timeout_max = "24h"     # how long an agent may ask to wait
@@ -36,7 +70,7 @@ approval_timeout_max = "24h"     # how long an agent may ask to wait
 # A tool is what an agent may name. It is described here, in your words, never
 # in the agent's; {fields} are taken from the request.
 [tools.hello]
-capability = "code:exec"
+#capability = "code:exec"        # what kind of thing it does; with none, only trust and the rules speak
 action_type = "custom:hello"
 verb = { en = "say hello", it = "saluti" }
 summary = "hello to {name}"
@@ -48,6 +82,28 @@ trust = false                    # or each by itself, true, false or "forbidden"
 # The program runs without a shell, in an empty folder, with only these
 # variables; the request's data comes on standard input, as JSON.
 handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }
+
+# A tool may also be one HTTP request. {fields} stand in the path, in values of
+# the query, and for whole values of a JSON body; never in the host. Secrets lie
+# in files (mode 600). No redirect is followed to another host, and no private
+# address is called that is not named.
+#[tools.post]
+#capability = "channel:out"
+#verb = "post"
+#summary = "{text} -> {board}"
+#[tools.post.handler]            # target, left out above, is then the URL's host
+#kind = "http"
+#method = "POST"                 # GET, HEAD, POST, PUT, PATCH, DELETE
+#url = "https://api.example.org/v1/boards/{board}/posts"
+#body = '{"text":{text}}'        # or body_args = true: the request's data as it is
+#headers = { Accept = "application/json" }
+#secret_headers = { Authorization = "Bearer /etc/permesso/api.token" }
+#timeout = "30s"
+#max_output = "256KiB"           # of the answer; more is cut off, and said so
+#status = [200, 201]             # what counts as done; left out: 200 to 299
+#allow_private = ["10.1.2.3:8080", "api.internal"]
+#ca_file = "/etc/permesso/ca.pem" # instead of the system's authorities
+#idempotent = false              # true: asked once more after a crash, with the same Idempotency-Key
 
 # What no rule names is asked.
 [[rules]]

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -465,19 +466,69 @@ p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible chara
 		},
 
 		{
-			"handlers of later versions", "[tools.t]\nhandler = { kind = \"http\" }\n[tools.u]\nhandler = { kind = \"mcp\" }",
-			`p.toml:2:20: kind "http" is not available yet: use command or none
-p.toml:4:20: kind "mcp" is not available yet: use command or none`,
+			"handlers of later versions", "[tools.u]\nhandler = { kind = \"mcp\" }",
+			`p.toml:2:20: kind "mcp" is not available yet: use command, http or none`,
+		},
+		{
+			"an http handler says where to, and how", "[tools.t]\nhandler = { kind = \"http\" }",
+			`p.toml:2:1: an http handler needs method
+hint: method = "POST"
+p.toml:2:1: an http handler needs url
+hint: url = "https://api.example.org/v1/posts/{id}"`,
+		},
+		{
+			"the parts of one kind in another", `[tools.t]
+handler = { kind = "http", method = "GET", url = "https://x.org/", argv = ["/x"], dir = "/x", env = ["X"] }
+[tools.u]
+handler = { kind = "command", argv = ["/x"], url = "https://x.org/", timeout = "1s" }
+[tools.v]
+handler = { kind = "none", method = "GET", timeout = "1s" }`,
+			`p.toml:2:68: argv belongs to kind "command"
+p.toml:2:83: dir belongs to kind "command"
+p.toml:2:95: env belongs to kind "command"
+p.toml:4:46: url belongs to kind "http"
+p.toml:6:28: method belongs to kind "http"; "none" runs nothing
+p.toml:6:44: timeout belongs to kind "command"; "none" runs nothing`,
+		},
+		{
+			"the kinds of an http handler's values", `[tools.t]
+handler = { kind = "http", method = 1, url = [], body = { a = 1 }, body_args = "yes", headers = ["Accept: x"], secret_headers = { Authorization = 1 }, allow_private = "10.0.0.1", ca_file = true, status = [200, "201"], redirects = true }
+[tools.u]
+handler = { kind = "http", method = "GET", url = "https://x.org/", status = [99], token = "hunter2", header = {} }`,
+			`p.toml:2:37: method must be a string, not a whole number
+hint: method = "POST"
+p.toml:2:40: url must be a string, not an array
+hint: url = "https://api.example.org/v1/posts/{id}"
+p.toml:2:57: body must be a string, not a table
+hint: JSON with {field} in the place of values: body = '{"text":{text}}'
+p.toml:2:80: body_args must be true or false, not a string
+hint: true or false, without quotes
+p.toml:2:87: headers must be a table, not an array
+hint: headers = { Accept = "application/json" }
+p.toml:2:147: Authorization must be a string, not a whole number
+hint: secret_headers = { Authorization = "Bearer /path/of/the/token" }
+p.toml:2:168: allow_private must be an array, not a string
+hint: allow_private = ["10.1.2.3", "internal.example"]
+p.toml:2:190: ca_file must be a string, not true or false
+p.toml:2:211: status must hold codes from 200 to 599
+hint: a list of numbers: status = [200, 201]
+p.toml:2:219: unknown key "redirects"
+p.toml:4:78: status must hold codes from 200 to 599
+hint: a list of numbers: status = [200, 201]
+p.toml:4:83: token: a secret may not stand in this file
+hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"
+p.toml:4:102: unknown key "header"
+hint: did you mean "headers"?`,
 		},
 		{
 			"a misspelt kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
-			`p.toml:2:20: kind must be command or none
+			`p.toml:2:20: kind must be command, http or none
 hint: did you mean "command"?`,
 		},
 		{
 			"no kind", "[tools.t]\nhandler = { argv = [\"/x\"] }",
 			`p.toml:2:1: handler has no kind
-hint: kind = "command", or "none" to run nothing`,
+hint: kind = "command" or "http", or "none" to run nothing`,
 		},
 		{
 			"no argv", "[tools.t]\nhandler = { kind = \"command\" }\n[tools.u]\nhandler = { kind = \"command\", argv = [] }",
@@ -691,6 +742,67 @@ hint: write it with its unit: "30s", "5m", "1h30m"`)
 	require.Equal(t, []string{"/good", "/bad"}, seen, "only commands that are otherwise in order")
 }
 
+const httpTool = `
+[tools.post.handler]
+kind = "http"
+method = "POST"
+url = "https://api.example.org:8443/v1/{id}?q={q}"
+body = '{"text":{text},"tags":["a"]}'
+headers = { Accept = "application/json", X-Kind = "post" }
+secret_headers = { Authorization = "Bearer /etc/permesso/api.token" }
+allow_private = ["10.1.2.3:8080", "api.internal"]
+ca_file = "/etc/ca.pem"
+status = [200, 201]
+timeout = "10s"
+max_output = "64KiB"
+idempotent = true
+`
+
+func TestHTTPHandler(t *testing.T) {
+	rd := config.Reader{CheckHandler: exec.Check}
+	c, err := rd.Parse("p.toml", []byte(httpTool))
+	require.NoError(t, err)
+	tool := c.Tools["post"]
+	require.Equal(t, approval.Handler{
+		Kind: "http", Timeout: 10 * time.Second, MaxOutput: 64 << 10, Idempotent: true,
+		HTTP: approval.HTTP{
+			Method: "POST", URL: "https://api.example.org:8443/v1/{id}?q={q}", Body: `{"text":{text},"tags":["a"]}`,
+			Headers:       map[string]string{"Accept": "application/json", "X-Kind": "post"},
+			SecretHeaders: map[string]string{"Authorization": "Bearer /etc/permesso/api.token"},
+			AllowPrivate:  []string{"10.1.2.3:8080", "api.internal"}, CAFile: "/etc/ca.pem", Status: []int{200, 201},
+		},
+	}, tool.Handler)
+	require.Equal(t, "api.example.org:8443", tool.Target, "a card without a target shows the host")
+
+	c, err = rd.Parse("p.toml", []byte("tools.post.target = \"the board\"\n"+
+		"tools.post.handler = { kind = \"http\", method = \"GET\", url = \"https://x.org/\" }"))
+	require.NoError(t, err)
+	require.Equal(t, "the board", c.Tools["post"].Target)
+}
+
+// What the executor would refuse is refused here, where it stands, and no
+// value is quoted: a token may have been meant for a file of its own.
+func TestHTTPHandlerProblems(t *testing.T) {
+	rd := config.Reader{CheckHandler: exec.Check}
+	for _, row := range []struct{ why, from, to, want string }{
+		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query`},
+		{"a body", `{text}`, `"{text}"`, `p.toml:6:8: body: a {field} stands for a whole JSON value: write it without quotation marks, and not as a name`},
+		{"a method", `"POST"`, `"BREW"`, `p.toml:4:10: method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE`},
+		{"a body of GET", `"POST"`, `"GET"`, `p.toml:4:10: method: GET has no body`},
+		{"an inline secret", `X-Kind = "post"`, `X-Token = "hunter2"`, `p.toml:7:52: headers.X-Token: put the secret into a file: secret_headers = { X-Token = "/path" }`},
+		{"another", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: name the file that holds the secret, as in "/path" or "Bearer /path"`},
+		{"a network", `10.1.2.3:8080`, `10.0.0.0/8`, `p.toml:9:1: allow_private: must hold addresses or host names, each with or without a port`},
+		{"a relative file", `/etc/ca.pem`, `ca.pem`, `p.toml:10:11: ca_file: must be an absolute path`},
+		{"in the clear", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets go over https only, unless allow_private names the host`},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			require.Contains(t, httpTool, row.from)
+			_, err := rd.Parse("p.toml", []byte(strings.Replace(httpTool, row.from, row.to, 1)))
+			require.EqualError(t, err, row.want)
+		})
+	}
+}
+
 func TestExample(t *testing.T) {
 	c, err := config.Parse("example", []byte(config.Example()))
 	require.NoError(t, err)
@@ -701,7 +813,7 @@ func TestExample(t *testing.T) {
 	on := regexp.MustCompile(`(?m)^#([a-z[])`).ReplaceAllString(config.Example(), "$1")
 	require.NotEqual(t, config.Example(), on)
 	on = strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)
-	c, err = config.Parse("example", []byte(on))
+	c, err = config.Reader{CheckHandler: exec.Check}.Parse("example", []byte(on))
 	require.NoError(t, err, "what is switched off must work when switched on")
 	require.Contains(t, c.Approvers, "ann")
 	require.Empty(t, c.Warnings)

@@ -36,6 +36,7 @@ func (r *reader) file(root *node) {
 	c.LogLevel = s.oneOf("log_level", c.LogLevel, []string{"debug", "info", "warn", "error"})
 	c.Language = s.oneOf("language", c.Language, languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
+	c.Socket = s.socket()
 	s.approvers()
 	s.workspaces()
 	s.tools()
@@ -91,7 +92,7 @@ func (s *section) approvers() {
 			Name:     name,
 			Telegram: sub.telegramID(),
 			Email:    sub.email(),
-			Local:    sub.uid(),
+			Local:    sub.localUID(),
 			Language: sub.oneOf("language", s.cfg.Language, languages()),
 		}
 		sub.unique(owners, "telegram", a.Telegram, name)
@@ -126,15 +127,6 @@ func (s *section) telegramID() string {
 	return strconv.FormatInt(id, 10)
 }
 
-func (s *section) uid() string {
-	const hint = "the number that `id -u NAME` prints, without quotes"
-	id := s.number("local", -1, 0, 1<<32-2, hint)
-	if id < 0 {
-		return ""
-	}
-	return strconv.FormatInt(id, 10)
-}
-
 // email takes a bare ASCII address: look-alikes from other scripts must not
 // come near a comparison of who may approve.
 func (s *section) email() string {
@@ -161,6 +153,9 @@ func (s *section) workspaces() {
 			sub.fail(sub.node.key, "", "", "workspace %s: a name is %s", quote(name), nameRule)
 		}
 		s.cfg.Workspaces[name] = sub.workspace(name)
+		if uids := sub.agentUIDs(); len(uids) > 0 {
+			s.cfg.AgentUIDs[name] = uids
+		}
 		sub.done()
 	})
 	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {

@@ -28,7 +28,7 @@ func (s *section) tools() {
 		if !approval.ValidToolName(name) {
 			sub.fail(sub.node.key, "", "", "tool %s: a name is 1 to 64 of A-Z a-z 0-9 _ . : and -", quote(name))
 		}
-		s.cfg.Tools[name] = approval.Tool{
+		tool := approval.Tool{
 			Name:          name,
 			Capability:    sub.oneOf("capability", "", capabilities()),
 			ActionType:    sub.actionType(),
@@ -41,6 +41,10 @@ func (s *section) tools() {
 			Cost:          sub.number("cost", 0, 0, 1<<53, "a whole number, in units of your own"),
 			Handler:       sub.handler(),
 		}
+		if tool.Target == "" {
+			tool.Target = hostOf(tool.Handler.HTTP.URL)
+		}
+		s.cfg.Tools[name] = tool
 		sub.done()
 	})
 }
@@ -138,13 +142,8 @@ func (s *section) handler() approval.Handler {
 	h.Timeout = sub.duration("timeout", 0, time.Millisecond, 24*time.Hour)
 	h.MaxOutput = sub.size("max_output", 0, 1<<10, 64<<20)
 	h.Idempotent = sub.flag("idempotent", false)
-	if h.Kind == approval.HandlerNone {
-		for _, key := range sub.node.order {
-			if key != "kind" && slices.Contains(sub.known, key) {
-				sub.fail(sub.node.kids[key].key, key, "", "%s belongs to kind \"command\"; \"none\" runs nothing", key)
-			}
-		}
-	}
+	h.HTTP = sub.http(h.Kind)
+	sub.misplaced(h.Kind)
 	sub.done()
 	if len(s.problems) == before {
 		sub.checkHandler(h)
@@ -156,11 +155,11 @@ func (s *section) handlerKind() string {
 	n := s.get("kind", text, "")
 	switch {
 	case n == nil && !s.has("kind"):
-		s.fail(s.node.key, "kind", `kind = "command", or "none" to run nothing`, "handler has no kind")
+		s.fail(s.node.key, "kind", `kind = "command" or "http", or "none" to run nothing`, "handler has no kind")
 	case n == nil:
-	case n.text == "http" || n.text == "mcp":
-		s.fail(n.val, "kind", "", "kind %s is not available yet: use command or none", quote(n.text))
-	case s.among(n, "kind", []string{approval.HandlerCommand, approval.HandlerNone}):
+	case n.text == "mcp":
+		s.fail(n.val, "kind", "", "kind %s is not available yet: use command, http or none", quote(n.text))
+	case s.among(n, "kind", []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}):
 		return n.text
 	}
 	return ""
@@ -215,13 +214,4 @@ func (s *section) environment() []string {
 		names = append(names, n.text)
 	}
 	return names
-}
-
-func (s *section) checkHandler(h approval.Handler) {
-	if s.check == nil || h.Kind != approval.HandlerCommand {
-		return
-	}
-	if err := s.check(h); err != nil {
-		s.fail(s.node.kids["argv"].val, "argv", "", "%s", visible(err.Error()))
-	}
 }

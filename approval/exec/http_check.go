@@ -1,0 +1,161 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// KeyError is what Check has against one setting of a handler. It never quotes
+// values: what was meant for a file of its own may stand there.
+type KeyError struct {
+	Key string // as in the configuration: "url", "headers.Accept"
+	Err error
+}
+
+func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
+
+// Unwrap gives the bare reason.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// ConfigKey is the setting, for whoever knows where that stands.
+func (e *KeyError) ConfigKey() string { return e.Key }
+
+func methods() []string { return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} }
+
+// checkHTTP refuses a request that could go where, or say what, the operator
+// did not write.
+func checkHTTP(h approval.HTTP) error {
+	bad := func(key string, err error) error { return &KeyError{key, err} }
+	if !slices.Contains(methods(), h.Method) {
+		return bad("method", fmt.Errorf("must be one of %s", strings.Join(methods(), ", ")))
+	}
+	if err := checkTarget(h.URL); err != nil {
+		return bad("url", err)
+	}
+	hasBody := h.Body != "" || h.BodyArgs
+	switch {
+	case h.Body != "" && h.BodyArgs:
+		return bad("body", errors.New("there can be one body: leave out body or body_args"))
+	case hasBody && (h.Method == "GET" || h.Method == "HEAD"):
+		return bad("method", fmt.Errorf("%s has no body", h.Method))
+	}
+	if h.Body != "" {
+		if err := checkBody(h.Body); err != nil {
+			return bad("body", err)
+		}
+	}
+	if h.CAFile != "" && !cleanPath(h.CAFile) {
+		return bad("ca_file", errors.New("must be an absolute path"))
+	}
+	for _, code := range h.Status {
+		if code < 200 || code > 599 {
+			return bad("status", errors.New("must hold codes from 200 to 599"))
+		}
+	}
+	if err := checkHeaders(h); err != nil {
+		return err
+	}
+	return checkPrivate(h)
+}
+
+func checkHeaders(h approval.HTTP) error {
+	seen := map[string]bool{}
+	for name, value := range h.Headers {
+		if err := checkHeaderName(name, seen); err != nil {
+			return &KeyError{"headers." + name, err}
+		}
+		switch {
+		case isCredential(name):
+			return &KeyError{"headers." + name, errors.New(`put the secret into a file: secret_headers = { ` + name + ` = "/path" }`)}
+		case !validValue(value):
+			return &KeyError{"headers." + name, errors.New("a value is printable ASCII, without blanks at its ends")}
+		case slices.ContainsFunc(parseBody(value), func(p part) bool { return p.field != "" }):
+			return &KeyError{"headers." + name, errors.New("headers take nothing from the request")}
+		}
+	}
+	for name, value := range h.SecretHeaders {
+		if err := checkHeaderName(name, seen); err != nil {
+			return &KeyError{"secret_headers." + name, err}
+		}
+		if _, _, err := secretFile(value); err != nil {
+			return &KeyError{"secret_headers." + name, err}
+		}
+	}
+	return nil
+}
+
+var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// ours are the headers that frame or route a message, and those that we set.
+var ours = []string{
+	"Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", "Te", "Trailer",
+	"Upgrade", "Expect", "Accept-Encoding", "Idempotency-Key",
+}
+
+func checkHeaderName(name string, seen map[string]bool) error {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !headerPattern.MatchString(name):
+		return errors.New("not the name of a header")
+	case slices.Contains(ours, canonical) || strings.HasPrefix(canonical, "Proxy-"):
+		return errors.New("this header is the gate's to set")
+	case seen[canonical]:
+		return errors.New("this header stands here twice")
+	}
+	seen[canonical] = true
+	return nil
+}
+
+// isCredential tells by a header's name that its value is a secret.
+func isCredential(name string) bool {
+	for word := range strings.FieldsFuncSeq(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' }) {
+		switch word {
+		case "authorization", "auth", "cookie", "token", "secret", "password", "key", "apikey", "credential", "credentials":
+			return true
+		}
+	}
+	return false
+}
+
+func validValue(v string) bool {
+	return v != "" && strings.TrimSpace(v) == v && !strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+func cleanPath(p string) bool {
+	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' })
+}
+
+// checkPrivate also keeps secrets from travelling in the clear, unless to a
+// machine of the operator's own.
+func checkPrivate(h approval.HTTP) error {
+	u, err := url.Parse(fill(mustParse(h.URL), "x"))
+	if err != nil {
+		return &KeyError{"url", errHost}
+	}
+	g := guard{host: u.Hostname()}
+	for _, s := range h.AllowPrivate {
+		a, err := parseAllowance(s)
+		if err != nil {
+			return &KeyError{"allow_private", err}
+		}
+		g.allowed = append(g.allowed, a)
+	}
+	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.names(u.Hostname()) {
+		return &KeyError{"secret_headers", errors.New("secrets go over https only, unless allow_private names the host")}
+	}
+	return nil
+}
+
+// mustParse is for templates that have been checked.
+func mustParse(template string) []part {
+	parts, _ := parse(template)
+	return parts
+}

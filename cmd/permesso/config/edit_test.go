@@ -1,0 +1,152 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// full is a file of the sort that people write.
+const full = `# mine
+gate = "house"   # odd   spacing	stays
+
+[workspaces.one]   # the first
+autonomy = "full"
+limits = { pending = 3 }
+
+# about two
+[workspaces.two]
+approvers = [
+  "ann",
+  # [workspaces.three]
+]
+
+# about people
+[approvers.ann]
+local = 1000
+
+[tools.t]
+handler = { kind = "command", argv = ["/bin/true", """
+[workspaces.one]
+"""] }
+`
+
+func TestAddWorkspace(t *testing.T) {
+	for _, row := range []struct {
+		why, before string
+		w           config.NewWorkspace
+		added       string
+	}{
+		{"nothing but a name", full, config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+		{
+			"everything", full,
+			config.NewWorkspace{Name: "three", Autonomy: "readonly", Approvers: []string{"ann"}, Timeout: 90 * time.Minute, AgentUIDs: []uint{7, 8}},
+			"\n[workspaces.three]\nautonomy = \"readonly\"\napprovers = [\"ann\"]\napproval_timeout = \"1h30m\"\nagent_uid = [7, 8]\n",
+		},
+		{"no newline at the end", strings.TrimSuffix(full, "\n"), config.NewWorkspace{Name: "three"}, "\n\n[workspaces.three]\n"},
+		{"the default one, until now only implied, stays", "gate = \"g\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
+		{"to nothing", "", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
+		{"dotted keys", "[workspaces]\none.autonomy = \"full\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+		{"line ends of Windows", "gate = \"g\"\r\n[workspaces.one]\r\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
+			require.NoError(t, err)
+			require.Equal(t, row.before+row.added, string(after))
+			c, err := config.Parse("p.toml", after)
+			require.NoError(t, err)
+			require.Contains(t, c.Workspaces, "three")
+
+			back, err := config.Reader{}.RemoveWorkspace("p.toml", after, "three")
+			require.NoError(t, err)
+			want := row.before + strings.TrimSuffix(row.added, "\n[workspaces.three]\n"+sectionOf(row.added))
+			require.Equal(t, want, string(back), "removing it gives back what was there")
+		})
+	}
+}
+
+func sectionOf(added string) string {
+	_, section, _ := strings.Cut(added, "[workspaces.three]\n")
+	return section
+}
+
+func TestAddWorkspaceRefuses(t *testing.T) {
+	for _, row := range []struct {
+		why, before, says string
+		w                 config.NewWorkspace
+	}{
+		{"a level that there is none of", full, "autonomy must be", config.NewWorkspace{Name: "three", Autonomy: "ful"}},
+		{"nobody of that name", full, `approver "bob" is not defined`, config.NewWorkspace{Name: "three", Approvers: []string{"bob"}}},
+		{"an agent that is an approver", full, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
+		{"one that is there", full, "not valid TOML", config.NewWorkspace{Name: "one"}},
+		{"no name for one", full, "a name is", config.NewWorkspace{Name: "Three"}},
+		{"a name that would be something else", full, "would mean something else", config.NewWorkspace{Name: "x]\n[tools.y"}},
+		{"a name that leads on", full, "", config.NewWorkspace{Name: "one.limits"}},
+		{"an inline table cannot grow", "workspaces = { one = {} }\n", "not valid TOML", config.NewWorkspace{Name: "three"}},
+		{"a file that is wrong already", "gaet = 1\n", "unknown key", config.NewWorkspace{Name: "three"}},
+		{"a time-out of no length", full, "approval_timeout must be", config.NewWorkspace{Name: "three", Timeout: time.Millisecond}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
+			require.ErrorContains(t, err, row.says)
+			require.Nil(t, after)
+		})
+	}
+}
+
+func TestRemoveWorkspace(t *testing.T) {
+	for _, row := range []struct{ why, before, ws, gone string }{
+		{"with the blank line before it, its comments stay", full, "one", "\n[workspaces.one]   # the first\nautonomy = \"full\"\nlimits = { pending = 3 }\n"},
+		{"a header within an array is none", full, "two", "[workspaces.two]\napprovers = [\n  \"ann\",\n  # [workspaces.three]\n]\n"},
+		{"with the tables below it", "[workspaces.a]\n[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n", "b", "[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n"},
+		{"in two places", "[workspaces.b]\n[workspaces.a]\n[workspaces.b.limits]\npending = 1\n", "b", ""},
+		{"quoted, and with blanks", "[workspaces.a]\n[ workspaces . \"b\" ]\nautonomy = \"full\"\n", "b", "[ workspaces . \"b\" ]\nautonomy = \"full\"\n"},
+		{"a string that looks like a section", "[workspaces.a]\n[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n# tail\n[tools.t]\nhandler = { kind = \"command\", argv = [\"/bin/true\", '''\n# x\n[workspaces.b]\n'''] }\n", "b", "[workspaces.b]\nautonomy = \"\"\"full\"\"\"\n"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			after, err := config.Reader{}.RemoveWorkspace("p.toml", []byte(row.before), row.ws)
+			require.NoError(t, err)
+			want := "[workspaces.a]\n"
+			if row.gone != "" {
+				require.Equal(t, 1, strings.Count(row.before, row.gone))
+				want = strings.Replace(row.before, row.gone, "", 1)
+			}
+			require.Equal(t, want, string(after))
+		})
+	}
+}
+
+func TestRemoveWorkspaceRefuses(t *testing.T) {
+	for _, row := range []struct{ why, before, ws, says string }{
+		{"dotted keys", "[workspaces]\na.autonomy = \"full\"\nb.autonomy = \"full\"\n", "b", "p.toml:3:1: workspace \"b\" is not a section of its own here\nhint: take it out by hand"},
+		{"an inline table", "workspaces = { a = {}, b = {} }\n", "b", "p.toml:1:24: workspace \"b\" is not a section of its own here\nhint: take it out by hand"},
+		{
+			"partly a section", "[workspaces]\nb.limits.pending = 1\n[workspaces.a]\n[workspaces.b.telegram]\nchat_id = 1\n", "b",
+			"hint: take it out by hand: it stands in the lines 4 to 5, and elsewhere",
+		},
+		{"one that there is none of", full, "four", "not a section"},
+		{"the only one: the default would come instead", "[workspaces.b]\n", "b", "not a section"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			after, err := config.Reader{}.RemoveWorkspace("p.toml", []byte(row.before), row.ws)
+			require.ErrorContains(t, err, row.says)
+			require.Nil(t, after)
+		})
+	}
+}
+
+func TestStartExample(t *testing.T) {
+	c, err := config.Parse("p", []byte(config.Start{Workspace: "research", Autonomy: "readonly", Approver: "zoe", UID: "1234"}.Example()))
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings)
+	require.Len(t, c.Workspaces, 1)
+	require.Equal(t, "readonly", c.Workspaces["research"].Autonomy)
+	require.Equal(t, []string{"zoe"}, c.Workspaces["research"].Approvers)
+	require.Equal(t, "1234", c.Approvers["zoe"].Local)
+	require.Equal(t, "research", c.Rules[0].Workspace)
+	require.Equal(t, config.Example(), config.Start{Workspace: "default", Autonomy: "supervised"}.Example())
+}

@@ -1,0 +1,40 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func changedAt(info fs.FileInfo) time.Time { return info.ModTime() }
+
+func unsynchronised() bool { return false }
+
+type process struct {
+	pid                 int
+	started             time.Time
+	replaced, eatsSyncs bool
+}
+
+func findDaemon(string) (process, bool) { return process{}, false }
+
+type agent struct {
+	name string
+	pid  int
+	as   string
+}
+
+func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
+
+func probeCmd(*app) *cobra.Command {
+	return &cobra.Command{Use: "probe", Short: "Only on Linux", Hidden: true}
+}
+
+func (d *doctor) checkMounts(context.Context) []finding {
+	return []finding{{Severity: worthKnowing, What: "sandboxes are tried on Linux only"}}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// probeCmd is the agent that doctor puts into a sandbox: it reads a question
+// and writes what it could do that an agent must not. Nothing that it does
+// stays, should it succeed.
+func probeCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "probe", Short: "Try, from inside a sandbox, what an agent must not do", Args: cobra.NoArgs, Hidden: true,
+		Long: "Try, from inside a sandbox, what an agent must not do. permesso doctor starts this itself, with a question on\n" +
+			"standard input.",
+		RunE: func(*cobra.Command, []string) error {
+			b, err := io.ReadAll(a.In)
+			if err != nil {
+				return err
+			}
+			var q question
+			if err := json.Unmarshal(b, &q); err != nil {
+				return fmt.Errorf("read question: %w", err)
+			}
+			if os.Getenv(remountOnly) != "" {
+				return a.print(q.remount(), "")
+			}
+			a.json = true
+			return a.print(q.breaches(), "")
+		},
+	}
+}
+
+// remountOnly marks the second probe, which is root of namespaces of its own.
+const remountOnly = "PERMESSO_PROBE_REMOUNT"
+
+// breaches tries everything. The remounts come last: what they change is gone
+// with the sandbox, but not before.
+func (q question) breaches() []string {
+	list := []string{}
+	list = append(list, q.ownFolders()...)
+	list = append(list, q.responses()...)
+	list = append(list, q.private()...)
+	list = append(list, q.process()...)
+	list = append(list, q.connect()...)
+	list = append(list, q.remountElsewhere()...)
+	list = append(list, q.remount()...)
+	return list
+}
+
+// ownFolders is what an agent must be able to do.
+func (q question) ownFolders() (list []string) {
+	if err := writable(q.Requests); err != nil {
+		list = append(list, "cannot make requests: "+err.Error())
+	}
+	if t, err := thingAt("", q.Requests); err == nil && (t.Dev != q.Own.Dev || t.Ino != q.Own.Ino) {
+		list = append(list, "has another folder in the place of its requests")
+	}
+	if _, err := os.ReadDir(q.Responses); err != nil {
+		list = append(list, "cannot read its responses: "+err.Error())
+	}
+	return list
+}
+
+// writable makes a file and removes it.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, ".tmp-probe-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// responses tries to forge one, by every way that leaves no trace.
+func (q question) responses() (list []string) {
+	if writable(q.Responses) == nil {
+		list = append(list, "may write responses: it could forge them")
+	}
+	if info, err := os.Stat(q.Responses); err == nil && os.Chmod(q.Responses, info.Mode().Perm()) == nil {
+		list = append(list, "may change the mode of the responses")
+	}
+	names, err := filepath.Glob(filepath.Join(q.Responses, "*.json"))
+	if err != nil || len(names) == 0 {
+		return list
+	}
+	if f, err := os.OpenFile(names[0], os.O_WRONLY, 0); err == nil {
+		f.Close()
+		list = append(list, "may overwrite a response")
+	}
+	link := filepath.Join(q.Requests, ".tmp-probe-link")
+	if os.Link(names[0], link) == nil {
+		os.Remove(link)
+		list = append(list, "may link to a response from its requests")
+	}
+	return list
+}
+
+// private looks for what is the gate's own, by every path on which a wrong
+// mount could have put it.
+func (q question) private() (list []string) {
+	roots := append(mountPoints(), procRoots()...)
+	for _, t := range q.Private {
+		for _, path := range t.candidates(roots) {
+			is, err := thingAt("", path)
+			if err != nil || is.Dev != t.Dev || is.Ino != t.Ino {
+				continue
+			}
+			list = append(list, t.reach(path))
+			break
+		}
+	}
+	return list
+}
+
+// reach says what can be done with a thing that was found.
+func (t thing) reach(path string) string {
+	can := "sees"
+	if f, err := os.Open(path); err == nil {
+		f.Close()
+		can = "may read"
+	}
+	if unix.Access(path, unix.W_OK) == nil {
+		can = "may write to"
+	}
+	return can + " " + t.Name + ", at " + path
+}
+
+// candidates are where a thing of the host could be: /a/b/c is found below a
+// mount point as b/c if somebody mounted /a there.
+func (t thing) candidates(roots []string) []string {
+	var paths []string
+	parts := strings.Split(strings.Trim(t.Path, "/"), "/")
+	for _, root := range append([]string{"/"}, roots...) {
+		for i := range len(parts) + 1 {
+			paths = append(paths, filepath.Join(append([]string{root}, parts[i:]...)...))
+		}
+	}
+	return paths
+}
+
+// mountPoints are those of the sandbox. Where its /proc is missing, these two
+// are known.
+func mountPoints() []string {
+	points := []string{"/permesso/requests", "/permesso/responses", "/permesso"}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return points
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 {
+			points = append(points, f[4])
+		}
+	}
+	slices.Sort(points)
+	return slices.Compact(points)
+}
+
+// procRoots are the doors that a process of the host would be.
+func procRoots() (roots []string) {
+	for _, pattern := range []string{"/proc/[0-9]*/root", "/proc/[0-9]*/cwd", "/proc/[0-9]*/fd/*"} {
+		found, err := filepath.Glob(pattern)
+		if err == nil { // fails only for bad patterns
+			roots = append(roots, found...)
+		}
+	}
+	return roots
+}
+
+// process looks whether the gate can be seen, read or ended. Signal 0 is sent
+// to nobody.
+func (q question) process() (list []string) {
+	if q.Since == "" || startOf(q.Gate) != q.Since {
+		return nil
+	}
+	list = append(list, "sees the gate's process")
+	if unix.Kill(q.Gate, 0) == nil {
+		list = append(list, "may end the gate's process")
+	}
+	if f, err := os.Open(procFile(q.Gate, "mem")); err == nil {
+		f.Close()
+		list = append(list, "may read the gate's memory")
+	}
+	return list
+}
+
+func (q question) connect() (list []string) {
+	for _, path := range q.Sockets {
+		c, err := net.DialTimeout("unix", path, time.Second)
+		if err != nil {
+			continue
+		}
+		c.Close()
+		list = append(list, "reaches the socket "+path)
+	}
+	return list
+}
+
+// remount tries to make the responses writable, and then to take the mount
+// away.
+func (q question) remount() []string {
+	list := []string{}
+	if unix.Mount("", q.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
+		list = append(list, "may remount its responses for writing")
+	}
+	if unix.Unmount(q.Responses, unix.MNT_DETACH) == nil {
+		list = append(list, "may unmount its responses")
+	}
+	return list
+}
+
+// remountElsewhere tries the same as root of namespaces of its own, where the
+// kernel locks what came from outside.
+func (q question) remountElsewhere() []string {
+	before := writable(q.Responses)
+	b, err := json.Marshal(q)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "doctor", "probe", "--json")
+	cmd.Stdin, cmd.Env = strings.NewReader(string(b)), []string{remountOnly + "=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.Output()
+	var list []string
+	if err != nil || json.Unmarshal(out, &list) != nil || before == nil {
+		return nil // it may not have namespaces, which is well
+	}
+	for i := range list {
+		list[i] += ", as root of a namespace of its own"
+	}
+	return list
+}

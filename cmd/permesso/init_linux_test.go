@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// initRun is permesso init with somebody at a terminal; its leftovers are the
+// configuration and the home, and nothing else.
+type initRun struct {
+	*demoRun
+	keys *os.File
+	home string
+}
+
+func startInit(t *testing.T, args ...string) *initRun {
+	t.Helper()
+	i := &initRun{demoRun: newDemo(t), home: t.TempDir()}
+	i.cmd = osexec.Command(program(t, true), append([]string{"init"}, args...)...)
+	i.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.home, "TMPDIR=" + i.temp, "NO_COLOR=1"}
+	i.cmd.WaitDelay = 5 * time.Second
+	i.keys = i.keyboard()
+	return i
+}
+
+// types answers a prompt.
+func (i *initRun) types(prompt, answer string) {
+	i.t.Helper()
+	i.awaits(prompt)
+	_, err := io.WriteString(i.keys, answer)
+	require.NoError(i.t, err)
+}
+
+func (i *initRun) config() string {
+	i.t.Helper()
+	b, err := os.ReadFile(filepath.Join(i.home, ".config", "permesso", "permesso.toml"))
+	require.NoError(i.t, err)
+	return string(b)
+}
+
+func (i *initRun) layout() ipc.Layout {
+	return ipc.Layout{Home: filepath.Join(i.home, ".local", "state", "permesso")}
+}
+
+// leavesNoGate holds that the home is free again.
+func (i *initRun) leavesNoGate() {
+	i.t.Helper()
+	lock, err := ipc.OS().TryLock(i.layout().Lock())
+	require.NoError(i.t, err)
+	require.NoError(i.t, lock.Close())
+}
+
+func TestInitFourQuestionsAndARequest(t *testing.T) {
+	for _, row := range []struct {
+		why, typed string
+		status     approval.Status
+		says       []string
+	}{
+		{"approved", "1\n", approval.StatusApproved, []string{"approved (ann)", `result: {"output":"hello\n"}`}},
+		{"denied", "3 not now\n", approval.StatusDenied, []string{"denied (ann)", "feedback: not now"}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			i := startInit(t)
+			me := approver(t)
+			i.types("[default] ", "research\n")
+			i.types("] ", me+"\n")
+			i.types("[supervised] ", "most\n") // asked again
+			i.types("hint: one of readonly, supervised, full", "full\n")
+			i.types("[bwrap] ", "docker\n")
+			i.types("Try it right here, with a gate that ends again? [Y/n] ", "\n")
+			i.types(" · until ", row.typed)
+			i.awaits("no gate runs any more")
+			said := i.ends(0)
+			for _, line := range row.says {
+				require.Contains(t, said, line)
+			}
+			require.Contains(t, said, "May I say hello?")
+			require.Contains(t, said, "--mount type=bind,src="+i.layout().Requests("research"))
+			text := i.config()
+			require.Contains(t, text, "[workspaces.research]\nautonomy = \"full\"")
+			require.Contains(t, text, "approvers = [\"ann\"]")
+			ids, _, err := (&ipc.Store{FS: ipc.OS(), Layout: i.layout()}).List(approval.DocRecord, "research")
+			require.NoError(t, err)
+			require.Len(t, ids, 1)
+			b, err := os.ReadFile(filepath.Join(i.layout().Responses("research"), ids[0]+".json"))
+			require.NoError(t, err)
+			r, err := approval.ParseResponse(b)
+			require.NoError(t, err)
+			require.Equal(t, row.status, r.Status)
+			i.leavesNoGate()
+		})
+	}
+}
+
+// approver is whoever runs the test, under the name of ann.
+func approver(t *testing.T) string {
+	t.Helper()
+	out, err := osexec.Command("id", "-u").Output()
+	require.NoError(t, err)
+	return "ann:" + strings.TrimSpace(string(out))
+}
+
+func TestInitEnterTakesTheDefaults(t *testing.T) {
+	i := startInit(t)
+	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] "} {
+		i.types(prompt, "\n")
+	}
+	i.types("[Y/n] ", "n\n")
+	said := i.ends(0)
+	require.NotContains(t, said, "🔐")
+	plain := newDemo(t)
+	plain.cmd = osexec.Command(program(t, true), "init")
+	other := t.TempDir()
+	plain.cmd.Env = []string{"HOME=" + other, "PATH=" + os.Getenv("PATH")}
+	out, err := plain.cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), "[Y/n]", "nobody is asked where there is no terminal")
+	b, err := os.ReadFile(filepath.Join(other, ".config", "permesso", "permesso.toml"))
+	require.NoError(t, err)
+	require.Equal(t, i.config(), string(b), "and the answers are the same")
+
+	// Once more: what is there is kept, and only the trial is offered.
+	again := &initRun{demoRun: newDemo(t), home: i.home}
+	again.cmd = osexec.Command(program(t, true), "init")
+	again.cmd.Env = i.cmd.Env
+	again.keys = again.keyboard()
+	again.types("[Y/n] ", "no\n")
+	said = again.ends(0)
+	require.Contains(t, said, "kept    ")
+	require.NotContains(t, said, "1. What shall")
+}
+
+func TestInitFlagsAskNothing(t *testing.T) {
+	for _, args := range [][]string{{"--yes"}, {"--workspace", "w"}, {"--sandbox", "none"}} {
+		i := startInit(t, args...)
+		i.awaits("permesso request hello")
+		require.NotContains(t, i.ends(0), "] ")
+	}
+}
+
+// Stopped before the last answer, it has written nothing.
+func TestInitStopped(t *testing.T) {
+	for _, row := range []struct{ why, typed, says string }{
+		{"by Ctrl-C", "\x03", "permesso: stopped; nothing was written"},
+		{"by Ctrl-D", "\x04", "permesso: the input has ended; nothing was written"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			i := startInit(t)
+			i.types("[default] ", "\n")
+			i.types("2. Who approves?", row.typed)
+			i.awaits(row.says)
+			i.ends(codeError)
+			left, err := os.ReadDir(i.home)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
+	t.Run("in the trial", func(t *testing.T) {
+		i := startInit(t)
+		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
+			i.types(prompt, "\n")
+		}
+		i.types(" · until ", "\x03")
+		i.awaits("had its answer")
+		i.ends(codeError)
+		i.leavesNoGate()
+	})
+	t.Run("by the terminal's end, in the trial", func(t *testing.T) {
+		i := startInit(t)
+		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
+			i.types(prompt, "\n")
+		}
+		i.awaits(" · until ")
+		require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
+		i.ends(codeError)
+		i.leavesNoGate()
+	})
+}
+
+// While a gate serves, there is no second one to try.
+func TestInitBesideAGate(t *testing.T) {
+	i := startInit(t, "--yes")
+	i.awaits("permesso request hello")
+	i.ends(0)
+	gate := osexec.Command(program(t, true), "serve")
+	var log bytes.Buffer
+	gate.Env, gate.Stderr = i.cmd.Env, &log
+	require.NoError(t, gate.Start())
+	t.Cleanup(func() { _ = gate.Process.Kill(); _ = gate.Wait() })
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := ipc.OS().TryLock(i.layout().Lock()); err != nil {
+			break
+		}
+		require.True(t, time.Now().Before(end))
+	}
+	again := &initRun{demoRun: newDemo(t), home: i.home}
+	again.cmd = osexec.Command(program(t, true), "init")
+	again.cmd.Env = i.cmd.Env
+	again.keys = again.keyboard()
+	require.NotContains(t, again.ends(0), "[Y/n]")
+}

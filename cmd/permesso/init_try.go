@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// prompter asks a person, line by line.
+type prompter struct {
+	in  io.Reader
+	out io.Writer
+}
+
+// ask asks the four questions. An answer that will not do is asked for again.
+func (p *prompter) ask(ctx context.Context, b *beginning) error {
+	fmt.Fprintln(p.out, "Four questions; Enter takes the answer in brackets. Nothing is written before the last one.")
+	for _, q := range []struct {
+		text  string
+		value *string
+		check func(string) error
+	}{
+		{"\n1. What shall the first workspace be called? It is the home of one agent.", &b.Workspace, checkName},
+		{"\n2. Who approves? A login name of this machine, or NAME:UID.", &b.approver, func(s string) error { _, _, err := approverUID(s); return err }},
+		{"\n3. How far do you trust the agent?" + explain(autonomies()), &b.Autonomy, func(s string) error { return oneOf(s, levels()) }},
+		{
+			"\n4. How does the agent run? In a sandbox of " + strings.Join(sandboxes()[:4], ", ") + "; or none.",
+			&b.sandbox, func(s string) error { return oneOf(s, sandboxes()) },
+		},
+	} {
+		if err := p.question(ctx, q.text, q.value, q.check); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(p.out)
+	return nil
+}
+
+func explain(cs []choice) string {
+	var b strings.Builder
+	for _, c := range cs {
+		fmt.Fprintf(&b, "\n     %-11s %s", c.word, c.means)
+	}
+	return b.String()
+}
+
+func (p *prompter) question(ctx context.Context, text string, value *string, check func(string) error) error {
+	fmt.Fprintln(p.out, text)
+	for {
+		fmt.Fprintf(p.out, "   [%s] ", *value)
+		line, err := p.line(ctx)
+		if err != nil {
+			return err
+		}
+		if line == "" {
+			line = *value
+		}
+		err = check(line)
+		if err == nil {
+			*value = line
+			return nil
+		}
+		fmt.Fprintf(p.out, "   %v\n", err)
+		var e *exit
+		if errors.As(err, &e) && e.hint != "" {
+			fmt.Fprintf(p.out, "   hint: %s\n", e.hint)
+		}
+	}
+}
+
+// line reads one line and not a byte more: what comes behind it is for whoever
+// reads next.
+func (p *prompter) line(ctx context.Context) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		line, err := readOne(p.in)
+		done <- read{line, err}
+	}()
+	select {
+	case <-ctx.Done(): // the reading ends with the program
+		fmt.Fprintln(p.out)
+		return "", fail(codeError, "", "stopped; nothing was written")
+	case r := <-done:
+		if r.err != nil {
+			fmt.Fprintln(p.out)
+			return "", fail(codeError, "permesso init --yes asks nothing", "the input has ended; nothing was written")
+		}
+		return strings.TrimSpace(r.line), nil
+	}
+}
+
+func readOne(in io.Reader) (string, error) {
+	const longest = 1000
+	var line []byte
+	b := make([]byte, 1)
+	for {
+		n, err := in.Read(b)
+		switch {
+		case n == 1 && b[0] == '\n':
+			return string(line), nil
+		case n == 1 && len(line) < longest:
+			line = append(line, b[0])
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// offer ends init with a request that works, if the person likes.
+func (a *app) offer(ctx context.Context, p *prompter, h *house, ws string) error {
+	if served, err := h.served(); err != nil || served {
+		return err // the gate that runs already will do
+	}
+	fmt.Fprint(a.Out, "\nTry it right here, with a gate that ends again? [Y/n] ")
+	line, err := p.line(ctx)
+	if err != nil || strings.HasPrefix(strings.ToLower(line), "n") {
+		return nil //nolint:nilerr // everything is done already
+	}
+	fmt.Fprintln(a.Out, "\nThe agent asks to say hello. Answer 1 to approve, 3 to deny.")
+	resp, err := a.try(ctx, h, ws)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Out, "\nThe agent reads:")
+	a.printResponse(resp)
+	fmt.Fprintln(a.Out, "\nThat was all of it; no gate runs any more. From now on: permesso serve")
+	return nil
+}
+
+// tryFor is how long the request of the trial waits.
+const tryFor = 3 * time.Minute
+
+// try serves until one request of our own has its response.
+func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var log bytes.Buffer
+	served := make(chan error, 1)
+	go func() {
+		served <- a.serve(ctx, zerolog.SyncWriter(&log))
+		stop() // without a gate nobody answers
+	}()
+	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
+	id, b, err := a.compose(wish{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}, []string{"name=you"}, "")
+	if err == nil {
+		err = files.Submit(id, b)
+	}
+	var resp *approval.Response
+	if err == nil {
+		resp, _, err = files.Wait(ctx, id, b)
+	}
+	stop()
+	if gateErr := <-served; gateErr != nil {
+		return nil, fmt.Errorf("the gate: %w\n%s", gateErr, chat.Escape(log.String()))
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil, fail(codeError, "it waits for its time-out, or for permesso serve", "stopped before the request %s had its answer", approval.ShortID(id))
+	}
+	return resp, err
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// The people of a machine. The gate's is a system user; nobody of them need
+// have an account.
+const (
+	uidGate     = 900
+	uidAnn      = 40001
+	uidBob      = 40002
+	uidAgent    = 40003
+	uidStranger = 40004
+)
+
+// village is a machine with a gate for several people. Without root there is
+// one person only: ann, who is whoever runs the test, and the gate's user too.
+type village struct {
+	*place
+	bin    string
+	socket string
+	ann    int
+	root   bool
+}
+
+const villageConfig = `
+socket = %q
+[approvers.ann]
+local = %d
+language = "it"
+[approvers.bob]
+local = 40002
+[workspaces.annes]
+approvers = ["ann"]
+agent_uid = [40003, 40005]
+[workspaces.bobs]
+approvers = ["bob"]
+[workspaces.operators]
+[tools.say]
+verb = "say"
+handler = { kind = "command", argv = ["/bin/echo", "said"] }
+`
+
+func newVillage(t *testing.T) *village {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "permesso-socket-") // t.TempDir is closed to others
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	v := &village{bin: filepath.Join(dir, "permesso"), socket: filepath.Join(dir, "run", "p.sock"), ann: os.Getuid(), root: os.Getuid() == 0}
+	if v.root {
+		v.ann = uidAnn
+	}
+	b, err := os.ReadFile(program(t, false))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(v.bin, b, 0o755))
+	v.place = &place{t: t, dir: dir, config: filepath.Join(dir, "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, "var", "home")}}
+	for _, sub := range []string{"run", "var"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		if v.root {
+			require.NoError(t, os.Chown(filepath.Join(dir, sub), uidGate, uidGate))
+		}
+	}
+	v.configure(fmt.Sprintf(villageConfig, v.socket, v.ann))
+	return v
+}
+
+func (v *village) configure(text string) {
+	require.NoError(v.t, os.WriteFile(v.config, []byte(text), 0o644))
+}
+
+// as is a command run by somebody, who knows nothing of the home.
+func (v *village) as(uid int, env []string, args ...string) *osexec.Cmd {
+	cmd := osexec.Command(v.bin, args...)
+	cmd.Dir = "/"
+	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "TZ=UTC", "HOME=" + filepath.Join(v.dir, "nowhere"), raceAtOnce}, env...)
+	if uid != os.Getuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	return cmd
+}
+
+func (v *village) start() *daemon {
+	v.t.Helper()
+	uid := uidGate
+	if !v.root {
+		uid = os.Getuid()
+	}
+	d := &daemon{place: v.place, cmd: v.as(uid, nil, "serve", "--config", v.config, "--home", v.layout.Home), log: filepath.Join(v.dir, "log")}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(v.t, err)
+	info, err := log.Stat()
+	require.NoError(v.t, err)
+	d.from, d.cmd.Stderr = info.Size(), log
+	require.NoError(v.t, d.cmd.Start())
+	require.NoError(v.t, log.Close())
+	d.wait = sync.OnceValue(d.cmd.Wait)
+	v.t.Cleanup(d.kill)
+	return d
+}
+
+func (v *village) serving() *daemon {
+	v.t.Helper()
+	d := v.start()
+	d.awaitLog("people of this machine decide here")
+	d.awaitLog(`"message":"serving"`)
+	return d
+}
+
+// says runs a person's command line through the socket.
+func (v *village) says(uid int, args ...string) (code int, stdout, stderr string) {
+	v.t.Helper()
+	cmd := v.as(uid, []string{"PERMESSO_SOCKET=" + v.socket}, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exited *osexec.ExitError
+	if !errors.As(err, &exited) {
+		require.NoError(v.t, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// asks files a request, and waits until it waits.
+func (v *village) asks(ws string) string {
+	v.t.Helper()
+	id := client.NewID()
+	files := client.Files{Requests: v.layout.Requests(ws), Responses: v.layout.Responses(ws)}
+	require.NoError(v.t, files.Submit(id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":"say","request_data":{"to":%q}}`, id, ws)))
+	v.awaitFile(filepath.Join(v.layout.Pendings(ws), id+".json"))
+	return id
+}
+
+func (v *village) awaitFile(name string) {
+	v.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		require.True(v.t, time.Now().Before(end), "waited in vain for %s", name)
+	}
+}
+
+func (v *village) needsRoot() {
+	v.t.Helper()
+	if !v.root {
+		v.t.Log("one person only: the others need root")
+	}
+}
+
+// audited is all that lies in the audit log's folder.
+func (v *village) audited() string {
+	v.t.Helper()
+	entries, err := os.ReadDir(v.layout.Audit())
+	require.NoError(v.t, err)
+	var all strings.Builder
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(v.layout.Audit(), e.Name()))
+		require.NoError(v.t, err)
+		all.Write(b)
+	}
+	require.NotEmpty(v.t, all.String())
+	return all.String()
+}
+
+// rude sends bytes as ann and gives what comes back.
+func (v *village) rude() func(string) string {
+	if !v.root {
+		return func(sent string) string {
+			c, err := net.Dial("unix", v.socket)
+			require.NoError(v.t, err)
+			defer c.Close()
+			_, _ = io.WriteString(c, sent)
+			require.NoError(v.t, c.(*net.UnixConn).CloseWrite())
+			b, _ := io.ReadAll(c)
+			return string(b)
+		}
+	}
+	return func(sent string) string {
+		cmd := v.self(v.ann, "talk")
+		cmd.Stdin = strings.NewReader(sent)
+		b, err := cmd.CombinedOutput()
+		require.NoError(v.t, err, "%s", b)
+		return string(b)
+	}
+}
+
+// self is the test program itself, run as somebody else; see socketHelper.
+func (v *village) self(uid int, what string) *osexec.Cmd {
+	exe, err := os.Executable()
+	require.NoError(v.t, err)
+	mine := filepath.Join(v.dir, "self")
+	if _, err := os.Stat(mine); err != nil {
+		b, err := os.ReadFile(exe)
+		require.NoError(v.t, err)
+		require.NoError(v.t, os.WriteFile(mine, b, 0o755))
+	}
+	cmd := v.as(uid, []string{"PERMESSO_SOCKET_HELPER=" + what, "PERMESSO_SOCKET=" + v.socket})
+	cmd.Path, cmd.Args = mine, []string{mine}
+	return cmd
+}

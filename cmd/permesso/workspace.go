@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+func (a *app) workspaceCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "workspace", Short: "Add, list or remove the homes of agents", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return fail(codeUsage, "permesso workspace add NAME, list, or remove NAME", "workspace: say what to do")
+		},
+	}
+	c.AddCommand(a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
+	return c
+}
+
+func (a *app) workspaceAddCmd() *cobra.Command {
+	var w config.NewWorkspace
+	c := &cobra.Command{
+		Use: "add NAME", Short: "Write a workspace into the configuration and make its folders", Args: cobra.ExactArgs(1),
+		Long: "Append a section to the configuration, every other byte of which stays as it is, and make the folders.\n" +
+			"What no flag says has its default. Prints the two mounts that the agent's container gets.",
+		Example:           "  permesso workspace add research --autonomy readonly --approver ann --timeout 30m",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, pos []string) error {
+			w.Name = pos[0]
+			return a.addWorkspace(w)
+		},
+	}
+	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
+	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
+	c.Flags().DurationVar(&w.Timeout, "timeout", 0, "how long a request waits for an answer (default 5m)")
+	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`uid` that the agent runs as, if in no container: it decides nothing")
+	_ = c.RegisterFlagCompletionFunc("autonomy", cobra.FixedCompletions([]string{"readonly", "supervised", "full"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
+	return c
+}
+
+func (a *app) completeApprovers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	h, err := a.house()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for name := range h.cfg.Approvers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) addWorkspace(w config.NewWorkspace) error {
+	h, err := a.editable()
+	if err != nil {
+		return err
+	}
+	if !ipc.ValidWorkspace(w.Name) {
+		return fail(codeUsage, "use a to z, 0 to 9, _ and -, at most 63, beginning with a letter or digit", "%.80q: not a valid name of a workspace", w.Name)
+	}
+	if _, ok := h.cfg.Workspaces[w.Name]; ok {
+		return fail(codeError, "permesso workspace list shows them", "workspace '%s' is there already", w.Name)
+	}
+	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().AddWorkspace(h.cfg.File, data, w) })
+	if err != nil {
+		return asTyped(err)
+	}
+	served, err := a.makeFolders(w.Name)
+	if err != nil {
+		return err
+	}
+	list := mounts(h.layout, w.Name)
+	text, err := list.form("")
+	if err != nil {
+		return err
+	}
+	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.cfg.File, text, "permesso mounts "+w.Name+" --help says how to give them to a container")
+	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text+restart(served))
+}
+
+// asTyped leaves out where in the file the mistake would stand: it was made on
+// the command line, and the file is as it was.
+func asTyped(err error) error {
+	var bad *config.Error
+	if !errors.As(err, &bad) || len(bad.Errors) == 0 {
+		return err
+	}
+	p := bad.Errors[0]
+	return fail(codeError, p.Hint, "%s (nothing was changed)", p.Message)
+}
+
+// makeFolders does what serve would do at its next start, as the home's owner.
+func (a *app) makeFolders(ws string) (served bool, err error) {
+	h, err := a.house() // which knows the workspace now
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(h.layout.Home); err == nil {
+		if err := h.actAsOwner(); err != nil {
+			return false, err
+		}
+	}
+	if err := errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, ws)); err != nil {
+		return false, err
+	}
+	return h.served()
+}
+
+func restart(served bool) string {
+	if !served {
+		return ""
+	}
+	return "\nrestart permesso serve: it reads its configuration when it starts"
+}
+
+// editable is a house whose configuration is a file.
+func (a *app) editable() (*house, error) {
+	h, err := a.house()
+	if err != nil {
+		return nil, err
+	}
+	if h.cfg.File == "" {
+		return nil, fail(codeError, "permesso init writes one", "there is no configuration file")
+	}
+	return h, nil
+}
+
+// editFile replaces a file by an edited one, whole or not at all. One that was
+// changed meanwhile is left alone.
+func editFile(name string, edit func([]byte) ([]byte, error)) error {
+	name, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	edited, err := edit(old)
+	if err != nil {
+		return err
+	}
+	temp, err := writeLike(name, edited)
+	if err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
+		return errors.Join(fail(codeError, "try again", "%s was changed by somebody else meanwhile", name), err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, name); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return ipc.OS().SyncDir(filepath.Dir(name))
+}
+
+// writeLike writes b durably beside name, with its owner and permissions.
+func writeLike(name string, b []byte) (temp string, err error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".permesso-*.toml")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+			return "", err
+		}
+	}
+	if err := f.Chmod(info.Mode().Perm()); err != nil {
+		return "", err
+	}
+	if _, err := f.Write(b); err != nil {
+		return "", err
+	}
+	return f.Name(), f.Sync()
+}
+
+// listed is a line of workspace list --json.
+type listed struct {
+	Name      string   `json:"name"`
+	Autonomy  string   `json:"autonomy"`
+	Approvers []string `json:"approvers"`
+	Principal string   `json:"principal"`
+	Timeout   int      `json:"timeout_sec"`
+	AgentUIDs []string `json:"agent_uids"`
+	Waiting   int      `json:"waiting"`
+	Requests  string   `json:"requests"`
+	Responses string   `json:"responses"`
+}
+
+func (a *app) workspaceListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the workspaces of the configuration", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := a.house()
+			if err != nil {
+				return err
+			}
+			all := make([]listed, 0, len(h.cfg.Workspaces))
+			var lines []string
+			for _, name := range sortedNames(h.cfg) {
+				l, err := h.listed(name)
+				if err != nil {
+					return err
+				}
+				all = append(all, l)
+				lines = append(lines, l.String())
+			}
+			return a.print(all, strings.Join(lines, "\n"))
+		},
+	}
+}
+
+func (h *house) listed(name string) (listed, error) {
+	w := h.cfg.Workspaces[name]
+	ids, _, err := h.store.List(approval.DocPending, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // nobody has served here yet
+	}
+	return listed{
+		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
+		AgentUIDs: h.cfg.AgentUIDs[name], Waiting: len(ids),
+		Requests: h.layout.Requests(name), Responses: h.layout.Responses(name),
+	}, err
+}
+
+func (l listed) String() string {
+	who := strings.Join(l.Approvers, ", ")
+	if who == "" {
+		who = "the local operator"
+	}
+	return fmt.Sprintf("%s · %s · approved by %s · %d waiting\n  %s\n  %s", l.Name, l.Autonomy, who, l.Waiting, l.Requests, l.Responses)
+}
+
+func (a *app) workspaceRemoveCmd() *cobra.Command {
+	var purge bool
+	c := &cobra.Command{
+		Use: "remove NAME", Short: "Take a workspace out of the configuration", Args: cobra.ExactArgs(1),
+		Long: "Take a workspace's section out of the configuration; comments around it stay. It is refused while anything of\n" +
+			"that workspace waits or runs: answer it first, or let it expire. Records and the audit log stay in any case.",
+		ValidArgsFunction: a.completeWorkspaces,
+		RunE:              func(_ *cobra.Command, pos []string) error { return a.removeWorkspace(pos[0], purge) },
+	}
+	c.Flags().BoolVar(&purge, "purge", false, "also remove the agent's folders, with the responses in them")
+	return c
+}
+
+func (a *app) removeWorkspace(ws string, purge bool) error {
+	h, err := a.editable()
+	if err != nil {
+		return err
+	}
+	if _, ok := h.cfg.Workspaces[ws]; !ok {
+		return fail(codeError, "the workspaces are: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+	}
+	if len(h.cfg.Workspaces) == 1 {
+		return fail(codeError, "permesso workspace add another one first", "'%s' is the only workspace", ws)
+	}
+	if err := h.idle(ws); err != nil {
+		return err
+	}
+	served, err := h.served()
+	if err != nil {
+		return err
+	}
+	if purge && served {
+		return fail(codeError, "stop permesso serve first, or leave --purge out", "the folders are in use")
+	}
+	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().RemoveWorkspace(h.cfg.File, data, ws) })
+	if err != nil {
+		return err
+	}
+	if after, err := a.house(); err == nil {
+		for _, w := range after.cfg.Warnings { // a rule may still name it
+			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
+		}
+	}
+	text := fmt.Sprintf("removed workspace %s from %s", ws, h.cfg.File)
+	if purge {
+		if err := os.RemoveAll(h.layout.Workspace(ws)); err != nil {
+			return err
+		}
+		text += "\nremoved " + h.layout.Workspace(ws)
+	}
+	return a.print(map[string]any{"workspace": ws, "config": h.cfg.File, "purged": purge}, text+restart(served))
+}
+
+// idle refuses where anything has not come to its end.
+func (h *house) idle(ws string) error {
+	for _, what := range []struct {
+		doc  approval.Doc
+		says string
+	}{
+		{approval.DocPending, "wait for an answer"},
+		{approval.DocClaim, "are running or unfinished"},
+		{approval.DocRequest, "have not been taken in"},
+		{approval.DocDecision, "are decided and not carried out"},
+	} {
+		ids, _, err := h.store.List(what.doc, ws)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			return fail(codeError, "permesso pending --workspace "+ws+" shows what waits; answer it, or let it expire", "%d requests of '%s' %s", len(ids), ws, what.says)
+		}
+	}
+	return nil
+}

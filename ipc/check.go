@@ -1,0 +1,183 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// CheckFolders is CheckPrivate for people: it goes on after the first thing
+// that is wrong, looks at owners too, and says how many folders it saw. Each
+// error has its hint on a line of its own; that of a folder which is not there
+// is fs.ErrNotExist, and the next start makes it.
+func (l Layout) CheckFolders(fsys FS, workspaces ...string) (seen int, wrong []error) {
+	owner, err := ownerOf(l.Home)
+	if err != nil {
+		return 0, []error{fmt.Errorf("check home: %w", err)}
+	}
+	folders := l.homeFolders()
+	for _, ws := range workspaces {
+		if err := checkWorkspace(ws); err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		folders = append(folders, l.workspaceFolders(ws)...)
+	}
+	for _, f := range folders {
+		seen++
+		if err := f.check(fsys); err != nil {
+			wrong = append(wrong, err)
+		} else if err := f.checkOwner(owner); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	return seen, wrong
+}
+
+// checkOwner wants everything of one owner: whoever owns a folder can open it
+// to himself. The requests are anybody's anyway.
+func (f folder) checkOwner(owner int) error {
+	if f.refuse == 0 {
+		return nil
+	}
+	is, err := ownerOf(f.path)
+	if err != nil || is == owner {
+		return err
+	}
+	return fmt.Errorf("check folder %s: belongs to user %d, the home to user %d\nhint: look through it, then: chown %d %s",
+		f.path, is, owner, owner, shellQuote(f.path))
+}
+
+func ownerOf(path string) (int, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	return uidOf(info), nil
+}
+
+func uidOf(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}
+
+// CheckPath says who besides root and the given user could put another file or
+// folder at path: by writing to it, or to a folder above it, or by owning one.
+// Links on the way are followed, and what lies above their targets is looked
+// at too. What is not there is fs.ErrNotExist.
+func CheckPath(path string, uid int) []error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return []error{fmt.Errorf("check path: %w", err)}
+	}
+	var wrong []error
+	var seen []string
+	for _, path := range []string{path, real} {
+		for ; ; path = filepath.Dir(path) {
+			if !slices.Contains(seen, path) {
+				seen = append(seen, path)
+				if err := checkStep(path, uid); err != nil {
+					wrong = append(wrong, err)
+				}
+			}
+			if path == filepath.Dir(path) {
+				break
+			}
+		}
+	}
+	return wrong
+}
+
+// checkStep looks at one name on the way. A folder with the sticky bit may be
+// written to by all: there only a thing's owner can move it.
+func checkStep(path string, uid int) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("check path: %w", err)
+	}
+	if owner := uidOf(info); owner != 0 && owner != uid && !unknowable(owner) {
+		return fmt.Errorf("%s belongs to user %d, who may replace what is there\nhint: chown %d %s, or use another place",
+			path, owner, uid, shellQuote(path))
+	}
+	open := info.Mode().Perm() & othersWrite
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0, open == 0, info.IsDir() && info.Mode()&fs.ModeSticky != 0:
+		return nil
+	case open == 0o020 && ownGroup(info):
+		return nil
+	}
+	who, bits := "everybody", "o-w"
+	switch open {
+	case 0o020:
+		who, bits = "its group", "g-w"
+	case 0o022:
+		bits = "go-w"
+	}
+	return fmt.Errorf("%s may write to %s (mode %04o)\nhint: chmod %s %s", who, path, info.Mode().Perm(), bits, shellQuote(path))
+}
+
+// unknowable says that an owner is nobody in particular: in a user namespace,
+// everybody whom it does not map has the same number, root too.
+func unknowable(owner int) bool {
+	uids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"}) {
+		return false
+	}
+	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	return err == nil && strings.TrimSpace(string(overflow)) == strconv.Itoa(owner)
+}
+
+// ownGroup says that a file's group is the private one that many systems give
+// to each user: by their umask, members may write.
+func ownGroup(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	u, err := user.LookupId(strconv.Itoa(int(st.Uid)))
+	if err != nil || u.Gid != strconv.Itoa(int(st.Gid)) {
+		return false
+	}
+	g, err := user.LookupGroupId(u.Gid)
+	return err == nil && g.Name == u.Username && u.Uid != "0"
+}
+
+// CheckSecret says who besides its owner may read a file. What is not there is
+// fs.ErrNotExist.
+func CheckSecret(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("check secret: %w", err)
+	}
+	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !ownGroup(info)) {
+		return fmt.Errorf("others may read %s (mode %04o)\nhint: chmod 600 %s, and get a new secret if somebody may have read it",
+			path, info.Mode().Perm(), shellQuote(path))
+	}
+	return nil
+}
+
+// CheckProgram says why path cannot be run, or who besides root and the given
+// user could put another program there.
+func CheckProgram(path string, uid int) []error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []error{fmt.Errorf("there is no %s\nhint: install it, or change argv in the configuration", path)}
+	case err != nil:
+		return []error{fmt.Errorf("look at program: %w", err)}
+	case !info.Mode().IsRegular():
+		return []error{fmt.Errorf("%s is no program\nhint: change argv in the configuration", path)}
+	case info.Mode().Perm()&0o111 == 0:
+		return []error{fmt.Errorf("%s is not executable\nhint: chmod +x %s", path, shellQuote(path))}
+	}
+	return CheckPath(path, uid)
+}

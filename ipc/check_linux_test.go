@@ -1,0 +1,204 @@
+package ipc
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lines as kernels write them: proc_pid_mountinfo(5).
+const mountinfo = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+30 22 0:26 / /dev/shm rw,nosuid - tmpfs tmpfs rw
+40 22 8:2 / /home rw,noatime shared:2 master:3 - ext4 /dev/sda2 rw,nobarrier
+41 40 8:3 / /home/my\040gate rw - xfs /dev/sda3 rw
+42 22 0:50 / /over rw - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c,volatile
+43 22 0:51 / /layer rw - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c
+44 22 8:4 / /back rw - ext4 /dev/sda4 rw,data=writeback
+45 22 8:5 / /twice rw - ext4 /dev/sda5 rw
+46 45 0:52 / /twice rw - tmpfs tmpfs rw
+47 22 8:6 / /f2fs rw - f2fs /dev/sda6 rw,fsync_mode=nobarrier
+a line that is none
+`
+
+func TestFindMount(t *testing.T) {
+	for _, row := range []struct{ why, path, point, loses, doubts string }{
+		{"the root", "/srv/gate", "/", "", ""},
+		{"memory", "/dev/shm/gate", "/dev/shm", "gone at the next start", ""},
+		{"a name that only begins alike", "/dev/shmem", "/", "", ""},
+		{"an option of the file system", "/home/ann", "/home", "mounted with nobarrier", ""},
+		{"a blank", "/home/my gate/x", "/home/my gate", "", ""},
+		{"an overlay that says so", "/over", "/over", "leaves out every fsync", "is an overlay"},
+		{"an overlay", "/layer/x", "/layer", "", "is an overlay"},
+		{"old data", "/back", "/back", "", "data=writeback"},
+		{"the upper of two", "/twice/x", "/twice", "is a tmpfs", ""},
+		{"another word for it", "/f2fs", "/f2fs", "fsync_mode=nobarrier", ""},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			m, err := findMount(strings.NewReader(mountinfo), row.path)
+			require.NoError(t, err)
+			require.Equal(t, row.point, m.Point)
+			requireSays(t, row.loses, m.Loses())
+			requireSays(t, row.doubts, m.Doubts())
+		})
+	}
+	_, err := findMount(strings.NewReader("nothing\n"), "/x")
+	require.ErrorContains(t, err, "lies on none")
+	m, err := MountOf("/proc/self")
+	require.NoError(t, err)
+	require.Equal(t, "proc", m.Type)
+}
+
+// requireSays wants no error for "", and else one with that text and a hint.
+func requireSays(t *testing.T, want string, err error) {
+	t.Helper()
+	if want == "" {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorContains(t, err, want)
+	require.ErrorContains(t, err, "\nhint: ")
+}
+
+func TestRoom(t *testing.T) {
+	for _, row := range []struct {
+		why             string
+		room            Room
+		refuses, shorts string
+	}{
+		{"plenty", Room{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
+		{"as many files as fit", Room{Bytes: 1 << 40}, "", ""},
+		{"little", Room{Bytes: shortBytes - 1}, "", "255 MiB left"},
+		{"next to nothing", Room{Bytes: leastBytes - 1}, "16383 KiB left", "15 MiB left"},
+		{"few files", Room{Bytes: 1 << 40, Files: shortFiles - 1, Counted: true}, "", "9999 more files"},
+		{"hardly a file", Room{Bytes: 1 << 40, Files: leastFiles - 1, Counted: true}, "999 more files", "999 more files"},
+		{"nothing at all", Room{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
+		{"the zero Room", Room{}, "0 KiB left", "0 MiB left"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			requireSays(t, row.refuses, row.room.Refuses())
+			requireSays(t, row.shorts, row.room.Short())
+		})
+	}
+	room, err := RoomOf(t.TempDir())
+	require.NoError(t, err)
+	require.NotZero(t, room.Bytes)
+	_, err = RoomOf("/no/such/folder")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestSyncTime(t *testing.T) {
+	dir := t.TempDir()
+	median, err := SyncTime(dir, 5)
+	require.NoError(t, err)
+	require.Positive(t, median)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = SyncTime(filepath.Join(dir, "none"), 5)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	disk, memory := Mount{Type: "ext4"}, Mount{Type: "tmpfs"}
+	requireSays(t, "faster than any disk", disk.TooFast(2*time.Microsecond))
+	requireSays(t, "", disk.TooFast(suspicious))
+	requireSays(t, "", memory.TooFast(2*time.Microsecond))
+}
+
+func TestCheckPath(t *testing.T) {
+	dir, uid := t.TempDir(), os.Getuid()
+	deep := filepath.Join(dir, "a", "b", "c")
+	require.NoError(t, os.MkdirAll(deep, 0o700))
+	require.Empty(t, CheckPath(deep, uid))
+
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o777))
+	require.Len(t, CheckPath(deep, uid), 1)
+	requireSays(t, "everybody may write to "+filepath.Join(dir, "a")+" (mode 0777)", CheckPath(deep, uid)[0])
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o777|fs.ModeSticky))
+	require.Empty(t, CheckPath(deep, uid), "as /tmp is")
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o700))
+
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0o720))
+	if wrong := CheckPath(deep, uid); len(wrong) > 0 { // unless the group is the user's own
+		requireSays(t, "its group may write to", wrong[0])
+	} else {
+		info, err := os.Stat(filepath.Join(dir, "a", "b"))
+		require.NoError(t, err)
+		require.True(t, ownGroup(info))
+	}
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0o700))
+
+	// What lies above a link's target counts as much as what lies above the link.
+	open := filepath.Join(dir, "open")
+	require.NoError(t, os.MkdirAll(filepath.Join(open, "x"), 0o700))
+	require.NoError(t, os.Chmod(open, 0o777))
+	link := filepath.Join(dir, "a", "link")
+	require.NoError(t, os.Symlink(filepath.Join(open, "x"), link))
+	require.Len(t, CheckPath(link, uid), 1)
+	requireSays(t, open, CheckPath(link, uid)[0])
+
+	if uid != 0 { // root's is trusted by everybody
+		require.GreaterOrEqual(t, len(CheckPath(deep, uid+1)), 4)
+		requireSays(t, "may replace what is there", CheckPath(deep, uid+1)[0])
+	} else {
+		require.NoError(t, os.Chown(deep, 65534, 65534))
+		require.Len(t, CheckPath(deep, uid), 1)
+		requireSays(t, "belongs to user 65534", CheckPath(deep, uid)[0])
+		require.Empty(t, CheckPath(deep, 65534))
+	}
+	wrong := CheckPath(filepath.Join(dir, "none"), uid)
+	require.Len(t, wrong, 1)
+	require.ErrorIs(t, wrong[0], fs.ErrNotExist)
+}
+
+func TestCheckSecretAndProgram(t *testing.T) {
+	file, uid := filepath.Join(t.TempDir(), "file"), os.Getuid()
+	require.ErrorIs(t, CheckSecret(file), fs.ErrNotExist)
+	requireSays(t, "there is no "+file, CheckProgram(file, uid)[0])
+	for _, row := range []struct {
+		mode            fs.FileMode
+		secret, program string
+	}{
+		{0o700, "", ""},
+		{0o600, "", "is not executable"},
+		{0o704, "others may read", ""},
+		{0o755, "others may read", ""},
+		{0o757, "others may read", "everybody may write to"},
+	} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.Chmod(file, row.mode))
+		requireSays(t, row.secret, CheckSecret(file))
+		var first error
+		if wrong := CheckProgram(file, uid); len(wrong) > 0 {
+			first = wrong[0]
+		}
+		requireSays(t, row.program, first)
+	}
+	requireSays(t, "is no program", CheckProgram(filepath.Dir(file), uid)[0])
+}
+
+func TestCheckFolders(t *testing.T) {
+	l := Layout{Home: filepath.Join(t.TempDir(), "home")}
+	seen, wrong := l.CheckFolders(OS(), "work")
+	require.Zero(t, seen)
+	require.ErrorIs(t, wrong[0], fs.ErrNotExist)
+
+	require.NoError(t, l.PrepareHome(OS()))
+	require.NoError(t, l.Prepare(OS(), "work"))
+	seen, wrong = l.CheckFolders(OS(), "work")
+	require.Equal(t, len(l.homeFolders())+len(l.workspaceFolders("work")), seen)
+	require.Empty(t, wrong)
+
+	require.NoError(t, os.Chmod(l.Audit(), 0o722))
+	require.NoError(t, os.Chmod(l.Pendings("work"), 0o777))
+	require.NoError(t, os.Remove(l.Grants()))
+	_, wrong = l.CheckFolders(OS(), "work", "../x")
+	require.Len(t, wrong, 4, "all of them, where CheckPrivate stops at the first")
+	for i, says := range []string{"../x", "grants", "audit", "pending_approvals"} {
+		require.ErrorContains(t, wrong[i], says)
+	}
+	require.Empty(t, l.CheckOneDisk("work"))
+}

@@ -1,0 +1,69 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/afero"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func writeLog(t *testing.T, file string, from, to int64, more string) {
+	t.Helper()
+	var b []byte
+	for seq := from; seq <= to; seq++ {
+		line, err := encode(approval.Entry{Seq: seq, Time: time.Unix(seq, 0), Event: approval.EventStarted, Detail: strings.Repeat("x", 1000)})
+		require.NoError(t, err)
+		b = append(b, line...)
+	}
+	require.NoError(t, os.WriteFile(file, append(b, more...), 0o600))
+}
+
+func TestLast(t *testing.T) {
+	for _, row := range []struct {
+		why  string
+		ask  int
+		more string
+		want []int64
+		torn bool
+	}{
+		{"the last two", 2, "", []int64{1999, 2000}, false},
+		{"one that is being written", 1, `{"seq":2001,"ti`, []int64{2000}, false},
+		{"something else", 2, "{}x\n", []int64{2000}, true},
+		{"a number left out", 2, `{"seq":2002,"time":"2026-01-01T00:00:00Z","event":"started"}` + "\n", []int64{2000}, true},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			dir := t.TempDir()
+			writeLog(t, filepath.Join(dir, "log.jsonl"), 1, 2000, row.more) // longer than what is read at once
+			entries, err := Last(afero.NewOsFs(), dir, row.ask)
+			if row.torn {
+				require.ErrorIs(t, err, ErrDamaged)
+			} else {
+				require.NoError(t, err)
+			}
+			var seqs []int64
+			for _, e := range entries {
+				seqs = append(seqs, e.Seq)
+			}
+			require.Equal(t, row.want, seqs)
+		})
+	}
+	dir := t.TempDir()
+	entries, err := Last(afero.NewOsFs(), dir, 5)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	writeLog(t, filepath.Join(dir, "log.jsonl"), 1, 3, "")
+	writeLog(t, filepath.Join(dir, "log-2.jsonl"), 4, 5, "")
+	entries, err = Last(afero.NewOsFs(), dir, 5)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "of the newest segment")
+	require.Equal(t, int64(5), entries[1].Seq)
+	require.NoError(t, os.Remove(filepath.Join(dir, "log.jsonl")))
+	_, err = Last(afero.NewOsFs(), dir, 5)
+	require.ErrorIs(t, err, ErrDamaged)
+}

@@ -1,0 +1,53 @@
+package receipt_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/receipt"
+)
+
+// Check sees what is wrong with either half, and mends nothing.
+func TestCheck(t *testing.T) {
+	other := t.TempDir()
+	_, err := receipt.LoadOrCreate(ipc.OS(), other, "other")
+	require.NoError(t, err)
+	strange, err := os.ReadFile(filepath.Join(other, "signing.pub"))
+	require.NoError(t, err)
+	for _, row := range []struct {
+		why, says string
+		spoil     func(private, public string) error
+	}{
+		{"as it was made", "", func(string, string) error { return nil }},
+		{"no private half", "signing.key", func(private, _ string) error { return os.Remove(private) }},
+		{"no public half", "signing.pub", func(_, public string) error { return os.Remove(public) }},
+		{"another's public half", "is not the public key of", func(_, public string) error { return os.WriteFile(public, strange, 0o644) }},
+		{"everybody's private half", "open to others", func(private, _ string) error { return os.Chmod(private, 0o644) }},
+		{"a public half that others change", "open to others", func(_, public string) error { return os.Chmod(public, 0o666) }},
+		{"no key", "signing.key", func(private, _ string) error { return os.WriteFile(private, []byte("key\n"), 0o600) }},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := receipt.LoadOrCreate(ipc.OS(), dir, "home")
+			require.NoError(t, err)
+			private, public := filepath.Join(dir, "signing.key"), filepath.Join(dir, "signing.pub")
+			require.NoError(t, row.spoil(private, public))
+			before, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			err = receipt.Check(ipc.OS(), dir)
+			if row.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, row.says)
+			require.ErrorContains(t, err, "\nhint: ")
+			after, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package watcher
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestCheckLimits(t *testing.T) {
+	require.Empty(t, checkLimits(t.TempDir(), 1<<30), "another system has no such limits")
+	for _, row := range []struct{ why, file, text, says string }{
+		{"enough", "fs/inotify/max_user_watches", "8192\n", ""},
+		{"too few", "fs/inotify/max_user_watches", "100\n", "fs.inotify.max_user_watches is 100, for 41 folders it should be 105"},
+		{"just enough", "fs/inotify/max_user_watches", "105\n", ""},
+		{"of this namespace", "user/max_inotify_watches", "7\n", "user.max_inotify_watches is 7"},
+		{"no instance", "fs/inotify/max_user_instances", "1\n", "sysctl -w fs.inotify.max_user_instances=8192"},
+		{"a short queue", "fs/inotify/max_queued_events", "16\n", "a busy moment overflows it"},
+		{"something else", "fs/inotify/max_queued_events", "many\n", ""},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			sys := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(sys, row.file)), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(sys, row.file), []byte(row.text), 0o600))
+			wrong := checkLimits(sys, 41)
+			if row.says == "" {
+				require.Empty(t, wrong)
+				return
+			}
+			require.Len(t, wrong, 1)
+			require.ErrorContains(t, wrong[0], row.says)
+			require.ErrorContains(t, wrong[0], "\nhint: ")
+		})
+	}
+}
+
+func TestTry(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, Try(dir))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.ErrorContains(t, Try(filepath.Join(dir, "none")), "try inotify: ")
+	require.ErrorContains(t, Try("/proc/self"), "try inotify: ", "where no file can be made, no event comes")
+	require.NoError(t, CheckReach(dir))
+	require.NotEmpty(t, unreachedType(unix.NFS_SUPER_MAGIC))
+}
