@@ -230,11 +230,12 @@ func (r renderer) flags() []string {
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
+	aside := func(string, string) string { return "\n" }
 	for i, t := range texts {
-		texts[i] = r.without(t)
+		texts[i] = r.without(t, aside)
 	}
 	all := strings.Join(texts, "\n")
-	words := mixedWords(r.without(p.Target), ".-@")
+	words := mixedWords(r.without(p.Target, aside), ".-@")
 	for _, w := range mixedWords(all, "") {
 		if !slices.Contains(words, w) {
 			words = append(words, w)
@@ -404,7 +405,7 @@ func (r renderer) hide(s string, secrets []Span, m mode) []string {
 			continue
 		}
 		put(s[at:start])
-		lines[len(lines)-1] += say(r.redacted, "kind", Escape(sp.Kind), "n", strconv.Itoa(utf8.RuneCountInString(s[start:end])))
+		lines[len(lines)-1] += r.marker(sp.Kind, s[start:end])
 		at = end
 	}
 	put(s[at:])
@@ -420,8 +421,8 @@ func (r renderer) secrets(s string) []Span {
 	return spans
 }
 
-// without is s with its secrets taken out.
-func (r renderer) without(s string) string {
+// without is s with something else in the place of each secret.
+func (r renderer) without(s string, instead func(kind, secret string) string) string {
 	var b strings.Builder
 	at := 0
 	for _, sp := range r.secrets(s) {
@@ -429,10 +430,14 @@ func (r renderer) without(s string) string {
 		if end <= start {
 			continue
 		}
-		b.WriteString(s[at:start] + "\n")
+		b.WriteString(s[at:start] + instead(sp.Kind, s[start:end]))
 		at = end
 	}
 	return b.String() + s[at:]
+}
+
+func (r renderer) marker(kind, secret string) string {
+	return say(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
 }
 
 // value writes a JSON value, each string of it searched as what it says: an

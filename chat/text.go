@@ -214,6 +214,16 @@ func (r renderer) clippedIn(s string, n int, m mode) string {
 	return text + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
 
+// Redacted is a text that has to do with p, for a program: not escaped, its
+// secrets redacted.
+func (s Style) Redacted(p *approval.Pending, text string) string {
+	r := s.renderer(p)
+	return r.without(text, r.marker)
+}
+
+// Value writes a JSON value that has to do with p on one line, likewise.
+func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
+
 // OneLine writes a text that has to do with p on one line, escaped, its secrets
 // redacted.
 func (s Style) OneLine(p *approval.Pending, text string) string { return s.renderer(p).text(text) }

@@ -17,10 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func (a *app) style(h *house) chat.Style {
-	return chat.Style{Language: h.cfg.Language, Zone: time.Local}
-}
-
 func (a *app) pendingCmd() *cobra.Command {
 	var all bool
 	var limit int
@@ -75,7 +71,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, p.Summary, p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
 		}
 		return a.print(items, "")
 	}
@@ -83,7 +79,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		fmt.Fprintln(a.Out, "No pending approvals.")
 	}
 	for _, w := range list {
-		fmt.Fprintln(a.Out, a.style(h).Line(w.Pending))
+		fmt.Fprintln(a.Out, h.style().Line(w.Pending))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)
@@ -105,7 +101,7 @@ func (a *app) showCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.house, d, key)
+			return a.show(cmd.Context(), d, key)
 		},
 	}
 }
@@ -135,7 +131,7 @@ func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
 	return keys[0], nil
 }
 
-func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
+func (a *app) show(ctx context.Context, v *desk, k approval.Key) error {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return err
@@ -153,7 +149,11 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 			_, err = fmt.Fprintf(a.Out, "%s\n", b)
 			return err
 		}
-		fmt.Fprintln(a.Out, a.style(h).Card(w.Pending))
+		style := v.style()
+		if v.remote == nil {
+			style.WouldAllow = a.history
+		}
+		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		return nil
 	}
 	if a.json {
@@ -168,7 +168,7 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	return nil
 }
 
-func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
+func (a *app) showRecord(v *desk, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	if rec.Ruling != nil {
 		fmt.Fprintf(a.Out, "ruling: %s by %s\n", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule))
@@ -187,7 +187,7 @@ func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
 			fmt.Fprintf(a.Out, "%-8s %s\n", t.what, t.at.Local().Format(time.DateTime))
 		}
 	}
-	fmt.Fprintf(a.Out, "response: %s\n", chat.Escape(string(rec.Response)))
+	fmt.Fprintf(a.Out, "response: %s\n", v.style().Value(requestOf(rec), rec.Response))
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {

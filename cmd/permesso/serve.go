@@ -364,11 +364,16 @@ func (s *server) terminal(ctx context.Context) error {
 			names = append(names, name)
 		}
 	}
+	style, decider := s.style(), s.decider(s.keys, s)
+	style.WouldAllow = s.memory.wouldAllow
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
-		Interceptor: &chat.Interceptor{Decider: s.decider(s.keys, s), Viewer: s.viewer(s.keys), Zone: time.Local},
-		Changes:     s.changes, Person: operator(), Workspaces: names,
-		Style: chat.Style{Language: s.cfg.Language, Zone: time.Local},
+		Interceptor: &chat.Interceptor{
+			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
+			Redact: style.Redact, Revoker: revoker{s.memory, decider},
+		},
+		Changes: s.changes, Person: operator(), Workspaces: names,
+		Style: style,
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
 		Log:   func(err error) { s.log.Error().Err(err).Msg("terminal") },
 	}

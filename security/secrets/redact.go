@@ -23,13 +23,24 @@ type Redactor struct {
 	whole   map[string]string // texts to hide entirely, with the kind
 }
 
-// Redactor is made for one request.
-func (s *Scanner) Redactor(args approval.Raw, prose approval.Prose) *Redactor {
+// minPart is the length from which a part of a split secret is hidden wherever
+// it occurs; a shorter one only where it stands alone.
+const minPart = 4
+
+// Redactor is made for one request; options are what a question offers.
+func (s *Scanner) Redactor(args approval.Raw, prose approval.Prose, options ...string) *Redactor {
 	r := &Redactor{scanner: s, whole: map[string]string{}}
 	leaves := leavesOf(args, prose)
-	_, hidden := s.scan(leaves)
+	for _, o := range options {
+		leaves = append(leaves, newLeaf("options", "", o))
+	}
+	_, hidden, plain := s.scan(leaves)
 	for i, kind := range hidden {
 		r.whole[leaves[i].shown] = kind
+	}
+	// What its name gave away is not recognised where it stands without.
+	for text, kind := range plain {
+		r.whole[text] = kind
 	}
 	return r
 }
@@ -38,7 +49,7 @@ func (s *Scanner) Redactor(args approval.Raw, prose approval.Prose) *Redactor {
 func (r *Redactor) Spans(text string) []Span {
 	var spans []Span
 	for hide, kind := range r.whole {
-		if hide == "" {
+		if hide == "" || len(hide) < minPart && hide != text {
 			continue
 		}
 		for at := 0; ; {
@@ -57,7 +68,7 @@ func (r *Redactor) Spans(text string) []Span {
 		return spans
 	}
 	one := []leaf{newLeaf("text", "", text)}
-	if _, hidden := r.scanner.scan(one); len(hidden) > 0 {
+	if _, hidden, _ := r.scanner.scan(one); len(hidden) > 0 {
 		return []Span{{0, len(text), hidden[0]}}
 	}
 	return nil

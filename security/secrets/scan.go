@@ -3,6 +3,7 @@ package secrets
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,14 +51,16 @@ func New() (*Scanner, error) {
 // Scan finds the secrets in a request: in its arguments, their names and what
 // the agent says of it. Each kind is named once for each place.
 func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
-	found, _ := s.scan(leavesOf(f.Args, f.Agent))
+	found, _, _ := s.scan(leavesOf(f.Args, f.Agent))
 	return found
 }
 
 // scan also says which leaves hold a secret that is not to be seen as it
-// stands there: disguised, or split over several.
-func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]string) {
-	hidden = map[int]string{}
+// stands there: disguised, or split over several; and which texts are secrets as
+// they stand.
+func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]string, plain map[string]string) {
+	hidden, plain = map[int]string{}, map[string]string{}
+	names := map[string]bool{} // members' names that hold a secret, or a part of one
 	seen := map[approval.Finding]bool{}
 	size := 0
 	for n, v := range views(leaves) {
@@ -75,17 +78,51 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 				found = append(found, f)
 			}
 			for _, l := range in {
+				if leaves[l].key {
+					names[leaves[l].shown] = true
+				}
+				if n == 0 && strings.Contains(leaves[l].text, v.text[start:end]) && !leaves[l].raw() {
+					plain[v.text[start:end]] = r.ID
+				}
 				if n > 0 || !strings.Contains(leaves[l].text, v.text[start:end]) || leaves[l].raw() {
 					hidden[l] = r.ID
 				}
 			}
 		})
 	}
+	for i := range found {
+		found[i].Where = unnamed(found[i].Where, names)
+	}
 	slices.SortFunc(found, func(a, b approval.Finding) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
 	})
-	return specific(found), hidden
+	return specific(found), hidden, plain
 }
+
+// unnamed takes the names that are secrets themselves out of a place: it goes
+// to people and into the log.
+func unnamed(where string, names map[string]bool) string {
+	byLength := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
+	for _, n := range byLength {
+		if n = strings.NewReplacer("~", "~0", "/", "~1").Replace(n); len(n) < minPart {
+			continue // it would be found in words of ours
+		}
+		where = strings.ReplaceAll(where, n, unnamedWord)
+		if cut, ok := strings.CutSuffix(where, "…"); ok {
+			for k := min(len(n), len(cut)); k > 0; k-- {
+				if strings.HasSuffix(cut, n[:k]) {
+					where = cut[:len(cut)-k] + unnamedWord
+					break
+				}
+			}
+		}
+	}
+	return where
+}
+
+const unnamedWord = "[redacted]"
 
 // specific leaves the generic rule out where a provider's own has spoken.
 func specific(found []approval.Finding) []approval.Finding {
