@@ -100,10 +100,25 @@ func ownReasons(r approval.Ruling) []string {
 			rest = append(rest, s)
 		}
 	}
-	if mine = append(mine, rest...); len(mine) > 0 {
-		return mine
+	if mine = append(mine, rest...); len(mine) == 0 {
+		return r.Reasons
 	}
-	return r.Reasons
+	slices.SortStableFunc(mine, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return mine
+}
+
+// rank puts first what no consent lifts: a card must not count a secret among
+// the rest.
+func rank(reason string) int {
+	for _, f := range []string{" holds what looks like a secret (", "ask: its client has read ", "ask: more than ", "ask: with this "} {
+		if strings.Contains(reason, f) {
+			return 0
+		}
+	}
+	if strings.HasPrefix(reason, "ask by rule ") {
+		return 1
+	}
+	return 2
 }
 
 func (r renderer) said(reasons []string) string {

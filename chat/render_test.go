@@ -74,6 +74,39 @@ func hostile(p *approval.Pending) {
 	}
 }
 
+func trifecta(p *approval.Pending) {
+	p.SessionID, p.ActionType = "", "custom:post"
+	p.Ruling = approval.Ruling{
+		Outcome: approval.Ask, Rule: "trifecta", Reasons: []string{
+			"ask: a supervised agent and channel:out",
+			`allow by rule "mine": my own wall (but another rule asks)`,
+			"ask: 'x_post' makes dangerous writes",
+			"ask: its client has read what strangers wrote and what they must not see, and 'x_post' reaches strangers",
+			"ask: more than 3 channel:out in 1m0s in this workspace",
+			"ask: with this the day would cost 12, more than its soft limit 10",
+		}, Change: []string{
+			"insufficient level for channel:out: raise autonomy to full",
+			"a person may clear the taints: permesso session clear personal",
+		},
+	}
+}
+
+func secretFound(p *approval.Pending) {
+	p.Ruling = approval.Ruling{Outcome: approval.Ask, Rule: "secrets", Reasons: []string{
+		`ask by rule "careful": posts are "read" first (a condition of it cannot be evaluated here, so the careful answer counts)`,
+		"ask: request_data.text; ask: approved \u202e by ann holds what looks like a secret (aws-access-token, 20 bytes)",
+	}}
+}
+
+// withHistory knows n of the last 20.
+func withHistory(s Style, n int) Style {
+	s.WouldAllow = func(*approval.Pending) ([]string, int, int) {
+		which := []string{"x_post -> x.com/ricardo", "x_post -> x.com/ricardo", "x_post -> a\", x_post -> b\u202e", "x_post", "x_read"}
+		return which[:min(n, len(which))], n, 20
+	}
+	return s
+}
+
 func times(n int) func(*approval.Pending) {
 	return func(p *approval.Pending) { p.RecurrenceCount = n }
 }
@@ -97,8 +130,11 @@ func TestGoldenCards(t *testing.T) {
 			p.RequestData = approval.Raw(`{"path":"a.py","body":"def f():\n    return 1\n"}`)
 			p.Summary, p.Agent.Preview = "a.py (write)", "def f():\n    return 1\n"
 		})},
+		{"trifecta", en, example(trifecta)},
+		{"secret_always", withHistory(en, 14), example(secretFound)},
 		{"all_above", en, example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })},
 	} {
+		it.WouldAllow = tc.s.WouldAllow
 		for _, s := range []Style{tc.s, it} {
 			lang := Language(s.Language)
 			got := s.Card(tc.p).String() + "\n"
