@@ -84,6 +84,10 @@ type Workspace struct {
 	Language       string
 	ChatJID        string
 	Limits         Limits
+	Sessions       map[string]string // autonomy of single sessions; only lowers
+	BindsSessions  bool              // the host gives out the session ids, agents cannot choose them
+	Secrets        bool              // its agent has secrets from the start
+	Admin          bool              // no tool of its agent may read what strangers write
 }
 
 // Limits bound what one workspace may ask of the gate. Zero means the default.

@@ -1,5 +1,7 @@
 package approval
 
+import "slices"
+
 // Consent says how often a capability wants a person by default.
 type Consent string
 
@@ -19,20 +21,20 @@ type Capability struct {
 }
 
 // Capabilities lists the closed set, in the order it is shown.
-func Capabilities() []Capability {
-	return []Capability{
-		{"fs:read", false, ConsentPerTarget, "path_glob"},
-		{"fs:write", true, ConsentPerTarget, "path_glob"},
-		{"code:exec", true, ConsentAlways, "exact"},
-		{"network:http", false, ConsentPerTarget, "host"},
-		{"llm:local", false, ConsentNone, "none"},
-		{"llm:online", false, ConsentPerTarget, "none"},
-		{"mail:read", false, ConsentPerTarget, "exact"},
-		{"mail:send", true, ConsentAlways, "exact"},
-		{"channel:in", false, ConsentNone, "exact"},
-		{"channel:out", false, ConsentPerTarget, "exact"},
-		{"time:read", false, ConsentNone, "none"},
-		{"parse:local", false, ConsentNone, "none"},
-		{"calendar:read", false, ConsentPerTarget, "exact"},
-	}
+func Capabilities() []Capability { return slices.Clone(capabilities[:]) }
+
+var capabilities = [...]Capability{
+	{"fs:read", false, ConsentPerTarget, "path_glob"},
+	{"fs:write", true, ConsentPerTarget, "path_glob"},
+	{"code:exec", true, ConsentAlways, "exact"},
+	{"network:http", false, ConsentPerTarget, "host"},
+	{"llm:local", false, ConsentNone, "none"},
+	{"llm:online", false, ConsentPerTarget, "none"},
+	{"mail:read", false, ConsentPerTarget, "exact"},
+	{"mail:send", true, ConsentAlways, "exact"},
+	{"channel:in", false, ConsentNone, "exact"},
+	{"channel:out", false, ConsentPerTarget, "exact"},
+	{"time:read", false, ConsentNone, "none"},
+	{"parse:local", false, ConsentNone, "none"},
+	{"calendar:read", false, ConsentPerTarget, "exact"},
 }

@@ -49,9 +49,15 @@ func (o *Outcome) UnmarshalText(b []byte) error {
 
 // Ruling is policy's answer, with the rule that decided and every reason.
 type Ruling struct {
-	Outcome Outcome  `json:"outcome"`
-	Rule    string   `json:"rule"`
-	Reasons []string `json:"reasons"`
+	Outcome Outcome   `json:"outcome"`
+	Rule    string    `json:"rule"`
+	Reasons []string  `json:"reasons"`
+	Change  []string  `json:"change,omitempty"`  // what would make it milder
+	Consent string    `json:"consent,omitempty"` // id of the grant that lifted an ask
+	Secrets []Finding `json:"secrets,omitempty"`
+	Taints  []string  `json:"taints,omitempty"` // what running it adds to its client
+	Exact   string    `json:"exact,omitempty"`  // digest of a command line that may be remembered
+	Cost    int64     `json:"cost,omitzero"`
 }
 
 // Prose is what the agent says of its own request. It is shown as prose,
@@ -86,6 +92,8 @@ type Pending struct {
 	Summary         string            `json:"summary"`
 	Territory       string            `json:"territory_concession"`
 	Principal       string            `json:"principal"` // approver's name; "": any on the list
+	Channel         string            `json:"channel"`   // with Sender: whom a grant is bound to
+	Sender          string            `json:"sender_id"`
 	Ruling          Ruling            `json:"ruling"`
 	ExpiresAt       time.Time         `json:"expires_at"`
 	RecurrenceCount int               `json:"recurrence_count"`

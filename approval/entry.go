@@ -25,6 +25,7 @@ const (
 	EventRedeemed         Event = "redeemed"          // a receipt was used
 	EventGranted          Event = "granted"           // consent was remembered
 	EventRevoked          Event = "revoked"           // and taken back
+	EventTaintsCleared    Event = "taints_cleared"    // a person says that what was read is forgotten
 	EventRefusedDecider   Event = "refused_decider"   // somebody who may not decide tried to
 	EventForged           Event = "forged"            // a document without a valid seal
 	EventResponseRestored Event = "response_restored" // somebody changed a response
@@ -39,6 +40,10 @@ const (
 	EventStarted          Event = "started" // the gate itself
 	EventStopped          Event = "stopped"
 )
+
+// DetailAgain marks the entry of an idempotent tool's second claim, which
+// consumes nothing anew.
+const DetailAgain = "again"
 
 // Entry is one fact of the audit log. Fields that an event has no use for stay
 // empty and are not written.
@@ -57,9 +62,15 @@ type Entry struct {
 	By            string    `json:"by,omitzero"`
 	ByID          string    `json:"by_id,omitzero"`
 	Via           string    `json:"via,omitzero"`
+	Channel       string    `json:"channel,omitzero"` // with Sender: whom it was asked for
+	Sender        string    `json:"sender,omitzero"`
 	Rule          string    `json:"rule,omitzero"`
 	Reason        string    `json:"reason,omitzero"`
 	ReceiptSHA256 string    `json:"receipt_sha256,omitzero"`
 	Detail        string    `json:"detail,omitzero"`
+	Consent       string    `json:"consent,omitzero"` // the grant that was used, given or taken back
+	Exact         string    `json:"exact,omitzero"`
+	Cost          int64     `json:"cost,omitzero"`
+	Human         bool      `json:"human,omitzero"` // a person approved this one request
 	Taints        []string  `json:"taints,omitempty"`
 }

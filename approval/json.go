@@ -217,6 +217,26 @@ func Fields(object Raw) ([]Field, error) {
 	return fields, nil
 }
 
+// Items gives the elements of a JSON array, verbatim.
+func Items(array Raw) ([]Raw, error) {
+	if array.Kind() != '[' {
+		return nil, errors.New("not an array")
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(array))
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	var items []Raw
+	for d.PeekKind() != ']' {
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, Raw(bytes.Clone(v)))
+	}
+	return items, nil
+}
+
 var rawType = reflect.TypeFor[Raw]()
 
 // marshal writes doc, a struct, without white space of its own. Raw members

@@ -27,7 +27,12 @@ const (
 	DocRecord   Doc = "record"   // C
 	DocResponse Doc = "response" // S
 	DocRedeemed Doc = "redeemed" // beside C, once a receipt was redeemed
+	DocGrant    Doc = "grant"    // remembered consent, of no one request
+	DocClear    Doc = "clear"    // a person's wish that taints be cleared
 )
+
+// GrantKey is the key of a grant or of a clearing: they lie in one folder.
+func GrantKey(id string) Key { return Key{Workspace: "grants", ID: id} }
 
 // ValidID reports whether id is exactly [0-9a-f]{16,64}.
 func ValidID(id string) bool {

@@ -187,3 +187,19 @@ func ParseHostRequest(b []byte, id string) (*Request, error) {
 	}
 	return &h.Request, nil
 }
+
+// ParseDraft reads a request that somebody wants judged and not run: where it
+// names no id, it gets one that is no request's.
+func ParseDraft(b []byte) (*Request, error) {
+	h := &hostRequest{}
+	if err := unmarshal(b, h); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if h.RequestID == "" {
+		h.RequestID = strings.Repeat("0", 16)
+	}
+	if err := h.validate(h.RequestID); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return &h.Request, nil
+}

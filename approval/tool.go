@@ -51,6 +51,7 @@ type Tool struct {
 	Reversibility Reversibility
 	Territory     string // none, session, permanent
 	Trust         Trust
+	Cost          int64 // of one run, in units of the operator's own
 	Handler       Handler
 }
 
@@ -129,6 +130,9 @@ func (t Tool) SHA256() string {
 		put(lang, t.Verb[lang])
 	}
 	put(string(t.Trust.PublicSource), string(t.Trust.SecretData), string(t.Trust.PublicSink), string(t.Trust.DangerousWrites))
+	if t.Cost != 0 {
+		put("cost", strconv.FormatInt(t.Cost, 10))
+	}
 	a := t.Handler
 	put(a.Kind, strconv.Itoa(len(a.Argv)))
 	put(a.Argv...)

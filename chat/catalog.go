@@ -24,6 +24,9 @@ type words struct {
 	permanent    string
 	other        string
 	why          string
+	instead      string // what would make the ruling milder
+	moreReasons  string
+	reasons      map[string]string // of policy, by the form in which it writes them
 	unknownTool  string
 	claimed      string
 	mixed        string
@@ -41,42 +44,49 @@ type words struct {
 	menu         string
 	menuOptions  string
 	menuFree     string
-	no2          string
-	no6          string
+	notHere      string // a code that is not possible, and why
+	notBoth      string
+	wouldAllow   string // what "always" would have let through
+	allowsNone   string
+	amongThem    string
 	foot         string
 	footQuestion string
 
 	// Answers to people.
-	approved     string
-	runBefore    string
-	denied       string
-	answered     string
-	overridden   string
-	asked        string
-	because      string
-	noReason     string
-	none         string
-	notYours     string
-	noSuchID     string
-	gone         string
-	decided      string
-	decidedBy    string
-	tooLate      string
-	notPossible  string
-	ambiguous    string
-	shortID      string
-	isQuestion   string
-	otherCard    string
-	unclear      string
-	unclearCard  string
-	unclearAsk   string
-	needsText    string
-	takesNoText  string
-	unconfirmed  string
-	verdicts     map[string]string // of approval.Verdict and approval.Status
-	outcome      string            // how a request ended
-	outcomeBy    string
-	outcomeError string
+	approved      string
+	runBefore     string
+	denied        string
+	answered      string
+	overridden    string
+	asked         string
+	undoHere      string // behind an approval that is remembered
+	undoElsewhere string
+	undone        string
+	nothingToUndo string
+	because       string
+	noReason      string
+	none          string
+	notYours      string
+	noSuchID      string
+	gone          string
+	decided       string
+	decidedBy     string
+	tooLate       string
+	notPossible   string
+	ambiguous     string
+	shortID       string
+	isQuestion    string
+	otherCard     string
+	unclear       string
+	unclearCard   string
+	unclearAsk    string
+	needsText     string
+	takesNoText   string
+	unconfirmed   string
+	verdicts      map[string]string // of approval.Verdict and approval.Status
+	outcome       string            // how a request ended
+	outcomeBy     string
+	outcomeError  string
 }
 
 // Languages lists the languages there are catalogues for; the first one stands
@@ -130,6 +140,8 @@ func english() *words {
 		permanent:    "[territory: permanent]",
 		other:        "[territory: {territory}]",
 		why:          "why",
+		instead:      "to change that",
+		moreReasons:  "; and {n} more: permesso policy explain {id}",
 		unknownTool:  "⚠ unknown tool: the operator has not described it; treated as irreversible, and nothing here can run it",
 		claimed:      "⚠ the action is what the agent claims; nothing runs here, the agent gets a receipt",
 		mixed:        "⚠ mixed scripts: {words}",
@@ -147,42 +159,77 @@ func english() *words {
 		menu:         "1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always",
 		menuOptions:  "answer with a number, or in your own words; reply to this message",
 		menuFree:     "answer in your own words; reply to this message",
-		no2:          "2 is not possible here: the request belongs to no session",
-		no6:          "6 is not possible here: the request has no action type",
+		notHere:      "{code} is not possible here: {why}",
+		notBoth:      "2 and 6 are not possible here: {why}",
+		wouldAllow:   "6 would have allowed {n} of the last {of}",
+		allowsNone:   "6 would have allowed none of the last {of}",
+		amongThem:    ", among them {examples}",
 		foot:         "→ approve {id}  /  deny {id} · until {time}",
 		footQuestion: "→ deny {id} · until {time}",
 
-		approved:    "Approved: {what}",
-		runBefore:   " · runs by {time} or not at all",
-		denied:      "Denied: {what}",
-		answered:    "Answered: {text}",
-		overridden:  "Not run: {what} · your change goes to the agent: {text}",
-		asked:       "Sent back to the agent: {text} · {what} was not run",
-		because:     "{id} waits for you because: {reasons}",
-		noReason:    "Write what you want to know after the question mark.",
-		none:        "No pending approvals.",
-		notYours:    "Nothing here for you.",
-		noSuchID:    "No such request is waiting here: {id}",
-		gone:        "No such request: it was never here, or is long settled.",
-		decided:     "Already decided.",
-		decidedBy:   "Already {verdict} by {by} at {time}.",
-		tooLate:     "Too late: the request has expired or is settled.",
-		notPossible: "Not possible here.",
-		ambiguous:   "Several requests begin with {id}: type more digits.",
-		shortID:     "Type at least 4 digits of the id.",
-		isQuestion:  "{id} is a question: reply to its card with the answer.",
-		otherCard:   "Unclear: you replied to {id} and named another request. Nothing was decided.",
-		unclear:     "Unclear, nothing was decided. Write exactly: approve <id>, deny <id> [reason], or pending.",
-		unclearCard: "Unclear, nothing was decided. Reply with 1, 2, 3, 6, or 3 <reason>, 4 <note>, 5 <change>, ? <question>.",
-		unclearAsk:  "Unclear, nothing was answered. Reply with the number of an option or with your answer.",
-		needsText:   "{code} needs text behind it: nothing was decided.",
-		takesNoText: "{code} takes no text: nothing was decided. To add a note write 4 <note>.",
-		unconfirmed: "That could not be confirmed: do not count on it. The gate's log says why.",
+		approved:      "Approved: {what}",
+		runBefore:     " · runs by {time} or not at all",
+		denied:        "Denied: {what}",
+		answered:      "Answered: {text}",
+		overridden:    "Not run: {what} · your change goes to the agent: {text}",
+		asked:         "Sent back to the agent: {text} · {what} was not run",
+		undoElsewhere: "Not here: permesso revoke {id}",
+		undoHere:      " · Undo: write undo {id} here, or permesso revoke {id}",
+		undone:        "Taken back: {what}. From now on it is asked again.",
+		nothingToUndo: "Nothing of yours is remembered under {id}, or it was taken back before.",
+		because:       "{id} waits for you because: {reasons}",
+		noReason:      "Write what you want to know after the question mark.",
+		none:          "No pending approvals.",
+		notYours:      "Nothing here for you.",
+		noSuchID:      "No such request is waiting here: {id}",
+		gone:          "No such request: it was never here, or is long settled.",
+		decided:       "Already decided.",
+		decidedBy:     "Already {verdict} by {by} at {time}.",
+		tooLate:       "Too late: the request has expired or is settled.",
+		notPossible:   "Not possible here.",
+		ambiguous:     "Several requests begin with {id}: type more digits.",
+		shortID:       "Type at least 4 digits of the id.",
+		isQuestion:    "{id} is a question: reply to its card with the answer.",
+		otherCard:     "Unclear: you replied to {id} and named another request. Nothing was decided.",
+		unclear:       "Unclear, nothing was decided. Write exactly: approve <id>, deny <id> [reason], undo <id>, or pending.",
+		unclearCard:   "Unclear, nothing was decided. Reply with 1, 2, 3, 6, or 3 <reason>, 4 <note>, 5 <change>, ? <question>.",
+		unclearAsk:    "Unclear, nothing was answered. Reply with the number of an option or with your answer.",
+		needsText:     "{code} needs text behind it: nothing was decided.",
+		takesNoText:   "{code} takes no text: nothing was decided. To add a note write 4 <note>.",
+		unconfirmed:   "That could not be confirmed: do not count on it. The gate's log says why.",
 		verdicts: map[string]string{
 			"approved": "approved", "denied": "denied", "answered": "answered", "overridden": "overridden",
 			"request_more": "sent back", "cancelled": "cancelled", "expired": "expired",
 			"auto_approved": "approved by policy", "auto_rejected": "refused by policy",
 			"failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
+		},
+		reasons: map[string]string{
+			"ask: a {level} agent and {capability}": "{capability} is asked of a {level} agent",
+			"ask: '{tool}' makes dangerous writes":  "{tool} makes dangerous writes",
+			"ask: its client has read what strangers wrote and what they must not see, and '{tool}' reaches strangers": "the agent has read what strangers wrote (corruption) and what they must not see (secret), and {tool} reaches strangers",
+			"ask: {where} holds what looks like a secret ({kind}, {n} bytes)":                                          "{where} holds what looks like a secret ({kind}, {n} bytes)",
+			"ask: more than {n} requests without a capability in {per} in this workspace":                              "more than {n} requests without a capability in {per} here",
+			"ask: more than {n} {capability} in {per} in this workspace":                                               "more than {n} {capability} in {per} here",
+			"ask: with this the session would cost {n}, more than its soft limit {max}":                                "with this the session would cost {n}, more than its soft limit {max}",
+			"ask: with this the day would cost {n}, more than its soft limit {max}":                                    "with this the day would cost {n}, more than its soft limit {max}",
+			`ask by rule "{rule}"`:          "rule {rule} asks",
+			`ask by rule "{rule}": {words}`: "rule {rule} asks: {words}",
+			`ask by rule "{rule}" (a condition of it cannot be evaluated here, so the careful answer counts)`:          "rule {rule} asks (one of its conditions cannot be evaluated here)",
+			`ask by rule "{rule}": {words} (a condition of it cannot be evaluated here, so the careful answer counts)`: "rule {rule} asks: {words} (one of its conditions cannot be evaluated here)",
+			`rule "{rule}" does not apply: a condition of it cannot be evaluated here`:                                 "rule {rule} does not apply: one of its conditions cannot be evaluated here",
+			"a question is for a person":    "a question is for a person",
+			"a consent to this was revoked": "a consent to this was revoked",
+			"a consent to this has expired": "a consent to this has expired",
+			"a consent to this is used up":  "a consent to this is used up",
+
+			"insufficient level for {capability}: raise autonomy to {level}":         "insufficient level for {capability}: raise autonomy to {level}",
+			"a person may clear the taints: permesso session clear {workspace}":      "a person may clear the taints: permesso session clear {workspace}",
+			"an answer is for one question":                                          "an answer is for one question",
+			"the request names no session":                                           "the request names no session",
+			"{capability} is asked every time":                                       "{capability} is asked every time",
+			"the tool is unknown here":                                               "the tool is unknown here",
+			"the request names no action type":                                       "the request names no action type",
+			"a command that can open a shell or another program is asked every time": "a command that can open a shell or another program is asked every time",
 		},
 		outcome:      "{id} · {status}",
 		outcomeBy:    " · by {by} ({via})",

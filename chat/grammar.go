@@ -22,6 +22,7 @@ const (
 	Question             // a question back, in Text
 	Option               // option number Option of a question
 	Free                 // the answer to a question, in Text
+	Undo                 // undo ID: take back what is remembered of that approval
 )
 
 // Problem says why a message is Unclear.
@@ -69,6 +70,8 @@ func (c Command) String() string {
 		return join("deny", c.ID, c.Text)
 	case Pending:
 		return "pending"
+	case Undo:
+		return "undo " + c.ID
 	case Menu:
 		return join(c.Code, c.Text)
 	case Question:
@@ -145,6 +148,15 @@ func command(text string, called bool) Command {
 			return withID(Deny, id, reason)
 		}
 		if likeID(rest) {
+			return Command{Kind: Unclear}
+		}
+	case "undo", "revoke":
+		id, after, _ := cutWhite(rest)
+		if after == "" && !broken && isHex(id) && len(id) >= minID {
+			return withID(Undo, id, "")
+		}
+		// "undo bad luck", "undo that" and "revoke access for bob" are conversation.
+		if bare := strings.TrimRight(id, "?!.,;:"); len(bare) >= minID && isHex(bare) {
 			return Command{Kind: Unclear}
 		}
 	}
@@ -234,7 +246,7 @@ func answer(text string, c Context) Command {
 func commandWord(text string) bool {
 	word, _, _ := cutWhite(text)
 	switch lower(word) {
-	case "approve", "deny", "reject", "pending", "help":
+	case "approve", "deny", "reject", "pending", "undo", "revoke", "help":
 		return true
 	}
 	return false

@@ -56,6 +56,20 @@ func TestParseCommands(t *testing.T) {
 		{"deny a7f3b2c1 not today\n  really", Command{Kind: Deny, ID: "a7f3b2c1", Text: "not today\n  really"}, "with one, lines kept"},
 		{"reject a7f3b2c1", Command{Kind: Deny, ID: "a7f3b2c1"}, "the older word"},
 		{"deny a7f3b2c1? no", unclear(NotExact), "deny is not guessed either"},
+		{"undo a7f3b2c1", Command{Kind: Undo, ID: "a7f3b2c1"}, "the form of the confirmation"},
+		{"Revoke A7F3", Command{Kind: Undo, ID: "a7f3"}, "the command line's word"},
+		{"@permesso_bot undo a7f3b2c1", Command{Kind: Undo, ID: "a7f3b2c1"}, "addressed"},
+		{"undo a7f3b2c1 please", unclear(NotExact), "one word too many"},
+		{"undo a7f3b2c1? no", unclear(NotExact), "never guessed"},
+		{"undo\na7f3b2c1", unclear(NotExact), "a command is one line"},
+		{"revoke a7f3b2c1\nsorry", unclear(NotExact), "and the whole message"},
+		{"undo " + strings.Repeat("a", 65), unclear(NotExact), "longer than any id"},
+		{"undo", Command{}, "conversation"},
+		{"undo that", Command{}, "conversation"},
+		{"undo a7f", Command{}, "no id: too short"},
+		{"revoke access for bob", Command{}, "begins like an id, and is none"},
+		{"undone a7f3b2c1", Command{}, "another word"},
+		{"@permesso_bot undo that", unclear(NotExact), "said to us"},
 		{"pending", Command{Kind: Pending}, "the list"},
 		{"Pending", Command{Kind: Pending}, "any case"},
 		{"pending?", Command{}, "not exact, and it could be talk"},
@@ -123,6 +137,10 @@ func TestParseReplies(t *testing.T) {
 		{"approve beef1234", lastCard, Command{Kind: Approve, ID: "beef1234"}, "the last card was not replied to"},
 		{"deny beef1234 no", actionCard, unclear(OtherCard), ""},
 		{"pending", actionCard, Command{Kind: Pending}, "decides nothing"},
+		{"undo a7f3b2c1", actionCard, Command{Kind: Undo, ID: "a7f3b2c1"}, "the card itself, named"},
+		{"undo beef1234", actionCard, unclear(OtherCard), "a reply to one card about another"},
+		{"undo beef1234", lastCard, Command{Kind: Undo, ID: "beef1234"}, "the last card was not replied to"},
+		{"undo", actionCard, unclear(NotExact), "which?"},
 		{"approve a7f3b2c1? no", lastCard, unclear(NotExact), ""},
 	} {
 		require.Equal(t, tc.want, Parse(tc.text, tc.in), "%q: %s", tc.text, tc.why)
@@ -150,6 +168,9 @@ func TestParseAnswers(t *testing.T) {
 		{"pending", lastAsk, Command{Kind: Pending}, "typed below it"},
 		{"approve of it", lastAsk, unclear(NotExact), "a terminal's commands come first"},
 		{"help me", lastAsk, unclear(NotExact), ""},
+		{"undo it all", lastAsk, unclear(NotExact), ""},
+		{"undo it all", askCard, free("undo it all"), "said to the question"},
+		{"undo beef1234", askCard, free("undo beef1234"), "another id is just words"},
 		{"aye", lastAsk, free("aye"), ""},
 		{"deny a7f3 no idea", askCard, Command{Kind: Deny, ID: "a7f3", Text: "no idea"}, "the line on the card"},
 		{"deny dead people a voice", askCard, free("deny dead people a voice"), "another id is just words"},
@@ -168,7 +189,7 @@ func TestParseAnswers(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"approve a7f3b2c1", "@permesso_bot 4 x\ny", "deny a7f3 no", "? why", "1", "2 x", "pending", "@permesso_bot @permesso_bot 1",
-		"approve a7f3b2c1? no", "３", "\xff", " 5 \u00a0", "deny a7f3b2c1\n\nx ", "help", "4\u0085",
+		"approve a7f3b2c1? no", "undo a7f3b2c1", "Revoke A7F3 x", "３", "\xff", " 5 \u00a0", "deny a7f3b2c1\n\nx ", "help", "4\u0085",
 	} {
 		f.Add(s)
 	}
@@ -195,6 +216,8 @@ func requireExact(t *testing.T, s string, cmd Command, c Context) {
 	switch cmd.Kind {
 	case Approve:
 		require.Equal(t, []string{"approve", cmd.ID}, strings.Fields(strings.ToLower(bare)))
+	case Undo:
+		require.Contains(t, []string{"undo " + cmd.ID, "revoke " + cmd.ID}, strings.Join(strings.Fields(strings.ToLower(bare)), " "))
 	case Menu:
 		require.True(t, c.Reply && c.Type == approval.TypeAction)
 		if cmd.Code == "1" || cmd.Code == "2" || cmd.Code == "6" {

@@ -27,6 +27,18 @@ type Finder interface {
 	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 }
 
+// Revoker knows remembered consent and takes it back.
+type Revoker interface {
+	// Given is the consent that a decision gives besides, nil where it gives none.
+	Given(p *approval.Pending, d *approval.Decision) *approval.Grant
+	// Remembered lists what holds in the given workspaces, and what is about to.
+	Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error)
+	// Revoke takes one back, durably, or refuses with an *approval.Refusal.
+	// Whether the person may is its business. done is false where nothing was
+	// left to take back.
+	Revoke(ctx context.Context, g approval.Grant, by approval.Person) (done bool, err error)
+}
+
 // Message is something a person wrote.
 type Message struct {
 	From       approval.Person
@@ -63,6 +75,7 @@ type Interceptor struct {
 	Viewer  Viewer
 	Zone    *time.Location
 	Redact  Redactor
+	Revoker Revoker // nil: nothing can be undone here
 }
 
 // Handle understands a message and acts on it.
@@ -81,6 +94,8 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 		return t.list(ctx)
 	case Approve, Deny:
 		return t.named(ctx, cmd)
+	case Undo:
+		return t.undo(ctx, cmd.ID)
 	case Menu, Question, Option, Free:
 		return t.card(ctx, cmd)
 	}
@@ -181,20 +196,11 @@ func (t turn) card(ctx context.Context, cmd Command) Reply {
 			return r
 		}
 	}
-	if why := t.unavailable(p, cmd.Code); why != "" {
-		return Reply{Text: why}
+	a := t.answer(cmd)
+	if why := approval.NotRemembered(p, a.Scope); why != "" {
+		return Reply{Text: say(t.notHere, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
-	return t.decide(ctx, t.answer(cmd), t.Card)
-}
-
-func (t turn) unavailable(p *approval.Pending, code string) string {
-	switch {
-	case code == "2" && p.SessionID == "":
-		return t.no2
-	case code == "6" && p.ActionType == "":
-		return t.no6
-	}
-	return ""
+	return t.decide(ctx, a, t.Card)
 }
 
 // answer translates the menu. What it does not know stays without a verdict,
@@ -243,7 +249,11 @@ func (t turn) fromFacts(question string) (Reply, bool) {
 		return Reply{}, false
 	}
 	r := t.style.renderer(p)
-	return Reply{Text: say(t.because, "id", Escape(p.ShortID), "reasons", r.text(strings.Join(p.Ruling.Reasons, "; ")))}, true
+	text := say(t.because, "id", Escape(p.ShortID), "reasons", r.whyAsked(len(p.Ruling.Reasons)))
+	if c := p.Ruling.Change; len(c) > 0 {
+		text += "\n" + t.instead + ": " + r.said(c)
+	}
+	return Reply{Text: text}, true
 }
 
 func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting) Reply {
@@ -268,7 +278,7 @@ func (t turn) confirm(a approval.Answer, d *approval.Decision, w *approval.Waiti
 	}
 	switch d.Verdict {
 	case approval.Approved:
-		return say(t.approved, "what", what) + say(t.runBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt))
+		return say(t.approved, "what", what) + say(t.runBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.howToUndo(d, w)
 	case approval.Denied:
 		return say(t.denied, "what", what)
 	case approval.Overridden:

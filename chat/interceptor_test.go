@@ -123,6 +123,7 @@ func TestHandleDecides(t *testing.T) {
 func TestHandleDecidesNothing(t *testing.T) {
 	card, ask := waiting(), waiting(question)
 	loose := waiting(func(p *approval.Pending) { p.SessionID, p.ActionType = "", "" })
+	always := waiting(func(p *approval.Pending) { p.Capability = "code:exec" })
 	reasons := waiting(func(p *approval.Pending) { p.Ruling.Reasons = []string{"always asks", "b\u202ed"} })
 	for _, tc := range []struct {
 		text string
@@ -134,7 +135,9 @@ func TestHandleDecidesNothing(t *testing.T) {
 		{"1 no wait", &card, "1 takes no text", ""},
 		{"4", &card, "4 needs text", ""},
 		{"2", &loose, "2 is not possible here", "no session, no session allow"},
-		{"6", &loose, "6 is not possible here", "a rule for no type would be a rule for all"},
+		{"6", &loose, "6 is not possible here: the request names no action type", "a rule for no type would be a rule for all"},
+		{"6", &always, "6 is not possible here: code:exec is asked every time", "no rule would lift it"},
+		{"2", &always, "2 is not possible here: code:exec is asked every time", ""},
 		{"? why", &reasons, `a7f3b2c1 waits for you because: always asks; b\u{202E}d`, "answered from facts, still waiting"},
 		{"? Why am I asked?", &reasons, "because: always asks", ""},
 		{"?", &reasons, "because: always asks", ""},

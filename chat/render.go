@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,13 @@ type Redactor interface {
 	Secrets(text string) []Span
 }
 
+// RequestRedactor is a Redactor that finds more in the texts of one request when
+// it knows the whole of it: what was split over several of its fields.
+type RequestRedactor interface {
+	Redactor
+	For(p *approval.Pending) Redactor
+}
+
 // Style says how to write. The zero Style writes English, times in UTC, and
 // redacts nothing.
 type Style struct {
@@ -34,6 +42,10 @@ type Style struct {
 	// Paused tells whether nothing runs in a workspace for the time being; a
 	// nil func or a nil Pause says that it does.
 	Paused func(workspace string) *Pause
+	// WouldAllow says what "always" for p would have let through: n of the last
+	// requests that asked a person, and the newest of them in a few words. It is
+	// asked once a card; nil knows no history.
+	WouldAllow func(p *approval.Pending) (which []string, n, of int)
 }
 
 // Pause is why nothing runs.
@@ -68,6 +80,9 @@ type renderer struct {
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
+	if whole, ok := s.Redact.(RequestRedactor); ok {
+		s.Redact = whole.For(p)
+	}
 	return renderer{s, catalogue(s.Language), p}
 }
 
@@ -84,7 +99,7 @@ func (s Style) Card(p *approval.Pending) Card {
 	} else {
 		c.Head = say(r.headAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
 		c.Facts = r.facts()
-		c.Menu = r.menuLines()
+		c.Menu = slices.Concat([]string{r.menu}, r.menuNotes(), r.history())
 		c.Foot = say(r.foot, "id", id, "time", r.until())
 	}
 	if s.Foot != "" {
@@ -226,11 +241,7 @@ func (r renderer) meta() string {
 // target stands between words of ours: in quotation marks, unless it is one
 // word without any of our punctuation.
 func (r renderer) target() string {
-	t := r.text(r.p.Target)
-	if strings.ContainsAny(t, " []()|\"\\␠") {
-		return r.quote(r.p.Target)
-	}
-	return t
+	return r.plainOrQuoted(r.p.Target)
 }
 
 func (r renderer) reversibility() string {
@@ -243,13 +254,6 @@ func (r renderer) reversibility() string {
 	return r.irreversible
 }
 
-func (r renderer) reasons() []string {
-	if len(r.p.Ruling.Reasons) == 0 {
-		return nil
-	}
-	return []string{r.why + ": " + r.text(strings.Join(r.p.Ruling.Reasons, "; "))}
-}
-
 // flags warn of text that is not what it looks like.
 func (r renderer) flags() []string {
 	p := r.p
@@ -257,8 +261,12 @@ func (r renderer) flags() []string {
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
+	aside := func(string, string) string { return "\n" }
+	for i, t := range texts {
+		texts[i] = r.without(t, aside)
+	}
 	all := strings.Join(texts, "\n")
-	words := mixedWords(p.Target, ".-@")
+	words := mixedWords(r.without(p.Target, aside), ".-@")
 	for _, w := range mixedWords(all, "") {
 		if !slices.Contains(words, w) {
 			words = append(words, w)
@@ -309,7 +317,7 @@ func (r renderer) field(f approval.Field) []string {
 	s, ok := f.Text()
 	switch {
 	case !ok:
-		return []string{name + " " + r.redact(compact(f.Value), inJSON)[0]}
+		return []string{name + " " + r.value(f.Value)}
 	case s == "" || s[0] == '"' || !strings.Contains(s, "\n") && json.Valid([]byte(s)):
 		return []string{name + ` "` + strings.Join(r.redact(s, inQuote), "") + `"`}
 	}
@@ -331,7 +339,8 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	if s == "" || s == r.why || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
+	ours := s == r.why || s == r.instead
+	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}
 	return s
@@ -373,17 +382,6 @@ func (r renderer) options() []string {
 	return append(lines, r.menuOptions)
 }
 
-func (r renderer) menuLines() []string {
-	lines := []string{r.menu}
-	if r.p.SessionID == "" {
-		lines = append(lines, r.no2)
-	}
-	if r.p.ActionType == "" {
-		lines = append(lines, r.no6)
-	}
-	return lines
-}
-
 func (r renderer) until() string {
 	return r.clock(r.p.ExpiresAt, r.p.Timestamp)
 }
@@ -413,6 +411,10 @@ func (r renderer) quote(s string) string {
 // redact escapes s with its secrets replaced by their kind and length. In
 // mode inLine it parts s at its line breaks; otherwise there is one line.
 func (r renderer) redact(s string, m mode) []string {
+	return r.hide(s, r.secrets(s), m)
+}
+
+func (r renderer) hide(s string, secrets []Span, m mode) []string {
 	lines := []string{""}
 	put := func(text string) {
 		parts := []string{text}
@@ -427,14 +429,14 @@ func (r renderer) redact(s string, m mode) []string {
 		}
 	}
 	at := 0
-	for _, sp := range r.secrets(s) {
+	for _, sp := range secrets {
 		// Overlapping findings are hidden together.
 		start, end := max(sp.Start, at), min(sp.End, len(s))
 		if end <= start {
 			continue
 		}
 		put(s[at:start])
-		lines[len(lines)-1] += say(r.redacted, "kind", Escape(sp.Kind), "n", strconv.Itoa(utf8.RuneCountInString(s[start:end])))
+		lines[len(lines)-1] += r.marker(sp.Kind, s[start:end])
 		at = end
 	}
 	put(s[at:])
@@ -448,6 +450,74 @@ func (r renderer) secrets(s string) []Span {
 	spans := slices.Clone(r.Redact.Secrets(s))
 	slices.SortFunc(spans, func(a, b Span) int { return a.Start - b.Start })
 	return spans
+}
+
+// without is s with something else in the place of each secret.
+func (r renderer) without(s string, instead func(kind, secret string) string) string {
+	var b strings.Builder
+	at := 0
+	for _, sp := range r.secrets(s) {
+		start, end := max(sp.Start, at), min(sp.End, len(s))
+		if end <= start {
+			continue
+		}
+		b.WriteString(s[at:start] + instead(sp.Kind, s[start:end]))
+		at = end
+	}
+	return b.String() + s[at:]
+}
+
+func (r renderer) marker(kind, secret string) string {
+	return say(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
+}
+
+// value writes a JSON value, each string of it searched as what it says: an
+// escape inside would hide a secret from whoever reads the bytes.
+func (r renderer) value(v approval.Raw) string {
+	text := compact(v)
+	if r.Redact == nil {
+		return r.redact(text, inJSON)[0]
+	}
+	var b strings.Builder
+	at, found := 0, false
+	for start, end := range jsonStrings(text) {
+		var s string
+		if json.Unmarshal([]byte(text[start:end]), &s) != nil {
+			continue
+		}
+		spans := r.secrets(s)
+		if len(spans) == 0 {
+			continue
+		}
+		found = true
+		b.WriteString(r.redact(text[at:start], inJSON)[0] + `"` + strings.Join(r.hide(s, spans, inQuote), "") + `"`)
+		at = end
+	}
+	if !found {
+		return r.redact(text, inJSON)[0]
+	}
+	return b.String() + r.redact(text[at:], inJSON)[0]
+}
+
+// jsonStrings are the places of the strings in a JSON text, quotation marks
+// included.
+func jsonStrings(text string) iter.Seq2[int, int] {
+	return func(yield func(start, end int) bool) {
+		for i := 0; i < len(text); i++ {
+			if text[i] != '"' {
+				continue
+			}
+			start := i
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if !yield(start, min(i+1, len(text))) {
+				return
+			}
+		}
+	}
 }
 
 // compact takes the white space between the tokens of a JSON value away and

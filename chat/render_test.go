@@ -74,6 +74,39 @@ func hostile(p *approval.Pending) {
 	}
 }
 
+func trifecta(p *approval.Pending) {
+	p.SessionID, p.ActionType = "", "custom:post"
+	p.Ruling = approval.Ruling{
+		Outcome: approval.Ask, Rule: "trifecta", Reasons: []string{
+			"ask: a supervised agent and channel:out",
+			`allow by rule "mine": my own wall (but another rule asks)`,
+			"ask: 'x_post' makes dangerous writes",
+			"ask: its client has read what strangers wrote and what they must not see, and 'x_post' reaches strangers",
+			"ask: more than 3 channel:out in 1m0s in this workspace",
+			"ask: with this the day would cost 12, more than its soft limit 10",
+		}, Change: []string{
+			"insufficient level for channel:out: raise autonomy to full",
+			"a person may clear the taints: permesso session clear personal",
+		},
+	}
+}
+
+func secretFound(p *approval.Pending) {
+	p.Ruling = approval.Ruling{Outcome: approval.Ask, Rule: "secrets", Reasons: []string{
+		`ask by rule "careful": posts are "read" first (a condition of it cannot be evaluated here, so the careful answer counts)`,
+		"ask: request_data.text; ask: approved \u202e by ann holds what looks like a secret (aws-access-token, 20 bytes)",
+	}}
+}
+
+// withHistory knows n of the last 20.
+func withHistory(s Style, n int) Style {
+	s.WouldAllow = func(*approval.Pending) ([]string, int, int) {
+		which := []string{"x_post -> x.com/ricardo", "x_post -> x.com/ricardo", "x_post -> a\", x_post -> b\u202e", "x_post", "x_read"}
+		return which[:min(n, len(which))], n, 20
+	}
+	return s
+}
+
 func times(n int) func(*approval.Pending) {
 	return func(p *approval.Pending) { p.RecurrenceCount = n }
 }
@@ -97,8 +130,11 @@ func TestGoldenCards(t *testing.T) {
 			p.RequestData = approval.Raw(`{"path":"a.py","body":"def f():\n    return 1\n"}`)
 			p.Summary, p.Agent.Preview = "a.py (write)", "def f():\n    return 1\n"
 		})},
+		{"trifecta", en, example(trifecta)},
+		{"secret_always", withHistory(en, 14), example(secretFound)},
 		{"all_above", en, example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })},
 	} {
+		it.WouldAllow = tc.s.WouldAllow
 		for _, s := range []Style{tc.s, it} {
 			lang := Language(s.Language)
 			got := s.Card(tc.p).String() + "\n"
@@ -166,8 +202,14 @@ func TestFacts(t *testing.T) {
 		{"none", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
 		{"none", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
 		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = []string{"a rule", "b\nc"} }, `why: a rule; b\nc`},
-		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here"},
-		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "6 is not possible here"},
+		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here: the request names no session\n"},
+		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "2 and 6 are not possible here: the request names no action type\n"},
+		{"asked every time", "", func(p *approval.Pending) { p.Capability = "code:exec" }, "2 and 6 are not possible here: code:exec is asked every time\n"},
+		{"asked every time", "it", func(p *approval.Pending) { p.Capability = "mail:send" }, "2 e 6 qui non sono possibili: mail:send si chiede ogni volta\n"},
+		{"an unknown tool", "", func(p *approval.Pending) { p.ToolSHA256 = "" }, "2 and 6 are not possible here: the tool is unknown here\n"},
+		{"a command that opens a shell", "it", func(p *approval.Pending) {
+			p.ToolName, p.ToolSHA256, p.ActionType, p.Capability = "", "", "exec_cmd", ""
+		}, "2 e 6 qui non sono possibili: un comando che può aprire una shell"},
 		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ not an object: [1]"},

@@ -144,7 +144,7 @@ func (s Style) Line(p *approval.Pending) string {
 func (r renderer) brief() string {
 	p := r.p
 	if p.Type == approval.TypeQuestion {
-		return `"` + r.short(p.Agent.Title) + `"`
+		return `"` + r.clippedIn(p.Agent.Title, maxValue, inQuote) + `"`
 	}
 	for _, s := range []string{p.Summary, p.Target} {
 		if s != "" {
@@ -161,11 +161,7 @@ func (r renderer) brief() string {
 			parts = append(parts, say(r.cutFields, "n", strconv.Itoa(len(fields)-i)))
 			break
 		}
-		value, ok := f.Text()
-		if !ok {
-			value = compact(f.Value)
-		}
-		parts = append(parts, r.name(clip(f.Name, maxWord))+": "+r.short(value))
+		parts = append(parts, r.shortName(f.Name)+": "+r.shortValue(f))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -178,20 +174,59 @@ func (r renderer) deed() string {
 	return r.verb() + " " + r.brief()
 }
 
-// short is text, cut. The secrets are taken out first: half of one would not
-// be recognised.
-func (r renderer) short(s string) string {
-	kept := clip(s, maxValue)
-	if kept == s {
-		return r.text(s)
+// short is text, cut.
+func (r renderer) short(s string) string { return r.clipped(s, maxValue) }
+
+func (r renderer) shortName(s string) string {
+	if clip(s, maxWord) == s || len(r.secrets(s)) > 0 {
+		return r.name(s)
 	}
-	for _, sp := range r.secrets(s) {
+	return r.name(clip(s, maxWord))
+}
+
+func (r renderer) shortValue(f approval.Field) string {
+	if s, ok := f.Text(); ok {
+		return r.short(s)
+	}
+	text := r.value(f.Value)
+	kept := clip(text, maxValue)
+	if kept == text {
+		return text
+	}
+	return kept + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
+}
+
+func (r renderer) clipped(s string, n int) string { return r.clippedIn(s, n, inLine) }
+
+// clippedIn cuts s. The secrets are looked for first: half of one would not be
+// recognised.
+func (r renderer) clippedIn(s string, n int, m mode) string {
+	kept, secrets := clip(s, n), r.secrets(s)
+	for _, sp := range secrets {
 		if sp.Start < len(kept) && sp.End > len(kept) {
 			kept = s[:min(sp.End, len(s))]
 		}
 	}
-	return r.text(kept) + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	text := strings.Join(r.hide(kept, secrets, m), `\n`)
+	if kept == s {
+		return text
+	}
+	return text + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
+
+// Redacted is a text that has to do with p, for a program: not escaped, its
+// secrets redacted.
+func (s Style) Redacted(p *approval.Pending, text string) string {
+	r := s.renderer(p)
+	return r.without(text, r.marker)
+}
+
+// Value writes a JSON value that has to do with p on one line, likewise.
+func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
+
+// OneLine writes a text that has to do with p on one line, escaped, its secrets
+// redacted.
+func (s Style) OneLine(p *approval.Pending, text string) string { return s.renderer(p).text(text) }
 
 // Outcome says in one line how a settled request ended, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {

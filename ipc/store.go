@@ -20,6 +20,7 @@ const (
 	docSuffix    = ".json"
 	cancelSuffix = ".cancel"
 	againSuffix  = ".again.json"
+	clearSuffix  = ".clear"
 	tempPrefix   = ".tmp-"
 	maxNames     = 50_000   // names of one folder that are looked at in one go
 	maxDocument  = 64 << 20 // bytes; far above anything we write
@@ -169,6 +170,8 @@ func (s *Store) dir(d approval.Doc, ws string) string {
 		return s.Layout.Records(ws)
 	case approval.DocResponse:
 		return s.Layout.Responses(ws)
+	case approval.DocGrant, approval.DocClear:
+		return s.Layout.Grants()
 	}
 	return s.Layout.Requests(ws)
 }
@@ -182,6 +185,8 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 		suffix = againSuffix
 	case approval.DocRedeemed:
 		suffix = ".redeemed"
+	case approval.DocClear:
+		suffix = clearSuffix
 	}
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
@@ -404,6 +409,9 @@ func (s *Store) emptyRun() error {
 }
 
 func (s *Store) sweepTemps() error {
+	if err := s.sweep(s.Layout.Grants()); err != nil {
+		return err
+	}
 	names, err := s.Workspaces()
 	if err != nil {
 		return err
@@ -476,6 +484,9 @@ func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error
 	default:
 		if names, err = s.names(s.dir(d, ws)); err != nil {
 			return nil, nil, err
+		}
+		if d == approval.DocClear {
+			suffix = clearSuffix
 		}
 	}
 	for _, name := range names {

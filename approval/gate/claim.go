@@ -20,7 +20,10 @@ type run struct {
 	asked    asked
 	decision *approval.Decision // nil: policy allowed it
 	args     []byte
-	again    bool // the one more run of an idempotent tool
+	facts    approval.Facts
+	ruling   approval.Ruling
+	undo     func() // gives back what was booked; nil: nothing was
+	again    bool   // the one more run of an idempotent tool
 	left     []approval.Doc
 }
 
@@ -32,9 +35,16 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 		return true, nil
 	}
 	p := s.pending
+	facts := g.factsOf(p, s.now)
+	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
+	if refused != nil {
+		g.releaseSlot(s.key, tool)
+		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+because(*refused))
+	}
 	story := s.story()
 	return false, g.execute(run{
 		key: s.key, tool: tool, asked: g.askedBy(s), decision: s.decision, args: p.RequestData, left: s.leftovers(),
+		facts: facts, ruling: p.Ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
@@ -44,7 +54,7 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 }
 
 // claimAllowed is row 13 where policy allows.
-func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling) error {
+func (g *Gate) claimAllowed(s *state, tool approval.Tool, f approval.Facts, ruling approval.Ruling, undo func()) error {
 	r := s.request
 	toolSHA := ""
 	if r.ToolName != "" {
@@ -52,11 +62,24 @@ func (g *Gate) claimAllowed(s *state, tool approval.Tool, ruling approval.Ruling
 	}
 	return g.execute(run{
 		key: s.key, tool: tool, asked: g.askedBy(s), args: r.RequestData, left: s.leftovers(),
+		facts: f, ruling: ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
 		},
 	})
+}
+
+// factsOf are a pending's facts, as it was shown.
+func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
+	ws, _ := g.Settings.Workspace(p.SourceGroup)
+	tool, known := g.Settings.Tool(p.ToolName)
+	return approval.Facts{
+		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
+		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
+		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender, Bound: ws.BindsSessions,
+		Cost: p.Ruling.Cost, Args: p.RequestData, Now: now,
+	}
 }
 
 // runAgain is row 3 for an idempotent tool: a second claim, and once more.
@@ -99,6 +122,9 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 func (g *Gate) execute(r run) error {
 	leave := sync.OnceFunc(func() { g.leave(r.key.Workspace) })
 	defer leave()
+	if r.undo != nil {
+		defer r.undo() // once the entry is in the log there is nothing left to undo
+	}
 	c := r.claim
 	now := g.Now().UTC()
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -154,18 +180,24 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 	return g.finish(r.key)
 }
 
+// entry is the claim's in the log: with all that policy remembers of it.
 func (r *run) entry(now time.Time) approval.Entry {
+	f := &r.facts
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
-		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
+		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
+		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Consent: r.ruling.Consent,
 	}
 	r.asked.fill(&e)
 	if r.claim.Ruling != nil {
 		e.Rule = r.claim.Ruling.Rule
 	}
 	if d := r.decision; d != nil {
-		e.Event = approval.EventApproved
+		e.Event, e.Consent, e.Human = approval.EventApproved, "", !r.again
 		decider(&e, d)
+	}
+	if r.again {
+		e.Detail = approval.DetailAgain
 	}
 	return e
 }
@@ -210,7 +242,7 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	return ending{
 		key: r.key, status: st, event: event, effect: effect,
-		record: claimStory(r.claim), asked: r.asked, decision: r.decision, human: r.decision != nil, left: append([]approval.Doc{approval.DocClaim}, r.left...),
+		record: claimStory(r.claim), asked: r.asked, decision: r.decision, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }
 

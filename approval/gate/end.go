@@ -28,7 +28,6 @@ type ending struct {
 	decision *approval.Decision
 	feedback string
 	required string
-	human    bool // a person approved and it ran
 	left     []approval.Doc
 }
 
@@ -48,6 +47,9 @@ func (g *Gate) end(e ending) error {
 	body, err := rec.Encode()
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
+	}
+	if err := g.concede(&e); err != nil {
+		return err
 	}
 	stage := g.stage(e.key, resp)
 	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
@@ -75,6 +77,22 @@ func (g *Gate) end(e ending) error {
 		}
 	}
 	g.index.finished(e.key, g.Now().Add(afterlook), crowded)
+	return nil
+}
+
+// concede makes durable, before the outcome, what the person let through from
+// now on.
+func (g *Gate) concede(e *ending) error {
+	if g.Memory == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
+		return nil
+	}
+	p, err := openedPending(g.Seal, e.key, e.record.Pending)
+	if err != nil {
+		return fmt.Errorf("remember consent: %w", err)
+	}
+	if err := g.Memory.Concede(p, e.decision); err != nil {
+		return fmt.Errorf("remember consent: %w", err)
+	}
 	return nil
 }
 
@@ -136,9 +154,6 @@ func (g *Gate) ended(e ending) {
 	l.Msg("settled")
 	g.note(e.key, e.event, entry)
 	g.index.settled(e.key)
-	if e.human && e.status == approval.StatusApproved {
-		g.countApproval(&e.record)
-	}
 }
 
 func (e *ending) response() *approval.Response {

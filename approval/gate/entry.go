@@ -13,10 +13,7 @@ type asked struct {
 
 func (a asked) fill(e *approval.Entry) {
 	e.Tool, e.Capability, e.Target = a.tool, a.capability, a.target
-	e.ClientID, e.SessionID = a.clientID, a.sessionID
-	if a.tool == "" {
-		e.ActionType = a.actionType // a tool's own stands in the configuration
-	}
+	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType
 }
 
 // askedBy is what the documents of one look say was asked.

@@ -92,6 +92,21 @@ type Notary interface {
 // Policy judges without writing anything.
 type Policy interface {
 	Judge(f approval.Facts) approval.Ruling
+	// Reserve books what running the request consumes, right before its
+	// claim, and has the last word: a ruling that comes back instead of undo
+	// refuses it now. The log's entry of the claim ends the booking; undo does
+	// where there was no claim.
+	Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling)
+	// Recurrence is how often people approved the same kind of thing: the same
+	// workspace, capability (or tool, where there is none) and target.
+	Recurrence(workspace, capability, tool, target string) int
+}
+
+// Memory keeps the consent that an approval gives besides.
+type Memory interface {
+	// Concede makes durable what the decision lets through from now on, named
+	// by the request's id. It may be called again for the same decision.
+	Concede(p *approval.Pending, d *approval.Decision) error
 }
 
 // Executor carries out what was approved, after verifying the receipt.
@@ -135,6 +150,7 @@ type Gate struct {
 	Seal     Sealer
 	Notary   Notary
 	Policy   Policy
+	Memory   Memory // nil: nothing is remembered
 	Executor Executor
 	Audit    Audit
 	Settings Settings
@@ -161,7 +177,6 @@ type Gate struct {
 	halted   map[string][]approval.Key // waiting for the end of a pause
 	isHalted map[approval.Key]bool
 	rates    map[string]*rates
-	recur    map[string]int // human approvals of a kind since the start
 	work     sync.WaitGroup // claims and effects under way
 	stop     bool           // no new effects
 	unsure   error          // why nothing is pruned before the next start
@@ -188,7 +203,6 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.halted, g.isHalted = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
-	g.recur = map[string]int{}
 	return g.scanAll()
 }
 

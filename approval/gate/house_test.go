@@ -80,10 +80,10 @@ func newHouse(t testing.TB, p plan) *house {
 		h.clock.base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	}
 	for _, name := range []string{"run", "fails", "auto", "never"} {
-		h.tools[name] = approval.Tool{Name: name, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+		h.tools[name] = approval.Tool{Name: name, Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
 	}
-	h.tools["again"] = approval.Tool{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
-	h.tools["receipt"] = approval.Tool{Name: "receipt", Handler: approval.Handler{Kind: approval.HandlerNone}}
+	h.tools["again"] = approval.Tool{Name: "again", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
+	h.tools["receipt"] = approval.Tool{Name: "receipt", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}}
 	for name, tool := range p.tools {
 		h.tools[name] = tool
 	}
@@ -133,7 +133,7 @@ func (h *house) open() {
 		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}, h.plan.rules...)
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.key, Notary: h.signer, Policy: &policy.Policy{Rules: rules},
+		Store: h.store, Keeper: h.store, Seal: h.key, Notary: h.signer, Policy: ruled(h.t, rules),
 		Executor: h.hands, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
 		Changed: func(approval.Key) { h.tick() }, Inline: h.plan.inline,
 	}
@@ -447,4 +447,15 @@ func field(t testing.TB, object []byte, name string) string {
 	var m map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(object, &m))
 	return string(m[name])
+}
+
+// tame is a tool that taints nobody and reaches nobody; it writes, so it asks.
+var tame = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+
+// ruled is policy with these rules and nothing else.
+func ruled(t testing.TB, rules []policy.Rule) *policy.Engine {
+	t.Helper()
+	e := &policy.Engine{}
+	require.NoError(t, e.Load(policy.Config{Rules: rules}))
+	return e
 }

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -26,15 +27,11 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	if r.ToolName != "" {
 		tool, knownTool = settings.Tool(r.ToolName)
 	}
-	facts := approval.Facts{
-		Workspace: ws.Name, Tool: r.ToolName, KnownTool: knownTool, ActionType: actionType(r, tool),
-		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData),
-		SessionID: r.SessionID, ClientID: clientID(ws.Name), Args: r.RequestData, Question: r.Type == approval.TypeQuestion,
-	}
+	facts := FactsOf(settings, ws.Name, r, s.now)
 	ruling := policy.Judge(facts)
 	switch {
 	case ruling.Outcome == approval.Allow && (knownTool || r.ToolName == "") && !facts.Question:
-		return g.allow(s, ws, tool, ruling)
+		return g.allow(s, ws, tool, knownTool, facts, ruling)
 	case ruling.Outcome == approval.Ask || ruling.Outcome == approval.Allow:
 		// Where nothing could run, an allow has nothing to allow.
 		return g.ask(s, ws, tool, knownTool, facts, ruling)
@@ -49,7 +46,13 @@ func malformed(s *state) string {
 	return s.qErr.Error()
 }
 
+// because is the reason that decided: those of its own outcome come first.
 func because(r approval.Ruling) string {
+	for _, reason := range r.Reasons {
+		if strings.HasPrefix(reason, r.Outcome.String()) {
+			return reason
+		}
+	}
 	if len(r.Reasons) > 0 {
 		return r.Reasons[0]
 	}
@@ -58,7 +61,7 @@ func because(r approval.Ruling) string {
 
 // allow claims and runs what policy allows. The short id is looked at before a
 // request has to wait for a place, and taken once it has one.
-func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling approval.Ruling) (held bool, err error) {
+func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
@@ -77,7 +80,17 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
-	return false, g.claimAllowed(s, tool, ruling)
+	undo, refused := g.Policy.Reserve(f, ruling, false)
+	if refused != nil {
+		// Something has run out or come to stick since the ruling.
+		g.releaseSlot(s.key, tool)
+		g.index.release(s.key)
+		if refused.Outcome == approval.Ask {
+			return g.ask(s, ws, tool, knownTool, f, *refused)
+		}
+		return g.refuseRuled(s, *refused, "Denied by policy: "+because(*refused))
+	}
+	return false, g.claimAllowed(s, tool, f, ruling, undo)
 }
 
 func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
@@ -112,6 +125,7 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
 		askedInPending(p).fill(e)
 		e.Rule = ruling.Rule
+		e.Exact, e.Channel, e.Sender = ruling.Exact, p.Channel, p.Sender
 	})
 	g.changed(s.key)
 	return false, g.Store.Remove(approval.DocRequest, s.key)
@@ -129,9 +143,10 @@ func (g *Gate) newPending(s *state, ws approval.Workspace, tool approval.Tool, k
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: ws.Principal, Ruling: ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws)).UTC(),
-		RecurrenceCount: g.recurrence(ws.Name, f),
-		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
+		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
+		Channel:         f.Channel, Sender: f.Sender,
+		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
+		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
 	}
 	if knownTool {
 		p.ToolSHA256 = tool.SHA256()

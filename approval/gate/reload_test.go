@@ -60,6 +60,19 @@ func (c *turning) Judge(f approval.Facts) approval.Ruling {
 	return policy.Judge(f)
 }
 
+// Reserve and Recurrence are not what this is about.
+func (c *turning) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
+	return func() {}, nil
+}
+
+func (c *turning) Recurrence(string, string, string, string) int { return 0 }
+
+func (m *moment) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
+	return func() {}, nil
+}
+
+func (m *moment) Recurrence(string, string, string, string) int { return 0 }
+
 type moment struct {
 	tools map[string]approval.Tool
 	ws    *house

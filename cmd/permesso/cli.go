@@ -160,6 +160,7 @@ func (a *app) root() *cobra.Command {
 			a.receiptCmd(),
 			a.auditCmd(),
 			a.demoCmd(),
+			a.policyCmd(),
 		},
 		"decide": {
 			a.pendingCmd(),
@@ -169,6 +170,10 @@ func (a *app) root() *cobra.Command {
 			a.approveCmd(),
 			a.denyCmd(),
 			a.decideCmd(),
+			a.grantsCmd(),
+			a.grantCmd(),
+			a.revokeCmd(),
+			a.sessionCmd(),
 		},
 		"agent": {
 			a.requestCmd(),

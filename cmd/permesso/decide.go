@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
 )
 
 // idHelp stands in the help of all commands that take an ID.
@@ -150,7 +150,7 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) err
 	if err != nil {
 		return err
 	}
-	text := confirmation(d, w, served)
+	text := desk.confirmation(d, w, served)
 	if d.Approved && desk.pausedIn(ans.Key.Workspace) != nil {
 		p, _ := desk.store.Paused(ans.Key.Workspace)
 		text += "\nThe gate is " + pauseLine(p) + ". It runs after permesso resume, if its time is not over by then."
@@ -158,14 +158,17 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) err
 	return a.print(d, text)
 }
 
-func confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
-	what := d.RequestID
+func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
+	what, undo := d.RequestID, ""
 	if w != nil {
-		what = chat.Escape(strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
+		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
+		if g := policy.Concession(w.Pending, d); g != nil {
+			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
+		}
 	}
 	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what
 	if d.Approved {
-		text += ", to be started before " + d.RunBefore.Local().Format(time.TimeOnly)
+		text += ", to be started before " + d.RunBefore.Local().Format(time.TimeOnly) + undo
 	}
 	if !served {
 		text += "\nThe gate is not running: this takes effect when it starts (permesso serve)."

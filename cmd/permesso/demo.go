@@ -292,9 +292,9 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 	}
 	c := &terminalchat.Channel{
 		In: in, Out: s.out, Viewer: s.h.viewer(k),
-		Interceptor: &chat.Interceptor{Decider: s.h.decider(k, nil), Viewer: s.h.viewer(k), Zone: time.Local},
+		Interceptor: &chat.Interceptor{Decider: s.h.decider(k, nil), Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction()},
 		Person:      operator(), Workspaces: []string{demoWorkspace},
-		Style: chat.Style{Language: s.h.cfg.Language, Zone: time.Local}, Color: s.out.color,
+		Style: s.h.style(), Color: s.out.color,
 		Every: 100 * time.Millisecond,
 		Log:   func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },
 	}

@@ -17,10 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func (a *app) style(h *house) chat.Style {
-	return chat.Style{Language: h.conf().Language, Zone: time.Local, Paused: h.pausedIn}
-}
-
 func (a *app) pendingCmd() *cobra.Command {
 	var all bool
 	var limit int
@@ -75,7 +71,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, p.Summary, p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, h.style().Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
 		}
 		return a.print(items, "")
 	}
@@ -84,7 +80,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 	}
 	a.printPauses(h)
 	for _, w := range list {
-		fmt.Fprintln(a.Out, a.style(h).Line(w.Pending))
+		fmt.Fprintln(a.Out, h.style().Line(w.Pending))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "… and %d more: --all\n", more)

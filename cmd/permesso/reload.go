@@ -22,15 +22,36 @@ import (
 // settings answers from one configuration, which nobody changes.
 type settings struct {
 	cfg    *config.Config
-	policy *policy.Policy
+	policy gate.Policy // nil: for looking things up only
 }
 
-func settingsOf(cfg *config.Config) *settings {
-	rules := make([]policy.Rule, 0, len(cfg.Rules))
-	for _, r := range cfg.Rules {
-		rules = append(rules, policy.Rule{Name: r.Name, Tool: r.Tool, Workspace: r.Workspace, Outcome: r.Outcome, Reason: r.Reason})
+// settingsOf looks things up in a configuration.
+func settingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
+
+// judging are settings with policy by the same configuration.
+func (s *server) judging(cfg *config.Config) (*settings, error) {
+	view, err := s.memory.View(cfg.PolicyConfig())
+	if err != nil {
+		return nil, err
 	}
-	return &settings{cfg, &policy.Policy{Rules: rules}}
+	return &settings{cfg, &judge{s.memory, view}}, nil
+}
+
+// judge is policy by one configuration.
+type judge struct {
+	*memory
+	view *policy.View
+}
+
+func (j *judge) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
+
+// Reserve reads the grant that a ruling rests on once more: what was revoked a
+// moment ago holds no more, whoever did it.
+func (j *judge) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	if r.Consent != "" && !human {
+		j.fresh(r.Consent)
+	}
+	return j.view.Reserve(f, r, human)
 }
 
 func (s *settings) Workspace(name string) (approval.Workspace, bool) {
@@ -48,7 +69,17 @@ type live struct{ now atomic.Pointer[settings] }
 
 func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 func (l *live) Tool(name string) (approval.Tool, bool)           { return l.now.Load().Tool(name) }
-func (l *live) Judge(f approval.Facts) approval.Ruling           { return l.now.Load().policy.Judge(f) }
+
+// The gate's Policy: what holds now.
+func (l *live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
+
+func (l *live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	return l.now.Load().policy.Reserve(f, r, human)
+}
+
+func (l *live) Recurrence(ws, capability, tool, target string) int {
+	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
+}
 
 // Moment implements the gate's Moment.
 func (l *live) Moment() (gate.Settings, gate.Policy) {
@@ -219,7 +250,11 @@ func (s *server) takeOver(file string, data []byte) error {
 	if err := s.furnish(next); err != nil {
 		return err
 	}
-	s.live.now.Store(settingsOf(next))
+	now, err := s.judging(next)
+	if err != nil {
+		return err
+	}
+	s.live.now.Store(now)
 	s.logTo.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()

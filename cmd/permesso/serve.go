@@ -47,12 +47,14 @@ type server struct {
 	keys    *keys
 	gate    *gate.Gate
 	audit   *audit.Log
+	memory  *memory
 	runner  *exec.Runner
 	watcher *watcher.Watcher
 	log     zerolog.Logger
 	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
+	grants  chan struct{} // a knock: something moved in grants/
 	release func() error
 	quit    context.CancelCauseFunc // ends run
 
@@ -79,7 +81,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 	}
 	s := &server{
 		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
-		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
 	}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
@@ -155,12 +157,24 @@ func (s *server) open() (err error) {
 	if err := s.completeAudit(); err != nil {
 		return err
 	}
+	if s.memory, err = s.newMemory(s.keys, s.log); err != nil {
+		return err
+	}
+	s.audit.Heard = s.memory.learn
+	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+		return err
+	}
 	verifier, err := s.keys.signer.Verifier()
 	if err != nil {
 		return err
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
 	s.minutes = minutes{store: s.store, log: s.audit}
+	now, err := s.judging(s.cfg)
+	if err != nil {
+		return err
+	}
+	s.live.now.Store(now)
 	s.health = s.newHealth()
 	s.gate = s.newGate()
 	s.pending, err = s.gate.Start()
@@ -180,10 +194,9 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 }
 
 func (s *server) newGate() *gate.Gate {
-	s.live.now.Store(settingsOf(s.cfg))
 	return &gate.Gate{
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
-		Policy: &s.live, Executor: s.runner, Audit: s.audit,
+		Policy: &s.live, Memory: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: &s.live, Brake: &ipc.Brake{Store: s.store}, Log: s.log, Changed: s.changed,
 		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records,
 	}
@@ -304,6 +317,7 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.prunes(inner) })
 	wg.Go(func() { s.lookAround(inner) })
 	wg.Go(func() { s.beat(inner) })
+	wg.Go(func() { s.heedGrants(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
@@ -350,6 +364,9 @@ func (s *server) close() error {
 	err := s.minutes.take()
 	s.pausing.Unlock()
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
+	if e := s.memory.saveSnapshot(); e != nil {
+		s.log.Warn().Err(e).Msg("policy's snapshot was not written: the next start reads the whole log")
+	}
 	err = errors.Join(err, s.runner.Close(), s.audit.Close())
 	if s.runner.Supervisor != nil {
 		err = errors.Join(err, s.runner.Supervisor.Close())
@@ -361,10 +378,14 @@ func (s *server) close() error {
 // terminal is the channel of whoever started the daemon by hand.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
+	decider := afresh(func() *gate.Decider { return s.decider(s.keys, s) })
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
-		Interceptor: &chat.Interceptor{Decider: afresh(func() *gate.Decider { return s.decider(s.keys, s) }), Viewer: s.viewer(s.keys), Zone: time.Local},
-		Changes:     s.changes, Person: operator(), Workspaces: names,
+		Interceptor: &chat.Interceptor{
+			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
+			Redact: style.Redact, Revoker: revoker{s.memory, decider},
+		},
+		Changes: s.changes, Person: operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
 		Foot:  func() string { return auditFoot(s.audit.Newest()) },
 		Color: terminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
@@ -381,5 +402,7 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 			workspaces = append(workspaces, name)
 		}
 	}
-	return workspaces, s.app.style(s.house)
+	style = s.style()
+	style.WouldAllow = s.memory.wouldAllow
+	return workspaces, style
 }

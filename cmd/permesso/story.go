@@ -28,7 +28,7 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	if rec != nil {
 		log, logErr := h.timeline(k, rec.RequestedAt)
 		if !a.json {
-			a.showRecord(v, k, rec)
+			a.showRecord(h, v, k, rec)
 			a.printTimeline(log)
 			return damaged(logErr)
 		}
@@ -40,9 +40,9 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	}
 	log, logErr := h.timeline(k, w.Pending.Timestamp)
 	if !a.json {
-		style := a.style(h)
+		style := h.style()
 		if h.layout.Home != "" {
-			style.Foot = h.auditFoot()
+			style.Foot, style.WouldAllow = h.auditFoot(), a.wouldAllow
 		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		a.printTimeline(log)
@@ -111,31 +111,33 @@ func writtenBefore(line []byte, t time.Time) bool {
 }
 
 // showRecord prints everything that the record holds, in words.
-func (a *app) showRecord(v sight, k approval.Key, rec *approval.Record) {
+func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
-	files, here := v.(*gate.Viewer) // through a socket there is less to see
+	about := requestOf(rec)
+	plain := func(text string) string { return h.style().OneLine(about, text) } // escaped, secrets redacted
+	files, here := v.(*gate.Viewer)                                             // through a socket there is less to see
 	if here {
-		a.showAsked(files, k, rec)
+		a.showAsked(files, k, rec, plain)
 	}
 	if rec.Ruling != nil {
 		a.fact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
 		for _, r := range rec.Ruling.Reasons {
-			a.fact("", chat.Escape(r))
+			a.fact("", plain(r))
 		}
 	}
 	if d := v.Decision(k, rec.Decision); d != nil {
 		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
-		a.fact("note", chat.Escape(d.Note))
-		a.fact("override", chat.Escape(d.Override))
-		a.fact("feedback", chat.Escape(d.Feedback))
-		a.fact("answer", chat.Escape(d.Answer))
+		a.fact("note", plain(d.Note))
+		a.fact("override", plain(d.Override))
+		a.fact("feedback", plain(d.Feedback))
+		a.fact("answer", plain(d.Answer))
 	}
 	if resp, err := approval.ParseResponse(rec.Response); err == nil {
 		if resp.Error != nil {
-			a.fact("error", chat.Escape(*resp.Error))
+			a.fact("error", plain(*resp.Error))
 		}
 		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.fact("result", chat.Escape(string(resp.Result)))
+			a.fact("result", h.style().Value(about, resp.Result))
 		}
 	}
 	if rec.Receipt != "" {
@@ -167,11 +169,11 @@ func (a *app) fact(what, text string) {
 
 // showAsked prints what was asked: the host's facts, the arguments byte for
 // byte, then the agent's words as such.
-func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record) {
+func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, plain func(string) string) {
 	if p := v.Asked(k, rec.Pending); p != nil {
 		a.fact("what", what(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target}))
-		a.fact("args", chat.Escape(string(p.RequestData)))
-		a.showProse(p.Agent)
+		a.fact("args", plain(string(p.RequestData)))
+		a.showProse(p.Agent, plain)
 		return
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
@@ -179,14 +181,14 @@ func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record) {
 		return // it was malformed: the error says how
 	}
 	a.fact("what", what(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
-	a.fact("args", chat.Escape(string(r.RequestData)))
-	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale})
+	a.fact("args", plain(string(r.RequestData)))
+	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
 
-func (a *app) showProse(p approval.Prose) {
+func (a *app) showProse(p approval.Prose, plain func(string) string) {
 	for _, text := range []string{p.Title, p.Preview, p.Rationale} {
 		if text != "" {
-			fmt.Fprintf(a.Out, "agent says: %s\n", chat.Escape(text))
+			fmt.Fprintf(a.Out, "agent says: %s\n", plain(text))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/watcher"
@@ -35,8 +36,11 @@ func (s *server) watch() error {
 			return err
 		}
 	}
-	return nil
+	return s.watcher.Add(watcher.Folder{Path: s.layout.Grants(), Kind: kindGrants, Suffixes: []string{".json", ".clear"}, Trusted: true})
 }
+
+// kindGrants is the watcher's word for what other processes leave in grants/.
+const kindGrants = "grants"
 
 func (s *server) watchWorkspace(ws string) error {
 	s.mu.Lock()
@@ -65,6 +69,13 @@ func (s *server) watchWorkspace(ws string) error {
 // wake runs in the watcher's loop: it only takes note. Names that are no
 // request's are left to the next rescan.
 func (s *server) wake(ws, kind, name string) {
+	if kind == kindGrants {
+		select {
+		case s.grants <- struct{}{}:
+		default: // somebody has knocked already
+		}
+		return
+	}
 	switch ws {
 	case pauseGroup, configGroup:
 		s.look(ws) // not here: this is the watcher's loop
@@ -91,6 +102,7 @@ func (s *server) rescan(ws string) {
 		if err := s.audit.Checkpoint(); err != nil {
 			s.log.Error().Err(err).Msg("sign the audit log")
 		}
+		s.heed()
 		s.findWorkspaces()
 		return
 	case pauseGroup, configGroup:
@@ -108,6 +120,25 @@ func (s *server) rescan(ws string) {
 	}
 	if err != nil {
 		s.log.Error().Str("ws", ws).Err(err).Msg("rescan")
+	}
+}
+
+// heed takes in what other processes left in grants/.
+func (s *server) heed() {
+	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+		s.log.Error().Err(err).Msg("look at grants")
+	}
+}
+
+// heedGrants does so as soon as something moves there.
+func (s *server) heedGrants(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.grants:
+			s.heed()
+		}
 	}
 }
 

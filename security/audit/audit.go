@@ -74,6 +74,10 @@ const (
 
 // Log is the open log. Its methods may be called by many goroutines at once.
 type Log struct {
+	// Heard is told of every entry, in the log's order and before it is
+	// durable; it must not call the log. Set it before the first entry.
+	Heard func(approval.Entry)
+
 	fs  FS
 	dir string
 	now func() time.Time
@@ -257,6 +261,9 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 		return 0, err
 	}
 	l.seq = e.Seq
+	if l.Heard != nil {
+		l.Heard(e)
+	}
 	l.unsynced = append(l.unsynced, line...)
 	if l.signing != nil {
 		l.leaves = append(l.leaves, leafHash(line[:len(line)-1]))

@@ -214,6 +214,14 @@ func (w *World) Judge(f approval.Facts) approval.Ruling {
 	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []string{"the tool says so"}}
 }
 
+// Reserve books nothing: what is consumed is policy's own affair.
+func (w *World) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
+	return func() {}, nil
+}
+
+// Recurrence is always none: it only shapes cards.
+func (w *World) Recurrence(string, string, string, string) int { return 0 }
+
 // daemon is the gate as one process.
 type daemon struct {
 	w    *World

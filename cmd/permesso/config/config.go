@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/policy"
 )
 
 // Config is what the operator said, complete with defaults.
@@ -40,20 +41,11 @@ type Config struct {
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
-	Rules          []Rule
+	Rules          []policy.Rule
+	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
 	Warnings       []Problem // what is allowed but probably not meant
 	Settings       []Setting // every key, as it holds
-}
-
-// Rule is one of [[rules]]. An empty Tool or Workspace matches every one; at
-// least one of them is set.
-type Rule struct {
-	Tool      string
-	Workspace string
-	Outcome   approval.Outcome
-	Reason    string
-	Name      string // unique; "rule 2" where the operator gave none
 }
 
 // The defaults that a file may change.
@@ -88,6 +80,7 @@ func blank() *Config {
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
+		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
 	}
 }

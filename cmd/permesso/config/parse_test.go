@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
 )
 
 const people = `
@@ -114,7 +115,7 @@ workspace = "plain"
 		"unstated stays unstated: it counts as irreversible, and trust as the policy derives it")
 	require.Equal(t, approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}, c.Tools["clear"].Trust)
 	require.Equal(t, map[string]string{"en": "clear"}, c.Tools["clear"].Verb)
-	require.Equal(t, []config.Rule{
+	require.Equal(t, []policy.Rule{
 		{Tool: "bare", Workspace: "personal", Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
 		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)

@@ -43,6 +43,7 @@ func (r *reader) file(root *node) {
 	s.tools()
 	s.rules()
 	s.retention()
+	s.cleanRooms()
 	s.channels()
 	s.done()
 }
@@ -177,6 +178,7 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.ChatJID = s.chat()
 	s.timeouts(&w)
 	s.limits(&w.Limits)
+	s.judgement(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
 		s.warn(s.node.key, "", "name approvers, or set local_decisions = true", "nobody may approve in workspace %s", quote(name))
 	}

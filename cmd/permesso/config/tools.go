@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -39,6 +38,7 @@ func (s *section) tools() {
 			Reversibility: approval.Reversibility(sub.oneOf("reversibility", "", []string{"reversible", "partial", "irreversible"})),
 			Territory:     sub.oneOf("territory", "none", []string{"none", "session", "permanent"}),
 			Trust:         sub.trust(),
+			Cost:          sub.number("cost", 0, 0, 1<<53, "a whole number, in units of your own"),
 			Handler:       sub.handler(),
 		}
 		if tool.Target == "" {
@@ -215,77 +215,4 @@ func (s *section) environment() []string {
 		names = append(names, n.text)
 	}
 	return names
-}
-
-func (s *section) rules() {
-	n := s.get("rules", array, "write [[rules]]")
-	if n == nil {
-		return
-	}
-	names := map[string]bool{}
-	for i, item := range n.items {
-		if item.kind != table {
-			s.fail(item.val, "rules", "write [[rules]]", "rules must hold tables, not %s", item.kind)
-			continue
-		}
-		sub := s.section(item, fmt.Sprintf("rules[%d]", i+1))
-		rule := sub.rule(fmt.Sprintf("rule %d", i+1))
-		if names[rule.Name] {
-			at := item.key
-			if n := item.kids["name"]; n != nil {
-				at = n.val
-			}
-			sub.fail(at, "name", "", "another rule has the name %s", quote(rule.Name))
-		}
-		names[rule.Name] = true
-		s.cfg.Rules = append(s.cfg.Rules, rule)
-	}
-}
-
-func (s *section) rule(name string) Rule {
-	r := Rule{Name: name, Reason: s.line("reason", 300)}
-	if v := s.line("name", 63); v != "" {
-		r.Name = v
-	}
-	outcomes := []string{"allow", "ask", "deny"}
-	word := s.oneOf("outcome", "deny", outcomes)
-	if !s.has("outcome") {
-		s.fail(s.node.key, "outcome", `outcome = "ask"`, "rule has no outcome: %s", list(outcomes))
-	}
-	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
-	s.match(&r)
-	s.done()
-	return r
-}
-
-// match reads what a rule applies to. A rule that matches everything is no
-// rule: autonomy says that better, and an allow of that kind opens the door.
-func (s *section) match(r *Rule) {
-	const hint = `match = { tool = "x_post", workspace = "personal" }`
-	m := s.table("match", hint)
-	if m == nil {
-		if !s.has("match") {
-			s.fail(s.node.key, "match", hint, "rule has no match")
-		}
-		return
-	}
-	if len(m.node.order) == 0 {
-		m.fail(m.node.key, "", hint, "match must name a tool or a workspace")
-	}
-	r.Tool = m.matched("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
-	r.Workspace = m.matched("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
-	m.done()
-}
-
-func (s *section) matched(key string, valid func(string) bool, known []string) string {
-	n := s.get(key, text, "")
-	switch {
-	case n == nil:
-		return ""
-	case !valid(n.text):
-		s.fail(n.val, key, "one name; leave it out to match every "+key, "%s is not a name", key)
-	case !slices.Contains(known, n.text):
-		s.warn(n.val, key, didYouMean(n.text, known, ""), "this rule matches no configured %s: there is no %s", key, quote(n.text))
-	}
-	return n.text
 }

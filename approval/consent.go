@@ -1,0 +1,194 @@
+package approval
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The three levels of autonomy, from strict to mild. Every other word, the
+// empty one too, counts as ReadOnly.
+const (
+	ReadOnly   = "readonly"
+	Supervised = "supervised"
+	Full       = "full"
+)
+
+// The two taints that stick to whoever read what carries them.
+const (
+	TaintCorruption = "corruption" // it read what strangers may have written
+	TaintSecret     = "secret"     // it read what strangers must not see
+)
+
+// Finding is a secret found in a payload: which kind and where, never what.
+type Finding struct {
+	Kind   string `json:"kind"`   // "aws-access-token"
+	Where  string `json:"where"`  // "request_data.body", "rationale"
+	Length int    `json:"length"` // bytes
+}
+
+// GrantKind says what a remembered consent is bound to.
+type GrantKind string
+
+// The three kinds of remembered consent.
+const (
+	GrantSession GrantKind = "session_allow" // client, session and action type
+	GrantRule    GrantKind = "allow_rule"    // client and action type
+	GrantTarget  GrantKind = "grant"         // channel, sender, capability and target
+)
+
+// Grant is remembered consent, a document of its own. It never says what was
+// done with it: uses are counted from the audit log.
+type Grant struct {
+	Version    int       `json:"version"`
+	ID         string    `json:"id"` // the request it was given for, or 16 random digits
+	Kind       GrantKind `json:"kind"`
+	Workspace  string    `json:"workspace"`
+	ClientID   string    `json:"client_id"`
+	SessionID  string    `json:"session_id"` // "": any
+	ActionType string    `json:"action_type"`
+	Exact      string    `json:"exact"` // digest of a whole command line, see policy.ExactCommand; "": none
+	Channel    string    `json:"channel"`
+	Sender     string    `json:"sender"`
+	Capability string    `json:"capability"`
+	TargetKind string    `json:"target_kind"` // exact, host, path_glob
+	Target     string    `json:"target"`
+	By         string    `json:"by"` // who gave it
+	ByID       string    `json:"by_id"`
+	Via        string    `json:"via"`
+	Reason     string    `json:"reason"`
+	CreatedAt  time.Time `json:"created_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	MaxUses    int       `json:"max_uses"` // 0: no limit
+	RevokedAt  time.Time `json:"revoked_at,omitzero"`
+	RevokedBy  string    `json:"revoked_by,omitzero"`
+}
+
+// Encode is the grant's body, to be sealed.
+func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
+
+// ParseGrant reads the body of a grant whose seal was verified. A date that is
+// none fails here: an unreadable grant grants nothing.
+func ParseGrant(body []byte, id string) (*Grant, error) {
+	g := &Grant{}
+	if err := unmarshal(body, g); err != nil {
+		return nil, fmt.Errorf("parse grant: %w", err)
+	}
+	if g.ID != id {
+		return nil, errors.New("parse grant: not the document of this id")
+	}
+	if err := g.Check(); err != nil {
+		return nil, fmt.Errorf("parse grant: %w", err)
+	}
+	return g, nil
+}
+
+// Check refuses a grant that is incomplete: a field left empty would match
+// more than was meant.
+func (g *Grant) Check() error {
+	switch {
+	case g.Version != Version || !ValidID(g.ID) || g.Workspace == "":
+		return errors.New("version, id or workspace is missing")
+	case g.By == "" || g.CreatedAt.IsZero():
+		return errors.New("nobody knows who gave it, or when")
+	case !g.ExpiresAt.After(g.CreatedAt):
+		return errors.New("expires_at is missing or not after created_at")
+	case g.MaxUses < 0:
+		return errors.New("max_uses is negative")
+	}
+	switch g.Kind {
+	case GrantSession, GrantRule:
+		if g.ClientID == "" || g.ActionType == "" {
+			return errors.New("client_id or action_type is missing")
+		}
+		if g.Kind == GrantSession && g.SessionID == "" {
+			return errors.New("session_id is missing")
+		}
+		return nil
+	case GrantTarget:
+		return g.checkTarget()
+	}
+	return fmt.Errorf("kind %q is none of the three", g.Kind)
+}
+
+func (g *Grant) checkTarget() error {
+	c, ok := CapabilityNamed(g.Capability)
+	switch {
+	case !ok:
+		return fmt.Errorf("capability %q is none of the 13", g.Capability)
+	case g.Channel == "" || g.Sender == "":
+		return errors.New("channel or sender is missing")
+	case g.TargetKind != c.TargetKind:
+		return fmt.Errorf("a target of %s is %s, not %q", g.Capability, c.TargetKind, g.TargetKind)
+	case g.Target == "" && c.TargetKind != "none":
+		return errors.New("target is missing")
+	}
+	return nil
+}
+
+// Live says whether the grant holds at a time, apart from its uses.
+func (g *Grant) Live(now time.Time) bool {
+	return g.RevokedAt.IsZero() && now.Before(g.ExpiresAt)
+}
+
+// CapabilityNamed finds one of Capabilities.
+func CapabilityNamed(name string) (Capability, bool) {
+	for i := range capabilities {
+		if capabilities[i].Name == name {
+			return capabilities[i], true
+		}
+	}
+	return Capability{}, false
+}
+
+// NotRemembered says why an approval of this request cannot be remembered, ""
+// where it can.
+func NotRemembered(p *Pending, s Scope) string {
+	c, has := CapabilityNamed(p.Capability)
+	switch {
+	case s != Session && s != Always:
+		return ""
+	case p.Type == TypeQuestion:
+		return "an answer is for one question"
+	case s == Session && p.SessionID == "":
+		return "the request names no session"
+	case has && c.Default == ConsentAlways:
+		return c.Name + " is asked every time"
+	case p.ToolName != "" && p.ToolSHA256 == "":
+		return "the tool is unknown here"
+	case p.ActionType == "":
+		return "the request names no action type"
+	case p.ToolName == "" && p.ActionType == "exec_cmd" && p.Ruling.Exact == "":
+		return "a command that can open a shell or another program is asked every time"
+	}
+	return ""
+}
+
+// Clearing is a person's wish that the taints of a workspace, or of one session
+// that the host has bound, be cleared. The daemon carries it out and removes it.
+type Clearing struct {
+	Version   int       `json:"version"`
+	ID        string    `json:"id"`
+	Workspace string    `json:"workspace"`
+	SessionID string    `json:"session_id"`
+	By        string    `json:"by"`
+	ByID      string    `json:"by_id"`
+	Via       string    `json:"via"`
+	Reason    string    `json:"reason"`
+	At        time.Time `json:"at"`
+}
+
+// Encode is the clearing's body, to be sealed.
+func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
+
+// ParseClearing reads the body of a clearing whose seal was verified.
+func ParseClearing(body []byte, id string) (*Clearing, error) {
+	c := &Clearing{}
+	if err := unmarshal(body, c); err != nil {
+		return nil, fmt.Errorf("parse clearing: %w", err)
+	}
+	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {
+		return nil, errors.New("parse clearing: it names no workspace or no person")
+	}
+	return c, nil
+}

@@ -1,0 +1,50 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// FactsOf is a request as policy sees it: everything that carries authority
+// comes from the settings.
+func FactsOf(settings Settings, workspace string, r *approval.Request, now time.Time) approval.Facts {
+	ws, _ := settings.Workspace(workspace)
+	tool, known := approval.Tool{}, false
+	if r.ToolName != "" {
+		tool, known = settings.Tool(r.ToolName)
+	}
+	channel, sender := bearer(ws)
+	return approval.Facts{
+		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
+		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
+		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
+		SessionID: r.SessionID, ClientID: clientID(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
+		Bound: ws.BindsSessions, Cost: tool.Cost, Args: r.RequestData,
+		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
+		Question: r.Type == approval.TypeQuestion, Now: now,
+	}
+}
+
+// bearer is whom a grant made here is bound to: the human that the workspace
+// works for or, where it names none, the workspace itself.
+func bearer(ws approval.Workspace) (channel, sender string) {
+	if ws.Principal != "" {
+		return "principal", ws.Principal
+	}
+	return "workspace", ws.Name
+}
+
+// autonomy is the workspace's; a session may only be lowered.
+func autonomy(ws approval.Workspace, session string) string {
+	own, lowered := ws.Sessions[session]
+	if !lowered {
+		return ws.Autonomy
+	}
+	for _, level := range []string{approval.ReadOnly, approval.Supervised, approval.Full} {
+		if own == level || ws.Autonomy == level {
+			return level
+		}
+	}
+	return approval.ReadOnly
+}

@@ -1,0 +1,121 @@
+package config_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+func TestPolicyIsRead(t *testing.T) {
+	c, err := config.Parse("p.toml", []byte(`
+[approvers.ann]
+local = 0
+[workspaces.w]
+approvers = ["ann"]
+contains_secrets = true
+binds_sessions = true
+sessions = { sess_1 = "readonly", "sess 2" = "supervised" }
+ask_above = { "mail:send" = "10/1h", none = "0/24h" }
+deny_above = { "mail:send" = "50/24h" }
+budget_session = { soft = 100 }
+budget_day = { soft = 500, hard = 900 }
+[tools.send]
+capability = "mail:send"
+cost = 25
+[[rules]]
+name = "the team"
+outcome = "allow"
+reason = "they asked for it"
+[rules.match]
+tool = "send"
+workspace = "w"
+approver = "ann"
+capability = "mail:send"
+target = "*@example.org"
+session = "sess_*"
+client = "ws:w"
+args = { to = "*@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
+`))
+	require.NoError(t, err)
+	w := c.Workspaces["w"]
+	require.True(t, w.Secrets)
+	require.True(t, w.BindsSessions)
+	require.Equal(t, map[string]string{"sess_1": "readonly", "sess 2": "supervised"}, w.Sessions)
+	require.Equal(t, int64(25), c.Tools["send"].Cost)
+	p := c.PolicyConfig()
+	require.Equal(t, []string{"w"}, p.Secrets)
+	require.Equal(t, []string{"w"}, p.Bound)
+	require.Equal(t, policy.Limits{
+		Ask:     map[string]policy.Rate{"mail:send": {Burst: 10, Per: time.Hour}, "": {Burst: 0, Per: 24 * time.Hour}},
+		Deny:    map[string]policy.Rate{"mail:send": {Burst: 50, Per: 24 * time.Hour}},
+		Session: policy.Budget{Soft: 100}, Day: policy.Budget{Soft: 500, Hard: 900},
+	}, p.Limits["w"])
+	require.Equal(t, []policy.Rule{{
+		Name: "the team", Tool: "send", Capability: "mail:send", Target: "*@example.org", Workspace: "w", Approver: "ann",
+		Session: "sess_*", Client: "ws:w", Outcome: approval.Allow, Reason: "they asked for it",
+		Args: []policy.Condition{
+			{Field: "to", Glob: "*@example.org"},
+			{Field: "copies", Equals: approval.Raw("2")},
+			{Field: "html", Equals: approval.Raw("false")},
+			{Field: "flags", Equals: approval.Raw(`["-a","<b>"]`)},
+		},
+	}}, p.Rules)
+}
+
+func TestPolicyErrors(t *testing.T) {
+	for _, c := range []struct{ why, file, want string }{
+		{
+			"a rate", "[workspaces.w]\nask_above = { \"mail:send\" = \"ten an hour\", \"mail:snd\" = \"1/1h\" }\ndeny_above = { \"fs:write\" = 3 }",
+			`p.toml:2:29: mail:send is not a rate
+hint: how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability
+p.toml:2:44: "mail:snd" is none of the 13 capabilities
+hint: did you mean "mail:send"?
+p.toml:3:29: fs:write must be a string, not a whole number
+hint: how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`,
+		},
+		{
+			"budgets", "[workspaces.w]\nbudget_day = { soft = 9, hard = 3 }\nbudget_session = {}",
+			`p.toml:2:23: soft is above hard
+hint: soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost
+p.toml:3:1: budget_session has neither soft nor hard
+hint: soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost`,
+		},
+		{
+			"a session's autonomy", "[workspaces.w]\nsessions = { a = \"ful\" }",
+			`p.toml:2:18: a must be readonly, supervised or full
+hint: did you mean "full"?`,
+		},
+		{
+			"a glob that is none", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
+			`p.toml:4:1: "[" is no glob`,
+		},
+		{
+			"a condition", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
+			`p.toml:4:36: a must be a glob, a whole number, true or false, or a list of strings
+hint: args = { path = "/data/**", argv = ["git", "status"] }
+p.toml:4:41: b must be a glob, a whole number, true or false, or a list of strings
+hint: args = { path = "/data/**", argv = ["git", "status"] }`,
+		},
+		{
+			"a cost", "[tools.t]\ncost = -1",
+			`p.toml:2:8: cost must be 0 to 9007199254740992
+hint: a whole number, in units of your own`,
+		},
+		{
+			"an admin's room", "[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n[tools.clock]\ncapability = \"time:read\"",
+			`p.toml:3:8: tool "web" may read what strangers wrote, and workspace "root" is an admin's: its room stays clean
+hint: say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
+		},
+	} {
+		_, err := config.Parse("p.toml", []byte(c.file))
+		require.EqualError(t, err, c.want, c.why)
+	}
+	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
+		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\", workspace = \"root\" }"))
+	require.NoError(t, err, "denied there, so its room stays clean")
+}

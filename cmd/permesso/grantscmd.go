@@ -1,0 +1,323 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+// emptyMemory is policy without a past.
+func (h *house) emptyMemory() (*memory, error) {
+	m, err := h.bareMemory(zerolog.Nop())
+	if err != nil {
+		return nil, err
+	}
+	m.blank()
+	return m, m.Load(h.cfg.PolicyConfig())
+}
+
+func (a *app) grantsCmd() *cobra.Command {
+	var all bool
+	var channel, sender, workspace string
+	c := &cobra.Command{
+		Use: "grants", Short: "List remembered consent, newest first", Args: cobra.NoArgs,
+		Long: "List remembered consent, newest first: what expired too, what was revoked only with --all.\n" +
+			"Uses are counted from the audit log.",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			_, m, err := a.existingMemory()
+			if err != nil {
+				return err
+			}
+			list := slices.DeleteFunc(m.Grants(), func(r policy.Remembered) bool {
+				return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
+					sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
+			})
+			return a.printGrants(list)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "also what was revoked")
+	c.Flags().StringVar(&channel, "channel", "", "only of this `channel`")
+	c.Flags().StringVar(&sender, "sender", "", "only of this `id`")
+	c.Flags().StringVar(&workspace, "workspace", "", "only of this `workspace`")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	return c
+}
+
+// existingMemory is memory where somebody has served before.
+func (a *app) existingMemory() (*house, *memory, error) {
+	h, k, err := a.existing()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := h.newMemory(k, zerolog.Nop())
+	return h, m, err
+}
+
+// grantLine is a grant as grants --json prints it.
+type grantLine struct {
+	ID         string             `json:"id"`
+	Kind       approval.GrantKind `json:"kind"`
+	State      string             `json:"state"` // active, expired, used up, revoked
+	Workspace  string             `json:"workspace"`
+	ClientID   string             `json:"client_id"`
+	SessionID  string             `json:"session_id"`
+	ActionType string             `json:"action_type"`
+	Exact      bool               `json:"exact"` // one whole command line
+	Channel    string             `json:"channel"`
+	Sender     string             `json:"sender"`
+	Capability string             `json:"capability"`
+	TargetKind string             `json:"target_kind"`
+	Target     string             `json:"target"`
+	By         string             `json:"by"`
+	Via        string             `json:"via"`
+	Reason     string             `json:"reason"`
+	CreatedAt  time.Time          `json:"created_at"`
+	ExpiresAt  time.Time          `json:"expires_at"`
+	Uses       int                `json:"uses"`
+	MaxUses    int                `json:"max_uses"`
+	LastUsed   *time.Time         `json:"last_used"`
+	RevokedAt  *time.Time         `json:"revoked_at"`
+	RevokedBy  string             `json:"revoked_by"`
+}
+
+func lineOf(r policy.Remembered, now time.Time) grantLine {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	l := grantLine{
+		ID: r.ID, Kind: r.Kind, State: "active", Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID,
+		ActionType: r.ActionType, Exact: r.Exact != "", Channel: r.Channel, Sender: r.Sender, Capability: r.Capability,
+		TargetKind: r.TargetKind, Target: r.Target, By: r.By, Via: r.Via, Reason: r.Reason, CreatedAt: r.CreatedAt,
+		ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses, LastUsed: at(r.LastUsed), RevokedAt: at(r.RevokedAt), RevokedBy: r.RevokedBy,
+	}
+	switch {
+	case !r.RevokedAt.IsZero():
+		l.State = "revoked"
+	case !now.Before(r.ExpiresAt):
+		l.State = "expired"
+	case r.MaxUses > 0 && r.Uses >= r.MaxUses:
+		l.State = "used up"
+	}
+	return l
+}
+
+func (a *app) printGrants(list []policy.Remembered) error {
+	now := time.Now()
+	if !a.json && len(list) == 0 {
+		fmt.Fprintln(a.Out, "No consent is remembered.")
+		return nil
+	}
+	for _, r := range list {
+		l := lineOf(r, now)
+		if err := a.print(l, grantText(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func grantText(l grantLine) string {
+	what := l.ActionType
+	switch {
+	case l.Kind == approval.GrantTarget:
+		what = strings.TrimSpace(l.Capability + " " + l.Target)
+	case l.Exact:
+		what += ", one command line"
+	}
+	if l.SessionID != "" {
+		what += ", session " + l.SessionID
+	}
+	uses := fmt.Sprintf("used %d×", l.Uses)
+	if l.MaxUses > 0 {
+		uses = fmt.Sprintf("used %d of %d×", l.Uses, l.MaxUses)
+	}
+	return fmt.Sprintf("%s  %-7s %-13s %s: %s · by %s %s, until %s · %s", l.ID, l.State, strings.ReplaceAll(string(l.Kind), "_", " "),
+		l.Workspace, chat.Escape(what), chat.Escape(l.By), l.CreatedAt.Local().Format(time.DateOnly),
+		l.ExpiresAt.Local().Format("2006-01-02 15:04"), uses)
+}
+
+type grantFlags struct {
+	workspace, capability, target, session, reason, until string
+	channel, sender                                       string
+	uses                                                  int
+	life                                                  time.Duration
+}
+
+func (a *app) grantCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "grant", Short: "Give consent beforehand", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return fail(codeUsage, "permesso grant add --help", "grant: say what to do with it")
+		},
+	}
+	var f grantFlags
+	add := &cobra.Command{
+		Use: "add", Short: "Let a capability be used on a target without asking", Args: cobra.NoArgs,
+		Long: "Let a capability be used on a target without asking, until it expires or is revoked.\n\n" +
+			"It lifts an ask of the table and one of dangerous writes: never a deny, never a capability that is asked every\n" +
+			"time (code:exec, mail:send), never an ask from secrets, limits or the trifecta.\n\n" +
+			"  permesso grant add --capability fs:write --target '/home/ann/invoices/**' --for 720h --reason 'the yearly sorting'",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(*cobra.Command, []string) error { return a.grantAdd(f) },
+	}
+	fl := add.Flags()
+	fl.StringVar(&f.workspace, "workspace", "", "in this `workspace` (default: the first)")
+	fl.StringVar(&f.capability, "capability", "", "one of the 13 `capabilities`")
+	fl.StringVar(&f.target, "target", "", "exact `name`, host or path glob, as the capability has it")
+	fl.StringVar(&f.session, "session", "", "only in this `session`")
+	fl.StringVar(&f.reason, "reason", "", "why, in your words")
+	fl.DurationVar(&f.life, "for", 30*24*time.Hour, "how long it holds")
+	fl.IntVar(&f.uses, "max-uses", 0, "at most `N` uses (0: no limit)")
+	fl.StringVar(&f.channel, "channel", "", "bound to this `channel` (default: whom the workspace works for)")
+	fl.StringVar(&f.sender, "sender", "", "and this `id`")
+	_ = add.MarkFlagRequired("capability") // fails only for flags that are not there
+	_ = add.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
+	_ = add.RegisterFlagCompletionFunc("capability", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, c := range approval.Capabilities() {
+			names = append(names, c.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+	c.AddCommand(add)
+	return c
+}
+
+func (a *app) grantAdd(f grantFlags) error {
+	h, m, err := a.existingMemory()
+	if err != nil {
+		return err
+	}
+	ws, err := a.chooseWorkspace(h, f.workspace)
+	if err != nil {
+		return err
+	}
+	if !h.cfg.Workspaces[ws].LocalDecisions {
+		return fail(codeRefused, "an approver gives consent on a card", "workspace '%s' has local_decisions = false", ws)
+	}
+	g, err := f.grant(h.cfg, ws, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := m.saveGrant(g, approval.Durable); err != nil {
+		return fail(codeUsage, "permesso grant add --help", "%w", err)
+	}
+	return a.print(lineOf(policy.Remembered{Grant: *g}, time.Now()), "granted "+g.ID)
+}
+
+func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*approval.Grant, error) {
+	c, ok := approval.CapabilityNamed(f.capability)
+	switch {
+	case !ok:
+		return nil, fail(codeUsage, "permesso policy registry lists the 13", "%q is no capability", f.capability)
+	case c.Default == approval.ConsentAlways:
+		return nil, fail(codeRefused, "a rule in the configuration can allow it, if it names the tool and each of its arguments", "%s is asked every time: no grant lifts that", c.Name)
+	case f.life <= 0:
+		return nil, fail(codeUsage, "for example --for 24h", "a grant has to end after it began")
+	case f.uses < 0:
+		return nil, fail(codeUsage, "0 means no limit", "--max-uses is negative")
+	case (f.channel == "") != (f.sender == ""):
+		return nil, fail(codeUsage, "", "--channel and --sender belong together")
+	}
+	target, err := policy.CheckTarget(c, f.target)
+	if err != nil {
+		return nil, fail(codeUsage, "permesso policy registry says what each capability's target is", "%w", err)
+	}
+	by := operator()
+	channel, sender := "workspace", ws
+	if p := cfg.Workspaces[ws].Principal; p != "" {
+		channel, sender = "principal", p
+	}
+	return &approval.Grant{
+		Version: approval.Version, ID: newID(), Kind: approval.GrantTarget, Workspace: ws, SessionID: f.session,
+		Channel: cmp.Or(f.channel, channel), Sender: cmp.Or(f.sender, sender),
+		Capability: c.Name, TargetKind: c.TargetKind, Target: target,
+		By: by.Name, ByID: by.ID, Via: "cli", Reason: f.reason, CreatedAt: now.UTC(), ExpiresAt: now.Add(f.life).UTC(), MaxUses: f.uses,
+	}, nil
+}
+
+func (a *app) revokeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID", Short: "Take remembered consent back", Args: cobra.ExactArgs(1),
+		Long: "Take remembered consent back. From the moment this says \"revoked\" nothing more rests on it.\n" +
+			"It prints \"no-op\" where there is nothing to take back. ID is the grant's, or at least 4 digits of its beginning.",
+		ValidArgsFunction: a.completeGrants,
+		RunE:              func(_ *cobra.Command, pos []string) error { return a.revoke(pos[0]) },
+	}
+}
+
+func (a *app) revoke(typed string) error {
+	_, m, err := a.existingMemory()
+	if err != nil {
+		return err
+	}
+	g, err := m.find(strings.ToLower(strings.TrimSpace(typed)))
+	if err != nil {
+		return err
+	}
+	answer := func(word string) error {
+		return a.print(map[string]string{"id": typed, "result": word}, word)
+	}
+	if g == nil || !g.RevokedAt.IsZero() {
+		return answer("no-op")
+	}
+	g.RevokedAt, g.RevokedBy = time.Now().UTC(), operator().Name
+	if err := m.saveGrant(g, approval.Replace); err != nil {
+		return err
+	}
+	return answer("revoked")
+}
+
+// find is the one grant that a beginning of its id can mean, nil if none.
+func (m *memory) find(typed string) (*approval.Grant, error) {
+	if len(typed) < 4 {
+		return nil, fail(codeUsage, "permesso grants lists them", "%q: type at least 4 digits of the id", typed)
+	}
+	var fits []string
+	for _, r := range m.Grants() {
+		if strings.HasPrefix(r.ID, typed) {
+			fits = append(fits, r.ID)
+		}
+	}
+	switch len(fits) {
+	case 0:
+		return m.findSoon(typed)
+	case 1:
+		g, err := m.grant(fits[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return g, err
+	}
+	return nil, fail(codeRefused, "type more digits", "%q fits %d grants", typed, len(fits))
+}
+
+func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+	_, m, err := a.existingMemory()
+	if err != nil || len(pos) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, r := range m.Grants() {
+		if r.RevokedAt.IsZero() {
+			ids = append(ids, r.ID+"\t"+chat.Escape(cmp.Or(r.ActionType, r.Capability+" "+r.Target)))
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/secrets"
+)
+
+// memory is policy with what it remembers: the audit log, folded, and the files
+// in grants/.
+type memory struct {
+	*policy.Engine
+	scanner *secrets.Scanner
+	house   *house
+	keys    *keys
+	log     zerolog.Logger
+
+	heeding sync.Mutex // one heed at a time
+	mu      sync.Mutex
+	files   map[string]stamp // grants as they were when last read
+	said    map[string]bool  // what the log has of grants: "granted ID", "revoked ID", "cleared ID"
+	damaged map[string]bool
+}
+
+// stamp recognises a file that has not changed.
+type stamp struct {
+	size int64
+	at   time.Time
+}
+
+// bareMemory has its parts and nothing in it.
+func (h *house) bareMemory(log zerolog.Logger) (*memory, error) {
+	scanner, err := secrets.New()
+	if err != nil {
+		return nil, err
+	}
+	return &memory{scanner: scanner, house: h, log: log, files: map[string]stamp{}, damaged: map[string]bool{}}, nil
+}
+
+// newMemory reads the log, from the last snapshot on, and the grants.
+func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
+	m, err := h.bareMemory(log)
+	if err != nil {
+		return nil, err
+	}
+	m.keys = k
+	seq := m.restore()
+	last, err := m.readLog(seq)
+	if err == nil && last < seq {
+		// A power cut took entries that the snapshot had seen.
+		m.log.Info().Msg("policy's snapshot is newer than the log: the whole log is read")
+		m.blank()
+		_, err = m.readLog(0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, m.readGrants(nil)
+}
+
+// blank begins with nothing remembered.
+func (m *memory) blank() {
+	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
+	m.said = map[string]bool{}
+}
+
+func (m *memory) readLog(after int64) (last int64, err error) {
+	if err := m.Load(m.house.cfg.PolicyConfig()); err != nil {
+		return 0, err
+	}
+	// The entry that the snapshot ends with is read as well: it must be there.
+	err = audit.EntriesAfter(m.house.fs, m.house.layout.Audit(), after-1, func(x approval.Entry) error {
+		last = x.Seq
+		m.learn(x)
+		return nil
+	})
+	return last, err
+}
+
+// learn takes an entry of the log, in the log's order.
+func (m *memory) learn(x approval.Entry) {
+	m.Learn(x)
+	switch x.Event {
+	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared:
+		m.mu.Lock()
+		m.said[string(x.Event)+" "+x.Consent] = true
+		m.mu.Unlock()
+	}
+}
+
+func (m *memory) knows(e approval.Event, id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.said[string(e)+" "+id]
+}
+
+// grant reads one grant from its file; nil where there is none that is valid.
+func (m *memory) grant(id string) (*approval.Grant, error) {
+	k := approval.GrantKey(id)
+	b, err := m.house.store.Read(approval.DocGrant, k)
+	if err != nil {
+		return nil, err
+	}
+	body, err := m.keys.seal.Open(approval.DocGrant, k, b)
+	if err != nil {
+		return nil, err
+	}
+	return approval.ParseGrant(body, id)
+}
+
+// saveGrant writes a grant, how says whether over an older state of it.
+func (m *memory) saveGrant(g *approval.Grant, how approval.How) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	k := approval.GrantKey(g.ID)
+	if err := m.house.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
+		return err
+	}
+	return m.Remember(*g)
+}
+
+// Concede implements the gate's Memory. A grant that is there already stays as
+// it is: it may have been revoked since.
+func (m *memory) Concede(p *approval.Pending, d *approval.Decision) error {
+	g := policy.Concession(p, d)
+	if g == nil {
+		return nil
+	}
+	err := m.saveGrant(g, approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// heed looks at grants/ and carries out what other processes left there: new
+// grants and revoked ones are audited once, what nobody has used for long is
+// revoked, taints are cleared. It runs in the daemon only; add makes an entry
+// durable.
+func (m *memory) heed(now time.Time, add func(approval.Entry) error) error {
+	m.heeding.Lock()
+	defer m.heeding.Unlock()
+	err := m.readGrants(func(g *approval.Grant) error { return m.announce(g, add) })
+	return errors.Join(err, m.retire(now, add), m.clearTaints(add))
+}
+
+// readGrants takes in every grant whose file is new or has changed, and forgets
+// those that are gone.
+func (m *memory) readGrants(each func(*approval.Grant) error) error {
+	ids, _, err := m.house.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list grants: %w", err)
+	}
+	there := make(map[string]bool, len(ids))
+	var errs []error
+	for _, id := range ids {
+		there[id] = true
+		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.Grants(), id+".json"))
+		if err != nil {
+			continue // gone since
+		}
+		now := stamp{info.Size(), info.ModTime()}
+		m.mu.Lock()
+		same := m.files[id] == now
+		m.mu.Unlock()
+		if same {
+			continue
+		}
+		errs = append(errs, m.readGrant(id, now, each))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.files {
+		if !there[id] {
+			delete(m.files, id)
+			m.Forget(id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
+	g, err := m.grant(id)
+	if err == nil {
+		err = m.Remember(*g)
+	}
+	if err != nil {
+		m.Forget(id) // what cannot be read grants nothing
+		m.mu.Lock()
+		known := m.damaged[id]
+		m.damaged[id] = true
+		m.mu.Unlock()
+		if !known {
+			m.log.Warn().Str("grant", id).Err(err).Msg("a grant that is not valid: it grants nothing")
+		}
+		return nil
+	}
+	if each != nil {
+		if err := each(g); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[id] = now
+	return nil
+}
+
+// announce audits a grant and its end, each once.
+func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) error {
+	say := func(e approval.Event, by, via string) error {
+		if m.knows(e, g.ID) {
+			return nil
+		}
+		x := approval.Entry{
+			Event: e, Workspace: g.Workspace, Consent: g.ID, By: by, Via: via, Reason: g.Reason,
+			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
+			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
+		}
+		return add(x)
+	}
+	if err := say(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+		return err
+	}
+	return say(approval.EventRevoked, g.RevokedBy, "")
+}
+
+// retire revokes what nobody has used for policy.StaleAfter.
+func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
+	var errs []error
+	for _, r := range m.Grants() {
+		if !r.RevokedAt.IsZero() || !r.Stale(now) {
+			continue
+		}
+		g := r.Grant
+		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
+		err := m.saveGrant(&g, approval.Replace)
+		if err == nil {
+			err = m.announce(&g, add)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// clearTaints carries out what people asked for with session clear.
+func (m *memory) clearTaints(add func(approval.Entry) error) error {
+	ids, _, err := m.house.store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list clearings: %w", err)
+	}
+	for _, id := range ids {
+		if err := m.clear(id, add); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) clear(id string, add func(approval.Entry) error) error {
+	k := approval.GrantKey(id)
+	b, err := m.house.store.Read(approval.DocClear, k)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var c *approval.Clearing
+	body, err := m.keys.seal.Open(approval.DocClear, k, b)
+	if err == nil {
+		c, err = approval.ParseClearing(body, id)
+	}
+	switch {
+	case err != nil:
+		m.log.Warn().Str("clearing", id).Err(err).Msg("a clearing that is not valid is left undone")
+	case !m.knows(approval.EventTaintsCleared, id):
+		if err := add(approval.Entry{
+			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Consent: id,
+			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
+		}); err != nil {
+			return err
+		}
+		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
+	}
+	return m.house.store.Remove(approval.DocClear, k)
+}
+
+// fresh reads a grant again right before it is used: what was revoked a moment
+// ago holds no more, whoever did it.
+func (m *memory) fresh(id string) {
+	g, err := m.grant(id)
+	if err != nil || m.Remember(*g) != nil {
+		m.Forget(id)
+	}
+}
+
+// The snapshot spares a start the reading of the whole log. Its seal keeps a
+// file that was torn or is another's from being believed.
+func (m *memory) snapshotFile() string { return filepath.Join(m.house.layout.Home, "policy.state") }
+
+var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
+
+const docState approval.Doc = "policy_state"
+
+// remembered is the snapshot's file.
+type remembered struct {
+	Said   []string        `json:"said"`
+	Policy json.RawMessage `json:"policy"`
+}
+
+// restore begins with the snapshot, or with nothing where there is none that
+// can be believed; seq is the number of the last entry in it.
+func (m *memory) restore() (seq int64) {
+	m.blank()
+	b, err := os.ReadFile(m.snapshotFile())
+	if err != nil {
+		return 0
+	}
+	var r remembered
+	body, err := m.keys.seal.Open(docState, snapshotKey, b)
+	if err == nil {
+		err = json.Unmarshal(body, &r)
+	}
+	if err == nil {
+		seq, err = m.Restore(r.Policy)
+	}
+	if err != nil {
+		m.log.Info().Err(err).Msg("policy's snapshot is not used: the whole log is read")
+		m.blank()
+		return 0
+	}
+	for _, s := range r.Said {
+		m.said[s] = true
+	}
+	return seq
+}
+
+func (m *memory) saveSnapshot() error {
+	b, err := m.Snapshot()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	said := slices.Sorted(maps.Keys(m.said))
+	m.mu.Unlock()
+	body, err := json.Marshal(remembered{said, b})
+	if err != nil {
+		return err
+	}
+	temp := m.snapshotFile() + ".new"
+	if err := os.WriteFile(temp, m.keys.seal.Seal(docState, snapshotKey, body), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, m.snapshotFile())
+}
+
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(b[:])
+}

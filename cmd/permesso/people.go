@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/secrets"
+)
+
+// spotter finds secrets in texts.
+type spotter interface {
+	Spans(text string) []secrets.Span
+}
+
+// redaction hides secrets from people. Without a spotter it hides everything.
+type redaction struct{ spotter spotter }
+
+var scanner = sync.OnceValues(secrets.New)
+
+// newRedaction knows no request yet.
+func newRedaction() redaction {
+	if s, err := scanner(); err == nil {
+		return redaction{s}
+	}
+	return redaction{}
+}
+
+// For hides what was split over the fields of p, too.
+func (x redaction) For(p *approval.Pending) chat.Redactor {
+	if s, err := scanner(); err == nil {
+		return redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
+	}
+	return redaction{}
+}
+
+// Secrets implements chat.Redactor.
+func (x redaction) Secrets(text string) []chat.Span {
+	if x.spotter == nil {
+		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
+	}
+	var spans []chat.Span
+	for _, s := range x.spotter.Spans(text) {
+		spans = append(spans, chat.Span{Start: s.Start, End: s.End, Kind: s.Kind})
+	}
+	return spans
+}
+
+// style is how people are shown things here.
+func (h *house) style() chat.Style {
+	return chat.Style{Language: h.conf().Language, Zone: time.Local, Redact: newRedaction(), Paused: h.pausedIn}
+}
+
+// wouldAllow says what code 6 would have let through of the requests before p
+// that asked somebody.
+func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
+	g := policy.Concession(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
+	if g == nil {
+		return nil, 0, 0
+	}
+	facts, of := m.WouldHaveAllowed(*g)
+	for _, f := range facts {
+		if f.RequestID == p.RequestID {
+			of-- // it is no history yet
+			continue
+		}
+		what := f.Tool
+		if what == "" {
+			what = f.ActionType
+		}
+		if f.Target != "" {
+			what += " -> " + f.Target
+		}
+		which = append(which, what)
+	}
+	return which, len(which), of
+}
+
+// history is wouldAllow for who does not serve: the log is read when a card is
+// shown for which it counts.
+func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
+	_, m, err := a.existingMemory()
+	if err != nil {
+		return nil, 0, 0 // the card says nothing of history then
+	}
+	return m.wouldAllow(p)
+}
+
+// revoker is the chat's way to take consent back.
+type revoker struct {
+	*memory
+	decider afresh
+}
+
+// Given implements chat.Revoker.
+func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+	return policy.Concession(p, d)
+}
+
+// Remembered implements chat.Revoker.
+func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	var all []approval.Grant
+	now := time.Now()
+	for _, g := range r.Grants() {
+		if slices.Contains(workspaces, g.Workspace) && g.Live(now) {
+			all = append(all, g.Grant)
+		}
+	}
+	soon, err := r.soon(ctx, workspaces)
+	return append(all, soon...), err
+}
+
+// Revoke implements chat.Revoker.
+func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
+	name, ok := r.decider().May(g.Workspace, nil, by)
+	if !ok {
+		return false, &approval.Refusal{Reason: approval.ErrNotYours}
+	}
+	now, err := r.grant(g.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		now, err = &g, nil // the gate will find it there, revoked
+	}
+	if err != nil || !now.RevokedAt.IsZero() {
+		return false, err
+	}
+	now.RevokedAt, now.RevokedBy = time.Now().UTC(), name
+	return true, r.saveGrant(now, approval.Replace)
+}
+
+// soon are the consents of decisions whose requests still run: their files come
+// with the outcome, and whoever takes one back before must not be told that
+// there is nothing.
+func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	viewer := m.house.viewer(m.keys)
+	waiting, err := viewer.Waiting(ctx, workspaces)
+	if err != nil {
+		return nil, err
+	}
+	var all []approval.Grant
+	for _, w := range waiting {
+		b, err := m.house.store.Read(approval.DocDecision, w.Key())
+		if err != nil {
+			continue // not decided
+		}
+		d := viewer.Decision(w.Key(), b)
+		if d == nil || d.PendingSHA256 != w.SHA256 {
+			continue
+		}
+		g := policy.Concession(w.Pending, d)
+		if g == nil {
+			continue
+		}
+		if _, err := m.grant(g.ID); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, *g)
+		}
+	}
+	return all, nil
+}
+
+// findSoon is find among them.
+func (m *memory) findSoon(typed string) (*approval.Grant, error) {
+	all, err := m.soon(context.Background(), nil)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(g approval.Grant) bool { return !strings.HasPrefix(g.ID, typed) })
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &all[0], nil
+	}
+	return nil, fail(codeRefused, "type more digits", "%q fits %d approvals", typed, len(all))
+}
+
+// requestOf is as much of a settled request as its redaction needs.
+func requestOf(rec *approval.Record) *approval.Pending {
+	p := &approval.Pending{}
+	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {
+		fields, err := approval.Fields(doc)
+		if err != nil {
+			continue
+		}
+		take(p, fields)
+	}
+	return p
+}
+
+func take(p *approval.Pending, fields []approval.Field) {
+	for _, f := range fields {
+		text, _ := f.Text()
+		switch f.Name {
+		case "request_data":
+			p.RequestData = f.Value
+		case "title":
+			p.Agent.Title = text
+		case "preview":
+			p.Agent.Preview = text
+		case "rationale":
+			p.Agent.Rationale = text
+		case "agent":
+			if inner, err := approval.Fields(f.Value); err == nil {
+				take(p, inner)
+			}
+		}
+	}
+}

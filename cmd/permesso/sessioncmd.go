@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+func (a *app) sessionCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "session", Short: "See and clear what sticks to agents that have read things", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return fail(codeUsage, "permesso session list, or permesso session clear WORKSPACE", "session: say what to do with it")
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List the taints of each workspace and session", Args: cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(*cobra.Command, []string) error { return a.sessionList() },
+	}
+	var reason string
+	clear := &cobra.Command{
+		Use: "clear WORKSPACE [SESSION]", Short: "Clear taints: you say that what was read does no harm any more", Args: cobra.RangeArgs(1, 2),
+		Long: "Clear taints: you say that what was read does no harm any more, because the agent has been started anew, say.\n\n" +
+			"Without SESSION those of the whole workspace are cleared, its sessions' too. It is audited. With the daemon\n" +
+			"stopped it takes effect when the daemon starts. contains_secrets = true in the configuration stays in force.",
+		ValidArgsFunction: a.completeWorkspaces,
+		RunE: func(_ *cobra.Command, pos []string) error {
+			session := ""
+			if len(pos) > 1 {
+				session = pos[1]
+			}
+			return a.sessionClear(pos[0], session, reason)
+		},
+	}
+	clear.Flags().StringVar(&reason, "reason", "", "why, in your words")
+	c.AddCommand(list, clear)
+	return c
+}
+
+// sessionLine is one line of session list --json.
+type sessionLine struct {
+	Workspace string   `json:"workspace"`
+	SessionID string   `json:"session_id"` // "": the whole workspace, whatever session it names
+	Autonomy  string   `json:"autonomy"`
+	Taints    []string `json:"taints"`
+}
+
+func (a *app) sessionList() error {
+	h, m, err := a.existingMemory()
+	if err != nil {
+		return err
+	}
+	for _, ws := range sortedNames(h.cfg) {
+		taints := m.Taints(ws)
+		sessions := slices.Sorted(maps.Keys(taints))
+		if !slices.Contains(sessions, "") {
+			sessions = slices.Insert(sessions, 0, "")
+		}
+		for _, s := range sessions {
+			l := sessionLine{ws, s, h.cfg.Workspaces[ws].Autonomy, taints[s]}
+			name, says := ws, "no taint"
+			if s != "" {
+				name += " " + s
+			}
+			if len(l.Taints) > 0 {
+				says = strings.Join(l.Taints, ", ")
+			}
+			if err := a.print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) sessionClear(ws, session, reason string) error {
+	h, m, err := a.existingMemory()
+	if err != nil {
+		return err
+	}
+	if _, err := a.chooseWorkspace(h, ws); err != nil {
+		return err
+	}
+	w := h.cfg.Workspaces[ws]
+	switch {
+	case !w.LocalDecisions:
+		return fail(codeRefused, "an approver of this workspace has to do it", "workspace '%s' has local_decisions = false", ws)
+	case session != "" && !w.BindsSessions:
+		return fail(codeRefused, "permesso session clear "+ws, "workspace '%s' lets its agent choose session ids, so taints stick to all of it", ws)
+	}
+	had := m.Taints(ws)[session]
+	by := operator()
+	c := &approval.Clearing{
+		Version: approval.Version, ID: newID(), Workspace: ws, SessionID: session,
+		By: by.Name, ByID: by.ID, Via: "cli", Reason: reason, At: time.Now().UTC(),
+	}
+	body, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	k := approval.GrantKey(c.ID)
+	if err := h.store.Create(approval.DocClear, k, m.keys.seal.Seal(approval.DocClear, k, body), approval.Durable); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("cleared: %s had %s", ws, strings.Join(had, ", "))
+	if len(had) == 0 {
+		text = "cleared: nothing was there"
+	}
+	if running, err := h.served(); err == nil && !running {
+		text += "; it takes effect when the gate starts"
+	}
+	return a.print(map[string]any{"workspace": ws, "session_id": session, "cleared": had}, text)
+}

@@ -1,0 +1,186 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// actionExec is the release-only action whose consent is for one command line.
+const actionExec = "exec_cmd"
+
+// exactOf is the digest of the command line in a release-only exec_cmd, "" for
+// everything else and for what is never remembered.
+func exactOf(f *approval.Facts) string {
+	if f.Tool != "" || f.ActionType != actionExec {
+		return ""
+	}
+	d, err := ExactCommand(f.Args)
+	if err != nil {
+		return ""
+	}
+	return d
+}
+
+// never is a digest that no grant has: nothing covers such a request.
+const never = "never"
+
+// exactFor is what a consent's Exact must be to cover the request.
+func exactFor(f *approval.Facts, exact string) string {
+	if f.Tool == "" && f.ActionType == actionExec && exact == "" {
+		return never
+	}
+	return exact
+}
+
+// Reasons why a command line is not remembered.
+var (
+	errNoCommand = errors.New(`no command: request_data wants "argv", a list of strings, or "command", one line`)
+	errOperators = errors.New("a line with shell operators, expansions or patterns is asked each time")
+	errOpens     = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
+)
+
+// ExactCommand digests the whole of a command: every word, the working
+// directory and whatever else stands in request_data. It fails for what must
+// never be remembered.
+func ExactCommand(args approval.Raw) (digest string, err error) {
+	fields, err := approval.Fields(args)
+	if err != nil {
+		return "", err
+	}
+	var words []string
+	var rest []approval.Field
+	for _, f := range fields {
+		switch f.Name {
+		case "argv", "command", "cmd":
+			if words != nil {
+				return "", errNoCommand // which of the two would run?
+			}
+			if words, err = wordsOf(f); err != nil {
+				return "", err
+			}
+		default:
+			rest = append(rest, f)
+		}
+	}
+	if len(words) == 0 {
+		return "", errNoCommand
+	}
+	if opens(words) {
+		return "", errOpens
+	}
+	return digestWords(words, rest), nil
+}
+
+func digestWords(words []string, rest []approval.Field) string {
+	h := sha256.New()
+	put := func(s string) { h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
+	put(strconv.Itoa(len(words)))
+	for _, w := range words {
+		put(w)
+	}
+	slices.SortFunc(rest, func(a, b approval.Field) int { return strings.Compare(a.Name, b.Name) })
+	for _, f := range rest {
+		put(f.Name)
+		put(string(compact(f.Value)))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func wordsOf(f approval.Field) ([]string, error) {
+	if line, ok := f.Text(); ok {
+		return splitLine(line)
+	}
+	items, err := approval.Items(f.Value)
+	if err != nil {
+		return nil, errNoCommand
+	}
+	words := make([]string, 0, len(items))
+	for _, it := range items {
+		w, ok := approval.Field{Value: it}.Text()
+		if !ok {
+			return nil, errNoCommand
+		}
+		words = append(words, w)
+	}
+	return words, nil
+}
+
+// splitLine takes one simple command of literal words and nothing else.
+func splitLine(line string) ([]string, error) {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
+	if err != nil || len(file.Stmts) != 1 || len(file.Last) > 0 {
+		return nil, errOperators
+	}
+	s := file.Stmts[0]
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || s.Background || s.Coprocess || len(s.Comments) > 0 || s.Semicolon.IsValid() {
+		return nil, errOperators
+	}
+	words := make([]string, 0, len(call.Args))
+	for _, w := range call.Args {
+		text, ok := literalWord(w)
+		if !ok {
+			return nil, errOperators
+		}
+		words = append(words, text)
+	}
+	return words, nil
+}
+
+func literalWord(w *syntax.Word) (string, bool) {
+	var b strings.Builder
+	for _, part := range w.Parts {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			if strings.ContainsAny(p.Value, "*?[]{}~\\!^") {
+				return "", false
+			}
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			if p.Dollar {
+				return "", false
+			}
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			if p.Dollar || len(p.Parts) > 1 {
+				return "", false
+			}
+			for _, inner := range p.Parts {
+				lit, ok := inner.(*syntax.Lit)
+				if !ok || strings.Contains(lit.Value, "\\") {
+					return "", false
+				}
+				b.WriteString(lit.Value)
+			}
+		default:
+			return "", false
+		}
+	}
+	return b.String(), true
+}
+
+// opens says whether a program by itself opens a shell, an interpreter, an
+// editor, a pager or another program. The words after it are looked at too:
+// many programs take one to run as an argument.
+func opens(words []string) bool {
+	name := path.Base(words[0])
+	if name == "" || name == "." || name == "/" || strings.ContainsAny(words[0], "\x00\n") {
+		return true
+	}
+	if openers[strings.TrimRight(name, "0123456789.-")] || openers[name] {
+		return true
+	}
+	return slices.ContainsFunc(words[1:], func(w string) bool {
+		base := path.Base(w)
+		return strings.ContainsAny(w, "\x00\n;|&`$<>") || shells[base]
+	})
+}

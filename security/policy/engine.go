@@ -1,0 +1,391 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Engine judges requests and keeps policy's memory. Fill the fields in and call
+// Load; the zero Engine asks about everything that it does not deny. Its methods
+// may be called by many goroutines at once.
+type Engine struct {
+	// Scan finds secrets in a request; nil finds none.
+	Scan func(f *approval.Facts) []approval.Finding
+
+	mu       sync.RWMutex
+	seq      int64    // of the last entry learned
+	now      *ruleset // what holds now, and what Learn counts by
+	consents *consents
+	accounts map[string]*account
+	kinds    map[string]int                // human approvals of a kind
+	booked   map[approval.Key]*reservation // what claims under way will consume
+	// uses of grants whose files were not read yet
+	unclaimed map[string]use
+}
+
+// Config is what the operator says; Load swaps it in whole.
+type Config struct {
+	Rules   []Rule
+	Limits  map[string]Limits // by workspace
+	Secrets []string          // workspaces that are secret-tainted from the start
+	Bound   []string          // workspaces whose sessions the host binds
+}
+
+// ruleset is one configuration, which nobody changes.
+type ruleset struct {
+	rules   []Rule
+	limits  map[string]Limits
+	secrets map[string]bool // workspaces that have secrets from the start
+	bound   map[string]bool // workspaces whose session ids the host gives out
+}
+
+var noRules = &ruleset{}
+
+// View judges by one configuration, whatever is loaded later: a request is
+// judged and run by the same.
+type View struct {
+	e  *Engine
+	rs *ruleset
+}
+
+// Load takes a configuration, at the start and whenever it has changed. What is
+// remembered stays.
+func (e *Engine) Load(c Config) error {
+	_, err := e.View(c)
+	return err
+}
+
+// View is Load, and gives what judges by this configuration from now on.
+func (e *Engine) View(c Config) (*View, error) {
+	for _, r := range c.Rules {
+		if err := r.Check(); err != nil {
+			return nil, err
+		}
+	}
+	rs := &ruleset{sorted(c.Rules), c.Limits, set(c.Secrets), set(c.Bound)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	e.now = rs
+	return &View{e, rs}, nil
+}
+
+// Judge is the engine's, by this configuration.
+func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeBy(v.rs, f) }
+
+// Reserve is the engine's, by this configuration.
+func (v *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	return v.e.reserveBy(v.rs, f, given, human)
+}
+
+// current is what holds now.
+func (e *Engine) current() *ruleset {
+	if e.now == nil {
+		return noRules
+	}
+	return e.now
+}
+
+func set(names []string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+func (e *Engine) init() {
+	if e.accounts != nil {
+		return
+	}
+	e.consents, e.accounts = newConsents(), map[string]*account{}
+	e.kinds = map[string]int{}
+	e.booked = map[approval.Key]*reservation{}
+}
+
+func (e *Engine) account(ws string) *account {
+	a := e.accounts[ws]
+	if a == nil {
+		a = newAccount()
+		e.accounts[ws] = a
+	}
+	return a
+}
+
+// known is the account for looking only.
+func (e *Engine) known(ws string) *account {
+	if a := e.accounts[ws]; a != nil {
+		return a
+	}
+	return &noAccount
+}
+
+var noAccount account
+
+// verdict collects the answers to the five questions.
+type verdict struct {
+	f       *approval.Facts
+	rs      *ruleset
+	base    approval.Outcome // of table and rules
+	rule    string
+	reasons []string
+	change  []string
+	deny    string // rule of a hard deny, "" if there is none
+	firm    string // rule of an ask that nothing lifts
+	soft    string // rule of an ask that consent lifts
+	always  bool   // consent lifts nothing here
+}
+
+func (v *verdict) because(format string, a ...any) {
+	v.reasons = append(v.reasons, fmt.Sprintf(format, a...))
+}
+
+func (v *verdict) denied(rule string) {
+	if v.deny == "" {
+		v.deny = rule
+	}
+}
+
+func (v *verdict) asks(rule string) {
+	if v.firm == "" {
+		v.firm = rule
+	}
+}
+
+// Judge rules on a request. It writes nothing, and the ruling depends on which
+// rules there are, not on their order.
+func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeBy(nil, f) }
+
+// judgeBy judges by one configuration; nil is the one that holds now.
+func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
+	if !isLevel(f.Autonomy) {
+		f.Autonomy = approval.ReadOnly
+	}
+	var found []approval.Finding
+	if e.Scan != nil {
+		found = e.Scan(&f) // outside the lock: it is the dear part
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if rs == nil {
+		rs = e.current()
+	}
+	return e.judge(rs, f, found)
+}
+
+func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
+	if !f.KnownTool {
+		f.Capability, f.Trust = "", approval.Trust{} // nobody here has said them
+	}
+	v := &verdict{f: &f, rs: rs}
+	t := traitsOf(&f)
+	exact := exactOf(&f)
+	lifted := e.judgeBase(v)
+	e.judgeTrust(v, t, lifted)
+	judgeSecrets(v, found)
+	e.judgeLimits(v)
+	r := v.ruling()
+	if r.Outcome == approval.Ask && v.firm == "" && !v.always && !f.Question {
+		e.consent(v, &r, exact)
+	}
+	r.Secrets, r.Taints, r.Exact, r.Cost = found, t.taints(), exact, f.Cost
+	return r
+}
+
+// ruling is what the answers come to, before consent.
+func (v *verdict) ruling() approval.Ruling {
+	r := approval.Ruling{Outcome: v.base, Rule: v.rule}
+	switch {
+	case v.deny != "":
+		r.Outcome, r.Rule = approval.Deny, v.deny
+	case v.f.Question:
+		r.Outcome, r.Rule = approval.Ask, byQuestion
+		v.because("a question is for a person")
+	case v.firm != "" && r.Outcome != approval.Deny:
+		r.Outcome, r.Rule = approval.Ask, v.firm
+	case v.soft != "" && r.Outcome == approval.Allow:
+		r.Outcome, r.Rule = approval.Ask, v.soft
+	}
+	r.Reasons, r.Change = v.reasons, v.change
+	if r.Outcome == approval.Allow {
+		r.Change = nil
+	}
+	return r
+}
+
+// The rulings that no rule made have these names.
+const (
+	byTable    = "table"
+	byTrust    = "trust"
+	byTrifecta = "trifecta"
+	bySecrets  = "secrets"
+	byLimits   = "limits"
+	byQuestion = "question"
+	byConsent  = "consent"
+)
+
+// judgeBase is the table or, without a capability, nothing; and the operator's
+// rules on top. It reports whether an allow rule lifted the asks that rules can
+// lift.
+func (e *Engine) judgeBase(v *verdict) (lifted bool) {
+	f := v.f
+	cp, has := approval.CapabilityNamed(f.Capability)
+	switch {
+	case has:
+		v.base, v.rule = Table(f.Autonomy, cp.Name), byTable
+		v.because("%s: a %s agent and %s", v.base, f.Autonomy, cp.Name)
+		if level := milder(f.Autonomy, cp.Name); level != "" {
+			v.change = append(v.change, fmt.Sprintf("insufficient level for %s: raise autonomy to %s", cp.Name, level))
+		}
+	case f.Capability != "":
+		v.base, v.rule = approval.Deny, byTable
+		v.because("deny: %q is no capability", f.Capability)
+	default:
+		v.base, v.rule = approval.Allow, byTrust
+	}
+	v.always = has && cp.Default == approval.ConsentAlways || f.Tool != "" && !f.KnownTool
+	return e.applyRules(v)
+}
+
+func (e *Engine) applyRules(v *verdict) (lifted bool) {
+	args := &arguments{data: v.f.Args}
+	for i := range v.rs.rules { // deny rules come first, then ask, then allow
+		r := &v.rs.rules[i]
+		a := r.fits(v.f, args)
+		if a == no {
+			continue
+		}
+		if !r.applies(a) {
+			v.because("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
+			continue
+		}
+		switch r.Outcome {
+		case approval.Deny:
+			v.denied(r.label())
+			v.because("%s", r.reason(a))
+		case approval.Ask:
+			v.because("%s", r.reason(a))
+			if v.base == approval.Allow {
+				v.base, v.rule = approval.Ask, r.label()
+				v.always = true // the operator wants to be asked
+			} else if v.base == approval.Ask {
+				v.rule, v.always = r.label(), true
+			}
+		case approval.Allow:
+			lifted = e.lift(v, r, args) || lifted
+		}
+	}
+	return lifted
+}
+
+// lift lets an allow rule lift an ask; a deny of the table stays, and so does
+// the ask of another rule.
+func (e *Engine) lift(v *verdict, r *Rule, args *arguments) bool {
+	reason := r.reason(yes)
+	switch {
+	case v.f.Question:
+		v.because("%s (but a question is for a person)", reason)
+	case !r.spells(v.f):
+		v.because("%s (but it does not name this tool, which is unknown here)", reason)
+	case v.base == approval.Deny:
+		v.because("%s (but no rule lifts a deny of the table)", reason)
+	case v.base == approval.Ask && v.rule != byTable:
+		v.because("%s (but another rule asks)", reason)
+	case v.always && !r.covers(v.f, args):
+		v.because("%s (but %s always asks: a rule that lifts it names the tool and each of its arguments)", reason, v.f.Capability)
+	default:
+		v.because("%s", reason)
+		v.base, v.rule = approval.Allow, r.label()
+		return true
+	}
+	return false
+}
+
+// judgeTrust is the third question.
+func (e *Engine) judgeTrust(v *verdict, t traits, lifted bool) {
+	name := v.f.Tool
+	if name == "" {
+		name = v.f.ActionType
+	}
+	if property, deed := t.forbids(); property != "" {
+		v.denied(byTrust)
+		v.because("deny: %s '%s' is forbidden (%s)", deed, name, property)
+	}
+	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
+	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
+		v.because("allow: nothing about '%s' is dangerous, the operator says", name)
+	}
+	if dangerous && !lifted {
+		v.soft = byTrust
+		v.because("ask: '%s' makes dangerous writes", name)
+	}
+	if trifecta {
+		v.asks(byTrifecta)
+		v.because("ask: its client has read what strangers wrote and what they must not see, and '%s' reaches strangers", name)
+		v.change = append(v.change, "a person may clear the taints: permesso session clear "+v.f.Workspace)
+	}
+}
+
+func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
+	s := e.known(f.Workspace).tainted(f.SessionID, rs.bound[f.Workspace])
+	if rs.secrets[f.Workspace] {
+		s[approval.TaintSecret] = true
+	}
+	for k, b := range e.booked { // what is being read this very moment
+		if k.Workspace == f.Workspace && k.ID != f.RequestID && (!rs.bound[k.Workspace] || b.session == f.SessionID) {
+			for _, t := range b.taints {
+				s[t] = true
+			}
+		}
+	}
+	return s
+}
+
+func judgeSecrets(v *verdict, found []approval.Finding) {
+	for _, s := range found {
+		v.asks(bySecrets)
+		v.because("ask: %s holds what looks like a secret (%s, %d bytes)", s.Where, s.Kind, s.Length)
+	}
+}
+
+// consent is the fifth question.
+func (e *Engine) consent(v *verdict, r *approval.Ruling, exact string) {
+	if e.consents == nil {
+		return
+	}
+	h, why := e.consents.covering(v.f, exactFor(v.f, exact))
+	if h == nil {
+		if why != "" {
+			r.Reasons = append(r.Reasons, why)
+		}
+		return
+	}
+	r.Outcome, r.Rule, r.Consent, r.Change = approval.Allow, byConsent, h.ID, nil
+	r.Reasons = append(r.Reasons, fmt.Sprintf("allow by %s %s of %s, given %s", kindWords(h.Kind), h.ID, h.By, h.CreatedAt.UTC().Format(time.DateOnly)))
+}
+
+func kindWords(k approval.GrantKind) string { return strings.ReplaceAll(string(k), "_", " ") }
+
+// Taints lists what sticks to a workspace, by session; "" is the whole of it.
+func (e *Engine) Taints(ws string) map[string][]string {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	all := map[string][]string{}
+	if a := e.accounts[ws]; a != nil {
+		for session, s := range a.taints {
+			if len(s) > 0 {
+				all[session] = slices.Sorted(maps.Keys(s))
+			}
+		}
+	}
+	if e.current().secrets[ws] && !slices.Contains(all[""], approval.TaintSecret) {
+		all[""] = append(all[""], approval.TaintSecret)
+	}
+	return all
+}

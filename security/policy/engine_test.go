@@ -1,0 +1,530 @@
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// all false: nothing about the tool itself is a reason to ask.
+var harmless = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
+
+func facts(capability string) approval.Facts {
+	return approval.Facts{
+		RequestID: "aaaaaaaaaaaaaaaa", Workspace: "w", Autonomy: approval.Supervised, Tool: "t", KnownTool: true,
+		ActionType: "custom:t", Capability: capability, Target: "/data/a.txt", SessionID: "s1", ClientID: "ws:w",
+		Channel: "telegram", Sender: "7", Trust: harmless, Args: approval.Raw(`{}`), Now: noon,
+	}
+}
+
+func engine(t testing.TB, c policy.Config) *policy.Engine {
+	t.Helper()
+	e := &policy.Engine{}
+	require.NoError(t, e.Load(c))
+	return e
+}
+
+func rule(o approval.Outcome) policy.Rule { return policy.Rule{Name: "r", Tool: "t", Outcome: o} }
+
+// grant is a consent of each kind that covers facts(capability).
+func grants(f approval.Facts) []approval.Grant {
+	base := approval.Grant{
+		Version: 1, Workspace: f.Workspace, By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
+		ClientID: f.ClientID, ActionType: f.ActionType,
+	}
+	session, always := base, base
+	session.ID, session.Kind, session.SessionID = "0000000000000001", approval.GrantSession, f.SessionID
+	always.ID, always.Kind = "0000000000000002", approval.GrantRule
+	all := []approval.Grant{session, always}
+	if c, ok := approval.CapabilityNamed(f.Capability); ok {
+		target := base
+		target.ID, target.Kind = "0000000000000003", approval.GrantTarget
+		target.Channel, target.Sender, target.Capability, target.TargetKind = f.Channel, f.Sender, c.Name, c.TargetKind
+		if c.TargetKind != "none" {
+			target.Target = f.Target
+		}
+		all = append(all, target)
+	}
+	return all
+}
+
+func remember(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
+	t.Helper()
+	for _, g := range gs {
+		require.NoError(t, e.Remember(g))
+	}
+}
+
+func TestTableOf39(t *testing.T) {
+	const d, a, y = approval.Deny, approval.Ask, approval.Allow
+	want := map[string][3]approval.Outcome{ // readonly, supervised, full
+		"fs:read":       {a, a, y},
+		"fs:write":      {d, a, y},
+		"code:exec":     {d, a, a},
+		"network:http":  {d, a, y},
+		"llm:local":     {y, y, y},
+		"llm:online":    {d, a, y},
+		"mail:read":     {a, a, y},
+		"mail:send":     {d, a, a},
+		"channel:in":    {y, y, y},
+		"channel:out":   {d, a, y},
+		"time:read":     {y, y, y},
+		"parse:local":   {y, y, y},
+		"calendar:read": {a, a, y},
+	}
+	require.Len(t, approval.Capabilities(), 13)
+	for _, c := range approval.Capabilities() {
+		for i, level := range []string{approval.ReadOnly, approval.Supervised, approval.Full} {
+			require.Equal(t, want[c.Name][i], policy.Table(level, c.Name), "%s %s", level, c.Name)
+			f := facts(c.Name)
+			f.Autonomy = level
+			require.Equal(t, want[c.Name][i], engine(t, policy.Config{}).Judge(f).Outcome, "%s %s through the engine", level, c.Name)
+		}
+	}
+	require.Equal(t, d, policy.Table("", "time:read"), "a level that is none")
+	require.Equal(t, d, policy.Table(approval.Full, "fs:delete"), "a closed set")
+	f := facts("fs:delete")
+	f.Autonomy = approval.Full
+	require.Equal(t, d, engine(t, policy.Config{Rules: []policy.Rule{rule(y)}}).Judge(f).Outcome)
+}
+
+func TestReadonlyBlocksWriteExecAndSend(t *testing.T) {
+	for _, c := range []string{"fs:write", "code:exec", "mail:send", "channel:out", "network:http"} {
+		for _, level := range []string{approval.ReadOnly, "", "ReadOnly", "root"} {
+			f := facts(c)
+			f.Autonomy = level
+			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+			remember(t, e, grants(f)...)
+			require.Equal(t, approval.Deny, e.Judge(f).Outcome, "%s %q", c, level)
+		}
+	}
+}
+
+func TestFullStillAsksForExecAndSend(t *testing.T) {
+	for _, c := range []string{"code:exec", "mail:send"} {
+		f := facts(c)
+		f.Autonomy = approval.Full
+		e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+		require.Equal(t, approval.Ask, e.Judge(f).Outcome, c)
+	}
+}
+
+func TestGrantNeverLiftsADeny(t *testing.T) {
+	forbidden := harmless
+	forbidden.PublicSink = "forbidden"
+	for why, change := range map[string]func(*approval.Facts, *policy.Config){
+		"a deny rule":          func(_ *approval.Facts, c *policy.Config) { c.Rules = []policy.Rule{rule(approval.Deny)} },
+		"the table":            func(f *approval.Facts, _ *policy.Config) { f.Autonomy = approval.ReadOnly },
+		"a forbidden property": func(f *approval.Facts, _ *policy.Config) { f.Trust = forbidden },
+		"a hard budget": func(f *approval.Facts, c *policy.Config) {
+			f.Cost, c.Limits = 5, map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 4}}}
+		},
+		"a hard rate": func(_ *approval.Facts, c *policy.Config) {
+			c.Limits = map[string]policy.Limits{"w": {Deny: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}}
+		},
+	} {
+		f, c := facts("fs:write"), policy.Config{}
+		change(&f, &c)
+		e := engine(t, c)
+		remember(t, e, grants(f)...)
+		require.Equal(t, approval.Deny, e.Judge(f).Outcome, why)
+	}
+}
+
+func TestGrantNeverLiftsAlways(t *testing.T) {
+	for _, c := range []string{"code:exec", "mail:send"} {
+		for _, level := range policy.Levels()[1:] {
+			f := facts(c)
+			f.Autonomy = level
+			e := engine(t, policy.Config{})
+			remember(t, e, grants(f)...)
+			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", c, level)
+		}
+	}
+}
+
+func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
+	for _, dangerous := range []approval.Property{"false", "true"} {
+		for i, g := range grants(facts("fs:write")) {
+			f := facts("fs:write")
+			f.Trust.DangerousWrites = dangerous
+			e := engine(t, policy.Config{})
+			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
+			remember(t, e, g)
+			r := e.Judge(f)
+			require.Equal(t, approval.Allow, r.Outcome, "grant %d, dangerous %s: %v", i, dangerous, r.Reasons)
+			require.Equal(t, g.ID, r.Consent)
+		}
+	}
+}
+
+// tainted is an engine whose client has read both kinds of things.
+func tainted(t testing.TB, c policy.Config) *policy.Engine {
+	e := engine(t, c)
+	e.Learn(approval.Entry{
+		Event: approval.EventAutoApproved, Workspace: "w", RequestID: "bbbbbbbbbbbbbbbb", SessionID: "s1", Time: noon,
+		Taints: []string{approval.TaintCorruption, approval.TaintSecret},
+	})
+	return e
+}
+
+func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
+	sink := harmless
+	sink.PublicSink = "true"
+	for why, set := range map[string]func(*approval.Facts) *policy.Engine{
+		"secrets": func(*approval.Facts) *policy.Engine {
+			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+			e.Scan = func(*approval.Facts) []approval.Finding {
+				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
+			}
+			return e
+		},
+		"the trifecta": func(f *approval.Facts) *policy.Engine {
+			f.Trust = sink
+			return tainted(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+		},
+		"a soft budget": func(f *approval.Facts) *policy.Engine {
+			f.Cost = 5
+			return engine(t, policy.Config{
+				Rules: []policy.Rule{rule(approval.Allow)}, Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}}},
+			})
+		},
+		"a rate": func(*approval.Facts) *policy.Engine {
+			return engine(t, policy.Config{
+				Rules:  []policy.Rule{rule(approval.Allow)},
+				Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}},
+			})
+		},
+	} {
+		f := facts("fs:write")
+		e := set(&f)
+		remember(t, e, grants(f)...)
+		r := e.Judge(f)
+		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
+		require.Empty(t, r.Consent, why)
+	}
+}
+
+func TestNewSessionShedsNoTaint(t *testing.T) {
+	sink := harmless
+	sink.PublicSink = "true"
+	f := facts("fs:write")
+	f.Trust, f.Autonomy = sink, approval.Full
+	e := tainted(t, policy.Config{})
+	for _, session := range []string{"s1", "s2", ""} {
+		f.SessionID = session
+		require.Equal(t, "trifecta", e.Judge(f).Rule, "session %q", session)
+	}
+	f.Workspace, f.ClientID = "v", "ws:v"
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "another client has read nothing")
+
+	bound := tainted(t, policy.Config{Bound: []string{"w"}})
+	f = facts("fs:write")
+	f.Trust, f.Autonomy = sink, approval.Full
+	require.Equal(t, "trifecta", bound.Judge(f).Rule)
+	f.SessionID = "s2"
+	require.Equal(t, approval.Allow, bound.Judge(f).Outcome, "the host gave this session out: it is another one")
+}
+
+func TestTaintsAreClearedOnlyByAPerson(t *testing.T) {
+	e := tainted(t, policy.Config{})
+	e.Learn(approval.Entry{Event: approval.EventStarted})
+	require.Len(t, e.Taints("w")[""], 2)
+	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
+	require.Empty(t, e.Taints("w"))
+	e = tainted(t, policy.Config{Secrets: []string{"w"}})
+	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
+	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a workspace that has secrets goes on having them")
+}
+
+func TestConsentEnds(t *testing.T) {
+	f := facts("fs:write")
+	for why, change := range map[string]func(*approval.Grant){
+		"expired":           func(g *approval.Grant) { g.ExpiresAt = noon },
+		"revoked":           func(g *approval.Grant) { g.RevokedAt = noon.Add(-time.Minute) },
+		"another workspace": func(g *approval.Grant) { g.Workspace = "v" },
+		"another client":    func(g *approval.Grant) { g.ClientID = "ws:v"; g.Channel = "email" },
+	} {
+		for _, g := range grants(f) {
+			e := engine(t, policy.Config{})
+			change(&g)
+			remember(t, e, g)
+			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", why, g.Kind)
+		}
+	}
+}
+
+func TestUsesAreCountedFromTheLog(t *testing.T) {
+	f := facts("fs:write")
+	g := grants(f)[1]
+	g.MaxUses = 2
+	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Consent: g.ID, Time: noon}
+	e := engine(t, policy.Config{})
+	e.Learn(use) // the log is read before the grants are
+	remember(t, e, g)
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
+	undo, no := e.Reserve(f, e.Judge(f), false)
+	require.Nil(t, no)
+	other := f
+	other.RequestID = "cccccccccccccccc"
+	require.Equal(t, approval.Ask, e.Judge(other).Outcome, "the last use is under way")
+	_, no = e.Reserve(other, approval.Ruling{Outcome: approval.Allow}, false)
+	require.NotNil(t, no, "and cannot be booked twice")
+	undo()
+	require.Equal(t, approval.Allow, e.Judge(other).Outcome, "it came to nothing")
+	use.RequestID = f.RequestID
+	e.Learn(use)
+	require.Equal(t, approval.Ask, e.Judge(other).Outcome, "used up")
+	require.Equal(t, 2, e.Grants()[0].Uses)
+	require.Equal(t, noon, e.Grants()[0].LastUsed)
+}
+
+func TestIncompleteGrantsAreRefused(t *testing.T) {
+	f := facts("fs:write")
+	for why, change := range map[string]func(*approval.Grant){
+		"no date":                  func(g *approval.Grant) { g.ExpiresAt = time.Time{} },
+		"ends before it begins":    func(g *approval.Grant) { g.ExpiresAt = g.CreatedAt },
+		"nobody gave it":           func(g *approval.Grant) { g.By = "" },
+		"no kind":                  func(g *approval.Grant) { g.Kind = "" },
+		"no client, no capability": func(g *approval.Grant) { g.ClientID, g.Capability = "", "" },
+		"no id":                    func(g *approval.Grant) { g.ID = "x" },
+	} {
+		for _, g := range grants(f) {
+			change(&g)
+			require.Error(t, engine(t, policy.Config{}).Remember(g), "%s %s", why, g.Kind)
+		}
+	}
+}
+
+func TestUnparsableDateIsExpiredNotEternal(t *testing.T) {
+	g := grants(facts("fs:write"))[1]
+	body, err := g.Encode()
+	require.NoError(t, err)
+	_, err = approval.ParseGrant(body, g.ID)
+	require.NoError(t, err)
+	for _, date := range []string{`"never"`, `"2099"`, `""`, `null`, `0`, `"2099-13-01T00:00:00Z"`} {
+		bad := []byte(replaceOnce(t, string(body), `"expires_at":"2026-11-21T13:00:00Z"`, `"expires_at":`+date))
+		_, err := approval.ParseGrant(bad, g.ID)
+		require.Error(t, err, date)
+	}
+}
+
+func TestPathGrantCoversFilesBelow(t *testing.T) {
+	g := grants(facts("fs:write"))[2]
+	g.Target = "/docs/invoices-2026/**"
+	for target, want := range map[string]approval.Outcome{
+		"/docs/invoices-2026/04-Acme.pdf":    approval.Allow,
+		"/docs/invoices-2026/q1/04-Acme.pdf": approval.Allow,
+		"/docs/invoices-2026":                approval.Ask, // not below itself
+		"/docs/invoices-2026-old/a.pdf":      approval.Ask,
+		"/docs/invoices-2026/../secret":      approval.Ask,
+		"/docs//invoices-2026/a.pdf":         approval.Ask,
+		"/docs/invoices-2026/a\\b":           approval.Ask,
+		"":                                   approval.Ask,
+	} {
+		e := engine(t, policy.Config{})
+		remember(t, e, g)
+		f := facts("fs:write")
+		f.Target = target
+		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
+	}
+	g.Target = "/docs/*/x.txt"
+	e := engine(t, policy.Config{})
+	remember(t, e, g)
+	f := facts("fs:write")
+	f.Target = "/docs/a/x.txt"
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
+	f.Target = "/docs/a/b/x.txt"
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome)
+}
+
+func TestHostGrantIsForOneHost(t *testing.T) {
+	f := facts("network:http")
+	f.Target = "api.example.org"
+	g := grants(f)[2]
+	for target, want := range map[string]approval.Outcome{
+		"api.example.org":                    approval.Allow,
+		"API.example.org.":                   approval.Allow,
+		"https://api.example.org/v1?x=1":     approval.Allow,
+		"https://api.example.org:443/":       approval.Allow,
+		"api.example.org:8443":               approval.Ask,
+		"https://api.example.org@evil.test/": approval.Ask,
+		"evil.test/api.example.org":          approval.Ask,
+		"api.example.org.evil.test":          approval.Ask,
+		"":                                   approval.Ask,
+	} {
+		e := engine(t, policy.Config{})
+		remember(t, e, g)
+		f.Target = target
+		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
+	}
+}
+
+func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
+	for why, c := range map[string]policy.Condition{
+		"a missing field":        {Field: "gone", Glob: "*"},
+		"no string":              {Field: "n", Glob: "*"},
+		"a path that climbs out": {Field: "path", Glob: "/data/**"},
+	} {
+		f := facts("fs:write")
+		f.Args = approval.Raw(`{"n":1,"path":"/data/../etc/passwd"}`)
+		allow, deny := rule(approval.Allow), rule(approval.Deny)
+		allow.Args, deny.Args = []policy.Condition{c}, []policy.Condition{c}
+		require.Equal(t, approval.Ask, engine(t, policy.Config{Rules: []policy.Rule{allow}}).Judge(f).Outcome, why)
+		require.Equal(t, approval.Deny, engine(t, policy.Config{Rules: []policy.Rule{deny}}).Judge(f).Outcome, why)
+	}
+	f := facts("fs:write")
+	f.Args = approval.Raw(`[1]`)
+	deny := rule(approval.Deny)
+	deny.Args = []policy.Condition{{Field: "a", Glob: "*"}}
+	require.Equal(t, approval.Deny, engine(t, policy.Config{Rules: []policy.Rule{deny}}).Judge(f).Outcome, "no object at all")
+}
+
+func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
+	f := facts("code:exec")
+	f.Args = approval.Raw(`{"argv":["git","status"],"dir":"/src/x"}`)
+	argv := policy.Condition{Field: "argv", Equals: approval.Raw(`["git", "status"]`)}
+	dir := policy.Condition{Field: "dir", Glob: "/src/*"}
+	for why, c := range map[string]struct {
+		args []policy.Condition
+		tool string
+		want approval.Outcome
+	}{
+		"each argument":     {[]policy.Condition{argv, dir}, "t", approval.Allow},
+		"one is left out":   {[]policy.Condition{argv}, "t", approval.Ask},
+		"none":              {nil, "t", approval.Ask},
+		"no tool":           {[]policy.Condition{argv, dir}, "", approval.Ask},
+		"a pattern of tool": {[]policy.Condition{argv, dir}, "t*", approval.Ask},
+		"other words":       {[]policy.Condition{{Field: "argv", Equals: approval.Raw(`["git"]`)}, dir}, "t", approval.Ask},
+	} {
+		r := rule(approval.Allow)
+		r.Tool, r.Args = c.tool, c.args
+		require.Equal(t, c.want, engine(t, policy.Config{Rules: []policy.Rule{r}}).Judge(f).Outcome, why)
+	}
+}
+
+func TestBudgetIsEnforcedAtOnce(t *testing.T) {
+	f := facts("fs:write")
+	f.Autonomy, f.Cost = approval.Full, 3
+	e := engine(t, policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 6, Hard: 9}}}})
+	var undo []func()
+	for i := range 4 {
+		f.RequestID = fmt.Sprintf("%016d", i)
+		back, no := e.Reserve(f, e.Judge(f), false)
+		if i < 2 {
+			require.Nil(t, no, "two fit under the soft limit")
+			undo = append(undo, back)
+			continue
+		}
+		require.NotNil(t, no)
+		if i == 2 {
+			require.Equal(t, approval.Ask, no.Outcome)
+			back, no = e.Reserve(f, *no, true)
+			require.Nil(t, no, "a person may go up to the hard limit")
+			undo = append(undo, back)
+			continue
+		}
+		require.Equal(t, approval.Deny, no.Outcome)
+		_, no = e.Reserve(f, *no, true)
+		require.NotNil(t, no, "nobody goes above it")
+	}
+	for _, u := range undo {
+		u()
+	}
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "what came to nothing cost nothing")
+}
+
+func TestRateRefills(t *testing.T) {
+	f := facts("fs:write")
+	f.Autonomy = approval.Full
+	c := policy.Config{Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 2, Per: time.Hour}}}}}
+	e := engine(t, c)
+	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Capability: "fs:write", Time: noon}
+	e.Learn(use)
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
+	e.Learn(use)
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome)
+	f.Now = noon.Add(31 * time.Minute)
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "one came back")
+	f.Now = noon.Add(-10 * 365 * 24 * time.Hour)
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "a clock set back refills nothing")
+}
+
+func TestRulingExplainsItself(t *testing.T) {
+	f := facts("fs:write")
+	f.Autonomy = approval.ReadOnly
+	r := engine(t, policy.Config{}).Judge(f)
+	require.Equal(t, approval.Deny, r.Outcome)
+	require.Equal(t, "table", r.Rule)
+	require.Equal(t, []string{"deny: a readonly agent and fs:write"}, r.Reasons)
+	require.Equal(t, []string{"insufficient level for fs:write: raise autonomy to supervised"}, r.Change)
+	f.Autonomy = approval.Full
+	require.Empty(t, engine(t, policy.Config{}).Judge(f).Change)
+}
+
+func TestWouldHaveAllowed(t *testing.T) {
+	e := engine(t, policy.Config{})
+	for i := range 30 {
+		x := approval.Entry{
+			Event: approval.EventRequested, Workspace: "w", RequestID: fmt.Sprintf("%016d", i), Tool: "t", ActionType: "custom:t",
+			ClientID: "ws:w", SessionID: "s1", Capability: "fs:write", Target: "/data/a.txt", Time: noon,
+		}
+		if i%2 == 0 {
+			x.ActionType = "custom:other"
+		}
+		if i == 29 {
+			x.Capability = "mail:send"
+		}
+		e.Learn(x)
+	}
+	which, of := e.WouldHaveAllowed(grants(facts("fs:write"))[1])
+	require.Equal(t, 20, of)
+	require.Len(t, which, 9, "every second one, but never what is asked every time")
+	require.Equal(t, "0000000000000027", which[0].RequestID, "newest first")
+}
+
+func TestConcession(t *testing.T) {
+	p := &approval.Pending{
+		RequestID: "aaaaaaaaaaaaaaaa", ShortID: "aaaaaaaa", SourceGroup: "w", ClientID: "ws:w", SessionID: "s1", ActionType: "custom:t",
+		ToolName: "t", ToolSHA256: "x", Capability: "fs:write", Target: "/data/[a].txt", Channel: "telegram", Sender: "7",
+	}
+	d := &approval.Decision{Verdict: approval.Approved, DecidedBy: "ann", DecidedAt: noon, Code: "1", Scope: approval.Once}
+	require.Nil(t, policy.Concession(p, d), "once is once")
+	p.Territory = "permanent"
+	g := policy.Concession(p, d)
+	require.NoError(t, g.Check())
+	e := engine(t, policy.Config{})
+	remember(t, e, *g)
+	f := facts("fs:write")
+	f.Target = "/data/[a].txt"
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the target as it is")
+	f.Target = "/data/a.txt"
+	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "not as a pattern")
+
+	d.Scope, d.Code = approval.Session, "2"
+	require.Equal(t, approval.GrantSession, policy.Concession(p, d).Kind)
+	d.Scope, d.Code = approval.Always, "6"
+	require.Equal(t, approval.GrantRule, policy.Concession(p, d).Kind)
+	p.Capability = "mail:send"
+	require.Nil(t, policy.Concession(p, d), "asked every time")
+	d.Scope = approval.Once
+	require.Nil(t, policy.Concession(p, d))
+	p.Capability = "fs:write"
+	d.Verdict = approval.Denied
+	require.Nil(t, policy.Concession(p, d))
+}
+
+func replaceOnce(t *testing.T, s, old, new string) string {
+	t.Helper()
+	before, after, ok := strings.Cut(s, old)
+	require.True(t, ok, "%s is in %s", old, s)
+	return before + new + after
+}

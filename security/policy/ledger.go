@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Rate is a token bucket: Burst at once, refilled evenly over Per. The zero
+// Rate is none.
+type Rate struct {
+	Burst int
+	Per   time.Duration
+}
+
+// Budget bounds costs: from Soft on a person is asked, above Hard nothing runs.
+// Zero is no bound.
+type Budget struct {
+	Soft, Hard int64
+}
+
+// Limits are one workspace's.
+type Limits struct {
+	Ask     map[string]Rate // by capability, "" for tools without: beyond it a person is asked
+	Deny    map[string]Rate // beyond it nothing runs
+	Session Budget
+	Day     Budget // the last 24 hours
+}
+
+// bucket is the state of one Rate: tokens used, refilled since at.
+type bucket struct {
+	used float64
+	at   time.Time
+}
+
+func (b bucket) level(r Rate, now time.Time) float64 {
+	if b.at.IsZero() || r.Per <= 0 {
+		return b.used
+	}
+	if gone := now.Sub(b.at); gone > 0 { // a clock set back refills nothing
+		return max(0, b.used-float64(r.Burst)*gone.Seconds()/r.Per.Seconds())
+	}
+	return b.used
+}
+
+// take takes one token of what the entry at now used.
+func (b *bucket) take(r Rate, now time.Time) {
+	b.used = b.level(r, now) + 1
+	if now.After(b.at) {
+		b.at = now
+	}
+}
+
+// spent is what one run cost, for sums over a day.
+type spent struct {
+	at   time.Time
+	cost int64
+}
+
+// account is what the log says of one workspace.
+type account struct {
+	taints   map[string]map[string]bool // by session, "": the client whatever it calls itself
+	ask      map[string]bucket          // by capability
+	deny     map[string]bucket
+	day      []spent
+	sessions map[string]int64 // cost by session
+	asked    []past           // the last requests that asked a person, newest last
+}
+
+// past is a request that asked a person, as far as a consent looks at it.
+type past struct {
+	f     approval.Facts
+	exact string
+}
+
+const (
+	remembered  = 20      // of account.asked
+	maxSessions = 100_000 // sessions that an account tells apart; beyond, they share one
+)
+
+func newAccount() *account {
+	return &account{
+		taints: map[string]map[string]bool{}, ask: map[string]bucket{}, deny: map[string]bucket{}, sessions: map[string]int64{},
+	}
+}
+
+// session is the account's word for a session: agents choose their names, and
+// must not fill our memory with them.
+func (a *account) session(id string) string {
+	if _, known := a.sessions[id]; !known && len(a.sessions) >= maxSessions {
+		return "\x00others"
+	}
+	return id
+}
+
+// use books what one claim consumed.
+func (a *account) use(l Limits, capability, session string, cost int64, now time.Time) {
+	if r, ok := l.Ask[capability]; ok {
+		b := a.ask[capability]
+		b.take(r, now)
+		a.ask[capability] = b
+	}
+	if r, ok := l.Deny[capability]; ok {
+		b := a.deny[capability]
+		b.take(r, now)
+		a.deny[capability] = b
+	}
+	if cost == 0 {
+		return
+	}
+	a.sessions[a.session(session)] += cost
+	a.day = append(a.day, spent{now, cost})
+	a.day = slices.DeleteFunc(a.day, func(s spent) bool { return now.Sub(s.at) >= 24*time.Hour })
+}
+
+func (a *account) today(now time.Time) (sum int64) {
+	for _, s := range a.day {
+		if now.Sub(s.at) < 24*time.Hour {
+			sum += s.cost
+		}
+	}
+	return sum
+}
+
+func (a *account) tainted(session string, bound bool) map[string]bool {
+	set := map[string]bool{}
+	for t := range a.taints[""] {
+		set[t] = true
+	}
+	if bound {
+		for t := range a.taints[session] {
+			set[t] = true
+		}
+	}
+	return set
+}

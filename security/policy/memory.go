@@ -1,0 +1,233 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// reservation is what a claim under way will consume once its entry is in the
+// log.
+type reservation struct {
+	capability, session, consent string
+	cost                         int64
+	taints                       []string
+}
+
+// Reserve books what running a request consumes, right before its claim. It is
+// the last word: what has run out, was taken back or has come to stick to the
+// client since the ruling is seen here, under one lock, however many claims are
+// under way. A human approval is held back by hard limits only. On refusal the
+// ruling says why; otherwise Learn ends the booking, or undo does where nothing
+// was claimed.
+func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	return e.reserveBy(nil, f, given, human)
+}
+
+func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+	if !isLevel(f.Autonomy) {
+		f.Autonomy = approval.ReadOnly
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	if rs == nil {
+		rs = e.current()
+	}
+	r := given
+	if human {
+		v := &verdict{f: &f, rs: rs, base: approval.Allow}
+		if e.judgeLimits(v); v.deny != "" {
+			now := v.ruling()
+			return nil, &now
+		}
+	} else if r = e.judge(rs, f, given.Secrets); r.Outcome != approval.Allow {
+		return nil, &r
+	}
+	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
+	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, consent: r.Consent}
+	if human {
+		b.consent = ""
+	}
+	e.booked[k] = b
+	e.reserve(b, 1)
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.booked[k] == b {
+			delete(e.booked, k)
+			e.reserve(b, -1)
+		}
+	}, nil
+}
+
+func (e *Engine) reserve(b *reservation, n int) {
+	if h := e.consents.byID[b.consent]; h != nil {
+		h.reserved += n
+	}
+}
+
+// judgeLimits says what a rate or budget that is used up does to a request.
+func (e *Engine) judgeLimits(v *verdict) {
+	f := v.f
+	l, ok := v.rs.limits[f.Workspace]
+	if !ok {
+		return
+	}
+	a := e.known(f.Workspace)
+	under, session, day := e.underWay(f)
+	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
+		r, ok := rates[f.Capability]
+		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
+	}
+	if r, over := full(l.Deny, a.deny); over {
+		v.denied(byLimits)
+		v.because("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
+	}
+	if r, over := full(l.Ask, a.ask); over {
+		v.asks(byLimits)
+		v.because("ask: more than %s in this workspace", r.words(f.Capability))
+	}
+	v.budget("session", l.Session, a.sessions[a.session(f.SessionID)]+session+f.Cost)
+	v.budget("day", l.Day, a.today(f.Now)+day+f.Cost)
+}
+
+func (v *verdict) budget(what string, b Budget, sum int64) {
+	switch {
+	case v.f.Cost <= 0:
+	case b.Hard > 0 && sum > b.Hard:
+		v.denied(byLimits)
+		v.because("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
+	case b.Soft > 0 && sum > b.Soft:
+		v.asks(byLimits)
+		v.because("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
+	}
+}
+
+func (r Rate) words(capability string) string {
+	if capability == "" {
+		capability = "requests without a capability"
+	}
+	return fmt.Sprintf("%d %s in %s", r.Burst, capability, r.Per)
+}
+
+// underWay sums up what is booked besides this request.
+func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
+	for k, b := range e.booked {
+		if k.Workspace != f.Workspace || k.ID == f.RequestID {
+			continue
+		}
+		if b.capability == f.Capability {
+			n++
+		}
+		if b.session == f.SessionID {
+			session += b.cost
+		}
+		day += b.cost
+	}
+	return n, session, day
+}
+
+// Learn takes one entry of the audit log. Entries come in the log's order; one
+// that was learned before counts once.
+func (e *Engine) Learn(x approval.Entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	if x.Seq > 0 {
+		if x.Seq <= e.seq {
+			return
+		}
+		e.seq = x.Seq
+	}
+	switch x.Event {
+	case approval.EventApproved, approval.EventAutoApproved:
+		if x.Detail != approval.DetailAgain {
+			e.learnClaim(&x)
+		}
+	case approval.EventRequested:
+		e.learnAsked(&x)
+	case approval.EventTaintsCleared:
+		a := e.account(x.Workspace)
+		if x.SessionID == "" {
+			clear(a.taints)
+		} else {
+			delete(a.taints, x.SessionID)
+		}
+	}
+}
+
+func (e *Engine) learnClaim(x *approval.Entry) {
+	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
+	if b := e.booked[k]; b != nil {
+		delete(e.booked, k)
+		e.reserve(b, -1)
+	}
+	a := e.account(x.Workspace)
+	a.use(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
+	session := ""
+	if e.current().bound[x.Workspace] {
+		session = x.SessionID
+	}
+	for _, t := range x.Taints {
+		if a.taints[session] == nil {
+			a.taints[session] = map[string]bool{}
+		}
+		a.taints[session][t] = true
+	}
+	if h := e.consents.byID[x.Consent]; h != nil {
+		h.uses++
+		h.lastUsed = x.Time
+	} else if x.Consent != "" {
+		e.orphans(x)
+	}
+	if x.Human {
+		e.kinds[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
+	}
+}
+
+// orphans keeps the uses of a grant that is not loaded yet.
+func (e *Engine) orphans(x *approval.Entry) {
+	if e.unclaimed == nil {
+		e.unclaimed = map[string]use{}
+	}
+	u := e.unclaimed[x.Consent]
+	e.unclaimed[x.Consent] = use{u.n + 1, x.Time}
+}
+
+type use struct {
+	n    int
+	last time.Time
+}
+
+func (e *Engine) learnAsked(x *approval.Entry) {
+	a := e.account(x.Workspace)
+	a.asked = append(a.asked, pastOf(x))
+	if len(a.asked) > remembered {
+		a.asked = append(a.asked[:0], a.asked[1:]...)
+	}
+}
+
+func pastOf(x *approval.Entry) past {
+	return past{exact: x.Exact, f: approval.Facts{
+		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
+		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
+	}}
+}
+
+// Recurrence is how often people approved a kind of thing: the same workspace,
+// capability (or tool, where there is none) and target.
+func (e *Engine) Recurrence(ws, capability, tool, target string) int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.kinds[kindOf(ws, capability, tool, target)]
+}
+
+func kindOf(ws, capability, tool, target string) string {
+	if capability == "" {
+		capability = "tool " + tool
+	}
+	return strings.Join([]string{ws, capability, target}, sep)
+}

@@ -1,0 +1,188 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// How long what is remembered lasts, and how long it lasts unused.
+const (
+	SessionLife   = 24 * time.Hour
+	RuleLife      = 90 * 24 * time.Hour
+	PermanentLife = 365 * 24 * time.Hour
+	StaleAfter    = 90 * 24 * time.Hour
+)
+
+// Remembered is a grant with what the log says of its use.
+type Remembered struct {
+	approval.Grant
+	Uses     int       `json:"uses"`
+	LastUsed time.Time `json:"last_used,omitzero"`
+}
+
+// Stale says that nobody has used the grant for StaleAfter.
+func (r *Remembered) Stale(now time.Time) bool {
+	last := r.CreatedAt
+	if r.LastUsed.After(last) {
+		last = r.LastUsed
+	}
+	return now.Sub(last) >= StaleAfter
+}
+
+// Remember takes a grant into memory, or the newer state of one; one that is
+// incomplete is refused.
+func (e *Engine) Remember(g approval.Grant) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	e.consents.put(g)
+	if u, ok := e.unclaimed[g.ID]; ok {
+		h := e.consents.byID[g.ID]
+		h.uses += u.n
+		h.lastUsed = u.last
+		delete(e.unclaimed, g.ID)
+	}
+	return nil
+}
+
+// Forget drops a grant whose file is gone.
+func (e *Engine) Forget(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.consents == nil {
+		return
+	}
+	if h := e.consents.byID[id]; h != nil {
+		e.consents.drop(h)
+		delete(e.consents.byID, id)
+	}
+}
+
+// Grants lists what is remembered, newest first.
+func (e *Engine) Grants() []Remembered {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.consents == nil {
+		return nil
+	}
+	all := make([]Remembered, 0, len(e.consents.byID))
+	for _, h := range e.consents.byID {
+		all = append(all, Remembered{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
+	}
+	slices.SortFunc(all, func(a, b Remembered) int {
+		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all
+}
+
+// Concession is the consent that an approval gives besides: of code 2 a session
+// allow, of code 6 an allow rule, otherwise what the tool's territory says. Nil
+// means none.
+func Concession(p *approval.Pending, d *approval.Decision) *approval.Grant {
+	if d.Verdict != approval.Approved {
+		return nil
+	}
+	g := &approval.Grant{
+		Version: approval.Version, ID: p.RequestID, Workspace: p.SourceGroup, ClientID: p.ClientID, ActionType: p.ActionType,
+		By: d.DecidedBy, ByID: d.DecidedByID, Via: d.Via, CreatedAt: d.DecidedAt,
+		Reason: "code " + d.Code + " on " + p.ShortID,
+	}
+	if d.Code == "" {
+		g.Reason = "approval of " + p.ShortID
+	}
+	switch {
+	case d.Scope == approval.Session && approval.NotRemembered(p, d.Scope) == "":
+		g.Kind, g.SessionID, g.Exact = approval.GrantSession, p.SessionID, p.Ruling.Exact
+		g.ExpiresAt = g.CreatedAt.Add(SessionLife)
+		return g
+	case d.Scope == approval.Always && approval.NotRemembered(p, d.Scope) == "":
+		g.Kind, g.Exact = approval.GrantRule, p.Ruling.Exact
+		g.ExpiresAt = g.CreatedAt.Add(RuleLife)
+		return g
+	case d.Scope == approval.Session || d.Scope == approval.Always:
+		return nil
+	}
+	return territory(p, g)
+}
+
+// territory makes a grant of a card whose tool concedes one.
+func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
+	c, ok := approval.CapabilityNamed(p.Capability)
+	if !ok || c.Default == approval.ConsentAlways || p.Channel == "" || p.Sender == "" {
+		return nil
+	}
+	switch p.Territory {
+	case "session":
+		if p.SessionID == "" {
+			return nil
+		}
+		g.SessionID, g.ExpiresAt = p.SessionID, g.CreatedAt.Add(SessionLife)
+	case "permanent":
+		g.ExpiresAt = g.CreatedAt.Add(PermanentLife)
+	default:
+		return nil
+	}
+	g.Kind, g.Channel, g.Sender = approval.GrantTarget, p.Channel, p.Sender
+	g.Capability, g.TargetKind, g.Target = c.Name, c.TargetKind, p.Target
+	switch c.TargetKind {
+	case "none":
+		g.Target = ""
+	case "path_glob":
+		if !clean(p.Target) {
+			return nil
+		}
+		g.Target = literal(p.Target)
+	case "host":
+		g.Target = host(p.Target)
+	}
+	if g.Check() != nil {
+		return nil
+	}
+	return g
+}
+
+// literal is the glob that fits one path and no other.
+func literal(path string) string {
+	var b strings.Builder
+	for _, r := range path {
+		if strings.ContainsRune(meta, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// WouldHaveAllowed says what a consent would have let through, of the last
+// requests of its workspace that asked a person, newest first.
+func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of int) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	a := e.accounts[g.Workspace]
+	if a == nil {
+		return nil, 0
+	}
+	g.RevokedAt, g.MaxUses = time.Time{}, 0
+	g.ExpiresAt = g.ExpiresAt.Add(PermanentLife)
+	alone := newConsents()
+	alone.put(g)
+	for _, p := range slices.Backward(a.asked) {
+		c, has := approval.CapabilityNamed(p.f.Capability)
+		if has && c.Default == approval.ConsentAlways {
+			continue
+		}
+		if h, _ := alone.covering(&p.f, exactFor(&p.f, p.exact)); h != nil {
+			which = append(which, p.f)
+		}
+	}
+	return which, len(a.asked)
+}

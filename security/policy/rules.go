@@ -1,0 +1,293 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Rule is one of the operator's rules. The zero Rule denies everything. An
+// empty pattern fits everything; Tool, Workspace, Session and Client take a name
+// or the beginning of names followed by a star.
+type Rule struct {
+	Name       string // what rulings call it; "": the rule in words
+	Tool       string
+	Capability string // one of the 13
+	Target     string // glob on the components of the target
+	Workspace  string
+	Approver   string // the person the request is made for
+	Session    string
+	Client     string
+	Args       []Condition
+	Outcome    approval.Outcome
+	Reason     string // the operator's words
+}
+
+// Condition is what a rule says of one argument. Exactly one of Glob and
+// Equals is set.
+type Condition struct {
+	Field  string       // a member of request_data
+	Glob   string       // fits a string, component by component
+	Equals approval.Raw // the member is exactly this JSON value
+}
+
+// answer is what a rule or condition says of a request.
+type answer uint8
+
+const (
+	no      answer = iota
+	unknown        // it cannot be evaluated
+	yes
+)
+
+// Check finds what no rule may hold.
+func (r Rule) Check() error {
+	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
+		if broken(pattern) {
+			return fmt.Errorf("check rule %q: %q: a star stands at the end of a name or nowhere", r.label(), pattern)
+		}
+	}
+	if r.Capability != "" {
+		if _, ok := approval.CapabilityNamed(r.Capability); !ok {
+			return fmt.Errorf("check rule %q: %q is none of the 13 capabilities", r.label(), r.Capability)
+		}
+	}
+	if !doublestar.ValidatePattern(r.Target) {
+		return fmt.Errorf("check rule %q: %q is no glob", r.label(), r.Target)
+	}
+	for _, c := range r.Args {
+		if err := c.check(); err != nil {
+			return fmt.Errorf("check rule %q: %w", r.label(), err)
+		}
+	}
+	return nil
+}
+
+func (c Condition) check() error {
+	switch {
+	case c.Field == "":
+		return fmt.Errorf("a condition names no argument")
+	case c.Equals == nil && c.Glob == "":
+		return fmt.Errorf("the condition on %q says nothing", c.Field)
+	case c.Equals == nil && !doublestar.ValidatePattern(c.Glob):
+		return fmt.Errorf("the condition on %q: %q is no glob", c.Field, c.Glob)
+	}
+	return nil
+}
+
+// fits says whether the rule applies to a request. Patterns come first: they
+// cost nothing.
+func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
+	worst := yes
+	for _, p := range [...]struct{ pattern, name string }{
+		{r.Tool, f.Tool},
+		{r.Workspace, f.Workspace},
+		{r.Session, f.SessionID},
+		{r.Client, f.ClientID},
+	} {
+		a := named(p.pattern, p.name)
+		if a == no {
+			return no
+		}
+		worst = min(worst, a)
+	}
+	if r.Capability != "" && r.Capability != f.Capability || r.Approver != "" && r.Approver != f.Principal {
+		return no
+	}
+	if r.Target != "" {
+		a := globbed(r.Target, f.Target)
+		if a == no {
+			return no
+		}
+		worst = min(worst, a)
+	}
+	for i := range r.Args {
+		a := r.Args[i].fits(args)
+		if a == no {
+			return no
+		}
+		worst = min(worst, a)
+	}
+	return worst
+}
+
+func named(pattern, name string) answer {
+	switch prefix, star := strings.CutSuffix(pattern, "*"); {
+	case pattern == "":
+		return yes
+	case broken(pattern):
+		return unknown
+	case star && strings.HasPrefix(name, prefix), pattern == name:
+		return yes
+	}
+	return no
+}
+
+func broken(pattern string) bool {
+	star := strings.IndexByte(pattern, '*')
+	return star >= 0 && star != len(pattern)-1
+}
+
+// globbed matches a target on its components. An unclean path (.., an empty
+// component) could be another one than it looks like: that is unknown.
+func globbed(pattern, target string) answer {
+	if target == "" || !clean(target) {
+		return unknown
+	}
+	ok, err := doublestar.Match(pattern, target)
+	switch {
+	case err != nil:
+		return unknown
+	case ok:
+		return yes
+	}
+	return no
+}
+
+func (c *Condition) fits(args *arguments) answer {
+	a, ok := args.named(c.Field)
+	switch {
+	case !ok:
+		return unknown
+	case c.Equals != nil:
+		if bytes.Equal(compact(a.Value), compact(c.Equals)) {
+			return yes
+		}
+		return no
+	case !a.isText:
+		return unknown
+	}
+	return globbed(c.Glob, a.text)
+}
+
+// arguments are the members of request_data, read once and only if some rule
+// asks.
+type arguments struct {
+	data   approval.Raw
+	read   bool
+	err    error
+	fields []argument
+}
+
+type argument struct {
+	approval.Field
+	text   string
+	isText bool
+}
+
+func (a *arguments) all() ([]argument, error) {
+	if a.read {
+		return a.fields, a.err
+	}
+	a.read = true
+	fields, err := approval.Fields(a.data)
+	a.err = err
+	for _, f := range fields {
+		text, ok := f.Text()
+		a.fields = append(a.fields, argument{f, text, ok})
+	}
+	return a.fields, a.err
+}
+
+func (a *arguments) named(name string) (argument, bool) {
+	all, err := a.all()
+	if err != nil {
+		return argument{}, false
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return all[i], true
+		}
+	}
+	return argument{}, false
+}
+
+// compact takes the white space out of a value, not a digit or an escape.
+func compact(v approval.Raw) []byte {
+	c := v.Clone()
+	if c.Compact() != nil {
+		return v
+	}
+	return c
+}
+
+// applies says whether a rule that fits may have its say: what cannot be
+// evaluated never makes the outcome milder.
+func (r *Rule) applies(a answer) bool {
+	return a == yes || a == unknown && r.Outcome != approval.Allow
+}
+
+// covers says whether the rule is particular enough to lift a capability whose
+// default is always: it spells the tool out and speaks of every argument.
+func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
+	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
+		return false
+	}
+	fields, err := args.all()
+	if err != nil {
+		return false
+	}
+	for _, field := range fields {
+		if !slices.ContainsFunc(r.Args, func(c Condition) bool { return c.Field == field.Name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// spells says whether the rule may allow this request at all: what the operator
+// does not know must be spelled out.
+func (r *Rule) spells(f *approval.Facts) bool {
+	if f.KnownTool && f.Tool != "" {
+		return true
+	}
+	return f.Tool != "" && r.Tool == f.Tool
+}
+
+func (r *Rule) label() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	words := r.Outcome.String() + " " + cmp.Or(r.Tool, r.Capability, "*")
+	if r.Workspace != "" && r.Workspace != "*" {
+		words += " in " + r.Workspace
+	}
+	return words
+}
+
+func (r *Rule) reason(a answer) string {
+	s := fmt.Sprintf("%s by rule %q", r.Outcome, r.label())
+	if r.Reason != "" {
+		s += ": " + r.Reason
+	}
+	if a == unknown {
+		s += " (a condition of it cannot be evaluated here, so the careful answer counts)"
+	}
+	return s
+}
+
+// sorted puts rules in an order of their own, strict ones first, so that a
+// ruling does not depend on where they stand in the file. An outcome that is
+// none is a deny.
+func sorted(rules []Rule) []Rule {
+	s := slices.Clone(rules)
+	for i := range s {
+		if s[i].Outcome > approval.Allow {
+			s[i].Outcome = approval.Deny
+		}
+	}
+	slices.SortStableFunc(s, func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Name, b.Name), cmp.Compare(a.signature(), b.signature()))
+	})
+	return s
+}
+
+func (r *Rule) signature() string {
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Args)
+}

@@ -1,0 +1,157 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// snapshot is policy's memory up to one entry of the log, so that a start need
+// not read the log from its beginning. Losing it costs time, nothing else.
+type snapshot struct {
+	Version  int                        `json:"version"`
+	Seq      int64                      `json:"seq"` // of the last entry in it
+	Accounts map[string]accountSnapshot `json:"accounts"`
+	Kinds    map[string]int             `json:"kinds"`
+	Uses     map[string]useSnapshot     `json:"uses"` // by grant
+}
+
+type accountSnapshot struct {
+	Taints   map[string]map[string]bool `json:"taints"`
+	Ask      map[string]bucketSnapshot  `json:"ask"`
+	Deny     map[string]bucketSnapshot  `json:"deny"`
+	Day      []spentSnapshot            `json:"day"`
+	Sessions map[string]int64           `json:"sessions"`
+	Asked    []pastSnapshot             `json:"asked"`
+}
+
+type bucketSnapshot struct {
+	Used float64   `json:"used"`
+	At   time.Time `json:"at"`
+}
+
+type spentSnapshot struct {
+	At   time.Time `json:"at"`
+	Cost int64     `json:"cost"`
+}
+
+type pastSnapshot struct {
+	Entry approval.Entry `json:"entry"`
+}
+
+type useSnapshot struct {
+	N    int       `json:"n"`
+	Last time.Time `json:"last"`
+}
+
+// Snapshot is what Restore takes.
+func (e *Engine) Snapshot() ([]byte, error) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	s := snapshot{
+		Version: approval.Version, Seq: e.seq, Kinds: e.kinds,
+		Accounts: map[string]accountSnapshot{}, Uses: map[string]useSnapshot{},
+	}
+	for ws, a := range e.accounts {
+		s.Accounts[ws] = a.snapshot()
+	}
+	for id, u := range e.unclaimed {
+		s.Uses[id] = useSnapshot{u.n, u.last}
+	}
+	if e.consents != nil {
+		for id, h := range e.consents.byID {
+			if h.uses > 0 {
+				s.Uses[id] = useSnapshot{h.uses, h.lastUsed}
+			}
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode policy's memory: %w", err)
+	}
+	return b, nil
+}
+
+func (a *account) snapshot() accountSnapshot {
+	s := accountSnapshot{
+		Taints: a.taints, Sessions: a.sessions, Ask: map[string]bucketSnapshot{}, Deny: map[string]bucketSnapshot{},
+	}
+	for c, b := range a.ask {
+		s.Ask[c] = bucketSnapshot{b.used, b.at}
+	}
+	for c, b := range a.deny {
+		s.Deny[c] = bucketSnapshot{b.used, b.at}
+	}
+	for _, d := range a.day {
+		s.Day = append(s.Day, spentSnapshot{d.at, d.cost})
+	}
+	for _, p := range a.asked {
+		s.Asked = append(s.Asked, pastSnapshot{p.entry()})
+	}
+	return s
+}
+
+func (p *past) entry() approval.Entry {
+	return approval.Entry{
+		Event: approval.EventRequested, Time: p.f.Now, RequestID: p.f.RequestID, Workspace: p.f.Workspace, Tool: p.f.Tool,
+		Capability: p.f.Capability, Target: p.f.Target, ActionType: p.f.ActionType, ClientID: p.f.ClientID,
+		SessionID: p.f.SessionID, Channel: p.f.Channel, Sender: p.f.Sender, Exact: p.exact,
+	}
+}
+
+// Restore takes a snapshot into an engine that has learned nothing yet, and
+// returns the number of the last entry in it: Learn goes on with the next. A
+// snapshot that cannot be read leaves the engine as it was.
+func (e *Engine) Restore(b []byte) (seq int64, err error) {
+	var s snapshot
+	if err := json.Unmarshal(b, &s); err != nil {
+		return 0, fmt.Errorf("read policy's memory: %w", err)
+	}
+	if s.Version != approval.Version || s.Seq <= 0 {
+		return 0, errors.New("read policy's memory: not of this version")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.init()
+	if e.seq != 0 {
+		return 0, errors.New("restore policy's memory: something was learned before")
+	}
+	e.seq = s.Seq
+	for k, n := range s.Kinds {
+		e.kinds[k] = n
+	}
+	for ws, a := range s.Accounts {
+		e.accounts[ws] = a.account()
+	}
+	e.unclaimed = map[string]use{}
+	for id, u := range s.Uses {
+		e.unclaimed[id] = use{u.N, u.Last}
+	}
+	return e.seq, nil
+}
+
+func (s *accountSnapshot) account() *account {
+	a := newAccount()
+	if s.Taints != nil {
+		a.taints = s.Taints
+	}
+	if s.Sessions != nil {
+		a.sessions = s.Sessions
+	}
+	for c, b := range s.Ask {
+		a.ask[c] = bucket{b.Used, b.At}
+	}
+	for c, b := range s.Deny {
+		a.deny[c] = bucket{b.Used, b.At}
+	}
+	for _, d := range s.Day {
+		a.day = append(a.day, spent{d.At, d.Cost})
+	}
+	for _, p := range s.Asked {
+		a.asked = append(a.asked, pastOf(&p.Entry))
+	}
+	return a
+}

@@ -1,0 +1,77 @@
+package policy_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+func drawEntry(rt *rapid.T, seq int) approval.Entry {
+	x := drawClaim(rt)
+	x.Seq, x.RequestID = int64(seq), fmt.Sprintf("%016x", seq)
+	x.Time = noon.Add(time.Duration(seq) * time.Minute)
+	x.Event = pick(rt, "event", approval.EventApproved, approval.EventAutoApproved, approval.EventRequested, approval.EventTaintsCleared)
+	x.Human = rapid.Bool().Draw(rt, "human")
+	x.Consent = pick(rt, "consent", "", "0000000000000002")
+	x.Target, x.ActionType, x.ClientID, x.Tool = "/data/a.txt", "custom:t", "ws:w", "t"
+	return x
+}
+
+// A start from a snapshot knows what a start from the whole log knows.
+func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := drawConfig(rt)
+		n := rapid.IntRange(1, 30).Draw(rt, "entries")
+		cut := rapid.IntRange(1, n).Draw(rt, "snapshot after")
+		whole, first, second := &policy.Engine{}, &policy.Engine{}, &policy.Engine{}
+		for _, e := range []*policy.Engine{whole, first, second} {
+			require.NoError(rt, e.Load(cfg))
+		}
+		var log []approval.Entry
+		for i := range n {
+			x := drawEntry(rt, i+1)
+			log = append(log, x)
+			whole.Learn(x)
+			if i < cut {
+				first.Learn(x)
+			}
+		}
+		b, err := first.Snapshot()
+		require.NoError(rt, err)
+		seq, err := second.Restore(b)
+		require.NoError(rt, err)
+		require.Equal(rt, int64(cut), seq)
+		for _, x := range log {
+			second.Learn(x) // those of the snapshot too: they count once
+		}
+		for _, g := range grants(facts("fs:write")) {
+			require.NoError(rt, whole.Remember(g))
+			require.NoError(rt, second.Remember(g))
+		}
+		f := drawFacts(rt)
+		f.Now = noon.Add(time.Hour)
+		require.Equal(rt, whole.Judge(f), second.Judge(f))
+		require.Equal(rt, whole.Taints("w"), second.Taints("w"))
+		require.Equal(rt, whole.Grants(), second.Grants())
+		require.Equal(rt, whole.Recurrence("w", "fs:write", "t", "/data/a.txt"), second.Recurrence("w", "fs:write", "t", "/data/a.txt"))
+		a, of := whole.WouldHaveAllowed(grants(f)[1])
+		b2, of2 := second.WouldHaveAllowed(grants(f)[1])
+		require.Equal(rt, of, of2)
+		require.Equal(rt, len(a), len(b2))
+	})
+}
+
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	for _, b := range []string{"", "{}", `{"version":1,"seq":0}`, `{"version":2,"seq":5}`, "[1]"} {
+		e := engine(t, policy.Config{})
+		_, err := e.Restore([]byte(b))
+		require.Error(t, err, b)
+		require.Empty(t, e.Taints("w"))
+	}
+}

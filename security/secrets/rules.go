@@ -1,0 +1,168 @@
+package secrets
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+//go:embed rules.toml
+var rulesFile []byte
+
+// rule is one kind of secret. Its expression is compiled when it is first
+// needed: most never are.
+type rule struct {
+	ID         string   `toml:"id"`
+	Regex      string   `toml:"regex"`
+	Entropy    float64  `toml:"entropy"`
+	Group      int      `toml:"group"`
+	Keywords   []string `toml:"keywords"`
+	Allow      []string `toml:"allow"`       // of the secret
+	AllowMatch []string `toml:"allow_match"` // of the whole match
+	Stopwords  []string `toml:"stopwords"`
+
+	compile    sync.Once
+	far        bool // it spans more than what is near its keyword
+	regex      *regexp.Regexp
+	allow      []*regexp.Regexp
+	allowMatch []*regexp.Regexp
+}
+
+type ruleSet struct {
+	Stopwords []string `toml:"stopwords"`
+	Regexes   []string `toml:"regexes"`
+	Rules     []*rule  `toml:"rules"`
+}
+
+func loadRules() (*ruleSet, error) {
+	set := &ruleSet{}
+	if err := toml.Unmarshal(rulesFile, set); err != nil {
+		return nil, fmt.Errorf("load rules: %w", err)
+	}
+	for _, r := range set.Rules {
+		if len(r.Allow)+len(r.AllowMatch)+len(r.Stopwords) > 0 {
+			r.Allow = append(r.Allow, set.Regexes...)
+			r.Stopwords = append(r.Stopwords, set.Stopwords...)
+		}
+	}
+	return set, nil
+}
+
+func (r *rule) ready() {
+	r.compile.Do(func() {
+		r.regex = regexp.MustCompile(r.Regex) // the tests compile every one
+		r.far = strings.Contains(r.Regex, `.*`) || strings.Contains(r.Regex, `[\s\S`) || strings.Contains(r.Regex, `(?s`)
+		for _, x := range r.Allow {
+			r.allow = append(r.allow, regexp.MustCompile(x))
+		}
+		for _, x := range r.AllowMatch {
+			r.allowMatch = append(r.allowMatch, regexp.MustCompile(x))
+		}
+	})
+}
+
+// Most expressions speak of what is near their keyword; only there they are
+// tried, because they are slow.
+const (
+	before = 160 // bytes
+	behind = 640
+)
+
+// find calls found with the place of each secret of this kind in text; hits are
+// the places where keywords of the rule end, in their order.
+func (r *rule) find(text string, hits []int, found func(start, end int)) {
+	r.ready()
+	if r.far {
+		r.within(text, 0, len(text), found)
+		return
+	}
+	for i := 0; i < len(hits); {
+		from, to := max(0, hits[i]-before), min(len(text), hits[i]+behind)
+		for i++; i < len(hits) && hits[i]-before <= to; i++ {
+			to = min(len(text), hits[i]+behind)
+		}
+		for to < len(text) && text[to] > ' ' && text[to] != '"' {
+			to++ // a token that is longer is looked at whole
+		}
+		if !r.within(text, from, to, found) {
+			r.within(text, 0, len(text), found) // one goes on behind the window
+			return
+		}
+	}
+}
+
+// within looks at a part of text. It reports false where a match touches the
+// part's end, and so may be longer than was seen.
+func (r *rule) within(text string, from, to int, found func(start, end int)) bool {
+	all := r.regex.FindAllStringSubmatchIndex(text[from:to], -1)
+	if n := len(all); n > 0 && to < len(text) && all[n-1][1] == to-from {
+		return false
+	}
+	for _, m := range all {
+		start, end := r.secret(m)
+		secret := text[from+start : from+end]
+		if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, text[from+m[0]:from+m[1]]) {
+			continue
+		}
+		found(from+start, from+end)
+	}
+	return true
+}
+
+// secret is the group that holds it, the first that matched where the rule
+// names none.
+func (r *rule) secret(m []int) (start, end int) {
+	if r.Group > 0 && m[2*r.Group] >= 0 {
+		return m[2*r.Group], m[2*r.Group+1]
+	}
+	for g := 1; g < len(m)/2; g++ {
+		if m[2*g] >= 0 && m[2*g+1] > m[2*g] {
+			return m[2*g], m[2*g+1]
+		}
+	}
+	return m[0], m[1]
+}
+
+func (r *rule) allowed(secret, match string) bool {
+	if len(r.allow) == 0 && len(r.Stopwords) == 0 {
+		return false
+	}
+	for _, x := range r.allow {
+		if x.MatchString(secret) {
+			return true
+		}
+	}
+	for _, x := range r.allowMatch {
+		if x.MatchString(match) {
+			return true
+		}
+	}
+	low := strings.ToLower(secret)
+	for _, w := range r.Stopwords {
+		if strings.Contains(low, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// entropy is Shannon's, in bits a character.
+func entropy(s string) float64 {
+	var count [256]int
+	for i := range len(s) {
+		count[s[i]]++
+	}
+	var e float64
+	for _, n := range count {
+		if n > 0 {
+			p := float64(n) / float64(len(s))
+			e -= p * math.Log2(p)
+		}
+	}
+	return e
+}

@@ -1,0 +1,226 @@
+package secrets
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Scanner finds secrets. Its methods may be called by many goroutines at once.
+type Scanner struct {
+	rules []*rule
+	words *keywords
+	of    [][]int // rules of each keyword
+}
+
+// generic is the one rule that judges a value by the name before it.
+const generic = "generic-api-key"
+
+// New makes a scanner; it fails only if the rules that it was built with are
+// damaged.
+func New() (*Scanner, error) {
+	set, err := loadRules()
+	if err != nil {
+		return nil, err
+	}
+	s := &Scanner{rules: set.Rules}
+	index := map[string]int{}
+	var words []string
+	for n, r := range s.rules {
+		for _, w := range r.Keywords {
+			w = strings.ToLower(w)
+			if _, ok := index[w]; !ok {
+				index[w] = len(words)
+				words = append(words, w)
+				s.of = append(s.of, nil)
+			}
+			s.of[index[w]] = append(s.of[index[w]], n)
+		}
+	}
+	s.words = newKeywords(words)
+	return s, nil
+}
+
+// Scan finds the secrets in a request: in its arguments, their names and what
+// the agent says of it. Each kind is named once for each place.
+func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
+	found, _, _ := s.scan(leavesOf(f.Args, f.Agent))
+	return found
+}
+
+// scan also says which leaves hold a secret that is not to be seen as it
+// stands there: disguised, or split over several; and which texts are secrets as
+// they stand.
+func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]string, plain map[string]string) {
+	hidden, plain = map[int]string{}, map[string]string{}
+	names := map[string]bool{} // members' names that hold a secret, or a part of one
+	seen := map[approval.Finding]bool{}
+	size := 0
+	for n, v := range views(leaves) {
+		if size += len(v.text); size > maxViewed {
+			found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: size})
+			break
+		}
+		s.search(v.text, func(r *rule, start, end int) {
+			in := v.leavesIn(start, end)
+			where := place(leaves, in)
+			f := approval.Finding{Kind: r.ID, Where: where, Length: end - start}
+			key := approval.Finding{Kind: r.ID, Where: where}
+			if !seen[key] {
+				seen[key] = true
+				found = append(found, f)
+			}
+			for _, l := range in {
+				if leaves[l].key {
+					names[leaves[l].shown] = true
+				}
+				if n == 0 && strings.Contains(leaves[l].text, v.text[start:end]) && !leaves[l].raw() {
+					plain[v.text[start:end]] = r.ID
+				}
+				if n > 0 || !strings.Contains(leaves[l].text, v.text[start:end]) || leaves[l].raw() {
+					hidden[l] = r.ID
+				}
+			}
+		})
+	}
+	for i := range found {
+		found[i].Where = unnamed(found[i].Where, names)
+	}
+	slices.SortFunc(found, func(a, b approval.Finding) int {
+		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
+	})
+	return specific(found), hidden, plain
+}
+
+// unnamed takes the names that are secrets themselves out of a place: it goes
+// to people and into the log.
+func unnamed(where string, names map[string]bool) string {
+	byLength := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
+	for _, n := range byLength {
+		if n = strings.NewReplacer("~", "~0", "/", "~1").Replace(n); len(n) < minPart {
+			continue // it would be found in words of ours
+		}
+		where = strings.ReplaceAll(where, n, unnamedWord)
+		if cut, ok := strings.CutSuffix(where, "…"); ok {
+			for k := min(len(n), len(cut)); k > 0; k-- {
+				if strings.HasSuffix(cut, n[:k]) {
+					where = cut[:len(cut)-k] + unnamedWord
+					break
+				}
+			}
+		}
+	}
+	return where
+}
+
+const unnamedWord = "[redacted]"
+
+// specific leaves the generic rule out where a provider's own has spoken.
+func specific(found []approval.Finding) []approval.Finding {
+	return slices.DeleteFunc(found, func(f approval.Finding) bool {
+		return f.Kind == generic && slices.ContainsFunc(found, func(g approval.Finding) bool {
+			return g.Kind != generic && g.Where == f.Where
+		})
+	})
+}
+
+func place(leaves []leaf, in []int) string {
+	if len(in) == 0 {
+		return "request_data"
+	}
+	places := make([]string, 0, len(in))
+	for _, i := range in {
+		if !slices.Contains(places, leaves[i].where) {
+			places = append(places, leaves[i].where)
+		}
+	}
+	if len(places) > 3 {
+		return places[0] + " and " + strconv.Itoa(len(places)-1) + " more places"
+	}
+	return strings.Join(places, " + ")
+}
+
+// search tries the rules whose keywords occur in text.
+func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
+	var hits map[int][]int // by rule
+	s.words.in(text, func(w, end int) {
+		if hits == nil {
+			hits = map[int][]int{}
+		}
+		for _, r := range s.of[w] {
+			hits[r] = append(hits[r], end)
+		}
+	})
+	for n, at := range hits {
+		r := s.rules[n]
+		r.find(text, at, func(start, end int) { found(r, start, end) })
+	}
+}
+
+// leavesOf reads a request's arguments and prose, cleaned.
+func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
+	leaves := walk(args)
+	for _, p := range []struct{ name, text string }{
+		{"title", prose.Title}, {"preview", prose.Preview}, {"rationale", prose.Rationale},
+	} {
+		if p.text != "" {
+			leaves = append(leaves, leaf{where: p.name, text: clean(p.text), dirty: clean(p.text) != p.text, shown: p.text})
+		}
+	}
+	return leaves
+}
+
+// walk reads a JSON value token by token, so that its order is kept and nothing
+// is rounded. What is no JSON is one leaf.
+func walk(args approval.Raw) []leaf {
+	var leaves []leaf
+	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	name := ""
+	for {
+		kind, index := d.StackIndex(d.StackDepth())
+		isName := kind == '{' && index%2 == 0
+		tok, err := d.ReadToken()
+		if err != nil {
+			if len(leaves) == 0 && len(bytes.TrimSpace(args)) > 0 && d.InputOffset() == 0 {
+				leaves = append(leaves, newLeaf("request_data", "", string(args)))
+			}
+			return leaves
+		}
+		switch tok.Kind() {
+		case '"', '0':
+			text := tok.String()
+			if isName {
+				name = text
+			}
+			last := name
+			if isName || kind == '[' {
+				last = ""
+			}
+			l := newLeaf("request_data"+pointer(d.StackPointer()), clean(last), text)
+			l.key = isName
+			leaves = append(leaves, l)
+		}
+	}
+}
+
+func pointer(p jsontext.Pointer) string {
+	s := strings.ReplaceAll(string(p), "/", ".")
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return s
+}
+
+func newLeaf(where, name, text string) leaf {
+	c := clean(text)
+	return leaf{where: where, name: name, text: c, shown: text, dirty: c != text}
+}
