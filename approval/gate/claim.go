@@ -25,7 +25,11 @@ type run struct {
 // claimDecided is row 5.
 func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	tool, _ := g.Settings.Tool(s.pending.ToolName)
+	if !g.takeRoom(s, len(s.pBytes)+len(s.dBytes), tool) {
+		return true, nil
+	}
 	if !g.takeSlot(s.key, tool) {
+		g.giveRoom(s.key)
 		return true, nil
 	}
 	p := s.pending
@@ -63,7 +67,11 @@ func (g *Gate) runAgain(s *state) (held bool, err error) {
 	if err != nil {
 		return false, g.endInterrupted(s)
 	}
+	if !g.takeRoom(s, len(s.claim.Pending)+len(s.claim.Request), tool) {
+		return true, nil
+	}
 	if !g.takeSlot(s.key, tool) {
+		g.giveRoom(s.key)
 		return true, nil
 	}
 	return false, g.execute(run{
@@ -100,13 +108,13 @@ func (g *Gate) execute(r run) error {
 	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
 	note, err := g.Notary.Certify(c, r.decision, now.Add(receiptLife))
 	if err != nil {
-		g.releaseSlot(r.key, r.tool)
+		g.abandon(r)
 		return fmt.Errorf("issue receipt: %w", err)
 	}
 	c.Receipt = note
 	body, err := c.Encode()
 	if err != nil {
-		g.releaseSlot(r.key, r.tool)
+		g.abandon(r)
 		return fmt.Errorf("encode receipt: %w", err)
 	}
 	doc := approval.DocClaim
@@ -133,10 +141,17 @@ func (g *Gate) execute(r run) error {
 	return nil
 }
 
+// abandon gives back what a run took that was not claimed and never will be.
+func (g *Gate) abandon(r run) {
+	g.giveRoom(r.key)
+	g.releaseSlot(r.key, r.tool)
+}
+
 // endUnclaimed ends a request whose claim could not be made durable. Nothing
 // ran and nothing will: the outcome says so. Of a second claim that cannot be
 // said, because nobody knows how far the first attempt came.
 func (g *Gate) endUnclaimed(r run, cause error) error {
+	g.suspect(cause)
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
 	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
 	e.record.Receipt = "" // it was issued for what did not happen
@@ -234,6 +249,7 @@ func (g *Gate) finish(k approval.Key) error {
 }
 
 func (g *Gate) forgetOutcome(k approval.Key) {
+	g.giveRoom(k)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.outcomes, k)

@@ -124,13 +124,15 @@ type Gate struct {
 	Settings Settings
 	Log      zerolog.Logger
 
-	Now       func() time.Time   // nil: time.Now
-	Changed   func(approval.Key) // told when a request starts or stops to wait; may be nil
-	Retention time.Duration      // of responses; 0: 7 days
-	Inline    bool               // effects and parallel writes run in the caller, one after the other
+	Now       func() time.Time              // nil: time.Now
+	Changed   func(approval.Key)            // told when a request starts or stops to wait; may be nil
+	Retention time.Duration                 // of responses; 0: 7 days
+	Health    func(p Problem, present bool) // told when the gate stops or begins again to take new work; may be nil
+	Inline    bool                          // effects and parallel writes run in the caller, one after the other
 
-	index index
-	sched scheduler
+	index     index
+	sched     scheduler
+	condition condition
 
 	mu       sync.Mutex
 	running  map[approval.Key]bool

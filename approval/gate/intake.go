@@ -21,6 +21,12 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 		return g.refuseLimited(s, approval.StatusMalformed, malformed(s))
 	}
 	r := s.request
+	if g.tooOld(s, timeout(r, ws)) {
+		return g.refuseLimited(s, approval.StatusExpired, errExpired)
+	}
+	if g.weak() {
+		return g.refuseWeak(s)
+	}
 	tool, knownTool := approval.Tool{}, false
 	if r.ToolName != "" {
 		tool, knownTool = g.Settings.Tool(r.ToolName)
@@ -61,7 +67,11 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
+	if !g.takeRoom(s, len(s.q), tool) {
+		return true, nil
+	}
 	if !g.takeSlot(s.key, tool) {
+		g.giveRoom(s.key)
 		return true, nil
 	}
 	why := g.index.taken(s.key, true)
@@ -69,6 +79,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 		why = g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
+		g.giveRoom(s.key)
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
@@ -76,6 +87,12 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 }
 
 func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
+	release, ok := g.reserve(need(len(s.q), tool))
+	if !ok {
+		s.again = g.Now().Add(shortNap)
+		return true, nil
+	}
+	defer release()
 	limits := ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if full != "" || taken != "" {

@@ -25,9 +25,19 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 	if !approval.ValidID(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
 	}
+	if again, err = g.walk(k); err != nil {
+		g.suspect(err)
+	}
+	return again, err
+}
+
+func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 	for range maxMoves {
 		if err := g.finish(k); err != nil {
 			return time.Time{}, err
+		}
+		if can, next := g.strength(); can == uncertain {
+			return g.afterExamination(next), nil
 		}
 		if look := g.index.calm(k); !look.IsZero() {
 			return look, nil
@@ -41,6 +51,9 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 		if waits(move) {
 			g.dropForgedResponse(s)
 			return wake, nil
+		}
+		if g.hold(move, s) {
+			return s.again, nil
 		}
 		held, err := g.make(move, s)
 		if err != nil || held {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -26,10 +27,11 @@ type act func(s *stageSet) error
 
 // stageSet is what the acts of one run share.
 type stageSet struct {
-	w      *World
-	daemon *daemon
-	free   func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
-	yield  func(who string)                                // where other actors may come between; nil: nobody does
+	w       *World
+	daemon  *daemon
+	free    func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
+	patient bool                                            // errors are met by trying again, as the running gate does
+	yield   func(who string)                                // where other actors may come between; nil: nobody does
 }
 
 // Flow is a script for one run, and the actors that may come between its acts
@@ -178,7 +180,33 @@ func wait(d time.Duration) act {
 
 func step(s *stageSet) error {
 	s.pause("gate")
-	return s.daemon.rest()
+	return s.rest()
+}
+
+// noWait is for deciders that find the slot blocked where nothing happens
+// between two looks of theirs.
+func noWait(context.Context, approval.Key) error { return errBlocked }
+
+var errBlocked = errors.New("the slot stays blocked")
+
+// rest brings the gate to rest. Where operations fail, what failed is tried
+// once more, and a gate that could not start is started again.
+func (s *stageSet) rest() error {
+	if !s.patient {
+		return s.daemon.rest()
+	}
+	if s.daemon == nil {
+		if s.daemon, _ = s.w.boot(); s.daemon == nil {
+			return nil
+		}
+	}
+	for range 3 {
+		s.w.now = s.w.now.Add(100 * time.Millisecond)
+		if err := s.daemon.rest(); err == nil {
+			break
+		}
+	}
+	return nil
 }
 
 func (s *stageSet) pause(who string) {
@@ -214,7 +242,7 @@ func decideSlowly(s *stageSet) error {
 	p := s.w.disk.Process("ann")
 	store := &deciderStore{Store: s.w.store(p), w: s.w, delay: func() error {
 		s.w.now = s.w.now.Add(2 * time.Hour)
-		return s.daemon.rest()
+		return s.rest()
 	}}
 	return unlessRefused(s.w.answerOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
 }
@@ -277,7 +305,7 @@ func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how ap
 		}
 	}
 	if strings.Contains(string(b), `"verdict":"approved"`) {
-		if p, err := s.Store.Read(approval.DocPending, k); err == nil {
+		if p, ok := s.w.disk.Files()[path.Join(layout.Pendings(workspace), k.ID+".json")]; ok {
 			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))
 		}
 	}

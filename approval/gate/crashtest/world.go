@@ -99,6 +99,7 @@ type World struct {
 	flow  *Flow
 	stage int // how far the script has come
 
+	down    bool // the gate was not working while run_before passed
 	renamed bool // the last operation was a rename
 
 	effects  []effect
@@ -169,7 +170,7 @@ func word(b []byte) (v uint64) {
 
 // Workspace implements gate.Settings.
 func (w *World) Workspace(name string) (approval.Workspace, bool) {
-	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace
+	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
 }
 
 // tools says what exists in every world.
@@ -207,9 +208,17 @@ type daemon struct {
 	release func() error
 }
 
-// boot is what serve does, in the same order.
-func (w *World) boot() (*daemon, error) {
-	d := &daemon{w: w, proc: w.disk.Process("gate")}
+// boot is what serve does, in the same order. Where it fails, the process ends,
+// and its lock with it.
+func (w *World) boot() (d *daemon, err error) {
+	proc := w.disk.Process("gate")
+	d = &daemon{w: w, proc: proc}
+	defer func() {
+		if err != nil {
+			proc.Kill()
+			d = nil
+		}
+	}()
 	store := w.store(d.proc)
 	release, err := store.Open()
 	if err != nil {
@@ -245,12 +254,13 @@ func (d *daemon) rest() error {
 			keys = append(keys, k)
 		}
 	}
+	var errs []error
 	for _, k := range keys {
 		if _, err := d.gate.Step(k); err != nil {
-			return fmt.Errorf("step %s: %w", k, err)
+			errs = append(errs, fmt.Errorf("step %s: %w", k, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Run implements gate.Executor. It is an effect: nobody can take it back.
