@@ -18,7 +18,7 @@ type health struct {
 	mu     sync.Mutex
 	doubt  error           // a folder or the file system could not be synced: for good
 	owed   map[string]bool // folders whose sync could not even begin
-	litter map[string]bool // temporary files that could not be removed
+	litter map[string]bool // files that could not be removed when they should
 }
 
 // syncDir makes the names in a folder durable, or says that nobody knows:
@@ -76,18 +76,18 @@ func notOpened(err error) bool {
 	return false
 }
 
-// discard removes a temporary file, later if not now.
-func (s *Store) discard(temp string) {
-	err := s.FS.Remove(temp)
+// discard removes a file that is not to stay, later if not now.
+func (s *Store) discard(name string) {
+	err := s.FS.Remove(name)
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
-		delete(s.health.litter, temp)
+		delete(s.health.litter, name)
 	case s.health.litter == nil:
-		s.health.litter = map[string]bool{temp: true}
+		s.health.litter = map[string]bool{name: true}
 	default:
-		s.health.litter[temp] = true
+		s.health.litter[name] = true
 	}
 }
 
@@ -95,14 +95,14 @@ func (s *Store) discard(temp string) {
 // what could not be done before. After nil, whatever is visible is durable. The
 // error is approval.ErrRestart where trying again would mean nothing.
 func (s *Store) Probe() error {
+	for _, name := range s.noted(&s.health.litter) {
+		s.discard(name)
+	}
 	if err := s.doubts(); err != nil {
 		return err
 	}
 	if err := s.try(); err != nil {
 		return fmt.Errorf("try the disk: %w", err)
-	}
-	for _, temp := range s.noted(&s.health.litter) {
-		s.discard(temp)
 	}
 	for _, dir := range s.noted(&s.health.owed) {
 		if err := s.taken(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {

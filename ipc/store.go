@@ -240,6 +240,11 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 		return nil
 	}
 	err = s.syncDir(dir)
+	if err != nil && d == approval.DocPending && how == approval.Durable {
+		// Nobody may decide what a power cut may take away. The request that it
+		// was made from still lies there.
+		s.discard(name)
+	}
 	return errors.Join(err, <-besides)
 }
 

@@ -124,7 +124,9 @@ func (g *Gate) checkup() {
 	}
 }
 
-// Examine finds out how the disk is, and notes it when that has changed.
+// Examine finds out how the disk is, and notes it when that has changed. A gate
+// that must be restarted stays so; what could not be removed is tried all the
+// same.
 func (g *Gate) Examine() {
 	c := &g.condition
 	if !c.examining.TryLock() {
@@ -134,11 +136,10 @@ func (g *Gate) Examine() {
 	c.mu.Lock()
 	news, hopeless := c.news, c.problem.Restart
 	c.mu.Unlock()
-	if hopeless {
-		return
-	}
 	can, err := g.examine()
-	g.become(can, err, news)
+	if !hopeless {
+		g.become(can, err, news)
+	}
 }
 
 func (g *Gate) examine() (strength, error) {

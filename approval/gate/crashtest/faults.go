@@ -245,6 +245,9 @@ func (x *Faults) play(t *trial) {
 			}
 		}
 		w.observe()
+		if len(t.hit) > 0 {
+			x.verdict(t, w, x.cut(w))
+		}
 	}
 	w.disk.Fail = nil
 	bad, restarted := x.recover(s, t)
@@ -285,17 +288,24 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 	}
 	bad = append(bad, s.settleDown()...)
 	bad = append(bad, s.worksAgain()...)
-	after := w.clone(w.disk.Snapshot()) // as a power cut would find it, see below
-	bad = append(bad, s.outlive()...)
-	if !x.fresh(after.hash()) {
-		return bad, restarted
+	bad = append(bad, x.cut(w)...)
+	return append(bad, s.outlive()...), restarted
+}
+
+// cut is a kill or a power cut at this moment, on a disk that works afterwards.
+func (x *Faults) cut(w *World) (bad []string) {
+	h := w.hash()
+	if !x.fresh(h) {
+		return nil
 	}
-	for _, d := range []*crashfs.Disk{after.disk.Kill(), after.disk.Cut(crashfs.OnlySynced), after.disk.Cut(crashfs.NamesNotData)} {
-		for _, b := range after.clone(d).live(1) {
-			bad = append(bad, b+" (after a crash)")
+	for _, d := range []*crashfs.Disk{
+		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
+	} {
+		for _, b := range w.clone(d).live(1) {
+			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
 		}
 	}
-	return bad, restarted
+	return bad
 }
 
 // fresh says that no other trial has come to the same end.
@@ -391,7 +401,7 @@ func (x *Faults) verdict(t *trial, w *World, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {
-		b, detail, _ := strings.Cut(b, ": ")
+		b, detail := b[:min(len(b), 60)], b
 		x.report.Violations[b]++
 		if x.report.Example[b] != nil {
 			continue

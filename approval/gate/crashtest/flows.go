@@ -287,13 +287,24 @@ type deciderStore struct {
 	*ipc.Store
 	w     *World
 	delay func() error // happens right before the decision is written; may be nil
+	asked []byte       // the pending as it was first read, for the mutant that never looks again
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 	if s.w.lab.Mutant == NoLook && doc == approval.DocRecord {
 		return nil, fs.ErrNotExist
 	}
-	return s.Store.Read(doc, k)
+	if s.w.lab.Mutant != NoLook || doc != approval.DocPending {
+		return s.Store.Read(doc, k)
+	}
+	if s.asked == nil {
+		b, err := s.Store.Read(doc, k)
+		if err != nil {
+			return nil, err
+		}
+		s.asked = b
+	}
+	return s.asked, nil
 }
 
 // Create notes what an approval approves before it is written: from then on

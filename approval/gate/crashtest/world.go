@@ -64,7 +64,7 @@ const (
 	NoDuplicate  Mutant = "duplicate check"
 	NoSlot       Mutant = "slot exclusivity"
 	NoStartSync  Mutant = "sync at start"
-	NoLook       Mutant = "the look for C before acknowledging"
+	NoLook       Mutant = "the look for C and P before acknowledging"
 	NoExpirySlot Mutant = "expiry through the slot"
 )
 
