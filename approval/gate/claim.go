@@ -129,6 +129,9 @@ func (g *Gate) execute(r run) error {
 	} else {
 		err = g.both(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
 	}
+	if err != nil && g.mayClaimLater(r, doc, err) {
+		return fmt.Errorf("claim: %w", err)
+	}
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}
@@ -139,6 +142,20 @@ func (g *Gate) execute(r run) error {
 	}
 	g.launch(r)
 	return nil
+}
+
+// mayClaimLater says that a claim failed for the disk's sake and left nothing
+// behind: then the request is where it was, and is looked at again.
+func (g *Gate) mayClaimLater(r run, doc approval.Doc, cause error) bool {
+	if describe(cause).What == "" {
+		return false
+	}
+	if _, there, err := g.present(doc, r.key); there || err != nil {
+		return false
+	}
+	g.setRunning(r.key, false)
+	g.abandon(r)
+	return true
 }
 
 // abandon gives back what a run took that was not claimed and never will be.

@@ -249,7 +249,7 @@ func describe(err error) Problem {
 }
 
 // hold keeps back what a gate that is not well must not do. A request that is
-// held waits from when it was first seen.
+// held once waits until the gate is well, or nobody would be asked any more.
 func (g *Gate) hold(m approval.Move, s *state) (held bool) {
 	can, next := g.strength()
 	starts := m == approval.RunClaim || m == approval.RunAgain
@@ -257,8 +257,9 @@ func (g *Gate) hold(m approval.Move, s *state) (held bool) {
 	case can == well:
 		return false
 	case m == approval.Intake:
-		g.firstSeen(s.key, s.now)
-		held = can >= ill
+		if held = can >= ill || g.held(s.key); held {
+			g.firstSeen(s.key, s.now)
+		}
 	case can == uncertain || starts:
 		held = true
 	}
@@ -266,6 +267,13 @@ func (g *Gate) hold(m approval.Move, s *state) (held bool) {
 		s.again = g.afterExamination(next)
 	}
 	return held
+}
+
+func (g *Gate) held(k approval.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.seen[k]
+	return ok
 }
 
 // afterExamination is when to look at a held key again.
@@ -289,6 +297,7 @@ func (g *Gate) refuseWeak(s *state) (held bool, err error) {
 	p, _ := g.Problem()
 	release, ok := g.reserve(int64(4*len(s.q) + refusalRoom))
 	if !ok {
+		g.firstSeen(s.key, s.now)
 		s.again = g.Now().Add(probeEvery)
 		return true, nil
 	}
