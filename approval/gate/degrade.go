@@ -51,6 +51,9 @@ const (
 // probeEvery is how often a gate that is not well looks whether it is again.
 const probeEvery = 5 * time.Second
 
+// lookEvery is how often errors make it look besides.
+const lookEvery = time.Second
+
 const (
 	outputRoom  = 256 << 10 // of a handler that says nothing else
 	roomForRest = 64 << 10  // what documents hold besides, and the blocks of their files
@@ -67,6 +70,7 @@ type condition struct {
 	problem Problem
 	news    int                     // bad news so far: an examination that began before it is worth nothing
 	next    time.Time               // of the next examination
+	looked  time.Time               // when the last one began
 	rooms   map[approval.Key]func() // what runs have set aside
 }
 
@@ -94,9 +98,19 @@ func (g *Gate) suspect(err error) {
 		g.Examine()
 	case errors.Is(err, approval.ErrNoRoom):
 		g.become(tight, err, -1)
-	case describe(err).What != "" && (!g.weak() || g.due()):
+	case describe(err).What != "" && g.mayLook():
 		g.Examine()
 	}
+}
+
+// mayLook keeps errors that one agent can cause in its own folder from costing
+// a trial write each.
+func (g *Gate) mayLook() bool {
+	c := &g.condition
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := g.Now().Sub(c.looked)
+	return since < 0 || since >= lookEvery
 }
 
 // due says that it is time to examine again. A clock that was set back must not
@@ -135,6 +149,7 @@ func (g *Gate) Examine() {
 	defer c.examining.Unlock()
 	c.mu.Lock()
 	news, hopeless := c.news, c.problem.Restart
+	c.looked = g.Now()
 	c.mu.Unlock()
 	can, err := g.examine()
 	if !hopeless {
@@ -294,7 +309,11 @@ func (g *Gate) weak() bool {
 // refuseWeak is the answer to a request that the gate cannot take now, as long
 // as there is room for one.
 func (g *Gate) refuseWeak(s *state) (held bool, err error) {
-	p, _ := g.Problem()
+	p, weak := g.Problem()
+	if !weak { // a moment ago it was
+		s.again = g.Now().Add(shortNap)
+		return true, nil
+	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalRoom))
 	if !ok {
 		g.firstSeen(s.key, s.now)

@@ -68,7 +68,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
 	if !g.takeRoom(s, len(s.q), tool) {
-		return true, nil
+		return g.refuseWeak(s)
 	}
 	if !g.takeSlot(s.key, tool) {
 		g.giveRoom(s.key)
@@ -89,8 +89,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, ruling
 func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
 	release, ok := g.reserve(need(len(s.q), tool))
 	if !ok {
-		s.again = g.Now().Add(shortNap)
-		return true, nil
+		return g.refuseWeak(s)
 	}
 	defer release()
 	limits := ws.Limits.WithDefaults()
