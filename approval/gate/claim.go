@@ -104,6 +104,10 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 func (g *Gate) execute(r run) error {
 	c := r.claim
 	now := g.Now().UTC()
+	if d := r.decision; d != nil && !r.again && now.After(d.RunBefore) {
+		g.abandon(r) // it has become too late since the documents were read; the next look says so
+		return nil
+	}
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
 	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
 	note, err := g.Notary.Certify(c, r.decision, now.Add(receiptLife))

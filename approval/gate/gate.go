@@ -138,7 +138,8 @@ type Gate struct {
 	running  map[approval.Key]bool
 	outcomes map[approval.Key]ending    // of effects, until their record is written
 	unsynced map[approval.Key]bool      // responses whose sync failed: to be written anew
-	seen     map[approval.Key]time.Time // incomplete requests
+	seen     map[approval.Key]time.Time // incomplete requests, and those that are held
+	late     map[approval.Key]time.Time // found too late, and not yet ended: no clock that is set back revives them
 	slots    map[string]int             // running handlers by workspace
 	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
 	isParked map[approval.Key]bool
@@ -165,6 +166,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.outcomes = map[approval.Key]ending{}
 	g.unsynced = map[approval.Key]bool{}
 	g.seen = map[approval.Key]time.Time{}
+	g.late = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
 	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}

@@ -48,6 +48,7 @@ func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 		}
 		move, wake := approval.Next(s.Documents, s.now)
 		g.index.learn(s, move)
+		g.learnLate(s, move)
 		if waits(move) {
 			g.dropForgedResponse(s)
 			return wake, nil
@@ -61,6 +62,18 @@ func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 		}
 	}
 	return g.Now().Add(time.Second), nil
+}
+
+// learnLate remembers what was too late until it has ended.
+func (g *Gate) learnLate(s *state, m approval.Move) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case m == approval.EndLate || m == approval.DecideExpiry:
+		g.late[s.key] = s.now
+	case s.Record || s.Pending != approval.Sound:
+		delete(g.late, s.key)
+	}
 }
 
 func waits(m approval.Move) bool {

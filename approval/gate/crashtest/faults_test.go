@@ -25,6 +25,21 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestClocks lets the clock jump by ten years before every file operation of
+// every flow.
+func TestClocks(t *testing.T) {
+	lab, err := NewLab("")
+	require.NoError(t, err)
+	x := &Clocks{Lab: lab, Every: every()}
+	r, err := x.Explore(runtime.NumCPU())
+	require.NoError(t, err)
+	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
+	require.Empty(t, r.Violations, "%s", r)
+	for _, f := range Flows() {
+		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
+	}
+}
+
 // every makes a sample of an exploration that would take too long.
 func every() int {
 	if raceEnabled || testing.Short() {

@@ -107,6 +107,7 @@ type World struct {
 	consent  map[string][]string // id → digests of the arguments somebody approved
 	accepted map[string]bool     // a pending or a claim was durable
 	read     map[string]string   // id → the first response that the agent read
+	overdue  []string            // what ran too late
 	trace    []string
 }
 
@@ -274,6 +275,7 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, args); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
+	d.w.inTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
 	// A process that was killed does nothing any more, and stopping right
 	// before or after the effect are two different crashes.
 	if err := d.w.point(d.proc, "effect"); err != nil {
