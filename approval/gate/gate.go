@@ -14,6 +14,9 @@
 //	settle  S durable, then D R Q X go, P last
 //	decide  D durable, then C is looked for, then the person is told
 //
+// A move that fails leaves its key where it is, to be tried again; whether the
+// disk as a whole is ill, an examination finds out: see degrade.go.
+//
 // Nothing runs without R, and R is written once: that is why nothing runs
 // twice. What is visible after a kill may not be durable yet, so before
 // Start the whole file system is synced.
