@@ -64,6 +64,14 @@ func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
 	require.ErrorIs(t, s.Sync(approval.DocPending, "w"), approval.ErrRestart)
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
 	require.Zero(t, fsys.syncs)
+
+	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
+	require.ErrorIs(t, s.Create(approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
+	_, err = s.Read(approval.DocDecision, other)
+	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins")
+	require.ErrorIs(t, s.Create(approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	_, err = s.Read(approval.DocRecord, other)
+	require.NoError(t, err, "an outcome is there for the next start")
 }
 
 // A folder that could not even be opened was not synced, and nothing was lost:

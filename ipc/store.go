@@ -213,6 +213,11 @@ func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside fu
 
 func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
+	// Nothing new begins on a disk that is in doubt. How something ended is
+	// written even so: the restart that must follow may find it.
+	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
+		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
+	}
 	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", d, err)

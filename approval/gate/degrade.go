@@ -310,9 +310,8 @@ func (g *Gate) weak() bool {
 // as there is room for one.
 func (g *Gate) refuseWeak(s *state) (held bool, err error) {
 	p, weak := g.Problem()
-	if !weak { // a moment ago it was
-		s.again = g.Now().Add(shortNap)
-		return true, nil
+	if !weak {
+		p.What = "its disk has no room for what this tool may put out"
 	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalRoom))
 	if !ok {
@@ -349,11 +348,18 @@ func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
 		return func() {}, true
 	}
 	release, err := prober.Reserve(bytes)
-	if err != nil {
-		g.suspect(err)
-		return nil, false
+	if err == nil {
+		return release, true
 	}
-	return release, true
+	// A tool that may put out more than others must not keep the others waiting.
+	if usual := 2 * need(0, approval.Tool{}); errors.Is(err, approval.ErrNoRoom) && bytes > usual {
+		if release, err := prober.Reserve(usual); err == nil {
+			release()
+			return nil, false
+		}
+	}
+	g.suspect(err)
+	return nil, false
 }
 
 // takeRoom sets room aside for a run until its record is written. Without room
@@ -361,7 +367,7 @@ func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
 func (g *Gate) takeRoom(s *state, request int, t approval.Tool) bool {
 	release, ok := g.reserve(need(request, t))
 	if !ok {
-		s.again = g.Now().Add(shortNap)
+		s.again = g.Now().Add(lookEvery)
 		return false
 	}
 	g.condition.mu.Lock()

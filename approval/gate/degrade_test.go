@@ -199,7 +199,7 @@ func TestApprovedWaitsForTheDiskAndLateStaysLate(t *testing.T) {
 	well()
 	h.step(key(2))
 	require.Equal(t, "expired: approved in time, not run: the gate was down", h.outcome(key(2)))
-	require.Len(t, h.hands.of(key(2)), 0)
+	require.Empty(t, h.hands.of(key(2)))
 }
 
 // An effect that is over is not lost when its record cannot be written, and
@@ -251,6 +251,19 @@ func TestRoomIsSetAsideForWhatRuns(t *testing.T) {
 	for n := range 3 {
 		require.Equal(t, approval.StatusAutoApproved, h.answered(key(n), 10*time.Second).Status)
 	}
+}
+
+func TestAToolThatMayPutOutTooMuchIsRefusedAlone(t *testing.T) {
+	disk := newWeakDisk()
+	disk.room = 4 << 20
+	big := approval.Tool{Name: "auto", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/auto"}, MaxOutput: 1 << 30}}
+	h := newHouse(t, plan{inline: true, fs: disk, tools: map[string]approval.Tool{"auto": big}})
+	h.drop(key(1), request(key(1), "auto", ""))
+	h.step(key(1))
+	require.Contains(t, h.outcome(key(1)), "its disk has no room for what this tool may put out")
+	h.ask(key(2), request(key(2), "run", ""))
+	_, weak := h.gate.Problem()
+	require.False(t, weak)
 }
 
 // In a crowd one syncfs serves all. When it fails, nobody knows what is durable:

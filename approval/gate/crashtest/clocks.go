@@ -94,7 +94,7 @@ func (x *Clocks) play(j jump) {
 		return
 	}
 	w.disk.Fail = nil
-	bad := append(w.overdue, w.expiredStays(s)...)
+	bad := w.expiredStays(s)
 	// However wrong the clock was, one day everything has ended.
 	w.now = w.now.Add(3 * decade)
 	for range 2 {

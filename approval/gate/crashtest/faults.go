@@ -104,7 +104,7 @@ func (t *trial) fail(op crashfs.Op) error {
 	}
 	t.hit = append(t.hit, op)
 	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS
-	opened := t.fault.err != error(syscall.EMFILE) && t.fault.err != error(syscall.EACCES)
+	opened := t.fault.name != "EMFILE" && t.fault.name != "EACCES"
 	t.began = t.began || synced && opened
 	return t.fault.err
 }
