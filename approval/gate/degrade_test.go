@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"math"
 	"os"
@@ -369,4 +370,26 @@ func TestNothingUnconfirmedIsDecided(t *testing.T) {
 	h.step(key(1), key(2))
 	require.Equal(t, "approved", h.outcome(key(1)), "it was there, and counts")
 	require.True(t, h.has(approval.DocPending, key(2)), "asked anew")
+}
+
+// takenBack is a gate whose disk failed, and which takes its question back while somebody
+// answers it.
+type takenBack struct{ *ipc.Store }
+
+func (s takenBack) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	err := s.Store.Create(d, k, b, how)
+	return errors.Join(err, s.Remove(approval.DocPending, k))
+}
+
+func TestADecisionOnWhatWasTakenBackIsWithdrawn(t *testing.T) {
+	h := newHouse(t, plan{frozen: true, inline: true})
+	h.ask(key(1), request(key(1), "run", ""))
+	d := h.decider()
+	d.Store = takenBack{&ipc.Store{FS: ipc.OS(), Layout: h.layout}}
+	_, err := d.Decide(context.Background(), answer(key(1), approval.Approved))
+	require.ErrorIs(t, err, approval.ErrUnknown)
+	require.ErrorContains(t, err, "it will be asked again")
+	require.False(t, h.has(approval.DocDecision, key(1)))
+	h.step(key(1))
+	require.Zero(t, h.hands.count())
 }
