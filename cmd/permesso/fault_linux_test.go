@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -270,6 +271,7 @@ func realFaults(t *testing.T) {
 	// Containers may have no loop devices, even for root.
 	if err := osexec.Command("losetup", "--find").Run(); os.Getenv(faultsInside) == "root" && err == nil {
 		disks["ext4"] = loop
+		t.Run("broken", brokenDisk)
 	} else {
 		t.Log("only on tmpfs: there are no loop devices for us")
 	}
@@ -427,5 +429,80 @@ func TestUnreadableKey(t *testing.T) {
 				d.stop()
 			})
 		}
+	}
+}
+
+// brokenDisk is an ext4 whose device gives errors: its image lies on a tmpfs
+// that is full, so that blocks written for the first time are refused.
+func brokenDisk(t *testing.T) {
+	below := mountDisk(t, "tmpfs", "tmpfs", "size=6m,mode=0700")
+	image := filepath.Join(below.path, "image")
+	require.NoError(t, os.WriteFile(image, nil, 0o600))
+	require.NoError(t, os.Truncate(image, 64<<20))
+	d := &disk{t, t.TempDir()}
+	run := func(name string, args ...string) {
+		out, err := osexec.Command(name, args...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+	}
+	run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,nodiscard", "-J", "size=4", image)
+	mount := func() { run("mount", "-o", "loop,errors=remount-ro", image, d.path) }
+	mount()
+	t.Cleanup(func() { _ = osexec.Command("umount", "--lazy", d.path).Run() })
+	f := newFaulty(t, d)
+	waiting := f.want("run")
+	f.awaitPending("w", waiting)
+	below.fill(0)
+	var asked []string
+	for range 200 { // until a block is needed that was never written
+		if _, weak := f.weak(); weak {
+			break
+		}
+		id := f.want("auto")
+		asked = append(asked, id)
+		f.awaitAnswerOrWeakness(id)
+	}
+	reason, weak := f.weak()
+	require.True(t, weak, "%s", f.d.said())
+	t.Log(reason)
+	acked := f.approve(waiting)
+	before := map[string]*approval.Response{}
+	for _, id := range asked {
+		before[id] = f.answered(id)
+	}
+	f.d.kill()
+	require.NoError(t, unix.Unmount(f.agent.Requests, unix.MNT_DETACH))
+	run("umount", d.path)
+	below.free()
+	mount()
+	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
+	f.start()
+	if !acked {
+		f.approve(waiting)
+	}
+	require.Equal(t, approval.StatusApproved, f.response(waiting).Status)
+	for _, id := range asked {
+		if f.ran(id); before[id] != nil {
+			require.Equal(t, before[id], f.response(id), "what the agent has read stays true")
+		}
+	}
+	f.d.stop()
+}
+
+// weak says whether the daemon has said that it takes no requests.
+func (f *faulty) weak() (why string, weak bool) {
+	_, why, weak = strings.Cut(f.d.said(), stops)
+	why, _, _ = strings.Cut(why, `"`)
+	return why, weak
+}
+
+func (f *faulty) awaitAnswerOrWeakness(id string) {
+	f.t.Helper()
+	deadline := time.Now().Add(patience)
+	for f.answered(id) == nil {
+		if _, weak := f.weak(); weak {
+			return
+		}
+		require.True(f.t, time.Now().Before(deadline))
+		time.Sleep(time.Millisecond) // either of two files
 	}
 }
