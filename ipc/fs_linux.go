@@ -31,7 +31,7 @@ func (osFS) Free(name string) (bytes, inodes uint64, err error) {
 	}
 	bytes, inodes = math.MaxUint64, math.MaxUint64
 	if st.Blocks > 0 {
-		bytes = st.Bavail * uint64(st.Bsize) //nolint:unconvert // signed or not, as the machine has it
+		bytes = st.Bavail * uint64(st.Bsize)
 	}
 	if st.Files > 0 {
 		inodes = st.Ffree
