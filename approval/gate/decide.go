@@ -75,6 +75,11 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 	if err := d.stillAsked(a.Key, sha, file); err != nil {
 		return nil, err
 	}
+	if dec.Approved && d.now().After(dec.RunBefore) {
+		if err := d.tooSlow(a.Key, file); err != nil {
+			return nil, err
+		}
+	}
 	if d.Decided != nil {
 		d.Decided(a.Key)
 	}
@@ -299,6 +304,22 @@ func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
 		return err
 	}
 	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "it was taken back because the disk failed: it will be asked again"}
+}
+
+// tooSlow is for an approval whose time was over before it was written. Nobody
+// claims it any more; unless somebody had, the person hears that.
+func (d *Decider) tooSlow(k approval.Key, file []byte) error {
+	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
+		if _, err := d.Store.Read(doc, k); err == nil {
+			return nil // it was in time: the record says how it went
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for the claim: %w", err)
+		}
+	}
+	if err := d.withdraw(k, file); err != nil {
+		return err
+	}
+	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "writing it took longer than it was good for; it does not run"}
 }
 
 // withdraw removes our own decision out of the slot.

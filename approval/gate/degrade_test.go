@@ -393,3 +393,27 @@ func TestADecisionOnWhatWasTakenBackIsWithdrawn(t *testing.T) {
 	h.step(key(1))
 	require.Zero(t, h.hands.count())
 }
+
+// slow is a disk on which a decision takes until its time is over.
+type slow struct {
+	*ipc.Store
+	pass func()
+}
+
+func (s slow) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	s.pass()
+	return s.Store.Create(d, k, b, how)
+}
+
+func TestAnApprovalThatWasWrittenTooLateIsNotAcknowledged(t *testing.T) {
+	h := newHouse(t, plan{frozen: true, inline: true})
+	h.ask(key(1), request(key(1), "run", ""))
+	d := h.decider()
+	d.Store = slow{&ipc.Store{FS: ipc.OS(), Layout: h.layout}, func() { h.clock.move(gate.DefaultRunBefore + time.Minute) }}
+	_, err := d.Decide(context.Background(), answer(key(1), approval.Approved))
+	require.ErrorIs(t, err, approval.ErrTooLate)
+	require.False(t, h.has(approval.DocDecision, key(1)))
+	h.step(key(1))
+	require.Zero(t, h.hands.count())
+	require.Equal(t, "none", h.outcome(key(1)), "it still waits, for somebody faster")
+}

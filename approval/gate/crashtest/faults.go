@@ -69,12 +69,20 @@ func faults() []fault {
 	}
 }
 
+// For how many operations a fault lasts. A spell ends by itself in the middle of
+// a flow, and the gate has to notice.
+const (
+	once    = 1
+	spell   = 25
+	forGood = 1 << 30
+)
+
 // trial is one run of a flow with one fault.
 type trial struct {
-	flow    *Flow
-	fault   fault
-	at      int  // which operation of the gate and the deciders fails, from 1
-	forGood bool // and all later ones that can, until the disk is healed
+	flow   *Flow
+	fault  fault
+	at     int // which operation of the gate and the deciders fails, from 1
+	length int // and so many from there on, as far as they can: once, a spell, or forGood
 
 	ops   int
 	hit   []crashfs.Op // what failed
@@ -82,10 +90,7 @@ type trial struct {
 }
 
 func (t *trial) String() string {
-	how := "once"
-	if t.forGood {
-		how = "for good"
-	}
+	how := map[int]string{once: "once", spell: "for a while", forGood: "for good"}[t.length]
 	s := fmt.Sprintf("%s at operation %d, %s", t.fault.name, t.at, how)
 	if len(t.hit) > 0 {
 		s += ": " + t.hit[0].String()
@@ -99,7 +104,7 @@ func (t *trial) fail(op crashfs.Op) error {
 		return nil
 	}
 	t.ops++
-	if t.ops < t.at || t.ops > t.at && !t.forGood || !slices.Contains(t.fault.hits, op.Kind) {
+	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.hits, op.Kind) {
 		return nil
 	}
 	t.hit = append(t.hit, op)
@@ -157,8 +162,9 @@ func (x *Faults) hand(trials chan<- *trial) error {
 			}
 			for _, fault := range faults() {
 				if slices.Contains(fault.hits, kind) {
-					trials <- &trial{flow: f, fault: fault, at: i + 1}
-					trials <- &trial{flow: f, fault: fault, at: i + 1, forGood: true}
+					for _, length := range []int{once, spell, forGood} {
+						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
+					}
 				}
 			}
 		}
@@ -280,7 +286,6 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 		}
 		bad = append(bad, s.takesNothing()...)
 		restarted = true
-		w.down = t.flow.Name == "slow decider" // who is told so two hours late
 		s.daemon.proc.Kill()
 		if err := s.start(); err != nil {
 			return append(bad, "F the gate does not start after the fault: "+err.Error()), true
