@@ -15,3 +15,16 @@ const (
 // ErrRefused marks a request that is no ordinary file within its limits. The
 // errors that wrap it say what is wrong, in words for the agent.
 var ErrRefused = errors.New("refused")
+
+// What a store says when the disk fails it. Errors that wrap none of these mean
+// that the one operation did not happen, and may be tried again.
+var (
+	// ErrNoRoom says that the disk has no room for what a run would leave.
+	ErrNoRoom = errors.New("the disk is almost full")
+	// ErrUnsynced marks a document that is visible while nobody knows whether
+	// it is durable: nothing may be built on it yet.
+	ErrUnsynced = errors.New("the disk did not confirm what was written")
+	// ErrRestart says that no later sync can be believed: only a restart, which
+	// syncs everything anew before it believes anything, makes sure again.
+	ErrRestart = errors.New("the disk failed to store what it was given: mend it, then restart the gate")
+)

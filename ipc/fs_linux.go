@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,22 @@ func renameNoReplace(oldname, newname string) error {
 		return linkRename(oldname, newname)
 	}
 	return &os.LinkError{Op: "renamenoreplace", Old: oldname, New: newname, Err: err}
+}
+
+// Free implements Spacer. File systems without a table of inodes have no limit.
+func (osFS) Free(name string) (bytes, inodes uint64, err error) {
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Statfs(name, &st) }); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	bytes, inodes = math.MaxUint64, math.MaxUint64
+	if st.Blocks > 0 {
+		bytes = st.Bavail * uint64(st.Bsize)
+	}
+	if st.Files > 0 {
+		inodes = st.Ffree
+	}
+	return bytes, inodes, nil
 }
 
 func syncFS(fd int) error {

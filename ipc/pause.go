@@ -85,7 +85,7 @@ func (s *Store) createFile(name string, b []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}
-	err = errors.Join(s.syncs.file(s.FS, s.Layout.Home, f), f.Close())
+	err = errors.Join(s.syncs.file(f, s.syncAll), f.Close())
 	if err == nil {
 		err = s.FS.RenameNoReplace(temp, name)
 	}

@@ -53,6 +53,9 @@ type Store struct {
 	folders map[string]Requests
 	refused map[string]int
 	lock    io.Closer // nil unless Open took it
+
+	health health
+	room   room
 }
 
 // Read implements the gate's Store.
@@ -215,12 +218,17 @@ func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside fu
 
 func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
+	// Nothing new begins on a disk that is in doubt. How something ended is
+	// written even so: the restart that must follow may find it.
+	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
+		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
+	}
 	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", d, err)
 	}
 	if how != approval.Volatile {
-		err = s.syncs.file(s.FS, s.Layout.Home, f)
+		err = s.syncs.file(f, s.syncAll)
 	}
 	err = errors.Join(err, f.Close())
 	besides := make(chan error, 1)
@@ -235,13 +243,18 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 		err = s.FS.RenameNoReplace(temp, name)
 	}
 	if err != nil {
-		_ = s.FS.Remove(temp) // swept at the next start, if not now
+		s.discard(temp)
 		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
 	}
 	if how == approval.Volatile {
 		return nil
 	}
 	err = s.syncDir(dir)
+	if err != nil && d == approval.DocPending && how == approval.Durable {
+		// Nobody may decide what a power cut may take away. The request that it
+		// was made from still lies there.
+		s.discard(name)
+	}
 	return errors.Join(err, <-besides)
 }
 
@@ -261,7 +274,7 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = s.FS.Remove(temp)
+		s.discard(temp)
 		return nil, "", err
 	}
 	return f, temp, nil
@@ -313,7 +326,7 @@ func (st *staged) show() (sync func() error, err error) {
 
 func (st *staged) drop() {
 	_ = st.file.Close()
-	_ = st.store.FS.Remove(st.temp)
+	st.store.discard(st.temp)
 }
 
 // show renames a written response into place, and gives what makes it durable.
@@ -321,11 +334,11 @@ func (s *Store) show(k approval.Key, f afero.File, temp string) (sync func() err
 	dir := s.dir(approval.DocResponse, k.Workspace)
 	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
 		_ = f.Close()
-		_ = s.FS.Remove(temp)
+		s.discard(temp)
 		return nil, err
 	}
 	return func() error {
-		err := s.syncs.file(s.FS, s.Layout.Home, f)
+		err := s.syncs.file(f, s.syncAll)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -367,12 +380,6 @@ func (s *Store) RemoveStray(ws, name string) error {
 
 // Sync implements the gate's Store.
 func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
-
-func (s *Store) syncDir(dir string) error {
-	return s.syncs.dir(dir,
-		func() error { return s.FS.SyncDir(dir) },
-		func() error { return s.FS.SyncFS(s.Layout.Home) })
-}
 
 // Open implements the gate's Keeper.
 func (s *Store) Open() (release func() error, err error) {
@@ -549,8 +556,12 @@ func (s *Store) Refuse(ws, name, why string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
-		return err
+	err = f.Close()
+	if err == nil {
+		err = s.FS.Rename(temp, filepath.Join(dir, hex.EncodeToString([]byte(shorten(name)))+".txt"))
 	}
-	return s.FS.Rename(temp, filepath.Join(dir, hex.EncodeToString([]byte(shorten(name)))+".txt"))
+	if err != nil {
+		s.discard(temp)
+	}
+	return err
 }

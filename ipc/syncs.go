@@ -27,13 +27,13 @@ type sharedSyncs struct {
 }
 
 // file makes f's data durable. In a crowd one syncfs serves everybody.
-func (s *sharedSyncs) file(fsys FS, home string, f afero.File) error {
+func (s *sharedSyncs) file(f afero.File, whole func() error) error {
 	n := s.under.Add(1)
 	defer s.under.Add(-1)
 	if n < crowd {
 		return f.Sync()
 	}
-	return s.whole.do(func() error { return fsys.SyncFS(home) })
+	return s.whole.do(whole)
 }
 
 // dir makes a folder's names durable, with everybody who waits for the same.

@@ -30,7 +30,11 @@ type run struct {
 // claimDecided is row 5.
 func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	tool := s.tool
+	if !g.takeRoom(s, len(s.pBytes)+len(s.dBytes), tool) {
+		return true, nil
+	}
 	if !g.begin(s.key, tool) {
+		g.giveRoom(s.key)
 		s.again = s.decision.RunBefore.Add(1) // then it is too late
 		return true, nil
 	}
@@ -89,7 +93,11 @@ func (g *Gate) runAgain(s *state) (held bool, err error) {
 	if err != nil {
 		return false, g.endInterrupted(s)
 	}
+	if !g.takeRoom(s, len(s.claim.Pending)+len(s.claim.Request), tool) {
+		return true, nil
+	}
 	if !g.begin(s.key, tool) {
+		g.giveRoom(s.key)
 		return true, nil
 	}
 	return false, g.execute(run{
@@ -127,17 +135,21 @@ func (g *Gate) execute(r run) error {
 	}
 	c := r.claim
 	now := g.Now().UTC()
+	if d := r.decision; d != nil && !r.again && now.After(d.RunBefore) {
+		g.abandon(r) // it has become too late since the documents were read; the next look says so
+		return nil
+	}
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
 	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
 	note, err := g.Notary.Certify(c, r.decision, now.Add(receiptLife))
 	if err != nil {
-		g.releaseSlot(r.key, r.tool)
+		g.abandon(r)
 		return fmt.Errorf("issue receipt: %w", err)
 	}
 	c.Receipt = note
 	body, err := c.Encode()
 	if err != nil {
-		g.releaseSlot(r.key, r.tool)
+		g.abandon(r)
 		return fmt.Errorf("encode receipt: %w", err)
 	}
 	doc := approval.DocClaim
@@ -152,6 +164,9 @@ func (g *Gate) execute(r run) error {
 	} else {
 		err = g.both(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
 	}
+	if err != nil && g.mayClaimLater(r, doc, err) {
+		return fmt.Errorf("claim: %w", err)
+	}
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}
@@ -165,10 +180,31 @@ func (g *Gate) execute(r run) error {
 	return nil
 }
 
+// mayClaimLater says that a claim failed for the disk's sake and left nothing
+// behind: then the request is where it was, and is looked at again.
+func (g *Gate) mayClaimLater(r run, doc approval.Doc, cause error) bool {
+	if describe(cause).What == "" {
+		return false
+	}
+	if _, there, err := g.present(doc, r.key); there || err != nil {
+		return false
+	}
+	g.setRunning(r.key, false)
+	g.abandon(r)
+	return true
+}
+
+// abandon gives back what a run took that was not claimed and never will be.
+func (g *Gate) abandon(r run) {
+	g.giveRoom(r.key)
+	g.releaseSlot(r.key, r.tool)
+}
+
 // endUnclaimed ends a request whose claim could not be made durable. Nothing
 // ran and nothing will: the outcome says so. Of a second claim that cannot be
 // said, because nobody knows how far the first attempt came.
 func (g *Gate) endUnclaimed(r run, cause error) error {
+	g.suspect(cause)
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
 	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
 	e.record.Receipt = "" // it was issued for what did not happen
@@ -274,6 +310,7 @@ func (g *Gate) finish(k approval.Key) error {
 }
 
 func (g *Gate) forgetOutcome(k approval.Key) {
+	g.giveRoom(k)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.outcomes, k)

@@ -72,6 +72,14 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 	if err := d.lookForRecord(a.Key, file); err != nil {
 		return nil, err
 	}
+	if err := d.stillAsked(a.Key, sha, file); err != nil {
+		return nil, err
+	}
+	if dec.Approved && d.now().After(dec.RunBefore) {
+		if err := d.tooSlow(a.Key, file); err != nil {
+			return nil, err
+		}
+	}
 	if d.Decided != nil {
 		d.Decided(a.Key)
 	}
@@ -269,10 +277,8 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	if err == nil && string(rec.Decision) == string(file) {
 		return nil
 	}
-	if cur, err := d.Store.Read(approval.DocDecision, k); err == nil && string(cur) == string(file) {
-		if err := d.Store.Remove(approval.DocDecision, k); err != nil {
-			return fmt.Errorf("withdraw decision: %w", err)
-		}
+	if err := d.withdraw(k, file); err != nil {
+		return err
 	}
 	ref := d.settledBy(k)
 	if ref == nil {
@@ -280,6 +286,54 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	}
 	ref.Reason = approval.ErrTooLate
 	return ref
+}
+
+// stillAsked finds out whether the gate took back what it asked, because its
+// disk failed to keep it. Then there is nothing left that was decided.
+func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
+	b, err := d.Store.Read(approval.DocPending, k)
+	if err == nil && approval.Digest(b) == sha {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for the pending: %w", err)
+	}
+	// Settled in the meantime: that our decision counts was not seen a moment ago.
+	if _, err := d.Store.Read(approval.DocRecord, k); !errors.Is(err, fs.ErrNotExist) {
+		return d.lookForRecord(k, file)
+	}
+	if err := d.withdraw(k, file); err != nil {
+		return err
+	}
+	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "it was taken back because the disk failed: it will be asked again"}
+}
+
+// tooSlow is for an approval whose time was over before it was written. Nobody
+// claims it any more; unless somebody had, the person hears that.
+func (d *Decider) tooSlow(k approval.Key, file []byte) error {
+	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
+		if _, err := d.Store.Read(doc, k); err == nil {
+			return nil // it was in time: the record says how it went
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for the claim: %w", err)
+		}
+	}
+	if err := d.withdraw(k, file); err != nil {
+		return err
+	}
+	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "writing it took longer than it was good for; it does not run"}
+}
+
+// withdraw removes our own decision out of the slot.
+func (d *Decider) withdraw(k approval.Key, file []byte) error {
+	cur, err := d.Store.Read(approval.DocDecision, k)
+	if err != nil || string(cur) != string(file) {
+		return nil //nolint:nilerr // it is not there, or not ours
+	}
+	if err := d.Store.Remove(approval.DocDecision, k); err != nil {
+		return fmt.Errorf("withdraw decision: %w", err)
+	}
+	return nil
 }
 
 // ClearInvalid takes a decision that is not valid for what is pending out of

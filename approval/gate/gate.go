@@ -15,6 +15,9 @@
 //	decide  D durable, then C is looked for, then the person is told
 //	prune   the removal of S D R Q X P durable, then C goes, durably, then the id is new
 //
+// A move that fails leaves its key where it is, to be tried again; whether the
+// disk as a whole is ill, an examination finds out: see degrade.go.
+//
 // Nothing runs without R, and R is written once: that is why nothing runs
 // twice. What is visible after a kill may not be durable yet, so before
 // Start the whole file system is synced.
@@ -157,20 +160,23 @@ type Gate struct {
 	Brake    Brake // nil: nothing is ever paused
 	Log      zerolog.Logger
 
-	Now       func() time.Time   // nil: time.Now
-	Changed   func(approval.Key) // told when a request starts or stops to wait; may be nil
-	Retention time.Duration      // of responses; 0: DefaultResponses
-	Records   time.Duration      // retention of records; 0: DefaultRecords
-	Inline    bool               // effects and parallel writes run in the caller, one after the other
+	Now       func() time.Time              // nil: time.Now
+	Changed   func(approval.Key)            // told when a request starts or stops to wait; may be nil
+	Retention time.Duration                 // of responses; 0: DefaultResponses
+	Records   time.Duration                 // retention of records; 0: DefaultRecords
+	Health    func(p Problem, present bool) // told when the gate stops or begins again to take new work; may be nil
+	Inline    bool                          // effects and parallel writes run in the caller, one after the other
 
-	index index
-	sched scheduler
+	index     index
+	sched     scheduler
+	condition condition
 
 	mu       sync.Mutex
 	running  map[approval.Key]bool
 	outcomes map[approval.Key]ending    // of effects, until their record is written
 	unsynced map[approval.Key]bool      // responses whose sync failed: to be written anew
-	seen     map[approval.Key]time.Time // incomplete requests
+	seen     map[approval.Key]time.Time // incomplete requests, and those that are held
+	late     map[approval.Key]time.Time // found too late, and not yet ended: no clock that is set back revives them
 	slots    map[string]int             // running handlers by workspace
 	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
 	isParked map[approval.Key]bool
@@ -199,6 +205,7 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.outcomes = map[approval.Key]ending{}
 	g.unsynced = map[approval.Key]bool{}
 	g.seen = map[approval.Key]time.Time{}
+	g.late = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
 	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.halted, g.isHalted = map[string][]approval.Key{}, map[approval.Key]bool{}

@@ -45,6 +45,7 @@ type plan struct {
 	rules   []policy.Rule
 	store   func(gate.Store) gate.Store // stands between the gate and the real one
 	audit   func(gate.Audit) gate.Audit
+	fs      ipc.FS // under the gate and its log; nil: the real one
 }
 
 // house is a home in a temporary folder with everything real in it except the
@@ -120,13 +121,17 @@ func folder(t testing.TB, memory bool) string {
 
 // open is what serve does before it runs: the lock, the log, Start.
 func (h *house) open() {
-	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout, RequestSize: func(string) int64 {
+	fsys := h.plan.fs
+	if fsys == nil {
+		fsys = ipc.OS()
+	}
+	h.store = &ipc.Store{FS: fsys, Layout: h.layout, RequestSize: func(string) int64 {
 		return int64(h.plan.limits.WithDefaults().RequestSize)
 	}}
 	var err error
 	h.release, err = h.store.Open()
 	require.NoError(h.t, err)
-	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), h.clock.now)
+	h.log, err = audit.Open(fsys, h.layout.Audit(), h.clock.now)
 	require.NoError(h.t, err)
 	rules := append([]policy.Rule{
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow},

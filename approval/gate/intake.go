@@ -23,6 +23,12 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 		return g.refuseLimited(s, approval.StatusMalformed, malformed(s))
 	}
 	r := s.request
+	if g.tooOld(s, timeout(r, ws)) {
+		return g.refuseLimited(s, approval.StatusExpired, errExpired)
+	}
+	if g.weak() {
+		return g.refuseWeak(s)
+	}
 	tool, knownTool := approval.Tool{}, false
 	if r.ToolName != "" {
 		tool, knownTool = settings.Tool(r.ToolName)
@@ -65,8 +71,12 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownT
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
+	if !g.takeRoom(s, len(s.q), tool) {
+		return g.refuseWeak(s)
+	}
 	if !g.begin(s.key, tool) {
-		if s.Cancel && g.isHeld(s.key) {
+		g.giveRoom(s.key)
+		if s.Cancel && g.halts(s.key) {
 			return g.refuseLimited(s, approval.StatusCancelled, "Cancelled by the agent while the gate was paused")
 		}
 		return true, nil
@@ -77,6 +87,7 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownT
 	}
 	if why != "" {
 		g.leave(s.key.Workspace)
+		g.giveRoom(s.key)
 		g.releaseSlot(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
@@ -94,6 +105,11 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownT
 }
 
 func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
+	release, ok := g.reserve(need(len(s.q), tool))
+	if !ok {
+		return g.refuseWeak(s)
+	}
+	defer release()
 	limits := ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if full != "" || taken != "" {

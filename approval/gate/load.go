@@ -35,6 +35,9 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 	s := &state{key: k, now: g.Now()}
 	g.mu.Lock()
 	s.Running = g.running[k]
+	if late, ok := g.late[k]; ok && s.now.Before(late) {
+		s.now = late
+	}
 	g.mu.Unlock()
 	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
 	if g.index.onlyPending(k) {

@@ -25,9 +25,19 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 	if !approval.ValidID(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
 	}
+	if again, err = g.walk(k); err != nil {
+		g.suspect(err)
+	}
+	return again, err
+}
+
+func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 	for range maxMoves {
 		if err := g.finish(k); err != nil {
 			return time.Time{}, err
+		}
+		if can, next := g.strength(); can == uncertain {
+			return g.afterExamination(next), nil
 		}
 		if look := g.index.calm(k); !look.IsZero() {
 			return look, nil
@@ -38,9 +48,13 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 		}
 		move, wake := approval.Next(s.Documents, s.now)
 		g.index.learn(s, move)
+		g.learnLate(s, move)
 		if waits(move) {
 			g.dropForgedResponse(s)
 			return wake, nil
+		}
+		if g.hold(move, s) {
+			return s.again, nil
 		}
 		held, err := g.make(move, s)
 		if err != nil || held {
@@ -48,6 +62,18 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 		}
 	}
 	return g.Now().Add(time.Second), nil
+}
+
+// learnLate remembers what was too late until it has ended.
+func (g *Gate) learnLate(s *state, m approval.Move) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case m == approval.EndLate || m == approval.DecideExpiry:
+		g.late[s.key] = s.now
+	case s.Record || s.Pending != approval.Sound:
+		delete(g.late, s.key)
+	}
 }
 
 func waits(m approval.Move) bool {

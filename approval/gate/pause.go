@@ -6,7 +6,7 @@ import "github.com/permesso-dev/permesso/approval"
 // the key is parked, and woken when it may try again.
 func (g *Gate) begin(k approval.Key, t approval.Tool) bool {
 	if g.Brake != nil && !g.Brake.Enter(k.Workspace) {
-		g.hold(k)
+		g.halt(k)
 		return false
 	}
 	if !g.takeSlot(k, t) {
@@ -23,9 +23,9 @@ func (g *Gate) leave(ws string) {
 	}
 }
 
-// hold parks a key until Resumed. The pause may have ended between the look at
+// halt parks a key until Resumed. The pause may have ended between the look at
 // it and the parking, so there is another look.
-func (g *Gate) hold(k approval.Key) {
+func (g *Gate) halt(k approval.Key) {
 	g.mu.Lock()
 	if !g.isHalted[k] { // a rescan wakes it as well
 		g.isHalted[k] = true
@@ -38,7 +38,7 @@ func (g *Gate) hold(k approval.Key) {
 	}
 }
 
-func (g *Gate) isHeld(k approval.Key) bool {
+func (g *Gate) halts(k approval.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.isHalted[k]

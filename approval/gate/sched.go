@@ -225,7 +225,8 @@ func (g *Gate) worker() {
 		failures := g.sched.done(k, err != nil)
 		if err != nil {
 			again = g.retryAt(failures)
-			if failures == 1 || failures%20 == 0 {
+			// A disk that is ill fails for every key; that has been said.
+			if !g.weak() && (failures == 1 || failures%20 == 0) {
 				g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
 			}
 		}
@@ -259,6 +260,7 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-timer.C:
 		case <-g.sched.tick:
 		}
+		g.checkup()
 		// Whoever sets a time from here on may have been too late for this look.
 		g.sched.next.Store(math.MaxInt64)
 		g.passProbes()
@@ -312,7 +314,7 @@ func (g *Gate) passProbes() {
 // answerProbes has got through where a worker gets; so do the locks that every
 // step needs.
 func (g *Gate) answerProbes() {
-	g.isHeld(probe)
+	g.halts(probe)
 	g.index.isWaiting(probe)
 	g.sched.mu.Lock()
 	probes := g.sched.probes

@@ -91,6 +91,8 @@ func (a *app) report(err error) int {
 		code, hint = e.code, e.hint
 	case errors.As(err, &ref):
 		code = codeRefused
+	case errors.Is(err, approval.ErrUnsynced):
+		hint = "it may count all the same: permesso show, or try again"
 	case errors.Is(err, ipc.ErrLocked):
 		code, hint = codeLocked, "stop the other one first, or give this one a --home of its own"
 	case isUsage(err):

@@ -68,8 +68,12 @@ func (a *app) sweep() error {
 		}
 		moved++
 	}
+	problem, weak := s.gate.Problem()
 	if err := errors.Join(stepErr, s.close()); err != nil {
 		return err
+	}
+	if weak {
+		return fail(codeError, problem.Hint, "not everything could be brought to its end: %s", problem.What)
 	}
 	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("looked at %d requests", moved))
 }

@@ -193,12 +193,21 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 	return nil, fmt.Errorf("another permesso serves this home: %w", err)
 }
 
+// illness passes on that the gate takes no new work, or that it does again.
+func (s *server) illness(p gate.Problem, present bool) {
+	if present {
+		s.health.Set("disk", "no new work is taken: "+p.What, p.Hint)
+	} else {
+		s.health.Clear("disk")
+	}
+}
+
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
 		Policy: &s.live, Memory: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: &s.live, Brake: &ipc.Brake{Store: s.store}, Log: s.log, Changed: s.changed,
-		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records,
+		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.illness,
 	}
 }
 

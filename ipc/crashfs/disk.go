@@ -22,7 +22,10 @@
 //   - A failed fsync drops the data it could not write: as on Linux the pages
 //     count as clean, so every later Sync of that file returns nil and makes
 //     nothing durable. Only a new file can be trusted. A failed SyncFS does this
-//     to every file with unsynced data. A failed SyncDir changes nothing.
+//     to every file with unsynced data.
+//   - A failed SyncDir does the same to the names in its folder: every later one
+//     returns nil and means nothing, until a SyncFS succeeds. One that could not
+//     even open the folder (EMFILE, EACCES …) changes nothing.
 //
 // Modes and times are durable at once. Permission bits are stored but not
 // enforced, as for root. There are no links, and a folder cannot be moved to
@@ -58,7 +61,8 @@ type Disk struct {
 	Before, BeforeRead func(op Op)
 
 	// Fail makes an operation fail with the error it returns, after the hook
-	// and without taking effect. It is asked about reads too.
+	// and without taking effect, or of a write with half of it: see [Short]. It
+	// is asked about reads too.
 	Fail func(op Op) error
 
 	// Now stamps what is written; nil is the real time.
@@ -169,7 +173,9 @@ func (d *Disk) now() time.Time {
 func (d *Disk) syncAll() {
 	for i, n := range d.nodes {
 		if n != nil && n.unsynced() {
-			d.own(ino(i)).sync()
+			n = d.own(ino(i))
+			n.poisoned = n.poisoned && !n.dir
+			n.sync()
 		}
 	}
 }

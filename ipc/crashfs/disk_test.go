@@ -92,6 +92,37 @@ func TestFailedSyncFSLosesUnsyncedData(t *testing.T) {
 	require.Equal(t, "/a=", seen(d.Cut(crashfs.OnlySynced)), "the second one makes only the name durable")
 }
 
+func TestFailedSyncDirIsNeverMadeGoodByAnother(t *testing.T) {
+	d := diskAfter(t, put("/a", "1"), fsync("/a"))
+	d.Fail = failing(crashfs.OpSyncDir)
+	require.ErrorIs(t, d.Process("p").SyncDir("/"), errIO)
+	d.Fail = nil
+	syncDir("/")(t, d.Process("p"))
+	require.Empty(t, seen(d.Cut(crashfs.OnlySynced)), "the second one means nothing")
+	syncFS()(t, d.Process("p"))
+	require.Equal(t, "/a=1", seen(d.Cut(crashfs.OnlySynced)), "a commit of everything does")
+}
+
+func TestSyncDirThatCouldNotOpenLosesNothing(t *testing.T) {
+	d := diskAfter(t, put("/a", "1"), fsync("/a"))
+	d.Fail = func(crashfs.Op) error { return syscall.EMFILE }
+	require.ErrorIs(t, d.Process("p").SyncDir("/"), syscall.EMFILE)
+	d.Fail = nil
+	syncDir("/")(t, d.Process("p"))
+	require.Equal(t, "/a=1", seen(d.Cut(crashfs.OnlySynced)))
+}
+
+func TestShortWriteWritesHalf(t *testing.T) {
+	d := diskAfter(t, put("/a", ""))
+	f, err := d.Process("p").OpenFile("/a", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	d.Fail = func(crashfs.Op) error { return crashfs.Short{Err: syscall.ENOSPC} }
+	n, err := f.Write([]byte("1234"))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Equal(t, 2, n)
+	require.Equal(t, "/a=12", seen(d.Kill()))
+}
+
 func TestInjectedFailureTakesNoEffect(t *testing.T) {
 	tests := []struct {
 		kind crashfs.Kind
@@ -103,7 +134,6 @@ func TestInjectedFailureTakesNoEffect(t *testing.T) {
 		{crashfs.OpRename, func(p *crashfs.Proc) error { return p.Rename("/a", "/b") }},
 		{crashfs.OpRename, func(p *crashfs.Proc) error { return p.RenameNoReplace("/a", "/b") }},
 		{crashfs.OpTruncate, func(p *crashfs.Proc) error { _, err := p.Create("/a"); return err }},
-		{crashfs.OpSyncDir, func(p *crashfs.Proc) error { return p.SyncDir("/") }},
 		{crashfs.OpStat, func(p *crashfs.Proc) error { _, err := p.Stat("/a"); return err }},
 		{crashfs.OpOpen, func(p *crashfs.Proc) error { _, err := p.Open("/a"); return err }},
 		{crashfs.OpLock, func(p *crashfs.Proc) error { _, err := p.TryLock("/a"); return err }},

@@ -1,6 +1,7 @@
 package crashfs
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -89,18 +90,33 @@ func (d *Disk) move(from, to place) {
 
 // SyncDir makes the names in a folder durable.
 func (p *Proc) SyncDir(name string) error {
-	err := p.do(Op{Kind: OpSyncDir, Path: name}, func(d *Disk) error {
+	injected := p.announce(Op{Kind: OpSyncDir, Path: name})
+	err := p.locked(func(d *Disk) error {
 		at, err := d.existing(name)
 		switch {
 		case err != nil:
 			return err
 		case !d.nodes[at.ino].dir:
 			return syscall.ENOTDIR
+		case injected != nil && !notOpened(injected):
+			d.poison(at.ino)
+		case injected == nil:
+			d.syncDir(at.ino)
 		}
-		d.syncDir(at.ino)
-		return nil
+		return injected
 	})
 	return pathError("syncdir", name, err)
+}
+
+// notOpened says that the kernel gives an error already to whoever opens what is
+// to be synced.
+func notOpened(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *Disk) syncDir(i ino) {
@@ -114,7 +130,9 @@ func (p *Proc) SyncFS(name string) error {
 	injected := p.announce(Op{Kind: OpSyncFS, Path: name})
 	err := p.locked(func(d *Disk) error {
 		if injected != nil {
-			d.poisonAll()
+			if !notOpened(injected) {
+				d.poisonAll()
+			}
 			return injected
 		}
 		_, err := d.existing(name)

@@ -116,7 +116,7 @@ func (f *file) readError(verb string, err error) error {
 }
 
 func (f *file) Write(b []byte) (int, error) {
-	err := f.do(OpWrite, func(d *Disk, n *node) error {
+	return f.doWrite(b, func(d *Disk, n *node, b []byte) error {
 		offset := f.offset
 		if f.flag&os.O_APPEND != 0 {
 			offset = int64(len(n.data.bytes()))
@@ -127,7 +127,34 @@ func (f *file) Write(b []byte) (int, error) {
 		f.offset = offset + int64(len(b))
 		return nil
 	})
-	return f.written(b, err)
+}
+
+// Short is what [Disk.Fail] returns for a write that shall write only the first
+// half before it fails. Of any other operation it is the error alone.
+type Short struct{ Err error }
+
+func (s Short) Error() string { return "short write: " + s.Err.Error() }
+
+// Unwrap returns the error that the kernel gave.
+func (s Short) Unwrap() error { return s.Err }
+
+// doWrite writes all of b, or its first half where a Short was injected.
+func (f *file) doWrite(b []byte, write func(d *Disk, n *node, b []byte) error) (int, error) {
+	injected := f.proc.announce(Op{Kind: OpWrite, Path: f.name})
+	var short Short
+	if injected != nil && !errors.As(injected, &short) {
+		return 0, pathError("write", f.name, injected)
+	}
+	if injected != nil {
+		b = b[:len(b)/2]
+	}
+	err := f.proc.locked(func(d *Disk) error {
+		return f.use(d, func(d *Disk, n *node) error { return write(d, n, b) })
+	})
+	if err != nil {
+		return 0, pathError("write", f.name, err)
+	}
+	return len(b), pathError("write", f.name, short.Err)
 }
 
 func (f *file) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
@@ -141,10 +168,9 @@ func (f *file) WriteAt(b []byte, offset int64) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	}
-	err := f.do(OpWrite, func(d *Disk, n *node) error {
+	return f.doWrite(b, func(d *Disk, n *node, b []byte) error {
 		return f.writeAt(d, n, b, offset)
 	})
-	return f.written(b, err)
 }
 
 var errWriteAtAppend = errors.New("WriteAt on a file opened with O_APPEND")
@@ -164,13 +190,6 @@ func (f *file) writeAt(d *Disk, n *node, b []byte, offset int64) error {
 	copy(data[offset:], b)
 	d.write(f.ino, data)
 	return nil
-}
-
-func (f *file) written(b []byte, err error) (int, error) {
-	if err != nil {
-		return 0, pathError("write", f.name, err)
-	}
-	return len(b), nil
 }
 
 func (f *file) Truncate(size int64) error {
@@ -219,7 +238,6 @@ func (f *file) Sync() error {
 	err := f.proc.locked(func(d *Disk) error {
 		return f.use(d, func(d *Disk, n *node) error {
 			switch {
-			case injected != nil && n.dir:
 			case injected != nil:
 				d.poison(f.ino)
 			case n.dir:

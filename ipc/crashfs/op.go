@@ -22,6 +22,7 @@ const (
 	OpStat                 // Stat, LstatIfPossible
 	OpReadDir              // Readdir, Readdirnames
 	OpLock                 // taking a lock
+	OpChmod                // Chmod; only Fail is asked, because it is durable at once
 	opKinds
 )
 
@@ -32,7 +33,7 @@ func (k Kind) Mutates() bool { return k < OpOpen }
 func (k Kind) String() string {
 	names := [...]string{
 		"create", "write", "truncate", "sync", "syncdir", "syncfs", "rename", "remove", "mkdir",
-		"open", "read", "stat", "readdir", "lock",
+		"open", "read", "stat", "readdir", "lock", "chmod",
 	}
 	if int(k) >= len(names) {
 		return fmt.Sprintf("kind(%d)", k)

@@ -50,9 +50,12 @@ func (p *Proc) announce(op Op) error {
 		return ErrKilled
 	}
 	hook := d.BeforeRead
-	if op.Kind.Mutates() {
+	switch {
+	case op.Kind.Mutates():
 		hook = d.Before
 		d.ops++
+	case op.Kind == OpChmod:
+		hook = nil
 	}
 	d.counts[op.Kind]++
 	op.Proc, op.N = p.name, d.ops
@@ -298,9 +301,13 @@ func (p *Proc) LstatIfPossible(name string) (os.FileInfo, bool, error) {
 	return described, true, err
 }
 
-// Chmod sets the permission bits. It is durable at once and not announced.
+// Chmod sets the permission bits. It is durable at once, and so the hooks are
+// not told.
 func (p *Proc) Chmod(name string, mode os.FileMode) error {
 	const bits = fs.ModePerm | fs.ModeSticky | fs.ModeSetuid | fs.ModeSetgid
+	if err := p.announce(Op{Kind: OpChmod, Path: name}); err != nil {
+		return pathError("chmod", name, err)
+	}
 	return p.touch("chmod", name, func(n *node) { n.mode = n.mode&^bits | mode&bits })
 }
 

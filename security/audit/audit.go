@@ -38,10 +38,12 @@ package audit
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/afero"
@@ -59,9 +61,10 @@ type FS interface {
 	SyncDir(name string) error
 }
 
-// ErrBroken says that entries can be made durable neither in the segment in use
-// nor in a new one. The log takes no more; only opening it again can help.
-var ErrBroken = errors.New("the audit log cannot be written: free space or mend the disk, then restart the gate")
+// ErrBroken says that a new segment's name could not be made durable, which is
+// never tried twice. The log takes no more; only opening it again can help.
+// Whatever else fails is tried again, on a new file, by the next Append or Sync.
+var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", approval.ErrRestart)
 
 var errClosed = errors.New("the audit log is closed")
 
@@ -89,6 +92,7 @@ type Log struct {
 
 	mu       sync.Mutex
 	file     afero.File // nil: the next sync begins a new segment
+	unnamed  bool       // the segment's name may not be durable yet
 	size     int64      // of file
 	segment  int        // number of the last segment, 0: there is none
 	seq      int64      // number of the last line
@@ -308,6 +312,11 @@ func (l *Log) syncLines(seq int64) error {
 		return nil
 	case l.stopped != nil:
 		return l.stopped
+	}
+	if err := l.name(); err != nil {
+		return err
+	}
+	switch {
 	case l.file == nil || !l.syncFile():
 		return l.rotate()
 	case l.size >= maxSegment:
@@ -338,20 +347,49 @@ func (l *Log) rotate() error {
 	l.drop()
 	f, err := l.create(l.unsynced)
 	if err != nil {
-		l.stopped = fmt.Errorf("%w: %w", ErrBroken, err)
-		return l.stopped
+		return fmt.Errorf("begin segment: %w", err)
 	}
-	l.file, l.size = f, int64(len(l.unsynced))
+	l.file, l.size, l.unnamed = f, int64(len(l.unsynced)), true
 	l.segment++
+	if err := l.name(); err != nil {
+		return err
+	}
 	l.settle(l.seq)
 	l.unsynced = l.unsynced[:0]
 	return nil
 }
 
+// name makes the name of a new segment durable. A sync of the folder that could
+// not begin may be tried again; one that failed would succeed the next time and
+// mean nothing.
+func (l *Log) name() error {
+	if !l.unnamed {
+		return nil
+	}
+	err := l.fs.SyncDir(l.dir)
+	if err == nil {
+		l.unnamed = false
+		return nil
+	}
+	for _, began := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission} {
+		if errors.Is(err, began) {
+			return fmt.Errorf("name segment: %w", err)
+		}
+	}
+	l.stopped = fmt.Errorf("%w: %w", ErrBroken, err)
+	return l.stopped
+}
+
 // create makes the next segment: it appears under its name with all of lines,
-// durable, or not at all.
+// or not at all.
 func (l *Log) create(lines []byte) (afero.File, error) {
-	f, err := l.fs.OpenFile(l.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	const how = os.O_WRONLY | os.O_CREATE | os.O_EXCL | os.O_APPEND
+	f, err := l.fs.OpenFile(l.temp(), how, 0o600)
+	if errors.Is(err, fs.ErrExist) { // an earlier attempt could not tidy up
+		if err = l.fs.Remove(l.temp()); err == nil {
+			f, err = l.fs.OpenFile(l.temp(), how, 0o600)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -361,9 +399,6 @@ func (l *Log) create(lines []byte) (afero.File, error) {
 	}
 	if err == nil {
 		err = l.fs.RenameNoReplace(l.temp(), segmentPath(l.dir, l.segment+1))
-	}
-	if err == nil {
-		err = l.fs.SyncDir(l.dir)
 	}
 	if err != nil {
 		f.Close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/afero"
@@ -168,61 +169,91 @@ func TestAfterAFailedOperationTheLogGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-func TestWhereNothingCanBeWrittenTheLogStops(t *testing.T) {
+// A folder sync that failed is never repeated: it would succeed and mean nothing.
+func TestAfterAFailedFolderSyncTheLogStops(t *testing.T) {
 	disk := newDisk(t)
 	l := open(t, disk.Process("daemon"))
-	require.NoError(t, l.Append(entry(1)))
 	disk.Fail = func(op crashfs.Op) error {
-		if op.Kind == crashfs.OpSync {
+		if op.Kind == crashfs.OpSyncDir {
 			return errDisk
 		}
 		return nil
 	}
-	err := l.Append(entry(2))
+	err := l.Append(entry(1))
 	require.ErrorIs(t, err, audit.ErrBroken)
+	require.ErrorIs(t, err, approval.ErrRestart)
 	require.ErrorIs(t, err, errDisk)
 	disk.Fail = nil
 	ops := disk.Ops()
-	require.ErrorIs(t, l.Append(entry(3)), audit.ErrBroken, "even if the disk came back: what was lost is unknown")
-	l.Note(entry(4))
+	require.ErrorIs(t, l.Append(entry(2)), audit.ErrBroken, "even if the disk came back: what was lost is unknown")
+	l.Note(entry(3))
 	require.ErrorIs(t, l.Sync(), audit.ErrBroken)
 	require.ErrorIs(t, l.Close(), audit.ErrBroken)
 	require.Equal(t, ops, disk.Ops(), "nothing is tried again")
 
+	require.NoError(t, disk.Process("again").SyncFS("/"), "what the store does at start")
 	again := open(t, disk.Process("again"))
-	require.NoError(t, again.Append(entry(5)))
-	all := entries(t, disk.Process("reader"))
-	require.Equal(t, "1", ids(all[:1]))
-	require.Equal(t, "5", ids(all[len(all)-1:]))
+	require.NoError(t, again.Append(entry(4)))
+	require.Equal(t, "1 4", ids(entries(t, disk.Cut(crashfs.OnlySynced).Process("reader"))))
 }
 
-// Every operation of a new segment fails once: the caller hears of it, or the
-// entry is durable.
-func TestEveryFailingOperationOfARotation(t *testing.T) {
-	for n := 1; ; n++ {
+// A disk that is full, or failing for a while, stops nothing for good: what
+// could not be written is written when it can be, and in order.
+func TestALogGoesOnWhenTheDiskIsWellAgain(t *testing.T) {
+	for _, kind := range []crashfs.Kind{crashfs.OpWrite, crashfs.OpSync, crashfs.OpCreate, crashfs.OpRename} {
 		disk := newDisk(t)
 		l := open(t, disk.Process("daemon"))
-		done, failed := 0, false
+		require.NoError(t, l.Append(entry(1)))
 		disk.Fail = func(op crashfs.Op) error {
-			if done++; done == n && op.Kind != crashfs.OpRemove {
-				failed = true
+			// The segment in use is lost first: that is when the others are needed.
+			if op.Kind == kind || op.Kind == crashfs.OpWrite {
 				return errDisk
 			}
 			return nil
 		}
-		err := l.Append(entry(1))
-		disk.Fail = nil
-		if done < n {
-			require.NoError(t, err)
-			require.Greater(t, n, 5, "create, write, sync, rename, syncdir")
-			return
+		for range 3 {
+			require.ErrorIs(t, l.Append(entry(2)), errDisk, kind)
 		}
-		require.True(t, failed)
-		require.ErrorIs(t, err, audit.ErrBroken, "operation %d", n)
-		again := open(t, disk.Process("again"))
-		require.NoError(t, again.Append(entry(2)))
-		all := entries(t, disk.Cut(crashfs.OnlySynced).Process("reader"))
-		require.Equal(t, "2", ids(all[len(all)-1:]))
+		require.NotErrorIs(t, l.Sync(), approval.ErrRestart, kind)
+		disk.Fail = nil
+		require.NoError(t, l.Append(entry(3)), kind)
+		for _, way := range crashfs.Ways() {
+			require.Equal(t, "1 2 2 2 3", ids(entries(t, disk.Cut(way).Process("reader"))), "%s, %s", kind, way)
+		}
+	}
+}
+
+// Every operation of a new segment fails once: the caller hears of it, and the
+// log goes on, or says that it cannot.
+func TestEveryFailingOperationOfARotation(t *testing.T) {
+	for _, begins := range []bool{true, false} {
+		errno := map[bool]error{true: errDisk, false: syscall.EMFILE}[begins]
+		for n := 1; ; n++ {
+			disk := newDisk(t)
+			l := open(t, disk.Process("daemon"))
+			done, failed := 0, crashfs.Op{}
+			disk.Fail = func(op crashfs.Op) error {
+				if done++; done == n && op.Kind != crashfs.OpRemove {
+					failed = op
+					return errno
+				}
+				return nil
+			}
+			err := l.Append(entry(1))
+			disk.Fail = nil
+			if done < n {
+				require.NoError(t, err)
+				require.Greater(t, n, 5, "create, write, sync, rename, syncdir")
+				break
+			}
+			require.ErrorIs(t, err, errno, "operation %d", n)
+			if failed.Kind == crashfs.OpSyncDir && begins {
+				require.ErrorIs(t, l.Append(entry(2)), audit.ErrBroken)
+				continue
+			}
+			require.NoError(t, l.Append(entry(2)), "operation %d", n)
+			require.Equal(t, "1 2", ids(entries(t, disk.Cut(crashfs.OnlySynced).Process("reader"))), "operation %d", n)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -26,10 +27,11 @@ type act func(s *stageSet) error
 
 // stageSet is what the acts of one run share.
 type stageSet struct {
-	w      *World
-	daemon *daemon
-	free   func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
-	yield  func(who string)                                // where other actors may come between; nil: nobody does
+	w       *World
+	daemon  *daemon
+	free    func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
+	patient bool                                            // errors are met by trying again, as the running gate does
+	yield   func(who string)                                // where other actors may come between; nil: nobody does
 }
 
 // Flow is a script for one run, and the actors that may come between its acts
@@ -217,7 +219,36 @@ func prune(s *stageSet) error {
 
 func step(s *stageSet) error {
 	s.pause("gate")
-	return s.daemon.rest()
+	return s.rest()
+}
+
+// noWait is for deciders that find the slot blocked where nothing happens
+// between two looks of theirs.
+func noWait(context.Context, approval.Key) error { return errBlocked }
+
+var errBlocked = errors.New("the slot stays blocked")
+
+// rest brings the gate to rest. Where operations fail, what failed is tried
+// once more, and a gate that could not start is started again.
+func (s *stageSet) rest() error {
+	if !s.patient {
+		return s.daemon.rest()
+	}
+	if s.daemon == nil {
+		if s.daemon, _ = s.w.boot(); s.daemon == nil {
+			return nil
+		}
+	}
+	for range 3 {
+		s.w.now = s.w.now.Add(time.Second)
+		if _, weak := s.daemon.gate.Problem(); weak {
+			s.daemon.gate.Examine() // as the ticker does
+		}
+		if err := s.daemon.rest(); err == nil {
+			break
+		}
+	}
+	return nil
 }
 
 func (s *stageSet) pause(who string) {
@@ -271,7 +302,7 @@ func decideSlowly(s *stageSet) error {
 	p := s.w.disk.Process("ann")
 	store := &deciderStore{Store: s.w.store(p), w: s.w, delay: func() error {
 		s.w.now = s.w.now.Add(2 * time.Hour)
-		return s.daemon.rest()
+		return s.rest()
 	}}
 	return unlessRefused(s.w.answerOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
 }
@@ -297,6 +328,9 @@ func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict
 			return by.Name, ws == workspace
 		},
 	}
+	if w.lab.Mutant == NoLook {
+		d.RunBefore = 24 * time.Hour // or the time that has passed would tell as well
+	}
 	a := approval.Answer{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
 		Override: "do it otherwise", Text: "a",
@@ -316,13 +350,24 @@ type deciderStore struct {
 	*ipc.Store
 	w     *World
 	delay func() error // happens right before the decision is written; may be nil
+	asked []byte       // the pending as it was first read, for the mutant that never looks again
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 	if s.w.lab.Mutant == NoLook && doc == approval.DocRecord {
 		return nil, fs.ErrNotExist
 	}
-	return s.Store.Read(doc, k)
+	if s.w.lab.Mutant != NoLook || doc != approval.DocPending {
+		return s.Store.Read(doc, k)
+	}
+	if s.asked == nil {
+		b, err := s.Store.Read(doc, k)
+		if err != nil {
+			return nil, err
+		}
+		s.asked = b
+	}
+	return s.asked, nil
 }
 
 // Create notes what an approval approves before it is written: from then on
@@ -334,7 +379,7 @@ func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how ap
 		}
 	}
 	if strings.Contains(string(b), `"verdict":"approved"`) {
-		if p, err := s.Store.Read(approval.DocPending, k); err == nil {
+		if p, ok := s.w.disk.Files()[path.Join(layout.Pendings(workspace), k.ID+".json")]; ok {
 			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))
 		}
 	}

@@ -224,6 +224,9 @@ func (w *World) legitimate(e effect) bool {
 			return true
 		}
 	}
+	if e.id == idAfter || e.id == idOther {
+		return true
+	}
 	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true, "pause": true, "pause between": true}[w.flow.Name]
 	return allowed
 }
@@ -257,7 +260,7 @@ func (w *World) judgeStatus(id string, rec *approval.Record, effects []effect, s
 		say("I3 two people were told that their answer counts")
 	}
 	for _, v := range told {
-		if !keeps(v, st) || st == approval.StatusExpired && !w.flow.late() {
+		if !keeps(v, st) || st == approval.StatusExpired && !w.flow.late() && !w.down {
 			say("I3 a decision was reversed: %s became %s", v, st)
 		}
 	}
@@ -316,7 +319,7 @@ func (w *World) judgeLeftovers() (bad []string) {
 				bad = append(bad, "L left lying: "+dir)
 			}
 		case layout.Decisions(workspace):
-			if path.Base(name) != "forged" {
+			if path.Base(name) != "forged" && !strings.HasPrefix(path.Base(name), ".tmp-") {
 				bad = append(bad, "L left lying: "+dir)
 			}
 		}

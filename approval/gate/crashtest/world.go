@@ -65,7 +65,7 @@ const (
 	NoDuplicate  Mutant = "duplicate check"
 	NoSlot       Mutant = "slot exclusivity"
 	NoStartSync  Mutant = "sync at start"
-	NoLook       Mutant = "the look for C before acknowledging"
+	NoLook       Mutant = "the look for C and P before acknowledging"
 	NoExpirySlot Mutant = "expiry through the slot"
 	NoBrake      Mutant = "the look for a pause before a claim"
 )
@@ -101,6 +101,7 @@ type World struct {
 	flow  *Flow
 	stage int // how far the script has come
 
+	down    bool // the gate was not working while run_before passed
 	renamed bool // the last operation was a rename
 
 	effects  []effect
@@ -111,6 +112,7 @@ type World struct {
 	pruned   map[string]bool     // its record is being removed
 	paused   bool                // permesso pause has returned, and nobody has resumed
 	broken   []string            // promises that were broken on the way
+	overdue  []string            // what ran too late
 	trace    []string
 }
 
@@ -154,7 +156,7 @@ func (w *World) clone(d *crashfs.Disk) *World {
 	c.effects, c.told, c.trace = slices.Clone(w.effects), slices.Clone(w.told), slices.Clone(w.trace)
 	c.consent, c.accepted, c.read = maps.Clone(w.consent), maps.Clone(w.accepted), maps.Clone(w.read)
 	c.pruned = maps.Clone(w.pruned)
-	c.broken = slices.Clone(w.broken)
+	c.broken, c.overdue = slices.Clone(w.broken), slices.Clone(w.overdue)
 	c.dress()
 	c.mutate()
 	return &c
@@ -187,7 +189,7 @@ func word(b []byte) (v uint64) {
 
 // Workspace implements gate.Settings.
 func (w *World) Workspace(name string) (approval.Workspace, bool) {
-	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace
+	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
 }
 
 // tools says what exists in every world.
@@ -233,9 +235,17 @@ type daemon struct {
 	release func() error
 }
 
-// boot is what serve does, in the same order.
-func (w *World) boot() (*daemon, error) {
-	d := &daemon{w: w, proc: w.disk.Process("gate")}
+// boot is what serve does, in the same order. Where it fails, the process ends,
+// and its lock with it.
+func (w *World) boot() (d *daemon, err error) {
+	proc := w.disk.Process("gate")
+	d = &daemon{w: w, proc: proc}
+	defer func() {
+		if err != nil {
+			proc.Kill()
+			d = nil
+		}
+	}()
 	store := w.store(d.proc)
 	release, err := store.Open()
 	if err != nil {
@@ -285,12 +295,13 @@ func (d *daemon) rest() error {
 			keys = append(keys, k)
 		}
 	}
+	var errs []error
 	for _, k := range keys {
 		if _, err := d.gate.Step(k); err != nil {
-			return fmt.Errorf("step %s: %w", k, err)
+			errs = append(errs, fmt.Errorf("step %s: %w", k, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Run implements gate.Executor. It is an effect: nobody can take it back.
@@ -304,6 +315,7 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, args); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
+	d.w.inTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
 	// A process that was killed does nothing any more, and stopping right
 	// before or after the effect are two different crashes.
 	if err := d.w.point(d.proc, "effect"); err != nil {

@@ -1,0 +1,172 @@
+package crashtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+)
+
+// # Clocks
+//
+// A clock can be wrong by years, and be put right. The clock explorer plays
+// every flow with a jump before its Nth operation, lets the clock stay so or
+// puts it right with the next act, and judges every promise; besides, whatever
+// has run must have been in time by the clock that it ran under.
+
+const decade = 10 * 365 * 24 * time.Hour
+
+// Clocks explores every jump of every flow.
+type Clocks struct {
+	Lab   *Lab
+	Every int // of the operations only every so-manieth; 0: all
+
+	mu     sync.Mutex
+	report FaultReport
+}
+
+// jump is one wrong clock.
+type jump struct {
+	flow *Flow
+	at   int // before which operation, from 1
+	by   time.Duration
+	back bool // with the next act
+}
+
+// Explore plays every jump.
+func (x *Clocks) Explore(workers int) (*FaultReport, error) {
+	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+	jumps := make(chan jump)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for j := range jumps {
+				x.play(j)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer close(jumps)
+	for _, f := range Flows() {
+		kinds, err := (&Faults{Lab: x.Lab}).operations(f)
+		if err != nil {
+			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
+		}
+		for i := 1; i <= len(kinds); i += max(x.Every, 1) {
+			for _, by := range []time.Duration{decade, -decade} {
+				jumps <- jump{f, i, by, false}
+				jumps <- jump{f, i, by, true}
+			}
+		}
+	}
+	return &x.report, nil
+}
+
+func (x *Clocks) play(j jump) {
+	w, err := x.Lab.newWorld(j.flow)
+	if err != nil {
+		x.verdict(j, []string{"H " + err.Error()})
+		return
+	}
+	w.down = true // whoever is told so late that it did not run, is told
+	ops, off := 0, time.Duration(0)
+	w.disk.Fail = func(crashfs.Op) error {
+		if ops++; ops == j.at {
+			off = j.by
+			w.now = w.now.Add(off)
+		}
+		return nil
+	}
+	s := &stageSet{w: w, free: noWait, patient: true}
+	s.daemon, err = w.boot()
+	for _, do := range j.flow.sequence() {
+		err = errors.Join(err, do(s))
+		w.observe()
+		if j.back && off != 0 {
+			w.now, off = w.now.Add(-off), 0
+		}
+	}
+	if err != nil {
+		x.verdict(j, []string{"H " + err.Error()})
+		return
+	}
+	w.disk.Fail = nil
+	bad := w.expiredStays(s)
+	// However wrong the clock was, one day everything has ended.
+	w.now = w.now.Add(3 * decade)
+	for range 2 {
+		w.now = w.now.Add(approval.Patience)
+		if err := s.daemon.rest(); err != nil {
+			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		}
+		w.observe()
+	}
+	bad = append(bad, w.judge()...)
+	x.verdict(j, append(bad, w.overdue...))
+}
+
+// expiredStays puts the clock to where everything was in time, tries to have it
+// approved, and finds nothing that had expired alive.
+func (w *World) expiredStays(s *stageSet) (bad []string) {
+	before := map[string]approval.Status{}
+	for _, id := range w.flow.ids() {
+		if rec, _ := w.record(approval.Key{Workspace: workspace, ID: id}); rec != nil {
+			before[id] = rec.Status
+		}
+	}
+	effects := len(w.effects)
+	now := w.now
+	w.now = start.Add(-decade)
+	for id, st := range before {
+		k := approval.Key{Workspace: workspace, ID: id}
+		if err := w.answer(w.disk.Process("ann"), k, approval.Approved, noWait); err == nil {
+			bad = append(bad, fmt.Sprintf("I4 approved though %s", st))
+		}
+		if err := s.daemon.rest(); err != nil {
+			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		}
+		if rec, _ := w.record(k); rec == nil || rec.Status != st {
+			bad = append(bad, fmt.Sprintf("I5 the outcome changed with the clock: it was %s", st))
+		}
+	}
+	if len(before) == len(w.flow.ids()) && len(w.effects) != effects {
+		bad = append(bad, "I4 what had ended ran when the clock was set back")
+	}
+	w.now = now
+	return bad
+}
+
+// inTime holds an effect against the time that its approval gave it.
+func (w *World) inTime(k approval.Key) {
+	b := w.disk.Files()[layout.Receipts(k.Workspace)+"/"+k.ID+".json"]
+	body, err := w.lab.key.Open(approval.DocClaim, k, b)
+	if err != nil {
+		return // the second claim of an idempotent tool may be all there is
+	}
+	c, err := approval.ParseClaim(body, k)
+	if err != nil || len(c.Decision) == 0 || string(c.Decision) == "null" {
+		return
+	}
+	body, err = w.lab.key.Open(approval.DocDecision, k, c.Decision)
+	if err != nil {
+		return
+	}
+	d, err := approval.ParseDecision(body, k)
+	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's life
+		w.overdue = append(w.overdue, "I4 it ran after its time had passed")
+	}
+}
+
+func (x *Clocks) verdict(j jump, bad []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.report.Trials++
+	x.report.ByFlow[j.flow.Name]++
+	for _, b := range bad {
+		x.report.Violations[b]++
+		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.back)}
+	}
+}

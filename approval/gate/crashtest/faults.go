@@ -1,0 +1,419 @@
+package crashtest
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+)
+
+// # Faults
+//
+// Besides crashing, a disk can fail. The fault explorer plays every flow with
+// its Nth file operation failing, once or from then on, heals the disk, and
+// lets the gate go on without a restart. Then it judges: every promise, that
+// the gate works again for everybody, and that a power cut and a restart
+// afterwards find everything that was promised. Only a gate that has said that
+// it must be restarted is, and only after a sync that may not be repeated.
+
+// otherWorkspace is a second one, for requests that come after a fault.
+const otherWorkspace = "v"
+
+// Requests that come when the fault is over.
+const (
+	idAfter = "cccccccc00000003"
+	idOther = "dddddddd00000004"
+)
+
+// fault is one way for a file operation to fail.
+type fault struct {
+	name string
+	err  error
+	hits []crashfs.Kind
+}
+
+var (
+	allocating = []crashfs.Kind{
+		crashfs.OpCreate, crashfs.OpWrite, crashfs.OpRename, crashfs.OpMkdir,
+		crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpSyncFS,
+	}
+	opening  = []crashfs.Kind{crashfs.OpCreate, crashfs.OpOpen, crashfs.OpSyncDir, crashfs.OpSyncFS}
+	changing = []crashfs.Kind{
+		crashfs.OpCreate, crashfs.OpWrite, crashfs.OpTruncate, crashfs.OpRename, crashfs.OpRemove,
+		crashfs.OpMkdir, crashfs.OpChmod, crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpSyncFS,
+	}
+	reading   = []crashfs.Kind{crashfs.OpOpen, crashfs.OpRead, crashfs.OpStat, crashfs.OpReadDir}
+	forbidden = []crashfs.Kind{
+		crashfs.OpCreate, crashfs.OpOpen, crashfs.OpRename, crashfs.OpRemove, crashfs.OpMkdir,
+		crashfs.OpStat, crashfs.OpChmod, crashfs.OpSyncDir, crashfs.OpSyncFS,
+	}
+)
+
+// faults are the ways, each at the operations that can fail so.
+func faults() []fault {
+	return []fault{
+		{"EIO", syscall.EIO, slices.Concat(changing, reading)},
+		{"ENOSPC", syscall.ENOSPC, allocating},
+		{"EDQUOT", syscall.EDQUOT, allocating},
+		{"EMFILE", syscall.EMFILE, opening},
+		{"EROFS", syscall.EROFS, changing},
+		{"EACCES", syscall.EACCES, forbidden},
+		{"short write", crashfs.Short{Err: syscall.ENOSPC}, []crashfs.Kind{crashfs.OpWrite}},
+	}
+}
+
+// For how many operations a fault lasts. A spell ends by itself in the middle of
+// a flow, and the gate has to notice.
+const (
+	once    = 1
+	spell   = 25
+	forGood = 1 << 30
+)
+
+// trial is one run of a flow with one fault.
+type trial struct {
+	flow   *Flow
+	fault  fault
+	at     int // which operation of the gate and the deciders fails, from 1
+	length int // and so many from there on, as far as they can: once, a spell, or forGood
+
+	ops   int
+	hit   []crashfs.Op // what failed
+	began bool         // a sync failed that the kernel had taken up: it may not be repeated
+}
+
+func (t *trial) String() string {
+	how := map[int]string{once: "once", spell: "for a while", forGood: "for good"}[t.length]
+	s := fmt.Sprintf("%s at operation %d, %s", t.fault.name, t.at, how)
+	if len(t.hit) > 0 {
+		s += ": " + t.hit[0].String()
+	}
+	return s
+}
+
+// fail is the disk's hook. Agents and forgers have disks that work.
+func (t *trial) fail(op crashfs.Op) error {
+	if op.Proc != "gate" && op.Proc != "ann" && op.Proc != "bob" || op.Path == "effect" || op.Path == "after effect" {
+		return nil
+	}
+	t.ops++
+	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.hits, op.Kind) {
+		return nil
+	}
+	t.hit = append(t.hit, op)
+	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS
+	opened := t.fault.name != "EMFILE" && t.fault.name != "EACCES"
+	t.began = t.began || synced && opened
+	return t.fault.err
+}
+
+// Faults explores every fault of every flow.
+type Faults struct {
+	Lab   *Lab
+	Every int // of the operations only every so-manieth; 0: all
+
+	mu     sync.Mutex
+	seen   map[[3]uint64]bool // worlds from which the gate was started anew
+	report FaultReport
+}
+
+// FaultReport is what the exploration found.
+type FaultReport struct {
+	Report
+	Trials   int
+	Restarts int // trials in which the gate said that it must be restarted
+}
+
+// Explore plays every trial.
+func (x *Faults) Explore(workers int) (*FaultReport, error) {
+	x.seen = map[[3]uint64]bool{}
+	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
+	trials := make(chan *trial)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for t := range trials {
+				x.play(t)
+			}
+		})
+	}
+	err := x.hand(trials)
+	close(trials)
+	wg.Wait()
+	return &x.report, err
+}
+
+func (x *Faults) hand(trials chan<- *trial) error {
+	for _, f := range Flows() {
+		kinds, err := x.operations(f)
+		if err != nil {
+			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
+		}
+		for i, kind := range kinds {
+			if x.Every > 1 && i%x.Every != len(f.Name)%x.Every {
+				continue
+			}
+			for _, fault := range faults() {
+				if slices.Contains(fault.hits, kind) {
+					for _, length := range []int{once, spell, forGood} {
+						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// operations plays a flow without a fault and lists its operations.
+func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, err error) {
+	t := &trial{flow: f}
+	w, err := x.world(t)
+	if err != nil {
+		return nil, err
+	}
+	w.disk.Fail = func(op crashfs.Op) error {
+		before := t.ops
+		_ = t.fail(op)
+		if t.ops > before {
+			kinds = append(kinds, op.Kind)
+		}
+		return nil
+	}
+	s := &stageSet{w: w, free: noWait}
+	if s.daemon, err = w.boot(); err != nil {
+		return nil, err
+	}
+	for _, do := range f.sequence() {
+		if err := do(s); err != nil {
+			return nil, err
+		}
+	}
+	return kinds, nil
+}
+
+func (x *Faults) world(t *trial) (*World, error) {
+	w, err := x.Lab.newWorld(t.flow)
+	if err != nil {
+		return nil, err
+	}
+	p := w.disk.Process("setup")
+	return w, errors.Join(layout.Prepare(p, otherWorkspace), p.SyncFS("/"))
+}
+
+// sequence is the flow's script, or its actors taking turns.
+func (f *Flow) sequence() []act {
+	if f.Script != nil {
+		return f.Script
+	}
+	names := sortedKeys(f.Actors)
+	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
+	var acts []act
+	for round := range 3 {
+		for _, name := range names {
+			if turns := f.Actors[name]; round < len(turns) {
+				acts = append(acts, turns[round])
+			}
+		}
+	}
+	return acts
+}
+
+// rank puts the agent first and the clock last, and the gate right after the
+// agent: people can only answer what was asked.
+func rank(name string) int {
+	return map[string]int{"agent": 0, "gate": 1, "clock": 9}[name]
+}
+
+// play is one trial from beginning to end.
+func (x *Faults) play(t *trial) {
+	w, err := x.world(t)
+	if err != nil {
+		x.verdict(t, nil, []string{"H " + err.Error()})
+		return
+	}
+	w.disk.Fail = t.fail
+	s := &stageSet{w: w, free: noWait, patient: true}
+	s.daemon, _ = w.boot() // or it says why not, and somebody starts it later
+	for _, do := range t.flow.sequence() {
+		// Whoever was told of an error tries once more; an agent cannot fail.
+		if err := do(s); err != nil {
+			w.trace = append(w.trace, err.Error())
+			if err := do(s); err != nil {
+				w.trace = append(w.trace, err.Error())
+			}
+		}
+		w.observe()
+		if len(t.hit) > 0 {
+			x.verdict(t, w, x.cut(w))
+		}
+	}
+	w.disk.Fail = nil
+	bad, restarted := x.recover(s, t)
+	x.verdict(t, w, bad)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.report.Trials++
+	x.report.ByFlow[t.flow.Name]++
+	if restarted {
+		x.report.Restarts++
+	}
+}
+
+// recover heals the disk and lets the gate go on.
+func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
+	w := s.w
+	w.now = w.now.Add(6 * time.Second)
+	if s.daemon == nil {
+		if err := s.start(); err != nil {
+			return []string{"F the gate does not start after the fault: " + err.Error()}, false
+		}
+	}
+	s.daemon.gate.Examine()
+	if p, ok := s.daemon.gate.Problem(); ok {
+		if !p.Restart {
+			return []string{"F the gate does not recover: " + p.What}, false
+		}
+		if !t.began {
+			bad = append(bad, "F a restart is asked for without need")
+		}
+		bad = append(bad, s.takesNothing()...)
+		restarted = true
+		s.daemon.proc.Kill()
+		if err := s.start(); err != nil {
+			return append(bad, "F the gate does not start after the fault: "+err.Error()), true
+		}
+	}
+	bad = append(bad, s.settleDown()...)
+	bad = append(bad, s.worksAgain()...)
+	bad = append(bad, x.cut(w)...)
+	return append(bad, s.outlive()...), restarted
+}
+
+// cut is a kill or a power cut at this moment, on a disk that works afterwards.
+func (x *Faults) cut(w *World) (bad []string) {
+	h := w.hash()
+	if !x.fresh(h) {
+		return nil
+	}
+	for _, d := range []*crashfs.Disk{
+		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
+	} {
+		for _, b := range w.clone(d).live(1) {
+			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
+		}
+	}
+	return bad
+}
+
+// fresh says that no other trial has come to the same end.
+func (x *Faults) fresh(h [3]uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	fresh := !x.seen[h]
+	x.seen[h] = true
+	if fresh {
+		x.report.States++
+	}
+	return fresh
+}
+
+// start is somebody starting the gate again.
+func (s *stageSet) start() (err error) {
+	s.daemon, err = s.w.boot()
+	return err
+}
+
+// settleDown lets the gate come to rest without any error.
+func (s *stageSet) settleDown() []string {
+	for range 3 { // what failed is tried again a little later, and incomplete files are waited for
+		s.w.now = s.w.now.Add(approval.Patience)
+		if err := s.daemon.rest(); err != nil {
+			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
+		}
+		s.w.observe()
+	}
+	return nil
+}
+
+// takesNothing holds a gate that must be restarted to its word.
+func (s *stageSet) takesNothing() (bad []string) {
+	before := len(s.w.effects)
+	if err := s.ask(workspace, idAfter); err != nil {
+		return []string{"H " + err.Error()}
+	}
+	_, _ = s.daemon.gate.Step(approval.Key{Workspace: workspace, ID: idAfter})
+	if len(s.w.effects) != before {
+		bad = append(bad, "F something ran though the gate must be restarted")
+	}
+	return bad
+}
+
+// worksAgain asks for something new, here and in the other workspace.
+func (s *stageSet) worksAgain() (bad []string) {
+	for ws, id := range map[string]string{workspace: idAfter, otherWorkspace: idOther} {
+		if err := s.ask(ws, id); err != nil {
+			return []string{"H " + err.Error()}
+		}
+		if _, err := s.daemon.gate.Step(approval.Key{Workspace: ws, ID: id}); err != nil {
+			bad = append(bad, "F a new request fails after the fault: "+err.Error())
+			continue
+		}
+		b := s.w.disk.Files()[path.Join(layout.Responses(ws), id+".json")]
+		r, err := approval.ParseResponse(b)
+		if err != nil || r.Status != approval.StatusAutoApproved {
+			bad = append(bad, fmt.Sprintf("F a new request is not served after the fault: %s", b))
+		}
+	}
+	return bad
+}
+
+func (s *stageSet) ask(ws, id string) error {
+	p := s.w.disk.Process("agent")
+	name := path.Join(layout.Requests(ws), id+".json")
+	f, err := p.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(request(id, "auto", "after").text)
+	return errors.Join(err, f.Close())
+}
+
+// outlive lets the same gate live on until nothing waits, and judges it.
+func (s *stageSet) outlive() (bad []string) {
+	w := s.w
+	if w.waits() {
+		w.now = w.now.Add(3 * time.Hour)
+		bad = append(bad, s.settleDown()...)
+	}
+	for _, b := range w.judge() {
+		// What another process could not remove stays until the next start.
+		if b != "L a temporary file stayed: "+layout.Decisions(workspace) {
+			bad = append(bad, b)
+		}
+	}
+	return bad
+}
+
+func (x *Faults) verdict(t *trial, w *World, bad []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range bad {
+		b, detail := b[:min(len(b), 60)], b
+		x.report.Violations[b]++
+		if x.report.Example[b] != nil {
+			continue
+		}
+		x.report.Example[b] = []string{"flow " + t.flow.Name, t.String(), detail}
+		if w != nil {
+			x.report.Example[b] = append(x.report.Example[b], w.trace...)
+		}
+	}
+}

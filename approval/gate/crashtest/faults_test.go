@@ -1,0 +1,49 @@
+package crashtest
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFaults lets every file operation of every flow fail in every way.
+func TestFaults(t *testing.T) {
+	lab, err := NewLab("")
+	require.NoError(t, err)
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	began := time.Now()
+	x := &Faults{Lab: lab, Every: every()}
+	r, err := x.Explore(runtime.NumCPU())
+	require.NoError(t, err)
+	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
+	require.Empty(t, r.Violations, "%s", r)
+	for _, f := range Flows() {
+		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
+	}
+}
+
+// TestClocks lets the clock jump by ten years before every file operation of
+// every flow.
+func TestClocks(t *testing.T) {
+	lab, err := NewLab("")
+	require.NoError(t, err)
+	x := &Clocks{Lab: lab, Every: every()}
+	r, err := x.Explore(runtime.NumCPU())
+	require.NoError(t, err)
+	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
+	require.Empty(t, r.Violations, "%s", r)
+	for _, f := range Flows() {
+		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
+	}
+}
+
+// every makes a sample of an exploration that would take too long.
+func every() int {
+	if raceEnabled || testing.Short() {
+		return 23
+	}
+	return 1
+}

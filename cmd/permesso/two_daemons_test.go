@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// Of 1,000 races for one home, 950 are run by what takes the lock, three at a
+// time in one process (flock belongs to an open file, so that they compete as
+// processes do), and 50 by whole daemons, some of which are killed: see
+// TestTwoDaemonsRace. Exactly one wins each time.
+func TestThreeStoresRaceForOneHome(t *testing.T) {
+	const races, racers = 950, 3
+	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
+	require.NoError(t, layout.PrepareHome(ipc.OS()))
+	require.NoError(t, layout.Prepare(ipc.OS(), "w"))
+	for race := range races {
+		var won atomic.Int32
+		var release func() error
+		errs := make([]error, racers)
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range racers {
+			wg.Go(func() {
+				store := &ipc.Store{FS: ipc.OS(), Layout: layout}
+				<-start
+				give, err := store.Open()
+				if errs[i] = err; err == nil {
+					won.Add(1)
+					release = give // only one may get here, as the race detector would tell
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		require.EqualValues(t, 1, won.Load(), "race %d", race)
+		for _, err := range errs {
+			if err != nil {
+				require.ErrorIs(t, err, ipc.ErrLocked)
+			}
+		}
+		require.NoError(t, release())
+	}
+}
+
+// TestTwoDaemonsRace starts two daemons for one home at a time. One serves; the
+// other says so and ends, or takes over when the first is killed. What was
+// asked runs once, whoever serves.
+func TestTwoDaemonsRace(t *testing.T) {
+	const races, lanes = 50, 5
+	for lane := range lanes {
+		t.Run(fmt.Sprint(lane), func(t *testing.T) {
+			t.Parallel()
+			r := newRaceTrack(t)
+			for race := range races / lanes {
+				r.race(race%2 == 1)
+			}
+		})
+	}
+}
+
+type raceTrack struct {
+	*place
+	runs string
+	ids  []string
+}
+
+func newRaceTrack(t *testing.T) *raceTrack {
+	r := &raceTrack{place: newPlace(t, "default", "")}
+	r.plain = true
+	r.runs = filepath.Join(r.dir, "runs")
+	file := r.script("count", `echo "$PERMESSO_REQUEST_ID" >> `+r.runs)
+	config := fmt.Sprintf("[tools.say]\nhandler = { kind = \"command\", argv = [%q] }\n[[rules]]\nmatch = { tool = \"say\" }\noutcome = \"allow\"\n", file)
+	require.NoError(t, os.WriteFile(r.config, []byte(config), 0o600))
+	code, _, stderr := r.run("", "init")
+	require.Equal(t, codeDone, code, stderr)
+	return r
+}
+
+func (r *raceTrack) race(kill bool) {
+	r.t.Helper()
+	id := r.ask(`{"tool_name":"say"}`)
+	r.ids = append(r.ids, id)
+	// Two logs, because both begin at the same time.
+	one, two := r.contender("one"), r.contender("two")
+	winner, loser := one, two
+	deadline := time.Now().Add(patience)
+	for !winner.serves() {
+		winner, loser = loser, winner
+		require.True(r.t, time.Now().Before(deadline), "nobody serves:\n%s\n%s", one.said(), two.said())
+		time.Sleep(time.Millisecond) // two files at once: nothing to await
+	}
+	if kill {
+		winner.kill()
+		if !loser.takesOver() {
+			loser = r.contender("three")
+			loser.awaitLog(`"serving"`)
+		}
+		winner = loser
+	} else {
+		require.Error(r.t, loser.ended())
+		require.Equal(r.t, codeLocked, loser.cmd.ProcessState.ExitCode())
+		require.False(r.t, loser.serves(), "exactly one serves")
+	}
+	st := r.response(id).Status
+	require.Contains(r.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted}, st)
+	winner.stop()
+	b, err := os.ReadFile(r.runs)
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(r.t, err)
+	}
+	for _, id := range r.ids {
+		require.LessOrEqual(r.t, strings.Count(string(b), id), 1, "ran twice")
+	}
+	if st == approval.StatusAutoApproved {
+		require.Equal(r.t, 1, strings.Count(string(b), id))
+	}
+}
+
+func (r *raceTrack) contender(name string) *daemon {
+	r.t.Helper()
+	d := &daemon{place: r.place, cmd: r.command("serve"), log: filepath.Join(r.dir, name+".log")}
+	log, err := os.Create(d.log)
+	require.NoError(r.t, err)
+	d.cmd.Stderr = log
+	require.NoError(r.t, d.cmd.Start())
+	require.NoError(r.t, log.Close())
+	d.wait = sync.OnceValue(d.cmd.Wait)
+	r.t.Cleanup(d.kill)
+	return d
+}
+
+func (d *daemon) serves() bool { return strings.Contains(d.said(), `"serving"`) }
+
+// takesOver waits until the daemon serves, or has given up before it could.
+func (d *daemon) takesOver() bool {
+	d.t.Helper()
+	done := make(chan struct{})
+	go func() { _ = d.wait(); close(done) }()
+	for !d.serves() {
+		select {
+		case <-done:
+			return d.serves()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return true
+}

@@ -1,0 +1,141 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// health is what a Store remembers of a disk that failed it.
+type health struct {
+	mu     sync.Mutex
+	doubt  error           // a folder or the file system could not be synced: for good
+	owed   map[string]bool // folders whose sync could not even begin
+	litter map[string]bool // files that could not be removed when they should
+}
+
+// syncDir makes the names in a folder durable, or says that nobody knows:
+// approval.ErrUnsynced. A sync that the kernel took up and failed is never tried
+// again, because the next one would succeed and mean nothing.
+func (s *Store) syncDir(dir string) error {
+	if err := s.doubts(); err != nil {
+		return err
+	}
+	err := s.syncs.dir(dir, func() error { return s.taken(s.FS.SyncDir(dir)) }, s.syncAll)
+	if err == nil || errors.Is(err, approval.ErrUnsynced) {
+		return err
+	}
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	if s.health.owed == nil {
+		s.health.owed = map[string]bool{}
+	}
+	s.health.owed[dir] = true
+	return fmt.Errorf("%w: %w", approval.ErrUnsynced, err)
+}
+
+// syncAll is one commit for everybody who waits for one.
+func (s *Store) syncAll() error {
+	if err := s.doubts(); err != nil {
+		return err
+	}
+	return s.taken(s.FS.SyncFS(s.Layout.Home))
+}
+
+// taken notes that a sync failed which the kernel had taken up.
+func (s *Store) taken(err error) error {
+	if err == nil || notOpened(err) {
+		return err
+	}
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.doubt = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
+	return s.health.doubt
+}
+
+func (s *Store) doubts() error {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return s.health.doubt
+}
+
+// notOpened says that an error came from opening what was to be synced.
+func notOpened(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, fs.ErrNotExist} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// discard removes a file that is not to stay, later if not now.
+func (s *Store) discard(name string) {
+	err := s.FS.Remove(name)
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		delete(s.health.litter, name)
+	case s.health.litter == nil:
+		s.health.litter = map[string]bool{name: true}
+	default:
+		s.health.litter[name] = true
+	}
+}
+
+// Probe does with a file of its own what every document needs, and makes good
+// what could not be done before. After nil, whatever is visible is durable. The
+// error is approval.ErrRestart where trying again would mean nothing.
+func (s *Store) Probe() error {
+	for _, name := range s.noted(&s.health.litter) {
+		s.discard(name)
+	}
+	if err := s.doubts(); err != nil {
+		return err
+	}
+	if err := s.try(); err != nil {
+		return fmt.Errorf("try the disk: %w", err)
+	}
+	for _, dir := range s.noted(&s.health.owed) {
+		if err := s.taken(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sync %s: %w", dir, err)
+		}
+		s.health.mu.Lock()
+		delete(s.health.owed, dir)
+		s.health.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *Store) noted(set *map[string]bool) []string {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return slices.Sorted(maps.Keys(*set))
+}
+
+// try writes one file where nothing is kept.
+func (s *Store) try() error {
+	dir := s.Layout.Run()
+	f, temp, err := s.writeTemp(dir, make([]byte, 4096), 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		name := filepath.Join(dir, "probe")
+		if err = s.FS.Rename(temp, name); err == nil {
+			temp = name
+			err = s.FS.SyncDir(dir)
+		}
+	}
+	s.discard(temp)
+	return err
+}

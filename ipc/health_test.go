@@ -1,0 +1,147 @@
+package ipc
+
+import (
+	"io/fs"
+	"math"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// sickFS is the real file system, with folder syncs that fail as told.
+type sickFS struct {
+	FS
+	dir, whole, remove error
+	syncs              int
+	bytes, inodes      uint64
+}
+
+func (s *sickFS) SyncDir(name string) error {
+	s.syncs++
+	if s.dir != nil {
+		return s.dir
+	}
+	return s.FS.SyncDir(name)
+}
+
+func (s *sickFS) SyncFS(name string) error {
+	s.syncs++
+	if s.whole != nil {
+		return s.whole
+	}
+	return s.FS.SyncFS(name)
+}
+
+func (s *sickFS) Remove(name string) error {
+	if s.remove != nil {
+		return s.remove
+	}
+	return s.FS.Remove(name)
+}
+
+func (s *sickFS) Free(string) (bytes, inodes uint64, err error) { return s.bytes, s.inodes, nil }
+
+func sickStore(t *testing.T) (*Store, *sickFS, approval.Key) {
+	fsys := &sickFS{FS: OS(), bytes: math.MaxUint64, inodes: math.MaxUint64}
+	s := &Store{FS: fsys, Layout: Layout{Home: filepath.Join(t.TempDir(), "home")}}
+	require.NoError(t, s.Layout.PrepareHome(fsys))
+	require.NoError(t, s.Layout.Prepare(fsys, "w"))
+	return s, fsys, approval.Key{Workspace: "w", ID: "aaaaaaaa00000001"}
+}
+
+func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
+	s, fsys, k := sickStore(t)
+	fsys.dir = syscall.EIO
+	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
+	require.ErrorIs(t, err, approval.ErrUnsynced)
+	require.ErrorIs(t, err, approval.ErrRestart)
+	fsys.dir, fsys.syncs = nil, 0
+	require.ErrorIs(t, s.Sync(approval.DocRecord, "w"), approval.ErrRestart)
+	require.ErrorIs(t, s.Sync(approval.DocPending, "w"), approval.ErrRestart)
+	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
+	require.Zero(t, fsys.syncs)
+
+	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
+	require.ErrorIs(t, s.Create(approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
+	_, err = s.Read(approval.DocDecision, other)
+	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins")
+	require.ErrorIs(t, s.Create(approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	_, err = s.Read(approval.DocRecord, other)
+	require.NoError(t, err, "an outcome is there for the next start")
+}
+
+// A folder that could not even be opened was not synced, and nothing was lost:
+// it is done later, and until then nothing in it is believed.
+func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
+	s, fsys, k := sickStore(t)
+	fsys.dir = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
+	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
+	require.ErrorIs(t, err, approval.ErrUnsynced)
+	require.NotErrorIs(t, err, approval.ErrRestart)
+	require.ErrorIs(t, s.Probe(), syscall.EMFILE)
+	fsys.dir, fsys.syncs = nil, 0
+	require.NoError(t, s.Probe())
+	require.Equal(t, 2, fsys.syncs, "its own file, and the folder that is owed")
+	fsys.syncs = 0
+	require.NoError(t, s.Probe())
+	require.Equal(t, 1, fsys.syncs)
+}
+
+func TestAPendingThatWasNotConfirmedIsTakenBack(t *testing.T) {
+	s, fsys, k := sickStore(t)
+	fsys.dir, fsys.remove = syscall.EIO, syscall.EIO
+	require.ErrorIs(t, s.Create(approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
+	_, err := s.Read(approval.DocPending, k)
+	require.NoError(t, err, "it could not be removed")
+	fsys.remove = nil
+	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
+	_, err = s.Read(approval.DocPending, k)
+	require.ErrorIs(t, err, fs.ErrNotExist, "it is, as soon as that works")
+}
+
+func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
+	s, fsys, k := sickStore(t)
+	require.NoError(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable))
+	fsys.remove = syscall.EROFS
+	require.ErrorIs(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
+	names, err := s.names(s.Layout.Records("w"))
+	require.NoError(t, err)
+	require.Len(t, names, 2)
+	fsys.remove = nil
+	require.NoError(t, s.Probe())
+	names, err = s.names(s.Layout.Records("w"))
+	require.NoError(t, err)
+	require.Equal(t, []string{k.ID + ".json"}, names)
+	names, err = s.names(s.Layout.Run())
+	require.NoError(t, err)
+	require.Empty(t, names, "nor does a probe leave anything")
+}
+
+func TestReserve(t *testing.T) {
+	s, fsys, _ := sickStore(t)
+	fsys.bytes, fsys.inodes = 1000, 2*inodesPerRun
+	one, err := s.Reserve(600)
+	require.NoError(t, err)
+	_, err = s.Reserve(401)
+	require.ErrorIs(t, err, approval.ErrNoRoom)
+	two, err := s.Reserve(400)
+	require.NoError(t, err)
+	one()
+	one() // twice is once
+	_, err = s.Reserve(601)
+	require.ErrorIs(t, err, approval.ErrNoRoom)
+	three, err := s.Reserve(1)
+	require.NoError(t, err)
+	_, err = s.Reserve(1)
+	require.ErrorIs(t, err, approval.ErrNoRoom, "no inodes")
+	two()
+	three()
+	_, err = s.Reserve(1000)
+	require.NoError(t, err)
+	_, err = s.Reserve(math.MaxInt64)
+	require.ErrorIs(t, err, approval.ErrNoRoom)
+}
