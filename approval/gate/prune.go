@@ -242,6 +242,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 		n, err := g.pruneWorkspace(p, ws, rest)
 		all.Add(n)
 		if err != nil {
+			g.suspect(err)
 			return all, fmt.Errorf("prune %s: %w", ws, err)
 		}
 	}

@@ -3,6 +3,7 @@ package crashtest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -274,6 +275,11 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 	if s.daemon == nil {
 		if err := s.start(); err != nil {
 			return []string{"F the gate does not start after the fault: " + err.Error()}, false
+		}
+	}
+	if w.flow.pauses() { // or nothing would be served, and rightly so
+		if err := resumeAll(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return []string{"F the pause does not end: " + err.Error()}, false
 		}
 	}
 	s.daemon.gate.Examine()

@@ -44,7 +44,12 @@ type Flow struct {
 }
 
 // late says that the script lets run_before pass, which nothing else may.
-func (f *Flow) late() bool { return f.Name == "late" || f.Name == "deadline" || f.pauses() }
+func (f *Flow) late() bool {
+	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.prunes()
+}
+
+// prunes says that months go by and old requests are removed.
+func (f *Flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
 // pauses says that the gate has a brake, and that somebody uses it.
 func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
@@ -206,6 +211,11 @@ const day = 24 * time.Hour
 // prune removes what is old. Once that is done the id is a new one, with
 // nothing behind it.
 func prune(s *stageSet) error {
+	if s.daemon == nil { // it could not start: rest tries again
+		if err := s.rest(); err != nil || s.daemon == nil {
+			return errors.Join(err, errors.New("nobody serves"))
+		}
+	}
 	if _, err := s.daemon.gate.Prune(nil); err != nil {
 		return err
 	}
@@ -214,7 +224,7 @@ func prune(s *stageSet) error {
 			s.w.forget(id)
 		}
 	}
-	return s.daemon.rest()
+	return s.rest()
 }
 
 func step(s *stageSet) error {
