@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -44,19 +47,32 @@ func secretPlaces() map[string]func(p *approval.Pending, x, y string) {
 		p.RequestData = b
 	}
 	return map[string]func(p *approval.Pending, x, y string){
-		"a field":      func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": "say " + x, "b": y}) },
-		"alone":        func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": x, "b": y}) },
-		"nested":       func(p *approval.Pending, x, y string) { data(p, map[string]any{"a": []any{map[string]any{"c": x}, y}}) },
-		"names":        func(p *approval.Pending, x, y string) { data(p, map[string]any{x: map[string]any{y: 2}}) },
-		"title":        func(p *approval.Pending, x, y string) { p.Agent.Title, p.Agent.Preview = x, y },
-		"preview":      func(p *approval.Pending, x, y string) { p.Agent.Preview, p.Agent.Rationale = "line\n"+x, y },
-		"rationale":    func(p *approval.Pending, x, y string) { p.Agent.Preview, p.Agent.Rationale = y, "see "+x },
-		"options":      func(p *approval.Pending, x, y string) { p.Type, p.Options = approval.TypeQuestion, []string{x, y + " "} },
-		"the summary":  func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": x, "b": y}); p.Summary = "send " + x + " to " + y },
-		"the target":   func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": x, "b": y}); p.Target = "host/" + x + "?" + y },
-		"the verb":     func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": x, "b": y}); p.Verb = map[string]string{"en": "send {a} and {b}"} },
-		"mixed script": func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": "\u0436 " + x, "b": y + " \u0436"}) },
-		"spelled out":  spelledOut,
+		"a field":   func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": "say " + x, "b": y}) },
+		"alone":     func(p *approval.Pending, x, y string) { data(p, map[string]string{"a": x, "b": y}) },
+		"nested":    func(p *approval.Pending, x, y string) { data(p, map[string]any{"a": []any{map[string]any{"c": x}, y}}) },
+		"names":     func(p *approval.Pending, x, y string) { data(p, map[string]any{x: map[string]any{y: 2}}) },
+		"title":     func(p *approval.Pending, x, y string) { p.Agent.Title, p.Agent.Preview = x, y },
+		"preview":   func(p *approval.Pending, x, y string) { p.Agent.Preview, p.Agent.Rationale = "line\n"+x, y },
+		"rationale": func(p *approval.Pending, x, y string) { p.Agent.Preview, p.Agent.Rationale = y, "see "+x },
+		"options": func(p *approval.Pending, x, y string) {
+			p.Type, p.Options = approval.TypeQuestion, []string{x, y + " "}
+		},
+		"the summary": func(p *approval.Pending, x, y string) {
+			data(p, map[string]string{"a": x, "b": y})
+			p.Summary = "send " + x + " to " + y
+		},
+		"the target": func(p *approval.Pending, x, y string) {
+			data(p, map[string]string{"a": x, "b": y})
+			p.Target = "host/" + x + "?" + y
+		},
+		"the verb": func(p *approval.Pending, x, y string) {
+			data(p, map[string]string{"a": x, "b": y})
+			p.Verb = map[string]string{"en": "send {a} and {b}"}
+		},
+		"mixed script": func(p *approval.Pending, x, y string) {
+			data(p, map[string]string{"a": "\u0436 " + x, "b": y + " \u0436"})
+		},
+		"spelled out": spelledOut,
 	}
 }
 
@@ -179,7 +195,7 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 			{Name: "careful", Tool: "x_post", Outcome: approval.Ask, Reason: "parole mie"},
 		},
 		Limits: map[string]policy.Limits{"w": {
-			Ask: map[string]policy.Rate{"channel:out": {Burst: 1, Per: time.Minute}, "": {Burst: 1, Per: time.Minute}},
+			Ask:     map[string]policy.Rate{"channel:out": {Burst: 1, Per: time.Minute}, "": {Burst: 1, Per: time.Minute}},
 			Session: policy.Budget{Soft: 1}, Day: policy.Budget{Soft: 1},
 		}},
 		Secrets: []string{"w"},
@@ -205,4 +221,81 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 			require.NotContains(t, card, strings.TrimPrefix(s, "ask: "), "not said in Italian")
 		}
 	}
+}
+
+// In the daemon's terminal consent is taken back by who may decide there, also
+// before the gate has stored it.
+func TestRevoker(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "permesso.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[workspaces.w]\n[workspaces.closed]\nlocal_decisions = false\n"), 0o600))
+	a := &app{Main: Main{Env: func(string) string { return "" }}, configFlag: file, homeFlag: filepath.Join(dir, "home")}
+	h, err := a.house()
+	require.NoError(t, err)
+	require.NoError(t, h.layout.PrepareHome(h.fs))
+	for _, ws := range []string{"w", "closed"} {
+		require.NoError(t, h.layout.Prepare(h.fs, ws))
+	}
+	k, err := h.makeKeys()
+	require.NoError(t, err)
+	m, err := h.newMemory(k, zerolog.Nop())
+	require.NoError(t, err)
+	r := revoker{m, h.decider(k, nil)}
+	ctx, now := context.Background(), time.Now().UTC()
+
+	pending := func(id, ws string) *approval.Pending {
+		return &approval.Pending{
+			Version: 1, RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x", ToolSHA256: "5e", SourceGroup: ws,
+			ClientID: "ws:" + ws, ActionType: "send_message", RequestData: approval.Raw("{}"), Proof: approval.Raw("null"),
+			Timestamp: now, ExpiresAt: now.Add(time.Hour),
+		}
+	}
+	always := &approval.Decision{
+		Version: 1, Approved: true, Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedBy: "ann", DecidedAt: now, RunBefore: now.Add(time.Hour),
+	}
+	// Decided, and not carried out yet.
+	const soon, stored, closed = "a7f3b2c1d4e5f6a7", "beef000000000000", "dead000000000000"
+	p := pending(soon, "w")
+	body, err := p.Encode()
+	require.NoError(t, err)
+	sealed := k.seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
+	require.NoError(t, h.store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
+	d, err := r.decider.Decide(ctx, approval.Answer{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: operator(), Via: "terminal"})
+	require.NoError(t, err)
+	require.Equal(t, soon, r.Given(p, d).ID)
+	require.NoError(t, m.Concede(pending(stored, "w"), always))
+	require.NoError(t, m.Concede(pending(closed, "closed"), always))
+
+	ids := func(workspaces ...string) (list []string) {
+		all, err := r.Remembered(ctx, workspaces)
+		require.NoError(t, err)
+		for _, g := range all {
+			list = append(list, g.ID)
+		}
+		return list
+	}
+	require.ElementsMatch(t, []string{soon, stored}, ids("w"))
+	all, err := r.Remembered(ctx, []string{"w", "closed"})
+	require.NoError(t, err)
+	for _, g := range all {
+		done, err := r.Revoke(ctx, g, operator())
+		if g.ID == closed {
+			require.ErrorIs(t, err, approval.ErrNotYours)
+			require.False(t, done)
+			continue
+		}
+		require.NoError(t, err)
+		require.True(t, done)
+		done, err = r.Revoke(ctx, g, operator())
+		require.NoError(t, err)
+		require.False(t, done, "once")
+	}
+	require.Empty(t, ids("w"))
+	require.Equal(t, []string{closed}, ids("closed"))
+	require.NoError(t, m.Concede(p, d), "the gate carries the approval out")
+	require.Empty(t, ids("w"), "and what was taken back stays so")
+	g, err := m.grant(soon)
+	require.NoError(t, err)
+	require.False(t, g.RevokedAt.IsZero())
+	require.Equal(t, operator().Name, g.RevokedBy)
 }
