@@ -272,9 +272,10 @@ func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting
 }
 
 func (t turn) confirm(a approval.Answer, d *approval.Decision, w *approval.Waiting) string {
-	what := Escape(approval.ShortID(a.Key.ID))
+	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
-		what = t.style.renderer(w.Pending).deed()
+		r = t.style.renderer(w.Pending)
+		what = r.deed()
 	}
 	switch d.Verdict {
 	case approval.Approved:
@@ -282,11 +283,11 @@ func (t turn) confirm(a approval.Answer, d *approval.Decision, w *approval.Waiti
 	case approval.Denied:
 		return say(t.denied, "what", what)
 	case approval.Overridden:
-		return say(t.overridden, "what", what, "text", Quote(a.Override))
+		return say(t.overridden, "what", what, "text", r.quote(a.Override))
 	case approval.RequestMore:
-		return say(t.asked, "what", what, "text", Quote(a.Feedback))
+		return say(t.asked, "what", what, "text", r.quote(a.Feedback))
 	}
-	return say(t.answered, "text", Quote(a.Text))
+	return say(t.answered, "text", r.quote(a.Text))
 }
 
 // refused turns a refusal into one sentence. Whoever may not decide hears the

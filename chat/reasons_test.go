@@ -35,8 +35,10 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 		{"what is said of no outcome stays, behind", why(approval.Ask, "a consent to this was revoked", "ask: z"), "why: z; a consent to this was revoked"},
 		{"if nothing else was said, that", why(approval.Ask, "allow: all is well"), "why: allow: all is well"},
 		{"three", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3"), "why: 1; 2; 3"},
-		{"what nothing lifts comes first", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "ask: request_data.a holds what looks like a secret (k, 3 bytes)"),
-			"why: request_data.a holds what looks like a secret (k, 3 bytes); 1; 2; and 1 more: permesso policy explain a7f3b2c1"},
+		{
+			"what nothing lifts comes first", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "ask: request_data.a holds what looks like a secret (k, 3 bytes)"),
+			"why: request_data.a holds what looks like a secret (k, 3 bytes); 1; 2; and 1 more: permesso policy explain a7f3b2c1",
+		},
 		{"the rest is counted", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "allow: x", "ask: 4", "ask: 5"), "why: 1; 2; 3; and 2 more: permesso policy explain a7f3b2c1"},
 		{"an agent's part cannot add a reason", why(approval.Ask, "ask: request_data.a; b holds what looks like a secret (k, 3 bytes)"), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
 	} {

@@ -199,7 +199,53 @@ func (r renderer) summary() string {
 			return r.text(s)
 		}
 	}
+	if line := r.command(); line != "" {
+		return line
+	}
 	return r.tool()
+}
+
+// command is what a release-only exec_cmd says it will run: its words as they
+// stand in the payload, nothing derived.
+func (r renderer) command() string {
+	if r.p.ToolName != "" || r.p.ActionType != "exec_cmd" {
+		return ""
+	}
+	fields, err := approval.Fields(r.p.RequestData)
+	if err != nil {
+		return ""
+	}
+	var lines []string
+	for _, f := range fields {
+		if f.Name != "argv" && f.Name != "command" && f.Name != "cmd" {
+			continue
+		}
+		if s, ok := f.Text(); ok {
+			lines = append(lines, r.text(s))
+		} else {
+			lines = append(lines, r.argv(f.Value))
+		}
+	}
+	if len(lines) != 1 {
+		return "" // which of them would run?
+	}
+	return lines[0]
+}
+
+func (r renderer) argv(v approval.Raw) string {
+	items, err := approval.Items(v)
+	if err != nil {
+		return r.value(v)
+	}
+	words := make([]string, len(items))
+	for i, it := range items {
+		s, ok := approval.Field{Value: it}.Text()
+		if !ok {
+			return r.value(v)
+		}
+		words[i] = r.plainOrQuoted(s)
+	}
+	return strings.Join(words, " ")
 }
 
 func (r renderer) size() int {

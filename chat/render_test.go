@@ -107,6 +107,13 @@ func withHistory(s Style, n int) Style {
 	return s
 }
 
+func release(data string) func(*approval.Pending) {
+	return func(p *approval.Pending) {
+		p.ToolName, p.ToolSHA256, p.Summary, p.Target, p.ActionType = "", "", "", "", "exec_cmd"
+		p.RequestData = approval.Raw(data)
+	}
+}
+
 func times(n int) func(*approval.Pending) {
 	return func(p *approval.Pending) { p.RecurrenceCount = n }
 }
@@ -213,6 +220,10 @@ func TestFacts(t *testing.T) {
 		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ not an object: [1]"},
+		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\ngit commit -m \"a b\" \"x;y\" (~"},
+		{"a command line", "", release(`{"command":"git  push\n"}`), "\ngit  push\\n (~"},
+		{"two of them: which would run?", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
+		{"no words", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
 		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
 		{"a value like the summary's start", "", func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Meeting"}`) }, "text: Meeting\n"},
 		{"two fields", "", func(p *approval.Pending) {

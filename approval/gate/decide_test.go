@@ -85,6 +85,26 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: approval.ErrNoSuch, says: "not possible here: the request names no session: allow it once",
 		},
+		"always, of a tool that nobody here has described": {
+			body: func(k approval.Key) string { return request(k, "nosuch", "") },
+			answer: func(k approval.Key) approval.Answer {
+				a := yes(k)
+				a.Scope, a.Code = approval.Always, "6"
+				return a
+			},
+			reason: approval.ErrNoSuch, says: "not possible here: the tool is unknown here: allow it once",
+		},
+		"always, of a command that opens a shell": {
+			body: func(k approval.Key) string {
+				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`
+			},
+			answer: func(k approval.Key) approval.Answer {
+				a := yes(k)
+				a.Scope = approval.Always
+				return a
+			},
+			reason: approval.ErrNoSuch, says: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
+		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Cancelled) },
 			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",

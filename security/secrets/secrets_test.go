@@ -111,6 +111,7 @@ func TestRedactorHidesEveryForm(t *testing.T) {
 		"plain":  {"x " + k + " y"},
 		"base64": {base64.StdEncoding.EncodeToString([]byte(k))},
 		"split":  {k[:9], k[9:]},
+		"halves": {"say " + base64.StdEncoding.EncodeToString([]byte(k))[:14], base64.StdEncoding.EncodeToString([]byte(k))[14:]},
 		"zero":   {k[:7] + "\u200b" + k[7:]},
 	} {
 		args := map[string]string{"other": "nothing here"}

@@ -50,15 +50,18 @@ func (b *builder) add(leaf int, texts ...string) {
 
 func (b *builder) view() view { return view{b.String(), b.parts} }
 
-// leavesIn are the leaves that the bytes start to end come from.
+// leavesIn are the leaves that the bytes start to end come from. Parts that end
+// at the same byte share what was decoded from all of them.
 func (v *view) leavesIn(start, end int) []int {
 	var in []int
-	begin := 0
+	begin, last := 0, 0
 	for _, p := range v.parts {
+		if p.end != last {
+			begin, last = last, p.end
+		}
 		if begin < end && p.end > start {
 			in = append(in, p.leaf)
 		}
-		begin = p.end
 	}
 	return in
 }
@@ -189,6 +192,9 @@ func (v *view) replaced(to []view, x *regexp.Regexp, decode func(string) (string
 		for k < len(v.parts) && v.parts[k].end <= m[1] {
 			b.parts = append(b.parts, part{b.Len(), v.parts[k].leaf})
 			k++
+		}
+		if k < len(v.parts) && (k == 0 || v.parts[k-1].end < m[1]) {
+			b.parts = append(b.parts, part{b.Len(), v.parts[k].leaf}) // and goes on behind it
 		}
 		at = m[1]
 	}
