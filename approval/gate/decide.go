@@ -220,6 +220,9 @@ func fits(a approval.Answer, p *approval.Pending) error {
 	if a.Scope == approval.Session && p.SessionID == "" {
 		return no("the request belongs to no session: allow it once, or always")
 	}
+	if why := approval.NotRemembered(p, a.Scope); why != "" {
+		return no(why + ": allow it once")
+	}
 	return nil
 }
 
