@@ -178,7 +178,7 @@ func (r *run) entry(now time.Time) approval.Entry {
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
 		Tool: r.claim.ToolName, ActionType: r.claim.ActionType, ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
-		Capability: f.Capability, Target: f.Target, ClientID: f.ClientID, SessionID: f.SessionID, Channel: f.Channel, Sender: f.Sender,
+		Capability: f.Capability, Target: loggedTarget(r.tool, f.Target, r.ruling), ClientID: f.ClientID, SessionID: f.SessionID, Channel: f.Channel, Sender: f.Sender,
 		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Consent: r.ruling.Consent,
 	}
 	if r.claim.Ruling != nil {
@@ -231,8 +231,12 @@ func (r *run) ending(effect approval.Effect) ending {
 	if st != approval.StatusFailed && !r.tool.Runs() {
 		event = approval.EventReleased
 	}
+	reason := ""
+	if effect.Error != "" {
+		reason = "the handler failed: its record says how" // a handler may say what it was given
+	}
 	return ending{
-		key: r.key, status: st, event: event, effect: effect,
+		key: r.key, status: st, event: event, effect: effect, reason: reason,
 		record: claimStory(r.claim), decision: r.decision, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }

@@ -217,11 +217,10 @@ func fits(a approval.Answer, p *approval.Pending) error {
 	default:
 		return no("an answer approves, denies, answers, changes or asks")
 	}
-	if a.Scope == approval.Session && p.SessionID == "" {
-		return no("the request belongs to no session: allow it once, or always")
-	}
-	if why := approval.NotRemembered(p, a.Scope); why != "" {
-		return no(why + ": allow it once")
+	if a.Verdict == approval.Approved {
+		if why := approval.NotRemembered(p, a.Scope); why != "" {
+			return no(why + ": allow it once")
+		}
 	}
 	return nil
 }

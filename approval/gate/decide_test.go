@@ -83,7 +83,7 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope = approval.Session
 				return a
 			},
-			reason: approval.ErrNoSuch, says: "not possible here: the request belongs to no session: allow it once, or always",
+			reason: approval.ErrNoSuch, says: "not possible here: the request names no session: allow it once",
 		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Cancelled) },

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,7 @@ type ending struct {
 	effect   approval.Effect
 	record   approval.Record
 	decision *approval.Decision
+	reason   string // for the log, where it must not be effect.Error
 	feedback string
 	required string
 	left     []approval.Doc
@@ -135,7 +137,7 @@ const afterlook = 3 * time.Second
 func (g *Gate) ended(e ending) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
-		a.Reason = e.effect.Error
+		a.Reason = cmp.Or(e.reason, e.effect.Error)
 		if e.record.Ruling != nil {
 			a.Rule = e.record.Ruling.Rule
 		}

@@ -26,6 +26,16 @@ func FactsOf(settings Settings, workspace string, r *approval.Request, now time.
 	}
 }
 
+// loggedTarget is what history says of a target. One that comes from a request
+// with a secret in it may be that secret: the log then names the template, under
+// which nothing is ever looked up.
+func loggedTarget(tool approval.Tool, target string, r approval.Ruling) string {
+	if len(r.Secrets) > 0 && target != tool.Target {
+		return tool.Target
+	}
+	return target
+}
+
 // bearer is whom a grant made here is bound to: the human that the workspace
 // works for or, where it names none, the workspace itself.
 func bearer(ws approval.Workspace) (channel, sender string) {

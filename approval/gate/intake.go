@@ -115,7 +115,7 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 	g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("tool", p.ToolName).Msg("asked")
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
 		e.Tool, e.Rule, e.Exact = p.ToolName, ruling.Rule, ruling.Exact
-		e.Capability, e.Target, e.ActionType, e.ClientID, e.SessionID = p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID
+		e.Capability, e.Target, e.ActionType, e.ClientID, e.SessionID = p.Capability, loggedTarget(tool, p.Target, ruling), p.ActionType, p.ClientID, p.SessionID
 		e.Channel, e.Sender = p.Channel, p.Sender
 	})
 	g.changed(s.key)

@@ -82,7 +82,7 @@ func TestSocketSameAsFiles(t *testing.T) {
 		{"decided", "already decided: approved by ann", codeRefused, []string{"deny", id}},
 		{"unknown", "no such request", codeRefused, []string{"approve", "ffffffff"}},
 		{"too few digits", "at least 4 digits", codeUsage, []string{"approve", "fff"}},
-		{"a session that there is none of", "belongs to no session", codeRefused, []string{"approve", v.asks("annes"), "--session"}},
+		{"a session that there is none of", "names no session", codeRefused, []string{"approve", v.asks("annes"), "--session"}},
 	} {
 		code, _, errs := v.says(v.ann, row.args...)
 		require.Equal(t, row.code, code, errs)
