@@ -22,7 +22,7 @@ import (
 // made of what the agent wrote.
 const secretive = `log_level = "debug"
 [workspaces.default]
-limits = { pending = 1000, requests_per_minute = 100000, asks_per_minute = 100000, refused_per_minute = 100000 }
+limits = { pending = 1000, per_minute = 100000, ask_per_minute = 100000 }
 [tools.send]
 capability = "channel:out"
 target = "{a}{b}"
