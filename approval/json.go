@@ -85,14 +85,14 @@ func plainJSONError(err error) error {
 	if errors.Is(err, json.ErrUnknownName) {
 		var se *json.SemanticError
 		if errors.As(err, &se) {
-			return fmt.Errorf("unknown key %q", clip(se.JSONPointer.LastToken(), 40))
+			return fmt.Errorf("unknown key %s", nameable(se.JSONPointer.LastToken()))
 		}
 		return errors.New("unknown key")
 	}
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("duplicate key %q", clip(syn.JSONPointer.LastToken(), 40))
+			return fmt.Errorf("duplicate key %s", nameable(syn.JSONPointer.LastToken()))
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return errEndsEarly
@@ -104,6 +104,16 @@ func plainJSONError(err error) error {
 		return wrongType(se)
 	}
 	return errors.New("not valid JSON")
+}
+
+// nameable quotes a key that could be one of ours misspelt. Anything else may be
+// a secret, and errors stand in logs.
+func nameable(key string) string {
+	plain := func(r rune) bool { return r == '_' || 'a' <= r|0x20 && r|0x20 <= 'z' && r < 0x80 }
+	if len(key) > 24 || strings.ContainsFunc(key, func(r rune) bool { return !plain(r) }) {
+		return fmt.Sprintf("of %d bytes", len(key))
+	}
+	return strconv.Quote(key)
 }
 
 // wrongType says what stands where something else is needed:

@@ -73,6 +73,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	text := func(key string, n int) string { return request(`"` + key + `":"` + strings.Repeat("x", n) + `"`) }
 
 	for _, c := range []struct{ why, text, err string }{
+		{"what may be a secret is not repeated", request(`"AKIA1234":true`), `unknown key of 8 bytes`},
 		{"unknown key", request(`"tool_nane":true`), `unknown key "tool_nane"`},
 		{"authority is not the agent's to claim", request(`"capability":"time:read"`), `unknown key "capability"`},
 		{"a Decision's key", request(`"approved":true`), `unknown key "approved"`},

@@ -224,7 +224,7 @@ func (r *run) entry(now time.Time) approval.Entry {
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
 		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Consent: r.ruling.Consent,
 	}
-	r.asked.fill(&e)
+	r.asked.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
 		e.Rule = r.claim.Ruling.Rule
 	}
@@ -276,8 +276,12 @@ func (r *run) ending(effect approval.Effect) ending {
 	if st != approval.StatusFailed && !r.tool.Runs() {
 		event = approval.EventReleased
 	}
+	reason := ""
+	if effect.Error != "" {
+		reason = "the handler failed: its record says how" // a handler may say what it was given
+	}
 	return ending{
-		key: r.key, status: st, event: event, effect: effect,
+		key: r.key, status: st, event: event, effect: effect, reason: reason,
 		record: claimStory(r.claim), asked: r.asked, decision: r.decision, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,6 +27,7 @@ type ending struct {
 	record   approval.Record
 	asked    asked
 	decision *approval.Decision
+	reason   string // for the log, where it must not be effect.Error
 	feedback string
 	required string
 	left     []approval.Doc
@@ -136,8 +138,8 @@ const afterlook = 3 * time.Second
 func (g *Gate) ended(e ending) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
-		e.asked.fill(a)
-		a.Reason = e.effect.Error
+		e.asked.fill(a, e.record.Ruling)
+		a.Reason = cmp.Or(e.reason, e.effect.Error)
 		if e.record.Ruling != nil {
 			a.Rule = e.record.Ruling.Rule
 		}

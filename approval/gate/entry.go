@@ -11,8 +11,14 @@ type asked struct {
 	tool, capability, target, actionType, clientID, sessionID string
 }
 
-func (a asked) fill(e *approval.Entry) {
-	e.Tool, e.Capability, e.Target = a.tool, a.capability, a.target
+// fill writes it into an entry. A target that comes from a request in which
+// nobody has looked for secrets, or somebody found one, may be that secret: it
+// stays out.
+func (a asked) fill(e *approval.Entry, r *approval.Ruling) {
+	e.Tool, e.Capability = a.tool, a.capability
+	if r != nil && r.Rule != unjudged && len(r.Secrets) == 0 {
+		e.Target = a.target
+	}
 	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType
 }
 
@@ -72,7 +78,11 @@ func askedInStory(seal Sealer, find toolFinder, k approval.Key, pending, request
 // noteAbout notes an event beside the story of a request.
 func (g *Gate) noteAbout(s *state, event approval.Event, reason string) {
 	g.note(s.key, event, func(e *approval.Entry) {
-		g.askedBy(s).fill(e)
+		var r *approval.Ruling
+		if s.pending != nil {
+			r = &s.pending.Ruling
+		}
+		g.askedBy(s).fill(e, r)
 		e.Reason = reason
 	})
 }

@@ -21,7 +21,7 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 	end := approval.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
 	}
-	about.fill(&end)
+	about.fill(&end, rec.Ruling)
 	if t, ok := tool(about.tool); end.Event == approval.EventExecuted && (!ok || !t.Runs()) {
 		end.Event = approval.EventReleased
 	}

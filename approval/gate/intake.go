@@ -139,7 +139,7 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 	}
 	l.Msg("asked")
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
-		askedInPending(p).fill(e)
+		askedInPending(p).fill(e, &ruling)
 		e.Rule = ruling.Rule
 		e.Exact, e.Channel, e.Sender = ruling.Exact, p.Channel, p.Sender
 	})
@@ -226,7 +226,7 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, why string) (held boo
 			return false, fmt.Errorf("describe malformed request: %w", err)
 		}
 	}
-	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: "gate", Reasons: []string{why}}, why)
+	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: unjudged, Reasons: []string{why}}, why)
 }
 
 // later leaves a request lying: its workspace is being refused faster than the
@@ -235,6 +235,9 @@ func (g *Gate) later(s *state) (held bool, err error) {
 	s.again = s.now.Add(time.Second)
 	return true, nil
 }
+
+// unjudged is the rule of what policy was not asked about.
+const unjudged = "gate"
 
 func tooMany(n int, what string) string {
 	return fmt.Sprintf("more than %d %s a minute from this workspace: slow down and ask again under a new id", n, what)

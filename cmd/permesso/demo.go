@@ -85,6 +85,7 @@ approval_timeout = "4m"     # receipts are valid for five: the first one still i
 verb = "greet"
 summary = "{name}"
 reversibility = "reversible"
+trust = false
 handler = { kind = "command", argv = ["/bin/echo", "Hello, {name}!"] }
 
 [tools.post_note]

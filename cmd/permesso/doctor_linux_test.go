@@ -31,6 +31,7 @@ const warded = `
 [workspaces.work]
 approval_timeout = "1h"
 [tools.count]
+trust = false
 handler = { kind = "command", argv = ["/bin/echo", "counted"] }
 [tools.danger]
 handler = { kind = "command", argv = ["PROGRAM"] }
@@ -424,6 +425,7 @@ func stopped(pid int) bool {
 const slow = `
 [workspaces.work]
 [tools.slow]
+trust = false
 handler = { kind = "command", argv = ["/bin/sleep", "1000"], timeout = "30m" }
 [[rules]]
 match = { tool = "slow" }

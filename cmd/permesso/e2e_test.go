@@ -293,7 +293,7 @@ func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
 	h := newPlace(t, "default", "")
 	begun := filepath.Join(h.dir, "begun")
 	file := h.script("slow", "echo $$ > "+begun+".tmp; mv "+begun+".tmp "+begun+"; exec sleep 600")
-	config := fmt.Sprintf("[tools.slow]\nhandler = { kind = \"command\", argv = [%q], timeout = \"15m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
+	config := fmt.Sprintf("[tools.slow]\ntrust = false\nhandler = { kind = \"command\", argv = [%q], timeout = \"15m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
 	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
 	d := h.serve()
 	id := h.ask(`{"tool_name":"slow"}`)
@@ -338,7 +338,7 @@ func TestTermLetsHandlersFinish(t *testing.T) {
 	begun, finish := filepath.Join(h.dir, "begun"), filepath.Join(h.dir, "finish")
 	file := h.script("slow", ": > "+begun+"; read -r line < "+finish+"; echo done")
 	require.NoError(t, syscall.Mkfifo(finish, 0o600))
-	config := fmt.Sprintf("[workspaces.default]\nlimits = { running = 1 }\n[tools.slow]\nhandler = { kind = \"command\", argv = [%q], timeout = \"5m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
+	config := fmt.Sprintf("[workspaces.default]\nlimits = { running = 1 }\n[tools.slow]\ntrust = false\nhandler = { kind = \"command\", argv = [%q], timeout = \"5m\" }\n[[rules]]\nmatch = { tool = \"slow\" }\noutcome = \"allow\"\n", file)
 	require.NoError(t, os.WriteFile(h.config, []byte(config), 0o600))
 	d := h.serve()
 	first := h.ask(`{"tool_name":"slow"}`)
@@ -405,8 +405,10 @@ func TestLogHoldsNoArgumentAndNoForgedLine(t *testing.T) {
 	breaks := h.script("breaks", "cat; cat >&2 <<'EOF'\n"+planted+forged+"EOF\nexit 1")
 	require.NoError(t, os.WriteFile(h.config, []byte(`log_level = "debug"`+askAll+fmt.Sprintf(`
 [tools.free]
+trust = false
 handler = { kind = "command", argv = ["/bin/cat"] }
 [tools.breaks]
+trust = false
 summary = "{text}"
 handler = { kind = "command", argv = [%q] }
 [tools.never]

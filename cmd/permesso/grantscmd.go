@@ -178,10 +178,10 @@ func (a *app) grantCmd() *cobra.Command {
 	}
 	fl := add.Flags()
 	fl.StringVar(&f.workspace, "workspace", "", "in this `workspace` (default: the first)")
-	fl.StringVar(&f.capability, "capability", "", "one of the 13 `capabilities`")
+	fl.StringVar(&f.capability, "capability", "", "one of the 13: permesso policy registry names each `capability`")
 	fl.StringVar(&f.target, "target", "", "exact `name`, host or path glob, as the capability has it")
 	fl.StringVar(&f.session, "session", "", "only in this `session`")
-	fl.StringVar(&f.reason, "reason", "", "why, in your words")
+	fl.StringVar(&f.reason, "reason", "", "why, in your `words`")
 	fl.DurationVar(&f.life, "for", 30*24*time.Hour, "how long it holds")
 	fl.IntVar(&f.uses, "max-uses", 0, "at most `N` uses (0: no limit)")
 	fl.StringVar(&f.channel, "channel", "", "bound to this `channel` (default: whom the workspace works for)")

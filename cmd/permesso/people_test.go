@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -240,7 +241,7 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	m, err := h.newMemory(k, zerolog.Nop())
 	require.NoError(t, err)
-	r := revoker{m, h.decider(k, nil)}
+	r := revoker{m, func() *gate.Decider { return h.decider(k, nil) }}
 	ctx, now := context.Background(), time.Now().UTC()
 
 	pending := func(id, ws string) *approval.Pending {

@@ -116,6 +116,7 @@ const caged = `
 [workspaces.work]
 approval_timeout = "1h"
 [tools.count]
+trust = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo counted >>"$1"', "sh", "EFFECTS"] }
 [tools.danger]
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo danger >>"$1"', "sh", "EFFECTS"] }

@@ -40,7 +40,7 @@ func (a *app) sessionCmd() *cobra.Command {
 			return a.sessionClear(pos[0], session, reason)
 		},
 	}
-	clear.Flags().StringVar(&reason, "reason", "", "why, in your words")
+	clear.Flags().StringVar(&reason, "reason", "", "why, in your `words`")
 	c.AddCommand(list, clear)
 	return c
 }

@@ -117,6 +117,9 @@ func Concession(p *approval.Pending, d *approval.Decision) *approval.Grant {
 // territory makes a grant of a card whose tool concedes one.
 func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	c, ok := approval.CapabilityNamed(p.Capability)
+	if len(p.Ruling.Secrets) > 0 {
+		return nil // its target may be one
+	}
 	if !ok || c.Default == approval.ConsentAlways || p.Channel == "" || p.Sender == "" {
 		return nil
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -186,6 +187,8 @@ func (c *Config) sameWithout(other *Config, ws string) bool {
 	o := *other
 	o.Workspaces = map[string]approval.Workspace{}
 	o.AgentUIDs = map[string][]string{}
+	o.Limits = maps.Clone(other.Limits)
+	delete(o.Limits, ws)
 	for name, w := range other.Workspaces {
 		if name != ws {
 			o.Workspaces[name] = w

@@ -168,7 +168,9 @@ func (s *section) judgement(w *approval.Workspace) {
 		Ask: s.rates("ask_above"), Deny: s.rates("deny_above"),
 		Session: s.budget("budget_session"), Day: s.budget("budget_day"),
 	}
-	s.cfg.Limits[w.Name] = l
+	if len(l.Ask)+len(l.Deny) > 0 || l.Session != l.Day || l.Day != (policy.Budget{}) {
+		s.cfg.Limits[w.Name] = l
+	}
 }
 
 // rates reads token buckets by capability: "10/1h".
