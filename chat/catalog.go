@@ -203,7 +203,7 @@ func english() *words {
 			"auto_approved": "approved by policy", "auto_rejected": "refused by policy",
 			"failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
 		},
-		reasons: map[string]string{
+		reasons: map[string]string{ //nolint:gosec // it speaks of secrets and holds none
 			"ask: a {level} agent and {capability}": "{capability} is asked of a {level} agent",
 			"ask: '{tool}' makes dangerous writes":  "{tool} makes dangerous writes",
 			"ask: its client has read what strangers wrote and what they must not see, and '{tool}' reaches strangers": "the agent has read what strangers wrote (corruption) and what they must not see (secret), and {tool} reaches strangers",

@@ -84,7 +84,7 @@ func italian() *words {
 			"auto_approved": "approvato dalle regole", "auto_rejected": "rifiutato dalle regole",
 			"failed": "fallito", "interrupted": "interrotto", "malformed": "malformato",
 		},
-		reasons: map[string]string{
+		reasons: map[string]string{ //nolint:gosec // it speaks of secrets and holds none
 			"ask: a {level} agent and {capability}": "{capability} si chiede a un agente {level}",
 			"ask: '{tool}' makes dangerous writes":  "{tool} fa scritture pericolose",
 			"ask: its client has read what strangers wrote and what they must not see, and '{tool}' reaches strangers": "l'agente ha letto ciò che hanno scritto estranei (corruption) e ciò che non devono vedere (secret), e {tool} raggiunge estranei",

@@ -45,5 +45,10 @@
 // All of request_data, from the bytes that were digested, in a form from which
 // those bytes can be read back: see Escape. Agents' words stand on a line of
 // their own behind a label of ours, in quotation marks, or behind the bar of
-// Block, so that none of them can look like a line of the gate's.
+// Block, so that none of them can look like a line of the gate's. Secrets are
+// replaced by their kind and length, which counts as shown.
+//
+// Why somebody is asked are the ruling's reasons for its own outcome, at most
+// three, what no consent lifts first; below the menu stands which code is not
+// possible and why, and what "always" would have let through.
 package chat

@@ -216,7 +216,7 @@ func TestFacts(t *testing.T) {
 		{"an unknown tool", "", func(p *approval.Pending) { p.ToolSHA256 = "" }, "2 and 6 are not possible here: the tool is unknown here\n"},
 		{"a command that opens a shell", "it", func(p *approval.Pending) {
 			p.ToolName, p.ToolSHA256, p.ActionType, p.Capability = "", "", "exec_cmd", ""
-		}, "2 e 6 qui non sono possibili: un comando che può aprire una shell"},
+		}, " che può aprire una shell o un altro programma si chiede ogni volta"},
 		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
 		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ not an object: [1]"},
