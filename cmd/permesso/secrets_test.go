@@ -117,11 +117,11 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 	case 2:
 		p.a, p.b = text[:half], text[half:]
 		// A rule may see more than the secret: a name before it.
-		if at := scan.Spans(text); len(at) == 0 || at[0].Start > half-8 || at[0].End < half+8 {
+		at := scan.Spans(text)
+		if len(at) == 0 || at[0].Start > half-8 || at[0].End < half+8 {
 			return p, false
-		} else {
-			p.grep = append(p.grep, text[at[0].Start:half], text[half:at[0].End])
 		}
+		p.grep = append(p.grep, text[at[0].Start:half], text[half:at[0].End])
 	case 3:
 		p.a = text[:half] + "\u200b" + text[half:]
 		p.grep = append(p.grep, p.a)
