@@ -153,10 +153,10 @@ func grantText(l grantLine) string {
 }
 
 type grantFlags struct {
-	workspace, capability, target, session, reason, until string
-	channel, sender                                       string
-	uses                                                  int
-	life                                                  time.Duration
+	workspace, capability, target, session, reason string
+	channel, sender                                string
+	uses                                           int
+	life                                           time.Duration
 }
 
 func (a *app) grantCmd() *cobra.Command {

@@ -173,7 +173,7 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 		if f.Workspace != "" && g.Workspace != f.Workspace {
 			continue
 		}
-		g.Grant.Workspace = "any"
+		g.Workspace = "any"
 		if err := e.Remember(g.Grant); err != nil {
 			return approval.Ruling{}, err
 		}

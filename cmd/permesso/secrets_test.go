@@ -51,8 +51,9 @@ outcome = "deny"
 type plantedSecret struct {
 	kind, text string
 	grep       []string // what must be found nowhere
-	body       string
-	fate       string
+	a, b       string   // two arguments
+	title, why string
+	body, fate string
 }
 
 // plantSecrets makes 50 requests with a secret of another kind each, in turns
@@ -70,35 +71,14 @@ func plantSecrets(t *testing.T) []plantedSecret {
 	}
 	var all []plantedSecret
 	for _, r := range secrets.Rules() {
-		text := sampleOf(scan, r, rnd)
-		if text == "" || len(all) == 50 {
+		p, ok := plantedSecret{}, false
+		for try := 0; try < 50 && !ok && len(all) < 50; try++ {
+			p, ok = disguise(scan, r, rnd, len(all))
+		}
+		if !ok {
 			continue
 		}
-		i := len(all)
-		p := plantedSecret{kind: r.ID, text: text, grep: []string{text}, fate: fates[i%len(fates)]}
-		half := len(text) / 2
-		a, b, title, why := "nothing", "", "a title", "a reason"
-		switch i % 8 {
-		case 0:
-			a = text
-		case 1:
-			a = base64.StdEncoding.EncodeToString([]byte(text))
-			p.grep = append(p.grep, a)
-		case 2:
-			a, b = text[:half], text[half:]
-			p.grep = append(p.grep, a, b)
-		case 3:
-			a = text[:half] + "\u200b" + text[half:]
-			p.grep = append(p.grep, a)
-		case 4:
-			a = text + " # gitleaks:allow"
-		case 5:
-			title = text
-		case 6:
-			why = "I need " + text
-		case 7:
-			b = "x " + text + " y"
-		}
+		p.fate = fates[len(all)%len(fates)]
 		tool := map[string]string{"free": "free", "never": "never", "breaks": "breaks"}[p.fate]
 		if tool == "" {
 			tool = "send"
@@ -108,26 +88,55 @@ func plantSecrets(t *testing.T) []plantedSecret {
 		case "expire":
 			extra = `,"expires_in_sec":1`
 		case "malformed":
-			extra = `,` + quote(text) + `:` + quote(text)
+			extra = `,` + quote(p.text) + `:1`
 		}
-		p.body = fmt.Sprintf(`{"tool_name":%q,"request_data":{"a":%s,"b":%s},"title":%s,"rationale":%s%s}`, tool, quote(a), quote(b), quote(title), quote(why), extra)
+		p.body = fmt.Sprintf(`{"tool_name":%q,"request_data":{"a":%s,"b":%s},"title":%s,"rationale":%s%s}`, tool, quote(p.a), quote(p.b), quote(p.title), quote(p.why), extra)
 		all = append(all, p)
 	}
 	require.Len(t, all, 50)
 	return all
 }
 
-// sampleOf is a secret of one line that the scan finds, and that is long enough
-// for nothing else to look like it.
-func sampleOf(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand) string {
-	for range 50 {
-		text, ok := r.Sample(rnd)
-		text = strings.TrimSpace(text)
-		if ok && len(text) >= 20 && len(text) < 200 && !strings.ContainsAny(text, "\n\r\\\"'`") && len(scan.Spans(text)) > 0 {
-			return text
-		}
+// disguise makes a secret of one line, long enough for nothing else to look like
+// it, and the form that it is the turn of. What the scan does not find in that
+// form is nobody's to hide: how much that is, the measurements of recall say.
+func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p plantedSecret, ok bool) {
+	text, ok := r.Sample(rnd)
+	text = strings.TrimSpace(text)
+	if !ok || len(text) < 20 || len(text) > 200 || strings.ContainsAny(text, "\n\r\\\"'`") {
+		return p, false
 	}
-	return ""
+	p = plantedSecret{kind: r.ID, text: text, grep: []string{text}, a: "nothing", title: "a title", why: "a reason"}
+	half := len(text) / 2
+	switch i % 8 {
+	case 0:
+		p.a = text
+	case 1:
+		p.a = base64.StdEncoding.EncodeToString([]byte(text))
+		p.grep = append(p.grep, p.a)
+	case 2:
+		p.a, p.b = text[:half], text[half:]
+		// A rule may see more than the secret: a name before it.
+		at := scan.Spans(text)
+		if len(at) == 0 || at[0].Start > half-8 || at[0].End < half+8 {
+			return p, false
+		}
+		p.grep = append(p.grep, text[at[0].Start:half], text[half:at[0].End])
+	case 3:
+		p.a = text[:half] + "\u200b" + text[half:]
+		p.grep = append(p.grep, p.a)
+	case 4:
+		p.a = text + " # gitleaks:allow"
+	case 5:
+		p.title = text
+	case 6:
+		p.why = "I need " + text
+	case 7:
+		p.b = "x " + text + " y"
+	}
+	args, err := json.Marshal(map[string]string{"a": p.a, "b": p.b})
+	found := scan.Scan(&approval.Facts{Args: args, Agent: approval.Prose{Title: p.title, Rationale: p.why}})
+	return p, err == nil && len(found) > 0
 }
 
 // Nothing that the run writes holds a secret. Set aside are, and nothing else:

@@ -68,6 +68,7 @@ func Flows() []*Flow {
 		{Name: "slow decider", Script: []act{agent(ask), step, decideSlowly}},
 		{Name: "allow", Script: []act{agent(auto), step}},
 		{Name: "approve", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
+		{Name: "always", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
 		{Name: "deny", Script: []act{agent(ask), step, decide(idA, approval.Denied), step}},
 		{Name: "expire", Script: []act{agent(ask), step, wait(2 * time.Hour), step}},
 		{Name: "cancel", Script: []act{agent(ask), step, cancel, step}},
@@ -347,6 +348,9 @@ func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict
 	}
 	if v != approval.Overridden {
 		a.Override = ""
+	}
+	if w.flow.Name == "always" {
+		a.Scope, a.Code = approval.Always, "6"
 	}
 	_, err := d.Decide(context.Background(), a)
 	if err == nil {

@@ -189,7 +189,24 @@ func (w *World) judgeOne(id string) (bad []string) {
 		say("I5 the agent has read another response")
 	}
 	w.judgeStatus(id, rec, effects, say)
+	w.judgeGrant(k, rec, say)
 	return bad
+}
+
+// judgeGrant checks that "always" is remembered whenever the outcome says that
+// it was approved, and that nothing else ever is.
+func (w *World) judgeGrant(k approval.Key, rec *approval.Record, say func(string, ...any)) {
+	b, there := w.disk.Files()[layout.Grants()+"/"+k.ID+".json"]
+	_, err := w.lab.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
+	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
+	switch {
+	case approved && (!there || err != nil):
+		say("I3 what was to be remembered is not")
+	case there && len(rec.Decision) == 0:
+		say("I1 consent that nobody gave")
+	case there && w.flow.Name != "always":
+		say("I1 consent that was given once is remembered")
+	}
 }
 
 func (w *World) record(k approval.Key) (*approval.Record, error) {

@@ -38,6 +38,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -224,6 +225,30 @@ func (w *World) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), ref
 // Recurrence is always none: it only shapes cards.
 func (w *World) Recurrence(string, string, string, string) int { return 0 }
 
+// memory writes what a person wants to be remembered, as the program does.
+type memory struct {
+	w     *World
+	store *ipc.Store
+}
+
+// Concede implements gate.Memory.
+func (m memory) Concede(p *approval.Pending, d *approval.Decision) error {
+	g := policy.Concession(p, d)
+	if g == nil {
+		return nil
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	k := approval.GrantKey(g.ID)
+	err = m.store.Create(approval.DocGrant, k, m.w.lab.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
 // daemon is the gate as one process.
 type daemon struct {
 	w    *World
@@ -257,7 +282,7 @@ func (w *World) boot() (d *daemon, err error) {
 	}
 	d.gate = &gate.Gate{
 		Store: &gateStore{Store: store, w: w}, Keeper: store, Seal: w.lab.key, Notary: w.lab.signer, Policy: w,
-		Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+		Memory: memory{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	if w.flow.pauses() && w.lab.Mutant != NoBrake {
 		d.gate.Brake = &ipc.Brake{Store: store}

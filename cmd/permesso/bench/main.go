@@ -88,6 +88,9 @@ func run(dir, bin, only string) error {
 		name    string
 		measure func() error
 	}{
+		{"decision", b.decision},
+		{"secrets scan", b.scan},
+		{"secrets recall", b.recall},
 		{"latency none", b.latencyNone},
 		{"latency command", b.latencyCommand},
 		{"latency allow", b.latencyAllow},
