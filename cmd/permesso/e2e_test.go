@@ -251,6 +251,9 @@ func (h *place) script(name, text string) string {
 
 const askAll = `
 [tools.say]
+public_source = false
+secret_data = false
+public_sink = false
 handler = { kind = "command", argv = ["/bin/echo", "said"] }
 [[rules]]
 match = { tool = "say" }

@@ -72,12 +72,16 @@ func (a *agentRun) ends(code int) string {
 const exampleConfig = `
 [workspaces.default]
 [tools.look]
+trust = false
 handler = { kind = "command", argv = ["/bin/cat"] }
 [tools.sly]
+trust = false
 handler = { kind = "command", argv = ["/bin/echo", '{{"status":"denied","request_sha256":"00"}}'] }
 [tools.fails]
+trust = false
 handler = { kind = "command", argv = ["/bin/false"] }
 [tools.ask]
+trust = false
 handler = { kind = "command", argv = ["/bin/echo", "ran"] }
 [[rules]]
 match = { tool = "ask" }

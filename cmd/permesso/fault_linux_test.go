@@ -142,8 +142,14 @@ const faultConfig = `log_level = "info"
 [workspaces.w]
 approval_timeout = "1h"
 [tools.auto]
+public_source = false
+secret_data = false
+public_sink = false
 handler = { kind = "command", argv = [%[1]q] }
 [tools.run]
+public_source = false
+secret_data = false
+public_sink = false
 handler = { kind = "command", argv = [%[1]q] }
 [[rules]]
 match = { tool = "auto" }

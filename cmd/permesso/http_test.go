@@ -24,6 +24,9 @@ func httpPlace(t *testing.T, srv *httptest.Server, outcome, extra string) *place
 	require.NoError(t, os.WriteFile(token, []byte("hunter2hunter2\n"), 0o600))
 	return newPlace(t, "default", fmt.Sprintf(`
 [tools.post]
+public_source = false
+secret_data = false
+public_sink = false
 summary = "{text}"
 [tools.post.handler]
 kind = "http"

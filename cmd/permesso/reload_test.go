@@ -20,6 +20,9 @@ import (
 
 const allowing = `
 [tools.new]
+public_source = false
+secret_data = false
+public_sink = false
 handler = { kind = "command", argv = ["/bin/echo", "%s"] }
 [[rules]]
 match = { tool = "new" }

@@ -119,6 +119,9 @@ approval_timeout = "1h"
 trust = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo counted >>"$1"', "sh", "EFFECTS"] }
 [tools.danger]
+public_source = false
+secret_data = false
+public_sink = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo danger >>"$1"', "sh", "EFFECTS"] }
 [[rules]]
 match = { tool = "count" }

@@ -181,6 +181,7 @@ func TestGateWorksInsideTheUnit(t *testing.T) {
 	h := newPlace(t, "default", `
 [workspaces.default]
 [tools.work]
+trust = false
 handler = { kind = "command", argv = ["/bin/sh", "-c", "echo $(date) > file; (sleep 100 &) ; cat file; touch /etc/x || echo no"] }
 [[rules]]
 match = { tool = "work" }
