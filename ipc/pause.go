@@ -252,8 +252,9 @@ func (s *Store) Forget(id string) error { return s.FS.Remove(s.Layout.endedPause
 type Brake struct {
 	Store *Store
 
-	mu     sync.Mutex
-	claims map[string]*claims
+	mu      sync.Mutex
+	claims  map[string]*claims
+	trouble error // why Enter last said no, if not for a pause
 }
 
 type claims struct {
@@ -269,7 +270,11 @@ func (b *Brake) Enter(ws string) bool {
 	c := b.claims[ws]
 	if c == nil {
 		lock, err := b.lock(ws)
+		b.trouble = nil
 		if err != nil {
+			if !errors.Is(err, ErrLocked) {
+				b.trouble = err
+			}
 			return false
 		}
 		c = &claims{lock: lock}
@@ -286,6 +291,14 @@ func (b *Brake) Enter(ws string) bool {
 	b.claims[ws] = c
 	c.n++
 	return true
+}
+
+// Trouble is why Enter last said no where that was not a pause: a disk that
+// cannot be written, say.
+func (b *Brake) Trouble() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trouble
 }
 
 // lock takes a workspace's lock from those who wait for it: they give it back

@@ -132,6 +132,12 @@ type Brake interface {
 	Leave(workspace string)
 }
 
+// Troubled is a Brake that can tell why it last said no, where that was not for
+// a pause; a Brake need not be one.
+type Troubled interface {
+	Trouble() error
+}
+
 // Settings is what the configuration says; it answers for one moment.
 type Settings interface {
 	Workspace(name string) (approval.Workspace, bool)

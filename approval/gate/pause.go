@@ -6,6 +6,9 @@ import "github.com/permesso-dev/permesso/approval"
 // the key is parked, and woken when it may try again.
 func (g *Gate) begin(k approval.Key, t approval.Tool) bool {
 	if g.Brake != nil && !g.Brake.Enter(k.Workspace) {
+		if b, ok := g.Brake.(Troubled); ok && b.Trouble() != nil {
+			g.suspect(b.Trouble())
+		}
 		g.halt(k)
 		return false
 	}

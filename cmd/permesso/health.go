@@ -121,10 +121,26 @@ func (h *health) write() {
 		return
 	}
 	b, err := json.Marshal(r)
-	if err != nil || h.replace(append(b, '\n')) != nil {
+	if err == nil {
+		b = append(b, '\n')
+		if err = h.replace(b); err != nil {
+			err = h.overwrite(b)
+		}
+	}
+	if err != nil {
 		// No report is better than an old one that says that all is well.
 		_ = h.fs.Remove(h.file)
 	}
+}
+
+// overwrite is for a disk that has no room for another file.
+func (h *health) overwrite(b []byte) error {
+	f, err := h.fs.OpenFile(h.file, os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
 }
 
 func (h *health) replace(b []byte) error {
