@@ -117,7 +117,7 @@ func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record
 	plain := func(text string) string { return h.style().OneLine(about, text) } // escaped, secrets redacted
 	files, here := v.(*gate.Viewer)                                             // through a socket there is less to see
 	if here {
-		a.showAsked(files, k, rec, plain)
+		a.showAsked(files, k, rec, about, h.style())
 	}
 	if rec.Ruling != nil {
 		a.fact("ruling", fmt.Sprintf("%s by %s", rec.Ruling.Outcome, chat.Escape(rec.Ruling.Rule)))
@@ -169,10 +169,11 @@ func (a *app) fact(what, text string) {
 
 // showAsked prints what was asked: the host's facts, the arguments byte for
 // byte, then the agent's words as such.
-func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, plain func(string) string) {
+func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
+	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.Asked(k, rec.Pending); p != nil {
-		a.fact("what", what(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target}))
-		a.fact("args", plain(string(p.RequestData)))
+		a.fact("what", s.Redacted(about, what(&audit.Request{Tool: p.ToolName, ActionType: p.ActionType, Target: p.Target})))
+		a.fact("args", s.Value(about, p.RequestData))
 		a.showProse(p.Agent, plain)
 		return
 	}
@@ -181,7 +182,7 @@ func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, pl
 		return // it was malformed: the error says how
 	}
 	a.fact("what", what(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
-	a.fact("args", plain(string(r.RequestData)))
+	a.fact("args", s.Value(about, r.RequestData))
 	a.showProse(approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, plain)
 }
 
