@@ -66,10 +66,17 @@ func TestHealthIsNotBelieved(t *testing.T) {
 	require.NoError(t, os.WriteFile(home.layout.Health(), []byte("{"), 0o600))
 	require.Equal(t, healthDegraded, home.healthOf(now).Status)
 
-	// A report that cannot be replaced is taken away.
+	// A report that cannot be replaced is written over.
 	say(good)
 	require.NoError(t, os.Mkdir(home.layout.Health()+".new", 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home.layout.Health()+".new", "x"), nil, 0o600))
+	(&health{fs: home.fs, file: home.layout.Health()}).Set("disk", "no space left", "")
+	b, err := os.ReadFile(home.layout.Health())
+	require.NoError(t, err)
+	require.Contains(t, string(b), "no space left")
+	// And one that cannot be written at all is taken away.
+	require.NoError(t, os.Remove(home.layout.Health()))
+	require.NoError(t, os.Mkdir(home.layout.Health(), 0o700))
 	(&health{fs: home.fs, file: home.layout.Health()}).Set("disk", "no space left", "")
 	require.NoFileExists(t, home.layout.Health())
 }
