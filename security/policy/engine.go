@@ -271,11 +271,8 @@ func (e *Engine) applyRules(v *verdict) (lifted bool) {
 			v.because("%s", r.reason(a))
 		case approval.Ask:
 			v.because("%s", r.reason(a))
-			if v.base == approval.Allow {
-				v.base, v.rule = approval.Ask, r.label()
-				v.always = true // the operator wants to be asked
-			} else if v.base == approval.Ask {
-				v.rule, v.always = r.label(), true
+			if v.base != approval.Deny {
+				v.base, v.rule, v.always = approval.Ask, r.label(), true // the operator wants to be asked
 			}
 		case approval.Allow:
 			lifted = e.lift(v, r, args) || lifted

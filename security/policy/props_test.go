@@ -215,7 +215,7 @@ func TestTrifectaTable(t *testing.T) {
 	got := trimLines(b.String())
 	const golden = "../../testdata/policy/trifecta.golden"
 	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644)) //nolint:gosec // test data
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
