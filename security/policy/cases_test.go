@@ -187,15 +187,28 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 		"grant.bad_expiry":              "a defect: an unparsable date is expired (TestUnparsableDateIsExpiredNotEternal)",
 		"grant.list_filters":            "of the command: permesso grants",
 	}
+	// The others are not about policy, or are about parts that DESIGN has not.
+	elsewhere := map[string]string{
+		"registry.":      "approvals are files; the slot's tests play them (approval/gate)",
+		"callback.":      "buttons belong to channels that have them",
+		"card.":          "card strings follow DESIGN (chat)",
+		"yesno:":         "no free yes or no: the grammar is commands and codes (chat)",
+		"start_consent.": "consent to start programs is a grant or an exact command line here",
+		"cap.":           "of its buttons and files",
+		"inline.":        "of its keyboards",
+		"dialog.":        "of its dialogs",
+		"gate.":          "of its plans with placeholders; here the whole request is judged and shown",
+		"admin.":         "lists of shell commands: never judged safe by pattern (DESIGN, Not here)",
+	}
 	var all struct {
 		Cases []struct{ Name string }
 	}
 	if cases(t, "policy-grants-cards.json", &all) {
 		for _, c := range all.Cases {
-			if !strings.HasPrefix(c.Name, "policy.") && !strings.HasPrefix(c.Name, "grant.") {
-				continue
-			}
 			_, plays := played[c.Name]
+			for prefix := range elsewhere {
+				plays = plays || strings.HasPrefix(c.Name, prefix)
+			}
 			require.True(t, plays || reasons[c.Name] != "", "%s is neither played nor explained", c.Name)
 		}
 	}
