@@ -192,7 +192,7 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 		"registry.":      "approvals are files; the slot's tests play them (approval/gate)",
 		"callback.":      "buttons belong to channels that have them",
 		"card.":          "card strings follow DESIGN (chat)",
-		"yesno:":         "no free yes or no: the grammar is commands and codes (chat)",
+		"yesno":          "no free yes or no: the grammar is commands and codes (chat)",
 		"start_consent.": "consent to start programs is a grant or an exact command line here",
 		"cap.":           "of its buttons and files",
 		"inline.":        "of its keyboards",
