@@ -69,10 +69,10 @@ var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", approval.ErrRe
 var errClosed = errors.New("the audit log is closed")
 
 const (
-	maxSegment  = 16 << 20    // opening reads one segment: about 0.2 s
-	maxUnsynced = 1 << 20     // notes kept in memory until a caller syncs
-	signAfter   = 256         // entries between two checkpoints, while nobody asks for one
-	signEvery   = time.Second // and the time
+	maxSegment  = 16 << 20        // opening reads one segment: about 0.2 s
+	maxUnsynced = 1 << 20         // notes kept in memory until a caller syncs
+	signAfter   = 256             // entries between two checkpoints, while nobody asks for one
+	signEvery   = 5 * time.Second // and the time
 )
 
 // Log is the open log. Its methods may be called by many goroutines at once.
@@ -113,7 +113,7 @@ func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
 }
 
 // OpenSigned is Open for a log that is signed from time to time: by Checkpoint,
-// by Close, and once a second while there are 256 new entries. A log that is shorter than its newest
+// by Close, and every five seconds while there are 256 new entries. A log that is shorter than its newest
 // checkpoint is an error that wraps ErrDamaged.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
@@ -126,6 +126,7 @@ func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, err
 	if err := l.open(keys); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
+	l.triedAt = now() // a burst right after the start is not made to wait for a signature
 	return l, nil
 }
 
