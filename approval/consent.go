@@ -3,6 +3,7 @@ package approval
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,16 @@ const (
 	Supervised = "supervised"
 	Full       = "full"
 )
+
+// Levels lists the levels of autonomy, from strict to mild.
+func Levels() []string { return []string{ReadOnly, Supervised, Full} }
+
+// LowerLevel is the stricter of two levels; a word that is none counts as
+// ReadOnly.
+func LowerLevel(a, b string) string {
+	levels := Levels()
+	return levels[max(0, min(slices.Index(levels, a), slices.Index(levels, b)))]
+}
 
 // The two taints that stick to whoever read what carries them.
 const (

@@ -42,7 +42,7 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 	facts := g.factsOf(p, s.now)
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
 	if refused != nil {
-		g.releaseSlot(s.key, tool)
+		g.forgo(s.key, tool)
 		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+because(*refused))
 	}
 	story := s.story()
@@ -58,18 +58,18 @@ func (g *Gate) claimDecided(s *state) (held bool, err error) {
 }
 
 // claimAllowed is row 13 where policy allows.
-func (g *Gate) claimAllowed(s *state, tool approval.Tool, f approval.Facts, ruling approval.Ruling, undo func()) error {
-	r := s.request
+func (g *Gate) claimAllowed(s *state, w wish, undo func()) error {
+	r, tool := s.request, w.tool
 	toolSHA := ""
 	if r.ToolName != "" {
 		toolSHA = tool.SHA256()
 	}
 	return g.execute(run{
 		key: s.key, tool: tool, asked: g.askedBy(s), args: r.RequestData, left: s.leftovers(),
-		facts: f, ruling: ruling, undo: undo,
+		facts: w.facts, ruling: w.ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
-			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ruling, RequestedAt: s.now.UTC(),
+			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &w.ruling, RequestedAt: s.now.UTC(),
 		},
 	})
 }
@@ -208,6 +208,7 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
 	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
 	e.record.Receipt = "" // it was issued for what did not happen
+	e.reason = ""         // no handler has said anything
 	if r.again {
 		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
 	}

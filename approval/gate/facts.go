@@ -14,7 +14,7 @@ func FactsOf(settings Settings, workspace string, r *approval.Request, now time.
 	if r.ToolName != "" {
 		tool, known = settings.Tool(r.ToolName)
 	}
-	channel, sender := bearer(ws)
+	channel, sender := Bearer(ws)
 	return approval.Facts{
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
@@ -26,9 +26,9 @@ func FactsOf(settings Settings, workspace string, r *approval.Request, now time.
 	}
 }
 
-// bearer is whom a grant made here is bound to: the human that the workspace
+// Bearer is whom a grant made here is bound to: the human that the workspace
 // works for or, where it names none, the workspace itself.
-func bearer(ws approval.Workspace) (channel, sender string) {
+func Bearer(ws approval.Workspace) (channel, sender string) {
 	if ws.Principal != "" {
 		return "principal", ws.Principal
 	}
@@ -37,14 +37,8 @@ func bearer(ws approval.Workspace) (channel, sender string) {
 
 // autonomy is the workspace's; a session may only be lowered.
 func autonomy(ws approval.Workspace, session string) string {
-	own, lowered := ws.Sessions[session]
-	if !lowered {
-		return ws.Autonomy
+	if own, ok := ws.Sessions[session]; ok {
+		return approval.LowerLevel(own, ws.Autonomy)
 	}
-	for _, level := range []string{approval.ReadOnly, approval.Supervised, approval.Full} {
-		if own == level || ws.Autonomy == level {
-			return level
-		}
-	}
-	return approval.ReadOnly
+	return ws.Autonomy
 }

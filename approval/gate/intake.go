@@ -29,20 +29,29 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	if g.weak() {
 		return g.refuseWeak(s)
 	}
-	tool, knownTool := approval.Tool{}, false
+	w := wish{ws: ws, facts: FactsOf(settings, ws.Name, r, s.now), policy: policy}
 	if r.ToolName != "" {
-		tool, knownTool = settings.Tool(r.ToolName)
+		w.tool, w.known = settings.Tool(r.ToolName)
 	}
-	facts := FactsOf(settings, ws.Name, r, s.now)
-	ruling := policy.Judge(facts)
+	w.ruling = policy.Judge(w.facts)
 	switch {
-	case ruling.Outcome == approval.Allow && (knownTool || r.ToolName == "") && !facts.Question:
-		return g.allow(s, ws, tool, knownTool, facts, ruling)
-	case ruling.Outcome == approval.Ask || ruling.Outcome == approval.Allow:
+	case w.ruling.Outcome == approval.Allow && (w.known || r.ToolName == "") && !w.facts.Question:
+		return g.allow(s, w)
+	case w.ruling.Outcome == approval.Ask || w.ruling.Outcome == approval.Allow:
 		// Where nothing could run, an allow has nothing to allow.
-		return g.ask(s, ws, tool, knownTool, facts, ruling)
+		return g.ask(s, w)
 	}
-	return g.refuseRuled(s, ruling, "Denied by policy: "+because(ruling))
+	return g.refuseRuled(s, w.ruling, "Denied by policy: "+because(w.ruling))
+}
+
+// wish is a request with all that one configuration says of it.
+type wish struct {
+	ws     approval.Workspace
+	tool   approval.Tool
+	known  bool // the operator has configured the tool
+	facts  approval.Facts
+	ruling approval.Ruling
+	policy Policy
 }
 
 func malformed(s *state) string {
@@ -67,7 +76,8 @@ func because(r approval.Ruling) string {
 
 // allow claims and runs what policy allows. The short id is looked at before a
 // request has to wait for a place, and taken once it has one.
-func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
+func (g *Gate) allow(s *state, w wish) (held bool, err error) {
+	tool := w.tool
 	if why := g.index.taken(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
@@ -83,43 +93,42 @@ func (g *Gate) allow(s *state, ws approval.Workspace, tool approval.Tool, knownT
 	}
 	why := g.index.taken(s.key, true)
 	if why == "" {
-		why = g.limits(ws.Name).over(s.now, ws.Limits.WithDefaults(), false)
+		why = g.limits(w.ws.Name).over(s.now, w.ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
-		g.leave(s.key.Workspace)
-		g.giveRoom(s.key)
-		g.releaseSlot(s.key, tool)
+		g.forgo(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
-	undo, refused := g.Policy.Reserve(f, ruling, false)
-	if refused != nil {
-		// Something has run out or come to stick since the ruling.
-		g.releaseSlot(s.key, tool)
-		g.index.release(s.key)
-		if refused.Outcome == approval.Ask {
-			return g.ask(s, ws, tool, knownTool, f, *refused)
-		}
-		return g.refuseRuled(s, *refused, "Denied by policy: "+because(*refused))
+	undo, refused := w.policy.Reserve(w.facts, w.ruling, false)
+	if refused == nil {
+		return false, g.claimAllowed(s, w, undo)
 	}
-	return false, g.claimAllowed(s, tool, f, ruling, undo)
+	// Something has run out or come to stick since the ruling.
+	g.forgo(s.key, tool)
+	g.index.release(s.key)
+	w.ruling = *refused
+	if refused.Outcome == approval.Ask {
+		return g.ask(s, w)
+	}
+	return g.refuseRuled(s, w.ruling, "Denied by policy: "+because(w.ruling))
 }
 
-func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) (held bool, err error) {
-	release, ok := g.reserve(need(len(s.q), tool))
+func (g *Gate) ask(s *state, w wish) (held bool, err error) {
+	release, ok := g.reserve(need(len(s.q), w.tool))
 	if !ok {
 		return g.refuseWeak(s)
 	}
 	defer release()
-	limits := ws.Limits.WithDefaults()
+	limits := w.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if full != "" || taken != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, full+taken)
 	}
-	if why := g.limits(ws.Name).over(s.now, limits, true); why != "" {
+	if why := g.limits(w.ws.Name).over(s.now, limits, true); why != "" {
 		g.index.release(s.key)
 		return g.refuseLimited(s, approval.StatusAutoRejected, why)
 	}
-	p := g.newPending(s, ws, tool, knownTool, f, ruling)
+	p := g.newPending(s, w)
 	body, err := p.Encode()
 	if err != nil {
 		g.index.release(s.key)
@@ -134,14 +143,14 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 		return false, fmt.Errorf("write pending: %w", err)
 	}
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
-	if knownTool { // any other name is the agent's own text
+	if w.known { // any other name is the agent's own text
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
 	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
-		askedInPending(p).fill(e, &ruling)
-		e.Rule = ruling.Rule
-		e.Exact, e.Channel, e.Sender = ruling.Exact, p.Channel, p.Sender
+		askedInPending(p).fill(e, &w.ruling)
+		e.Rule = w.ruling.Rule
+		e.Exact, e.Channel, e.Sender = w.ruling.Exact, p.Channel, p.Sender
 	})
 	g.changed(s.key)
 	return false, g.Store.Remove(approval.DocRequest, s.key)
@@ -149,22 +158,22 @@ func (g *Gate) ask(s *state, ws approval.Workspace, tool approval.Tool, knownToo
 
 // newPending is the request as the host sees it: what the agent wrote is data
 // or prose, everything that carries authority comes from the configuration.
-func (g *Gate) newPending(s *state, ws approval.Workspace, tool approval.Tool, knownTool bool, f approval.Facts, ruling approval.Ruling) *approval.Pending {
-	r := s.request
+func (g *Gate) newPending(s *state, w wish) *approval.Pending {
+	r, ws, tool, f := s.request, w.ws, w.tool, w.facts
 	p := &approval.Pending{
 		Version: approval.Version, RequestID: r.RequestID, ShortID: approval.ShortID(r.RequestID), Type: r.Type,
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
-		Territory: tool.Territory, Principal: ws.Principal, Ruling: ruling,
+		Territory: tool.Territory, Principal: ws.Principal, Ruling: w.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
 	}
-	if knownTool {
+	if w.known {
 		p.ToolSHA256 = tool.SHA256()
 	}
 	if p.Reversibility == "" {

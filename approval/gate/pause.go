@@ -19,6 +19,14 @@ func (g *Gate) begin(k approval.Key, t approval.Tool) bool {
 	return true
 }
 
+// forgo gives back all that was taken for a run that will not be: the brake, the
+// room and the place.
+func (g *Gate) forgo(k approval.Key, t approval.Tool) {
+	g.leave(k.Workspace)
+	g.giveRoom(k)
+	g.releaseSlot(k, t)
+}
+
 // leave tells the brake that a claim is made, or was given up.
 func (g *Gate) leave(ws string) {
 	if g.Brake != nil {

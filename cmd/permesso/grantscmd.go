@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -240,12 +242,9 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 		return nil, fail(codeUsage, "permesso policy registry says what each capability's target is", "%w", err)
 	}
 	by := operator()
-	channel, sender := "workspace", ws
-	if p := cfg.Workspaces[ws].Principal; p != "" {
-		channel, sender = "principal", p
-	}
+	channel, sender := gate.Bearer(cfg.Workspaces[ws])
 	return &approval.Grant{
-		Version: approval.Version, ID: newID(), Kind: approval.GrantTarget, Workspace: ws, SessionID: f.session,
+		Version: approval.Version, ID: client.NewID(), Kind: approval.GrantTarget, Workspace: ws, SessionID: f.session,
 		Channel: cmp.Or(f.channel, channel), Sender: cmp.Or(f.sender, sender),
 		Capability: c.Name, TargetKind: c.TargetKind, Target: target,
 		By: by.Name, ByID: by.ID, Via: "cli", Reason: f.reason, CreatedAt: now.UTC(), ExpiresAt: now.Add(f.life).UTC(), MaxUses: f.uses,

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -374,10 +372,4 @@ func (m *memory) saveSnapshot() error {
 		return err
 	}
 	return os.Rename(temp, m.snapshotFile())
-}
-
-func newID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
-	return hex.EncodeToString(b[:])
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -41,7 +39,12 @@ func long(o approval.Outcome) string {
 // table on a terminal.
 func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 	if !a.json && terminal(a.Out) {
-		return columns(a.Out, head, rows)
+		t := a.table(head...)
+		for _, r := range rows {
+			t.row(r...)
+		}
+		t.print()
+		return nil
 	}
 	for _, o := range objects {
 		b, err := json.Marshal(o, json.Deterministic(true))
@@ -51,15 +54,6 @@ func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 		fmt.Fprintf(a.Out, "%s\n", b)
 	}
 	return nil
-}
-
-func columns(to io.Writer, head []string, rows [][]string) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(head, "\t"))
-	for _, r := range rows {
-		fmt.Fprintln(w, strings.Join(r, "\t"))
-	}
-	return w.Flush()
 }
 
 func (a *app) policyRegistryCmd() *cobra.Command {
@@ -96,7 +90,7 @@ func (a *app) policyTableCmd() *cobra.Command {
 			var objects []any
 			for _, c := range approval.Capabilities() {
 				row := []string{c.Name}
-				for _, level := range policy.Levels() {
+				for _, level := range approval.Levels() {
 					o := policy.Table(level, c.Name)
 					row = append(row, o.String())
 					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": long(o)})
@@ -129,7 +123,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		ValidArgsFunction: completeCheck,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
-			if !slices.Contains(policy.Levels(), level) {
+			if !slices.Contains(approval.Levels(), level) {
 				return fail(codeUsage, "readonly, supervised or full", "%q is no level of autonomy", pos[0])
 			}
 			c, ok := approval.CapabilityNamed(pos[1])
@@ -185,7 +179,7 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(pos) {
 	case 0:
-		return policy.Levels(), cobra.ShellCompDirectiveNoFileComp
+		return approval.Levels(), cobra.ShellCompDirectiveNoFileComp
 	case 1:
 		var names []string
 		for _, c := range approval.Capabilities() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/ipc/client"
 )
 
 func (a *app) sessionCmd() *cobra.Command {
@@ -99,7 +100,7 @@ func (a *app) sessionClear(ws, session, reason string) error {
 	had := m.Taints(ws)[session]
 	by := operator()
 	c := &approval.Clearing{
-		Version: approval.Version, ID: newID(), Workspace: ws, SessionID: session,
+		Version: approval.Version, ID: client.NewID(), Workspace: ws, SessionID: session,
 		By: by.Name, ByID: by.ID, Via: "cli", Reason: reason, At: time.Now().UTC(),
 	}
 	body, err := c.Encode()

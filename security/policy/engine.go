@@ -164,9 +164,7 @@ func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeBy(nil,
 
 // judgeBy judges by one configuration; nil is the one that holds now.
 func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
-	if !isLevel(f.Autonomy) {
-		f.Autonomy = approval.ReadOnly
-	}
+	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	var found []approval.Finding
 	if e.Scan != nil {
 		found = e.Scan(&f) // outside the lock: it is the dear part

@@ -141,7 +141,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 
 func TestGrantNeverLiftsAlways(t *testing.T) {
 	for _, c := range []string{"code:exec", "mail:send"} {
-		for _, level := range policy.Levels()[1:] {
+		for _, level := range approval.Levels()[1:] {
 			f := facts(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{})

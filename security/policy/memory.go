@@ -27,9 +27,7 @@ func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (u
 }
 
 func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	if !isLevel(f.Autonomy) {
-		f.Autonomy = approval.ReadOnly
-	}
+	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()

@@ -40,37 +40,12 @@ func personalRead(capability string) bool {
 	return capability == "fs:read" || capability == "mail:read" || capability == "calendar:read"
 }
 
-// Levels lists the levels of autonomy, from strict to mild.
-func Levels() []string { return []string{approval.ReadOnly, approval.Supervised, approval.Full} }
-
-// Lower is the stricter of two levels; one that is none counts as readonly.
-func Lower(a, b string) string {
-	for _, level := range Levels() {
-		if a == level || b == level {
-			return level
-		}
-		if !isLevel(a) || !isLevel(b) {
-			return approval.ReadOnly
-		}
-	}
-	return approval.ReadOnly
-}
-
-func isLevel(s string) bool {
-	for _, l := range Levels() {
-		if s == l {
-			return true
-		}
-	}
-	return false
-}
-
 // milder is the lowest level above autonomy at which the table is milder, "" if
 // there is none.
 func milder(autonomy, capability string) string {
 	have := Table(autonomy, capability)
-	for _, level := range Levels() {
-		if Lower(level, autonomy) == autonomy && level != autonomy && Table(level, capability) > have {
+	for _, level := range approval.Levels() {
+		if approval.LowerLevel(level, autonomy) == autonomy && level != autonomy && Table(level, capability) > have {
 			return level
 		}
 	}
