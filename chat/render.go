@@ -3,7 +3,6 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -454,69 +453,6 @@ func (r renderer) quote(s string) string {
 	return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 }
 
-// redact escapes s with its secrets replaced by their kind and length. In
-// mode inLine it parts s at its line breaks; otherwise there is one line.
-func (r renderer) redact(s string, m mode) []string {
-	return r.hide(s, r.secrets(s), m)
-}
-
-func (r renderer) hide(s string, secrets []Span, m mode) []string {
-	lines := []string{""}
-	put := func(text string) {
-		parts := []string{text}
-		if m == inLine {
-			parts = strings.Split(text, "\n")
-		}
-		for i, part := range parts {
-			if i > 0 {
-				lines = append(lines, "")
-			}
-			lines[len(lines)-1] += escape(part, m)
-		}
-	}
-	at := 0
-	for _, sp := range secrets {
-		// Overlapping findings are hidden together.
-		start, end := max(sp.Start, at), min(sp.End, len(s))
-		if end <= start {
-			continue
-		}
-		put(s[at:start])
-		lines[len(lines)-1] += r.marker(sp.Kind, s[start:end])
-		at = end
-	}
-	put(s[at:])
-	return lines
-}
-
-func (r renderer) secrets(s string) []Span {
-	if r.Redact == nil {
-		return nil
-	}
-	spans := slices.Clone(r.Redact.Secrets(s))
-	slices.SortFunc(spans, func(a, b Span) int { return a.Start - b.Start })
-	return spans
-}
-
-// without is s with something else in the place of each secret.
-func (r renderer) without(s string, instead func(kind, secret string) string) string {
-	var b strings.Builder
-	at := 0
-	for _, sp := range r.secrets(s) {
-		start, end := max(sp.Start, at), min(sp.End, len(s))
-		if end <= start {
-			continue
-		}
-		b.WriteString(s[at:start] + instead(sp.Kind, s[start:end]))
-		at = end
-	}
-	return b.String() + s[at:]
-}
-
-func (r renderer) marker(kind, secret string) string {
-	return say(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
-}
-
 // value writes a JSON value, each string of it searched as what it says: an
 // escape inside would hide a secret from whoever reads the bytes.
 func (r renderer) value(v approval.Raw) string {
@@ -543,27 +479,6 @@ func (r renderer) value(v approval.Raw) string {
 		return r.redact(text, inJSON)[0]
 	}
 	return b.String() + r.redact(text[at:], inJSON)[0]
-}
-
-// jsonStrings are the places of the strings in a JSON text, quotation marks
-// included.
-func jsonStrings(text string) iter.Seq2[int, int] {
-	return func(yield func(start, end int) bool) {
-		for i := 0; i < len(text); i++ {
-			if text[i] != '"' {
-				continue
-			}
-			start := i
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			if !yield(start, min(i+1, len(text))) {
-				return
-			}
-		}
-	}
 }
 
 // compact takes the white space between the tokens of a JSON value away and

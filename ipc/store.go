@@ -1,7 +1,6 @@
 package ipc
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -194,107 +193,6 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
 
-// Create implements the gate's Store.
-func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
-	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
-		return fmt.Errorf("create %s of %s: no such key", d, k)
-	}
-	for attempt := 1; ; attempt++ {
-		err := s.create(d, k, b, how, nil)
-		// A daemon that starts sweeps temporary names, and may take one from
-		// under another process: then we write it again.
-		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
-			return err
-		}
-	}
-}
-
-// CreateBeside implements the gate's Besider: it is Create, durable, with
-// beside running from the moment the file's data is durable. What beside
-// writes shares the folder's commit.
-func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
-	return s.create(d, k, b, approval.Durable, beside)
-}
-
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
-	dir, name := s.dir(d, k.Workspace), s.path(d, k)
-	// Nothing new begins on a disk that is in doubt. How something ended is
-	// written even so: the restart that must follow may find it.
-	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
-		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
-	}
-	f, temp, err := s.writeTemp(dir, b, 0o600)
-	if err != nil {
-		return fmt.Errorf("create %s: %w", d, err)
-	}
-	if how != approval.Volatile {
-		err = s.syncs.file(f, s.syncAll)
-	}
-	err = errors.Join(err, f.Close())
-	besides := make(chan error, 1)
-	if err == nil && beside != nil {
-		go func() { besides <- beside() }()
-	} else {
-		besides <- nil
-	}
-	if err == nil && how == approval.Replace {
-		err = s.FS.Rename(temp, name)
-	} else if err == nil {
-		err = s.FS.RenameNoReplace(temp, name)
-	}
-	if err != nil {
-		s.discard(temp)
-		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
-	}
-	if how == approval.Volatile {
-		return nil
-	}
-	err = s.syncDir(dir)
-	if err != nil && d == approval.DocPending && how == approval.Durable {
-		// Nobody may decide what a power cut may take away. The request that it
-		// was made from still lies there.
-		s.discard(name)
-	}
-	return errors.Join(err, <-besides)
-}
-
-// writeTemp writes b under a name that nobody guesses and nobody reads.
-func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
-	temp := filepath.Join(dir, tempPrefix+randomHex())
-	f, err := s.FS.OpenFile(temp, writeNew, mode)
-	if err != nil {
-		return nil, "", err
-	}
-	n, err := f.Write(b)
-	if err == nil && n < len(b) {
-		err = io.ErrShortWrite
-	}
-	if err == nil && mode != 0o600 {
-		err = s.FS.Chmod(temp, mode) // whatever the umask says
-	}
-	if err != nil {
-		_ = f.Close()
-		s.discard(temp)
-		return nil, "", err
-	}
-	return f, temp, nil
-}
-
-func randomHex() string {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
-	return hex.EncodeToString(random[:])
-}
-
-// Publish implements the gate's Store.
-func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
-	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	return s.show(k, f, temp)
-}
-
 // staged is a response that is written and not yet to be seen.
 type staged struct {
 	store *Store
@@ -380,79 +278,6 @@ func (s *Store) RemoveStray(ws, name string) error {
 
 // Sync implements the gate's Store.
 func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
-
-// Open implements the gate's Keeper.
-func (s *Store) Open() (release func() error, err error) {
-	lock, err := s.FS.TryLock(s.Layout.Lock())
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(s.sweepTemps(), s.emptyRun(), s.FS.SyncFS(s.Layout.Home)); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	s.mu.Lock()
-	s.lock = lock
-	s.mu.Unlock()
-	return lock.Close, nil
-}
-
-// Held says whether the home is still the one that Open locked: not when it was
-// removed or replaced since, and what lies there now is somebody else's.
-func (s *Store) Held() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, ok := s.lock.(interface{ Held() bool })
-	return s.lock != nil && (!ok || l.Held())
-}
-
-// emptyRun removes the working folders of commands that were running when a
-// daemon was killed; the commands themselves died with it.
-func (s *Store) emptyRun() error {
-	names, err := s.names(s.Layout.Run())
-	for _, name := range names {
-		err = errors.Join(err, s.FS.RemoveAll(filepath.Join(s.Layout.Run(), name)))
-	}
-	return err
-}
-
-func (s *Store) sweepTemps() error {
-	if err := s.sweep(s.Layout.Grants()); err != nil {
-		return err
-	}
-	names, err := s.Workspaces()
-	if err != nil {
-		return err
-	}
-	for _, ws := range names {
-		dirs := []string{
-			s.Layout.Pendings(ws), s.Layout.Decisions(ws), s.Layout.Receipts(ws),
-			s.Layout.Records(ws), s.Layout.Responses(ws), s.Layout.Errors(ws),
-		}
-		for _, dir := range dirs {
-			if err := s.sweep(dir); err != nil {
-				return err
-			}
-		}
-	}
-	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
-}
-
-func (s *Store) sweep(dir string) error {
-	names, err := s.names(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, tempPrefix) {
-			continue
-		}
-		// A decider in another process may rename its own away from under us.
-		if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("sweep: %w", err)
-		}
-	}
-	return nil
-}
 
 func (s *Store) names(dir string) ([]string, error) {
 	f, err := s.FS.Open(dir)

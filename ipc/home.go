@@ -1,0 +1,82 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+// Open implements the gate's Keeper.
+func (s *Store) Open() (release func() error, err error) {
+	lock, err := s.FS.TryLock(s.Layout.Lock())
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.sweepTemps(), s.emptyRun(), s.FS.SyncFS(s.Layout.Home)); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.mu.Lock()
+	s.lock = lock
+	s.mu.Unlock()
+	return lock.Close, nil
+}
+
+// Held says whether the home is still the one that Open locked: not when it was
+// removed or replaced since, and what lies there now is somebody else's.
+func (s *Store) Held() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.lock.(interface{ Held() bool })
+	return s.lock != nil && (!ok || l.Held())
+}
+
+// emptyRun removes the working folders of commands that were running when a
+// daemon was killed; the commands themselves died with it.
+func (s *Store) emptyRun() error {
+	names, err := s.names(s.Layout.Run())
+	for _, name := range names {
+		err = errors.Join(err, s.FS.RemoveAll(filepath.Join(s.Layout.Run(), name)))
+	}
+	return err
+}
+
+func (s *Store) sweepTemps() error {
+	if err := s.sweep(s.Layout.Grants()); err != nil {
+		return err
+	}
+	names, err := s.Workspaces()
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		dirs := []string{
+			s.Layout.Pendings(ws), s.Layout.Decisions(ws), s.Layout.Receipts(ws),
+			s.Layout.Records(ws), s.Layout.Responses(ws), s.Layout.Errors(ws),
+		}
+		for _, dir := range dirs {
+			if err := s.sweep(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
+}
+
+func (s *Store) sweep(dir string) error {
+	names, err := s.names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, tempPrefix) {
+			continue
+		}
+		// A decider in another process may rename its own away from under us.
+		if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package ipc
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Create implements the gate's Store.
+func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
+		return fmt.Errorf("create %s of %s: no such key", d, k)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.create(d, k, b, how, nil)
+		// A daemon that starts sweeps temporary names, and may take one from
+		// under another process: then we write it again.
+		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
+			return err
+		}
+	}
+}
+
+// CreateBeside implements the gate's Besider: it is Create, durable, with
+// beside running from the moment the file's data is durable. What beside
+// writes shares the folder's commit.
+func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
+	return s.create(d, k, b, approval.Durable, beside)
+}
+
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
+	dir, name := s.dir(d, k.Workspace), s.path(d, k)
+	// Nothing new begins on a disk that is in doubt. How something ended is
+	// written even so: the restart that must follow may find it.
+	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
+		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
+	}
+	f, temp, err := s.writeTemp(dir, b, 0o600)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", d, err)
+	}
+	if how != approval.Volatile {
+		err = s.syncs.file(f, s.syncAll)
+	}
+	err = errors.Join(err, f.Close())
+	besides := make(chan error, 1)
+	if err == nil && beside != nil {
+		go func() { besides <- beside() }()
+	} else {
+		besides <- nil
+	}
+	if err == nil && how == approval.Replace {
+		err = s.FS.Rename(temp, name)
+	} else if err == nil {
+		err = s.FS.RenameNoReplace(temp, name)
+	}
+	if err != nil {
+		s.discard(temp)
+		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
+	}
+	if how == approval.Volatile {
+		return nil
+	}
+	err = s.syncDir(dir)
+	if err != nil && d == approval.DocPending && how == approval.Durable {
+		// Nobody may decide what a power cut may take away. The request that it
+		// was made from still lies there.
+		s.discard(name)
+	}
+	return errors.Join(err, <-besides)
+}
+
+// writeTemp writes b under a name that nobody guesses and nobody reads.
+func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
+	temp := filepath.Join(dir, tempPrefix+randomHex())
+	f, err := s.FS.OpenFile(temp, writeNew, mode)
+	if err != nil {
+		return nil, "", err
+	}
+	n, err := f.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	if err == nil && mode != 0o600 {
+		err = s.FS.Chmod(temp, mode) // whatever the umask says
+	}
+	if err != nil {
+		_ = f.Close()
+		s.discard(temp)
+		return nil, "", err
+	}
+	return f, temp, nil
+}
+
+func randomHex() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails: see crypto/rand
+	return hex.EncodeToString(random[:])
+}
+
+// Publish implements the gate's Store.
+func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
+	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return s.show(k, f, temp)
+}
