@@ -54,6 +54,7 @@ type server struct {
 	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
+	reach   *channels
 	grants  chan struct{} // a knock: something moved in grants/
 	release func() error
 	quit    context.CancelCauseFunc // ends run
@@ -83,6 +84,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
 	}
+	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
@@ -217,6 +219,9 @@ func (s *server) changed(k approval.Key) {
 	case s.changes <- k:
 	default:
 	}
+	if s.reach != nil { // nobody is reached by a sweep
+		s.reach.changed(k)
+	}
 }
 
 // decider is Decide for this home; in says that we are its daemon.
@@ -327,6 +332,7 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.lookAround(inner) })
 	wg.Go(func() { s.beat(inner) })
 	wg.Go(func() { s.heedGrants(inner) })
+	wg.Go(func() { s.reach.Run(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
