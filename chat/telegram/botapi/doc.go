@@ -1,0 +1,2 @@
+// Package botapi is what the Telegram channel is tested against.
+package botapi
