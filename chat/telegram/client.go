@@ -1,0 +1,109 @@
+package telegram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/go-telegram/bot"
+)
+
+// watchedClient is the client below the journal. It sees how getting updates goes: the library would try
+// again at once, without end, where only a person can help.
+type watchedClient struct {
+	HTTPClient
+	s        *session
+	stop     context.CancelCauseFunc
+	conflict int // in a row
+}
+
+// The waits after answers that trying again does not mend.
+const (
+	firstConflict   = 5 * time.Second
+	longestConflict = 5 * time.Minute
+)
+
+// Do implements HTTPClient.
+func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
+	resp, err := c.HTTPClient.Do(req)
+	if !strings.EqualFold(path.Base(req.URL.Path), "getUpdates") {
+		return resp, err
+	}
+	switch {
+	case err != nil:
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusNotFound:
+		c.stop(errToken)
+	case resp.StatusCode == http.StatusConflict:
+		c.s.troubles.set("conflict", "somebody else gets the messages of this Telegram bot",
+			"two gates, or a gate and a webhook, use one token: stop one, or make each its own bot")
+		wait := min(firstConflict<<min(c.conflict, 10), longestConflict)
+		c.conflict++
+		_ = pause(req.Context(), wait*c.s.unit()/firstRetry)
+	case resp.StatusCode == http.StatusOK:
+		c.conflict = 0
+		c.s.troubles.clear("conflict")
+	}
+	return resp, err
+}
+
+// unit is the first wait after a failure, which all others are measured by.
+func (s *session) unit() time.Duration {
+	if s.Retry > 0 {
+		return s.Retry
+	}
+	return firstRetry
+}
+
+// patience is how long a failure that may pass is nobody's business.
+const patience = 20 * time.Second
+
+// heard is told of every error of the library's: all of them are of getting updates.
+func (s *session) heard(ctx context.Context, err error) {
+	err = Redact(s.Token, err)
+	if ctx.Err() != nil || errors.Is(err, bot.ErrorConflict) {
+		return
+	}
+	s.lost("updates", err)
+	s.log(fmt.Errorf("get updates: %w", err))
+}
+
+// sent is told how every job in a chat went.
+func (s *session) sent(chatID int64, err error) {
+	name := fmt.Sprintf("chat %d", chatID)
+	switch troubleOf(err) {
+	case noTrouble:
+		s.troubles.clear(name)
+		s.troubles.clear("sending")
+	case unreached:
+		s.troubles.set(name, fmt.Sprintf("Telegram chat %d cannot be written to: %v", chatID, err), hintFor(err))
+	case tokenWrong:
+		s.troubles.set("sending", errToken.Error(), tokenHint)
+	default:
+		s.lost("sending", err)
+		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
+	}
+}
+
+const tokenHint = "ask @BotFather for it, and write it into the token file"
+
+// lost notes a failure that may pass, once it has lasted.
+func (s *session) lost(name string, err error) {
+	if s.troubles.failing(name, s.now()) >= patience*s.unit()/firstRetry {
+		s.troubles.set(name, fmt.Sprintf("Telegram is not reached: %v", err), "is this machine online? what waits is sent as soon as it is")
+	}
+}
+
+func hintFor(err error) string {
+	var moved *bot.MigrateError
+	switch {
+	case errors.As(err, &moved):
+		return fmt.Sprintf("the group became another one: chat_id = %d", moved.MigrateToChatID)
+	case errors.Is(err, bot.ErrorForbidden):
+		return "write /start to the bot in a private chat, or add it to the group, and do not block it"
+	}
+	return "is chat_id right? permesso telegram setup finds it; in a private chat write /start to the bot first"
+}

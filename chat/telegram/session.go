@@ -1,0 +1,235 @@
+package telegram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-telegram/bot"
+	"github.com/go-telegram/bot/models"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// session is one life of the channel.
+type session struct {
+	*Channel
+	life      string // no other life is called so
+	api       *api
+	book      *book
+	outbox    *outbox
+	journal   *Journal
+	intake    intake
+	troubles  troubles
+	strangers strangers
+	bots      atomic.Pointer[[]string] // our names, once they are known
+	stirred   chan approval.Key        // requests to look at, from handlers
+	fresh     bool                     // nothing was looked at yet in this life
+}
+
+// Run asks people and takes their answers until ctx ends. It returns an error where the token is not
+// accepted: whoever starts it again may have another one.
+func (c *Channel) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	s, err := c.begin(ctx, stop)
+	if err != nil {
+		return err
+	}
+	s.replay(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.introduce(ctx) })
+	wg.Go(func() { s.listen(ctx) })
+	s.watch(ctx)
+	wg.Wait()
+	s.intake.wait()
+	s.outbox.wg.Wait()
+	if errors.Is(context.Cause(ctx), errToken) {
+		return errToken
+	}
+	return nil
+}
+
+// errToken says that Telegram does not know the token.
+var errToken = errors.New("Telegram does not accept the token: is it complete, and still that of the bot?")
+
+func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
+	s := &session{
+		Channel: c, life: nonce(), book: &book{notebook: c.Notebook}, stirred: make(chan approval.Key, 256), fresh: true,
+		outbox: &outbox{ctx: ctx, first: c.Retry},
+	}
+	s.troubles.tell = c.Problem
+	s.outbox.told = s.sent
+	s.intake.session = s
+	watched := &watchedClient{HTTPClient: c.client(), s: s, stop: stop}
+	s.journal = &Journal{Client: watched, Store: c.Updates, Token: c.Token}
+	options := []bot.Option{
+		bot.WithHTTPClient(pollTimeout, s.journal), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
+		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(s.intake.take),
+		bot.WithErrorsHandler(func(err error) { s.heard(ctx, err) }), bot.WithDebugHandler(func(string, ...any) {}),
+	}
+	if c.ServerURL != "" {
+		options = append(options, bot.WithServerURL(c.ServerURL))
+	}
+	b, err := bot.New(c.Token, options...)
+	if err != nil {
+		return nil, Redact(c.Token, err)
+	}
+	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
+	if err := s.book.open(s.names()); err != nil {
+		s.log(fmt.Errorf("read the notebook: %w", err))
+	}
+	return s, nil
+}
+
+// wantedUpdates are the kinds of updates that Telegram is to send. Edited messages and posts in channels
+// are not among them.
+func wantedUpdates() []string {
+	return []string{models.AllowedUpdateMessage, models.AllowedUpdateCallbackQuery, models.AllowedUpdateMyChatMember}
+}
+
+// names are those of the workspaces.
+func (s *session) names() []string {
+	var all []string
+	for _, ws := range s.Workspaces() {
+		all = append(all, ws.Name)
+	}
+	return all
+}
+
+func (s *session) workspace(name string) (Workspace, bool) {
+	for _, ws := range s.Workspaces() {
+		if ws.Name == name {
+			return ws, true
+		}
+	}
+	return Workspace{}, false
+}
+
+// introduce finds out our name, and has Telegram offer our commands.
+func (s *session) introduce(ctx context.Context) {
+	for tries := 0; ctx.Err() == nil; tries++ {
+		me, err := s.api.me(ctx)
+		if err == nil {
+			s.bots.Store(&[]string{me.Username})
+			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
+				s.log(fmt.Errorf("offer commands: %w", err))
+			}
+			return
+		}
+		if pause(ctx, s.outbox.retry(tries, err)) != nil {
+			return
+		}
+	}
+}
+
+func (s *session) ourNames() []string {
+	if names := s.bots.Load(); names != nil {
+		return *names
+	}
+	return nil
+}
+
+// listen takes updates in until ctx ends.
+func (s *session) listen(ctx context.Context) {
+	s.api.bot.Start(ctx)
+}
+
+// watch looks at what waits whenever there is a hint, and every few seconds.
+func (s *session) watch(ctx context.Context) {
+	every := s.Every
+	if every <= 0 {
+		every = defaultEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	changes := s.Changes
+	s.look(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case k, open := <-changes:
+			if !open {
+				changes = nil
+				continue
+			}
+			s.hint(ctx, k)
+		case k := <-s.stirred:
+			s.heed(ctx, k)
+		case <-tick.C:
+			s.look(ctx)
+		}
+	}
+}
+
+// hint looks at one request, or at all where nobody says at which.
+func (s *session) hint(ctx context.Context, k approval.Key) {
+	if k.ID == "" {
+		s.look(ctx)
+		return
+	}
+	s.heed(ctx, k)
+}
+
+// stir has a request looked at soon; the tick finds what is lost here.
+func (s *session) stir(k approval.Key) {
+	select {
+	case s.stirred <- k:
+	default:
+	}
+}
+
+// look compares what waits with the notebook.
+func (s *session) look(ctx context.Context) {
+	names := s.names()
+	if err := s.book.open(names); err != nil { // a workspace may be new
+		s.log(fmt.Errorf("read the notebook: %w", err))
+	}
+	var waiting []approval.Waiting
+	if len(names) > 0 {
+		var err error
+		if waiting, err = s.Viewer.Waiting(ctx, names); err != nil {
+			if ctx.Err() == nil {
+				s.log(fmt.Errorf("look at what waits: %w", err))
+			}
+			return
+		}
+	}
+	keys := s.book.keys(names)
+	for _, w := range waiting {
+		if k := w.Key(); !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	for _, k := range keys {
+		s.heed(ctx, k)
+	}
+	s.fresh = false
+	s.unasked(waiting)
+}
+
+// heed brings one request's cards into line with what became of it.
+func (s *session) heed(ctx context.Context, k approval.Key) {
+	ws, known := s.workspace(k.Workspace)
+	if !known {
+		return
+	}
+	sc, err := s.scene(ctx, k)
+	switch p := s.book.page(k); {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.log(fmt.Errorf("look at %s: %w", k, err))
+	case sc.waits():
+		err = s.ask(ws, k, sc)
+	case p != nil:
+		err = s.settle(k, p, sc)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log(fmt.Errorf("ask about %s: %w", k, err))
+	}
+}

@@ -1,0 +1,55 @@
+package telegram
+
+import "github.com/permesso-dev/permesso/approval"
+
+func english() *words {
+	return &words{
+		once: "✅ Once", session: "✅ This session", always: "✅ Always", deny: "❌ Deny",
+		note: "✎ Allow with a note", change: "✎ Change", ask: "❓ Ask", answer: "✎ Answer",
+		showAll: "📄 Show all", undo: "↩ Undo",
+
+		longMenu:   "✂ the answers to choose from are too long for a message: Show all",
+		inDocument: "📄 all of it is in the document below",
+		verdicts: map[approval.Verdict]string{
+			approval.Approved: "✅ Approved", approval.Denied: "❌ Denied", approval.Answered: "✅ Answered",
+			approval.Overridden: "✎ Changed, not run", approval.RequestMore: "❓ Sent back", approval.Cancelled: "⊘ Cancelled by the agent",
+			approval.Expired: "⌛ Expired",
+		},
+		scopes:    map[approval.Scope]string{approval.Session: " for this session", approval.Always: " always"},
+		byAt:      "{verdict} by {by} at {time} ({via})",
+		itself:    "{verdict} at {time}",
+		said:      "to the agent: {text}",
+		running:   "the outcome follows",
+		undone:    "↩ taken back: from now on it is asked again",
+		gone:      "Nothing is known of this request any more.",
+		elsewhere: "This is asked elsewhere now.",
+		replaced:  "This card no longer holds: look for the newer one.",
+
+		showing:  "Here is all of it.",
+		old:      "This button no longer means anything. Write pending for what waits.",
+		oneSec:   "One moment: your answer is being written down.",
+		unsure:   "That could not be done for certain: do not count on it. The gate's log says why.",
+		notShown: "Not all of {id} was shown here yet. Tap Show all first.",
+
+		prompts: map[string]string{
+			"4":     "✎ {id} · Reply to this message with your note: it is allowed once, and the note goes to the agent.",
+			"5":     "✎ {id} · Reply to this message with what is to change: nothing runs, and your words go to the agent.",
+			"?":     "❓ {id} · Reply to this message with your question to the agent.",
+			verbSay: "✎ {id} · Reply to this message with your answer.",
+		},
+		holders: map[string]string{"4": "note", "5": "change", "?": "question", verbSay: "answer"},
+
+		commands: [][2]string{
+			{"pending", "what waits for an answer"},
+			{"last", "what was decided"},
+			{"grants", "what is remembered, and how to take it back"},
+			{"pause", "let nothing run for the time being"},
+			{"resume", "let it run again"},
+			{"help", "what can be said here"},
+		},
+
+		reminder: "⏳ {id} still waits, until {time}",
+		recall:   "⏳ {id} still waits, until {time}; the gate was away for a moment",
+		document: "{id}: all of it",
+	}
+}
