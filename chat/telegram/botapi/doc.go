@@ -27,4 +27,16 @@
 // person sees; Server.TapData sends what no honest client would. Server.Await waits until the state is as
 // it should be, and State is a copy of it. Server.Fail makes methods fail, Limits switches the rate limits
 // on, and Close followed by Listen is an outage.
+//
+// # The server of somebody else
+//
+// StartForeign starts telegram-test-api, from the npm registry, in a process of its own; which versions of it
+// and of all that it needs stands in npm/package-lock.json. It proves that the conversation is right, and no
+// more. It does not wait in getUpdates, takes no notice of offset, limit and allowed_updates, and gives each
+// update once: so nothing about acknowledgement can be seen there. It never refuses anything: no limits,
+// no unknown chats or messages, no same text twice, no 401, 403, 409 or 429. It does not say whether a tap
+// was answered. Its results are null where the real server gives true or the edited message. It takes the
+// number of a tap for that of a message, so that a message sent right after a tap cannot be deleted. It has
+// no documents, no commands, no topics, and understands JSON only, where go-telegram/bot posts forms of
+// several parts: hence JSONClient.
 package botapi

@@ -14,7 +14,7 @@ import (
 )
 
 // Token is the token of a Server that is not given another one.
-const Token = "110201543:strict-fake-and-nobodys-token" //nolint:gosec // G101: it opens nothing
+const Token = "110201543:strict-fake-and-nobodys-token"
 
 // Server is a strict Bot API server for one bot, an http.Handler that can listen by itself. The zero value
 // is ready. Its fields are settings: set them before the first request.
