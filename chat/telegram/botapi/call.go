@@ -156,8 +156,11 @@ func (c *call) readNothing(body io.Reader, kind string) *refusal {
 
 func unreadable(err error) *refusal {
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	switch {
+	case errors.As(err, &tooLarge):
 		return &refusal{Code: http.StatusRequestEntityTooLarge, Description: "Request Entity Too Large"}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &refusal{Description: "the client went away in the middle of its request"}
 	}
 	return badRequest("can't read the request: %s", err)
 }

@@ -166,7 +166,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		s.record(&call{method: name}, refused.Code, refused.Description)
 	}
-	if fault != nil && fault.Kind == AnswerLost {
+	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
 		cut(w)
 		return
 	}
