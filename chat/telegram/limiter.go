@@ -19,8 +19,8 @@ const (
 	groupWindow = time.Minute + time.Second
 	groupMost   = 20
 
-	allMost  = 30 // in any second, over all chats: allBurst at once, then one every allEvery
-	allBurst = 5
+	allMost  = 28 // in any second, over all chats, two fewer than allowed: allBurst at once, then one every allEvery
+	allBurst = 4
 	allEvery = time.Second / (allMost - allBurst)
 
 	maxLanes = 1000 // chats remembered before the idle ones are dropped
