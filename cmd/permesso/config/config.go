@@ -44,8 +44,10 @@ type Config struct {
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
-	Warnings       []Problem // what is allowed but probably not meant
-	Settings       []Setting // every key, as it holds
+	Telegram       *Telegram               // nil: nobody is reached there
+	TelegramChats  map[string]TelegramChat // by workspace; not in it: the private chats of its approvers
+	Warnings       []Problem               // what is allowed but probably not meant
+	Settings       []Setting               // every key, as it holds
 }
 
 // The defaults that a file may change.
@@ -82,6 +84,7 @@ func blank() *Config {
 		Tools:          map[string]approval.Tool{},
 		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
+		TelegramChats:  map[string]TelegramChat{},
 	}
 }
 

@@ -189,6 +189,8 @@ func (c *Config) sameWithout(other *Config, ws string) bool {
 	o.AgentUIDs = map[string][]string{}
 	o.Limits = maps.Clone(other.Limits)
 	delete(o.Limits, ws)
+	o.TelegramChats = maps.Clone(other.TelegramChats)
+	delete(o.TelegramChats, ws)
 	for name, w := range other.Workspaces {
 		if name != ws {
 			o.Workspaces[name] = w

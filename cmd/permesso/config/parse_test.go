@@ -120,6 +120,8 @@ workspace = "plain"
 		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)
 	require.Len(t, c.Warnings, 1, "nobody may approve in plain")
+	require.Equal(t, map[string]config.TelegramChat{"personal": {ChatID: -100123}}, c.TelegramChats)
+	require.Nil(t, c.Telegram)
 	require.Contains(t, c.Warnings[0].Message, `nobody may approve in workspace "plain"`)
 }
 
@@ -368,8 +370,8 @@ hint: terminal, CLI and browser need no entry: they are on unless local_decision
 hint: did you mean "telegram"?`,
 		},
 		{
-			"channels come later", "[channels.telegram]\ntoken_file = \"/x\"",
-			`p.toml:1:11: channel "telegram" is not in this version
+			"channels come later", "[channels.email]\nfrom = \"x\"",
+			`p.toml:1:11: channel "email" is not in this version
 hint: take it out; people answer at the gate's terminal, or with permesso approve`,
 		},
 		{
@@ -379,9 +381,7 @@ hint: write [channels.telegram]`,
 		},
 		{
 			"a token in the file", "[channels.telegram]\ntoken = \"123:hunter2\"",
-			`p.toml:1:11: channel "telegram" is not in this version
-hint: take it out; people answer at the gate's terminal, or with permesso approve
-p.toml:2:1: token: a secret may not stand in this file
+			`p.toml:2:1: token: a secret may not stand in this file
 hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
 		},
 		{

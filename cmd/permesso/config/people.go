@@ -150,8 +150,9 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
 	w.Language = s.oneOf("language", w.Language, languages())
 	w.Channels = s.channelNames()
-	w.ChatJID = s.chat()
+	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
+	w.Night = s.night()
 	s.limits(&w.Limits)
 	s.judgement(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
@@ -215,19 +216,6 @@ func (s *section) channelNames() []string {
 		}
 	}
 	return names
-}
-
-func (s *section) chat() string {
-	sub := s.table("telegram", "telegram = { chat_id = 123456789 }")
-	if sub == nil {
-		return ""
-	}
-	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
-	sub.done()
-	if id == 0 {
-		return ""
-	}
-	return "telegram:" + strconv.FormatInt(id, 10)
 }
 
 func (s *section) timeouts(w *approval.Workspace) {
