@@ -3,6 +3,7 @@ package telegram
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -84,9 +85,9 @@ type Pauser interface {
 	Resume(ctx context.Context, workspace string, by approval.Person) (changed bool, err error)
 }
 
-// History lists what was settled last in some workspaces, newest first, at most n.
+// History lists the requests that were settled last in some workspaces, newest first, at most n.
 type History interface {
-	Last(ctx context.Context, workspaces []string, n int) ([]*approval.Record, error)
+	Last(ctx context.Context, workspaces []string, n int) ([]approval.Key, error)
 }
 
 // Via is how decisions that came through Telegram are marked, and the channel of the people who made them.
@@ -99,6 +100,11 @@ const (
 	sendTimeout    = 20 * time.Second
 	defaultEvery   = 5 * time.Second
 )
+
+var tokenForm = regexp.MustCompile(`^[0-9]+:[A-Za-z0-9_-]{20,}$`)
+
+// ValidToken says whether a text could be a token, so that nothing else is sent to Telegram as one.
+func ValidToken(token string) bool { return tokenForm.MatchString(token) }
 
 func (c *Channel) now() time.Time {
 	if c.Now != nil {

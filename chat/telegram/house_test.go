@@ -480,7 +480,9 @@ type attic struct {
 	grants []approval.Grant
 }
 
-func (a *attic) Given(p *approval.Pending, d *approval.Decision) *approval.Grant { return policy.Concession(p, d) }
+func (a *attic) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+	return policy.Concession(p, d)
+}
 
 func (a *attic) Remembered(_ context.Context, workspaces []string) ([]approval.Grant, error) {
 	a.mu.Lock()

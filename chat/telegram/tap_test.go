@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/approval")
+	"github.com/permesso-dev/permesso/approval"
+)
 
 // The main road: a card, a tap, the deed, and a card that says so.
 func TestOneTap(t *testing.T) {

@@ -33,7 +33,7 @@ type kind struct {
 
 // kinds are the channels that there are.
 func kinds() []kind {
-	return []kind{}
+	return []kind{telegramKind()}
 }
 
 // channels keeps the configured channels at work.
