@@ -97,7 +97,7 @@ func (s *Server) document(c *call) (*Document, *refusal) {
 		return nil, badRequest("there is no document in the request")
 	case len(file.content) == 0:
 		return nil, badRequest("file must be non-empty")
-	case len(file.content) > maxFile:
+	case int64(len(file.content)) > s.maxFile():
 		return nil, &refusal{Code: 413, Description: "Request Entity Too Large"}
 	}
 	if s.files == nil {
