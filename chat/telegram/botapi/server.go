@@ -32,6 +32,9 @@ type Server struct {
 	SlowPolls bool
 	// Limits are switched on by themselves.
 	Limits Limits
+	// Privacy is the mode in which a new bot is: in groups it hears commands, replies to it and messages that
+	// name it, and nothing else.
+	Privacy bool
 	// Local lets webhooks be plain HTTP at any port, as a server that was started with --local does.
 	Local bool
 	// WebhookRetry is the pause after a delivery that failed; 0: a second.
