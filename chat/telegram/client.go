@@ -73,7 +73,7 @@ func (s *session) heard(ctx context.Context, err error) {
 
 // sent is told how every job in a chat went.
 func (s *session) sent(chatID int64, err error) {
-	name := fmt.Sprintf("chat %d", chatID)
+	name := chatTrouble(chatID)
 	switch troubleOf(err) {
 	case noTrouble:
 		s.troubles.clear(name)
@@ -87,6 +87,8 @@ func (s *session) sent(chatID int64, err error) {
 		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
 	}
 }
+
+func chatTrouble(chatID int64) string { return fmt.Sprintf("chat %d", chatID) }
 
 const tokenHint = "ask @BotFather for it, and write it into the token file"
 

@@ -26,9 +26,17 @@ type session struct {
 	intake    intake
 	troubles  troubles
 	strangers strangers
+	choices   choices
+	digests   digests
+	feeds     feeds
 	bots      atomic.Pointer[[]string] // our names, once they are known
+	heardAt   atomic.Int64             // when the last update came, in Unix seconds
 	stirred   chan approval.Key        // requests to look at, from handlers
-	fresh     bool                     // nothing was looked at yet in this life
+
+	// What only the one needs who looks at what waits.
+	fresh       bool // nothing was looked at yet in this life
+	flood       flood
+	nightsKnown map[string]bool // whether a workspace has one to tell of
 }
 
 // Run asks people and takes their answers until ctx ends. It returns an error where the token is not
@@ -59,7 +67,7 @@ var errToken = errors.New("Telegram does not accept the token: is it complete, a
 
 func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
-		Channel: c, life: nonce(), book: &book{notebook: c.Notebook}, stirred: make(chan approval.Key, 256), fresh: true,
+		Channel: c, life: nonce(), nightsKnown: map[string]bool{}, book: &book{notebook: c.Notebook}, stirred: make(chan approval.Key, 256), fresh: true,
 		outbox: &outbox{ctx: ctx, first: c.Retry},
 	}
 	s.troubles.tell = c.Problem
@@ -80,7 +88,7 @@ func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*ses
 		return nil, Redact(c.Token, err)
 	}
 	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
-	if err := s.book.open(s.names()); err != nil {
+	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {
 		s.log(fmt.Errorf("read the notebook: %w", err))
 	}
 	return s, nil
@@ -210,6 +218,8 @@ func (s *session) look(ctx context.Context) {
 		s.heed(ctx, k)
 	}
 	s.fresh = false
+	s.refreshDigests()
+	s.nights(ctx)
 	s.unasked(waiting)
 }
 
@@ -228,6 +238,8 @@ func (s *session) heed(ctx context.Context, k approval.Key) {
 		err = s.ask(ws, k, sc)
 	case p != nil:
 		err = s.settle(k, p, sc)
+	default:
+		s.feed(ws, k, sc)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log(fmt.Errorf("ask about %s: %w", k, err))
