@@ -64,6 +64,7 @@ type words struct {
 	resumed      string // {workspace}
 	notPaused    string // {workspace}
 
+	testCard  string
 	digest    string // {n} {workspace}
 	morning   string // {workspace} {waiting} {expired}
 	allowed   string // {id} {rule}: a line of the feed

@@ -75,6 +75,7 @@ func english() *words {
 
 		digest: "🔐 {n} requests wait · {workspace} · a button each shows what it is about",
 
+		testCard:  "This is only a test: nothing waits behind this card.",
 		morning:   "🌅 {workspace}: last night {waiting} requests were left waiting and {expired} expired",
 		allowed:   "Auto-approved {id}: {rule}",
 		feedTitle: "🤖 {workspace} · allowed by policy",

@@ -75,6 +75,7 @@ func italian() *words {
 
 		digest: "🔐 {n} richieste · {workspace} · un pulsante per ciascuna mostra di che si tratta",
 
+		testCard:  "È solo una prova: dietro questa scheda non aspetta nulla.",
 		morning:   "🌅 {workspace}: stanotte {waiting} richieste sono rimaste in attesa e {expired} sono scadute",
 		allowed:   "Approvato da sé {id}: {rule}",
 		feedTitle: "🤖 {workspace} · consentito dalla policy",
