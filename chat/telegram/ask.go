@@ -17,10 +17,7 @@ const maxDoubtful = 5
 // buttons is durable before anything is sent.
 func (s *session) ask(ws Workspace, k approval.Key, sc scene) error {
 	if p := s.book.page(k); p == nil || !s.complete(p, ws, sc) {
-		err := s.book.change(k, func(p *page) error {
-			s.arrange(p, ws, sc)
-			return nil
-		})
+		err := s.book.change(k, func(p *page) error { return s.arrange(p, ws, k, sc) })
 		if err != nil {
 			return err
 		}
@@ -29,6 +26,9 @@ func (s *session) ask(ws Workspace, k approval.Key, sc scene) error {
 	for _, x := range p.Posts {
 		if due(p, x, sc) {
 			s.work(k, x, 0)
+		}
+		if x.Digest != "" && x.SentAt.IsZero() {
+			s.tellDigest(x.Digest)
 		}
 	}
 	return s.nudge(k, p, sc)
@@ -40,7 +40,7 @@ func (s *session) complete(p *page, ws Workspace, sc scene) bool {
 		return false
 	}
 	for _, to := range ws.Places {
-		if x := p.at(to); x == nil || s.left(x) {
+		if x := p.at(to); x == nil || s.left(x) || s.lostDigest(x) {
 			return false
 		}
 	}
@@ -56,11 +56,17 @@ func (x *post) in(to Place) bool { return x.Chat == to.Chat && x.Thread == to.Th
 
 // left says whether a former life left it open whether this card was sent.
 func (s *session) left(x *post) bool {
-	return x.Message == 0 && x.SentAt.IsZero() && x.Life != s.life
+	return x.Message == 0 && x.SentAt.IsZero() && x.Life != s.life && (x.Digest == "" || x.Opened)
 }
 
-// arrange brings a page into line with the places of its workspace.
-func (s *session) arrange(p *page, ws Workspace, sc scene) {
+// lostDigest says whether the digest is gone in which this card was a line: then it is a card.
+func (s *session) lostDigest(x *post) bool {
+	return x.Digest != "" && !x.Opened && s.digest(x.Digest) == nil
+}
+
+// arrange brings a page into line with the places of its workspace. In a flood, what is new becomes a line
+// of a digest.
+func (s *session) arrange(p *page, ws Workspace, k approval.Key, sc scene) error {
 	if p.SHA256 != sc.SHA256 {
 		for _, x := range p.Posts {
 			x.Stale = staleReplaced
@@ -81,10 +87,22 @@ func (s *session) arrange(p *page, ws Workspace, sc scene) {
 			x.Doubtful = true
 			x = nil
 		}
-		if x == nil {
-			s.add(p, to, sc)
+		switch {
+		case x == nil:
+			x = s.add(p, to, sc)
+			s.atNight(ws, k)
+			if !s.flood.rises(ws.Name, to, s.now()) {
+				continue
+			}
+			var err error
+			if x.Digest, err = s.digestFor(ws.Name, to, k.ID); err != nil {
+				return err
+			}
+		case s.lostDigest(x):
+			x.Opened = true
 		}
 	}
+	return nil
 }
 
 // add puts a card on the page that is to be sent, and forgets the oldest of many that may have been.
@@ -108,7 +126,7 @@ func due(p *page, x *post, sc scene) bool {
 	case !sc.waits():
 		to := sc.target(p, x)
 		return x.Phase != to && (x.Message != 0 || to == over)
-	case x.Doubtful && x.Message == 0, x.Digest != "":
+	case x.Doubtful && x.Message == 0, x.Digest != "" && !x.Opened:
 		return false
 	case x.Message == 0, x.Phase == unsent:
 		return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -37,6 +38,8 @@ type Channel struct {
 	Every      time.Duration                    // how often to look without a hint; 0: 5 s
 	Retry      time.Duration                    // the wait after a first failure; 0: 1 s
 	Now        func() time.Time                 // nil: time.Now
+
+	running atomic.Pointer[session]
 }
 
 // Workspace is one whose people are asked through Telegram.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path"
 	"strings"
@@ -38,16 +39,29 @@ func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusNotFound:
 		c.stop(errToken)
 	case resp.StatusCode == http.StatusConflict:
-		c.s.troubles.set("conflict", "somebody else gets the messages of this Telegram bot",
-			"two gates, or a gate and a webhook, use one token: stop one, or make each its own bot")
-		wait := min(firstConflict<<min(c.conflict, 10), longestConflict)
-		c.conflict++
-		_ = pause(req.Context(), wait*c.s.unit()/firstRetry)
+		return nil, c.conflicts(req.Context(), resp)
 	case resp.StatusCode == http.StatusOK:
 		c.conflict = 0
 		c.s.troubles.clear("conflict")
+		c.s.troubles.clear("updates")
 	}
 	return resp, err
+}
+
+// conflicts waits, the longer the more often it happens: whoever asks again at once only throws the other
+// one out.
+func (c *watchedClient) conflicts(ctx context.Context, resp *http.Response) error {
+	defer resp.Body.Close()
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if strings.Contains(string(why), "webhook") {
+		c.s.dropWebhook(ctx)
+	}
+	c.s.troubles.set("conflict", "somebody else gets the messages of this Telegram bot",
+		"two gates, or a gate and something else, use one token: stop one, or make each its own bot")
+	wait := min(firstConflict<<min(c.conflict, 10), longestConflict)
+	c.conflict++
+	_ = pause(ctx, wait/firstRetry*c.s.unit())
+	return fmt.Errorf("%w: somebody else asks for updates", bot.ErrorConflict)
 }
 
 // unit is the first wait after a failure, which all others are measured by.
@@ -61,19 +75,9 @@ func (s *session) unit() time.Duration {
 // patience is how long a failure that may pass is nobody's business.
 const patience = 20 * time.Second
 
-// heard is told of every error of the library's: all of them are of getting updates.
-func (s *session) heard(ctx context.Context, err error) {
-	err = Redact(s.Token, err)
-	if ctx.Err() != nil || errors.Is(err, bot.ErrorConflict) {
-		return
-	}
-	s.lost("updates", err)
-	s.log(fmt.Errorf("get updates: %w", err))
-}
-
 // sent is told how every job in a chat went.
 func (s *session) sent(chatID int64, err error) {
-	name := fmt.Sprintf("chat %d", chatID)
+	name := chatTrouble(chatID)
 	switch troubleOf(err) {
 	case noTrouble:
 		s.troubles.clear(name)
@@ -88,11 +92,13 @@ func (s *session) sent(chatID int64, err error) {
 	}
 }
 
+func chatTrouble(chatID int64) string { return fmt.Sprintf("chat %d", chatID) }
+
 const tokenHint = "ask @BotFather for it, and write it into the token file"
 
 // lost notes a failure that may pass, once it has lasted.
 func (s *session) lost(name string, err error) {
-	if s.troubles.failing(name, s.now()) >= patience*s.unit()/firstRetry {
+	if s.troubles.failing(name, s.now()) >= patience/firstRetry*s.unit() {
 		s.troubles.set(name, fmt.Sprintf("Telegram is not reached: %v", err), "is this machine online? what waits is sent as soon as it is")
 	}
 }

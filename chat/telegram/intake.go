@@ -2,7 +2,6 @@ package telegram
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"strconv"
@@ -38,6 +37,7 @@ func (in *intake) take(ctx context.Context, _ *bot.Bot, u *models.Update) {
 	if ctx.Err() != nil || !s.journal.Begin(u.ID) {
 		return // a next life finds it in the journal
 	}
+	s.heardAt.Store(s.now().Unix())
 	// What has begun is finished: the end of ctx is no reason to lose half of it.
 	ctx = context.WithoutCancel(ctx)
 	in.line(s.concern(u), func() {
@@ -177,8 +177,8 @@ func (s *session) replay(ctx context.Context) {
 		s.log(fmt.Errorf("read the journal: %w", err))
 	}
 	for _, u := range left {
-		var update models.Update
-		if err := json.Unmarshal(u.JSON, &update); err != nil {
+		update, err := parseUpdate(u.JSON)
+		if err != nil {
 			s.log(fmt.Errorf("update %d cannot be read: %w", u.ID, err))
 			s.poisoned(u.ID)
 			continue
@@ -188,7 +188,7 @@ func (s *session) replay(ctx context.Context) {
 			s.poisoned(u.ID)
 			continue
 		}
-		s.intake.take(ctx, s.api.bot, &update)
+		s.intake.take(ctx, nil, update)
 	}
 	s.intake.wait() // what was tapped before is decided before anything is said of it
 	for _, u := range left {

@@ -123,7 +123,7 @@ func (p painter) buttons(w *approval.Pending, x *post, whole bool) [][]face {
 
 // verbs are those that a card of this request may ever have on a button.
 func verbs(w *approval.Pending) []string {
-	all := []string{"3", "?", verbAll}
+	all := []string{"3", "?", verbAll, verbOpen}
 	if w.Type == approval.TypeQuestion {
 		for i := range w.Options {
 			all = append(all, verbOption+strconv.Itoa(i+1))
@@ -219,4 +219,13 @@ func (p painter) clock(t time.Time) string {
 		zone, mark = time.UTC, " UTC"
 	}
 	return t.In(zone).Format("15:04") + mark
+}
+
+// date is a day and a time.
+func (p painter) date(t time.Time) string {
+	zone := p.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return t.In(zone).Format("2006-01-02 15:04")
 }

@@ -35,7 +35,7 @@ func (s *session) message(ctx context.Context, m *models.Message) {
 	by, real := personOf(m)
 	w.person = by
 	at, replied := s.card(m)
-	if !w.meant(replied, at) {
+	if !w.meant(replied) {
 		return
 	}
 	if !real {
@@ -84,13 +84,13 @@ func (s *session) card(m *models.Message) (at spot, replied bool) {
 
 // meant says whether a message is for us. A reply to a card is; so is a command, and what begins with our
 // name. All else is other people's talk.
-func (w *written) meant(replied bool, at spot) bool {
+func (w *written) meant(replied bool) bool {
 	if replied || w.slash {
 		return true
 	}
-	_ = at
 	m := chat.Message{Text: w.text, Bots: w.ourNames()}
-	return m.Command().Kind != chat.NotForUs || w.own() != ""
+	word, _ := w.own()
+	return word != "" || m.Command().Kind != chat.NotForUs
 }
 
 // unreal is for what no person wrote with their own hands: it decides nothing. What was sent in the name of
@@ -186,6 +186,10 @@ func (w *written) command(ctx context.Context) {
 		From: w.person, Via: Via, Text: w.text, Workspaces: w.theirs, Language: w.language, Bots: w.ourNames(),
 	}
 	c := m.Command()
+	if c.Kind == chat.Pending {
+		w.send(w.pendings(ctx, w.asker(), 0))
+		return
+	}
 	shown := shownHere{w.Viewer, w.book, w.m.Chat.ID}
 	if c.Kind == chat.Approve {
 		if k, ok := shown.partly(ctx, w.theirs, c.ID); ok {

@@ -104,6 +104,25 @@ func (t *tray) put(j job, ready time.Time) {
 	t.jobs = append(t.jobs, &errand{job: j, ready: ready})
 }
 
+// hurry cuts the waits after failures in a chat short: it can be written to again.
+func (o *outbox) hurry(chatID int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.tray[chatID]
+	if t == nil {
+		return
+	}
+	for _, e := range t.jobs {
+		if e.tries > 0 {
+			e.ready, e.tries = time.Now(), 0
+		}
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
 // work does a chat's jobs until there are none.
 func (o *outbox) work(chatID int64, t *tray) {
 	for {

@@ -46,7 +46,8 @@ type post struct {
 	Document int               `json:"document_id,omitzero"`
 	Doubtful bool              `json:"doubtful,omitzero"` // it may have been sent; another one took its place
 	Stale    string            `json:"stale,omitzero"`    // why it holds no more, though the request waits
-	Digest   string            `json:"digest,omitzero"`   // it is only a line of that digest so far
+	Digest   string            `json:"digest,omitzero"`   // it is a line of that digest
+	Opened   bool              `json:"opened,omitzero"`   // … and somebody wanted the card, too
 	Life     string            `json:"life"`              // of the channel, in which it was made
 	Prompts  []prompt          `json:"prompts,omitzero"`
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-telegram/bot"
-	"github.com/go-telegram/bot/models"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -26,13 +24,22 @@ type session struct {
 	intake    intake
 	troubles  troubles
 	strangers strangers
+	choices   choices
+	digests   digests
+	feeds     feeds
 	bots      atomic.Pointer[[]string] // our names, once they are known
+	listener  net.Listener             // of the webhook
+	heardAt   atomic.Int64             // when the last update came, in Unix seconds
 	stirred   chan approval.Key        // requests to look at, from handlers
-	fresh     bool                     // nothing was looked at yet in this life
+
+	// What only the one needs who looks at what waits.
+	fresh       bool // nothing was looked at yet in this life
+	flood       flood
+	nightsKnown map[string]bool // whether a workspace has one to tell of
 }
 
 // Run asks people and takes their answers until ctx ends. It returns an error where the token is not
-// accepted: whoever starts it again may have another one.
+// accepted, or the webhook's address is not to be had: whoever starts it again may find that mended.
 func (c *Channel) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -40,18 +47,36 @@ func (c *Channel) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.running.Store(s)
+	defer c.running.CompareAndSwap(s, nil)
 	s.replay(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.introduce(ctx) })
-	wg.Go(func() { s.listen(ctx) })
+	wg.Go(func() {
+		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
+			stop(err)
+		}
+	})
 	s.watch(ctx)
 	wg.Wait()
 	s.intake.wait()
 	s.outbox.wg.Wait()
-	if errors.Is(context.Cause(ctx), errToken) {
-		return errToken
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
 	return nil
+}
+
+// Alert passes a sentence on to the people of a workspace. It may be lost.
+func (c *Channel) Alert(workspace, text string) {
+	s := c.running.Load()
+	if s == nil {
+		return
+	}
+	ws, _ := s.workspace(workspace)
+	for _, to := range ws.Places {
+		s.reply(to.Chat, to.Thread, 0, plain(cut(text, maxText)))
+	}
 }
 
 // errToken says that Telegram does not know the token.
@@ -59,37 +84,25 @@ var errToken = errors.New("Telegram does not accept the token: is it complete, a
 
 func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
-		Channel: c, life: nonce(), book: &book{notebook: c.Notebook}, stirred: make(chan approval.Key, 256), fresh: true,
-		outbox: &outbox{ctx: ctx, first: c.Retry},
+		Channel: c, life: nonce(), nightsKnown: map[string]bool{}, book: &book{notebook: c.Notebook},
+		stirred: make(chan approval.Key, 256), fresh: true, outbox: &outbox{ctx: ctx, first: c.Retry},
 	}
-	s.troubles.tell = c.Problem
-	s.outbox.told = s.sent
-	s.intake.session = s
-	watched := &watchedClient{HTTPClient: c.client(), s: s, stop: stop}
-	s.journal = &Journal{Client: watched, Store: c.Updates, Token: c.Token}
-	options := []bot.Option{
-		bot.WithHTTPClient(pollTimeout, s.journal), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
-		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(s.intake.take),
-		bot.WithErrorsHandler(func(err error) { s.heard(ctx, err) }), bot.WithDebugHandler(func(string, ...any) {}),
-	}
-	if c.ServerURL != "" {
-		options = append(options, bot.WithServerURL(c.ServerURL))
-	}
-	b, err := bot.New(c.Token, options...)
+	s.troubles.tell, s.outbox.told, s.intake.session = c.Problem, s.sent, s
+	s.journal = &Journal{Client: &watchedClient{HTTPClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
+	b, err := c.newBot(ctx, s.journal, s.intake.take, s.heard)
 	if err != nil {
-		return nil, Redact(c.Token, err)
+		return nil, err
 	}
 	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
-	if err := s.book.open(s.names()); err != nil {
+	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {
 		s.log(fmt.Errorf("read the notebook: %w", err))
 	}
+	if c.Webhook != nil {
+		if s.listener, err = c.Webhook.listener(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
-}
-
-// wantedUpdates are the kinds of updates that Telegram is to send. Edited messages and posts in channels
-// are not among them.
-func wantedUpdates() []string {
-	return []string{models.AllowedUpdateMessage, models.AllowedUpdateCallbackQuery, models.AllowedUpdateMyChatMember}
 }
 
 // names are those of the workspaces.
@@ -132,11 +145,6 @@ func (s *session) ourNames() []string {
 		return *names
 	}
 	return nil
-}
-
-// listen takes updates in until ctx ends.
-func (s *session) listen(ctx context.Context) {
-	s.api.bot.Start(ctx)
 }
 
 // watch looks at what waits whenever there is a hint, and every few seconds.
@@ -210,6 +218,8 @@ func (s *session) look(ctx context.Context) {
 		s.heed(ctx, k)
 	}
 	s.fresh = false
+	s.refreshDigests()
+	s.nights(ctx)
 	s.unasked(waiting)
 }
 
@@ -228,6 +238,8 @@ func (s *session) heed(ctx context.Context, k approval.Key) {
 		err = s.ask(ws, k, sc)
 	case p != nil:
 		err = s.settle(k, p, sc)
+	default:
+		s.feed(ws, k, sc)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log(fmt.Errorf("ask about %s: %w", k, err))

@@ -60,6 +60,9 @@ func (s *session) settle(k approval.Key, p *page, sc scene) error {
 		if due(p, x, sc) {
 			s.work(k, x, after)
 		}
+		if x.Digest != "" {
+			s.tellDigest(x.Digest)
+		}
 	}
 	if p.over() {
 		return s.book.remove(k)

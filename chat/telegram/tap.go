@@ -45,7 +45,7 @@ func (s *session) tap(ctx context.Context, q *models.CallbackQuery) {
 	switch x := p.post(at.n); {
 	case x == nil:
 		t.unknown(ctx, verb, n)
-	case at.verb != verb, x.Chat != t.chat, x.Message != 0 && x.Message != t.message, !t.serves(at.key.Workspace):
+	case at.verb != verb, x.Chat != t.chat, !t.on(x, verb), !t.serves(at.key.Workspace):
 		t.stranger(at.key)
 	default:
 		t.language = x.Language
@@ -118,8 +118,18 @@ func (t *tapped) stranger(k approval.Key) {
 	t.answer(t.neutral(t.language), true)
 }
 
-// unknown is for a nonce that is on no page.
-func (t *tapped) unknown(_ context.Context, _, _ string) {
+// on says whether the button stands on the very message that has it. One that only brings a card stands on
+// lists, too.
+func (t *tapped) on(x *post, verb string) bool {
+	return verb == verbOpen || x.Message == t.message || x.Message == 0 && (x.Digest == "" || x.Opened)
+}
+
+// unknown is for a nonce that is on no page: it may be on a list.
+func (t *tapped) unknown(ctx context.Context, verb, n string) {
+	if c, ok := t.choices.find(n); ok {
+		t.choose(ctx, verb, c)
+		return
+	}
 	if len(t.theirs(t.here, t.person)) == 0 {
 		t.stranger(approval.Key{})
 		return
@@ -140,19 +150,22 @@ func (t *tapped) press(ctx context.Context, at button, p *page, x *post, live bo
 		return
 	}
 	w := catalogue(t.language)
-	if live && x.Message == 0 {
+	if live && x.Message == 0 && at.verb != verbOpen {
 		t.adopt(at, x)
 	}
 	switch {
 	case sc.Pending == nil:
 		t.tell(w.gone, true)
+	case at.verb == verbOpen && sc.waits():
+		t.bring(at.key, asker{person: t.person, chat: t.chat, thread: t.thread, language: t.language})
+		t.answer("", false)
 	case at.verb == verbAll && sc.waits():
 		t.wantAll(at, x)
 	case w.prompts[at.verb] != "" && sc.waits():
 		t.prompt(at, x)
 	case at.verb == verbUndo:
 		t.undo(ctx, at)
-	case at.verb == verbAll || w.prompts[at.verb] != "":
+	case at.verb == verbAll || at.verb == verbOpen || w.prompts[at.verb] != "":
 		t.tell(strings.Join(t.painter(t.language).outcome(sc.Story), "\n"), true)
 	default:
 		t.decide(ctx, at, p, sc)

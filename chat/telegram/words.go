@@ -42,9 +42,36 @@ type words struct {
 
 	commands [][2]string // what Telegram offers, with a few words each
 
-	reminder string // {id} {time}
-	recall   string // {id} {time}
-	document string // {id}: the caption of the whole
+	// Answers to commands.
+	help         string
+	yourID       string // {id}
+	chatID       string // {id}
+	threadID     string // {id}
+	greeting     string // {workspaces}
+	nothingWaits string
+	waiting      string // {n}
+	here         string // {id}: its card stands above
+	noSuch       string // {id}
+	nothingYet   string // nothing was settled
+	noGrants     string
+	oneSession   string // a consent that holds for one session
+	grantedBy    string // {by} {until}
+	more         string // {n}
+	notHere      string // a command that this gate does not take here
+	noWorkspace  string // {workspaces}
+	paused       string // {workspace}
+	wasPaused    string // {workspace}
+	resumed      string // {workspace}
+	notPaused    string // {workspace}
+
+	testCard  string
+	digest    string // {n} {workspace}
+	morning   string // {workspace} {waiting} {expired}
+	allowed   string // {id} {rule}: a line of the feed
+	feedTitle string // {workspace}
+	reminder  string // {id} {time}
+	recall    string // {id} {time}
+	document  string // {id}: the caption of the whole
 }
 
 func catalogue(language string) *words {

@@ -48,6 +48,38 @@ func english() *words {
 			{"help", "what can be said here"},
 		},
 
+		help: "Tap a button of a card, or reply to it: 1 once, 2 session, 3 [reason] deny, 4 <note>, 5 <change>, 6 always, ? <question>.\n" +
+			"approve <id>, deny <id> [reason], undo <id>: the first digits of the id will do.\n" +
+			"pending: what waits. last: what was decided. grants: what is remembered. show <id>: its card.\n" +
+			"pause [workspace] [reason] and resume [workspace]: nothing runs, and it runs again.\n" +
+			"In a group write a slash before these words: /pending.",
+		yourID:       "Your id: {id}",
+		chatID:       "This chat's id: {id}",
+		threadID:     "This topic's id: {id}",
+		greeting:     "You are asked about: {workspaces}. Write help for what you can say.",
+		nothingWaits: "Nothing waits.",
+		waiting:      "Waiting: {n}",
+		here:         "⬆ {id}",
+		noSuch:       "Nothing that waits here fits {id}, or more than one does.",
+		nothingYet:   "Nothing was decided yet.",
+		noGrants:     "Nothing is remembered: every request is judged by itself.",
+		oneSession:   "one session",
+		grantedBy:    "by {by}, until {until}",
+		more:         "… and {n} more",
+		notHere:      "That cannot be done here.",
+		noWorkspace:  "Which one? {workspaces}",
+		paused:       "⏸ {workspace}: paused, nothing runs until resume",
+		wasPaused:    "⏸ {workspace} was paused before",
+		resumed:      "▶ {workspace}: resumed, what was held runs",
+		notPaused:    "{workspace} is not paused by itself",
+
+		digest: "🔐 {n} requests wait · {workspace} · a button each shows what it is about",
+
+		testCard:  "This is only a test: nothing waits behind this card.",
+		morning:   "🌅 {workspace}: last night {waiting} requests were left waiting and {expired} expired",
+		allowed:   "Auto-approved {id}: {rule}",
+		feedTitle: "🤖 {workspace} · allowed by policy",
+
 		reminder: "⏳ {id} still waits, until {time}",
 		recall:   "⏳ {id} still waits, until {time}; the gate was away for a moment",
 		document: "{id}: all of it",

@@ -48,6 +48,38 @@ func italian() *words {
 			{"help", "che cosa si può dire qui"},
 		},
 
+		help: "Tocca un pulsante di una scheda, oppure rispondi ad essa: 1 una volta, 2 sessione, 3 [motivo] nega, 4 <nota>, 5 <modifica>, 6 sempre, ? <domanda>.\n" +
+			"approve <id>, deny <id> [motivo], undo <id>: bastano le prime cifre dell'id.\n" +
+			"pending: che cosa aspetta. last: che cosa è stato deciso. grants: che cosa è ricordato. show <id>: la scheda.\n" +
+			"pause [workspace] [motivo] e resume [workspace]: nulla viene eseguito, e si riprende.\n" +
+			"In un gruppo scrivi una barra prima di queste parole: /pending.",
+		yourID:       "Il tuo id: {id}",
+		chatID:       "L'id di questa chat: {id}",
+		threadID:     "L'id di questo argomento: {id}",
+		greeting:     "Ti si chiede di: {workspaces}. Scrivi help per sapere che cosa puoi dire.",
+		nothingWaits: "Nulla aspetta.",
+		waiting:      "In attesa: {n}",
+		here:         "⬆ {id}",
+		noSuch:       "Nulla di ciò che aspetta qui corrisponde a {id}, o più di una cosa.",
+		nothingYet:   "Nulla è stato ancora deciso.",
+		noGrants:     "Nulla è ricordato: ogni richiesta è giudicata da sé.",
+		oneSession:   "una sessione",
+		grantedBy:    "da {by}, fino a {until}",
+		more:         "… e altre {n}",
+		notHere:      "Qui non si può.",
+		noWorkspace:  "Quale? {workspaces}",
+		paused:       "⏸ {workspace}: in pausa, nulla viene eseguito fino a resume",
+		wasPaused:    "⏸ {workspace} era già in pausa",
+		resumed:      "▶ {workspace}: si riprende, quel che era in attesa viene eseguito",
+		notPaused:    "{workspace} non è in pausa di per sé",
+
+		digest: "🔐 {n} richieste · {workspace} · un pulsante per ciascuna mostra di che si tratta",
+
+		testCard:  "È solo una prova: dietro questa scheda non aspetta nulla.",
+		morning:   "🌅 {workspace}: stanotte {waiting} richieste sono rimaste in attesa e {expired} sono scadute",
+		allowed:   "Approvato da sé {id}: {rule}",
+		feedTitle: "🤖 {workspace} · consentito dalla policy",
+
 		reminder: "⏳ {id} aspetta ancora, fino alle {time}",
 		recall:   "⏳ {id} aspetta ancora, fino alle {time}; il gate è stato assente per un momento",
 		document: "{id}: tutto",
