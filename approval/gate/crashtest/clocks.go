@@ -141,7 +141,7 @@ func (w *World) expiredStays(s *stageSet) (bad []string) {
 
 // inTime holds an effect against the time that its approval gave it.
 func (w *World) inTime(k approval.Key) {
-	b := w.disk.Files()[layout.Receipts(k.Workspace)+"/"+k.ID+".json"]
+	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
 	body, err := w.lab.key.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return // the second claim of an idempotent tool may be all there is

@@ -117,11 +117,13 @@ func (t *trial) fail(op crashfs.Op) error {
 
 // Faults explores every fault of every flow.
 type Faults struct {
-	Lab   *Lab
-	Every int // of the operations only every so-manieth; 0: all
+	Lab    *Lab
+	Every  int  // of the operations only every so-manieth; 0: all
+	Relive bool // see Explorer
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool // worlds from which the gate was started anew
+	lived  lives
 	report FaultReport
 }
 
@@ -135,6 +137,7 @@ type FaultReport struct {
 // Explore plays every trial.
 func (x *Faults) Explore(workers int) (*FaultReport, error) {
 	x.seen = map[[3]uint64]bool{}
+	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
 	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	trials := make(chan *trial)
 	var wg sync.WaitGroup
@@ -312,7 +315,7 @@ func (x *Faults) cut(w *World) (bad []string) {
 	for _, d := range []*crashfs.Disk{
 		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
 	} {
-		for _, b := range w.clone(d).live(1) {
+		for _, b := range x.lived.live(w.clone(d), 1) {
 			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
 		}
 	}
@@ -372,7 +375,7 @@ func (s *stageSet) worksAgain() (bad []string) {
 			bad = append(bad, "F a new request fails after the fault: "+err.Error())
 			continue
 		}
-		b := s.w.disk.Files()[path.Join(layout.Responses(ws), id+".json")]
+		b, _ := s.w.disk.File(path.Join(layout.Responses(ws), id+".json"))
 		r, err := approval.ParseResponse(b)
 		if err != nil || r.Status != approval.StatusAutoApproved {
 			bad = append(bad, fmt.Sprintf("F a new request is not served after the fault: %s", b))

@@ -15,7 +15,7 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &Faults{Lab: lab, Every: every()}
+	x := &Faults{Lab: lab, Every: every(), Relive: soak()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
