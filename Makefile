@@ -48,7 +48,7 @@ deps: deps-tools ## install what the tests need, through apt, if it is missing
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3
+	@.ci/deps bwrap systemd-analyze python3 dovecot smtpd dnsmasq
 
 deps-demo:
 	@.ci/deps bwrap
