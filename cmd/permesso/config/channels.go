@@ -7,12 +7,13 @@ import "slices"
 func channelKinds() []string { return []string{"telegram", "email"} }
 
 // built are those that this version reaches people by.
-func built(channel string) bool { return slices.Contains([]string{}, channel) }
+func built(channel string) bool { return slices.Contains([]string{"email"}, channel) }
 
 // channels reads [channels.NAME]. What this version does not reach people by is
 // refused, rather than letting somebody wait for a message that is never sent.
 func (s *section) channels() {
 	s.known = append(s.known, "channels")
+	defer s.mailReaches()
 	n := s.node.kids["channels"]
 	if n == nil {
 		return

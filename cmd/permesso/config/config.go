@@ -44,8 +44,10 @@ type Config struct {
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
-	Warnings       []Problem // what is allowed but probably not meant
-	Settings       []Setting // every key, as it holds
+	Email          *Email                            // nil: nobody is reached by e-mail
+	EmailCeiling   map[string]approval.Reversibility // by workspace: mail approves no further; not in it: everything
+	Warnings       []Problem                         // what is allowed but probably not meant
+	Settings       []Setting                         // every key, as it holds
 }
 
 // The defaults that a file may change.
@@ -82,6 +84,7 @@ func blank() *Config {
 		Tools:          map[string]approval.Tool{},
 		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
+		EmailCeiling:   map[string]approval.Reversibility{},
 	}
 }
 

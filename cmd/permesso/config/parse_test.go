@@ -703,8 +703,8 @@ func TestWarnings(t *testing.T) {
 			"p.toml:2:23: this rule matches no configured workspace: there is no \"defalt\"\nhint: did you mean \"default\"?",
 		},
 		{
-			"a channel that does not ask yet", "[workspaces.w]\nchannels = [\"email\"]",
-			`p.toml:2:13: channel "email" is not in this version: nobody is asked there`,
+			"a channel that is not set up", "[workspaces.w]\nchannels = [\"email\"]",
+			"p.toml:2:1: channel email is not set up: nobody is asked there\nhint: permesso email setup",
 		},
 		{
 			"nobody is left to approve", "[workspaces.w]\nlocal_decisions = false",

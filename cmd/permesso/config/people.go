@@ -135,6 +135,9 @@ func (s *section) workspaces() {
 		if uids := sub.agentUIDs(); len(uids) > 0 {
 			s.cfg.AgentUIDs[name] = uids
 		}
+		if c := sub.emailCeiling(); c != "" {
+			s.cfg.EmailCeiling[name] = c
+		}
 		sub.done()
 	})
 	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
