@@ -1,11 +1,13 @@
 // Package mailserver is test support: a village with real mail servers on the
 // loopback interface, so that e-mail is tested against what people run.
 //
-//	OpenSMTPD  takes mails in: from its users over STARTTLS or TLS with a
-//	           password, from strangers on the port for other servers; it knows
-//	           two addresses that it refuses, see Later and Never
+//	OpenSMTPD  takes mails in, on the port for other servers, and hands them to
+//	           Dovecot; it knows two addresses that it refuses, see Later and
+//	           Never
 //	Dovecot    keeps them: LMTP from OpenSMTPD, IMAP with IDLE for the users,
-//	           a maildir for each; "+" begins the sub-address
+//	           a maildir for each, where "+" begins the sub-address; and takes
+//	           mails from the users, over STARTTLS or TLS with a password, which
+//	           it submits to OpenSMTPD
 //	dnsmasq    publishes human.test's DKIM keys and its DMARC policy
 //
 // Start needs root, bubblewrap and Debian's packages (make deps installs them);

@@ -100,9 +100,9 @@ func (v *Village) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) 
 	return out.Bytes()
 }
 
-// certificates makes an authority of its own and a certificate for this machine,
-// and returns the authority's file.
-func certificates(t testing.TB, dir string) string {
+// Certificates makes an authority of its own and a certificate for 127.0.0.1 and
+// localhost, and returns the files: PEM, in dir.
+func Certificates(t testing.TB, dir string) (cert, private, authority string) {
 	t.Helper()
 	now := time.Now()
 	ca := &x509.Certificate{
@@ -110,35 +110,27 @@ func certificates(t testing.TB, dir string) string {
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	caKey, caDER := certificate(t, ca, ca, nil)
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	require.NoError(t, err)
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	key, der := certificate(t, leaf, ca, caKey)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	writePEM(t, filepath.Join(dir, "cert.pem"), "CERTIFICATE", der, 0o644)
-	writePEM(t, filepath.Join(dir, "key.pem"), "PRIVATE KEY", private, 0o600) // OpenSMTPD insists, as root
-	writePEM(t, filepath.Join(dir, "key-dovecot.pem"), "PRIVATE KEY", private, 0o600)
-	toNobody(t, filepath.Join(dir, "key-dovecot.pem"))
-	name := filepath.Join(dir, "ca.pem")
-	writePEM(t, name, "CERTIFICATE", caDER, 0o644)
-	return name
-}
-
-func certificate(t testing.TB, c, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
-	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	if parentKey == nil {
-		parentKey = key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
 	require.NoError(t, err)
-	return key, der
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	cert, private, authority = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	writePEM(t, cert, "CERTIFICATE", der, 0o644)
+	writePEM(t, private, "PRIVATE KEY", pkcs8, 0o600)
+	writePEM(t, authority, "CERTIFICATE", caDER, 0o644)
+	return cert, private, authority
 }
 
 func writePEM(t testing.TB, name, kind string, der []byte, mode os.FileMode) {

@@ -56,25 +56,20 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 
 // await polls, because a daemon tells nobody that it listens.
 func (s *server) await() error {
-	for end := time.Now().Add(patience); ; {
-		up := 0
-		for _, at := range s.listens {
-			if reachable(at) {
-				up++
+	end := time.Now().Add(patience)
+	for _, at := range s.listens {
+		for !reachable(at) {
+			select {
+			case <-s.ended:
+				return fmt.Errorf("%s ended at once: %s", s.name, s.log())
+			case <-time.After(5 * time.Millisecond):
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%s does not listen: %s", s.name, s.log())
 			}
 		}
-		if up == len(s.listens) {
-			return nil
-		}
-		select {
-		case <-s.ended:
-			return fmt.Errorf("%s ended at once: %s", s.name, s.log())
-		case <-time.After(5 * time.Millisecond):
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s does not listen: %s", s.name, s.log())
-		}
 	}
+	return nil
 }
 
 // stop kills and waits until the ports are free again: the namespace dies a
@@ -110,7 +105,8 @@ func reachable(addresses ...string) bool {
 
 func (s *server) logFile() string { return filepath.Join(s.dir, s.name+".log") }
 
+// log is the end of what the server wrote.
 func (s *server) log() string {
 	text, _ := os.ReadFile(s.logFile()) // without one there is nothing to tell
-	return string(text)
+	return string(text[max(0, len(text)-4000):])
 }

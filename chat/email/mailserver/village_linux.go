@@ -34,7 +34,8 @@ const (
 	// Password is that of everybody.
 	Password = "open-sesame-7"
 
-	// Later is refused for the time being (451), Never for good (550).
+	// Later is refused for the time being (451), Never for good (550). Dovecot
+	// tries Later for four seconds before it passes the refusal on.
 	Later = "later@human.test"
 	Never = "never@human.test"
 )
@@ -70,7 +71,9 @@ func Start(t testing.TB) *Village {
 	t.Helper()
 	requirements(t)
 	v := &Village{Dir: folder(t)}
-	v.CAFile = certificates(t, v.Dir)
+	_, key, ca := Certificates(t, v.Dir)
+	toNobody(t, key)
+	v.CAFile = ca
 	v.keys = newKeys(t)
 	v.txt = map[string]string{
 		selector + "._domainkey.human.test":    v.keys.ed25519Record(),
@@ -112,7 +115,7 @@ func (v *Village) open(t testing.TB) error {
 	v.configure(t)
 	var wait sync.WaitGroup
 	errs := make([]error, 3)
-	for i, start := range []func() error{v.startSMTP, v.startIMAP, v.startDNS} {
+	for i, start := range []func() error{v.startSMTPD, v.startDovecot, v.startDNS} {
 		wait.Go(func() { errs[i] = start() })
 	}
 	wait.Wait()
@@ -124,22 +127,23 @@ func (v *Village) open(t testing.TB) error {
 	return nil
 }
 
-// StopIMAP kills Dovecot, as a power cut would.
-func (v *Village) StopIMAP() { v.dovecot.stop() }
+// StopDovecot kills it, as a power cut would: no submission, no IMAP, no LMTP.
+func (v *Village) StopDovecot() { v.dovecot.stop() }
 
-// StartIMAP starts it again, on the same ports.
-func (v *Village) StartIMAP(t testing.TB) {
+// StartDovecot starts it again, on the same ports.
+func (v *Village) StartDovecot(t testing.TB) {
 	t.Helper()
-	require.NoError(t, v.startIMAP())
+	require.NoError(t, v.startDovecot())
 }
 
-// StopSMTP kills OpenSMTPD.
-func (v *Village) StopSMTP() { v.smtpd.stop() }
+// StopSMTPD kills OpenSMTPD: submission refuses for the time being, and nothing is
+// delivered.
+func (v *Village) StopSMTPD() { v.smtpd.stop() }
 
-// StartSMTP starts it again, on the same ports.
-func (v *Village) StartSMTP(t testing.TB) {
+// StartSMTPD starts it again, on the same port.
+func (v *Village) StartSMTPD(t testing.TB) {
 	t.Helper()
-	require.NoError(t, v.startSMTP())
+	require.NoError(t, v.startSMTPD())
 }
 
 // Publish adds a TXT record, or replaces one: dnsmasq starts anew.
@@ -164,15 +168,15 @@ func (v *Village) Resolver() *net.Resolver {
 	}}
 }
 
-func (v *Village) startSMTP() error {
-	return v.smtpd.start([]string{v.SMTP, v.SMTPS, v.MX},
+func (v *Village) startSMTPD() error {
+	return v.smtpd.start([]string{v.MX},
 		// A spool and a control socket of its own, whatever the machine has.
 		[]string{"--bind", filepath.Join(v.Dir, "spool"), "/var/spool", "--bind", filepath.Join(v.Dir, "run"), "/run"},
 		"smtpd", "-d", "-f", filepath.Join(v.Dir, "smtpd.conf"))
 }
 
-func (v *Village) startIMAP() error {
-	return v.dovecot.start([]string{v.IMAP, v.IMAPS, v.LMTP}, nil,
+func (v *Village) startDovecot() error {
+	return v.dovecot.start([]string{v.SMTP, v.SMTPS, v.IMAP, v.IMAPS, v.LMTP}, nil,
 		"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups",
 		"dovecot", "-F", "-c", filepath.Join(v.Dir, "dovecot.conf"))
 }
@@ -235,16 +239,14 @@ func (v *Village) configure(t testing.TB) {
 	t.Helper()
 	write(t, filepath.Join(v.Dir, "smtpd.conf"), fill(t, smtpdConf, v))
 	write(t, filepath.Join(v.Dir, "dovecot.conf"), fill(t, dovecotConf, v))
-	var passwords, logins strings.Builder
+	var passwords strings.Builder
 	for _, u := range users {
 		fmt.Fprintf(&passwords, "%s:{PLAIN}%s\n", u, Password)
-		fmt.Fprintf(&logins, "%s %s\n", u, passwordHash)
 		for _, sub := range []string{"new", "cur", "tmp"} {
 			require.NoError(t, os.MkdirAll(filepath.Join(v.Maildir(u), sub), 0o700))
 		}
 	}
 	write(t, filepath.Join(v.Dir, "passwords"), passwords.String())
-	write(t, filepath.Join(v.Dir, "logins"), logins.String())
 	for _, sub := range []string{"boxes", "base", "state"} {
 		toNobody(t, filepath.Join(v.Dir, sub))
 	}
