@@ -45,7 +45,7 @@ type imapMail struct {
 }
 
 func printOf(header []byte, date time.Time, size int64) string {
-	id := messageID(header)
+	id := firstMessageID(header)
 	if id == "" {
 		id = strconv.FormatInt(date.Unix(), 10) + " " + strconv.FormatInt(size, 10)
 	}

@@ -176,7 +176,7 @@ func (q *quoter) looseRules() {
 // How far around a line we look, in lines.
 const (
 	maxAttribution = 6
-	maxHeader      = 8
+	maxHeaderLines = 8
 )
 
 // attribution finds one that begins at line i with a word that such sentences
@@ -201,7 +201,7 @@ func (q *quoter) attribution(i int) (end int, ok bool) {
 // tells says whether some lines, joined, tell that somebody wrote at some time.
 func (q *quoter) tells(from, to int) bool {
 	joined := q.joined(from, to)
-	return len(joined) <= 2*maxNotice && said(joined) && evident(joined)
+	return len(joined) <= 2*maxNotice && saidBy(joined) && evident(joined)
 }
 
 func (q *quoter) joined(from, to int) string {
@@ -228,7 +228,7 @@ func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 		if q.tells(start, i) {
 			return q.dateAbove(start), true
 		}
-		if joined := q.joined(start, i); quoted && (said(joined) || evident(joined)) {
+		if joined := q.joined(start, i); quoted && (saidBy(joined) || evident(joined)) {
 			return q.dateAbove(start), true
 		}
 	}
@@ -293,7 +293,7 @@ type fieldBlock struct {
 func (q *quoter) fields(i int) fieldBlock {
 	b := fieldBlock{end: i, known: map[string]bool{}}
 	blank, folded := false, false
-	for j := i; j < len(q.lines) && b.count < maxHeader; j++ {
+	for j := i; j < len(q.lines) && b.count < maxHeaderLines; j++ {
 		l := q.lines[j]
 		if l.kind == isBlankLine {
 			if blank {

@@ -78,8 +78,8 @@ func endsAttribution(ink string) bool {
 	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
 }
 
-// said says whether a text tells that somebody wrote something.
-func said(ink string) bool { return wrote(ink) || addressEnd.MatchString(ink) }
+// saidBy says whether a text tells that somebody wrote something.
+func saidBy(ink string) bool { return wrote(ink) || addressEnd.MatchString(ink) }
 
 func wrote(ink string) bool { return containsOf(ink, attributionVerbs) }
 

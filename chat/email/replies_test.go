@@ -338,7 +338,7 @@ func formsOf(t *testing.T, file string) []body {
 
 // corpus lists the files of a folder of ../shared/corpora. Without it a test
 // runs on the project's own fixtures alone; with CI=true its absence fails.
-func corpus(t *testing.T, folder string) []string {
+func replyCorpus(t *testing.T, folder string) []string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "..", "shared", "corpora", folder)
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -371,7 +371,7 @@ type tally struct{ right, unclear, wrong int }
 func (c tally) all() int { return c.right + c.unclear + c.wrong }
 
 // judge reads a mail and says what became of the code in it.
-func judge(raw []byte, code string) (text string, outcome string) {
+func judgeReply(raw []byte, code string) (text string, outcome string) {
 	m, err := Read(raw)
 	if err != nil {
 		return "", "unclear"
@@ -391,7 +391,7 @@ func judge(raw []byte, code string) (text string, outcome string) {
 // least 98 % right and none wrong.
 func TestReplies(t *testing.T) {
 	cards := replyCards(t)
-	files := corpus(t, "replies")
+	files := replyCorpus(t, "replies")
 	var with, above tally
 	without := 0
 	known := map[string]bool{}
@@ -405,7 +405,7 @@ func TestReplies(t *testing.T) {
 			for _, plain := range []bool{false, true} {
 				without++
 				raw := reply{card: card, plain: plain}.mail(t, f, i, forms)
-				text, outcome := judge(raw, "")
+				text, outcome := judgeReply(raw, "")
 				require.Equal(t, "unclear", outcome, "%s decides without a code: %q", name, text)
 			}
 		}
@@ -426,7 +426,7 @@ func TestReplies(t *testing.T) {
 }
 
 func (c *tally) count(t *testing.T, name, code string, raw []byte) {
-	text, outcome := judge(raw, code)
+	text, outcome := judgeReply(raw, code)
 	switch outcome {
 	case "right":
 		c.right++
