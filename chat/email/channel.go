@@ -86,6 +86,9 @@ const (
 // Run asks, sends and takes mails until ctx ends, or a way in does.
 func (c *Channel) Run(ctx context.Context) error {
 	c.init()
+	if c.Problem != nil {
+		c.Problem("", "") // of an earlier life
+	}
 	var ways sync.WaitGroup
 	defer ways.Wait()
 	ctx, stop := context.WithCancel(ctx)
