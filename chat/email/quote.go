@@ -151,7 +151,8 @@ func (q *quoter) inContext(i int) int {
 		return q.mark(i, end, isHeader, loose)
 	}
 	if end, ok := q.attribution(i); ok {
-		return q.mark(q.reach(i), end, isAttribution, q.between(i) && !year.MatchString(q.lines[i].ink))
+		loose := q.between(i) && !year.MatchString(q.lines[i].ink) || !evident(q.joined(i, end))
+		return q.mark(q.reach(i), end, isAttribution, loose)
 	}
 	if start, ok := q.attributionEnd(i); ok {
 		start = q.reach(start)
@@ -209,7 +210,7 @@ func (q *quoter) looseRules() {
 // How far around a line we look, in lines.
 const (
 	maxAttribution = 6
-	maxHeader      = 8
+	maxHeaderLines = 8
 )
 
 // attribution finds one that begins at line i with a word that such sentences
@@ -224,7 +225,7 @@ func (q *quoter) attribution(i int) (end int, ok bool) {
 			continue
 		}
 		for start := end; start >= i; start-- {
-			if beginsAttribution(q.lines[start].ink) && q.tells(start, end) {
+			if beginsAttribution(q.lines[start].ink) && (wrote(q.joined(start, end)) || q.tells(start, end)) {
 				return end, start == i
 			}
 		}
@@ -235,7 +236,7 @@ func (q *quoter) attribution(i int) (end int, ok bool) {
 // tells says whether some lines, joined, tell that somebody wrote at some time.
 func (q *quoter) tells(from, to int) bool {
 	joined := q.joined(from, to)
-	return len(joined) <= 2*maxNotice && said(joined) && evident(joined)
+	return len(joined) <= 2*maxNotice && saidBy(joined) && evident(joined)
 }
 
 func (q *quoter) joined(from, to int) string {
@@ -258,11 +259,14 @@ func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 		return 0, false
 	}
 	quoted := q.quotedNext(i)
+	if !quoted && !saidBy(q.joined(max(0, i-maxAttribution+1), i)) {
+		return 0, false // nor is it said in any part of that
+	}
 	for start = i; start >= 0 && start > i-maxAttribution && q.lines[start].kind == isText; start-- {
 		if q.tells(start, i) {
 			return q.dateAbove(start), true
 		}
-		if joined := q.joined(start, i); quoted && (said(joined) || evident(joined)) {
+		if joined := q.joined(start, i); quoted && (saidBy(joined) || evident(joined)) {
 			return q.dateAbove(start), true
 		}
 	}
@@ -304,7 +308,7 @@ func (q *quoter) header(i int) (end int, loose, ok bool) {
 		return i, false, true
 	}
 	label, known := fieldLabel(q.lines[i].ink)
-	if label == "" {
+	if label == "" || !known && !strings.Contains(q.lines[i].ink, "@") {
 		return 0, false, false
 	}
 	b := q.fields(i)
@@ -332,7 +336,7 @@ type fieldBlock struct {
 func (q *quoter) fields(i int) fieldBlock {
 	b := fieldBlock{end: i, known: map[string]bool{}}
 	blank, folded := false, false
-	for j := i; j < len(q.lines) && b.count < maxHeader; j++ {
+	for j := i; j < len(q.lines) && b.count < maxHeaderLines; j++ {
 		l := q.lines[j]
 		if l.kind == isBlankLine {
 			if blank {

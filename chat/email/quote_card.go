@@ -61,6 +61,7 @@ const lock = "🔐"
 
 var (
 	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
 	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
@@ -69,7 +70,7 @@ func (c *cardWords) has(l line) bool {
 	if strings.Contains(l.ink, lock) {
 		return true
 	}
-	if strings.HasPrefix(l.ink, "→ approve") || strings.HasPrefix(l.ink, "→ deny") || optionLine.MatchString(l.ink) {
+	if strings.HasPrefix(l.ink, "→ approve") || strings.HasPrefix(l.ink, "→ deny") || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
 		return true
 	}
 	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
@@ -91,18 +92,21 @@ func (c *cardWords) isHead(words []string) bool {
 	return false
 }
 
-// isMenu says whether words run on as they do in the menu. Two may be what
-// somebody typed ("3 deny"), unless they are what stands in for a text of his.
+// isMenu says whether words begin as the menu runs on, or part of it. Two may be
+// what somebody typed ("3 deny"), unless they are what stands in for a text of
+// his.
 func (c *cardWords) isMenu(words []string, ink string) bool {
+	const enough = 4
 	if len(words) < 2 {
 		return false
 	}
+	words = words[:min(len(words), enough)]
 	for _, menu := range c.menus {
 		for i := range menu {
 			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
 				continue
 			}
-			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || slices.Contains([]string{"4", "5"}, words[0]) {
+			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || words[0] == "4" || words[0] == "5" {
 				return true
 			}
 		}

@@ -79,10 +79,10 @@ func endsAttribution(ink string) bool {
 	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
 }
 
-// said says whether a text tells that somebody wrote something: in words, or by
+// saidBy says whether a text tells that somebody wrote something: in words, or by
 // naming an address or both day and time, as no other sentence does that ends
 // with a colon.
-func said(ink string) bool {
+func saidBy(ink string) bool {
 	return wrote(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
 }
 

@@ -193,8 +193,8 @@ func span(t *testing.T, text, want string) (start, end int) {
 	return start, end
 }
 
-// reply is a mail of the corpus, made a reply to a card of ours.
-type reply struct {
+// madeReply is a mail of the corpus, made a reply to a card of ours.
+type madeReply struct {
 	card   string
 	code   string // the new words; "" leaves those of the fixture
 	above  bool   // the new words come on top of those of the fixture
@@ -209,7 +209,7 @@ func quoteAs(mark, card string) string {
 	return mark + strings.ReplaceAll(card, "\n", "\n"+mark) + "\n"
 }
 
-func (r reply) quoted(mark string) string {
+func (r madeReply) quoted(mark string) string {
 	lines := strings.Split(strings.TrimSuffix(quoteAs(mark, r.card), "\n"), "\n")
 	if r.narrow {
 		for i, l := range lines {
@@ -220,7 +220,7 @@ func (r reply) quoted(mark string) string {
 }
 
 // text is the plain form.
-func (r reply) text(t *testing.T, f fixture, s string) string {
+func (r madeReply) text(t *testing.T, f fixture, s string) string {
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	at := len(s)
 	if f.own != "" {
@@ -257,7 +257,7 @@ func (r reply) text(t *testing.T, f fixture, s string) string {
 }
 
 // page is the HTML form.
-func (r reply) page(t *testing.T, f fixture, s string) string {
+func (r madeReply) page(t *testing.T, f fixture, s string) string {
 	lines := func(s string) string {
 		return strings.ReplaceAll(html.EscapeString(s), "\n", "<br>\n")
 	}
@@ -317,7 +317,7 @@ func wrapMail(t *testing.T, how int, forms ...body) []byte {
 }
 
 // mail is a fixture as a reply.
-func (r reply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
+func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 	var made []body
 	for _, form := range forms {
 		if form.kind == "text/html" {
@@ -357,9 +357,9 @@ func formsOf(t *testing.T, file string) []body {
 	return []body{{"text/plain", string(b)}}
 }
 
-// corpus lists the files of a folder of ../shared/corpora. Without it a test
+// replyCorpus lists the files of a folder of ../shared/corpora. Without it a test
 // runs on the project's own fixtures alone; with CI=true its absence fails.
-func corpus(t *testing.T, folder string) []string {
+func replyCorpus(t *testing.T, folder string) []string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "..", "shared", "corpora", folder)
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -391,8 +391,8 @@ type tally struct{ right, unclear, wrong int }
 
 func (c tally) all() int { return c.right + c.unclear + c.wrong }
 
-// judge reads a mail and says what became of the code in it.
-func judge(raw []byte, code string) (text string, outcome string) {
+// judgeReply reads a mail and says what became of the code in it.
+func judgeReply(raw []byte, code string) (text string, outcome string) {
 	m, err := Read(raw)
 	if err != nil {
 		return "", "unclear"
@@ -412,7 +412,7 @@ func judge(raw []byte, code string) (text string, outcome string) {
 // least 98 % right and none wrong.
 func TestReplies(t *testing.T) {
 	cards := replyCards(t)
-	files := corpus(t, "replies")
+	files := replyCorpus(t, "replies")
 	var with, above, below tally
 	without := 0
 	for _, file := range files {
@@ -422,12 +422,12 @@ func TestReplies(t *testing.T) {
 		forms := formsOf(t, file)
 		for n := range 8 {
 			without++
-			r := reply{card: cards[without%len(cards)], plain: n&1 != 0, none: n&2 != 0, narrow: n&4 != 0}
-			text, outcome := judge(r.mail(t, f, n, forms), "")
+			r := madeReply{card: cards[without%len(cards)], plain: n&1 != 0, none: n&2 != 0, narrow: n&4 != 0}
+			text, outcome := judgeReply(r.mail(t, f, n, forms), "")
 			require.Equal(t, "unclear", outcome, "%s decides without a code: %+v: %q", name, r, text)
 		}
 		for i, code := range replyCodes {
-			r := reply{card: cards[i%len(cards)], code: code, plain: i%2 == 1, narrow: i%4 == 3}
+			r := madeReply{card: cards[i%len(cards)], code: code, plain: i%2 == 1, narrow: i%4 == 3}
 			with.count(t, name, code, r.mail(t, f, i, forms))
 			if i%3 != 0 && os.Getenv("PERMESSO_SOAK") == "" {
 				continue // the same with other words: one in three will do
@@ -457,7 +457,7 @@ func (f fixture) endsQuoted(forms []body) bool {
 }
 
 func (c *tally) count(t *testing.T, name, code string, raw []byte) {
-	text, outcome := judge(raw, code)
+	text, outcome := judgeReply(raw, code)
 	switch outcome {
 	case "right":
 		c.right++
