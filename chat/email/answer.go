@@ -37,6 +37,9 @@ func alike(a, b string) bool {
 	return slices.Equal(x[:min(len(x), 3)], y[:min(len(y), 3)])
 }
 
+// maxLines caps what we look through: more is nobody's reply.
+const maxLines = 20000
+
 // reader looks for the answer among lines. exact says that no program wrapped
 // them, so that quotation ends where its marks do.
 type reader struct {
@@ -45,6 +48,9 @@ type reader struct {
 }
 
 func answer(text string, exact bool) (string, bool) {
+	if strings.Count(text, "\n") > maxLines {
+		return "", false
+	}
 	r := &reader{readLines(text), exact}
 	at := r.skip(0, isBlankLine, isMobile)
 	switch r.kind(at) {

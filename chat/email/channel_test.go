@@ -95,7 +95,7 @@ func TestServerThatIsNotThere(t *testing.T) {
 	require.Equal(t, "email: mails cannot be sent: connect: connection refused", w.problem)
 	w.restart()
 	w.post.before = nil
-	w.clock.passes(time.Minute)
+	w.clock.passes(2 * time.Minute)
 	require.Len(t, w.looks(), 2)
 	w.asks("home", "0000000000000001")
 	w.looks()

@@ -73,8 +73,12 @@ func (f *flattener) children(n *html.Node, l look) {
 
 func (f *flattener) element(n *html.Node, l look) {
 	s := styleOf(n)
-	if n.DataAtom == atom.Style {
+	switch n.DataAtom {
+	case atom.Style:
 		f.sheet = f.sheet || hides.MatchString(textIn(n))
+	case atom.Head:
+		f.children(n, l) // for its style sheets: all else in it is unseen
+		return
 	}
 	if unseen[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
 		return
@@ -220,7 +224,7 @@ func atoms(list ...atom.Atom) map[atom.Atom]bool {
 }
 
 var (
-	unseen = atoms(atom.Head, atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Template, atom.Textarea, atom.Select,
+	unseen = atoms(atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Link, atom.Template, atom.Textarea, atom.Select,
 		atom.Option, atom.Datalist, atom.Object, atom.Iframe, atom.Svg, atom.Math, atom.Audio, atom.Video, atom.Canvas, atom.Map, atom.Meta, atom.Base)
 	blocks = atoms(atom.Html, atom.Body, atom.Address, atom.Article, atom.Aside, atom.Div, atom.Dl, atom.Dd, atom.Dt, atom.Fieldset,
 		atom.Figure, atom.Figcaption, atom.Footer, atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Li,

@@ -97,14 +97,27 @@ func isInkless(r rune) bool {
 }
 
 var (
-	// quoteMark begins a quoted line: ">" in any nesting and width, the bar of
-	// some programs and of our own blocks, initials ("JD> …").
-	quoteMark = regexp.MustCompile(`^(?:>|＞|&gt;|\||│|┃|▏|[A-Z]{1,4}> ?)`)
-	rule      = regexp.MustCompile(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
+	// initials begin a quoted line in an old style: "JD> …".
+	initials = regexp.MustCompile(`^[A-Z]{1,4}> `)
+	rule     = regexp.MustCompile(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
 	// marked is a line of words between dashes, whatever the words.
 	marked  = regexp.MustCompile(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
 	dashes3 = regexp.MustCompile(`^[-_=]{3,}.*[-_=]{3,}$`)
 )
+
+// quoteMarks begin a quoted line: ">" in any width and nesting, the bar of some
+// programs and of our own blocks.
+var quoteMarks = []string{">", "＞", "&gt;", "|", "│", "┃", "▏"}
+
+func isQuoted(bare string) bool {
+	return hasPrefixOf(bare, quoteMarks) || initials.MatchString(bare)
+}
+
+// isRuled says whether a line could be one of dashes, alone or around words.
+func isRuled(ink string) bool {
+	r, _ := utf8.DecodeRuneInString(ink)
+	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
+}
 
 // atSight is the kind of a line that needs no look at its neighbours.
 func (q *quoter) atSight(l line) kind {
@@ -115,13 +128,13 @@ func (q *quoter) atSight(l line) kind {
 			return isRule // asterisks
 		}
 		return isBlankLine
-	case quoteMark.MatchString(bare):
+	case isQuoted(bare):
 		return isQuote
 	case l.ink == "--" || l.ink == "—" || l.ink == "––":
 		return isDelimiter
-	case rule.MatchString(l.ink):
+	case isRuled(l.ink) && rule.MatchString(l.ink):
 		return isRule
-	case marked.MatchString(l.ink) || forwardMark(l.ink):
+	case isRuled(l.ink) && marked.MatchString(l.ink) || forwardMark(l.ink):
 		return isMarker
 	case q.card.has(l):
 		return isCard
@@ -138,12 +151,33 @@ func (q *quoter) inContext(i int) int {
 		return q.mark(i, end, isHeader, loose)
 	}
 	if end, ok := q.attribution(i); ok {
-		return q.mark(i, end, isAttribution, false)
+		loose := q.between(i) && !year.MatchString(q.lines[i].ink) || !evident(q.joined(i, end))
+		return q.mark(q.reach(i), end, isAttribution, loose)
 	}
 	if start, ok := q.attributionEnd(i); ok {
-		q.mark(start, i, isAttribution, start > 0 && q.lines[start-1].kind == isText)
+		start = q.reach(start)
+		q.mark(start, i, isAttribution, q.between(start))
 	}
 	return i
+}
+
+// reach goes up to the first line of the block that an attribution ends, unless
+// an answer stands there.
+func (q *quoter) reach(start int) int {
+	top := start
+	for q.textAbove(top) && start-top < maxAttribution {
+		top--
+	}
+	if q.textAbove(top) || anew.MatchString(q.lines[top].ink) {
+		return start
+	}
+	return top
+}
+
+// between says whether a line stands between an attribution and the first of
+// its block, so that nobody knows to which of the two it belongs.
+func (q *quoter) between(start int) bool {
+	return start > 1 && q.textAbove(start) && q.textAbove(start-1)
 }
 
 func (q *quoter) mark(from, to int, k kind, loose bool) int {
@@ -180,17 +214,18 @@ const (
 )
 
 // attribution finds one that begins at line i with a word that such sentences
-// begin with, and returns where it ends.
+// begin with, and returns where it ends. Of several such words it is the one
+// nearest to the end: what stands above may be an answer.
 func (q *quoter) attribution(i int) (end int, ok bool) {
-	if !startsAttribution(q.lines[i].ink) {
+	if !beginsAttribution(q.lines[i].ink) {
 		return 0, false
 	}
 	for end = i; end < len(q.lines) && end < i+maxAttribution && q.lines[end].kind == isText; end++ {
 		if !q.closes(end) {
 			continue
 		}
-		for start := end; start >= i; start-- { // the nearest: what stands above it may be an answer
-			if startsAttribution(q.lines[start].ink) && q.tells(start, end) {
+		for start := end; start >= i; start-- {
+			if beginsAttribution(q.lines[start].ink) && (wrote(q.joined(start, end)) || q.tells(start, end)) {
 				return end, start == i
 			}
 		}
@@ -224,6 +259,9 @@ func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 		return 0, false
 	}
 	quoted := q.quotedNext(i)
+	if !quoted && !saidBy(q.joined(max(0, i-maxAttribution+1), i)) {
+		return 0, false // nor is it said in any part of that
+	}
 	for start = i; start >= 0 && start > i-maxAttribution && q.lines[start].kind == isText; start-- {
 		if q.tells(start, i) {
 			return q.dateAbove(start), true
@@ -235,16 +273,21 @@ func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 	return 0, false
 }
 
-// dateAbove goes one line up from an attribution that has no date of its own,
-// to where that stands.
+// dateAbove goes up from an attribution that has no date of its own to where
+// that stands, over all the lines that it is spread on.
 func (q *quoter) dateAbove(start int) int {
-	if start == 0 || q.lines[start-1].kind != isText || clockOrYear.MatchString(q.lines[start].ink) {
-		return start
+	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear.MatchString(q.lines[i].ink) }
+	top := start
+	for i := start; i >= 0 && i > start-maxAttribution && q.lines[i].kind == isText; i-- {
+		if dated(i) {
+			top = i
+			break
+		}
 	}
-	if clockOrYear.MatchString(q.lines[start-1].ink) {
-		return start - 1
+	for top > 0 && top > start-maxAttribution && dated(top-1) {
+		top--
 	}
-	return start
+	return top
 }
 
 // quotedNext says whether the next line with anything on it is quoted.
@@ -265,7 +308,7 @@ func (q *quoter) header(i int) (end int, loose, ok bool) {
 		return i, false, true
 	}
 	label, known := fieldLabel(q.lines[i].ink)
-	if label == "" {
+	if label == "" || !known && !strings.Contains(q.lines[i].ink, "@") {
 		return 0, false, false
 	}
 	b := q.fields(i)

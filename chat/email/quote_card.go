@@ -17,16 +17,17 @@ import (
 // are compared without punctuation: mail programs lose the lock, the dots and
 // the angle brackets on the way.
 type cardWords struct {
-	heads [][]string // what the first line begins with
-	menus [][]string // whole lines below
-	until []string   // the word before the deadline
+	heads [][]string      // what the first line begins with
+	menus [][]string      // whole lines below
+	until []string        // the word before the deadline
+	first map[string]bool // what a piece of a menu or a foot can begin with
 }
 
 const exampleID = "0123abcd"
 
 // ourCard renders an example of each card.
 var ourCard = sync.OnceValue(func() *cardWords {
-	c := &cardWords{}
+	c := &cardWords{first: set("approve", "deny")}
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
@@ -44,7 +45,11 @@ func (c *cardWords) learn(card chat.Card) {
 	head, _, _ := strings.Cut(card.Head, " · ")
 	c.heads = append(c.heads, wordsOf(head))
 	for _, l := range card.Menu {
-		c.menus = append(c.menus, wordsOf(l))
+		menu := wordsOf(l)
+		c.menus = append(c.menus, menu)
+		for _, w := range menu {
+			c.first[w] = true
+		}
 	}
 	foot := wordsOf(card.Foot)
 	if i := lastIndex(foot, exampleID); i >= 0 && i+1 < len(foot) {
@@ -56,6 +61,7 @@ const lock = "🔐"
 
 var (
 	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
 	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
@@ -64,8 +70,11 @@ func (c *cardWords) has(l line) bool {
 	if strings.Contains(l.ink, lock) {
 		return true
 	}
-	if strings.HasPrefix(l.ink, "→ approve") || strings.HasPrefix(l.ink, "→ deny") || optionLine.MatchString(l.ink) {
+	if strings.HasPrefix(l.ink, "→ approve") || strings.HasPrefix(l.ink, "→ deny") || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
 		return true
+	}
+	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
+		return false
 	}
 	words := wordsOf(l.ink)
 	return c.isHead(words) || c.isMenu(words, l.ink) || c.isFoot(words)
@@ -83,18 +92,21 @@ func (c *cardWords) isHead(words []string) bool {
 	return false
 }
 
-// isMenu says whether words run on as they do in the menu. Two may be what
-// somebody typed ("3 deny"), unless they are what stands in for a text of his.
+// isMenu says whether words begin as the menu runs on, or part of it. Two may be
+// what somebody typed ("3 deny"), unless they are what stands in for a text of
+// his.
 func (c *cardWords) isMenu(words []string, ink string) bool {
+	const enough = 4
 	if len(words) < 2 {
 		return false
 	}
+	words = words[:min(len(words), enough)]
 	for _, menu := range c.menus {
 		for i := range menu {
 			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
 				continue
 			}
-			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || slices.Contains([]string{"4", "5"}, words[0]) {
+			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || words[0] == "4" || words[0] == "5" {
 				return true
 			}
 		}
@@ -116,6 +128,14 @@ func wordsOf(s string) []string {
 	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
+}
+
+func firstWord(s string) string {
+	s = strings.TrimLeftFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	if i := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }); i >= 0 {
+		return s[:i]
+	}
+	return s
 }
 
 func lastIndex(list []string, s string) int {

@@ -2,8 +2,10 @@ package email
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // The words that mail programs write around what they quote, by language, in
@@ -20,13 +22,13 @@ var attributionVerbs = []string{
 	"escribió", "escribio", "escribe", // Spanish
 	"escreveu", "escreve", // Portuguese
 	"schreef", "geschreven", "schrijft", // Dutch
-	"napisał", "napisal", "pisze", "napísal", // Polish, Czech, Slovak
+	"napisał", "pisze", "napsal", "napísal", // Polish, Czech, Slovak
 	"skrev", "skrifaði", // Swedish, Danish, Norwegian; Icelandic
 	"kirjoitti", "kirjutas", // Finnish; Estonian
 	"написал", "пишет", "писал", // Russian
 	"написав", "пише", "писав", // Ukrainian
 	"написа", "писа", // Bulgarian, Serbian, Macedonian
-	"napisao", "napisala", "je pisal", "piše", // Croatian, Serbian, Slovenian
+	"napisao", "napisal", "pisal", "piše", // Croatian, Serbian, Slovenian
 	"írta",            // Hungarian
 	"yazdı", "yazmış", // Turkish
 	"a scris",          // Romanian
@@ -44,33 +46,32 @@ var attributionVerbs = []string{
 	"rašė", "parašė", "rakstīja", // Lithuanian, Latvian
 	"va escriure", "ha escrit", // Catalan
 	"escribiu", "idatzi", // Galician, Basque
-	"het geskryf", "scríobh", // Afrikaans, Irish
+	"geskryf", "scríobh", // Afrikaans, Irish
 	"shkroi", // Albanian
 }
 
 // attributionStarts are the words that begin one, with the blank behind them.
-var attributionStarts = []string{
+var attributionStarts = byFirst(
 	"on ", "in message ", "in article ", "in a message dated ", "quoting ", "at ",
 	"am ", "zitat von ", "um ", "a ", "à ", "le ", "il ", "in data ", "nel ", "el ", "en ", "em ", "citando ",
-	"op ", "w dniu ", "dnia ", "dn. ", "den ", "på ", "d. ", "vid ", "dne ", "dňa ", "dana ", "dana, ",
+	"op ", "w dniu ", "dnia ", "dn. ", "den ", "på ", "d. ", "vid ", "dne ", "dňa ", "dana ", "dana, ", "v ",
 	"в ", "на ", "дана ", "în ", "pe ", "la ", "στις ", "την ", "τη ", "στo ", "vào ", "lúc ", "ngày ",
 	"pada ", "tanggal ", "ב-", "בתאריך ", "ביום ", "في ", "بتاريخ ", "يوم ", "در ", "ในวันที่ ", "เมื่อ ",
 	"在 ", "在", "于 ", "於 ", "þann ", "mr ", "m. ", "më ", "kuupäeval ", "ar ",
 	"mon,", "tue,", "wed,", "thu,", "fri,", "sat,", "sun,",
 	"пн,", "вт,", "ср,", "чт,", "пт,", "сб,", "вс,", "нд,",
-}
+)
 
 var (
+	angled      = regexp.MustCompile(`<[^\s@<>]+@[^\s@<>]+>`)
+	clock       = regexp.MustCompile(`(?:^|\D)\d{1,2}[:.h]\d{2}(?:\D|$)`)
 	addressEnd  = regexp.MustCompile(`\S@[^\s@]+\s*[:：]$`)
+	year        = regexp.MustCompile(`(?:^|\D)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年년]`)
 	clockOrYear = regexp.MustCompile(`(?:^|\D)(?:\d{1,2}[:.h]\d{2}|(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年月日년월일]`)
 )
 
-func startsAttribution(ink string) bool {
-	ink = strings.TrimLeft(ink, "-–— ")
-	if ink != "" && isNumeral(ink) && clockOrYear.MatchString(ink) {
-		return true
-	}
-	return hasPrefixOf(ink, attributionStarts)
+func beginsAttribution(ink string) bool {
+	return attributionStarts.begin(strings.TrimLeft(ink, "-–— "))
 }
 
 func endsAttribution(ink string) bool {
@@ -78,8 +79,12 @@ func endsAttribution(ink string) bool {
 	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
 }
 
-// saidBy says whether a text tells that somebody wrote something.
-func saidBy(ink string) bool { return wrote(ink) || addressEnd.MatchString(ink) }
+// saidBy says whether a text tells that somebody wrote something: in words, or by
+// naming an address or both day and time, as no other sentence does that ends
+// with a colon.
+func saidBy(ink string) bool {
+	return wrote(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
+}
 
 func wrote(ink string) bool { return containsOf(ink, attributionVerbs) }
 
@@ -96,7 +101,7 @@ func isNumeral(s string) bool {
 }
 
 // forwardMarks announce a mail that is passed on, where no dashes do.
-var forwardMarks = []string{
+var forwardMarks = byFirst(
 	"begin forwarded message", "forwarded message", "original message",
 	"anfang der weitergeleiteten", "weitergeleitete nachricht", "ursprüngliche nachricht",
 	"début du message", "message transféré", "message d'origine", "message original",
@@ -116,18 +121,18 @@ var forwardMarks = []string{
 	"転送されたメッセージ", "転送メッセージ", "元のメッセージ", "转发的邮件", "下面是被转发的邮件", "原始邮件", "轉寄的郵件", "原始郵件",
 	"전달된 메시지", "원본 메시지", "الرسالة المعاد توجيهها", "الرسالة الأصلية", "הודעה שהועברה", "הודעה מקורית",
 	"thư được chuyển tiếp", "thư gốc", "pesan terusan", "pesan asli", "ข้อความที่ส่งต่อ",
-}
+)
 
 // forwardMark says whether a whole line is such a mark, its colon apart.
 func forwardMark(ink string) bool {
-	if len(ink) > 2*maxNotice/5 || !hasPrefixOf(ink, forwardMarks) {
+	if len(ink) > maxNotice/2 || !forwardMarks.begin(ink) {
 		return false
 	}
-	return endsAttribution(ink) || containsWhole(ink, forwardMarks)
+	return endsAttribution(ink) || forwardMarks.have(ink)
 }
 
 // mobileStarts begin the line that a telephone, or a mail program, adds.
-var mobileStarts = []string{
+var mobileStarts = byFirst(
 	"sent from", "sent via", "sent with", "sent by", "sent using", "sent on the go", "get outlook for", "get bluemail", "sent a magnificent",
 	"von meinem", "gesendet von", "gesendet mit", "gesendet via", "gesendet über", "diese nachricht wurde von", "holen sie sich outlook", "outlook für",
 	"envoyé de", "envoyé depuis", "envoyé à partir", "envoyé avec", "envoyé via", "envoyé par", "télécharger outlook", "téléchargez outlook", "obtenez outlook", "obtenir outlook",
@@ -146,7 +151,7 @@ var mobileStarts = []string{
 	"أُرسلت من", "أرسلت من", "تم الإرسال من", "مرسل من", "احصل على outlook", "נשלח מ", "ارسال شده از", "ارسال‌شده از",
 	"gửi từ", "đã gửi từ", "được gửi từ", "tải outlook", "dikirim dari", "dihantar dari", "dapatkan outlook", "ส่งจาก", "ถูกส่งจาก",
 	"išsiųsta iš", "nosūtīts no", "saadetud", "enviat des de", "enviat amb", "bidalia", "sent ó mo", "gestuur vanaf", "sent fra", "dërguar nga",
-}
+)
 
 // mobileEnds stand in such a line where the verb comes last.
 var mobileEnds = []string{"から送信", "から送った", "より送信", "gönderildi", "ról küldve", "ről küldve", "에서 보냄", "에서 전송", "에서 보낸 편지", "से भेजा", "발송됨", "saadetud"}
@@ -165,7 +170,7 @@ func mobileSignature(ink string) bool {
 			return containsOf(ink, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return hasPrefixOf(ink, mobileStarts)
+	return mobileStarts.begin(ink)
 }
 
 // The labels of header fields, by what they name.
@@ -266,11 +271,25 @@ func containsOf(s string, list []string) bool {
 	return false
 }
 
-func containsWhole(s string, list []string) bool {
-	for _, p := range list {
-		if s == p {
-			return true
-		}
+// phrases are beginnings of sentences, by their first letter.
+type phrases map[rune][]string
+
+func byFirst(list ...string) phrases {
+	p := phrases{}
+	for _, s := range list {
+		r, _ := utf8.DecodeRuneInString(s)
+		p[r] = append(p[r], s)
 	}
-	return false
+	return p
+}
+
+// begin says whether s begins with one of them, have whether it is one.
+func (p phrases) begin(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return hasPrefixOf(s, p[r])
+}
+
+func (p phrases) have(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return slices.Contains(p[r], s)
 }
