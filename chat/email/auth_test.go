@@ -85,7 +85,7 @@ func TestRefusals(t *testing.T) {
 			continue
 		}
 		var refusal *AuthError
-		require.True(t, errors.As(err, &refusal))
+		require.ErrorAs(t, err, &refusal)
 		require.NotRegexp(t, `[.\n]$|appr_|Re: |permesso@`, refusal.Reason, r.name)
 		require.NotContains(t, refusal.Reason, "\n", r.name)
 		require.Less(t, len(refusal.Reason), 700, r.name)
@@ -165,7 +165,7 @@ func TestUndecided(t *testing.T) {
 		a.Lookup = lookup
 		address, _, err := a.Sender(ctx, good.mail)
 		var refusal *AuthError
-		require.True(t, errors.As(err, &refusal), name)
+		require.ErrorAs(t, err, &refusal, name)
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
 		require.Empty(t, address, name)
 	}
@@ -228,7 +228,7 @@ func FuzzSender(f *testing.F) {
 			address, how, err := a.Sender(context.Background(), mail)
 			if err != nil {
 				var refusal *AuthError
-				require.True(t, errors.As(err, &refusal))
+				require.ErrorAs(t, err, &refusal)
 				require.NotContains(t, refusal.Reason, "\n")
 				require.Empty(t, address+how)
 				continue
