@@ -205,6 +205,23 @@ func TestOrganisation(t *testing.T) {
 	}
 }
 
+// Whether a signature is in force is judged by our clock, not by the library's.
+func TestOurClock(t *testing.T) {
+	mail := cook(t, "@sign d=human.test s=ed h=From:Subject t=1767607200 x=4102444800\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n")
+	for now, why := range map[time.Time]string{
+		noon: "", time.Unix(4102444799, 0): "", time.Unix(4102444800, 0): "has expired", time.Unix(1767607200, 0).Add(-2 * aheadBy): "from the future",
+	} {
+		a := strictest(&zone{})
+		a.Now = func() time.Time { return now }
+		_, _, err := a.Sender(context.Background(), mail)
+		if why == "" {
+			require.NoError(t, err, now)
+			continue
+		}
+		require.ErrorContains(t, err, why)
+	}
+}
+
 var authorLines = regexp.MustCompile(`(?im)^from[ \t]*:`)
 
 // FuzzSender: nobody can sign for the domains of the test, so whatever happens to
