@@ -110,8 +110,13 @@ func TestWhatAMailCosts(t *testing.T) {
 	require.Empty(t, ask(foreign+"From: ricardo@human.test\n"+rest), "what cannot count is not looked up")
 	require.Empty(t, ask(many+"From: ricardo@sub.relaxed.test\nFrom: x@y.test\n"+rest), "nor for a mail without one author")
 
+	beside := &zone{}
+	_, _, err := strictest(beside).Sender(context.Background(), cook(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
+	require.NoError(t, err)
+	require.Equal(t, []string{"ed._domainkey.human.test"}, beside.asked)
+
 	stated := &zone{}
-	_, _, err := strictest(stated).Sender(context.Background(), cook(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
+	_, _, err = strictest(stated).Sender(context.Background(), cook(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
 	require.Empty(t, stated.asked, "the server's word is enough")
 }
