@@ -11,7 +11,7 @@ import (
 // What a header may have at most. Real ones stay far below; more is an attempt
 // to make us work.
 const (
-	maxHeader    = 64 << 10
+	maxReadHeader    = 64 << 10
 	maxFields    = 500
 	maxSignature = 8 << 10 // of one DKIM-Signature field
 )
@@ -183,8 +183,8 @@ func readFields(raw []byte) ([]headerField, *AuthError) {
 		switch {
 		case !ended:
 			return nil, distrust("the header has no end")
-		case len(raw)-len(after) > maxHeader:
-			return nil, distrust("the header is longer than %d KiB", maxHeader>>10)
+		case len(raw)-len(after) > maxReadHeader:
+			return nil, distrust("the header is longer than %d KiB", maxReadHeader>>10)
 		case len(line) == 0:
 			return h.finish(), nil
 		case bytes.ContainsAny(line, "\r\x00"):

@@ -129,9 +129,9 @@ func TestCaps(t *testing.T) {
 	}{
 		{strings.Repeat("X-A: b\n", maxFields-4), ""},
 		{strings.Repeat("X-A: b\n", maxFields-3), "more than 500 fields"},
-		{"X-A: " + strings.Repeat("b", maxHeader-1000) + "\n", ""},
-		{"X-A: " + strings.Repeat("b", maxHeader) + "\n", "longer than 64 KiB"},
-		{"X-A: b\n" + strings.Repeat(" b\n", maxHeader/3), "longer than 64 KiB"},
+		{"X-A: " + strings.Repeat("b", maxReadHeader-1000) + "\n", ""},
+		{"X-A: " + strings.Repeat("b", maxReadHeader) + "\n", "longer than 64 KiB"},
+		{"X-A: b\n" + strings.Repeat(" b\n", maxReadHeader/3), "longer than 64 KiB"},
 	} {
 		_, _, err := strictest(&zone{}).Sender(context.Background(), cook(t, pass+c.more+"\n1\n"))
 		if c.why == "" {

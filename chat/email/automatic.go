@@ -61,7 +61,7 @@ func unixLines(raw []byte) []byte {
 // envelope line and lines that are no field.
 func looseFields(raw []byte) []headerField {
 	var h headerBuilder
-	for line := range bytes.Lines(raw[:min(len(raw), 4*maxHeader)]) {
+	for line := range bytes.Lines(raw[:min(len(raw), 4*maxReadHeader)]) {
 		text := strings.TrimRight(string(line), "\n")
 		name, value, ok := strings.Cut(text, ":")
 		name = strings.TrimRight(name, " \t")
