@@ -11,9 +11,9 @@ import (
 // What a header may have at most. Real ones stay far below; more is an attempt
 // to make us work.
 const (
-	maxReadHeader    = 64 << 10
-	maxFields    = 500
-	maxSignature = 8 << 10 // of one DKIM-Signature field
+	maxReadHeader = 64 << 10
+	maxFields     = 500
+	maxSignature  = 8 << 10 // of one DKIM-Signature field
 )
 
 // proofTime is how long all DNS questions about one mail may take together.
