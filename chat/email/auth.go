@@ -11,9 +11,9 @@ import (
 // What a header may have at most. Real ones stay far below; more is an attempt
 // to make us work.
 const (
-	maxHeader    = 64 << 10
-	maxFields    = 500
-	maxSignature = 8 << 10 // of one DKIM-Signature field
+	maxReadHeader = 64 << 10
+	maxFields     = 500
+	maxSignature  = 8 << 10 // of one DKIM-Signature field
 )
 
 // proofTime is how long all DNS questions about one mail may take together.
@@ -133,10 +133,12 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 }
 
 func (e *AuthError) add(more *AuthError) {
-	if e.Reason != "" {
-		e.Reason += "; "
+	switch {
+	case e.Reason == "":
+		e.Reason = more.Reason
+	case !strings.Contains(e.Reason, more.Reason):
+		e.Reason += "; " + more.Reason
 	}
-	e.Reason += more.Reason
 	if e.Hint == "" {
 		e.Hint = more.Hint
 	}
@@ -146,48 +148,72 @@ func (e *AuthError) add(more *AuthError) {
 // headerField is one header field: its name in lower case, its value unfolded.
 type headerField struct{ name, value string }
 
+// headerBuilder collects fields line by line. A field may have thousands of
+// lines, so they are joined once.
+type headerBuilder struct {
+	fields []headerField
+	value  strings.Builder // of the last one
+}
+
+func (h *headerBuilder) field(name, value string) {
+	h.finish()
+	h.fields = append(h.fields, headerField{name: foldASCII(name)})
+	h.value.WriteString(value)
+}
+
+func (h *headerBuilder) continued(line string) { h.value.WriteString(line) }
+
+// finish gives the fields. What was continued before the first is nothing.
+func (h *headerBuilder) finish() []headerField {
+	if n := len(h.fields); n > 0 && h.fields[n-1].value == "" {
+		h.fields[n-1].value = h.value.String()
+	}
+	h.value.Reset()
+	return h.fields
+}
+
 // readFields is stricter than any reader that comes after it, so that all of
 // them see the same fields: no line that is no field, no blank in a name, no
 // bare CR, no NUL, no continuation that looks empty.
 func readFields(raw []byte) ([]headerField, *AuthError) {
-	var fields []headerField
+	var h headerBuilder
 	for rest := raw; ; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
 		switch {
 		case !ended:
 			return nil, distrust("the header has no end")
-		case len(raw)-len(after) > maxHeader:
-			return nil, distrust("the header is longer than %d KiB", maxHeader>>10)
+		case len(raw)-len(after) > maxReadHeader:
+			return nil, distrust("the header is longer than %d KiB", maxReadHeader>>10)
 		case len(line) == 0:
-			return fields, nil
+			return h.finish(), nil
 		case bytes.ContainsAny(line, "\r\x00"):
 			return nil, distrust("the header has a bare carriage return or a NUL in it")
 		}
-		var refusal *AuthError
-		if fields, refusal = addLine(fields, string(line)); refusal != nil {
+		if refusal := h.strictLine(string(line)); refusal != nil {
 			return nil, refusal
 		}
 		rest = after
 	}
 }
 
-func addLine(fields []headerField, line string) ([]headerField, *AuthError) {
+func (h *headerBuilder) strictLine(line string) *AuthError {
 	if line[0] == ' ' || line[0] == '\t' {
-		if len(fields) == 0 || strings.Trim(line, " \t") == "" {
-			return nil, distrust("the header has a continuation line of nothing, or with nothing before it")
+		if len(h.fields) == 0 || strings.Trim(line, " \t") == "" {
+			return distrust("the header has a continuation line of nothing, or with nothing before it")
 		}
-		fields[len(fields)-1].value += line
-		return fields, nil
+		h.continued(line)
+		return nil
 	}
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, distrust("the header has a line that is no field")
+		return distrust("the header has a line that is no field")
 	}
-	if len(fields) == maxFields {
-		return nil, distrust("the header has more than %d fields", maxFields)
+	if len(h.fields) == maxFields {
+		return distrust("the header has more than %d fields", maxFields)
 	}
-	return append(fields, headerField{foldASCII(name), value}), nil
+	h.field(name, value)
+	return nil
 }
 
 // onlyOnce are the fields that RFC 5322 and RFC 2045 allow once at most. Of two,

@@ -85,7 +85,7 @@ func TestRefusals(t *testing.T) {
 			continue
 		}
 		var refusal *AuthError
-		require.True(t, errors.As(err, &refusal))
+		require.ErrorAs(t, err, &refusal)
 		require.NotRegexp(t, `[.\n]$|appr_|Re: |permesso@`, refusal.Reason, r.name)
 		require.NotContains(t, refusal.Reason, "\n", r.name)
 		require.Less(t, len(refusal.Reason), 700, r.name)
@@ -110,8 +110,13 @@ func TestWhatAMailCosts(t *testing.T) {
 	require.Empty(t, ask(foreign+"From: ricardo@human.test\n"+rest), "what cannot count is not looked up")
 	require.Empty(t, ask(many+"From: ricardo@sub.relaxed.test\nFrom: x@y.test\n"+rest), "nor for a mail without one author")
 
+	beside := &zone{}
+	_, _, err := strictest(beside).Sender(context.Background(), cook(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
+	require.NoError(t, err)
+	require.Equal(t, []string{"ed._domainkey.human.test"}, beside.asked)
+
 	stated := &zone{}
-	_, _, err := strictest(stated).Sender(context.Background(), cook(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
+	_, _, err = strictest(stated).Sender(context.Background(), cook(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
 	require.Empty(t, stated.asked, "the server's word is enough")
 }
@@ -124,9 +129,9 @@ func TestCaps(t *testing.T) {
 	}{
 		{strings.Repeat("X-A: b\n", maxFields-4), ""},
 		{strings.Repeat("X-A: b\n", maxFields-3), "more than 500 fields"},
-		{"X-A: " + strings.Repeat("b", maxHeader-1000) + "\n", ""},
-		{"X-A: " + strings.Repeat("b", maxHeader) + "\n", "longer than 64 KiB"},
-		{"X-A: b\n" + strings.Repeat(" b\n", maxHeader/3), "longer than 64 KiB"},
+		{"X-A: " + strings.Repeat("b", maxReadHeader-1000) + "\n", ""},
+		{"X-A: " + strings.Repeat("b", maxReadHeader) + "\n", "longer than 64 KiB"},
+		{"X-A: b\n" + strings.Repeat(" b\n", maxReadHeader/3), "longer than 64 KiB"},
 	} {
 		_, _, err := strictest(&zone{}).Sender(context.Background(), cook(t, pass+c.more+"\n1\n"))
 		if c.why == "" {
@@ -165,7 +170,7 @@ func TestUndecided(t *testing.T) {
 		a.Lookup = lookup
 		address, _, err := a.Sender(ctx, good.mail)
 		var refusal *AuthError
-		require.True(t, errors.As(err, &refusal), name)
+		require.ErrorAs(t, err, &refusal, name)
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
 		require.Empty(t, address, name)
 	}
@@ -205,6 +210,23 @@ func TestOrganisation(t *testing.T) {
 	}
 }
 
+// Whether a signature is in force is judged by our clock, not by the library's.
+func TestOurClock(t *testing.T) {
+	mail := cook(t, "@sign d=human.test s=ed h=From:Subject t=1767607200 x=4102444800\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n")
+	for now, why := range map[time.Time]string{
+		noon: "", time.Unix(4102444799, 0): "", time.Unix(4102444800, 0): "has expired", time.Unix(1767607200, 0).Add(-2 * aheadBy): "from the future",
+	} {
+		a := strictest(&zone{})
+		a.Now = func() time.Time { return now }
+		_, _, err := a.Sender(context.Background(), mail)
+		if why == "" {
+			require.NoError(t, err, now)
+			continue
+		}
+		require.ErrorContains(t, err, why)
+	}
+}
+
 var authorLines = regexp.MustCompile(`(?im)^from[ \t]*:`)
 
 // FuzzSender: nobody can sign for the domains of the test, so whatever happens to
@@ -228,7 +250,7 @@ func FuzzSender(f *testing.F) {
 			address, how, err := a.Sender(context.Background(), mail)
 			if err != nil {
 				var refusal *AuthError
-				require.True(t, errors.As(err, &refusal))
+				require.ErrorAs(t, err, &refusal)
 				require.NotContains(t, refusal.Reason, "\n")
 				require.Empty(t, address+how)
 				continue

@@ -33,11 +33,11 @@ func (a *Authenticator) stated(fields []headerField, domain string) (string, *Au
 	if err != nil {
 		return "", distrust("the topmost Authentication-Results field cannot be read: %s", err)
 	}
-	return judge(results, id, domain)
+	return aboutDMARC(results, id, domain)
 }
 
-// judge looks for the one statement about DMARC.
-func judge(results []authResult, id, domain string) (string, *AuthError) {
+// aboutDMARC looks for the one statement about DMARC.
+func aboutDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {

@@ -60,22 +60,21 @@ func unixLines(raw []byte) []byte {
 // looseFields reads a header as a forgiving reader would: it leaves out an
 // envelope line and lines that are no field.
 func looseFields(raw []byte) []headerField {
-	var fields []headerField
-	for line := range bytes.Lines(raw[:min(len(raw), 4*maxHeader)]) {
-		text := strings.TrimRight(string(line), "\r\n")
+	var h headerBuilder
+	for line := range bytes.Lines(raw[:min(len(raw), 4*maxReadHeader)]) {
+		text := strings.TrimRight(string(line), "\n")
 		name, value, ok := strings.Cut(text, ":")
+		name = strings.TrimRight(name, " \t")
 		switch {
 		case text == "":
-			return fields
+			return h.finish()
 		case text[0] == ' ' || text[0] == '\t':
-			if len(fields) > 0 {
-				fields[len(fields)-1].value += text
-			}
-		case ok && !strings.ContainsAny(strings.TrimRight(name, " \t"), " \t"):
-			fields = append(fields, headerField{foldASCII(strings.TrimRight(name, " \t")), value})
+			h.continued(text)
+		case ok && !strings.ContainsAny(name, " \t"):
+			h.field(name, value)
 		}
 	}
-	return fields
+	return h.finish()
 }
 
 // telling are the fields that only programs write, whatever they hold; written
@@ -195,16 +194,23 @@ const (
 )
 
 // firstText is the beginning of the first part that is text, as far as it can
-// be read.
+// be read; where there is no such part, how the body begins.
 func firstText(raw []byte) string {
 	mail, _ := message.Read(bytes.NewReader(raw))
 	if mail == nil {
 		return ""
 	}
 	parts := maxOpenedPart
-	text, _ := textOf(mail, &parts, maxOpenedDeep)
-	return text
+	if text, ok := textOf(mail, &parts, maxOpenedDeep); ok {
+		return text
+	}
+	_, body, _ := bytes.Cut(raw, []byte("\n\n"))
+	return partLines.ReplaceAllString(string(body[:min(len(body), maxOpenedText)]), "")
 }
+
+// partLines separate and describe parts: all that is not text in a mail whose
+// parts cannot be told apart.
+var partLines = regexp.MustCompile(`(?im)^(--|content-|mime-version:|\s*boundary=).*$`)
 
 // textOf goes down to the first text; false: there is none in this part.
 func textOf(part *message.Entity, parts *int, depth int) (string, bool) {

@@ -23,7 +23,7 @@ var subjects = anyOf(
 	// French
 	`r(é|e)ponse automatique`, `(message d'|notification d')?absen(ce|te?)\b`, `en (cong(é|e)s?|vacances)`, `non remis`, `lu ?: `, `(é|e)chec de (la )?(remise|distribution)`,
 	// Italian
-	`(risposta automatica|risponditore automatico|messaggio automatico)`, `fuori (sede|ufficio)`, `assen(te|za)\b`, `in ferie\b`, `non recapitabile`, `lett(ura|o) ?: `,
+	`(risposta automatica|risponditore automatico|messaggio automatico)`, `fuori (sede|ufficio)`, `assen(te|za)\b`, `in ferie\b`, `non recapitabile`, `lett(ura|o) ?: `, //nolint:misspell // Italian
 	// Spanish
 	`(respuesta autom(á|a)tica|mensaje autom(á|a)tico)`, `(estoy )?fuera de (la )?oficina`, `ausen(te|cia)\b`, `de vacaciones`, `no se puede entregar`, `le(í|i)do: `,
 	// Portuguese
@@ -62,7 +62,7 @@ var openings = anyOf(
 	// Spanish
 	greeted(`(estoy|estar(é|e)|me encuentro)( actualmente)? (fuera de (la )?oficina|ausente|de vacaciones)\b`), `est[ea] es una? (mensaje|respuesta) autom(á|a)tic`,
 	// Portuguese
-	greeted(`(estou|estarei|encontro-me)( atualmente| de momento)? (fora d[oe] escrit(ó|o)rio|ausente|de f(é|e)rias)\b`), `est[ae] (é|e) uma (mensagem|resposta) autom(á|a)tica`,
+	greeted(`(estou|estarei|encontro-me)( atualmente| de momento)? (fora d[oe] escrit(ó|o)rio|ausente|de f(é|e)rias)\b`), `est[ae] (é|e) uma (mensagem|resposta) autom(á|a)tica`, //nolint:misspell // Portuguese
 	// Dutch
 	greeted(`(ik ben|op dit moment ben ik|momenteel ben ik) .{0,50}(afwezig|niet (op kantoor|aanwezig|bereikbaar)|met (vakantie|verlof))\b`), `dit is een automatisch`,
 	// Swedish, Danish, Norwegian
@@ -79,7 +79,7 @@ var openings = anyOf(
 	// Bounces
 	`.{0,40}\bmail (delivery (sub)?system|system at host)`, `hi\. this is the .{0,30}(program|system|server)\b`, `i'm sorry to have to inform you`, `i'm afraid i wasn't able to deliver`, `the original message was received at`,
 	`((your|the|this|a|following) ){0,2}(e-?mail |mail )?(message|mail|e-?mail)s?\b.{0,90}\b(undeliverable|undelivered|did not reach|failed to reach|(could not|couldn't|cannot|can't|was not|wasn't|has not been|have not been|not be) (be )?delivered)\b`,
-	`(attempted )?delivery\b.{0,60}\b(failed|failure|delayed|unsuccessful)\b`, `(unable|failed) to deliver`, `undeliver(able|ed) `, `[- ]*the following (address|recipient)`, `.{0,60}\b(delivery status notification|non-?delivery report)`, `(your )?message (did not reach|to the following)`, `error: invalid user address`,
+	`(attempted )?delivery\b.{0,60}\b(failed|failure|delayed|unsuccessful)\b`, `(unable|failed) to deliver`, `undeliver(able|ed) `, `[- ]*the following (address|recipient)`, `.{0,60}\b(delivery status notification|non-?delivery report)`, `(your )?message (did not reach|to the following)`, `error: invalid user address`, `(could not|cannot) be delivered to\b`,
 )
 
 // greeted is a sentence behind nothing, or behind a greeting or thanks on the

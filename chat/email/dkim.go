@@ -123,7 +123,7 @@ func (a *Authenticator) terms(tags map[string]string, domain string) *AuthError 
 	if a.Now != nil {
 		now = a.Now()
 	}
-	if expires, ok := tags["x"]; ok && !isTime(expires, func(t time.Time) bool { return now.Before(t) }) {
+	if expires, ok := tags["x"]; ok && !isTime(expires, now.Before) {
 		return distrust("the DKIM signature of %s has expired", domain)
 	}
 	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(aheadBy)) }) {

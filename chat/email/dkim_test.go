@@ -123,7 +123,7 @@ func recordOf(t *testing.T, key crypto.Signer) string {
 
 func librarySigned(t *testing.T, options *dkim.SignOptions) []byte {
 	t.Helper()
-	mail := strings.ReplaceAll(string(mailOf("Re: Post to X", "4 but leave out  my name |  |> card||||")), "\r\nDate", "\r\n  [appr_a7f3b2c1]\r\nDate")
+	mail := strings.ReplaceAll(string(plainMail("Re: Post to X", "4 but leave out  my name |  |> card||||")), "\r\nDate", "\r\n  [appr_a7f3b2c1]\r\nDate")
 	var signed bytes.Buffer
 	require.NoError(t, dkim.Sign(&signed, strings.NewReader(mail), options))
 	return signed.Bytes()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,13 +23,8 @@ func canonicalDomain(domain string) (string, error) {
 	lower := foldASCII(domain)
 	ascii := !strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 })
 	labels := strings.Split(lower, ".")
-	if len(labels) < 2 || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
+	if len(labels) < 2 || slices.Contains(labels, "") || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
 		return "", errors.New("its domain is none that mail comes from")
-	}
-	for _, label := range labels {
-		if label == "" || !ascii && strings.HasPrefix(label, "xn--") {
-			return "", errors.New("its domain has an empty label, or is written half in one form and half in another")
-		}
 	}
 	a, err := idna.Lookup.ToASCII(lower)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -316,7 +315,7 @@ func requireVerdict(t *testing.T, r recipe, address, how string, err error) {
 	}
 	require.Error(t, err, "%s: %s: believed to be %s by %s", r.name, r.why, address, how)
 	var refusal *AuthError
-	require.True(t, errors.As(err, &refusal), r.name)
+	require.ErrorAs(t, err, &refusal, r.name)
 	require.Contains(t, refusal.Reason, words, "%s: %s", r.name, r.why)
 	require.Equal(t, kind == "undecided", refusal.Undecided, "%s: %s", r.name, refusal.Reason)
 	require.Empty(t, address+how, r.name)
