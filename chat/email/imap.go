@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -177,13 +178,18 @@ func (r *imapReader) session(ctx context.Context) error {
 	}
 }
 
-// look takes what is due: the open mails first, then the new ones.
+// look takes what is due: the new mails first, or one that breaks the connection
+// each time would keep them out.
 func (r *imapReader) look(ctx context.Context, c *imapConn) error {
 	if err := r.save(); err != nil {
 		return err
 	}
 	r.waiting = waiting{}
-	for _, m := range append([]imapMail(nil), r.state.Open...) {
+	before := slices.Clone(r.state.Open)
+	if err := r.lookForNew(ctx, c); err != nil {
+		return err
+	}
+	for _, m := range before {
 		if r.retries[m.UID].at.After(r.now()) {
 			r.waiting.add(nil)
 			continue
@@ -192,19 +198,22 @@ func (r *imapReader) look(ctx context.Context, c *imapConn) error {
 			return err
 		}
 	}
-	if len(r.state.Open) >= maxOpen {
-		return nil // the fault is not in the mails; new ones can wait
-	}
+	return nil
+}
+
+// lookForNew stops where too many mails are open: then the fault is not in them,
+// and more of them can wait.
+func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 	uids, err := c.from(r.state.Next)
 	if err != nil {
 		return err
 	}
 	for _, uid := range uids {
-		if err := r.one(ctx, c, uid); err != nil {
-			return err
-		}
 		if len(r.state.Open) >= maxOpen {
 			return nil
+		}
+		if err := r.one(ctx, c, uid); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -217,6 +226,9 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case err != nil && refusedByServer(err):
+		r.waiting.add(err)
+		return r.postpone(uid, facts)
 	case err != nil:
 		// Maybe it is this mail that breaks the connection, so it waits, too.
 		return errors.Join(err, r.postpone(uid, facts))

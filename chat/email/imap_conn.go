@@ -80,6 +80,8 @@ func (c *imapConn) greet(e endpoint) error {
 	if errors.As(err, &reply) {
 		failed.Temporary = false
 		failed.Hint = "the server has no STARTTLS there; for TLS from the first byte (mostly port 993) the security is tls"
+	} else if failed.Hint == "" {
+		failed.Hint = "does that port want TLS from the first byte? then the security is tls"
 	}
 	return failed
 }
@@ -105,6 +107,12 @@ func (c *imapConn) login(b *IMAP) error {
 		return c.client.Login(b.Username, password).Wait()
 	})
 	return refused(err, "check the user name and the password; some providers want a password made for this program, or IMAP to be allowed")
+}
+
+// refusedByServer says whether the server answered, and the connection works.
+func refusedByServer(err error) bool {
+	var reply *imap.Error
+	return errors.As(err, &reply) && reply.Type != imap.StatusResponseTypeBye
 }
 
 // refused marks a NO as final, unless the server says that it is busy: the same

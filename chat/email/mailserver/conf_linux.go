@@ -62,8 +62,12 @@ service submission-login {
     ssl = yes
   }
 }
+# Who mistyped a password would wait four seconds for the next try.
 service anvil {
   chroot =
+  unix_listener anvil-auth-penalty {
+    mode = 0
+  }
 }
 service stats {
   chroot =

@@ -195,7 +195,7 @@ func (v *Village) IMAPForget(t testing.TB, user string) {
 	var validity uint32
 	_, err = fmt.Sscanf(string(head), "3 V%d ", &validity)
 	require.NoError(t, err)
-	old, err := filepath.Glob(filepath.Join(v.Maildir(user), "dovecot[.-]*"))
+	old, err := filepath.Glob(filepath.Join(v.Maildir(user), "dovecot*"))
 	require.NoError(t, err)
 	for _, name := range old {
 		require.NoError(t, os.Remove(name))

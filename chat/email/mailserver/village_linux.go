@@ -34,8 +34,7 @@ const (
 	// Password is that of everybody.
 	Password = "open-sesame-7"
 
-	// Later is refused for the time being (451), Never for good (550). Dovecot
-	// tries Later for four seconds before it passes the refusal on.
+	// Later is refused for the time being (451), Never for good (550).
 	Later = "later@human.test"
 	Never = "never@human.test"
 )
@@ -175,7 +174,15 @@ func (v *Village) startSMTPD() error {
 		"smtpd", "-d", "-f", filepath.Join(v.Dir, "smtpd.conf"))
 }
 
+// startDovecot removes the locks of one that was killed. Dovecot would do so itself
+// if its processes did not get the same numbers again, and seem to hold them still.
 func (v *Village) startDovecot() error {
+	locks, _ := filepath.Glob(filepath.Join(v.Dir, "boxes", "*", "*.lock")) // the pattern is fine
+	for _, name := range locks {
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	}
 	return v.dovecot.start([]string{v.SMTP, v.SMTPS, v.IMAP, v.IMAPS, v.LMTP}, nil,
 		"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups",
 		"dovecot", "-F", "-c", filepath.Join(v.Dir, "dovecot.conf"))
