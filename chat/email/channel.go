@@ -235,7 +235,7 @@ func (c *Channel) ask(w approval.Waiting) error {
 			continue
 		}
 		n.Cards = append(n.Cards, &asking{
-			To: to, Approver: p.Name, Language: p.Language, Subject: subjectOf(c.Style(p.Language), w.Pending),
+			To: to, Approver: p.Name, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
 			MessageID: c.messageID(k.ID),
 		})
 	}

@@ -107,8 +107,8 @@ func writePart(w *message.Writer, text string) error {
 // encoded word, which a mail program would decode.
 var tagLike = regexp.MustCompile(`(?i)(appr)_|(=)\?`)
 
-// subjectOf is a request in one line, fit for a header.
-func subjectOf(s chat.Style, p *approval.Pending) string {
+// headline is a request in one line, fit for a header.
+func headline(s chat.Style, p *approval.Pending) string {
 	line := tagLike.ReplaceAllStringFunc(s.Line(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
 	})

@@ -12,6 +12,9 @@ import (
 // MaxMail is how large a mail may be, in bytes, to be read: 512 KiB.
 const MaxMail = 512 << 10
 
+// maxHeader is how much of the header is read of a larger one.
+const maxHeader = 64 << 10
+
 // Box is a way in for mails.
 //
 // Run hands every mail that comes to take, one after the other, until ctx ends;
@@ -136,8 +139,8 @@ func headerOf(raw []byte) []byte {
 	return raw[:max(0, bytes.LastIndex(raw, []byte("\n"))+1)]
 }
 
-// firstMessageID is the value of the first Message-ID in a header, or "".
-func firstMessageID(header []byte) string {
+// messageID is the value of the first Message-ID in a header, or "".
+func messageID(header []byte) string {
 	var value []string
 	for line := range bytes.Lines(header) {
 		switch {

@@ -33,24 +33,24 @@ type world struct {
 	people  map[string][]approval.Approver // by workspace
 	ceil    map[string]approval.Reversibility
 	post    *outbox
-	clock   *clock
+	clock   *stillClock
 	problem string
 	alerts  []string
 }
 
-// clock is a time that stands still.
-type clock struct {
+// stillClock is a time that stands still.
+type stillClock struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-func (c *clock) now() time.Time {
+func (c *stillClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-func (c *clock) passes(d time.Duration) {
+func (c *stillClock) passes(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
@@ -100,7 +100,7 @@ func newWorld(t testing.TB) *world {
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	w := &world{
 		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, post: &outbox{}, ceil: map[string]approval.Reversibility{},
-		clock: &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
+		clock: &stillClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", Email: annMail}},
 			"office": {{Name: "ann", Email: annMail}, {Name: "bob", Email: bobMail, Language: "it"}, {Name: "carl"}},
@@ -304,7 +304,7 @@ func without(names ...string) func(map[string]string) {
 	}
 }
 
-func with(name, value string) func(map[string]string) {
+func but(name, value string) func(map[string]string) {
 	return func(h map[string]string) { h[name] = value }
 }
 
