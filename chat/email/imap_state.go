@@ -75,20 +75,21 @@ func (r *imapReader) load() error {
 	return nil
 }
 
-// save writes the state where it changed.
-func (r *imapReader) save() error {
+// save writes the state where it changed. Where it cannot, mails go on being taken,
+// for an answer that is here should count; it is tried again with the next change,
+// and with each look.
+func (r *imapReader) save() {
 	if !r.dirty {
-		return nil
+		return
 	}
 	data, err := json.Marshal(&r.state)
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.State.Save(data)
 	}
-	if err := r.State.Save(data); err != nil {
-		return fmt.Errorf("save the mailbox's state: %w", err)
+	r.dirty = err != nil
+	if r.unsaved = err; err != nil {
+		r.unsaved = fmt.Errorf("save the mailbox's state: %w", err)
 	}
-	r.dirty = false
-	return nil
 }
 
 // arrive compares the mailbox as the server shows it with what we know of it.
@@ -128,7 +129,8 @@ func (r *imapReader) first(c *imapConn, s selected) error {
 		}
 	}
 	r.dirty = true
-	return r.save()
+	r.save()
+	return nil
 }
 
 // renumber finds out which mails we know under their new numbers. The others are
@@ -158,7 +160,8 @@ func (r *imapReader) renumber(c *imapConn, s selected) error {
 	}
 	r.state, r.dirty = next, true
 	clear(r.retries)
-	return r.save()
+	r.save()
+	return nil
 }
 
 // newSince is the date from which on a mail that we do not remember is new.
@@ -179,18 +182,18 @@ func (r *imapReader) newSince() int64 {
 }
 
 // settle notes that a mail is done with; facts are empty where there is none.
-func (r *imapReader) settle(uid uint32, facts imapMail) error {
+func (r *imapReader) settle(uid uint32, facts imapMail) {
 	r.pass(uid)
 	r.state.Open = slices.DeleteFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	delete(r.retries, uid)
 	if facts.Print != "" {
 		r.remember(facts)
 	}
-	return r.save()
+	r.save()
 }
 
 // postpone notes that a mail is to be tried again.
-func (r *imapReader) postpone(uid uint32, facts imapMail) error {
+func (r *imapReader) postpone(uid uint32, facts imapMail) {
 	r.pass(uid)
 	r.retries[uid] = r.retries[uid].again(r.now(), r.shortest(), mailPause)
 	facts.UID = uid
@@ -200,7 +203,7 @@ func (r *imapReader) postpone(uid uint32, facts imapMail) error {
 	} else if facts.Print != "" {
 		r.state.Open[i] = facts
 	}
-	return r.save()
+	r.save()
 }
 
 func (r *imapReader) pass(uid uint32) {
