@@ -147,6 +147,7 @@ type imapReader struct {
 	take    func(context.Context, Incoming) error
 	state   imapState
 	dirty   bool             // state is newer than what was saved
+	unsaved error            // … because of this
 	retries map[uint32]retry // of state.Open
 	waiting waiting          // the open mails, as the last look left them
 	healthy bool             // this session has looked at everything once
@@ -171,7 +172,7 @@ func (r *imapReader) session(ctx context.Context) error {
 			return err
 		}
 		r.healthy = true
-		r.report(r.waiting.trouble())
+		r.report(errors.Join(r.waiting.trouble(), r.unsaved))
 		if err := c.wait(ctx, r.nextLook()); err != nil {
 			return err
 		}
@@ -181,9 +182,7 @@ func (r *imapReader) session(ctx context.Context) error {
 // look takes what is due: the new mails first, or one that breaks the connection
 // each time would keep them out.
 func (r *imapReader) look(ctx context.Context, c *imapConn) error {
-	if err := r.save(); err != nil {
-		return err
-	}
+	r.save()
 	r.waiting = waiting{}
 	before := slices.Clone(r.state.Open)
 	if err := r.lookForNew(ctx, c); err != nil {
@@ -219,21 +218,24 @@ func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 	return nil
 }
 
-// one takes a mail. It returns an error when the connection, the state or ctx is
-// done for; what is wrong with the mail is noted.
+// one takes a mail. It returns an error when the connection or ctx is done for;
+// what is wrong with the mail is noted.
 func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 	in, facts, err := c.fetch(uid)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err != nil && refusedByServer(err):
-		r.waiting.add(err)
-		return r.postpone(uid, facts)
 	case err != nil:
-		// Maybe it is this mail that breaks the connection, so it waits, too.
-		return errors.Join(err, r.postpone(uid, facts))
+		// Maybe it is this mail that breaks the connection, so it waits in any case.
+		r.postpone(uid, facts)
+		if !refusedByServer(err) {
+			return err
+		}
+		r.waiting.add(err)
+		return nil
 	case in == nil:
-		return r.settle(uid, imapMail{}) // somebody deleted it
+		r.settle(uid, imapMail{}) // somebody deleted it
+		return nil
 	}
 	in.Name = fmt.Sprintf("imap %d/%d", r.state.UIDValidity, uid)
 	if err := hand(ctx, r.take, *in); err != nil {
@@ -241,11 +243,10 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 			return context.Cause(ctx)
 		}
 		r.waiting.add(err)
-		return r.postpone(uid, facts)
+		r.postpone(uid, facts)
+		return nil
 	}
-	if err := r.settle(uid, facts); err != nil {
-		return err
-	}
+	r.settle(uid, facts)
 	if r.MarkSeen {
 		return c.markSeen(uid)
 	}

@@ -287,15 +287,15 @@ func (m *fetched) facts(header []byte) imapMail {
 func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit int64, each func(fetched)) error {
 	return c.do("fetch", func() error {
 		cmd := c.client.Fetch(set, options)
-		defer cmd.Close() // a second time does nothing
 		for {
 			msg := cmd.Next()
 			if msg == nil {
 				return cmd.Close()
 			}
-			m, err := collect(msg, limit)
+			m, err := c.collect(msg, limit)
 			if err != nil {
-				c.conn.Close() // or the rest would be read, and thrown away
+				// Not cmd.Close: it would read on, at the same time as the library's own
+				// reader, which has given up by now.
 				return err
 			}
 			each(m)
@@ -303,7 +303,8 @@ func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit i
 	})
 }
 
-func collect(msg *imapclient.FetchMessageData, limit int64) (m fetched, err error) {
+// collect reads what was sent of a mail. After an error the connection is closed.
+func (c *imapConn) collect(msg *imapclient.FetchMessageData, limit int64) (m fetched, err error) {
 	for item := msg.Next(); item != nil; item = msg.Next() {
 		switch item := item.(type) {
 		case imapclient.FetchItemDataUID:
@@ -314,18 +315,33 @@ func collect(msg *imapclient.FetchMessageData, limit int64) (m fetched, err erro
 			m.size = item.Size
 		case imapclient.FetchItemDataBodySection:
 			m.hasBody = true
-			if item.Literal == nil {
-				continue
-			}
-			if item.Literal.Size() > limit {
-				return m, fmt.Errorf("the server sends %d bytes where %d were asked for", item.Literal.Size(), limit)
-			}
-			if m.body, err = io.ReadAll(item.Literal); err != nil {
+			if m.body, err = c.literal(item.Literal, limit); err != nil {
 				return m, err
 			}
 		}
 	}
 	return m, nil
+}
+
+// literal reads a text. The library's reader waits until it has been read to its
+// end, or to an error.
+func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
+	if r == nil {
+		return nil, nil
+	}
+	if r.Size() > limit {
+		c.conn.Close()
+		_, _ = io.Copy(io.Discard, r) // what had come already
+		return nil, fmt.Errorf("the server sends %d bytes where at most %d were asked for", r.Size(), limit)
+	}
+	text, err := io.ReadAll(r)
+	if err == nil && int64(len(text)) < r.Size() {
+		err = io.ErrUnexpectedEOF // the library takes the connection's end for the text's
+	}
+	if err != nil {
+		c.conn.Close()
+	}
+	return text, err
 }
 
 // markSeen sets the flag that shows a mail as read.

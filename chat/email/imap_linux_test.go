@@ -309,7 +309,7 @@ func (d *dying) Save(data []byte) error {
 // fakeIMAP answers each command of a client by the first rule that its beginning
 // fits, for servers that nobody should run. Of several rules with the same
 // beginning each but the last answers once. In a reply TAG stands for the tag, "…"
-// is silence, and "" the end of the connection.
+// is silence, and "" or CLOSE at the end is that of the connection.
 type fakeIMAP struct {
 	address string
 	mu      sync.Mutex
@@ -380,7 +380,11 @@ func (f *fakeIMAP) serve(conn net.Conn) {
 			_, _ = io.Copy(io.Discard, in) // until it is closed
 			return
 		}
+		reply, closes := strings.CutSuffix(reply, "CLOSE")
 		fmt.Fprint(conn, strings.ReplaceAll(reply, "TAG", tag))
+		if closes {
+			return
+		}
 	}
 }
 
@@ -438,6 +442,7 @@ func TestIMAPOddServers(t *testing.T) {
 		{"it hangs in IDLE", []step{{"IDLE", "…"}, {"IDLE", "+ well\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
 		{"it hangs in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
 		{"a mail that breaks the connection, for ever", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}},
+		{"it hangs up in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
 		{"a mail that is longer than it was said to be", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}},
 		{"a mail that was deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}},
 		{"a mail that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}},

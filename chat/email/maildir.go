@@ -107,7 +107,8 @@ type maildirReader struct {
 	take    func(context.Context, Incoming) error
 	isFirst bool // nothing was ever looked at
 	taken   map[string]bool
-	dirty   bool // taken is newer than what was saved
+	dirty   bool  // taken is newer than what was saved
+	unsaved error // … because of this
 	retries map[string]retry
 	gone    map[string]time.Time // since when a taken one is not seen any more
 }
@@ -146,19 +147,20 @@ func (r *maildirReader) load() (first bool, err error) {
 	return false, nil
 }
 
-func (r *maildirReader) save() error {
+// save writes the state where it changed. Where it cannot, mails go on being taken,
+// for an answer that is here should count; it is tried again with each look.
+func (r *maildirReader) save() {
 	if !r.dirty {
-		return nil
+		return
 	}
 	data, err := json.Marshal(&maildirState{1, r.Path, slices.Sorted(maps.Keys(r.taken))})
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.State.Save(data)
 	}
-	if err := r.State.Save(data); err != nil {
-		return fmt.Errorf("save the maildir's state: %w", err)
+	r.dirty = err != nil
+	if r.unsaved = err; err != nil {
+		r.unsaved = fmt.Errorf("save the maildir's state: %w", err)
 	}
-	r.dirty = false
-	return nil
 }
 
 // first is the first start: what is there counts as taken. A folder that is not
@@ -181,9 +183,9 @@ func (r *maildirReader) first(d maildirScan, err error) {
 func (r *maildirReader) look(ctx context.Context) error {
 	d, err := r.scan()
 	r.first(d, err)
-	saved := r.save()
+	r.save()
 	if err != nil {
-		return errors.Join(saved, &BoxError{Stage: "read the maildir", Temporary: true, Err: err})
+		return errors.Join(r.unsaved, &BoxError{Stage: "read the maildir", Temporary: true, Err: err})
 	}
 	var waits waiting
 	for _, m := range d.mails {
@@ -201,7 +203,8 @@ func (r *maildirReader) look(ctx context.Context) error {
 		}
 	}
 	r.forget(d)
-	return errors.Join(d.trouble(), waits.trouble(), r.save())
+	r.save()
+	return errors.Join(d.trouble(), waits.trouble(), r.unsaved)
 }
 
 // one takes a mail. One that is gone is being read by somebody: the next look
@@ -219,8 +222,7 @@ func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
 	}
 	r.taken[m.name], r.dirty = true, true
 	delete(r.retries, m.name)
-	// A failure is reported, and mended, at the end of the look.
-	_ = r.save()
+	r.save()
 	return nil
 }
 
