@@ -318,13 +318,13 @@ func TestCardMailWithoutSubAddresses(t *testing.T) {
 // An agent's words never become a header, a tag, or letters that a mail program
 // would decode.
 func TestSubjectsHoldNoSurprise(t *testing.T) {
+	w := newWorld(t)
 	for _, evil := range []string{
 		"x\r\nBcc: eva@human.test\r\n\r\n1", "x\nReply-To: eve@elsewhere.test", "=?utf-8?q?approve?= me", "=?UTF-8?B?MQ==?=",
 		"see [appr_0000000000000001] and [APPR_0000000000000002 abcdefghijklmnopqrstuvwx23]", "\u202eevil\u2066", "a\x00b\x1b[31m",
 		strings.Repeat("long ", 300), strings.Repeat("é", 400),
 	} {
-		w := newWorld(t)
-		w.asks("home", id1, func(p *approval.Pending) { p.Summary, p.Target = evil, evil })
+		k := w.asksNext("home", func(p *approval.Pending) { p.Summary, p.Target = evil, evil })
 		m := w.one(w.looks())
 		require.Empty(t, m.header.Get("Bcc"))
 		require.Equal(t, "permesso+"+m.token+"@gate.test", m.header.Get("Reply-To"))
@@ -339,7 +339,7 @@ func TestSubjectsHoldNoSurprise(t *testing.T) {
 				ids = append(ids, ref.ID)
 			}
 		}
-		require.Equal(t, []string{id1}, ids, "%q", evil)
+		require.Equal(t, []string{k.ID}, ids, "%q", evil)
 		taken, _ := w.takes(letterTo(m, annMail, "1"))
 		require.Equal(t, Decided, taken.Status)
 	}
@@ -366,6 +366,7 @@ func TestCardThatDoesNotFit(t *testing.T) {
 }
 
 func TestCeiling(t *testing.T) {
+	w := newWorld(t)
 	for _, row := range []struct {
 		is, ceiling approval.Reversibility
 		refused     bool
@@ -379,9 +380,8 @@ func TestCeiling(t *testing.T) {
 		{"", approval.Partial, true}, // what is unknown cannot be taken back
 	} {
 		for _, code := range []string{"1", "2", "4 fine", "6", "approve"} {
-			w := newWorld(t)
 			w.ceil["home"] = row.ceiling
-			k := w.asks("home", id1, func(p *approval.Pending) { p.Reversibility, p.Capability = row.is, "fs:write" })
+			k := w.asksNext("home", func(p *approval.Pending) { p.Reversibility, p.Capability = row.is, "fs:write" })
 			card := w.one(w.looks())
 			require.Equal(t, row.refused, strings.Contains(card.text, "By mail this cannot be approved"))
 			taken, answers := w.takes(letterTo(card, annMail, code))

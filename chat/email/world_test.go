@@ -36,6 +36,7 @@ type world struct {
 	clock   *stillClock
 	problem string
 	alerts  []string
+	next    int
 }
 
 // stillClock is a time that stands still.
@@ -172,6 +173,14 @@ func (w *world) asks(ws, id string, change ...func(*approval.Pending)) approval.
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.store.Create(approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), approval.Durable))
 	return k
+}
+
+// asksNext has another request wait, a day later than all before it.
+func (w *world) asksNext(ws string, change ...func(*approval.Pending)) approval.Key {
+	w.t.Helper()
+	w.clock.passes(24 * time.Hour)
+	w.next++
+	return w.asks(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
 }
 
 // ends writes the record of a request.
