@@ -155,7 +155,7 @@ func TestGreylisting(t *testing.T) {
 		}
 		return nil
 	}
-	w.asks("office", id1)
+	k := w.asks("office", id1)
 	require.Equal(t, bobMail, w.one(w.looks()).to)
 	require.Empty(t, w.looks())
 	w.restart()
@@ -166,6 +166,7 @@ func TestGreylisting(t *testing.T) {
 	}
 	require.Equal(t, annMail, w.one(got).to)
 	require.Empty(t, w.problem)
+	require.Len(t, w.state.pages.notes[k].card(annMail).Tokens, 1, "what surely did not arrive opens nothing")
 }
 
 // How it ended stands in the thread of the card.
@@ -343,6 +344,21 @@ func TestSubjectsHoldNoSurprise(t *testing.T) {
 		taken, _ := w.takes(letterTo(m, annMail, "1"))
 		require.Equal(t, Decided, taken.Status)
 	}
+}
+
+// However often people write what is unclear, the card itself can be answered.
+func TestTheCardOutlivesOurAnswers(t *testing.T) {
+	w := newWorld(t)
+	k := w.asks("home", id1, lasting)
+	card := w.one(w.looks())
+	for range 3 * maxTokens {
+		w.clock.passes(2 * time.Hour)
+		w.state.pages.notes[k].Cards[0].Unclear = 0
+		_, answers := w.takes(letterTo(card, annMail, "hm"))
+		require.Len(t, answers, 1)
+	}
+	taken, _ := w.takes(letterTo(card, annMail, "1"))
+	require.Equal(t, Decided, taken.Status)
 }
 
 // A card that does not fit is no ground for an approval.

@@ -225,7 +225,7 @@ func (c *Channel) weigh(ctx context.Context, name string, m *Mail, sender string
 }
 
 func (r *hearing) print() string {
-	return printOfReply(r.sender, r.key.String(), r.mail.MessageID, r.text)
+	return printOfReply(r.sender, r.key.String(), r.mail.MessageID, r.mail.Text)
 }
 
 // identify finds the card that the mail is about: its id stands in the reply

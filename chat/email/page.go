@@ -61,18 +61,28 @@ func (d *delivery) due(now time.Time) bool { return d.open() && !d.Next.After(no
 
 func (d *delivery) open() bool { return d.State == "" || d.State == stateSending }
 
-// maxTokens bounds the tokens of one card: one for each attempt whose end we do
-// not know, and one for each answer of ours that can be replied to.
-const maxTokens = 12
+// The tokens of one card are bounded: the first ones went out with the card
+// itself, one for each attempt whose end we do not know, the others with answers
+// of ours that can be replied to.
+const (
+	maxTokens   = 12
+	firstTokens = 4
+)
 
 // issue has a new token open the card.
 func (a *asking) issue() (token string) {
 	token = NewToken()
 	a.Tokens = append(a.Tokens, TokenDigest(token))
 	if extra := len(a.Tokens) - maxTokens; extra > 0 {
-		a.Tokens = slices.Delete(a.Tokens, 0, extra)
+		a.Tokens = slices.Delete(a.Tokens, firstTokens, firstTokens+extra)
 	}
 	return token
+}
+
+// withdraw is for a token that went nowhere.
+func (a *asking) withdraw(token string) {
+	digest := TokenDigest(token)
+	a.Tokens = slices.DeleteFunc(a.Tokens, func(t string) bool { return t == digest })
 }
 
 // opens says whether a token is one of the card's.

@@ -29,6 +29,7 @@ type job struct {
 	*delivery
 	mail   *dispatch
 	keep   func() error    // makes the delivery durable; the caller holds the lock
+	unsent func()          // it surely did not arrive; may be nil. The caller holds the lock
 	failed func(why error) // no attempt will help; may be nil
 }
 
@@ -115,6 +116,7 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 			return &job{
 				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
 				keep:   func() error { return c.save(k, n) },
+				unsent: func() { a.withdraw(token) },
 				failed: func(why error) { c.cardFailed(k, a.To, why) },
 			}, nil
 		}
@@ -238,6 +240,9 @@ func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()
 	}
 	j.Maybe = j.Maybe || e.MaybeSent
 	j.Error = e.Error()
+	if !e.MaybeSent && j.unsent != nil {
+		j.unsent()
+	}
 	log := func() {
 		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("mail not sent")
 	}

@@ -168,9 +168,11 @@ func (c *Channel) dueAnswer() (*job, error) {
 
 func (c *Channel) answerJob(t *taken) (*job, error) {
 	a, k, token := t.Answer, t.key(), ""
+	var unsent func()
 	if n := c.state.pages.notes[k]; a.Open && n != nil {
 		if card := n.card(t.Sender); card != nil {
 			token = card.issue()
+			unsent = func() { card.withdraw(token) }
 			if err := c.save(k, n); err != nil {
 				return nil, err
 			}
@@ -182,7 +184,7 @@ func (c *Channel) answerJob(t *taken) (*job, error) {
 		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
 	}
 	return &job{
-		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d,
+		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, unsent: unsent,
 		keep: func() error {
 			if !a.open() {
 				a.Text = ""
