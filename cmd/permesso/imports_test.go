@@ -48,6 +48,7 @@ var rooms = []room{
 	{"chat/local", []string{"approval", "chat"}},
 	{"chat/telegram", []string{"approval", "chat"}},
 	{"chat/email", []string{"approval", "chat"}},
+	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/web", []string{"approval", "chat"}},
 
 	{"security/policy", []string{"approval"}},
@@ -66,7 +67,7 @@ var rooms = []room{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi"}
+var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which rooms may import a library, subpackages included. A library that is not listed
 // may be used anywhere.

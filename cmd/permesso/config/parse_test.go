@@ -370,11 +370,6 @@ hint: terminal, CLI and browser need no entry: they are on unless local_decision
 hint: did you mean "telegram"?`,
 		},
 		{
-			"channels come later", "[channels.email]\nfrom = \"x\"",
-			`p.toml:1:11: channel "email" is not in this version
-hint: take it out; people answer at the gate's terminal, or with permesso approve`,
-		},
-		{
 			"channels without a channel", "channels = [\"telegram\"]",
 			`p.toml:1:1: no channel is named here
 hint: write [channels.telegram]`,
@@ -703,8 +698,8 @@ func TestWarnings(t *testing.T) {
 			"p.toml:2:23: this rule matches no configured workspace: there is no \"defalt\"\nhint: did you mean \"default\"?",
 		},
 		{
-			"a channel that does not ask yet", "[workspaces.w]\nchannels = [\"email\"]",
-			`p.toml:2:13: channel "email" is not in this version: nobody is asked there`,
+			"a channel that is not set up", "[workspaces.w]\nchannels = [\"email\"]",
+			"p.toml:2:1: channel email is not set up: nobody is asked there\nhint: permesso email setup",
 		},
 		{
 			"nobody is left to approve", "[workspaces.w]\nlocal_decisions = false",

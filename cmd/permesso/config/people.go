@@ -135,6 +135,9 @@ func (s *section) workspaces() {
 		if uids := sub.agentUIDs(); len(uids) > 0 {
 			s.cfg.AgentUIDs[name] = uids
 		}
+		if c := sub.emailCeiling(); c != "" {
+			s.cfg.EmailCeiling[name] = c
+		}
 		sub.done()
 	})
 	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
@@ -209,9 +212,6 @@ func (s *section) channelNames() []string {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
 			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
 		case s.among(n, "channels", known):
-			if !built(n.text) {
-				s.warn(n.val, "channels", "", "channel %s is not in this version: nobody is asked there", quote(n.text))
-			}
 			names = append(names, n.text)
 		}
 	}

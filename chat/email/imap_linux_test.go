@@ -1,0 +1,571 @@
+package email
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/chat/email/mailserver"
+)
+
+// mailbox is an IMAP box of a user of the village.
+func mailbox(v *mailserver.Village, user string, s State, change func(*IMAP)) func(*running) Box {
+	return func(r *running) Box {
+		b := &IMAP{
+			Address: v.IMAPS, Username: user, Password: password(mailserver.Password), CAFile: v.CAFile,
+			State: s, Report: r.report, Timeout: patience, Idle: patience, pause: 10 * time.Millisecond,
+		}
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+}
+
+func mailOf(subject string) []byte {
+	return mailserver.Reply{Subject: subject, Text: "1\n"}.Mail()
+}
+
+// TestIMAPAgainstDovecot is a mailbox's life, against the real thing.
+func TestIMAPAgainstDovecot(t *testing.T) {
+	v := mailserver.Start(t)
+
+	t.Run("each mail once", func(t *testing.T) {
+		state := &memory{}
+		v.Drop(t, mailserver.Gate, mailOf("old"))
+		r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r.ready()
+		v.Deliver(t, mailOf("one"), "permesso+TOKEN7@gate.test")
+		require.Equal(t, []string{"one"}, r.subjects(1))
+		require.Contains(t, string(r.taken[0].Raw), "\r\nDelivered-To: permesso+TOKEN7@gate.test\r\n")
+		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "\r\n\r\n1\r\n"))
+		require.Regexp(t, `^imap [1-9]\d*/2$`, r.taken[0].Name)
+		r.stop()
+		v.Drop(t, mailserver.Gate, mailOf("two"))
+		r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r.ready()
+		require.Equal(t, []string{"two"}, r.subjects(1))
+		r.stop()
+		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Gate), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Empty(t, seen, "nothing is marked")
+
+		// From the beginning, and marked; over STARTTLS this time.
+		r = run(t, nil, mailbox(v, mailserver.Gate, &memory{}, func(b *IMAP) {
+			b.TakeOld, b.MarkSeen, b.Address, b.Security = true, true, v.IMAP, StartTLS
+		}))
+		require.Equal(t, []string{"old", "one", "two"}, r.subjects(3))
+		r.ready()
+		seen, err = filepath.Glob(filepath.Join(v.Maildir(mailserver.Gate), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Len(t, seen, 3)
+	})
+
+	t.Run("IDLE wakes within a second", func(t *testing.T) {
+		r := run(t, nil, mailbox(v, mailserver.Ann, &memory{}, nil))
+		r.ready()
+		var times []time.Duration
+		for i := range 3 {
+			start := time.Now()
+			v.Drop(t, mailserver.Ann, mailOf(fmt.Sprint(i)))
+			r.subjects(i + 1)
+			times = append(times, time.Since(start))
+		}
+		t.Log("from the file to take: ", times)
+		require.Less(t, slices.Min(times), time.Second)
+	})
+
+	t.Run("a mail that cannot be taken holds up no other", func(t *testing.T) {
+		tries, state := 0, &memory{}
+		refuse := func(m Incoming) error {
+			if tries++; subjectOf(m) == "bad" && tries < 5 {
+				return errors.New("no room on the disk")
+			}
+			return nil
+		}
+		r := run(t, refuse, mailbox(v, mailserver.Bob, state, nil))
+		r.ready()
+		v.Drop(t, mailserver.Bob, mailOf("bad"))
+		v.Drop(t, mailserver.Bob, mailOf("good"))
+		require.Equal(t, []string{"good", "bad"}, r.subjects(2))
+		r.mu.Lock()
+		require.True(t, r.reported("no room on the disk")())
+		r.mu.Unlock()
+		r.stop()
+
+		// … also when the gate goes down before it could.
+		tries = 0
+		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, nil))
+		r.ready()
+		v.Drop(t, mailserver.Bob, mailOf("worse"))
+		r.until("a complaint", r.reported("never"))
+		r.stop()
+		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		require.Equal(t, []string{"worse"}, r.subjects(1))
+
+		// A note that cannot be made: the same Run still knows.
+		state.refuse(errors.New("read-only"))
+		v.Drop(t, mailserver.Bob, mailOf("unnoted"))
+		require.Equal(t, []string{"worse", "unnoted"}, r.subjects(2))
+		r.until("a complaint", r.reported("read-only"))
+		r.stop()
+		require.Len(t, r.taken, 2)
+		state.refuse(nil)
+		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		require.Equal(t, []string{"unnoted"}, r.subjects(1), "once more")
+	})
+
+	t.Run("large ones by their header", func(t *testing.T) {
+		r := run(t, nil, mailbox(v, mailserver.Eve, &memory{}, nil))
+		r.ready()
+		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", MaxMail/11)}.Mail())
+		fits := mailserver.Reply{Subject: "fits"}
+		fits.Text = strings.Repeat("0123456789abc\n", (MaxMail-1000)/15)
+		v.Drop(t, mailserver.Eve, fits.Mail())
+		r.subjects(2)
+		require.True(t, r.taken[0].TooLarge)
+		require.Greater(t, r.taken[0].Size, int64(MaxMail))
+		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "Subject: large\r\nTo: permesso@gate.test\r\n"), string(r.taken[0].Raw))
+		require.False(t, r.taken[1].TooLarge)
+		require.Len(t, r.taken[1].Raw, int(r.taken[1].Size))
+	})
+
+	t.Run("refusals", func(t *testing.T) {
+		tests := []struct {
+			why       string
+			change    func(*IMAP)
+			temporary bool
+			want      string
+		}{
+			{"a wrong password", func(b *IMAP) { b.Password = password("nonsense-9") }, false, "log in: "},
+			{"no password", func(b *IMAP) { b.Password = nil }, false, "no password"},
+			{"the password file is gone", func(b *IMAP) { b.Password = func() (string, error) { return "", os.ErrNotExist } }, false, "read the password"},
+			{"nobody trusts the village", func(b *IMAP) { b.CAFile = "" }, false, "CA file"},
+			{"with STARTTLS neither", func(b *IMAP) { b.CAFile, b.Address, b.Security = "", v.IMAP, StartTLS }, false, "CA file"},
+			{"no such mailbox", func(b *IMAP) { b.Mailbox = "Nowhere" }, false, "open the mailbox Nowhere"},
+			{"a port that begins without TLS", func(b *IMAP) { b.Address = v.IMAP }, false, "no TLS is spoken"},
+			{"one that begins with it", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 300*time.Millisecond }, true, "the security is tls"},
+			{"nobody there", func(b *IMAP) { b.Address = "127.0.0.1:1" }, true, "connection refused"},
+			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "this machine only"},
+		}
+		for _, tt := range tests {
+			b := mailbox(v, mailserver.Ann, nil, tt.change)(&running{}).(*IMAP)
+			err := b.Check(t.Context())
+			var e *BoxError
+			require.ErrorAs(t, err, &e, tt.why)
+			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want, tt.why)
+			require.NotContains(t, e.Error()+e.Hint, mailserver.Password, tt.why)
+			require.NotContains(t, e.Error()+e.Hint, "nonsense", tt.why)
+			require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
+		}
+		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&running{}).(*IMAP).Check(t.Context()))
+	})
+}
+
+// TestIMAPServerGoesAndComes: killed, started, and with all mails numbered anew.
+func TestIMAPServerGoesAndComes(t *testing.T) {
+	v := mailserver.Start(t)
+	state := &memory{}
+	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
+	r := run(t, func(m Incoming) error {
+		if subjectOf(m) == "stuck" {
+			return errors.New("not now")
+		}
+		return nil
+	}, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	v.Drop(t, mailserver.Gate, mailOf("one"))
+	r.subjects(1)
+
+	v.StopDovecot()
+	r.until("a complaint", r.reported("connect"))
+	v.Drop(t, mailserver.Gate, mailOf("while it was down"))
+	v.StartDovecot(t)
+	require.Equal(t, []string{"one", "while it was down"}, r.subjects(2))
+	v.Drop(t, mailserver.Gate, mailOf("stuck"))
+	r.until("a complaint", r.reported("not now"))
+
+	// The server moves. What was there is old, but for the one that is stuck and
+	// the one that came meanwhile.
+	validity := r.taken[0].Name
+	v.StopDovecot()
+	v.IMAPForget(t, mailserver.Gate)
+	v.Drop(t, mailserver.Gate, mailOf("while it moved"))
+	r.mu.Lock()
+	r.refuse = nil
+	r.mu.Unlock()
+	v.StartDovecot(t)
+	require.ElementsMatch(t, []string{"one", "while it was down", "while it moved", "stuck"}, r.subjects(4))
+	v.Drop(t, mailserver.Gate, mailOf("after"))
+	require.Equal(t, "after", r.subjects(5)[4])
+	require.NotEqual(t, strings.Split(validity, "/")[0], strings.Split(r.taken[4].Name, "/")[0])
+	r.stop()
+	require.Len(t, r.taken, 5)
+
+	// It moves while we are down, too.
+	v.StopDovecot()
+	v.IMAPForget(t, mailserver.Gate)
+	v.StartDovecot(t)
+	r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	v.Drop(t, mailserver.Gate, mailOf("much later"))
+	require.Equal(t, []string{"much later"}, r.subjects(1))
+}
+
+// TestIMAPKilledAtRandom: 200 mails, and a reader that ends at any moment, also
+// between take and the note of it. None is lost; one that comes twice has the same
+// name, by which take knows it.
+func TestIMAPKilledAtRandom(t *testing.T) {
+	v := mailserver.Start(t)
+	state := &memory{}
+	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	r.stop()
+
+	const mails = 200
+	go func() {
+		for i := range mails {
+			v.Drop(t, mailserver.Gate, mailOf(fmt.Sprint(i)))
+		}
+	}()
+	decided := map[string]string{} // by name, as a notebook would
+	subjects := map[string]int{}
+	kills, twice := 0, 0
+	for end := time.Now().Add(patience); len(decided) < mails && time.Now().Before(end); kills++ {
+		ctx, cancel := context.WithDeadline(t.Context(), end)
+		left := 1 + rand.IntN(10)
+		s := &dying{State: state, cancel: cancel}
+		b := mailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&running{}).(*IMAP)
+		b.Report = nil
+		err := b.Run(ctx, func(_ context.Context, m Incoming) error {
+			if _, ok := decided[m.Name]; ok {
+				twice++
+			} else {
+				decided[m.Name] = subjectOf(m)
+				subjects[subjectOf(m)]++
+			}
+			if left--; left == 0 {
+				switch rand.IntN(3) {
+				case 0: // killed before the note
+					s.dead = true
+					cancel()
+				case 1: // killed before take made anything durable
+					delete(decided, m.Name)
+					subjects[subjectOf(m)]--
+					cancel()
+					return context.Canceled
+				default: // killed after the note
+					s.after = true
+				}
+			}
+			if len(decided) == mails {
+				cancel()
+			}
+			return nil
+		})
+		cancel()
+		require.ErrorIs(t, err, context.Canceled, "%d of %d mails came", len(decided), mails)
+	}
+	t.Logf("%d mails, %d kills, %d handed out twice", len(decided), kills, twice)
+	require.Len(t, decided, mails)
+	require.Positive(t, twice)
+	for subject, n := range subjects {
+		require.Equal(t, 1, n, subject)
+	}
+}
+
+// dying is a State that ends the run, or loses what is saved because it has ended.
+type dying struct {
+	State
+	cancel      context.CancelFunc
+	dead, after bool
+}
+
+func (d *dying) Save(data []byte) error {
+	if d.dead {
+		return errors.New("dead")
+	}
+	err := d.State.Save(data)
+	if d.after {
+		d.dead = true
+		d.cancel()
+	}
+	return err
+}
+
+// fakeIMAP answers each command of a client by the first rule that its beginning
+// fits, for servers that nobody should run. Of several rules with the same
+// beginning each but the last answers once. In a reply TAG stands for the tag, "…"
+// is silence, and "" or CLOSE at the end is that of the connection.
+type fakeIMAP struct {
+	address string
+	mu      sync.Mutex
+	rules   []step
+	heard   strings.Builder
+}
+
+// inbox is a mailbox in which mail 4 comes, or 4 and 5.
+var inbox = []step{
+	{"CAPABILITY", "* CAPABILITY IMAP4rev1 IDLE\r\nTAG OK\r\n"},
+	{"EXAMINE", "* 0 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\n* OK [UIDNEXT 4] x\r\nTAG OK\r\n"},
+	{"EXAMINE", "* 2 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\n* OK [UIDNEXT 6] x\r\nTAG OK\r\n"},
+	{"IDLE", "+ well\r\n"},
+	{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {17}\r\nSubject: four\r\n\r\n)\r\nTAG OK\r\n"},
+	{"UID FETCH 4", "* 1 FETCH (UID 4 RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"},
+	{"UID FETCH 5 (UID BODY", "* 2 FETCH (UID 5 BODY[]<0> {17}\r\nSubject: five\r\n\r\n)\r\nTAG OK\r\n"},
+	{"UID FETCH 5", "* 2 FETCH (UID 5 RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"},
+}
+
+// with puts rules in the place of inbox's.
+func with(rules ...step) []step {
+	own := func(s step) bool { return slices.ContainsFunc(rules, func(r step) bool { return r.await == s.await }) }
+	return append(rules, slices.DeleteFunc(slices.Clone(inbox), own)...)
+}
+
+func newFakeIMAP(t *testing.T, greeting string, rules ...step) *fakeIMAP {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &fakeIMAP{address: l.Addr().String(), rules: rules}
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wait.Go(func() {
+				defer conn.Close()
+				fmt.Fprint(conn, greeting)
+				f.serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); wait.Wait() })
+	return f
+}
+
+func (f *fakeIMAP) serve(conn net.Conn) {
+	in, idle := bufio.NewReader(conn), ""
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		tag, command, _ := strings.Cut(strings.TrimSpace(line), " ")
+		reply := f.reply(command)
+		switch {
+		case tag == "DONE":
+			tag, reply = idle, "TAG OK\r\n"
+		case command == "IDLE":
+			idle = tag
+		}
+		switch reply {
+		case "":
+			return
+		case "…":
+			_, _ = io.Copy(io.Discard, in) // until it is closed
+			return
+		}
+		reply, closes := strings.CutSuffix(reply, "CLOSE")
+		fmt.Fprint(conn, strings.ReplaceAll(reply, "TAG", tag))
+		if closes {
+			return
+		}
+	}
+}
+
+func (f *fakeIMAP) reply(command string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard.WriteString(command + "\n")
+	for i, r := range f.rules {
+		if !strings.HasPrefix(command, r.await) {
+			continue
+		}
+		if slices.ContainsFunc(f.rules[i+1:], func(later step) bool { return later.await == r.await }) {
+			f.rules = slices.Delete(slices.Clone(f.rules), i, i+1)
+		}
+		return r.reply
+	}
+	return "TAG OK\r\n"
+}
+
+func (f *fakeIMAP) said(command string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Contains(f.heard.String(), command)
+}
+
+// box reads there, and is not patient.
+func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Box {
+	return func(r *running) Box {
+		b := &IMAP{
+			Address: f.address, Security: NoTLS, Username: "gate", Password: password(mailserver.Password),
+			State: s, Report: r.report, Timeout: 100 * time.Millisecond, Idle: 20 * time.Millisecond, pause: 5 * time.Millisecond,
+		}
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+}
+
+const greeting = "* OK [CAPABILITY IMAP4rev1 IDLE] hi\r\n"
+
+// TestIMAPOddServers: what one gets to see on the Internet.
+func TestIMAPOddServers(t *testing.T) {
+	found := step{"UID SEARCH", "* SEARCH 4 5\r\nTAG OK\r\n"}
+	both := []string{"four", "five"}
+	tests := []struct {
+		why   string
+		rules []step
+		want  []string
+	}{
+		{"all is well", []step{found}, both},
+		{"it forgets to tell: we look", []step{{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
+		{"n:* finds the last one, however low", []step{{"UID SEARCH", "* SEARCH 3\r\nTAG OK\r\n"}, found}, both},
+		{"it hangs in a search", []step{{"UID SEARCH", "…"}, found}, both},
+		{"it hangs in IDLE", []step{{"IDLE", "…"}, {"IDLE", "+ well\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
+		{"it hangs in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
+		{"a mail that breaks the connection, for ever", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}},
+		{"it hangs up in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
+		{"a mail that is longer than it was said to be", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}},
+		{"a mail that was deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}},
+		{"a mail that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}},
+		{"it does not say what comes next", []step{
+			{"EXAMINE", "* 0 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH 2 3\r\nTAG OK\r\n"}, found,
+		}, both},
+		{"it says goodbye", []step{{"UID SEARCH", "* BYE maintenance\r\n"}, found}, both},
+		{"it speaks of things that nobody asked for", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both},
+		{"no IDLE", []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1\r\nTAG OK\r\n"}, {"IDLE", "TAG BAD no\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
+	}
+	for _, tt := range tests {
+		t.Run(tt.why, func(t *testing.T) {
+			t.Parallel()
+			f := newFakeIMAP(t, greeting, with(tt.rules...)...)
+			r := run(t, nil, f.box(&memory{}, nil))
+			require.Equal(t, tt.want, r.subjects(len(tt.want)))
+			r.until("a report", func() bool { return len(r.reports) > 0 })
+			r.stop()
+			require.Len(t, r.taken, len(tt.want))
+			require.False(t, f.said("STORE"))
+			require.False(t, f.said("EXPUNGE"))
+			require.False(t, f.said("SELECT"))
+		})
+	}
+}
+
+// TestIMAPKeepsItsPassword: it goes nowhere before the connection is private.
+func TestIMAPKeepsItsPassword(t *testing.T) {
+	tests := []struct {
+		why, greeting string
+		rules         []step
+		security      string
+		want          string
+	}{
+		{"it never greets", "", nil, StartTLS, "no answer"},
+		{"STARTTLS is refused", greeting, []step{{"STARTTLS", "TAG NO not today\r\n"}}, StartTLS, "no STARTTLS"},
+		{"it goes on in plain text", greeting, []step{{"STARTTLS", "TAG OK go\r\n* CAPABILITY IMAP4rev1\r\n"}}, StartTLS, "no TLS is spoken"},
+		{"we are let in without asking", "* PREAUTH hi\r\n", []step{{"STARTTLS", "TAG BAD too late\r\n"}}, StartTLS, "no STARTTLS"},
+		{"the server takes no password", greeting, []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1 LOGINDISABLED\r\nTAG OK\r\n"}}, NoTLS, ""},
+		{"it repeats what it heard", greeting, []step{{"LOGIN", "TAG NO gate " + mailserver.Password + " is \x1b[31mwrong\r\n"}}, NoTLS, `gate [password] is \u{001B}[31mwrong`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.why, func(t *testing.T) {
+			f := newFakeIMAP(t, tt.greeting, tt.rules...)
+			b := f.box(&memory{}, func(b *IMAP) { b.Security = tt.security })(&running{}).(*IMAP)
+			err := b.Check(t.Context())
+			if tt.want == "" {
+				return
+			}
+			var e *BoxError
+			require.ErrorAs(t, err, &e)
+			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want)
+			require.NotContains(t, e.Error()+e.Hint, mailserver.Password)
+			require.Equal(t, tt.security == NoTLS, f.said("LOGIN"), "%v", e)
+		})
+	}
+}
+
+// TestIMAPPauses: a refusal is not repeated as fast as a fault.
+func TestIMAPPauses(t *testing.T) {
+	b := &IMAP{}
+	require.Equal(t, refusedPause, b.longest(&BoxError{}))
+	require.Equal(t, longestPause, b.longest(&BoxError{Temporary: true}))
+	require.Equal(t, longestPause, b.longest(errors.Join(&BoxError{Temporary: true}, nil)))
+	for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
+		b := &IMAP{Address: "127.0.0.1:1", State: &memory{data: []byte(data)}}
+		require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)
+	}
+	require.ErrorContains(t, (&IMAP{Address: "127.0.0.1:1"}).Run(t.Context(), nil), "no place for the state")
+	require.ErrorContains(t, (&IMAP{}).Run(t.Context(), nil), "address")
+}
+
+// TestIMAPTooManyFailures: when nothing can be taken, the fault is not in the mails,
+// and the list of what is open stays short.
+func TestIMAPTooManyFailures(t *testing.T) {
+	var uids strings.Builder
+	rules := []step{}
+	for uid := 4; uid < 4+2*maxOpen; uid++ {
+		fmt.Fprintf(&uids, " %d", uid)
+		id := fmt.Sprint(uid)
+		rules = append(rules,
+			step{"UID FETCH " + id + " (UID BODY", "* 1 FETCH (UID " + id + " BODY[]<0> {17}\r\nSubject: mail\r\n\r\n)\r\nTAG OK\r\n"},
+			step{"UID FETCH " + id + " ", "* 1 FETCH (UID " + id + " RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"})
+	}
+	rules = append(rules, step{"UID SEARCH", "* SEARCH" + uids.String() + "\r\nTAG OK\r\n"})
+	f := newFakeIMAP(t, greeting, with(rules...)...)
+	state := &memory{}
+	works := false
+	r := run(t, func(Incoming) error {
+		if works {
+			return nil
+		}
+		return errors.New("the disk is full")
+	}, f.box(state, func(b *IMAP) { b.Timeout = patience }))
+	r.until("a complaint", r.reported(fmt.Sprintf("tried again later: %d", maxOpen)))
+	r.mu.Lock()
+	works = true
+	r.mu.Unlock()
+	require.Len(t, r.subjects(2*maxOpen), 2*maxOpen)
+	r.healthy()
+	require.Less(t, len(state.data), 20_000)
+}
+
+// TestIMAPRenumbered is the choice of what is old, by dates and by Message-IDs.
+func TestIMAPRenumbered(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
+	many := make([]imapMail, maxSeen)
+	for i := range many {
+		many[i] = imapMail{Date: at(-time.Duration(i) * time.Second), Print: fmt.Sprint(i)}
+	}
+	tests := []struct {
+		why  string
+		seen []imapMail
+		want int64
+	}{
+		{"there never was a mail", nil, 0},
+		{"an hour before the newest", []imapMail{{Date: at(-time.Hour)}, {Date: at(-3 * time.Hour)}}, at(-2 * time.Hour)},
+		{"somebody put a mail there from the future", []imapMail{{Date: at(24 * time.Hour)}, {Date: at(-time.Hour)}}, at(-2 * time.Hour)},
+		{"more within the hour than we remember", many, at(-(maxSeen-1)*time.Second) + 1},
+	}
+	for _, tt := range tests {
+		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, state: imapState{Seen: tt.seen}}
+		require.Equal(t, tt.want, r.newSince(), tt.why)
+	}
+}
