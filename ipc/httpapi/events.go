@@ -35,7 +35,7 @@ type eventsIn struct {
 type eventsOut struct{ Body func(huma.Context) }
 
 func (s *Server) events(api huma.API) {
-	o := op("follow-events", http.MethodGet, "/v1/events", "Follow what happens",
+	o := op("follow-events", http.MethodGet, eventsPath, "Follow what happens",
 		"Server-sent events, one for each entry of the audit log about the key's own requests, once the entry is durable: its number is the id, its word the event, and the data an Event in JSON. A comment every 15 seconds says that the line is open.",
 		[]string{approval.MayRead, approval.MayDecide}, http.StatusNotFound)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Event](), true, "Event")
@@ -45,6 +45,8 @@ func (s *Server) events(api huma.API) {
 	}}
 	register(api, o, s.follow)
 }
+
+const eventsPath = "/v1/events"
 
 const heartbeat = 15 * time.Second
 

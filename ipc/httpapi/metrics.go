@@ -14,7 +14,7 @@ import (
 type Metrics struct {
 	set       *metrics.Set
 	created   *metrics.Counter
-	answers   *metrics.Histogram
+	answers   *metrics.Summary
 	waiting   atomic.Int64
 	listening atomic.Int64
 }
@@ -23,7 +23,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	m := &Metrics{set: metrics.NewSet()}
 	m.created = m.set.NewCounter("permesso_rest_created_total")
-	m.answers = m.set.NewHistogram("permesso_rest_duration_seconds")
+	m.answers = m.set.NewSummary("permesso_rest_duration_seconds")
 	m.set.NewGauge("permesso_rest_waiting_clients", func() float64 { return float64(m.waiting.Load()) })
 	m.set.NewGauge("permesso_rest_event_clients", func() float64 { return float64(m.listening.Load()) })
 	return m
@@ -41,7 +41,7 @@ func (m *Metrics) Ended(workspace, status string) {
 
 // Decided notes how long a person took.
 func (m *Metrics) Decided(workspace string, took time.Duration) {
-	m.set.GetOrCreateHistogram(fmt.Sprintf("permesso_decision_seconds{workspace=%q}", workspace)).Update(took.Seconds())
+	m.set.GetOrCreateSummary(fmt.Sprintf("permesso_decision_seconds{workspace=%q}", workspace)).Update(took.Seconds())
 }
 
 // Gauge has a number looked up whenever somebody asks.
