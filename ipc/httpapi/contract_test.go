@@ -380,10 +380,9 @@ func (c *contract) complete() {
 // unreachable are statuses that the document names for a whole kind of operation
 // and that this one has no way to.
 var unreachable = map[string]bool{
-	"GET /v1/events 404":           true, // only of a door without a log
-	"POST /v1/approvals 409":       true, // two ids whose first 8 digits are the same
+	"GET /v1/events 404":     true, // only of a door without a log
+	"POST /v1/approvals 409": true, // two ids whose first 8 digits are the same
 }
 
 // line is one event of a stream.
 type line struct{ id, event, data string }
-
