@@ -135,6 +135,9 @@ func (h *house) given(kind approval.GrantKind, session string) string {
 		ClientID: approval.NewAPIKey(h.secrets["agent"]).ClientID(), SessionID: session, ActionType: "write_file",
 		By: "ann", CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 	}
+	if kind == approval.GrantTarget {
+		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
+	}
 	require.NoError(h.t, h.engine.Remember(g))
 	h.grants = append(h.grants, httpapi.Consent{Grant: g})
 	return g.ID

@@ -59,6 +59,7 @@ type house struct {
 	logs    bytes.Buffer
 	feed    *feed
 	engine  *policy.Engine
+	closing chan func() // gets what closes the door; may be nil
 }
 
 // newHouse opens the door. shape may change what stands behind it before.
@@ -122,6 +123,9 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	var wg, outer sync.WaitGroup
 	wg.Go(func() { _ = h.gate.Run(ctx, keys) })
 	outer.Go(func() { require.NoError(t, h.server.Run(door, l)) })
+	if h.closing != nil {
+		h.closing <- func() { doorClosed(); outer.Wait() }
+	}
 	t.Cleanup(func() {
 		doorClosed()
 		outer.Wait()
