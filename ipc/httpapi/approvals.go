@@ -77,10 +77,15 @@ type Page struct {
 
 type listOut struct{ Body Page }
 
+// lookers are the scopes of which each lets a key look at what it may know of.
+func lookers() []string {
+	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+}
+
 // approvals declares what is done with requests.
 func (s *Server) approvals(api huma.API) {
 	ask := []string{approval.MayRequest}
-	look := []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+	look := lookers()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Ask for something",
 		"201 as soon as the request is durable, whether or not anybody can be reached at that moment; 200 where it was accepted before, with the same Idempotency-Key.",
 		ask, http.StatusConflict, http.StatusServiceUnavailable)
@@ -214,36 +219,10 @@ func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (appro
 	return key, a, nil
 }
 
+// get answers at once: whoever waits was let in before, see wait.go.
 func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*oneOut, error) {
-	key, a, err := s.find(ctx, k, in.ID)
-	if err != nil || a.over || in.Wait == 0 {
-		return &oneOut{a}, err
-	}
-	defer s.Metrics.waits()()
-	timer := time.NewTimer(time.Duration(in.Wait) * time.Second)
-	defer timer.Stop()
-	for last := false; ; {
-		woken, leave := s.hub.join(key)
-		_, a, err = s.find(ctx, k, in.ID)
-		if err != nil || a.over || last {
-			leave()
-			return &oneOut{a}, err
-		}
-		select {
-		case <-woken:
-		case <-timer.C:
-			last = true
-		case <-s.quit:
-			last = true
-		case <-ctx.Done():
-			leave()
-			return nil, ctx.Err()
-		}
-		leave()
-		if !s.still(k) {
-			return nil, problem(http.StatusUnauthorized, sayBadKey)
-		}
-	}
+	_, a, err := s.find(ctx, k, in.ID)
+	return &oneOut{a}, err
 }
 
 func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*oneOut, error) {

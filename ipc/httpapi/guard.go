@@ -50,8 +50,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			p.write(w)
 			return
 		}
+		if id, wait, ok := patient(r, k); ok {
+			s.waitFor(w, r, k, id, wait)
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), caller{}, k)))
-		if r.URL.Path != eventsPath && !r.URL.Query().Has("wait") { // those take as long as others make them
+		if r.URL.Path != eventsPath { // that lasts as long as somebody listens
 			s.Metrics.took(s.Now().Sub(began))
 		}
 	})
