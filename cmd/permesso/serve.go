@@ -59,6 +59,7 @@ type server struct {
 	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
+	reach   *channels
 	grants  chan struct{} // a knock: something moved in grants/
 	release func() error
 	quit    context.CancelCauseFunc // ends run
@@ -88,6 +89,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
 	}
+	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
@@ -234,6 +236,9 @@ func (s *server) changed(k approval.Key) {
 	case s.changes <- k:
 	default:
 	}
+	if s.reach != nil { // nobody is reached by a sweep
+		s.reach.changed(k)
+	}
 }
 
 // decider is Decide for this home; in says that we are its daemon.
@@ -356,6 +361,7 @@ func (s *server) run(ctx context.Context) error {
 			errs <- door.run(inner)
 		})
 	}
+	wg.Go(func() { s.reach.Run(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
