@@ -58,6 +58,10 @@ func checkDepth(b []byte, limit int) error {
 	return nil
 }
 
+// Decode reads one JSON value as strictly as every document here is read. Its
+// errors quote nothing of it but names that could be ours.
+func Decode(b []byte, into any) error { return unmarshal(b, into) }
+
 // unmarshal is strict: UTF-8, no duplicate or unknown names, exact letter
 // case, nothing behind the value, depth at most MaxDepth. Where RFC 8259 leaves
 // it to the reader: a number of any size is a number, since Raw keeps its

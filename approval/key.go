@@ -29,6 +29,7 @@ const (
 	DocRedeemed Doc = "redeemed" // beside C, once a receipt was redeemed
 	DocGrant    Doc = "grant"    // remembered consent, of no one request
 	DocClear    Doc = "clear"    // a person's wish that taints be cleared
+	DocAPIKey   Doc = "api_key"  // what is kept of a key for the HTTP door
 )
 
 // GrantKey is the key of a grant or of a clearing: they lie in one folder.

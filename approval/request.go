@@ -67,6 +67,10 @@ func ParseRequest(b []byte, id string) (*Request, error) {
 	return r, nil
 }
 
+// Encode is a request as an agent would write it, for doors that are given it in
+// another shape.
+func (r *Request) Encode() ([]byte, error) { return marshal(r) }
+
 func (r *Request) validate(id string) error {
 	switch {
 	case !ValidID(r.RequestID):

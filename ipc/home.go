@@ -43,7 +43,7 @@ func (s *Store) emptyRun() error {
 }
 
 func (s *Store) sweepTemps() error {
-	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweepNotebooks()); err != nil {
+	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepNotebooks()); err != nil {
 		return err
 	}
 	names, err := s.Workspaces()

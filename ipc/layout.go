@@ -22,6 +22,9 @@ func (l Layout) Lock() string { return l.path("lock") }
 // Keys is the folder of the MAC key and the signing key.
 func (l Layout) Keys() string { return l.path("keys") }
 
+// APIKeys is the folder of what is kept of the keys for the HTTP door.
+func (l Layout) APIKeys() string { return l.path("keys", "api") }
+
 // Grants is the folder of remembered consent.
 func (l Layout) Grants() string { return l.path("grants") }
 
@@ -143,6 +146,15 @@ func (l Layout) PreparePauses(fsys FS) error {
 	folders := []folder{{l.Pauses(), 0o700, othersWrite}, {l.EndedPauses(), 0o700, othersWrite}}
 	if err := makeFolders(fsys, folders); err != nil {
 		return fmt.Errorf("prepare pauses: %w", err)
+	}
+	return nil
+}
+
+// PrepareAPIKeys creates the folder of keys for the HTTP door, durably, before the
+// first key is written.
+func (l Layout) PrepareAPIKeys(fsys FS) error {
+	if err := makeFolders(fsys, []folder{{l.APIKeys(), 0o700, othersAccess}}); err != nil {
+		return fmt.Errorf("prepare keys: %w", err)
 	}
 	return nil
 }

@@ -174,6 +174,8 @@ func (s *Store) dir(d approval.Doc, ws string) string {
 		return s.Layout.Responses(ws)
 	case approval.DocGrant, approval.DocClear:
 		return s.Layout.Grants()
+	case approval.DocAPIKey:
+		return s.Layout.APIKeys()
 	}
 	return s.Layout.Requests(ws)
 }

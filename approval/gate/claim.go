@@ -24,6 +24,7 @@ type run struct {
 	ruling   approval.Ruling
 	undo     func() // gives back what was booked; nil: nothing was
 	again    bool   // the one more run of an idempotent tool
+	offer    *offer // what a door waits for; may be nil
 	left     []approval.Doc
 }
 
@@ -66,8 +67,9 @@ func (g *Gate) claimAllowed(s *state, w wish, undo func()) error {
 	}
 	return g.execute(run{
 		key: s.key, tool: tool, asked: g.askedBy(s), args: r.RequestData, left: s.leftovers(),
-		facts: w.facts, ruling: w.ruling, undo: undo,
+		facts: w.facts, ruling: w.ruling, undo: undo, offer: s.offer,
 		claim: &approval.Claim{
+			ClientID: s.origin().ClientID,
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &w.ruling, RequestedAt: s.now.UTC(),
 		},
@@ -170,8 +172,9 @@ func (g *Gate) execute(r run) error {
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}
+	g.accept(r.offer)
 	if r.decision == nil && !r.again {
-		if err := g.Store.Remove(approval.DocRequest, r.key); err != nil {
+		if err := g.removeRequest(r.key, r.offer); err != nil {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
 		}
 	}
@@ -283,7 +286,7 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	return ending{
 		key: r.key, status: st, event: event, effect: effect, reason: reason,
-		record: claimStory(r.claim), asked: r.asked, decision: r.decision, left: append([]approval.Doc{approval.DocClaim}, r.left...),
+		record: claimStory(r.claim), asked: r.asked, decision: r.decision, offer: r.offer, left: append([]approval.Doc{approval.DocClaim}, r.left...),
 	}
 }
 

@@ -39,6 +39,8 @@ type Decider struct {
 	Decided func(k approval.Key)
 	// Refused is told of somebody who may not decide and tried; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
+
+	agent bool // it cancels what is its own, and does nothing else
 }
 
 // Decide writes the decision if the person may, the request waits, its time
@@ -172,7 +174,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 
 func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
-	if err := fits(a, p); err != nil {
+	if err := d.fits(a, p); err != nil {
 		return nil, err
 	}
 	now := d.now()
@@ -199,8 +201,11 @@ func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*
 }
 
 // fits refuses an answer that this kind of request has no use for.
-func fits(a approval.Answer, p *approval.Pending) error {
+func (d *Decider) fits(a approval.Answer, p *approval.Pending) error {
 	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: hint} }
+	if d.agent && a.Verdict == approval.Cancelled {
+		return nil
+	}
 	switch a.Verdict {
 	case approval.Approved:
 		if p.Type == approval.TypeQuestion {

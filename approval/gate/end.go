@@ -30,6 +30,7 @@ type ending struct {
 	reason   string // for the log, where it must not be effect.Error
 	feedback string
 	required string
+	offer    *offer // what a door waits for; may be nil
 	left     []approval.Doc
 }
 
@@ -65,6 +66,7 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	g.accept(e.offer)
 	if err := g.reveal(e.key, show); err != nil {
 		g.ended(e)
 		return err
@@ -254,7 +256,7 @@ func (g *Gate) endInterrupted(s *state) error {
 // claimStory is what a record can be made of when only the claim is left.
 func claimStory(c *approval.Claim) approval.Record {
 	return approval.Record{
-		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256,
+		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
 		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Receipt: c.Receipt,
 		RequestedAt: c.RequestedAt, StartedAt: c.ClaimedAt,
 	}
@@ -273,11 +275,11 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 
 // refuse ends a request that nobody is asked about.
 func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
-	rec := approval.Record{RequestSHA256: approval.Digest(s.q), Ruling: &ruling, RequestedAt: s.now.UTC()}
+	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
 	if s.request != nil {
 		rec.Request = approval.Raw(s.q)
 	}
-	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), left: s.leftovers()})
+	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), offer: s.offer, left: s.leftovers()})
 }
 
 func (g *Gate) retryAt(failures int) time.Time {

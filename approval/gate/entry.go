@@ -28,11 +28,11 @@ func (g *Gate) askedBy(s *state) asked {
 	case s.pending != nil:
 		return askedInPending(s.pending)
 	case s.request != nil:
-		return g.askedInRequest(s.key, s.request)
+		return askedInRequest(g.Settings.Tool, s.key, s.origin(), s.request)
 	case s.claim != nil:
-		return g.askedInStory(s.key, s.claim.Pending, s.claim.Request)
+		return g.askedInStory(s.key, s.claim.ClientID, s.claim.Pending, s.claim.Request)
 	case s.record != nil:
-		return g.askedInStory(s.key, s.record.Pending, s.record.Request)
+		return g.askedInStory(s.key, s.record.ClientID, s.record.Pending, s.record.Request)
 	}
 	return asked{}
 }
@@ -41,36 +41,32 @@ func askedInPending(p *approval.Pending) asked {
 	return asked{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID}
 }
 
-func (g *Gate) askedInRequest(k approval.Key, r *approval.Request) asked {
-	return askedInRequest(g.Settings.Tool, k, r)
-}
-
-func (g *Gate) askedInStory(k approval.Key, pending, request approval.Raw) asked {
-	return askedInStory(g.Seal, g.Settings.Tool, k, pending, request)
+func (g *Gate) askedInStory(k approval.Key, client string, pending, request approval.Raw) asked {
+	return askedInStory(g.Seal, g.Settings.Tool, k, client, pending, request)
 }
 
 // toolFinder finds a tool by its name.
 type toolFinder func(name string) (approval.Tool, bool)
 
-func askedInRequest(find toolFinder, k approval.Key, r *approval.Request) asked {
+func askedInRequest(find toolFinder, k approval.Key, from approval.Origin, r *approval.Request) asked {
 	var tool approval.Tool
 	if r.ToolName != "" {
 		tool, _ = find(r.ToolName)
 	}
 	return asked{
 		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
-		actionType: actionType(r, tool), clientID: clientID(k.Workspace), sessionID: r.SessionID,
+		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID,
 	}
 }
 
 // askedInStory reads what a claim or a record keeps: the pending where somebody
 // was asked, else the request. It was verified as a part of them.
-func askedInStory(seal Sealer, find toolFinder, k approval.Key, pending, request approval.Raw) asked {
+func askedInStory(seal Sealer, find toolFinder, k approval.Key, client string, pending, request approval.Raw) asked {
 	if p, err := openedPending(seal, k, pending); err == nil {
 		return askedInPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {
-		return askedInRequest(find, k, r)
+		return askedInRequest(find, k, approval.Origin{ClientID: client}, r)
 	}
 	return asked{}
 }

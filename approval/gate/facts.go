@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -9,7 +10,12 @@ import (
 // FactsOf is a request as policy sees it: everything that carries authority
 // comes from the settings.
 func FactsOf(settings Settings, workspace string, r *approval.Request, now time.Time) approval.Facts {
+	return factsFrom(settings, workspace, approval.Origin{}, r, now)
+}
+
+func factsFrom(settings Settings, workspace string, from approval.Origin, r *approval.Request, now time.Time) approval.Facts {
 	ws, _ := settings.Workspace(workspace)
+	ws.Principal = cmp.Or(ws.Principal, from.Principal)
 	tool, known := approval.Tool{}, false
 	if r.ToolName != "" {
 		tool, known = settings.Tool(r.ToolName)
@@ -19,7 +25,7 @@ func FactsOf(settings Settings, workspace string, r *approval.Request, now time.
 		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
 		Capability: tool.Capability, Target: approval.Expand(tool.Target, r.RequestData), Trust: tool.Trust,
-		SessionID: r.SessionID, ClientID: clientID(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
+		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
 		Bound: ws.BindsSessions, Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Question: r.Type == approval.TypeQuestion, Now: now,

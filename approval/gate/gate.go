@@ -168,6 +168,7 @@ type Gate struct {
 
 	Now       func() time.Time              // nil: time.Now
 	Changed   func(approval.Key)            // told when a request starts or stops to wait; may be nil
+	Accepted  func(approval.Key)            // told before whoever submitted a request, once it is durable; may be nil
 	Retention time.Duration                 // of responses; 0: DefaultResponses
 	Records   time.Duration                 // retention of records; 0: DefaultRecords
 	Health    func(p Problem, present bool) // told when the gate stops or begins again to take new work; may be nil
@@ -176,6 +177,7 @@ type Gate struct {
 	index     index
 	sched     scheduler
 	condition condition
+	offers    offers
 
 	mu       sync.Mutex
 	running  map[approval.Key]bool

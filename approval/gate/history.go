@@ -16,7 +16,7 @@ const completed = "completed from the record after a crash"
 func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	d := v.Decision(k, rec.Decision)
-	about := askedInStory(v.Seal, tool, k, rec.Pending, rec.Request)
+	about := askedInStory(v.Seal, tool, k, rec.ClientID, rec.Pending, rec.Request)
 	var all []approval.Entry
 	end := approval.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
@@ -63,7 +63,7 @@ func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.T
 		if err != nil {
 			return nil, err
 		}
-		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), asked: askedInStory(v.Seal, tool, k, c.Pending, c.Request)}
+		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), asked: askedInStory(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
 		e := r.entry(c.ClaimedAt)
 		e.Detail = completed
 		all = append(all, e)

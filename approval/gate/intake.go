@@ -17,19 +17,23 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
-			fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
+			approval.ErrNotHere, fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
 	}
 	if s.qErr != nil || s.request == nil {
-		return g.refuseLimited(s, approval.StatusMalformed, malformed(s))
+		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformed(s))
 	}
 	r := s.request
 	if g.tooOld(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(s, approval.StatusExpired, errExpired)
+		return g.refuseLimited(s, approval.StatusExpired, approval.ErrHeld, errExpired)
+	}
+	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrNotHere,
+			fmt.Sprintf("the key asks for %s, and the workspace works for %s", who, ws.Principal))
 	}
 	if g.weak() {
 		return g.refuseWeak(s)
 	}
-	w := wish{ws: ws, facts: FactsOf(settings, ws.Name, r, s.now), policy: policy}
+	w := wish{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
 	if r.ToolName != "" {
 		w.tool, w.known = settings.Tool(r.ToolName)
 	}
@@ -79,7 +83,7 @@ func because(r approval.Ruling) string {
 func (g *Gate) allow(s *state, w wish) (held bool, err error) {
 	tool := w.tool
 	if why := g.index.taken(s.key, false); why != "" {
-		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrClash, why)
 	}
 	if !g.takeRoom(s, len(s.q), tool) {
 		return g.refuseWeak(s)
@@ -87,17 +91,18 @@ func (g *Gate) allow(s *state, w wish) (held bool, err error) {
 	if !g.begin(s.key, tool) {
 		g.giveRoom(s.key)
 		if s.Cancel && g.halts(s.key) {
-			return g.refuseLimited(s, approval.StatusCancelled, "Cancelled by the agent while the gate was paused")
+			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrHeld, "Cancelled by the agent while the gate was paused")
 		}
 		return true, nil
 	}
-	why := g.index.taken(s.key, true)
+	why, reason := g.index.taken(s.key, true), approval.ErrClash
 	if why == "" {
+		reason = approval.ErrBusy
 		why = g.limits(w.ws.Name).over(s.now, w.ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
 		g.forgo(s.key, tool)
-		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+		return g.refuseLimited(s, approval.StatusAutoRejected, reason, why)
 	}
 	undo, refused := w.policy.Reserve(w.facts, w.ruling, false)
 	if refused == nil {
@@ -121,12 +126,15 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	defer release()
 	limits := w.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
-	if full != "" || taken != "" {
-		return g.refuseLimited(s, approval.StatusAutoRejected, full+taken)
+	if taken != "" {
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrClash, taken)
+	}
+	if full != "" {
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrBusy, full)
 	}
 	if why := g.limits(w.ws.Name).over(s.now, limits, true); why != "" {
 		g.index.release(s.key)
-		return g.refuseLimited(s, approval.StatusAutoRejected, why)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrBusy, why)
 	}
 	p := g.newPending(s, w)
 	body, err := p.Encode()
@@ -142,6 +150,7 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
+	g.accept(s.offer)
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
 	if w.known { // any other name is the agent's own text
 		l = l.Str("tool", p.ToolName)
@@ -153,7 +162,7 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		e.Exact, e.Channel, e.Sender = w.ruling.Exact, p.Channel, p.Sender
 	})
 	g.changed(s.key)
-	return false, g.Store.Remove(approval.DocRequest, s.key)
+	return false, g.removeRequest(s.key, s.offer)
 }
 
 // newPending is the request as the host sees it: what the agent wrote is data
@@ -166,7 +175,7 @@ func (g *Gate) newPending(s *state, w wish) *approval.Pending {
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
-		Territory: tool.Territory, Principal: ws.Principal, Ruling: w.ruling,
+		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: w.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
@@ -217,8 +226,6 @@ func actionType(r *approval.Request, t approval.Tool) string {
 	return r.ActionType
 }
 
-func clientID(ws string) string { return "ws:" + ws }
-
 // refuseRuled ends a request that policy denies; it counts against the limits
 // like any other.
 func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (held bool, err error) {
@@ -228,10 +235,16 @@ func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (held b
 	return false, g.refuse(s, approval.StatusAutoRejected, ruling, why)
 }
 
-// refuseLimited ends a request that policy was not asked about.
-func (g *Gate) refuseLimited(s *state, st approval.Status, why string) (held bool, err error) {
+// refuseLimited ends a request that policy was not asked about. What a door
+// offered is turned away instead, for the reason given: whoever offered it waits
+// for the answer, and needs no record to read it from.
+func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why string) (held bool, err error) {
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.later(s)
+	}
+	if s.offer != nil {
+		g.turnAway(s.offer, fmt.Errorf("%w: %s", reason, why))
+		return true, nil
 	}
 	if st == approval.StatusMalformed {
 		if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
@@ -244,6 +257,10 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, why string) (held boo
 // later leaves a request lying: its workspace is being refused faster than the
 // gate is willing to write refusals.
 func (g *Gate) later(s *state) (held bool, err error) {
+	if s.offer != nil {
+		g.turnAway(s.offer, fmt.Errorf("%w: this workspace was refused too often", approval.ErrBusy))
+		return true, nil
+	}
 	s.again = s.now.Add(time.Second)
 	return true, nil
 }

@@ -16,7 +16,8 @@ type state struct {
 
 	again time.Time // set by a move that is held: when to try it again
 
-	q       []byte // the request's bytes, from Q or from an unsealed P
+	offer   *offer // what a door offered, where the request is that
+	q       []byte // the request's bytes: Q's, an offer's, or those of an unsealed P
 	qErr    error  // why q is no request
 	request *approval.Request
 
@@ -91,11 +92,7 @@ func (g *Gate) loadClaim(s *state) error {
 	if !ok || s.Running || s.Record {
 		return nil
 	}
-	body, err := g.Seal.Open(approval.DocClaim, s.key, b)
-	if err != nil {
-		return fmt.Errorf("receipt: %w", err)
-	}
-	if s.claim, err = approval.ParseClaim(body, s.key); err != nil {
+	if s.claim, err = openClaim(g.Seal, s.key, b); err != nil {
 		return err
 	}
 	_, s.Again, err = g.present(approval.DocAgain, s.key)
@@ -103,6 +100,14 @@ func (g *Gate) loadClaim(s *state) error {
 	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
 	return err
+}
+
+func openClaim(seal Sealer, k approval.Key, b []byte) (*approval.Claim, error) {
+	body, err := seal.Open(approval.DocClaim, k, b)
+	if err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	return approval.ParseClaim(body, k)
 }
 
 func (g *Gate) loadPending(s *state) error {
@@ -180,6 +185,9 @@ func (g *Gate) loadRequest(s *state) error {
 		return err
 	}
 	if !ok {
+		if g.loadOffer(s) {
+			return nil
+		}
 		g.forgetSeen(s.key)
 		if s.Pending == approval.Unsound {
 			s.q = s.pBytes

@@ -27,6 +27,7 @@ func (g *Gate) step(k approval.Key) (again time.Time, err error) {
 	}
 	if again, err = g.walk(k); err != nil {
 		g.suspect(err)
+		g.turnAway(g.offers.at(k), err)
 	}
 	return again, err
 }
@@ -37,6 +38,7 @@ func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 			return time.Time{}, err
 		}
 		if can, next := g.strength(); can == uncertain {
+			g.turnAwayWeak(g.offers.at(k))
 			return g.afterExamination(next), nil
 		}
 		if look := g.index.calm(k); !look.IsZero() {
@@ -49,11 +51,15 @@ func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 		move, wake := approval.Next(s.Documents, s.now)
 		g.index.learn(s, move)
 		g.learnLate(s, move)
+		if err := g.meet(s); err != nil {
+			return time.Time{}, err
+		}
 		if waits(move) {
 			g.dropForgedResponse(s)
 			return wake, nil
 		}
 		if g.hold(move, s) {
+			g.turnAwayWeak(s.offer)
 			return s.again, nil
 		}
 		held, err := g.make(move, s)
@@ -184,7 +190,7 @@ func (s *state) leftovers() []approval.Doc {
 		{s.Decision != approval.Absent, approval.DocDecision},
 		{s.Claim, approval.DocAgain},
 		{s.Claim, approval.DocClaim},
-		{s.Request != approval.Absent, approval.DocRequest},
+		{s.Request != approval.Absent && s.offer == nil, approval.DocRequest},
 		{s.Cancel, approval.DocCancel},
 		{s.Pending != approval.Absent, approval.DocPending},
 	} {

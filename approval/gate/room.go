@@ -18,17 +18,25 @@ const (
 // as there is room for one.
 func (g *Gate) refuseWeak(s *state) (held bool, err error) {
 	p, weak := g.Problem()
+	if weak && s.offer != nil {
+		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+		return true, nil
+	}
 	if !weak {
 		p.What = "its disk has no room for what this tool may put out"
 	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalRoom))
+	if !ok && s.offer != nil {
+		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+		return true, nil
+	}
 	if !ok {
 		g.firstSeen(s.key, s.now)
 		s.again = g.Now().Add(probeEvery)
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(s, approval.StatusAutoRejected, fmt.Sprintf(
+	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrUnwell, fmt.Sprintf(
 		"The gate cannot take requests now: %s. Nothing ran; ask again later under a new id.", p.What))
 }
 

@@ -172,6 +172,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.cond.Broadcast()
 	g.sched.mu.Unlock()
 	wg.Wait()
+	g.dismiss()
 	g.tidyUp()
 	return nil
 }

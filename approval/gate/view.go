@@ -74,6 +74,18 @@ func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	return &approval.Waiting{Pending: p, SHA256: approval.Digest(b)}, nil
 }
 
+// Claim is the claim of a request that was started and has no record yet, or nil.
+func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
+	b, err := v.Store.Read(approval.DocClaim, k)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read receipt %s: %w", k, err)
+	}
+	return openClaim(v.Seal, k, b)
+}
+
 // Record is the story of a settled request, or nil where it is not settled.
 func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	b, err := v.Store.Read(approval.DocRecord, k)

@@ -158,6 +158,7 @@ func (a *app) root() *cobra.Command {
 			a.resumeCmd(),
 			a.doctorCmd(),
 			a.mountsCmd(),
+			a.keyCmd(),
 			a.serviceCmd(),
 			a.receiptCmd(),
 			a.auditCmd(),

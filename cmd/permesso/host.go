@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,10 +140,7 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 	if err != nil {
 		return nil, fail(codeRefused, "", "%w", err)
 	}
-	tool, args := facts.Tool, facts.ArgsSHA256
-	if f.tool != "" {
-		tool = f.tool
-	}
+	args := ""
 	if f.args != "" {
 		b := []byte(f.args)
 		if name, ok := strings.CutPrefix(f.args, "@"); ok {
@@ -152,13 +150,24 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 		}
 		args = approval.Digest(bytes.TrimSpace(b)) // blanks around an object are none of its bytes
 	}
-	if f.late {
-		v.Now = func() time.Time { return facts.Issued }
-	}
-	if err := v.Verify(text, facts.Workspace, facts.RequestID, tool, args); err != nil {
+	if err := checkReceipt(v, text, f.tool, args, f.late); err != nil {
 		return nil, fail(codeRefused, "", "%w", err)
 	}
 	return &facts, nil
+}
+
+// checkReceipt says why a receipt is not good for a tool and for arguments of a
+// digest; "" demands nothing of either. late lets the time pass.
+func checkReceipt(v *receipt.Verifier, text, tool, argsSHA256 string, late bool) error {
+	f, err := v.Parse(text)
+	if err != nil {
+		return err
+	}
+	at := *v
+	if late {
+		at.Now = func() time.Time { return f.Issued }
+	}
+	return at.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
 }
 
 // readReceipt takes a receipt as it is, or out of a response.
@@ -210,21 +219,28 @@ func (a *app) redeem(file string, f receiptFlags) error {
 		return err
 	}
 	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
-	rec, err := h.viewer(k).Record(context.Background(), key)
+	err = h.useUp(context.Background(), k, key, operator().Name)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fail(codeRefused, "ask for a new approval", "the receipt of %s was redeemed before", key)
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(codeRefused, "redeem after the response is there", "the record of %s is not written yet", key)
+	case err != nil:
+		return err
+	}
+	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
+}
+
+// useUp marks the receipt of a request as used. It wraps fs.ErrExist where it was
+// before, and fs.ErrNotExist where the request has no record yet.
+func (h *house) useUp(ctx context.Context, k *keys, key approval.Key, by string) error {
+	rec, err := h.viewer(k).Record(ctx, key)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
-		return fail(codeRefused, "redeem after the response is there", "the record of %s is not written yet", key)
+		return fmt.Errorf("look for the record of %s: %w", key, fs.ErrNotExist)
 	}
-	by := operator()
-	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by.Name)
-	err = h.store.Create(approval.DocRedeemed, key, mark, approval.Durable)
-	if errors.Is(err, fs.ErrExist) {
-		return fail(codeRefused, "ask for a new approval", "the receipt of %s was redeemed before", key)
-	}
-	if err != nil {
-		return err
-	}
-	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
+	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
+	return h.store.Create(approval.DocRedeemed, key, mark, approval.Durable)
 }

@@ -242,6 +242,7 @@ func (s *server) takeOver(file string, data []byte) error {
 	}
 	for what, changed := range map[string]bool{
 		"retention": next.Retention != before.Retention, "socket": next.Socket != before.Socket,
+		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
 	} {
 		if changed {
 			s.log.Warn().Msg(what + ": what changed there holds from the next start on")

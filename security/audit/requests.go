@@ -24,6 +24,7 @@ type Request struct {
 	Capability string
 	Target     string
 	ActionType string // of a release-only request
+	ClientID   string // who asked
 	Status     approval.Status
 	By, ByID   string // whoever decided; "": a rule did
 	Via        string
@@ -224,6 +225,7 @@ func (r *Request) take(e *approval.Entry, k kind) {
 	fill(&r.Capability, e.Capability)
 	fill(&r.Target, e.Target)
 	fill(&r.ActionType, e.ActionType)
+	fill(&r.ClientID, e.ClientID)
 	fill(&r.By, e.By)
 	fill(&r.ByID, e.ByID)
 	fill(&r.Via, e.Via)

@@ -259,7 +259,7 @@ func (x *walker) start(from *World, d *crashfs.Disk, how string, depth int) {
 		}
 		again.disk.Before = nil
 	}
-	x.verdict(w, x.lived.live(w, h[0]))
+	x.verdict(w, x.lived.live(w, h[0]^h[1])) // the lowest bit of h[0] alone says little
 	for _, p := range points {
 		x.crash(p, depth-1)
 	}

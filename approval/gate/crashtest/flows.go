@@ -51,6 +51,9 @@ func (f *Flow) late() bool {
 // prunes says that months go by and old requests are removed.
 func (f *Flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
+// submits says that requests come through a door of the daemon.
+func (f *Flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
+
 // pauses says that the gate has a brake, and that somebody uses it.
 func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
 
@@ -88,6 +91,18 @@ func Flows() []*Flow {
 		{
 			Name:   "duplicate intake",
 			Script: []act{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
+		},
+		{Name: "submit and approve", Script: []act{submit(ask), decide(idA, approval.Approved), step}},
+		{Name: "submit allowed", Script: []act{submit(auto), step}},
+		{Name: "submit denied", Script: []act{submit(request(idA, "never", "x")), step}},
+		{Name: "submit and withdraw", Script: []act{submit(ask), withdraw, step}},
+		{Name: "submit twice", Script: []act{submit(auto), submit(auto), submit(request(idA, "auto", "other"))}},
+		{
+			Name: "submit beside the folder",
+			Actors: map[string][]act{
+				"gate":  {submit(ask), step, submit(ask), withdraw, step},
+				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decide(idA, approval.Approved)},
+			},
 		},
 		{
 			Name: "two requests", IDs: []string{idA, idB},
@@ -165,6 +180,68 @@ func agent(r put) act {
 	}
 }
 
+// client is where submissions come from.
+var client = approval.Origin{ClientID: "0123456789ab"}
+
+// submit is a door of the daemon that takes a request in and, once the gate has
+// accepted it, says so to whoever sent it.
+func submit(r put) act {
+	return func(s *stageSet) error {
+		s.pause("gate")
+		if err := s.served(); err != nil {
+			return err
+		}
+		return s.w.offer(s.daemon.gate, r)
+	}
+}
+
+// served says whether there is a gate to turn to; one that could not start is
+// started again.
+func (s *stageSet) served() error {
+	if s.daemon != nil {
+		return nil
+	}
+	if err := s.rest(); err != nil || s.daemon == nil {
+		return errors.Join(err, errors.New("nobody serves"))
+	}
+	return nil
+}
+
+// offer submits, and remembers what the client was told. That an id is taken is
+// an answer, as is that the disk is ill.
+func (w *World) offer(g *gate.Gate, r put) error {
+	again, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
+	switch {
+	case errors.Is(err, crashfs.ErrKilled):
+		return err
+	case errors.Is(err, approval.ErrTaken) && w.submitted[r.id] == r.text:
+		w.broken = append(w.broken, "I5 a client was told that its own request is another's")
+	case err != nil:
+	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
+		w.broken = append(w.broken, "I5 other bytes were accepted under an id that was given away")
+	case w.submitted[r.id] == r.text && !again:
+		w.broken = append(w.broken, "I5 a request was accepted anew that was accepted before")
+	default:
+		w.submitted[r.id] = r.text
+		w.accepted[r.id] = true
+	}
+	return nil
+}
+
+// withdraw is the client that takes its request back.
+func withdraw(s *stageSet) error {
+	s.pause("gate")
+	if err := s.served(); err != nil {
+		return err
+	}
+	k := approval.Key{Workspace: workspace, ID: idA}
+	_, err := s.daemon.gate.Withdraw(context.Background(), k, client)
+	if err == nil {
+		s.w.told = append(s.w.told, told{idA, approval.Cancelled})
+	}
+	return unlessRefused(err)
+}
+
 func remove(s *stageSet) error {
 	p := s.w.disk.Process("agent")
 	err := p.Remove(filepath.Join(layout.Requests(workspace), idA+".json"))
@@ -212,10 +289,8 @@ const day = 24 * time.Hour
 // prune removes what is old. Once that is done the id is a new one, with
 // nothing behind it.
 func prune(s *stageSet) error {
-	if s.daemon == nil { // it could not start: rest tries again
-		if err := s.rest(); err != nil || s.daemon == nil {
-			return errors.Join(err, errors.New("nobody serves"))
-		}
+	if err := s.served(); err != nil {
+		return err
 	}
 	if _, err := s.daemon.gate.Prune(nil); err != nil {
 		return err

@@ -36,6 +36,9 @@ func (w *World) goOn(dice uint64) (bad []string) {
 	if dice%3 == 0 {
 		bad = w.sameTwice()
 	}
+	if w.flow.submits() && w.flow.Actors == nil && dice%2 == 1 {
+		bad = append(bad, w.submitAgain()...)
+	}
 	if w.waits() && dice%2 == 0 {
 		k := approval.Key{Workspace: workspace, ID: idA}
 		if err := unlessRefused(w.answer(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
@@ -55,6 +58,37 @@ func (w *World) goOn(dice uint64) (bad []string) {
 		}
 	}
 	return append(bad, w.judge()...)
+}
+
+// submitAgain is a client that lost its connection in the crash and sends what it
+// sent first once more, under the same id.
+func (w *World) submitAgain() (bad []string) {
+	d, err := w.boot()
+	if err != nil {
+		return []string{"L the gate does not start: " + err.Error()}
+	}
+	tool := "run"
+	switch w.flow.Name {
+	case "submit allowed", "submit twice":
+		tool = "auto"
+	case "submit denied":
+		tool = "never"
+	}
+	text := "hello"
+	if tool == "never" {
+		text = "x"
+	}
+	if err := w.offer(d.gate, request(idA, tool, text)); err != nil || w.submitted[idA] == "" {
+		bad = append(bad, fmt.Sprintf("L the request is not accepted after the crash: %v", err))
+	}
+	return append(bad, asLine(errors.Join(d.rest(), d.log.Close(), d.release()))...)
+}
+
+func asLine(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return []string{"L the gate does not come to rest: " + err.Error()}
 }
 
 // unpause ends a pause that the crash left standing, at once or after the time
@@ -255,7 +289,7 @@ func (w *World) legitimate(e effect) bool {
 	if e.id == idAfter || e.id == idOther {
 		return true
 	}
-	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true, "pause": true, "pause between": true}[w.flow.Name]
+	_, allowed := map[string]bool{"allow": true, "duplicate intake": true, "agent repeats": true, "two requests": true, "prune": true, "prune and ask again": true, "pause": true, "pause between": true, "submit allowed": true, "submit twice": true}[w.flow.Name]
 	return allowed
 }
 

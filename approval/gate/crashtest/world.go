@@ -107,22 +107,23 @@ type World struct {
 
 	onOpen func() bool // asked when a gate has opened its home: is the rest known? May be nil
 
-	effects  []effect
-	told     []told
-	consent  map[string][]string // id → digests of the arguments somebody approved
-	accepted map[string]bool     // a pending or a claim was durable
-	read     map[string]string   // id → the first response that the agent read
-	pruned   map[string]bool     // its record is being removed
-	paused   bool                // permesso pause has returned, and nobody has resumed
-	broken   []string            // promises that were broken on the way
-	overdue  []string            // what ran too late
-	trace    []string
+	effects   []effect
+	told      []told
+	consent   map[string][]string // id → digests of the arguments somebody approved
+	accepted  map[string]bool     // a pending or a claim was durable, or a client was told so
+	submitted map[string]string   // id → the bytes that a client was told are accepted
+	read      map[string]string   // id → the first response that the agent read
+	pruned    map[string]bool     // its record is being removed
+	paused    bool                // permesso pause has returned, and nobody has resumed
+	broken    []string            // promises that were broken on the way
+	overdue   []string            // what ran too late
+	trace     []string
 }
 
 func (l *Lab) newWorld(f *Flow) (*World, error) {
 	w := &World{
 		lab: l, disk: crashfs.New(), now: start, flow: f,
-		consent: map[string][]string{}, accepted: map[string]bool{}, read: map[string]string{},
+		consent: map[string][]string{}, accepted: map[string]bool{}, submitted: map[string]string{}, read: map[string]string{},
 		pruned: map[string]bool{},
 	}
 	w.dress()
@@ -158,7 +159,7 @@ func (w *World) clone(d *crashfs.Disk) *World {
 	c.disk = d
 	c.effects, c.told, c.trace = slices.Clone(w.effects), slices.Clone(w.told), slices.Clone(w.trace)
 	c.consent, c.accepted, c.read = maps.Clone(w.consent), maps.Clone(w.accepted), maps.Clone(w.read)
-	c.pruned = maps.Clone(w.pruned)
+	c.pruned, c.submitted = maps.Clone(w.pruned), maps.Clone(w.submitted)
 	c.broken, c.overdue = slices.Clone(w.broken), slices.Clone(w.overdue)
 	c.dress()
 	c.mutate()
@@ -171,6 +172,7 @@ func (w *World) forget(id string) {
 	w.told = slices.DeleteFunc(w.told, func(t told) bool { return t.id == id })
 	delete(w.consent, id)
 	delete(w.accepted, id)
+	delete(w.submitted, id)
 	delete(w.read, id)
 	delete(w.pruned, id)
 }
@@ -196,6 +198,7 @@ func (w *World) with(d [16]byte) [3]uint64 {
 		for _, c := range w.consent[id] {
 			b = append(b, c...)
 		}
+		b = append(append(b, w.submitted[id]...), 0)
 		b = append(b, w.read[id]...)
 	}
 	for _, broken := range slices.Concat(w.broken, w.overdue) {
@@ -312,6 +315,7 @@ func (w *World) boot() (d *daemon, err error) {
 		Store: &gateStore{Store: store, w: w}, Keeper: store, Seal: w.lab.key, Notary: w.lab.signer, Policy: w,
 		Memory: memory{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
+	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
 	if w.flow.pauses() && w.lab.Mutant != NoBrake {
 		d.gate.Brake = &ipc.Brake{Store: store}
 	}

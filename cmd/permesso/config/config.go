@@ -37,6 +37,9 @@ type Config struct {
 	Language       string              // en, it
 	LocalDecisions bool                // what workspaces get that say nothing of their own
 	Socket         string              // where other people of this machine decide; "": nowhere
+	Listen         []Listen            // where the HTTP door is; none: it is shut
+	ListenStated   bool                // the file says so
+	ListenHosts    []string            // names it answers to besides its addresses
 	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver

@@ -47,6 +47,8 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 #log_format = "auto"             # json, console; auto: console on a terminal, json elsewhere
 #language = "en"                 # en, it
 #local_decisions = true          # false: nobody decides at the terminal, CLI or browser
+#listen = "127.0.0.1:8765"       # HTTP for agents that have a key: permesso key create; "" turns it off
+#listen_hosts = []               # names it answers to besides its address: ["host.docker.internal:8765"]
 #socket = "/run/permesso/permesso.sock"  # where a system user runs the gate: its approvers decide through it
 
 # A workspace is the home of one agent. Rename it: the agent's two folders are

@@ -1,11 +1,8 @@
 package config
 
 import (
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -53,8 +50,7 @@ func (s *section) socket() string {
 	if n == nil {
 		return ""
 	}
-	bad := func(r rune) bool { return !unicode.IsPrint(r) }
-	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || len(n.text) > maxSocket || strings.ContainsFunc(n.text, bad) {
+	if !socketPath(n.text) {
 		s.fail(n.val, "socket", `for example "`+DefaultSocket+`"`, "socket must be an absolute path of at most %d bytes", maxSocket)
 		return ""
 	}

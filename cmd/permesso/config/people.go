@@ -38,6 +38,8 @@ func (r *reader) file(root *node) {
 	c.Language = s.oneOf("language", c.Language, languages())
 	c.LocalDecisions = s.flag("local_decisions", c.LocalDecisions)
 	c.Socket = s.socket()
+	c.Listen, c.ListenStated = s.listen()
+	c.ListenHosts = s.listenHosts()
 	s.approvers()
 	s.workspaces()
 	s.tools()

@@ -1,0 +1,284 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// # Offers
+//
+// A door inside the daemon has no file to leave a request in. It offers the
+// bytes, and the key is stepped as for every other request: intake finds the
+// offer where Q would lie. The offer is accepted once P, R or C is durable, and
+// not before: until then it is only in memory, and a crash takes it away as if
+// it had never been made. Whoever gives a request the same id again gets the
+// same request.
+
+// offer is a request that waits in memory to be taken in. Its fields are
+// guarded by the offers' lock, but for those that never change.
+type offer struct {
+	key  approval.Key
+	q    []byte
+	from approval.Origin
+	done chan struct{} // closed once it is answered
+
+	waiting int // callers of Submit
+	again   bool
+	err     error
+	closed  bool
+}
+
+// offers are those that nobody has answered yet.
+type offers struct {
+	mu    sync.Mutex
+	byKey map[approval.Key]*offer
+	shut  bool // the gate has stopped
+}
+
+// Submit takes a request in that no file holds: the gate's door for others
+// inside the daemon. It returns once the request is durable as a pending, a claim
+// or a record; again says that it had been accepted before, with these bytes
+// from this origin. What is in flight under the same key is waited for, not
+// doubled.
+//
+// Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
+// wraps approval.ErrHeld: then it is not known whether the request was accepted,
+// and the same request under the same key finds out.
+func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (again bool, err error) {
+	ws, known := g.Settings.Workspace(k.Workspace)
+	switch limit := ws.Limits.WithDefaults().RequestSize; {
+	case !approval.ValidID(k.ID):
+		return false, fmt.Errorf("submit %s: not a request id", k)
+	case !known:
+		return false, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrNotHere, k.Workspace)
+	case len(request) > limit:
+		return false, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
+	}
+	o, err := g.offers.join(k, request, from)
+	if err != nil {
+		return false, err
+	}
+	if g.Inline {
+		_, _ = g.Step(k) // what went wrong before it was accepted, the offer tells
+		return g.offers.leave(o)
+	}
+	g.Wake(k)
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+	}
+	again, err = g.offers.leave(o)
+	if errors.Is(err, approval.ErrHeld) {
+		g.Wake(k) // to forget that it was ever seen
+	}
+	return again, err
+}
+
+// join adds a caller to the offer of a key, and makes it where there is none.
+func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.shut {
+		return nil, fmt.Errorf("%w: it is about to stop", approval.ErrUnwell)
+	}
+	if o := x.byKey[k]; o != nil {
+		if !bytes.Equal(o.q, q) || o.from != from {
+			return nil, approval.ErrTaken
+		}
+		o.waiting++
+		return o, nil
+	}
+	o := &offer{key: k, q: q, from: from, done: make(chan struct{}), waiting: 1}
+	if x.byKey == nil {
+		x.byKey = map[approval.Key]*offer{}
+	}
+	x.byKey[k] = o
+	return o, nil
+}
+
+// leave gives the answer to an offer; the last caller who waited in vain takes
+// the offer away.
+func (x *offers) leave(o *offer) (again bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o.waiting--
+	if o.closed {
+		return o.again, o.err
+	}
+	if o.waiting == 0 {
+		delete(x.byKey, o.key)
+	}
+	return false, approval.ErrHeld
+}
+
+// at is the offer of a key that nobody has answered, if there is one.
+func (x *offers) at(k approval.Key) *offer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.byKey[k]
+}
+
+// answer closes an offer; the first answer counts. It takes nil.
+func (x *offers) answer(o *offer, again bool, err error) {
+	if o == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.again, o.err, o.closed = again, err, true
+	close(o.done)
+	if x.byKey[o.key] == o {
+		delete(x.byKey, o.key)
+	}
+}
+
+// accept says that what was offered is durable.
+func (g *Gate) accept(o *offer) {
+	if o != nil && g.Accepted != nil {
+		g.Accepted(o.key)
+	}
+	g.offers.answer(o, false, nil)
+}
+
+// turnAway says that it is not, and why.
+func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, false, why) }
+
+func (g *Gate) turnAwayWeak(o *offer) {
+	if o == nil {
+		return
+	}
+	p, _ := g.Problem()
+	g.turnAway(o, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+}
+
+// dismiss turns everybody away once no worker is left.
+func (g *Gate) dismiss() {
+	g.offers.mu.Lock()
+	g.offers.shut = true
+	left := slices.Collect(maps.Values(g.offers.byKey))
+	g.offers.mu.Unlock()
+	for _, o := range left {
+		g.turnAway(o, fmt.Errorf("%w: it is about to stop", approval.ErrUnwell))
+	}
+}
+
+// loadOffer lets an offer be the request, where nothing else has the key.
+func (g *Gate) loadOffer(s *state) bool {
+	if s.Record || s.Claim || s.Pending != approval.Absent {
+		return false
+	}
+	o := g.offers.at(s.key)
+	if o == nil {
+		return false
+	}
+	s.offer, s.q, s.Request = o, o.q, approval.Sound
+	s.request, s.qErr = approval.ParseRequest(o.q, s.key.ID)
+	return true
+}
+
+// origin is where the request of this look came from.
+func (s *state) origin() approval.Origin {
+	if s.offer == nil {
+		return approval.Origin{}
+	}
+	return s.offer.from
+}
+
+// meet answers an offer whose key is in use already: whoever offers the same
+// once more is told so, anybody else that the id is taken.
+func (g *Gate) meet(s *state) error {
+	o := g.offers.at(s.key)
+	if o == nil || o == s.offer {
+		return nil
+	}
+	p, client, sha := s.pending, "", ""
+	switch {
+	case s.Record:
+		p, client, sha = g.asked(s.key, s.record.Pending), s.record.ClientID, s.record.RequestSHA256
+	case s.Claim:
+		c, err := g.readClaim(s)
+		if err != nil {
+			return err
+		}
+		p, client, sha = g.asked(s.key, c.Pending), c.ClientID, c.RequestSHA256
+	case s.Pending != approval.Sound:
+		return nil // what lies there is looked at first
+	}
+	// Where nobody was asked, nobody was asked on another channel.
+	here, askOn := approval.Origin{ClientID: client}, o.from.AskOn
+	if p != nil {
+		here.ClientID, sha, askOn = p.ClientID, p.RequestSHA256, p.AskOn
+	}
+	if sha != approval.Digest(o.q) || here.Client(s.key.Workspace) != o.from.Client(s.key.Workspace) || askOn != o.from.AskOn {
+		g.turnAway(o, approval.ErrTaken)
+	} else {
+		g.offers.answer(o, true, nil)
+	}
+	return nil
+}
+
+// asked is the pending that a claim or record holds, nil where nobody was asked.
+func (g *Gate) asked(k approval.Key, raw approval.Raw) *approval.Pending {
+	p, err := openedPending(g.Seal, k, raw)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// readClaim is the claim of a key, also while it runs.
+func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
+	if s.claim != nil {
+		return s.claim, nil
+	}
+	b, err := g.Store.Read(approval.DocClaim, s.key)
+	if err != nil {
+		return nil, fmt.Errorf("read receipt: %w", err)
+	}
+	return openClaim(g.Seal, s.key, b)
+}
+
+// removeRequest takes the request's file away, where it came in one.
+func (g *Gate) removeRequest(k approval.Key, o *offer) error {
+	if o != nil {
+		return nil
+	}
+	return g.Store.Remove(approval.DocRequest, k)
+}
+
+// Withdraw is an agent's cancel for a request that it submitted: it takes the
+// slot as a person's answer does, so that the first of them counts. It returns
+// when that is durable. A refusal is an *approval.Refusal; to everybody but the
+// client that asked, the request does not exist.
+func (g *Gate) Withdraw(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
+	d := &Decider{
+		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, agent: true,
+		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+			return by.Name, p == nil || p.ClientID == from.Client(ws)
+		},
+		Free: func(ctx context.Context, k approval.Key) error {
+			g.Wake(k)
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(minTick):
+				return nil
+			}
+		},
+	}
+	return d.Decide(ctx, approval.Answer{
+		Key: k, Verdict: approval.Cancelled, Via: "rest",
+		By: approval.Person{Channel: "client", ID: from.Client(k.Workspace), Name: "agent"},
+	})
+}

@@ -1,0 +1,250 @@
+package gate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+)
+
+// phone is what a door says of a client that has a key.
+var phone = approval.Origin{ClientID: "0123456789ab"}
+
+// submit offers a request to a gate that steps inline.
+func (h *house) submit(k approval.Key, body string, from approval.Origin) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return h.gate.Submit(ctx, k, []byte(body), from)
+}
+
+func TestSubmitIsIntake(t *testing.T) {
+	for _, tt := range []struct {
+		why, tool, want string
+		doc             approval.Doc
+	}{
+		{"what asks is accepted once P is there", "run", "none", approval.DocPending},
+		{"what is allowed runs, under a claim", "auto", "auto_approved", approval.DocRecord},
+		{"what policy denies has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+			again, err := h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), phone)
+			require.NoError(t, err)
+			require.False(t, again)
+			require.Equal(t, tt.want, h.outcome(key(1)))
+			require.True(t, h.has(tt.doc, key(1)))
+			entries, err := os.ReadDir(h.layout.Requests(home))
+			require.NoError(t, err)
+			require.Empty(t, entries, "no file is written for the agent")
+			again, err = h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), phone)
+			require.NoError(t, err)
+			require.True(t, again, "the same once more is the same request")
+			require.LessOrEqual(t, len(h.hands.of(key(1))), 1)
+		})
+	}
+}
+
+func TestSubmitKnowsItsClient(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+	owned := approval.Origin{ClientID: "0123456789ab", Principal: "ann", AskOn: "email"}
+	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
+	require.NoError(t, err)
+	p := h.pending(key(1))
+	require.Equal(t, []string{"0123456789ab", "ann", "email", "principal", "ann"}, []string{p.ClientID, p.Principal, p.AskOn, p.Channel, p.Sender})
+
+	_, err = h.submit(key(2), request(key(2), "auto", ""), owned)
+	require.NoError(t, err)
+	require.Equal(t, "0123456789ab", h.record(key(2)).ClientID, "the record knows who asked where nobody was asked")
+	_, err = h.submit(key(3), request(key(3), "never", ""), owned)
+	require.NoError(t, err)
+	require.Equal(t, "0123456789ab", h.record(key(3)).ClientID)
+
+	h.drop(key(4), request(key(4), "auto", ""))
+	h.step(key(4))
+	require.Empty(t, h.record(key(4)).ClientID, "the folder's records are what they always were")
+
+	_, err = h.submit(key(5), request(key(5), "run", "", `"ask_on":"telegram"`), phone)
+	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot say where it is asked")
+}
+
+// TestSubmitOneID lets others come for an id that is taken.
+func TestSubmitOneID(t *testing.T) {
+	elsewhere := approval.Origin{ClientID: "ba9876543210"}
+	for _, tool := range []string{"run", "auto", "never"} {
+		h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+		body := request(key(1), tool, "")
+		_, err := h.submit(key(1), body, phone)
+		require.NoError(t, err)
+		for why, other := range map[string]struct {
+			body string
+			from approval.Origin
+		}{
+			"other bytes":     {request(key(1), tool, `{"x":1}`), phone},
+			"another client":  {body, elsewhere},
+			"the folder's id": {body, approval.Origin{}},
+		} {
+			_, err := h.submit(key(1), other.body, other.from)
+			require.ErrorIs(t, err, approval.ErrTaken, "%s, %s", tool, why)
+		}
+	}
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.NoError(t, err)
+	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: phone.ClientID, AskOn: "email"})
+	require.ErrorIs(t, err, approval.ErrTaken, "asked on another channel")
+
+	h.drop(key(2), request(key(2), "run", `{"text":"the folder was first"}`))
+	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	require.ErrorIs(t, err, approval.ErrTaken)
+	require.Equal(t, "ws:personal", h.pending(key(2)).ClientID)
+
+	h.drop(key(1), request(key(1), "run", `{"text":"evil"}`))
+	h.step(key(1))
+	require.Equal(t, phone.ClientID, h.pending(key(1)).ClientID, "a file that comes later changes nothing")
+	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
+}
+
+func TestSubmitTurnsAway(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
+	refused := func(k approval.Key, body string, from approval.Origin, want error) {
+		t.Helper()
+		_, err := h.submit(k, body, from)
+		require.ErrorIs(t, err, want)
+		require.Equal(t, "none", h.outcome(k), "whoever is turned away leaves no record")
+		require.False(t, h.has(approval.DocPending, k))
+	}
+	refused(key(1), `{"request_id":`, phone, approval.ErrMalformed)
+	refused(key(1), request(key(2), "run", ""), phone, approval.ErrMalformed)
+	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), phone, approval.ErrRefused)
+	refused(keyIn("nowhere", 1), request(key(1), "run", ""), phone, approval.ErrNotHere)
+	for n := range 2 {
+		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), phone)
+		require.NoError(t, err)
+	}
+	clash := approval.Key{Workspace: home, ID: key(10).ID[:8] + "ffffffff"}
+	refused(clash, request(clash, "auto", ""), phone, approval.ErrClash)
+	refused(key(12), request(key(12), "run", ""), phone, approval.ErrBusy)
+	for range 6 {
+		_, err := h.submit(key(1), "no", phone)
+		if errors.Is(err, approval.ErrBusy) {
+			return
+		}
+		require.ErrorIs(t, err, approval.ErrMalformed)
+	}
+	t.Fatal("refusals do not count against the workspace")
+}
+
+func TestSubmitHeld(t *testing.T) {
+	h := newHouse(t, plan{memory: true})
+	h.gate.Brake = stuck{}
+	h.run(0)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), phone)
+	require.ErrorIs(t, err, approval.ErrHeld, "under a pause nothing that would run is accepted")
+	require.False(t, h.has(approval.DocClaim, key(1)))
+	h.gate.Brake = nil
+	h.gate.Wake(key(1))
+	h.await(5*time.Second, "rest", h.gate.Idle)
+	require.Equal(t, "none", h.outcome(key(1)), "what was withdrawn never runs")
+	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	require.NoError(t, err, "asking goes on")
+	h.halt()
+	h.halt = nil
+	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
+	require.ErrorIs(t, err, approval.ErrUnwell, "a gate that has stopped keeps nobody waiting")
+}
+
+// stuck is a pause that does not end.
+type stuck struct{}
+
+func (stuck) Enter(string) bool { return false }
+func (stuck) Leave(string)      {}
+
+// TestSubmitAtOnce sends the same request many times at once: one is taken in,
+// the others are told so, and it runs once.
+func TestSubmitAtOnce(t *testing.T) {
+	h := newHouse(t, plan{memory: true})
+	h.run(0)
+	const callers = 16
+	for round := range 10 {
+		k := key(round + 1)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		errs, odd := map[string]int{}, 0
+		for n := range callers {
+			wg.Go(func() {
+				body := request(k, "auto", "")
+				if n%4 == 3 {
+					body = request(k, "auto", fmt.Sprintf(`{"n":%d}`, n))
+				}
+				_, err := h.submit(k, body, phone)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					odd++
+					errs[err.Error()]++
+				}
+			})
+		}
+		wg.Wait()
+		require.Less(t, odd, callers, "somebody is taken in: %v", errs)
+		require.Equal(t, map[string]int{approval.ErrTaken.Error(): odd}, errs, "others hear that the id is taken")
+		h.answered(k, 10*time.Second)
+		require.Len(t, h.hands.of(k), 1)
+	}
+}
+
+func TestSubmitOnAFailingDisk(t *testing.T) {
+	broken := &failing{doc: approval.DocPending, err: syscall.EIO}
+	h := newHouse(t, plan{memory: true, inline: true, store: func(s gate.Store) gate.Store {
+		broken.Store = s
+		return broken
+	}})
+	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.ErrorIs(t, err, syscall.EIO)
+	broken.doc = ""
+	h.step(key(1))
+	require.False(t, h.has(approval.DocPending, key(1)), "what was refused is not asked later on")
+	again, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.NoError(t, err)
+	require.False(t, again)
+}
+
+func TestWithdraw(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+	ctx := context.Background()
+	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.NoError(t, err)
+	_, err = h.gate.Withdraw(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
+	require.ErrorIs(t, err, approval.ErrNotYours)
+	_, err = h.gate.Withdraw(ctx, key(1), approval.Origin{})
+	require.ErrorIs(t, err, approval.ErrNotYours, "the folder is another client")
+	d, err := h.gate.Withdraw(ctx, key(1), phone)
+	require.NoError(t, err)
+	require.Equal(t, approval.Cancelled, d.Verdict)
+	_, err = h.decider().Decide(ctx, answer(key(1), approval.Approved))
+	require.ErrorIs(t, err, approval.ErrDecided, "first answer wins")
+	h.step(key(1))
+	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	_, err = h.gate.Withdraw(ctx, key(1), phone)
+	require.ErrorIs(t, err, approval.ErrDecided)
+
+	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	require.NoError(t, err)
+	h.decide(answer(key(2), approval.Approved))
+	_, err = h.gate.Withdraw(ctx, key(2), phone)
+	require.ErrorIs(t, err, approval.ErrDecided, "what was approved is not taken back")
+	h.step(key(2))
+	require.Equal(t, 1, len(h.hands.of(key(2))))
+}

@@ -1,0 +1,43 @@
+package approval
+
+import "errors"
+
+// Origin is where a request came from, in the word of the door that took it.
+// Nothing of it was written by an agent. The zero Origin is the workspace's own
+// folder of requests.
+type Origin struct {
+	ClientID  string // who asks; "": whatever writes into the folder
+	Principal string // the approver it asks for, who alone decides; "": as the workspace has it
+	AskOn     string // the one channel to ask on, "telegram" or "email"; "": on all of them
+}
+
+// FolderClient is the client id of whatever writes into a workspace's folder.
+func FolderClient(workspace string) string { return "ws:" + workspace }
+
+// Client is the origin's client id in a workspace.
+func (o Origin) Client(workspace string) string {
+	if o.ClientID == "" {
+		return FolderClient(workspace)
+	}
+	return o.ClientID
+}
+
+// Why a gate did not accept what a door inside the daemon submitted. Besides
+// these it may be ErrMalformed, ErrRefused (too large), or an error of the disk.
+// Nothing of the request is left then, except after ErrHeld and errors of the
+// disk: the same request under the same id finds out.
+var (
+	// ErrBusy says that the workspace has used up one of its limits.
+	ErrBusy = errors.New("too many requests")
+	// ErrUnwell says that the gate takes no new work: see its Problem.
+	ErrUnwell = errors.New("the gate cannot take requests now")
+	// ErrHeld says that the request would have run at once and could not yet.
+	ErrHeld = errors.New("the gate is paused, or every place for a handler is taken")
+	// ErrTaken says that the id is that of other bytes, or of somebody else's.
+	ErrTaken = errors.New("the id is that of another request")
+	// ErrClash says that the first digits of the id are those of another
+	// request: another id will do.
+	ErrClash = errors.New("the id resembles that of another request")
+	// ErrNotHere says that the workspace takes nothing from this origin.
+	ErrNotHere = errors.New("not possible in this workspace")
+)

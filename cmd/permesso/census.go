@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// census counts what the audit log tells of, for whoever watches over the gate.
+type census struct {
+	metrics *httpapi.Metrics
+	now     func() time.Time
+
+	mu    sync.Mutex
+	since map[string]map[string]time.Time // workspace → id → since when it waits
+}
+
+// newCensus begins with what waits already.
+func newCensus(waiting []approval.Waiting) *census {
+	c := &census{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
+	for _, w := range waiting {
+		c.begin(w.Key(), w.Pending.Timestamp)
+	}
+	return c
+}
+
+// begin notes that a request waits; the caller holds the lock, or is alone.
+func (c *census) begin(k approval.Key, at time.Time) {
+	ws := c.since[k.Workspace]
+	if ws == nil {
+		ws = map[string]time.Time{}
+		c.since[k.Workspace] = ws
+		c.metrics.Gauge(fmt.Sprintf("permesso_waiting{workspace=%q}", k.Workspace), func() float64 { return c.count(k.Workspace) })
+		c.metrics.Gauge(fmt.Sprintf("permesso_oldest_waiting_seconds{workspace=%q}", k.Workspace), func() float64 { return c.oldest(k.Workspace) })
+	}
+	ws[k.ID] = at
+}
+
+// hear takes an entry of the log.
+func (c *census) hear(e approval.Entry) {
+	if e.RequestID == "" || e.Workspace == "" {
+		return
+	}
+	c.metrics.Event(e.Workspace, string(e.Event))
+	k := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.Event == approval.EventRequested {
+		c.begin(k, e.Time)
+		return
+	}
+	status := statusOf(&e)
+	at, waited := c.since[k.Workspace][k.ID]
+	if decided := e.Event == approval.EventApproved || status != ""; decided && waited {
+		if e.By != "" && e.Via != "gate" {
+			c.metrics.Decided(e.Workspace, e.Time.Sub(at))
+		}
+		delete(c.since[k.Workspace], k.ID)
+	}
+	if status != "" {
+		c.metrics.Ended(e.Workspace, string(status))
+	}
+}
+
+// statusOf is the status that an entry ends a request with, "" where it ends none.
+func statusOf(e *approval.Entry) approval.Status {
+	switch e.Event {
+	case approval.EventExecuted, approval.EventReleased:
+		if e.By == "" {
+			return approval.StatusAutoApproved
+		}
+		return approval.StatusApproved
+	case approval.EventDeniedByUser, approval.EventDenied:
+		return approval.StatusDenied
+	case approval.EventFailed, approval.EventInterrupted, approval.EventAnswered, approval.EventOverridden, approval.EventRequestMore,
+		approval.EventExpired, approval.EventCancelled, approval.EventAutoRejected, approval.EventMalformed:
+		return approval.Status(e.Event)
+	}
+	return ""
+}
+
+func (c *census) count(ws string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return float64(len(c.since[ws]))
+}
+
+func (c *census) oldest(ws string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := time.Duration(0)
+	for _, at := range c.since[ws] {
+		age = max(age, c.now().Sub(at))
+	}
+	return age.Seconds()
+}
+
+// newCensus counts for this daemon.
+func (s *server) newCensus() (*census, error) {
+	waiting, err := s.viewer(s.keys).Waiting(context.Background(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return newCensus(waiting), nil
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// DefaultListen is where the HTTP door is, where nothing is said.
+const DefaultListen = "127.0.0.1:8765"
+
+// Listen is one place where the HTTP door is open.
+type Listen struct {
+	Network string // tcp or unix
+	Address string // an address with its port, or an absolute path
+}
+
+const (
+	unixPrefix  = "unix:"
+	listenHint  = `for example listen = "` + DefaultListen + `", or ["` + DefaultListen + `", "unix:/run/permesso/rest.sock"]; "" turns it off`
+	longestHost = 253
+)
+
+var hostPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[0-9]{1,5})?$`)
+
+// listen is one place or a list of them; stated says that the file names them.
+func (s *section) listen() (list []Listen, stated bool) {
+	const key = "listen"
+	n := s.node.kids[key]
+	if n != nil && n.kind == array {
+		for _, item := range s.texts(key, listenHint) {
+			list = s.door(list, item)
+		}
+		return list, true
+	}
+	if n = s.get(key, text, listenHint); n == nil {
+		s.otherwise(key, DefaultListen)
+		return []Listen{{"tcp", DefaultListen}}, false
+	}
+	if n.text == "" {
+		return nil, true
+	}
+	return s.door(nil, n), true
+}
+
+// door adds what one text names.
+func (s *section) door(list []Listen, n *node) []Listen {
+	l := Listen{"tcp", n.text}
+	if path, ok := strings.CutPrefix(n.text, unixPrefix); ok {
+		l = Listen{"unix", path}
+	}
+	switch {
+	case l.Network == "unix" && !socketPath(l.Address):
+		s.fail(n.val, "listen", listenHint, "listen: a socket's path must be absolute and of at most %d bytes", maxSocket)
+		return list
+	case l.Network == "unix":
+	default:
+		at, err := netip.ParseAddrPort(n.text)
+		if err != nil {
+			s.fail(n.val, "listen", listenHint, "listen must be an address with a port, or unix: and a path")
+			return list
+		}
+		if !at.Addr().IsLoopback() {
+			s.warn(n.val, "listen", "listen on 127.0.0.1 and put something with TLS in front of it, or use a Unix socket",
+				"the HTTP door is open to other machines: keys and requests pass the network in the clear")
+		}
+	}
+	if slices.Contains(list, l) {
+		s.fail(n.val, "listen", "", "listen names the same place twice")
+		return list
+	}
+	return append(list, l)
+}
+
+func socketPath(path string) bool {
+	return filepath.IsAbs(path) && filepath.Clean(path) == path && len(path) <= maxSocket &&
+		!strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// listenHosts are the names, besides its addresses, that the HTTP door answers to.
+func (s *section) listenHosts() (hosts []string) {
+	const key, hint = "listen_hosts", `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`
+	for _, n := range s.texts(key, hint) {
+		if len(n.text) > longestHost || !hostPattern.MatchString(n.text) {
+			s.fail(n.val, key, hint, "%s must hold host names in lower case, with a port or without", key)
+			continue
+		}
+		hosts = append(hosts, n.text)
+	}
+	return hosts
+}

@@ -1,0 +1,59 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAskAndDecide(t *testing.T) {
+	h := newHouse(t)
+	a := h.do("agent", "POST", "/v1/approvals", map[string]any{
+		"tool_name": "run", "session_id": "s1", "title": "Post", "request_data": map[string]any{"text": "hi"}, "expires_in_sec": 60,
+	})
+	require.Equal(t, http.StatusCreated, a.StatusCode, "%s", a.body)
+	id := a.json["approval_id"].(string)
+	require.Regexp(t, "^appr_[0-9a-f]{32}$", id)
+	require.Equal(t, "/v1/approvals/"+id, a.Header.Get("Location"))
+	require.Equal(t, "pending", a.json["status"])
+	require.Equal(t, false, a.json["auto"])
+	require.Nil(t, a.json["decision"])
+	require.IsType(t, float64(0), a.json["expires_at"])
+
+	got := h.do("agent", "GET", path(id), nil)
+	require.Equal(t, http.StatusOK, got.StatusCode)
+	require.Equal(t, a.json, got.json)
+	require.Equal(t, "s1", got.json["session_id"])
+	require.Equal(t, "custom:run", got.json["action_type"])
+
+	d := h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "4", "note": "add logs"})
+	require.Equal(t, http.StatusOK, d.StatusCode, "%s", d.body)
+	require.Equal(t, "approved", d.json["status"])
+
+	got = h.do("agent", "GET", path(id, "?wait=20"), nil)
+	require.Equal(t, "approved", got.json["status"])
+	require.Equal(t, "approved", got.json["outcome"])
+	require.Equal(t, "done", got.json["execution"])
+	require.Equal(t, map[string]any{"code": "4", "note": "add logs", "override": nil, "by": "ann", "via": "rest"}, got.json["decision"])
+	require.Equal(t, map[string]any{"done": true}, got.json["result"])
+	require.Contains(t, got.json["receipt"], "permesso")
+	require.Equal(t, 1, h.ran())
+}
+
+func TestKeysOpen(t *testing.T) {
+	h := newHouse(t)
+	id := h.ask()
+	h.says(h.do("nobody", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	h.secrets["wrong"] = "permesso_wrong"
+	h.says(h.do("wrong", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	h.says(h.do("another", "GET", path(id), nil), http.StatusNotFound, "approval not found")
+	h.says(h.do("another", "DELETE", path(id), nil), http.StatusNotFound, "approval not found")
+	h.says(h.do("agent", "POST", path(id, "/decision"), code("1")), http.StatusForbidden, "this key may not do that: it needs the scope decide")
+	h.says(h.do("ann", "POST", "/v1/approvals", map[string]any{"tool_name": "run"}), http.StatusForbidden, "this key may not do that: it needs the scope request")
+	h.newKey("elsewhere", other, "ann", "decide", "read")
+	h.says(h.do("elsewhere", "POST", path(id, "/decision"), code("1")), http.StatusNotFound, "approval not found")
+	h.revoke("agent")
+	h.says(h.do("agent", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	require.Zero(t, h.ran())
+}

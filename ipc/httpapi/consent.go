@@ -1,0 +1,149 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Rule is a remembered consent.
+type Rule struct {
+	ID         string     `json:"id" pattern:"^[0-9a-f]{16,64}$"`
+	Kind       string     `json:"kind" enum:"allow_rule,session_allow,grant"`
+	State      string     `json:"state" enum:"active,expired,used up,revoked"`
+	ClientID   string     `json:"client_id"`
+	SessionID  string     `json:"session_id"`
+	ActionType string     `json:"action_type"`
+	Capability string     `json:"capability" doc:"Of a grant."`
+	TargetKind string     `json:"target_kind" doc:"Of a grant: exact, host, path_glob or none."`
+	Target     string     `json:"target" doc:"Of a grant."`
+	Exact      bool       `json:"exact" doc:"It holds for one whole command line only."`
+	By         string     `json:"by"`
+	Via        string     `json:"via"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	Uses       int        `json:"uses"`
+	MaxUses    int        `json:"max_uses" doc:"0 is no limit."`
+	LastUsed   *time.Time `json:"last_used"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+}
+
+type ruleIn struct {
+	ID string `path:"id" pattern:"^[0-9a-f]{16,64}$"`
+}
+
+type (
+	ruleOut  struct{ Body Rule }
+	rulesOut struct{ Body Rules }
+)
+
+// Rules is a list of remembered consent, the newest first.
+type Rules struct {
+	Items []Rule `json:"items" nullable:"false"`
+}
+
+// consents declares the three kinds of remembered consent, which differ in their
+// paths and in what they are bound to.
+func (s *Server) consents(api huma.API) {
+	look := lookers()
+	revoke := []string{approval.MayRequest, approval.MayDecide}
+	for _, x := range []struct {
+		kind           approval.GrantKind
+		path, id, what string
+		revoke         []string
+	}{
+		{approval.GrantRule, "allow-rules", "allow-rule", "always allowed: one action type of one client", revoke},
+		{approval.GrantSession, "session-allows", "session-allow", "allowed for a session: one action type of one client", revoke},
+		{approval.GrantTarget, "grants", "grant", "granted: a capability on a target, whoever of the workspace asks", []string{approval.MayDecide}},
+	} {
+		base := "/v1/" + x.path
+		register(api, op("list-"+x.path, http.MethodGet, base, "List what is "+x.what,
+			"A key that requests sees what is its own; of grants, all of its workspace.", look),
+			func(_ context.Context, k *approval.APIKey, _ *struct{}) (*rulesOut, error) {
+				out := &rulesOut{Rules{Items: []Rule{}}}
+				for _, c := range s.consentsOf(k, x.kind) {
+					out.Body.Items = append(out.Body.Items, s.rule(c))
+				}
+				return out, nil
+			})
+		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Look at one that is "+x.what, "", look, http.StatusNotFound),
+			func(_ context.Context, k *approval.APIKey, in *ruleIn) (*ruleOut, error) {
+				c, err := s.consent(k, x.kind, in.ID)
+				if err != nil {
+					return nil, err
+				}
+				return &ruleOut{s.rule(*c)}, nil
+			})
+		take := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Take one back that is "+x.what,
+			"From the answer on nothing rests on it any more. 204 also where it was revoked before.", x.revoke, http.StatusNotFound)
+		take.DefaultStatus = http.StatusNoContent
+		register(api, take, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+			return nil, s.revoke(ctx, k, x.kind, in.ID)
+		})
+	}
+}
+
+func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []Consent {
+	if s.Consents == nil {
+		return nil
+	}
+	var list []Consent
+	for _, c := range s.Consents.List(k.Workspace) {
+		if c.Kind == kind && (kind == approval.GrantTarget || mine(k, c.ClientID)) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (s *Server) consent(k *approval.APIKey, kind approval.GrantKind, id string) (*Consent, error) {
+	for _, c := range s.consentsOf(k, kind) {
+		if c.ID == id {
+			return &c, nil
+		}
+	}
+	return nil, problem(http.StatusNotFound, sayNoRule)
+}
+
+func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.GrantKind, id string) error {
+	if _, err := s.consent(k, kind, id); err != nil {
+		return err
+	}
+	by := k.Owner
+	if k.Can(approval.MayRequest) {
+		by = "client " + k.ClientID()
+	}
+	if _, err := s.Consents.Revoke(ctx, id, by); err != nil {
+		return s.broken("revoke "+id, err)
+	}
+	return nil
+}
+
+func (s *Server) rule(c Consent) Rule {
+	r := Rule{
+		ID: c.ID, Kind: string(c.Kind), State: "active", ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
+		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
+		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
+		LastUsed: moment(c.LastUsed), RevokedAt: moment(c.RevokedAt),
+	}
+	switch {
+	case !c.RevokedAt.IsZero():
+		r.State = "revoked"
+	case !s.Now().Before(c.ExpiresAt):
+		r.State = "expired"
+	case c.MaxUses > 0 && c.Uses >= c.MaxUses:
+		r.State = "used up"
+	}
+	return r
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return some(t.UTC())
+}

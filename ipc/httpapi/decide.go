@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Verdict is what an approver says to a request.
+type Verdict struct {
+	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 not like this but otherwise, 6 always allow this type of action. Left out with answer or feedback."`
+	Note          string `json:"note,omitempty" maxLength:"8192" doc:"For the agent: required by code 4, of no use to others."`
+	Override      string `json:"override,omitempty" maxLength:"8192" doc:"What to do instead: required by code 5."`
+	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Why not: code 3."`
+	Answer        string `json:"answer,omitempty" maxLength:"8192" doc:"To a question, without a code."`
+	Feedback      string `json:"feedback,omitempty" maxLength:"8192" doc:"What you want to know before you decide, without a code. The request ends with it."`
+	PendingSHA256 string `json:"pending_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Of what you were shown: with it nothing else can be decided."`
+}
+
+type decideIn struct {
+	OneIn
+	Body Verdict
+}
+
+// Decided is a decision that counts.
+type Decided struct {
+	ApprovalID string     `json:"approval_id"`
+	Status     string     `json:"status" enum:"approved,denied" doc:"What it will be. Until the gate has carried it out the approval is still pending."`
+	Decision   Choice     `json:"decision"`
+	RunBefore  *time.Time `json:"run_before" doc:"An approval not started by then expires."`
+}
+
+type decideOut struct{ Body Decided }
+
+func (s *Server) decisions(api huma.API) {
+	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide",
+		"The key says who decides: the approver it belongs to, who must be one of the workspace's. It answers once the decision is durable. The first answer wins: everybody else gets 409, and 410 once the time is over.",
+		[]string{approval.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
+}
+
+func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {
+	key, _, err := s.find(ctx, k, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	a, p := in.Body.answer()
+	if p != nil {
+		return nil, p
+	}
+	if s.Decider == nil {
+		return nil, problem(http.StatusForbidden, "nobody decides here")
+	}
+	a.Key, a.Via = key, "rest"
+	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
+	d, err := s.Decider.Decide(ctx, a)
+	if err != nil {
+		return nil, s.refused(ctx, key, err)
+	}
+	out := &decideOut{Decided{
+		ApprovalID: idPrefix + key.ID, Status: denied,
+		Decision: Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)},
+	}}
+	switch d.Verdict {
+	case approval.Approved:
+		out.Body.Status, out.Body.RunBefore = approved, some(d.RunBefore.UTC())
+	case approval.Overridden, approval.Answered:
+		out.Body.Status = approved
+	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:
+	}
+	return out, nil
+}
+
+// answer is the verdict as the gate takes it. Whatever is not exactly one of the
+// ways to answer is none.
+func (v *Verdict) answer() (approval.Answer, *Problem) {
+	a := approval.Answer{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
+	given := 0
+	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
+		if text != "" {
+			given++
+		}
+	}
+	needs := func(text string) bool { return text != "" && given == 1 }
+	ok := false
+	switch v.Code {
+	case "1":
+		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, given == 0
+	case "2":
+		a.Verdict, a.Scope, ok = approval.Approved, approval.Session, given == 0
+	case "3":
+		a.Verdict, a.Feedback, ok = approval.Denied, v.Reason, given == 0 || needs(v.Reason)
+	case "4":
+		a.Verdict, a.Scope, ok = approval.Approved, approval.Once, needs(v.Note)
+	case "5":
+		a.Verdict, ok = approval.Overridden, needs(v.Override)
+	case "6":
+		a.Verdict, a.Scope, ok = approval.Approved, approval.Always, given == 0
+	case "":
+		a.Verdict, ok = approval.Answered, needs(v.Answer)
+		if needs(v.Feedback) {
+			a.Verdict, a.Feedback, ok = approval.RequestMore, v.Feedback, true
+		}
+	}
+	switch {
+	case ok:
+		return a, nil
+	case given == 0 && (v.Code == "4" || v.Code == "5"):
+		return approval.Answer{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
+	case given == 0:
+		return approval.Answer{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
+	}
+	return approval.Answer{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
+}
+
+// refused says why nothing was decided: that it is over, and how, is told to those
+// who may see the request; everybody else learns nothing.
+func (s *Server) refused(ctx context.Context, k approval.Key, err error) error {
+	var ref *approval.Refusal
+	if !errors.As(err, &ref) {
+		return s.broken("decide "+k.String(), err)
+	}
+	switch {
+	case errors.Is(ref, approval.ErrNotYours), errors.Is(ref, approval.ErrUnknown):
+		return problem(http.StatusNotFound, sayNotFound)
+	case errors.Is(ref, approval.ErrNoSuch):
+		return problem(http.StatusUnprocessableEntity, ref.Error())
+	}
+	a, err := s.view(ctx, k)
+	if err == nil && a != nil && (a.Status == expired || !a.over && !a.due.IsZero() && !s.Now().Before(a.due)) {
+		return problem(http.StatusGone, sayExpired)
+	}
+	return problem(http.StatusConflict, sayNotPending)
+}

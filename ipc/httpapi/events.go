@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Event is an entry of the audit log, as far as a client may know of it.
+type Event struct {
+	Seq        int64     `json:"seq" doc:"The entry's number in the log, and the event's id."`
+	Time       time.Time `json:"time"`
+	Event      string    `json:"event" example:"approval_requested"`
+	ApprovalID string    `json:"approval_id"`
+	ActionType string    `json:"action_type"`
+	ToolName   string    `json:"tool_name"`
+	SessionID  string    `json:"session_id"`
+	By         string    `json:"by"`
+	Via        string    `json:"via"`
+	Reason     string    `json:"reason"`
+}
+
+type eventsIn struct {
+	Last int64 `header:"Last-Event-ID" minimum:"0" doc:"Go on after this event. Without it, with what happens from now on."`
+}
+
+type eventsOut struct{ Body func(huma.Context) }
+
+func (s *Server) events(api huma.API) {
+	o := op("follow-events", http.MethodGet, eventsPath, "Follow what happens",
+		"Server-sent events, one for each entry of the audit log about the key's own requests, once the entry is durable: its number is the id, its word the event, and the data an Event in JSON. A comment every 15 seconds says that the line is open.",
+		[]string{approval.MayRead, approval.MayDecide}, http.StatusNotFound)
+	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Event](), true, "Event")
+	o.Responses = map[string]*huma.Response{"200": {
+		Description: "The events; the data of each is an Event, #/components/schemas/" + schema.Ref[len("#/components/schemas/"):],
+		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}}
+	register(api, o, s.follow)
+}
+
+const eventsPath = "/v1/events"
+
+const heartbeat = 15 * time.Second
+
+func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*eventsOut, error) {
+	if s.Log == nil {
+		return nil, problem(http.StatusNotFound, "there are no events here")
+	}
+	return &eventsOut{func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		defer s.Metrics.listens()()
+		defer s.Log.Follow()()
+		st := &stream{Server: s, key: k, w: w, out: http.NewResponseController(w)}
+		newest, _ := s.Log.Moved()
+		st.at = newest
+		if in.Last > 0 && in.Last < newest { // a higher number is none that we gave
+			st.at = in.Last
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		_ = st.run(r.Context()) // whoever listened has gone, or will come again
+	}}, nil
+}
+
+// stream is one client that listens.
+type stream struct {
+	*Server
+	key *approval.APIKey
+	w   http.ResponseWriter
+	out *http.ResponseController
+	at  int64 // the last entry that was looked at
+}
+
+var errOver = errors.New("over")
+
+func (st *stream) run(ctx context.Context) error {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	if err := st.send(":\n\n"); err != nil {
+		return err
+	}
+	for {
+		newest, moved := st.Log.Moved()
+		if newest > st.at {
+			if err := st.catchUp(); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-moved:
+		case <-beat.C:
+			if !st.still(st.key) {
+				return errOver
+			}
+			if err := st.send(":\n\n"); err != nil {
+				return err
+			}
+		case <-st.quit:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// catchUp sends what is new. The key is looked at once more before each of them.
+func (st *stream) catchUp() error {
+	return st.Log.Since(st.at, func(e approval.Entry) error {
+		st.at = e.Seq
+		if e.Workspace != st.key.Workspace || e.RequestID == "" || !mine(st.key, e.ClientID) {
+			return nil
+		}
+		if !st.still(st.key) {
+			return errOver
+		}
+		data, err := marshal(Event{
+			Seq: e.Seq, Time: e.Time.UTC(), Event: string(e.Event), ApprovalID: idPrefix + e.RequestID, ActionType: e.ActionType,
+			ToolName: e.Tool, SessionID: e.SessionID, By: e.By, Via: e.Via, Reason: e.Reason,
+		})
+		if err != nil {
+			return err
+		}
+		return st.send(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", strconv.FormatInt(e.Seq, 10), e.Event, data))
+	})
+}
+
+// send gives a client that does not read no more than its time.
+func (st *stream) send(text string) error {
+	if err := st.out.SetWriteDeadline(time.Now().Add(st.Patience)); err != nil {
+		return err
+	}
+	if _, err := st.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return st.out.Flush()
+}

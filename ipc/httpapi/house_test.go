@@ -1,0 +1,476 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+const (
+	home  = "personal"
+	other = "other"
+)
+
+// house is a gate with everything real in it, but for the handlers, and the door
+// before it.
+type house struct {
+	t      testing.TB
+	layout ipc.Layout
+	store  *ipc.Store
+	seal   *seal.Key
+	gate   *gate.Gate
+	log    *audit.Log
+	server *httpapi.Server
+	base   string // of its URLs
+	web    *http.Client
+
+	mu      sync.Mutex
+	keys    map[string]*approval.APIKey // by hash
+	secrets map[string]string           // by name
+	grants  []httpapi.Consent
+	effects []approval.Job
+	limits  approval.Limits
+	ws      map[string]approval.Workspace
+	logs    bytes.Buffer
+	feed    *feed
+	engine  *policy.Engine
+	closing chan func() // gets what closes the door; may be nil
+}
+
+// newHouse opens the door. shape may change what stands behind it before.
+func newHouse(t testing.TB, shape ...func(*house)) *house {
+	h := &house{
+		t: t, layout: ipc.Layout{Home: folder(t)}, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
+		ws: map[string]approval.Workspace{}, feed: &feed{moved: make(chan struct{})},
+	}
+	for _, name := range []string{home, other} {
+		h.ws[name] = approval.Workspace{
+			Name: name, Timeout: time.Hour, Approvers: []string{"ann", "bob"}, LocalDecisions: true, Channels: []string{"telegram", "email"},
+			Limits: approval.Limits{Pending: 5000, PerMinute: 100_000, AskPerMinute: 100_000},
+		}
+	}
+	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
+	for name := range h.ws {
+		require.NoError(t, h.layout.Prepare(ipc.OS(), name))
+	}
+	var err error
+	h.seal, err = seal.LoadOrCreate(ipc.OS(), h.layout.Keys())
+	require.NoError(t, err)
+	signer, err := receipt.LoadOrCreate(ipc.OS(), h.layout.Keys(), "test")
+	require.NoError(t, err)
+	h.store = &ipc.Store{FS: ipc.OS(), Layout: h.layout}
+	release, err := h.store.Open()
+	require.NoError(t, err)
+	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), nil)
+	require.NoError(t, err)
+	e := &policy.Engine{}
+	h.engine = e
+	h.log.Heard = func(x approval.Entry) {
+		e.Learn(x)
+		h.feed.hear(x)
+	}
+	require.NoError(t, e.Load(policy.Config{Rules: []policy.Rule{
+		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
+	}}))
+	h.gate = &gate.Gate{
+		Store: h.store, Keeper: h.store, Seal: h.seal, Notary: signer, Policy: e, Memory: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
+	}
+	view := &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}
+	h.server = &httpapi.Server{
+		Gate: h.gate, Viewer: view, Keys: h, Settings: places{h}, Log: h.feed, Consents: h, History: h,
+		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.may},
+		Ready:   h.gate.Alive, Version: "test", Diary: zerolog.New(&h.logs),
+		Receipts: papers{h, signer}, Taking: 2 * time.Second,
+	}
+	for _, f := range shape {
+		f(h)
+	}
+	h.gate.Changed = h.server.Changed
+	keys, err := h.gate.Start()
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	h.base = "http://" + l.Addr().String()
+	h.server.Hosts = []string{l.Addr().String()}
+	h.web = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	ctx, cancel := context.WithCancel(context.Background())
+	door, doorClosed := context.WithCancel(context.Background())
+	var wg, outer sync.WaitGroup
+	wg.Go(func() { _ = h.gate.Run(ctx, keys) })
+	outer.Go(func() { require.NoError(t, h.server.Run(door, l)) })
+	if h.closing != nil {
+		h.closing <- func() { doorClosed(); outer.Wait() }
+	}
+	t.Cleanup(func() {
+		doorClosed()
+		outer.Wait()
+		h.web.CloseIdleConnections()
+		cancel()
+		wg.Wait()
+		require.NoError(t, errors.Join(h.log.Close(), release()))
+	})
+	h.newKey("agent", home, "", approval.MayRequest, approval.MayRead)
+	h.newKey("another", home, "", approval.MayRequest, approval.MayRead)
+	h.newKey("ann", home, "ann", approval.MayDecide, approval.MayRead)
+	h.newKey("bob", home, "bob", approval.MayDecide, approval.MayRead)
+	return h
+}
+
+// folder is a temporary one, in memory where there is such a file system.
+func folder(t testing.TB) string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(shm, "permesso-rest-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func (h *house) newKey(name, ws, owner string, scopes ...string) {
+	secret := "permesso_" + name + strings.Repeat("x", 40)
+	k := approval.NewAPIKey(secret)
+	k.Workspace, k.Owner, k.Scopes, k.Name, k.CreatedAt, k.CreatedBy = ws, owner, scopes, name, time.Now(), "test"
+	require.NoError(h.t, k.Check())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keys[k.Hash], h.secrets[name] = k, secret
+}
+
+// Key implements httpapi.Keys.
+func (h *house) Key(hash string) (*approval.APIKey, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k, ok := h.keys[hash]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	copied := *k
+	return &copied, nil
+}
+
+func (h *house) client(name string) string {
+	return approval.NewAPIKey(h.secrets[name]).ClientID()
+}
+
+func (h *house) revoke(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keys[approval.Digest([]byte(h.secrets[name]))].RevokedAt = time.Now()
+}
+
+// Workspace implements gate.Settings.
+func (h *house) Workspace(name string) (approval.Workspace, bool) {
+	ws, ok := h.ws[name]
+	return ws, ok
+}
+
+// Tool implements gate.Settings.
+func (h *house) Tool(name string) (approval.Tool, bool) {
+	tame := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+	t := approval.Tool{Name: name, Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+	if name == "note" {
+		t.Handler = approval.Handler{Kind: approval.HandlerNone}
+	}
+	return t, slices.Contains([]string{"run", "auto", "never", "fails", "note"}, name)
+}
+
+// Run implements gate.Executor.
+func (h *house) Run(_ context.Context, job approval.Job) approval.Effect {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.effects = append(h.effects, job)
+	if job.Tool.Name == "fails" {
+		return approval.Effect{Error: "Execution failed: boom", Started: true}
+	}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+}
+
+func (h *house) ran() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.effects)
+}
+
+// may knows whoever holds a key that decides, and the operator.
+func (h *house) may(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+	if p != nil && p.Principal != "" && p.Principal != by.Name {
+		return "", false
+	}
+	return by.Name, slices.Contains(h.ws[ws].Approvers, by.Name)
+}
+
+type places struct{ *house }
+
+// Place implements httpapi.Settings.
+func (p places) Place(name string) (httpapi.Place, bool) {
+	ws, ok := p.ws[name]
+	return httpapi.Place{
+		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
+	}, ok
+}
+
+// List implements httpapi.Consents.
+func (h *house) List(ws string) []httpapi.Consent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.Consent) bool { return c.Workspace != ws })
+}
+
+// Revoke implements httpapi.Consents.
+func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.grants {
+		if h.grants[i].ID == id {
+			h.grants[i].RevokedAt = time.Now()
+			h.engine.Forget(id)
+		}
+	}
+	return true, nil
+}
+
+// Concede implements gate.Memory.
+func (h *house) Concede(p *approval.Pending, d *approval.Decision) error {
+	g := policy.Concession(p, d)
+	if g == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grants = append(h.grants, httpapi.Consent{Grant: *g})
+	return h.engine.Remember(*g)
+}
+
+// Ended implements httpapi.History.
+func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.Past, more bool, err error) {
+	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
+	if err != nil {
+		return nil, false, err
+	}
+	view := &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}
+	for _, name := range names {
+		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
+		rec, err := view.Record(ctx, k)
+		if err != nil || rec == nil {
+			continue
+		}
+		client := rec.ClientID
+		if p := view.Asked(k, rec.Pending); p != nil {
+			client = p.ClientID
+		}
+		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {
+			list = append(list, httpapi.Past{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
+		}
+	}
+	slices.SortFunc(list, func(a, b httpapi.Past) int { return b.AskedAt.Compare(a.AskedAt) })
+	more = len(list) > limit
+	return list[:min(limit, len(list))], more, nil
+}
+
+// papers are the receipts of the house.
+type papers struct {
+	*house
+	signer *receipt.Signer
+}
+
+// Facts implements httpapi.Receipts.
+func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
+	v, err := p.signer.Verifier()
+	if err != nil {
+		return httpapi.ReceiptFacts{}, err
+	}
+	f, err := v.Parse(text)
+	return httpapi.ReceiptFacts{
+		Workspace: f.Workspace, RequestID: f.RequestID, Tool: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
+		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued, Expires: f.Expires,
+	}, err
+}
+
+// Verify implements httpapi.Receipts.
+func (p papers) Verify(w httpapi.ReceiptWish) error {
+	v, err := p.signer.Verifier()
+	if err != nil {
+		return err
+	}
+	f, err := v.Parse(w.Receipt)
+	if err != nil {
+		return err
+	}
+	if w.Tool == "" {
+		w.Tool = f.Tool
+	}
+	if w.ArgsSHA256 == "" {
+		w.ArgsSHA256 = f.ArgsSHA256
+	}
+	return v.Verify(w.Receipt, f.Workspace, f.RequestID, w.Tool, w.ArgsSHA256)
+}
+
+// Redeem implements httpapi.Receipts.
+func (p papers) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
+	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
+}
+
+// feed is the log in memory.
+type feed struct {
+	mu    sync.Mutex
+	all   []approval.Entry
+	moved chan struct{}
+}
+
+func (f *feed) hear(e approval.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, e)
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// Since implements httpapi.Log.
+func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
+	f.mu.Lock()
+	all := slices.Clone(f.all)
+	f.mu.Unlock()
+	for _, e := range all {
+		if e.Seq > seq {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Moved implements httpapi.Log.
+func (f *feed) Moved() (int64, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.all) == 0 {
+		return 0, f.moved
+	}
+	return f.all[len(f.all)-1].Seq, f.moved
+}
+
+// Follow implements httpapi.Log.
+func (f *feed) Follow() func() { return func() {} }
+
+// answer is a response with its body taken apart.
+type answer struct {
+	*http.Response
+	body []byte
+	json map[string]any
+}
+
+// do sends a request with a key's name; body is what json.Marshal takes, or a
+// string as it is.
+func (h *house) do(key, method, path string, body any, headers ...string) answer {
+	h.t.Helper()
+	var in io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		in = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		require.NoError(h.t, err)
+		in = bytes.NewReader(raw)
+	}
+	r, err := http.NewRequest(method, h.base+path, in)
+	require.NoError(h.t, err)
+	if secret := h.secret(key); secret != "" {
+		r.Header.Set("Authorization", "Bearer "+secret)
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return h.send(r)
+}
+
+func (h *house) send(r *http.Request) answer {
+	h.t.Helper()
+	resp, err := h.web.Do(r)
+	require.NoError(h.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(h.t, err)
+	a := answer{Response: resp, body: b}
+	if strings.Contains(resp.Header.Get("Content-Type"), "json") {
+		require.NoError(h.t, json.Unmarshal(b, &a.json), "%s", b)
+	}
+	return a
+}
+
+func (h *house) secret(key string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.secrets[key]
+}
+
+// ask has the agent ask for something that a person must decide.
+func (h *house) ask(more ...func(map[string]any)) (id string) {
+	h.t.Helper()
+	wish := map[string]any{"tool_name": "run", "request_data": map[string]any{"text": "hi"}}
+	for _, f := range more {
+		f(wish)
+	}
+	a := h.do("agent", "POST", "/v1/approvals", wish)
+	require.Equal(h.t, http.StatusCreated, a.StatusCode, "%s", a.body)
+	require.Equal(h.t, "pending", a.json["status"])
+	return a.json["approval_id"].(string)
+}
+
+func (h *house) key(id string) approval.Key {
+	return approval.Key{Workspace: home, ID: strings.TrimPrefix(id, "appr_")}
+}
+
+// says holds an answer against its status and its problem's sentence.
+func (h *house) says(a answer, status int, detail string) {
+	h.t.Helper()
+	require.Equal(h.t, status, a.StatusCode, "%s", a.body)
+	require.Equal(h.t, "application/problem+json", a.Header.Get("Content-Type"))
+	require.Equal(h.t, detail, a.json["detail"])
+	require.InDelta(h.t, status, a.json["status"], 0)
+}
+
+func path(id string, more ...string) string { return "/v1/approvals/" + id + strings.Join(more, "") }
+
+func code(c string) map[string]any { return map[string]any{"code": c} }
+
+func jsonOf(t testing.TB, v any) string {
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	return fmt.Sprintf("%s", b)
+}

@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const inboxPath = "/v1/inbox/email-reply"
+
+// Mail is an approver's reply, taken apart.
+type Mail struct {
+	Subject string `json:"subject" maxLength:"998"`
+	Body    string `json:"body" maxLength:"65536"`
+}
+
+type mailIn struct {
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/json"`
+}
+
+// How long the parts of a reply may be, in characters, as Mail says.
+const (
+	maxSubject = 998
+	maxMail    = 65536
+)
+
+// Taken is what came of a mail.
+type Taken struct {
+	Status     string `json:"status" enum:"approved,denied,pending"`
+	ApprovalID string `json:"approval_id"`
+}
+
+type takenOut struct{ Body Taken }
+
+func (s *Server) inbox(api huma.API) {
+	o := op("email-reply", http.MethodPost, inboxPath, "Hand over an approver's reply",
+		"A whole message as message/rfc822, or its subject and body as JSON. The key speaks for one approver: it is that person's mail, and nobody else's.",
+		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone)
+	o.SkipValidateBody = true // it is read here, by its kind
+	register(api, o, s.takeMail)
+	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
+	api.OpenAPI().Paths[inboxPath].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		jsonType: {Schema: schema}, mailType: {Schema: &huma.Schema{Type: huma.TypeString}},
+	}}
+}
+
+func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*takenOut, error) {
+	if s.Inbox == nil {
+		return nil, problem(http.StatusNotFound, "e-mail is not configured")
+	}
+	m := InboxMail{Approver: k.Owner}
+	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
+		m.Raw = append(m.Raw, in.RawBody...) // the buffer is used again
+	} else {
+		var mail struct {
+			Subject *string `json:"subject"`
+			Body    *string `json:"body"`
+		}
+		err := approval.Decode(in.RawBody, &mail)
+		switch {
+		case err != nil:
+			return nil, problem(http.StatusUnprocessableEntity, err.Error())
+		case mail.Subject == nil || mail.Body == nil:
+			return nil, problem(http.StatusUnprocessableEntity, "subject and body are required")
+		case utf8.RuneCountInString(*mail.Subject) > maxSubject || utf8.RuneCountInString(*mail.Body) > maxMail:
+			return nil, problem(http.StatusUnprocessableEntity, "subject or body is too long")
+		}
+		m.Subject, m.Body = *mail.Subject, *mail.Body
+	}
+	r, err := s.Inbox.Take(ctx, m)
+	switch {
+	case errors.Is(err, ErrInbox):
+		return nil, problem(http.StatusUnprocessableEntity, untagged(err))
+	case err != nil:
+		return nil, s.refused(ctx, r.Key, err)
+	case r.Key.Workspace != k.Workspace:
+		return nil, problem(http.StatusNotFound, sayNotFound)
+	}
+	return &takenOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
+}
+
+// untagged is an error's text without the word that marks it.
+func untagged(err error) string {
+	text, mark := err.Error(), ErrInbox.Error()+": "
+	if len(text) > len(mark) && text[:len(mark)] == mark {
+		return text[len(mark):]
+	}
+	return text
+}

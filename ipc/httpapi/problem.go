@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Problem is an error as clients get it: problem details, RFC 9457.
+type Problem struct {
+	Type   string `json:"type" doc:"Always about:blank: the status says what kind of problem it is." example:"about:blank"`
+	Title  string `json:"title" doc:"The status in words." example:"Not Found"`
+	Status int    `json:"status" doc:"The HTTP status." example:"404"`
+	Detail string `json:"detail" doc:"One sentence on what is wrong." example:"approval not found"`
+
+	after time.Duration // when it may be worth trying again; 0: nothing is said
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (p *Problem) ContentType(string) string { return problemType }
+
+// GetHeaders implements huma.HeadersError.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(p.after/time.Second)))
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="permesso"`)
+	}
+	return h
+}
+
+const problemType = "application/problem+json"
+
+func problem(status int, detail string) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+func (p *Problem) retry(after time.Duration) *Problem {
+	p.after = after
+	return p
+}
+
+// write answers with the problem where huma has no part in it.
+func (p *Problem) write(w http.ResponseWriter) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		b = []byte("{}")
+	}
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(b)
+}
+
+// humaHooks sets what the library keeps in variables of its own, once for the
+// process: errors that echo nothing, and names that are compared to the letter.
+var humaHooks = sync.OnceFunc(func() {
+	huma.ValidateStrictCasing = true
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		for _, err := range errs {
+			if detail := detailOf(err); detail != "" {
+				msg = detail
+				break
+			}
+		}
+		if status >= http.StatusInternalServerError {
+			msg = "something went wrong here; the log says what" // and nobody else
+		}
+		return problem(status, msg)
+	}
+})
+
+// detailOf is a validator's complaint without the value it complains of. The
+// name of a key is told where it could be one of ours misspelt.
+func detailOf(err error) string {
+	var d *huma.ErrorDetail
+	if !errors.As(err, &d) {
+		return ""
+	}
+	where := d.Location
+	if len(where) > 60 || strings.Trim(where, "abcdefghijklmnopqrstuvwxyz_.[]-0123456789") != "" {
+		where = "body"
+	}
+	where = strings.TrimPrefix(where, "body.")
+	if where == "body" || where == "" {
+		return d.Message
+	}
+	return where + ": " + d.Message
+}
+
+// Sentences that clients of the field know.
+const (
+	sayBadKey     = "Invalid API key"
+	sayNotFound   = "approval not found"
+	sayNotPending = "approval not pending"
+	sayExpired    = "approval expired"
+	sayNoRule     = "rule not found"
+)
+
+// submission says what a refusal to take a request in means.
+func (s *Server) submission(err error) *Problem {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case is(approval.ErrMalformed):
+		return problem(http.StatusUnprocessableEntity, strings.TrimPrefix(err.Error(), approval.ErrMalformed.Error()+": "))
+	case is(approval.ErrRefused):
+		return problem(http.StatusRequestEntityTooLarge, err.Error())
+	case is(approval.ErrBusy):
+		return problem(http.StatusTooManyRequests, err.Error()).retry(5 * time.Second)
+	case is(approval.ErrUnwell):
+		return problem(http.StatusServiceUnavailable, err.Error()).retry(5 * time.Second)
+	case is(approval.ErrHeld):
+		return problem(http.StatusServiceUnavailable, err.Error()+": send it again with its Idempotency-Key").retry(5 * time.Second)
+	case is(approval.ErrTaken):
+		return problem(http.StatusUnprocessableEntity, "this Idempotency-Key was used with another body")
+	case is(approval.ErrClash):
+		return problem(http.StatusConflict, "use another Idempotency-Key: the id that this one gives resembles another request's")
+	case is(approval.ErrNotHere):
+		return problem(http.StatusForbidden, err.Error())
+	}
+	s.complain("submit", err)
+	return problem(http.StatusServiceUnavailable, "the request could not be stored: send it again with its Idempotency-Key").retry(5 * time.Second)
+}
+
+// broken is an error that only the log may tell.
+func (s *Server) broken(what string, err error) *Problem {
+	s.complain(what, err)
+	return problem(http.StatusInternalServerError, "something went wrong here; the log says what")
+}
+
+func (s *Server) complain(what string, err error) {
+	if s.errors.allow(s.Now()) {
+		s.Diary.Error().Str("via", "rest").Err(err).Msg(what)
+	}
+}
+
+// seldom keeps whoever causes errors from filling the log: ten at once, then one
+// every ten seconds.
+type seldom struct {
+	mu    sync.Mutex
+	level float64
+	last  time.Time
+}
+
+func (x *seldom) allow(now time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.level = max(0, x.level-now.Sub(x.last).Seconds()/10)
+	x.last = now
+	if x.level >= 10 {
+		return false
+	}
+	x.level++
+	return true
+}

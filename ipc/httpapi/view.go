@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// The statuses of the field.
+const (
+	pending  = "pending"
+	approved = "approved"
+	denied   = "denied"
+	expired  = "expired"
+)
+
+// What became of an action.
+const (
+	running     = "running"
+	done        = "done"
+	failed      = "failed"
+	interrupted = "interrupted"
+	none        = "none"
+)
+
+// Choice is what was decided.
+type Choice struct {
+	Code     *string `json:"code" nullable:"true" doc:"1 to 6; null where none was used."`
+	Note     *string `json:"note" doc:"What the approver wrote besides: code 4."`
+	Override *string `json:"override" doc:"What to do instead: code 5. Nothing ran."`
+	By       *string `json:"by" doc:"Who decided; null where a rule did."`
+	Via      *string `json:"via" doc:"Where: telegram, email, terminal, cli, rest …"`
+}
+
+// choice is a Choice that may be null.
+type choice struct{ *Choice }
+
+// Schema implements huma.SchemaProvider.
+func (choice) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "What was decided; null as long as nobody has.",
+		OneOf:       []*huma.Schema{r.Schema(typeOf[Choice](), true, "Choice"), {Type: "null"}},
+	}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c choice) MarshalJSON() ([]byte, error) { return marshal(c.Choice) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *choice) UnmarshalJSON(b []byte) error { return approval.Decode(b, &c.Choice) }
+
+// Approval is a request as its client sees it.
+type Approval struct {
+	ApprovalID       string   `json:"approval_id" pattern:"^appr_[0-9a-f]{16,64}$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
+	Status           string   `json:"status" enum:"pending,approved,denied,expired"`
+	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"What exactly happened; null until it is over."`
+	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none" doc:"What became of the action; null while it is pending."`
+	Auto             bool     `json:"auto" doc:"Nobody was asked."`
+	ExpiresAt        *int64   `json:"expires_at" doc:"Unix seconds; null where nobody was asked."`
+	Decision         choice   `json:"decision"`
+	SessionID        *string  `json:"session_id"`
+	ActionType       *string  `json:"action_type"`
+	ToolName         *string  `json:"tool_name"`
+	Result           Anything `json:"result"`
+	Error            *string  `json:"error"`
+	Feedback         *string  `json:"feedback" doc:"What the approver wrote to a denial, or wants to know."`
+	RequiredResponse *string  `json:"required_response"`
+	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
+	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the remembered consent that let it through; null where none did."`
+
+	client string
+	over   bool // it has ended
+	due    time.Time
+}
+
+const idPrefix = "appr_"
+
+// view is a request as it stands, nil where there is none. The documents are read
+// in the order in which one replaces the other, the last first, and the record once
+// more: it may have come in between.
+func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
+	if a, err := s.ended(ctx, k); a != nil || err != nil {
+		return a, err
+	}
+	c, err := s.Viewer.Claim(k)
+	if err != nil {
+		return nil, err
+	}
+	if c != nil {
+		return s.claimed(k, c), nil
+	}
+	w, err := s.Viewer.Pending(k)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
+		return waiting(w.Pending), nil
+	}
+	return s.ended(ctx, k)
+}
+
+// waiting is a request that a person is asked about.
+func waiting(p *approval.Pending) *Approval {
+	a := blank(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
+	a.asked(p)
+	return a
+}
+
+func blank(k approval.Key) *Approval {
+	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), client: approval.FolderClient(k.Workspace)}
+}
+
+func (a *Approval) asked(p *approval.Pending) {
+	a.client, a.due = p.ClientID, p.ExpiresAt
+	a.ExpiresAt = some(p.ExpiresAt.Unix())
+	a.SessionID, a.ActionType, a.ToolName = text(p.SessionID), text(p.ActionType), text(p.ToolName)
+}
+
+// origin fills in what a claim or a record says of where the request came from.
+func (s *Server) origin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
+	if p := s.Viewer.Asked(k, asked); p != nil {
+		a.asked(p)
+	} else {
+		a.Auto = true
+		if client != "" {
+			a.client = client
+		}
+		if q, err := approval.ParseRequest(request, k.ID); err == nil {
+			a.SessionID, a.ActionType, a.ToolName = text(q.SessionID), text(q.ActionType), text(q.ToolName)
+		}
+	}
+	if a.Auto && r != nil && r.Consent != "" {
+		a.AllowRuleApplied = text(r.Consent)
+	}
+}
+
+func (s *Server) claimed(k approval.Key, c *approval.Claim) *Approval {
+	a := blank(k)
+	s.origin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
+	a.ActionType, a.ToolName = text(c.ActionType), text(c.ToolName)
+	a.Status, a.Execution, a.Receipt = approved, some(running), text(c.Receipt)
+	a.decided(s.Viewer.Decision(k, c.Decision))
+	s.consented(a, k.Workspace)
+	return a
+}
+
+func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
+	rec, err := s.Viewer.Record(ctx, k)
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	a := blank(k)
+	s.origin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
+	a.over = true
+	status, execution := outcome(rec.Status)
+	a.Status, a.Execution, a.Outcome = status, some(execution), some(string(rec.Status))
+	resp, err := approval.ParseResponse(rec.Response)
+	if err != nil {
+		return nil, errors.New("the record holds no response")
+	}
+	a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
+	a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
+	if d := resp.Decision; !d.Auto {
+		a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
+	}
+	s.consented(a, k.Workspace)
+	return a, nil
+}
+
+// consented gives the code by which somebody let this through beforehand.
+func (s *Server) consented(a *Approval, workspace string) {
+	if a.AllowRuleApplied == nil || s.Consents == nil || a.Decision.Choice != nil {
+		return
+	}
+	for _, c := range s.Consents.List(workspace) {
+		if c.ID != *a.AllowRuleApplied {
+			continue
+		}
+		switch c.Kind {
+		case approval.GrantRule:
+			a.Decision.Choice = &Choice{Code: some("6")}
+		case approval.GrantSession:
+			a.Decision.Choice = &Choice{Code: some("2")}
+		case approval.GrantTarget:
+		}
+	}
+}
+
+func (a *Approval) decided(d *approval.Decision) {
+	if d == nil {
+		return
+	}
+	a.Decision.Choice = &Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)}
+}
+
+// outcome is what an exact status is in the words of the field. A status that
+// nobody knows is a no.
+func outcome(st approval.Status) (status, execution string) {
+	switch st {
+	case approval.StatusApproved, approval.StatusAutoApproved:
+		return approved, done
+	case approval.StatusFailed:
+		return approved, failed
+	case approval.StatusInterrupted:
+		return approved, interrupted
+	case approval.StatusOverridden, approval.StatusAnswered:
+		return approved, none
+	case approval.StatusExpired:
+		return expired, none
+	case approval.StatusDenied, approval.StatusAutoRejected, approval.StatusCancelled, approval.StatusRequestMore, approval.StatusMalformed:
+	}
+	return denied, none
+}
+
+// mine says whether a key may know of a request.
+func mine(k *approval.APIKey, client string) bool {
+	return !k.Can(approval.MayRequest) || client == k.ClientID()
+}
+
+func some[T any](v T) *T { return &v }
+
+// text is a string, nil where it is empty.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
