@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -72,13 +73,54 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	return api
 }
 
-// spec is the document of the API.
+// spec is the document of the API, written once.
 func spec(api huma.API) []byte {
 	b, err := api.OpenAPI().MarshalJSON()
+	doc := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(b, &doc)
+	}
+	if err == nil {
+		nulls(doc)
+		b, err = json.Marshal(doc, json.Deterministic(true))
+	}
 	if err != nil {
 		panic("the API's description does not encode: " + err.Error()) // it is a constant
 	}
 	return b
+}
+
+// nulls says of what may be missing that it may be null too, which the library
+// permits and does not say. An enumeration is the whole of what is allowed, whatever
+// the type says, so that null has to stand there as well.
+func nulls(doc map[string]any) {
+	components, _ := doc["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	for name, raw := range schemas {
+		schema, _ := raw.(map[string]any)
+		required, _ := schema["required"].([]any)
+		properties, _ := schema["properties"].(map[string]any)
+		sent := slices.Contains([]string{"Wish", "Target", "Verdict", "Paper"}, name)
+		for key, raw := range properties {
+			p, _ := raw.(map[string]any)
+			if sent && !slices.Contains(required, any(key)) {
+				properties[key] = orNull(p)
+			}
+			if types, ok := p["type"].([]any); ok && p["enum"] != nil && slices.Contains(types, any("null")) {
+				p["enum"] = append(p["enum"].([]any), nil)
+			}
+		}
+	}
+}
+
+func orNull(p map[string]any) map[string]any {
+	if ref, ok := p["$ref"]; ok {
+		return map[string]any{"oneOf": []any{map[string]any{"$ref": ref}, map[string]any{"type": "null"}}}
+	}
+	if kind, ok := p["type"].(string); ok {
+		p["type"] = []any{kind, "null"}
+	}
+	return p
 }
 
 // Document is the OpenAPI document, without a server behind it.
@@ -92,6 +134,9 @@ const scopes = "scopes"
 
 // op is an operation that needs one of the scopes.
 func op(id, method, path, summary, description string, need []string, errs ...int) huma.Operation {
+	if method == http.MethodPost {
+		errs = append(errs, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary,
 		Description:     description + "\n\nScope: " + strings.Join(need, " or ") + ".",
@@ -121,7 +166,6 @@ func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Cont
 		return do(ctx, keyIn(ctx), in)
 	})
 }
-
 
 const about = `A gate for AI agents: a request is allowed or refused by policy, or a person is asked.
 

@@ -83,7 +83,7 @@ func (s *Server) approvals(api huma.API) {
 	look := []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Ask for something",
 		"201 as soon as the request is durable, whether or not anybody can be reached at that moment; 200 where it was accepted before, with the same Idempotency-Key.",
-		ask, http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable)
+		ask, http.StatusConflict, http.StatusServiceUnavailable)
 	create.DefaultStatus = http.StatusCreated
 	create.Responses = map[string]*huma.Response{"200": {
 		Description: "It was accepted before",

@@ -40,8 +40,7 @@ type decideOut struct{ Body Decided }
 func (s *Server) decisions(api huma.API) {
 	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide",
 		"The key says who decides: the approver it belongs to, who must be one of the workspace's. It answers once the decision is durable. The first answer wins: everybody else gets 409, and 410 once the time is over.",
-		[]string{approval.MayDecide}, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusGone,
-		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType), s.decide)
+		[]string{approval.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
 func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {

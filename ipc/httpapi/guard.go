@@ -150,7 +150,8 @@ func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 	in := http.NewResponseController(w)
 	_ = in.SetReadDeadline(time.Now().Add(s.Patience))
 	b, err := io.ReadAll(io.LimitReader(r.Body, most+1))
-	_ = in.SetReadDeadline(time.Time{})
+	// Of a body that is refused the library reads on a little, before it closes the
+	// line: the deadline stays for that.
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return problem(http.StatusRequestTimeout, "the body came too slowly")
@@ -159,6 +160,7 @@ func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 	case int64(len(b)) > most:
 		return tooLarge
 	}
+	_ = in.SetReadDeadline(time.Time{})
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	r.ContentLength = int64(len(b))
 	return nil

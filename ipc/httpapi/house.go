@@ -28,7 +28,16 @@ func (s *Server) house(api huma.API, mux *http.ServeMux) {
 				Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
 			}},
 		}
-		if path != "/metrics" {
+		schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Problem](), true, "Problem")
+		refusal := &huma.Response{Description: "Problem", Content: map[string]*huma.MediaType{problemType: {Schema: schema}}}
+		o.Responses["403"] = refusal
+		switch path {
+		case "/metrics":
+			o.Responses["401"] = refusal
+		case "/readyz":
+			o.Responses["503"] = refusal
+			fallthrough
+		default:
 			o.Security = []map[string][]string{{}}
 		}
 		api.OpenAPI().AddOperation(o)

@@ -58,6 +58,8 @@ type house struct {
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
+	engine  *policy.Engine
+	closing chan func() // gets what closes the door; may be nil
 }
 
 // newHouse opens the door. shape may change what stands behind it before.
@@ -86,13 +88,17 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	require.NoError(t, err)
 	h.log, err = audit.Open(ipc.OS(), h.layout.Audit(), nil)
 	require.NoError(t, err)
-	h.log.Heard = h.feed.hear
 	e := &policy.Engine{}
+	h.engine = e
+	h.log.Heard = func(x approval.Entry) {
+		e.Learn(x)
+		h.feed.hear(x)
+	}
 	require.NoError(t, e.Load(policy.Config{Rules: []policy.Rule{
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.seal, Notary: signer, Policy: e, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
+		Store: h.store, Keeper: h.store, Seal: h.seal, Notary: signer, Policy: e, Memory: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
 	view := &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
@@ -117,6 +123,9 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	var wg, outer sync.WaitGroup
 	wg.Go(func() { _ = h.gate.Run(ctx, keys) })
 	outer.Go(func() { require.NoError(t, h.server.Run(door, l)) })
+	if h.closing != nil {
+		h.closing <- func() { doorClosed(); outer.Wait() }
+	}
 	t.Cleanup(func() {
 		doorClosed()
 		outer.Wait()
@@ -241,9 +250,22 @@ func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
 	for i := range h.grants {
 		if h.grants[i].ID == id {
 			h.grants[i].RevokedAt = time.Now()
+			h.engine.Forget(id)
 		}
 	}
 	return true, nil
+}
+
+// Concede implements gate.Memory.
+func (h *house) Concede(p *approval.Pending, d *approval.Decision) error {
+	g := policy.Concession(p, d)
+	if g == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grants = append(h.grants, httpapi.Consent{Grant: *g})
+	return h.engine.Remember(*g)
 }
 
 // Ended implements httpapi.History.

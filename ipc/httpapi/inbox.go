@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,9 +21,15 @@ type Mail struct {
 }
 
 type mailIn struct {
-	ContentType string `header:"Content-Type"`
+	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/json"`
 }
+
+// How long the parts of a reply may be, in characters, as Mail says.
+const (
+	maxSubject = 998
+	maxMail    = 65536
+)
 
 // Taken is what came of a mail.
 type Taken struct {
@@ -35,14 +42,13 @@ type takenOut struct{ Body Taken }
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Hand over an approver's reply",
 		"A whole message as message/rfc822, or its subject and body as JSON. The key speaks for one approver: it is that person's mail, and nobody else's.",
-		[]string{approval.MayInbound}, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusGone,
-		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
-	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
-	o.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		jsonType: {Schema: schema}, mailType: {Schema: &huma.Schema{Type: huma.TypeString}},
-	}}
+		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone)
 	o.SkipValidateBody = true // it is read here, by its kind
 	register(api, o, s.takeMail)
+	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
+	api.OpenAPI().Paths[inboxPath].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		jsonType: {Schema: schema}, mailType: {Schema: &huma.Schema{Type: huma.TypeString}},
+	}}
 }
 
 func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*takenOut, error) {
@@ -53,11 +59,20 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
 		m.Raw = append(m.Raw, in.RawBody...) // the buffer is used again
 	} else {
-		var mail Mail
-		if err := approval.Decode(in.RawBody, &mail); err != nil {
-			return nil, problem(http.StatusUnprocessableEntity, err.Error())
+		var mail struct {
+			Subject *string `json:"subject"`
+			Body    *string `json:"body"`
 		}
-		m.Subject, m.Body = mail.Subject, mail.Body
+		err := approval.Decode(in.RawBody, &mail)
+		switch {
+		case err != nil:
+			return nil, problem(http.StatusUnprocessableEntity, err.Error())
+		case mail.Subject == nil || mail.Body == nil:
+			return nil, problem(http.StatusUnprocessableEntity, "subject and body are required")
+		case utf8.RuneCountInString(*mail.Subject) > maxSubject || utf8.RuneCountInString(*mail.Body) > maxMail:
+			return nil, problem(http.StatusUnprocessableEntity, "subject or body is too long")
+		}
+		m.Subject, m.Body = *mail.Subject, *mail.Body
 	}
 	r, err := s.Inbox.Take(ctx, m)
 	switch {

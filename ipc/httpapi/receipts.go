@@ -47,10 +47,10 @@ func (s *Server) receipts(api huma.API) {
 	look := []string{approval.MayRead, approval.MayRequest}
 	register(api, op("verify-receipt", http.MethodPost, "/v1/receipts/verify", "Check a receipt",
 		"A receipt that this gate signed and that is not good for what is demanded is valid: false, with the reason. What it never signed is 422; another workspace's, or another client's, is 404.",
-		look, http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType), s.verify)
+		look, http.StatusNotFound), s.verify)
 	register(api, op("redeem-receipt", http.MethodPost, "/v1/receipts/redeem", "Check a receipt and use it up",
 		"The second time is 409. It needs the record of its request: before that is written it is 409 as well.",
-		look, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType), s.redeem)
+		look, http.StatusNotFound, http.StatusConflict), s.redeem)
 }
 
 func (s *Server) verify(ctx context.Context, k *approval.APIKey, in *paperIn) (*factsOut, error) {

@@ -1,0 +1,327 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// TestBrowsersStayOutside sends what a page could have a browser send.
+func TestBrowsersStayOutside(t *testing.T) {
+	h := newHouse(t)
+	wish := `{"tool_name":"auto"}`
+	for _, tt := range []struct {
+		why     string
+		headers []string
+		status  int
+	}{
+		{"a name that was made to lead here", []string{"Host", "evil.example"}, 403},
+		{"the right address and another port", []string{"Host", "127.0.0.1:1"}, 403},
+		{"our name inside another", []string{"Host", h.server.Hosts[0] + ".evil.example"}, 403},
+		{"a sandboxed page, a file, a redirect", []string{"Origin", "null"}, 403},
+		{"another origin", []string{"Origin", "https://evil.example"}, 403},
+		{"our own origin: there are no pages of ours", []string{"Origin", h.base}, 403},
+		{"a browser that says so", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"another port of this machine", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"what a form can send", []string{"Content-Type", "text/plain"}, 415},
+		{"the same with a word that deceives a careless reader", []string{"Content-Type", "text/plain; application/json"}, 415},
+		{"a form", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		{"a form with files", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
+		{"no type", []string{"Content-Type", ""}, 415},
+		{"mail where none is taken", []string{"Content-Type", "message/rfc822"}, 415},
+		{"another alphabet", []string{"Content-Type", "application/json; charset=utf-16"}, 415},
+		{"packed", []string{"Content-Encoding", "gzip"}, 415},
+		{"a near miss", []string{"Content-Type", "application/json; q=1"}, 415},
+	} {
+		a := h.do("agent", "POST", "/v1/approvals", wish, tt.headers...)
+		require.Equal(t, tt.status, a.StatusCode, "%s: %s", tt.why, a.body)
+		for name := range a.Header {
+			require.NotContains(t, name, "Access-Control", tt.why)
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/v1/events", "/v1/approvals", "/metrics"} {
+		require.Equal(t, 403, h.do("ann", "GET", path, nil, "Host", "evil.example").StatusCode, path)
+		require.Equal(t, 403, h.do("ann", "GET", path, nil, "Origin", "null").StatusCode, path)
+	}
+	preflight := h.do("", "OPTIONS", "/v1/approvals", nil, "Origin", "https://evil.example", "Access-Control-Request-Method", "POST")
+	require.Equal(t, 403, preflight.StatusCode)
+	require.Empty(t, preflight.Header.Get("Access-Control-Allow-Origin"))
+	require.Zero(t, h.ran(), "nothing of that was taken for a request")
+	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", wish, "Content-Type", "application/json; charset=UTF-8").StatusCode)
+}
+
+func TestTooLarge(t *testing.T) {
+	h := newHouse(t)
+	big := `{"tool_name":"auto","preview":"` + strings.Repeat("x", 10<<20) + `"}`
+	h.says(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
+	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // in chunks: no length is said
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+h.secret("agent"))
+	r.Header.Set("Content-Type", "application/json")
+	require.Contains(t, []int{413, 0}, h.status(r))
+	deep := `{"tool_name":"auto","request_data":` + strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40) + "}"
+	require.Equal(t, 400, h.do("agent", "POST", "/v1/approvals", deep).StatusCode, "nested too deeply")
+	r, err = http.NewRequest("GET", h.base+"/v1/approvals", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+h.secret("agent"))
+	r.Header.Set("X-Long", strings.Repeat("x", 64<<10))
+	require.Contains(t, []int{431, 0}, h.status(r))
+	require.Equal(t, 401, h.do("", "GET", "/v1/approvals", nil, "Authorization", "Bearer "+strings.Repeat("x", 4096)).StatusCode)
+	require.Equal(t, 400, h.do("agent", "GET", "/v1/approvals", "{}").StatusCode, "a GET has no body")
+	require.Equal(t, 404, h.do("agent", "GET", "/v1/nothing", nil).StatusCode)
+	a := h.do("agent", "PUT", "/v1/approvals", nil)
+	require.Equal(t, 405, a.StatusCode)
+	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
+	require.Zero(t, h.ran())
+}
+
+// status is that of the answer to a request, 0 where the line was cut while it was
+// being sent.
+func (h *house) status(r *http.Request) int {
+	resp, err := h.web.Do(r)
+	if err != nil {
+		return 0
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestSlowClients opens a thousand lines on which hardly anything is said. They
+// are cut, and everybody else is served meanwhile.
+func TestSlowClients(t *testing.T) {
+	h := newHouse(t, func(h *house) { h.server.Patience = 2 * time.Second })
+	addr := strings.TrimPrefix(h.base, "http://")
+	const many = 1000
+	ended := make(chan struct{}, many)
+	for n := range many {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		head := "POST /v1/approvals HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Bearer " + h.secret("agent") + "\r\nContent-Type: application/json\r\n"
+		if n%2 == 0 {
+			head += "Content-Length: 1000\r\n\r\n{"
+		}
+		_, err = c.Write([]byte(head))
+		require.NoError(t, err)
+		go func() {
+			b, _ := io.ReadAll(c) // whatever it is told before it is cut
+			if n%2 != 0 || strings.HasPrefix(string(b), "HTTP/1.1 408 ") || strings.HasPrefix(string(b), "HTTP/1.1 429 ") {
+				ended <- struct{}{}
+			}
+		}()
+	}
+	for range 5 {
+		began := time.Now()
+		id := h.askAs("another")
+		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
+		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=20"), nil).json["status"])
+		require.Less(t, time.Since(began), 2*time.Second, "others are served meanwhile")
+	}
+	deadline := time.After(30 * time.Second)
+	for range many {
+		select {
+		case <-ended:
+		case <-deadline:
+			require.Fail(t, "a slow client was not cut")
+		}
+	}
+}
+
+// askAs is ask for another client.
+func (h *house) askAs(key string) string {
+	h.t.Helper()
+	a := h.do(key, "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
+	require.Equal(h.t, 201, a.StatusCode, "%s", a.body)
+	return a.json["approval_id"].(string)
+}
+
+// TestCrowd holds the door at its limits: a connection too many is closed at
+// once, and no key takes more than half of the places.
+func TestCrowd(t *testing.T) {
+	h := newHouse(t, func(h *house) { h.server.Connections = 20 })
+	id := h.ask()
+	var wg sync.WaitGroup
+	statuses := make(chan int, 12)
+	for range 12 {
+		wg.Go(func() {
+			a := h.do("agent", "GET", path(id, "?wait=3"), nil)
+			statuses <- a.StatusCode
+			if a.StatusCode == 429 {
+				require.Equal(t, "1", a.Header.Get("Retry-After"))
+			}
+		})
+	}
+	wg.Wait()
+	close(statuses)
+	seen := map[int]int{}
+	for s := range statuses {
+		seen[s]++
+	}
+	require.Equal(t, 10, seen[200], "%v", seen)
+	require.Equal(t, 2, seen[429])
+	h.web.CloseIdleConnections()
+
+	addr := strings.TrimPrefix(h.base, "http://")
+	var lines []net.Conn
+	for range 40 {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		lines = append(lines, c)
+	}
+	var closed atomic.Int32
+	for _, c := range lines {
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
+		wg.Go(func() {
+			if _, err := c.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
+				closed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.GreaterOrEqual(t, closed.Load(), int32(20))
+	for _, c := range lines {
+		_ = c.Close()
+	}
+	require.Eventually(t, func() bool {
+		resp, err := h.web.Get(h.base + "/healthz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == 200
+	}, 10*time.Second, 10*time.Millisecond, "with room again there is service again")
+}
+
+func TestTooMany(t *testing.T) {
+	h := newHouse(t, func(h *house) {
+		ws := h.ws[home]
+		ws.Limits = approval.Limits{Pending: 1}
+		h.ws[home] = ws
+	})
+	h.ask()
+	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
+	h.says(a, 429, "too many requests: 1 requests wait for an answer already: wait until some are decided")
+	require.Equal(t, "5", a.Header.Get("Retry-After"))
+}
+
+func TestUnwell(t *testing.T) {
+	h := newHouse(t, func(h *house) {
+		h.gate.Brake = stuck{}
+		h.server.Taking = 50 * time.Millisecond
+		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
+	})
+	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
+	h.says(a, 503, "the gate is paused, or every place for a handler is taken: send it again with its Idempotency-Key")
+	require.Equal(t, "5", a.Header.Get("Retry-After"))
+	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: permesso status says why")
+	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
+	h.ask() // asking goes on under a pause
+}
+
+// stuck is a pause that does not end.
+type stuck struct{}
+
+func (stuck) Enter(string) bool { return false }
+func (stuck) Leave(string)      {}
+
+// TestNothingIsEchoed puts a secret wherever a client can put one.
+func TestNothingIsEchoed(t *testing.T) {
+	h := newHouse(t)
+	const secret = "s3cret-V4lue"
+	id := h.ask()
+	for _, body := range []string{
+		`{"` + secret + `":1}`, `{"tool_name":"` + secret + `!"}`, `{"tool_name":["` + secret + `"]}`, `{"channel":"` + secret + `"}`,
+		`{"tool_name":"run","target":{"tg_chat_id":"` + secret + `"}}`, `{"tool_name":"run","target":{"` + secret + `":1}}`,
+		`{"tool_name":"run","expires_in_sec":"` + secret + `"}`, `{"request_data":"` + secret + `"}`, secret, `"` + secret,
+		`{"action_type":"` + secret + `"}`, `{"tool_name":"run","resubmits":"` + secret + `"}`, `{"type":"question","options":[{"` + secret + `":1}]}`,
+	} {
+		a := h.do("agent", "POST", "/v1/approvals", body)
+		require.Contains(t, []int{400, 422}, a.StatusCode, "%s: %s", body, a.body)
+		require.NotContains(t, string(a.body), secret, body)
+		require.NotEmpty(t, a.json["detail"])
+	}
+	for _, path := range []string{"/" + secret, "/v1/approvals/" + secret, "/v1/approvals?status=" + secret, "/v1/approvals?" + secret + "=1", "/v1/allow-rules/" + secret} {
+		a := h.do("agent", "GET", path, nil)
+		require.GreaterOrEqual(t, a.StatusCode, 400)
+		require.NotContains(t, string(a.body), secret, path)
+	}
+	a := h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": secret})
+	require.Equal(t, 422, a.StatusCode)
+	require.NotContains(t, string(a.body), secret)
+	h.says(h.do("", "GET", path(id), nil, "Authorization", "Bearer "+secret), 401, "Invalid API key")
+	require.NotContains(t, h.logs.String(), secret)
+	require.NotContains(t, h.logs.String(), h.secret("agent"))
+}
+
+func TestAuthorization(t *testing.T) {
+	h := newHouse(t)
+	good := h.secret("agent")
+	for header, want := range map[string]int{
+		"Bearer " + good: 200, "bearer " + good: 200, "BEARER " + good: 200,
+		"": 401, good: 401, "Bearer": 401, "Bearer ": 401, "Basic " + good: 401, "Bearer  " + good: 401, "Bearer " + good + " ": 200,
+		"Bearer " + good + "x": 401, "Bearer " + good[:len(good)-1]: 401, "Bearer " + strings.ToUpper(good): 401, "Bearer " + approval.Digest([]byte(good)): 401,
+	} {
+		require.Equal(t, want, h.do("", "GET", "/v1/approvals", nil, "Authorization", header).StatusCode, "%q", strings.ReplaceAll(header, good, "KEY"))
+	}
+	r, err := http.NewRequest("GET", h.base+"/v1/approvals", nil)
+	require.NoError(t, err)
+	r.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
+	require.Equal(t, 401, h.send(r).StatusCode, "two keys are none")
+	h.says(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
+	a := h.do("", "GET", "/v1/approvals", nil)
+	require.Equal(t, `Bearer realm="permesso"`, a.Header.Get("WWW-Authenticate"))
+}
+
+// TestUnixSocket reaches the door without a network: whatever name is used.
+func TestUnixSocket(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "rest.sock")
+	stale, err := httpapi.ListenUnix(name)
+	require.NoError(t, err)
+	stale.SetUnlinkOnClose(false)
+	require.NoError(t, stale.Close())
+	l, err := httpapi.ListenUnix(name)
+	require.NoError(t, err, "a socket that a killed gate left is replaced")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	_, err = httpapi.ListenUnix(filepath.Join(dir, "file"))
+	require.ErrorContains(t, err, "something else lies there")
+	open := filepath.Join(dir, "open")
+	require.NoError(t, os.Mkdir(open, 0o700))
+	require.NoError(t, os.Chmod(open, 0o777))
+	_, err = httpapi.ListenUnix(filepath.Join(open, "rest.sock"))
+	require.ErrorContains(t, err, "others may write to")
+
+	h := newHouse(t)
+	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: places{h}}
+	ctx, cancel := cancelled()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	c, err := net.Dial("unix", name)
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(c, "GET /v1/approvals HTTP/1.1\r\nHost: whatever\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", h.secret("agent"))
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
+	cancel()
+	require.NoError(t, <-done)
+	_, err = os.Stat(name)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

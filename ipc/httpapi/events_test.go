@@ -1,0 +1,173 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stream is a client that follows events.
+type stream struct {
+	resp  *http.Response
+	lines chan line
+}
+
+// follow opens a stream; last is its Last-Event-ID, "" for none.
+func (h *house) follow(key, last string) *stream {
+	h.t.Helper()
+	r, err := http.NewRequest("GET", h.base+"/v1/events", nil)
+	require.NoError(h.t, err)
+	r.Header.Set("Authorization", "Bearer "+h.secret(key))
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := h.web.Do(r) //nolint:bodyclose // close does
+	require.NoError(h.t, err)
+	require.Equal(h.t, http.StatusOK, resp.StatusCode)
+	require.Equal(h.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	s := &stream{resp, make(chan line, 1000)}
+	go s.read()
+	h.t.Cleanup(s.close)
+	return s
+}
+
+func (s *stream) read() {
+	defer close(s.lines)
+	in := bufio.NewScanner(s.resp.Body)
+	var e line
+	for in.Scan() {
+		name, text, _ := strings.Cut(in.Text(), ": ")
+		switch name {
+		case "id":
+			e.id = text
+		case "event":
+			e.event = text
+		case "data":
+			e.data = text
+		case "":
+			if e.id != "" {
+				s.lines <- e
+			}
+			e = line{}
+		}
+	}
+}
+
+func (s *stream) close() { _ = s.resp.Body.Close() }
+
+func (s *stream) next(t *testing.T) line {
+	t.Helper()
+	select {
+	case e, ok := <-s.lines:
+		require.True(t, ok, "the stream ended")
+		return e
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "no event came")
+		return line{}
+	}
+}
+
+func TestEventsAreOnesOwn(t *testing.T) {
+	h := newHouse(t)
+	mine, whole := h.follow("agent", ""), h.follow("ann", "")
+	theirs := h.askAs("another")
+	id := h.ask()
+	e := mine.next(t)
+	require.Contains(t, e.data, id, "what others ask is not told")
+	require.Contains(t, whole.next(t).data, theirs, "whoever decides hears of all of the workspace")
+	require.Contains(t, whole.next(t).data, id)
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
+	require.Equal(t, "approved", mine.next(t).event)
+	last := mine.next(t)
+	require.Equal(t, "executed", last.event)
+	require.NotContains(t, last.data, "hi", "no argument stands in an event")
+
+	// Cut off after the first: what was missed comes, and nothing twice.
+	mine.close()
+	again := h.follow("agent", e.id)
+	require.Equal(t, "approved", again.next(t).event)
+	require.Equal(t, last, again.next(t))
+	beyond := h.follow("agent", "999999999")
+	next := h.ask()
+	require.Contains(t, beyond.next(t).data, next, "a number that we never gave means: from now on")
+
+	h.newKey("elsewhere", other, "", "read")
+	silent := h.follow("elsewhere", "")
+	h.ask()
+	h.revoke("agent")
+	h.askAs("another")
+	select {
+	case e := <-silent.lines:
+		require.Fail(t, "an event of another workspace", "%v", e)
+	default:
+	}
+}
+
+// TestRevokedAtOnce takes a key away from those who wait with it.
+func TestRevokedAtOnce(t *testing.T) {
+	h := newHouse(t)
+	h.newKey("watch", home, "", "read")
+	s := h.follow("watch", "")
+	id := h.ask()
+	require.Contains(t, s.next(t).data, id)
+	done := make(chan answer, 1)
+	go func() { done <- h.do("agent", "GET", path(id, "?wait=30"), nil) }()
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(h.do("watch", "GET", "/metrics", nil).body), "permesso_rest_waiting_clients 1")
+	}, 10*time.Second, 5*time.Millisecond)
+	h.revoke("watch")
+	h.revoke("agent")
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
+	h.says(<-done, 401, "Invalid API key")
+	for e := range s.lines {
+		require.Fail(t, "an event for a key that was revoked", "%v", e)
+	}
+}
+
+// TestWaiting wakes whoever waits when it is over, and no sooner.
+func TestWaiting(t *testing.T) {
+	h := newHouse(t)
+	id := h.ask()
+	began := time.Now()
+	a := h.do("agent", "GET", path(id, "?wait=1"), nil)
+	require.Equal(t, "pending", a.json["status"])
+	require.GreaterOrEqual(t, time.Since(began), time.Second)
+	done := make(chan answer, 3)
+	for range 3 {
+		go func() { done <- h.do("agent", "GET", path(id, "?wait=30"), nil) }()
+	}
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
+	began = time.Now()
+	for range 3 {
+		a := <-done
+		require.Equal(t, "denied", a.json["status"])
+		require.Equal(t, "Denied by user", a.json["error"])
+	}
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=61"), nil).StatusCode)
+	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=-1"), nil).StatusCode)
+}
+
+// TestClosing lets whoever waits hear how things stand when the door closes.
+func TestClosing(t *testing.T) {
+	closing := make(chan func(), 1)
+	h := newHouse(t, func(h *house) { h.closing = closing })
+	id := h.ask()
+	s := h.follow("agent", "")
+	done := make(chan answer, 1)
+	go func() { done <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
+	require.Eventually(t, func() bool {
+		h.newKey("watch", home, "", "read")
+		return strings.Contains(string(h.do("watch", "GET", "/metrics", nil).body), "permesso_rest_waiting_clients 1")
+	}, 10*time.Second, 5*time.Millisecond)
+	began := time.Now()
+	(<-closing)()
+	require.Equal(t, "pending", (<-done).json["status"])
+	for range s.lines {
+	}
+	require.Less(t, time.Since(began), 5*time.Second)
+}

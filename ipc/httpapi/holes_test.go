@@ -1,0 +1,280 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+func cancelled() (context.Context, func()) { return context.WithCancel(context.Background()) }
+
+// What was wrong with an earlier public gate of this kind, each as a test.
+
+// TestWhoAsksNeverDecides tries every way to a decision that an asking key has.
+func TestWhoAsksNeverDecides(t *testing.T) {
+	box := &mailbox{}
+	h := newHouse(t, func(h *house) { h.server.Inbox = box })
+	id := h.ask()
+	for _, k := range []string{"agent", "another"} {
+		require.Equal(t, 403, h.do(k, "POST", path(id, "/decision"), code("1")).StatusCode)
+		require.Equal(t, 403, h.do(k, "POST", "/v1/inbox/email-reply", map[string]any{"subject": id, "body": "1"}).StatusCode)
+	}
+	require.Empty(t, box.got)
+	for _, more := range []string{approval.MayDecide, approval.MayInbound} {
+		k := approval.NewAPIKey("x")
+		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{approval.MayRequest, more}, time.Now(), "test"
+		require.ErrorContains(t, k.Check(), "whoever asks must not decide")
+		body, err := k.Encode()
+		require.NoError(t, err)
+		_, err = approval.ParseAPIKey(body, k.ID)
+		require.Error(t, err, "nor does a file help")
+	}
+	h.newKey("mallory", home, "mallory", approval.MayDecide)
+	h.says(h.do("mallory", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
+	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
+	require.Zero(t, h.ran())
+}
+
+// TestOneWins has ann approve and bob deny at the same moment, 500 times.
+func TestOneWins(t *testing.T) {
+	h := newHouse(t)
+	const trials, atOnce = 500, 10
+	var wg sync.WaitGroup
+	approvals := make(chan bool, trials)
+	for range atOnce {
+		wg.Go(func() {
+			for range trials / atOnce {
+				approvals <- h.race()
+			}
+		})
+	}
+	wg.Wait()
+	close(approvals)
+	won := 0
+	for yes := range approvals {
+		if yes {
+			won++
+		}
+	}
+	require.Equal(t, won, h.ran(), "what was approved ran once, what was denied never")
+	t.Logf("approved %d of %d", won, trials)
+}
+
+// race says whether the approval won.
+func (h *house) race() bool {
+	id := h.ask()
+	start := make(chan struct{})
+	var answers [2]answer
+	var wg sync.WaitGroup
+	for i, who := range []string{"ann", "bob"} {
+		wg.Go(func() {
+			<-start
+			answers[i] = h.do(who, "POST", path(id, "/decision"), code([]string{"1", "3"}[i]))
+		})
+	}
+	close(start)
+	wg.Wait()
+	got := h.do("agent", "GET", path(id, "?wait=20"), nil).json
+	yes, no := answers[0].StatusCode, answers[1].StatusCode
+	require.True(h.t, yes == 200 && no == 409 || yes == 409 && no == 200, "%d and %d", yes, no)
+	require.Equal(h.t, map[bool]string{true: "approved", false: "denied"}[yes == 200], got["status"])
+	return yes == 200
+}
+
+// TestUnclearIsNoAnswer gives what is not exactly one of the ways to answer.
+func TestUnclearIsNoAnswer(t *testing.T) {
+	h := newHouse(t)
+	id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
+	for _, body := range []string{
+		`{}`, `{"code":""}`, `{"code":"0"}`, `{"code":"7"}`, `{"code":"approve"}`, `{"code":"yes"}`, `{"code":"no, deny this"}`, `{"code":"１"}`,
+		`{"code":"1 "}`, `{"code":1}`, `{"code":true}`, `{"code":["1"]}`, `{"code":"1","code":"3"}`, `{"Code":"1"}`, `{"approved":true}`, `{"verdict":"approved"}`,
+		`{"code":"1","reason":"no, deny this"}`, `{"code":"1","note":"wait"}`, `{"code":"6","note":"no"}`, `{"code":"4"}`, `{"code":"5"}`, `{"code":"4","note":""}`,
+		`{"code":"4","note":"a","override":"b"}`, `{"code":"5","note":"a"}`, `{"code":"2","answer":"x"}`, `{"answer":"1"}`, `{"answer":"a","feedback":"b"}`,
+		`{"code":"3","note":"x"}`, `{"code":null}`, `{"note":"1"}`, `{"override":"1"}`, `{"reason":"approve"}`, `"1"`, `1`, `[]`,
+	} {
+		a := h.do("ann", "POST", path(id, "/decision"), body)
+		require.Contains(t, []int{400, 422}, a.StatusCode, "%s: %s", body, a.body)
+	}
+	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
+	require.Equal(t, 422, h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": "x"}).StatusCode)
+	h.says(h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": strings.Repeat("0", 64)}), 409, "approval not pending")
+	require.Zero(t, h.ran())
+	for verdict, want := range map[string]string{
+		`{"code":"1"}`: "approved", `{"code":"2"}`: "approved", `{"code":"3"}`: "denied", `{"code":"3","reason":"no, deny this"}`: "denied",
+		`{"code":"4","note":"n"}`: "approved", `{"code":"5","override":"o"}`: "overridden", `{"code":"6"}`: "approved", `{"feedback":"why?"}`: "request_more",
+	} {
+		id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
+		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), verdict).StatusCode, verdict)
+		require.Equal(t, want, h.do("agent", "GET", path(id, "?wait=20"), nil).json["outcome"], verdict)
+		h.forget()
+	}
+}
+
+// forget takes all consent back, so that the next request asks again.
+func (h *house) forget() {
+	for _, g := range h.List(home) {
+		_, err := h.Revoke(context.Background(), g.ID, "test")
+		require.NoError(h.t, err)
+	}
+}
+
+// TestARuleIsTakenBack lists a rule and revokes it: by whoever has it, and nobody
+// else of those who ask.
+func TestARuleIsTakenBack(t *testing.T) {
+	h := newHouse(t)
+	id := h.given(approval.GrantRule, "")
+	wish := map[string]any{"action_type": "write_file"}
+	require.Empty(t, h.do("another", "GET", "/v1/allow-rules", nil).json["items"])
+	h.says(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
+	h.says(h.do("another", "DELETE", "/v1/allow-rules/"+id, nil), 404, "rule not found")
+	h.says(h.do("agent", "DELETE", "/v1/session-allows/"+id, nil), 404, "rule not found")
+	require.Len(t, h.do("agent", "GET", "/v1/allow-rules", nil).json["items"], 1)
+	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "whoever decides sees what is let through")
+	h.newKey("watch", home, "", approval.MayRead)
+	require.Equal(t, 403, h.do("watch", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
+	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
+	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
+	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", wish).json["status"], "nothing rests on it any more")
+	grant := h.given(approval.GrantTarget, "")
+	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "others rest on a grant, too")
+	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+grant, nil).StatusCode)
+}
+
+// TestChannelsDown asks while nobody can be reached: the gate has no part in
+// that, and the pending is what the channel sends later on.
+func TestChannelsDown(t *testing.T) {
+	h := newHouse(t)
+	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "channel": "email"})
+	require.Equal(t, http.StatusCreated, a.StatusCode)
+	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	require.NoError(t, err)
+	require.Equal(t, "email", w.Pending.AskOn)
+}
+
+// TestClientsOnlyNarrow lets a client name where it wants to be asked.
+func TestClientsOnlyNarrow(t *testing.T) {
+	h := newHouse(t, func(h *house) {
+		ws := h.ws[other]
+		ws.Channels = []string{"email"}
+		h.ws[other] = ws
+	})
+	h.newKey("stranger", other, "", approval.MayRequest)
+	for _, tt := range []struct {
+		key, channel string
+		target       map[string]any
+		status       int
+		askOn        string
+	}{
+		{"agent", "", nil, 201, ""},
+		{"agent", "telegram", nil, 201, "telegram"},
+		{"agent", "email", map[string]any{"email_to": "ann@example.org"}, 201, "email"},
+		{"agent", "", map[string]any{"tg_chat_id": "123"}, 201, "telegram"},
+		{"agent", "", map[string]any{"tg_chat_id": "666"}, 422, ""},
+		{"agent", "", map[string]any{"email_to": "mallory@evil.example"}, 422, ""},
+		{"agent", "", map[string]any{"email_to": "ANN@example.org"}, 422, ""},
+		{"agent", "email", map[string]any{"tg_chat_id": "123"}, 422, ""},
+		{"agent", "telegram", map[string]any{"email_to": "ann@example.org"}, 422, ""},
+		{"agent", "", map[string]any{"tg_chat_id": "123", "email_to": "ann@example.org"}, 422, ""},
+		{"agent", "", map[string]any{}, 422, ""},
+		{"stranger", "telegram", nil, 422, ""},
+		{"stranger", "", map[string]any{"tg_chat_id": "123"}, 422, ""},
+	} {
+		wish := map[string]any{"tool_name": "run"}
+		if tt.channel != "" {
+			wish["channel"] = tt.channel
+		}
+		if tt.target != nil {
+			wish["target"] = tt.target
+		}
+		a := h.do(tt.key, "POST", "/v1/approvals", wish)
+		require.Equal(t, tt.status, a.StatusCode, "%v: %s", tt, a.body)
+		if tt.status == 201 {
+			w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+			require.NoError(t, err)
+			require.Equal(t, tt.askOn, w.Pending.AskOn)
+		}
+	}
+}
+
+// TestOwnersDecide asks with a key that belongs to somebody.
+func TestOwnersDecide(t *testing.T) {
+	h := newHouse(t)
+	h.newKey("anns", home, "ann", approval.MayRequest)
+	id := h.askAs("anns")
+	h.says(h.do("bob", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
+}
+
+// TestWordForWord holds what is kept against what was sent.
+func TestWordForWord(t *testing.T) {
+	h := newHouse(t)
+	const data = `{"n": 9007199254740993 ,"big":1e400,"neg":-0.0, "s":"\u00e9\/","deep":{"b":[1.10]}}`
+	a := h.do("agent", "POST", "/v1/approvals", `{"tool_name":"run","request_data":`+data+`}`)
+	require.Equal(t, 201, a.StatusCode, "%s", a.body)
+	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
+	require.NoError(t, err)
+	require.Equal(t, data, string(w.Pending.RequestData))
+	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
+	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=20"), nil)
+	require.Equal(t, data, string(h.effects[0].Args), "what runs is what was sent")
+}
+
+func TestOnce(t *testing.T) {
+	h := newHouse(t)
+	wish := map[string]any{"tool_name": "auto", "request_data": map[string]any{"n": 1}}
+	var wg sync.WaitGroup
+	ids := make(chan string, 20)
+	for range 20 {
+		wg.Go(func() {
+			a := h.do("agent", "POST", "/v1/approvals", wish, "Idempotency-Key", "once")
+			require.Contains(t, []int{200, 201}, a.StatusCode, "%s", a.body)
+			ids <- a.json["approval_id"].(string)
+		})
+	}
+	wg.Wait()
+	close(ids)
+	seen := map[string]bool{}
+	for id := range ids {
+		seen[id] = true
+	}
+	require.Len(t, seen, 1)
+	for id := range seen {
+		h.do("agent", "GET", path(id, "?wait=20"), nil)
+	}
+	require.Equal(t, 1, h.ran())
+	h.says(h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"}, "Idempotency-Key", "once"), 422, "this Idempotency-Key was used with another body")
+	other := h.do("another", "POST", "/v1/approvals", wish, "Idempotency-Key", "once")
+	require.Equal(t, 201, other.StatusCode, "another client's key is another key")
+	require.False(t, seen[other.json["approval_id"].(string)])
+	require.Equal(t, 422, h.do("agent", "POST", "/v1/approvals", wish, "Idempotency-Key", "a b").StatusCode)
+}
+
+// TestAboutSaysWhatIsDone reads the table of the document.
+func TestAboutSaysWhatIsDone(t *testing.T) {
+	rows := 0
+	for row := range strings.Lines(httpapi.About) {
+		cells := strings.Split(row, "|")
+		if len(cells) != 6 || strings.Contains(row, "---") || strings.Contains(row, "what it means") {
+			continue
+		}
+		name := strings.TrimSpace(cells[1])
+		if name == "null" {
+			continue
+		}
+		rows++
+		status, execution := httpapi.Outcome(approval.Status(name))
+		require.Equal(t, strings.TrimSpace(cells[2])+" "+strings.TrimSpace(cells[3]), status+" "+execution, name)
+	}
+	require.Equal(t, 12, rows)
+	status, execution := httpapi.Outcome("invented later")
+	require.Equal(t, "denied none", fmt.Sprint(status, " ", execution), "what nobody knows is a no")
+}
