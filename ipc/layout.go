@@ -19,6 +19,10 @@ type Layout struct {
 // Lock is the file whose lock makes a process the one daemon of this HOME.
 func (l Layout) Lock() string { return l.path("lock") }
 
+// Scripted is there where a script answered and not people: no other gate serves
+// such a home.
+func (l Layout) Scripted() string { return l.path("scripted") }
+
 // Keys is the folder of the MAC key and the signing key.
 func (l Layout) Keys() string { return l.path("keys") }
 

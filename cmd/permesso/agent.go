@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,42 +20,67 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// folders are the two folders that an agent sees.
-type folders struct{ requests, responses string }
+// way is how an agent reaches its gate: the two folders that it sees, or HTTP.
+type way struct {
+	requests, responses string
+	folders             bool // the command line names them
+}
 
-func (f *folders) flags(a *app, c *cobra.Command) {
+func (w *way) flags(a *app, c *cobra.Command) {
 	from := func(name, def string) string {
 		if v := a.Env(name); v != "" {
 			return v
 		}
 		return def
 	}
-	c.Flags().StringVar(&f.requests, "requests", from("PERMESSO_REQUESTS", client.DefaultRequests), "`folder` to write requests to")
-	c.Flags().StringVar(&f.responses, "responses", from("PERMESSO_RESPONSES", client.DefaultResponses), "`folder` to read responses from")
+	c.Flags().StringVar(&w.requests, "requests", from("PERMESSO_REQUESTS", client.DefaultRequests), "`folder` to write requests to")
+	c.Flags().StringVar(&w.responses, "responses", from("PERMESSO_RESPONSES", client.DefaultResponses), "`folder` to read responses from")
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, pos []string) error {
+		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
+		return run(cmd, pos)
+	}
+	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + wayHelp
 }
 
-func (f *folders) client() client.Files {
-	return client.Files{Requests: f.requests, Responses: f.responses}
+// wayHelp stands in the help of all commands for agents.
+const wayHelp = "The gate is reached through the two folders, or by HTTP where PERMESSO_URL is set (http://127.0.0.1:8765, or\n" +
+	"unix:///PATH) and no folder is named on the command line; PERMESSO_KEY is then the key."
+
+// gate is the gate that the command line or the environment names.
+func (w *way) gate(a *app) (client.Gate, error) {
+	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
+		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY")}
+		return r, unsaid(r.Check())
+	}
+	return client.Files{Requests: w.requests, Responses: w.responses}, nil
 }
 
-// wish is a request as it is written; only what is set appears in it.
-type wish struct {
-	RequestID    string   `json:"request_id"`
-	Type         string   `json:"type,omitzero"`
-	ToolName     string   `json:"tool_name,omitzero"`
-	ActionType   string   `json:"action_type,omitzero"`
-	SessionID    string   `json:"session_id,omitzero"`
-	Title        string   `json:"title,omitzero"`
-	Preview      string   `json:"preview,omitzero"`
-	Rationale    string   `json:"rationale,omitzero"`
-	ExpiresInSec int64    `json:"expires_in_sec,omitzero"`
-	Options      []string `json:"options,omitzero"`
-	Resubmits    string   `json:"resubmits,omitzero"`
+// unsaid gives what a gate or the way to it said its exit code and hint.
+func unsaid(err error) error {
+	for _, no := range []struct {
+		is   error
+		code int
+		hint string
+	}{
+		{client.ErrKey, codeError, "on the gate's host permesso key create WORKSPACE makes a key: export PERMESSO_KEY"},
+		{client.ErrInvalid, codeNotRun, "permesso request --help"},
+		{client.ErrNotFound, codeRefused, "is it the id of a request that was made with this key?"},
+		{client.ErrNotPending, codeRefused, "permesso wait says how it ended"},
+		{client.ErrNoGate, codeError, "look at PERMESSO_URL"},
+		{client.ErrUnreachable, codeError, "does permesso serve run there, and listen? look at PERMESSO_URL"},
+		{client.ErrOther, codeNotRun, "ask again under a fresh id"},
+	} {
+		if errors.Is(err, no.is) {
+			return &exit{no.code, err, no.hint}
+		}
+	}
+	return err
 }
 
 func (a *app) requestCmd() *cobra.Command {
-	var w wish
-	var f folders
+	var r approval.Request
+	var w way
 	var args []string
 	var data string
 	var wait bool
@@ -70,21 +96,32 @@ func (a *app) requestCmd() *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if len(pos) == 1 {
-				w.ToolName = pos[0]
+				r.ToolName = pos[0]
 			}
-			w.ExpiresInSec = int64(expires / time.Second)
-			id, b, err := a.compose(w, args, data)
+			r.ExpiresInSec = int64(expires / time.Second)
+			if err := a.compose(&r, args, data); err != nil {
+				return err
+			}
+			g, err := w.gate(a)
 			if err != nil {
 				return err
 			}
-			if err := f.client().Submit(id, b); err != nil {
+			asked, err := g.Ask(cmd.Context(), r)
+			if _, folders := g.(client.Files); folders && err != nil {
 				return &exit{codeError, err, "inside the sandbox the folder must be mounted: permesso mounts WORKSPACE prints how"}
 			}
-			if !wait {
-				return a.print(map[string]string{"request_id": id, "request_sha256": approval.Digest(b)}, id)
+			if err != nil {
+				return unsaid(err)
 			}
-			fmt.Fprintf(a.Err, "permesso: asked, request %s\n", id)
-			return a.await(cmd.Context(), f.client(), id, b, timeout)
+			if !wait {
+				over := handedOver{RequestID: asked.ID}
+				if asked.RequestSHA256 != "" {
+					over.RequestSHA256 = &asked.RequestSHA256
+				}
+				return a.print(over, asked.ID)
+			}
+			fmt.Fprintf(a.Err, "permesso: asked, request %s\n", asked.ID)
+			return a.await(cmd.Context(), g, asked, timeout)
 		},
 	}
 	fl := c.Flags()
@@ -92,39 +129,42 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringVarP(&data, "data", "d", "", "all arguments as a JSON `object`, @FILE, or - for standard input")
 	fl.BoolVarP(&wait, "wait", "w", false, "wait for the response and print it")
 	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays (0: never)")
-	fl.StringVar(&w.RequestID, "id", "", "request `id`, 16 to 64 lower-case hex digits (default random)")
-	fl.StringVar(&w.Title, "title", "", "one line of `text` on what it is about")
-	fl.StringVar(&w.Preview, "preview", "", "what it will look like, as `text`")
-	fl.StringVar(&w.Rationale, "rationale", "", "why you want it, as `text`")
-	fl.StringVar(&w.SessionID, "session", "", "session `id`")
-	fl.StringVar(&w.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
+	fl.StringVar(&r.RequestID, "id", "", "request `id`, 16 to 64 lower-case hex digits (default random); by HTTP the Idempotency-Key")
+	fl.StringVar(&r.Title, "title", "", "one line of `text` on what it is about")
+	fl.StringVar(&r.Preview, "preview", "", "what it will look like, as `text`")
+	fl.StringVar(&r.Rationale, "rationale", "", "why you want it, as `text`")
+	fl.StringVar(&r.SessionID, "session", "", "session `id`")
+	fl.StringVar(&r.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
 	fl.DurationVar(&expires, "expires", 0, "how long to ask (default: the workspace's time-out)")
-	fl.StringArrayVar(&w.Options, "option", nil, "an answer to choose from, as `text`; may be repeated")
-	fl.StringVar(&w.Resubmits, "resubmits", "", "the `id` of the request that this one mends")
-	fl.BoolFunc("question", "ask a person something", func(string) error { w.Type = approval.TypeQuestion; return nil })
-	f.flags(a, c)
+	fl.StringArrayVar(&r.Options, "option", nil, "an answer to choose from, as `text`; may be repeated")
+	fl.StringVar(&r.Resubmits, "resubmits", "", "the `id` of the request that this one mends")
+	fl.BoolFunc("question", "ask a person something", func(string) error { r.Type = approval.TypeQuestion; return nil })
+	w.flags(a, c)
 	return c
 }
 
-// compose makes the request's bytes, and refuses at once what the gate would.
-func (a *app) compose(w wish, args []string, data string) (string, []byte, error) {
-	if w.RequestID == "" {
-		w.RequestID = client.NewID()
+// handedOver is what request --json prints of a request that it does not wait for.
+type handedOver struct {
+	RequestID     string  `json:"request_id"`
+	RequestSHA256 *string `json:"request_sha256"` // null by HTTP: there the gate writes the request
+}
+
+// compose completes a request, and refuses at once what the gate would.
+func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
+	if r.RequestID == "" {
+		r.RequestID = client.NewID()
 	}
-	object, err := a.arguments(args, data)
+	if r.RequestData, err = a.arguments(args, data); err != nil {
+		return err
+	}
+	b, err := r.Encode()
 	if err != nil {
-		return "", nil, err
+		return &exit{codeUsage, err, "permesso request --help"}
 	}
-	b, err := json.Marshal(w)
-	if err != nil {
-		return "", nil, err
+	if _, err := approval.ParseRequest(b, r.RequestID); err != nil {
+		return &exit{codeUsage, err, "permesso request --help"}
 	}
-	// By hand: an encoder would take blanks out of what is to stay verbatim.
-	b = slices.Concat(b[:len(b)-1], []byte(`,"request_data":`), object, []byte("}"))
-	if _, err := approval.ParseRequest(b, w.RequestID); err != nil {
-		return "", nil, &exit{codeUsage, err, "permesso request --help"}
-	}
-	return w.RequestID, b, nil
+	return nil
 }
 
 // arguments joins --data and --arg into one object, verbatim where it was JSON.
@@ -199,45 +239,57 @@ func argument(arg string) (approval.Field, error) {
 }
 
 func (a *app) waitCmd() *cobra.Command {
-	var f folders
+	var w way
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "wait ID", Short: "Wait for the response to a request", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.await(cmd.Context(), f.client(), pos[0], nil, timeout)
+			g, err := w.gate(a)
+			if err != nil {
+				return err
+			}
+			return a.await(cmd.Context(), g, client.Asked{ID: pos[0]}, timeout)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long (0: never)")
-	f.flags(a, c)
+	w.flags(a, c)
 	return c
 }
 
 func (a *app) cancelCmd() *cobra.Command {
-	var f folders
+	var w way
 	c := &cobra.Command{
 		Use: "cancel ID", Short: "Drop a request that nobody has decided yet", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, pos []string) error { return f.client().Cancel(pos[0]) },
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			g, err := w.gate(a)
+			if err != nil {
+				return err
+			}
+			return unsaid(g.Withdraw(cmd.Context(), client.Asked{ID: pos[0]}))
+		},
 	}
-	f.flags(a, c)
+	w.flags(a, c)
 	return c
 }
 
-func (a *app) await(ctx context.Context, c client.Files, id string, request []byte, timeout time.Duration) error {
+func (a *app) await(ctx context.Context, g client.Gate, asked client.Asked, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	resp, raw, err := c.Wait(ctx, id, request)
+	resp, err := g.Await(ctx, asked)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fail(codeWaiting, "permesso wait "+id, "no response to %s yet", id)
-	case err != nil && resp == nil:
-		return err
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fail(codeWaiting, "permesso wait "+asked.ID, "no response to %s yet", asked.ID)
 	case err != nil:
-		return fail(codeNotRun, "ask again under a fresh id", "%w", err)
+		return unsaid(err)
 	}
 	if a.json {
+		raw, err := resp.Encode()
+		if err != nil {
+			return err
+		}
 		fmt.Fprintf(a.Out, "%s\n", raw)
 	} else {
 		a.printResponse(resp)

@@ -251,7 +251,10 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 	if len(asked) == 0 {
 		return nil, nil // not nil, which means every workspace
 	}
-	return r.viewer.Waiting(ctx, asked)
+	list, err := r.viewer.Waiting(ctx, asked)
+	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
+		return w.Pending.AskOn != "" && w.Pending.AskOn != r.name // its client wants it asked elsewhere alone
+	}), err
 }
 
 // Find implements chat.Finder.

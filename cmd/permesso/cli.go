@@ -48,6 +48,7 @@ type app struct {
 	ctx        context.Context
 	configFlag string
 	homeFlag   string
+	scriptFlag string // serve's
 	json       bool
 	serving    bool // this process is the daemon, or about to be
 }

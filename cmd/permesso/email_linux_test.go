@@ -105,8 +105,8 @@ func readLetter(t *testing.T, raw []byte) letter {
 
 // What the gate sends: cards and outcomes by itself, answers to mails.
 const (
-	itself = "auto-generated"
-	reply  = "auto-replied"
+	itself  = "auto-generated"
+	replied = "auto-replied"
 )
 
 // mailTo is the next mail of a kind to somebody about a request.
@@ -254,14 +254,14 @@ func (w *town) invalidThenValid() {
 	id := w.asks("count")
 	card := w.mailTo(mailserver.Ann, id, itself)
 	w.sends(answer(card, "go ahead, do it\n"))
-	menu := w.mailTo(mailserver.Ann, id, reply)
+	menu := w.mailTo(mailserver.Ann, id, replied)
 	require.Contains(w.t, menu.body, "Unclear, nothing was decided.")
 	require.Contains(w.t, menu.body, "3 <reason>")
 	w.waits(id)
 	w.sends(answer(menu, "1\n"))
 	require.Equal(w.t, approval.StatusApproved, w.response(id).Status)
 	require.Equal(w.t, 1, w.ran(id))
-	require.Contains(w.t, w.mailTo(mailserver.Ann, id, reply).body, "Approved: ")
+	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "Approved: ")
 }
 
 func (w *town) onlyHTML() {
@@ -287,7 +287,7 @@ func (w *town) tokenMissing() {
 	r := answer(card, "1\n")
 	r.To = mailserver.Gate
 	w.sends(r)
-	require.Contains(w.t, w.mailTo(mailserver.Ann, id, reply).body, "does not carry the code")
+	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "does not carry the code")
 	w.waits(id)
 	w.sends(answer(card, "deny\n"))
 	require.Equal(w.t, approval.StatusDenied, w.response(id).Status)
@@ -340,7 +340,7 @@ func (w *town) expired() {
 	require.Equal(w.t, card.header.Get("Message-Id"), after.header.Get("In-Reply-To"))
 	require.Contains(w.t, after.body, "expired")
 	w.sends(answer(card, "1\n"))
-	require.Contains(w.t, w.mailTo(mailserver.Ann, id, reply).body, "Too late, nothing was changed.")
+	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "Too late, nothing was changed.")
 	require.Zero(w.t, w.ran(id))
 }
 
@@ -351,7 +351,7 @@ func (w *town) decidedElsewhere() {
 	require.Zero(w.t, code, errs)
 	require.Contains(w.t, w.mailTo(mailserver.Ann, id, itself).body, "denied =C2=B7 by operator:")
 	w.sends(answer(card, "1\n"))
-	require.Contains(w.t, w.mailTo(mailserver.Ann, id, reply).body, "Too late")
+	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "Too late")
 	require.Equal(w.t, approval.StatusDenied, w.response(id).Status)
 	require.Zero(w.t, w.ran(id))
 }
@@ -367,7 +367,7 @@ func (w *town) ceiling() {
 	no := answer(card, "1\n")
 	no.From = mailserver.Bob
 	w.sends(no)
-	require.Contains(w.t, w.mailTo(mailserver.Bob, id, reply).body, "By mail this cannot be approved")
+	require.Contains(w.t, w.mailTo(mailserver.Bob, id, replied).body, "By mail this cannot be approved")
 	no.Text = "deny\n"
 	w.sends(no)
 	require.Equal(w.t, approval.StatusDenied, both.response(id).Status)

@@ -101,6 +101,7 @@ func TestCompletion(t *testing.T) {
 		{"ids, where there is no gate", []string{"approve", ""}, ":4\n"},
 		{"a tool is no file", []string{"request", ""}, ":4\n"},
 		{"a receipt is", []string{"receipt", "verify", ""}, ":0\n"},
+		{"a script is one in TOML", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			code, out, _ := typed(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)

@@ -156,20 +156,22 @@ func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response,
 		stop() // without a gate nobody answers
 	}()
 	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
-	id, b, err := a.compose(wish{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}, []string{"name=you"}, "")
+	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}
+	err := a.compose(&r, []string{"name=you"}, "")
+	var asked client.Asked
 	if err == nil {
-		err = files.Submit(id, b)
+		asked, err = files.Ask(ctx, r)
 	}
 	var resp *approval.Response
 	if err == nil {
-		resp, _, err = files.Wait(ctx, id, b)
+		resp, err = files.Await(ctx, asked)
 	}
 	stop()
 	if gateErr := <-served; gateErr != nil {
 		return nil, fmt.Errorf("the gate: %w\n%s", gateErr, chat.Escape(log.String()))
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil, fail(codeError, "it waits for its time-out, or for permesso serve", "stopped before the request %s had its answer", approval.ShortID(id))
+		return nil, fail(codeError, "it waits for its time-out, or for permesso serve", "stopped before the request %s had its answer", approval.ShortID(r.RequestID))
 	}
 	return resp, err
 }

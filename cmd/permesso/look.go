@@ -169,6 +169,7 @@ type state struct {
 	Home       string         `json:"home"`
 	Config     string         `json:"config"`
 	Running    bool           `json:"running"`
+	Script     string         `json:"script,omitempty"` // what answers there instead of people
 	Pending    map[string]int `json:"pending"`
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
@@ -200,6 +201,9 @@ func (h *house) state() (*state, error) {
 		return nil, err
 	}
 	st.Running = running
+	if st.Script, err = h.scripted(); err != nil {
+		return nil, err
+	}
 	if running {
 		health := h.healthOf(time.Now())
 		st.Health = &health
@@ -251,6 +255,9 @@ func (s *state) String() string {
 		cfg = "built in"
 	}
 	fmt.Fprintf(&b, "gate    %s\nhome    %s\nconfig  %s", up, s.Home, cfg)
+	if s.Script != "" {
+		fmt.Fprintf(&b, "\nscript  %s answers here instead of people: good for tests alone", chat.Escape(s.Script))
+	}
 	if s.Health != nil {
 		b.WriteString(s.Health.lines())
 	}

@@ -227,6 +227,9 @@ func (s *server) takeOver(file string, data []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := s.scriptAllows(next); err != nil {
+		return err
+	}
 	before := s.conf()
 	if file != "" && next.SHA256 != approval.Digest(data) {
 		s.confSeen = "" // it changed once more: the next look finds it

@@ -29,17 +29,21 @@ import (
 )
 
 func (a *app) serveCmd() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Stand at the gate: take requests in, ask, run what was approved",
 		Long: "Stand at the gate: take requests in, ask, run what was approved, until SIGTERM or Ctrl-C.\n\n" +
 			"On a terminal it shows what waits and takes answers: approve ID, deny ID, pending, help, or a code for\n" +
-			"the card shown last. Elsewhere permesso approve and permesso deny do that. The log goes to standard error.",
+			"the card shown last. Elsewhere permesso approve and permesso deny do that. The log goes to standard error.\n\n" +
+			scriptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd.Context(), a.Err)
 		},
 	}
+	c.Flags().StringVar(&a.scriptFlag, "script", "", "let a script answer instead of people, for tests of agents; `file` in TOML")
+	_ = c.MarkFlagFilename("script", "toml") // fails only for flags that are not there
+	return c
 }
 
 // server is the daemon, wired.
@@ -55,6 +59,7 @@ type server struct {
 	feed    *feed
 	census  *census
 	rest    *httpapi.Server
+	script  *config.Script // answers instead of people; nil: people do
 	log     zerolog.Logger
 	logTo   *logTo
 	pending []approval.Key
@@ -90,6 +95,9 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
 	}
 	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
+	if s.script, err = a.readScript(h.cfg); err != nil {
+		return err
+	}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
@@ -141,6 +149,9 @@ func (s *server) open() (err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
+	if err := s.markScripted(); err != nil {
+		return err
+	}
 	for name := range s.cfg.Workspaces {
 		if err := s.layout.Prepare(s.fs, name); err != nil {
 			return err
@@ -299,6 +310,7 @@ func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error
 
 func (s *server) greet() {
 	s.warn(s.cfg)
+	s.greetScripted()
 	s.log.Warn().Msg("an agent that runs as this very user is not held back by any gate: give it a container or another uid")
 	if os.Getuid() == 0 {
 		s.log.Warn().Msg("serving as root: what is approved runs as root")
@@ -361,8 +373,13 @@ func (s *server) run(ctx context.Context) error {
 			errs <- door.run(inner)
 		})
 	}
-	wg.Go(func() { s.reach.Run(inner) })
-	if terminal(s.app.In) {
+	if s.script == nil { // a script answers alone, whatever is configured later
+		wg.Go(func() { s.reach.Run(inner) })
+	}
+	switch {
+	case s.script != nil:
+		wg.Go(func() { s.answers().run(inner) })
+	case terminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
 	if socket != nil {

@@ -1,13 +1,36 @@
-// Package client is the agent's side of the two folders: it drops requests and
-// waits for responses. It needs nothing else of the host, so it runs inside a
-// container that sees only
+// Package client is the agent's side of a gate: it asks, waits for what comes of
+// it, and takes back. It needs nothing of the host but the way to the gate, and
+// believes nobody but the gate. There are two ways, and one interface, Gate, before
+// both.
+//
+// # Folders
+//
+// Files runs inside a container that sees only
 //
 //	/permesso/requests   read-write
 //	/permesso/responses  read-only
 //
 // A request is written under a temporary name and renamed into place, so the
 // gate never sees half of one. Waiting is done by file events, with polling
-// behind them where there are none.
+// behind them where there are none. A response names the digest of the request's
+// bytes; one for other bytes is ErrOther.
+//
+// # HTTP
+//
+// REST speaks to the gate's HTTP door, on an address or a Unix socket, with a key.
+// What got no answer is sent again with the same Idempotency-Key, so that nothing
+// is asked twice; what was refused is not. It follows no redirect and uses no
+// proxy, which would carry the key elsewhere, and no error text holds the key.
+// Waiting is a long poll, which the gate answers when the request is over. What was
+// approved must come with a receipt for the very bytes of the arguments; otherwise
+// it is ErrOther.
+//
+// # A function behind a gate
+//
+// NeedsApproval makes of a function one that runs only when the gate says so, with
+// the arguments that were shown.
+//
+// Clients of the same make for Python and JavaScript lie in python and typescript.
 package client
 
 import (
@@ -32,10 +55,6 @@ const (
 
 // maxResponse is more than any response holds.
 const maxResponse = 16 << 20
-
-// ErrOther says that the response under an id answers other bytes than ours:
-// the id was taken.
-var ErrOther = errors.New("the response is for another request under this id")
 
 // Files reaches a gate through the two folders.
 type Files struct {
@@ -130,3 +149,46 @@ func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.R
 	}
 	return resp, raw, nil
 }
+
+// Ask implements Gate.
+func (f Files) Ask(_ context.Context, r approval.Request) (Asked, error) {
+	if r.RequestID == "" {
+		r.RequestID = NewID()
+	}
+	b, err := r.Encode()
+	if err != nil {
+		return Asked{}, fmt.Errorf("encode request: %w", err)
+	}
+	a := asked(&r, r.RequestID)
+	a.RequestSHA256 = approval.Digest(b)
+	return a, f.Submit(r.RequestID, b)
+}
+
+// asked is what the end of r must be for.
+func asked(r *approval.Request, id string) Asked {
+	return Asked{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
+}
+
+// arguments are the bytes that a receipt for r names: no arguments are an empty
+// object.
+func arguments(r *approval.Request) approval.Raw {
+	if kind := r.RequestData.Kind(); kind == 0 || kind == 'n' {
+		return approval.Raw("{}")
+	}
+	return r.RequestData
+}
+
+// Await implements Gate.
+func (f Files) Await(ctx context.Context, a Asked) (*approval.Response, error) {
+	resp, _, err := f.Wait(ctx, a.ID, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.RequestSHA256 != "" && resp.RequestSHA256 != a.RequestSHA256 {
+		return resp, ErrOther
+	}
+	return resp, nil
+}
+
+// Withdraw implements Gate.
+func (f Files) Withdraw(_ context.Context, a Asked) error { return f.Cancel(a.ID) }

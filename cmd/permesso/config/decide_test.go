@@ -101,6 +101,8 @@ func TestMayDecide(t *testing.T) {
 		{"nor a local nobody", "open", local("", "operator:root"), ""},
 		{"an id without a channel", "open", approval.Person{ID: "123456789"}, ""},
 		{"a channel nobody knows", "open", approval.Person{Channel: "carrier-pigeon", ID: "123456789"}, ""},
+		{"a script is nobody whom a configuration knows", "open", approval.Person{Channel: "script", ID: "0", Name: "operator:root"}, ""},
+		{"nor with an approver's id", "open", approval.Person{Channel: "script", ID: "123456789", Name: "ann"}, ""},
 		{"channels have one spelling", "open", approval.Person{Channel: "Local", ID: "0"}, ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {

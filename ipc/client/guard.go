@@ -1,0 +1,58 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// NeedsApproval puts do behind a gate. Each call asks for r with the argument as
+// its request_data, which must encode to a JSON object, and do runs only when that
+// was approved; otherwise the error is a *NotApproved, or says why nobody could be
+// asked. The function runs here and not on the host, so r has an ActionType and no
+// ToolName.
+func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
+	return func(ctx context.Context, arg A) (none R, err error) {
+		if r.ToolName != "" || r.Type == approval.TypeQuestion {
+			return none, fmt.Errorf("%w: what runs here is asked for by its action_type, not as a tool of the host's", ErrInvalid)
+		}
+		args, err := encodeArgs(arg)
+		if err != nil {
+			return none, err
+		}
+		ask := r
+		ask.RequestData = args
+		asked, err := g.Ask(ctx, ask)
+		if err != nil {
+			return none, err
+		}
+		resp, err := g.Await(ctx, asked)
+		if err != nil {
+			return none, err
+		}
+		if err := Approved(resp); err != nil {
+			return none, err
+		}
+		// Somebody may have changed behind a pointer what the approver was shown.
+		if now, err := encodeArgs(arg); err != nil || !bytes.Equal(now, args) {
+			return none, errors.Join(fmt.Errorf("%w: the argument changed while the gate was asked", ErrOther), err)
+		}
+		return do(ctx, arg)
+	}
+}
+
+func encodeArgs(arg any) (approval.Raw, error) {
+	b, err := json.Marshal(arg, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode the argument: %w", err)
+	}
+	if approval.Raw(b).Kind() != '{' {
+		return nil, fmt.Errorf("%w: the argument must be an object in JSON, a struct or a map", ErrInvalid)
+	}
+	return b, nil
+}
