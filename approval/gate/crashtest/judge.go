@@ -78,7 +78,11 @@ func (w *World) submitAgain() (bad []string) {
 	if tool == "never" {
 		text = "x"
 	}
-	if err := w.offer(d.gate, request(idA, tool, text)); err != nil || w.submitted[idA] == "" {
+	// A fault of the disk may turn it away once; a client goes on trying.
+	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
+		err = w.offer(d.gate, request(idA, tool, text))
+	}
+	if err != nil || w.submitted[idA] == "" {
 		bad = append(bad, fmt.Sprintf("L the request is not accepted after the crash: %v", err))
 	}
 	return append(bad, asLine(errors.Join(d.rest(), d.log.Close(), d.release()))...)
