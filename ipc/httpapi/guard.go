@@ -111,6 +111,9 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	k, err := s.Keys.Key(approval.Digest([]byte(given[0][len(bearer):])))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if s.thieves.allow(s.Now()) {
+			s.Diary.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
+		}
 		return nil, no
 	case err != nil:
 		s.complain("read key", err)
