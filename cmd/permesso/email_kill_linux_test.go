@@ -32,6 +32,7 @@ func replyRounds() int {
 // TestRealKillsDuringReplies kills the daemon at any moment while it sends cards,
 // fetches replies over IMAP and answers them: each reply decides exactly once.
 func TestRealKillsDuringReplies(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
