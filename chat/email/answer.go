@@ -128,20 +128,26 @@ func (r *reader) quotation(i int) int {
 	return i
 }
 
-// below reads the block under a quotation that begins at line i.
+// below reads the block under a quotation that begins at line i. One attribution
+// may stand above it, right above: of two, the second is itself quoted, and by a
+// program that marks nothing.
 func (r *reader) below(i int) (string, bool) {
-	for slices.Contains([]kind{isQuote, isAttribution, isBlankLine}, r.kind(i)) && i < len(r.lines) {
-		switch r.lines[i].kind {
-		case isQuote:
-			i = r.quotation(i)
-			continue
-		case isAttribution:
-			if i = r.skip(i, isAttribution, isBlankLine); r.kind(i) != isQuote {
-				return "", false // nobody marked what is quoted
-			}
-			continue
+	if r.kind(i) == isAttribution {
+		from := i
+		i = r.skip(i, isAttribution)
+		if slices.ContainsFunc(r.lines[from:i-1], func(l line) bool { return endsAttribution(l.ink) }) {
+			return "", false
 		}
-		i++
+		i = r.skip(i, isBlankLine)
+	}
+	if r.kind(i) != isQuote {
+		return "", false
+	}
+	for r.kind(i) == isQuote {
+		i = r.quotation(i)
+		if blank := r.skip(i, isBlankLine); r.kind(blank) == isQuote || r.kind(i) == isBlankLine {
+			i = blank
+		}
 	}
 	if r.kind(i) != isText || !r.exact && r.kind(i-1) != isBlankLine {
 		return "", false
@@ -166,6 +172,8 @@ func (r *reader) block(i, end int, alone bool) (string, bool) {
 	switch {
 	case !alone, text == "", unfit(text), dated.MatchString(text):
 		return text, false
+	case r.kind(end) == isCard && r.lines[end].loose:
+		return text, false // a piece of a card, and what stands above it another
 	case r.cutLoosely(end) && !bare.MatchString(text):
 		return text, false
 	}
