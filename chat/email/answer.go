@@ -20,15 +20,24 @@ func (m *Mail) Answer() (text string, clear bool) {
 		return "", false
 	}
 	text, clear = answer(m.Text, m.HTML || m.flowed)
-	if !clear || m.other == "" {
+	if !clear || strings.TrimSpace(m.other) == "" {
 		return text, clear
 	}
 	// The writer saw the HTML. A plain text that says something else was not
-	// made from it.
-	if seen, sure := answer(m.other, true); sure && !alike(text, seen) {
+	// made from it; one that says the same, or the beginning of it, has line
+	// breaks that nobody typed.
+	seen, sure := answer(m.other, true)
+	switch {
+	case !alike(text, seen):
 		return "", false
+	case sure && startsWith(wordsOf(seen), wordsOf(text)):
+		return seen, true
 	}
 	return text, true
+}
+
+func startsWith(words, first []string) bool {
+	return len(words) >= len(first) && slices.Equal(words[:len(first)], first)
 }
 
 // alike compares the first words: links and line breaks differ anyway.

@@ -50,7 +50,7 @@ func FuzzRead(f *testing.F) {
 		if m.Doubt != "" || len(m.From) == 0 {
 			require.False(t, clear)
 		}
-		requireAnswer(t, m.Text, text, clear)
+		requireAnswer(t, m.Text+"\n"+m.other, text, clear)
 		require.LessOrEqual(t, len(m.Refs(replySub)), maxRefs)
 	})
 }
@@ -68,34 +68,34 @@ func unmarked(text string) string {
 }
 
 func FuzzAnswer(f *testing.F) {
-	for _, file := range ownReplies(f) {
+	for i, file := range ownReplies(f) {
 		raw, err := os.ReadFile(file)
 		require.NoError(f, err)
 		if m, err := Read(raw); err == nil {
-			f.Add(m.Text)
+			f.Add(m.Text, uint8(i))
 		}
 	}
 	card := mildCard("en")
 	const on = "On Tue, 3 Jan 2026 at 10:00, Bob <bob@example.org> wrote:\n\n"
 	const from = "From: Bob <bob@example.org>\nSent: Tuesday, 3 January 2026 10:00\nTo: Ann\nSubject: x\n\n"
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(t *testing.T, text string, style uint8) {
 		if len(text) > 2<<10 {
 			return
 		}
 		text = newlines.Replace(text)
-		for _, exact := range []bool{false, true} {
-			got, clear := answer(text, exact)
-			requireAnswer(t, text, got, clear)
-		}
+		got, clear := answer(text, style%2 == 0)
+		requireAnswer(t, text, got, clear)
+
 		marked := quoteAs("> ", text)
-		for i, old := range []string{marked, on + marked, on + unmarked(text), from + text, from + marked, card + "\n" + text, "-----Original Message-----\n" + text} {
-			got, clear := answer(old, false)
-			require.False(t, clear && decides(got), "quoted words decide: %q of %q", got, old)
-			for _, code := range []string{"1", "4 keep it\nshort"} {
-				got, clear := answer(code+"\n\n"+old, false)
-				require.True(t, !clear || got == code, "%q of %q", got, old)
-				require.True(t, clear || i > 1, "words behind marks make it unclear: %q", old)
-			}
+		styles := []string{marked, on + marked, on + unmarked(text), from + text, from + marked, card + "\n" + text, "-----Original Message-----\n" + text}
+		style %= uint8(len(styles))
+		old := styles[style]
+		got, clear = answer(old, false)
+		require.False(t, clear && decides(got), "quoted words decide: %q of %q", got, old)
+		for _, code := range []string{"1", "4 keep it\nshort"} {
+			got, clear := answer(code+"\n\n"+old, false)
+			require.True(t, !clear || got == code, "%q of %q", got, old)
+			require.True(t, clear || style > 1, "words behind marks make it unclear: %q", old)
 		}
 	})
 }
