@@ -210,14 +210,14 @@ func addresses(field string) ([]string, error) {
 	return bare, nil
 }
 
-var messageID = regexp.MustCompile(`<[^<>\s]+>`)
+var idForm = regexp.MustCompile(`<[^<>\s]+>`)
 
 // messageIDs are the last of those in a field: the newest.
 func messageIDs(field string) []string {
 	if len(field) > maxField {
 		field = field[len(field)-maxField:]
 	}
-	ids := messageID.FindAllString(field, -1)
+	ids := idForm.FindAllString(field, -1)
 	return ids[max(0, len(ids)-maxIDs):]
 }
 

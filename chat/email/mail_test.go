@@ -27,7 +27,7 @@ func withParts(n int) []byte {
 		strings.Repeat("--b\r\nContent-Type: text/plain\r\n\r\n1\r\n", n) + "--b--\r\n")
 }
 
-func TestCaps(t *testing.T) {
+func TestReadCaps(t *testing.T) {
 	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, MaxSize)...)
 	for _, c := range []struct {
 		name string
@@ -112,6 +112,7 @@ func TestSenders(t *testing.T) {
 		{"X-From: a@example.org", nil, false, "none at all"},
 		{"From: a@example.org\r\nX-Y: a\rFrom: b@example.org", []string{"a@example.org"}, false, "a line end that only some see"},
 		{"From: a@example.org\x00", nil, false, "control character"},
+		{"From: a@example.org\r\nX-Y: a\x00", []string{"a@example.org"}, false, "elsewhere in the header"},
 	} {
 		m, err := Read([]byte(c.from + "\r\nTo: x@example.org\r\n\r\n1\r\n"))
 		require.NoError(t, err, c.why)
@@ -158,5 +159,47 @@ func TestCharsets(t *testing.T) {
 		text, clear := m.Answer()
 		require.True(t, clear, name)
 		require.Equal(t, c.want, text, name)
+	}
+}
+
+// structured is a mail of so many parts, each with its header.
+func structured(kind string, parts ...string) []byte {
+	b := "From: a@example.org\r\nContent-Type: multipart/" + kind + "; boundary=b\r\n\r\n"
+	for _, p := range parts {
+		b += "--b\r\n" + strings.ReplaceAll(p, "\n", "\r\n") + "\r\n"
+	}
+	return []byte(b + "--b--\r\n")
+}
+
+func TestStructures(t *testing.T) {
+	const plain, page = "Content-Type: text/plain\n\n", "Content-Type: text/html\n\n"
+	for _, c := range []struct {
+		raw  []byte
+		want string // "": undecided
+		why  string
+	}{
+		{structured("mixed", plain+"1", plain+"a list's foot"), "1", "the first text"},
+		{structured("mixed", page+"<p>1</p>", plain+"4 a list's foot"), "1", "the first, though the next is plain"},
+		{structured("mixed", plain+" ", page+"<p>1</p>"), "1", "the first that says something"},
+		{structured("alternative", page+"<p>1</p>", plain+"1"), "1", "either order"},
+		{structured("mixed", "Content-Type: text/plain; name=x.txt\n\n1", plain+"2"), "2", "an enclosure"},
+		{structured("mixed", "Content-Type: image/png\n\n1", plain+"2"), "2", "a picture"},
+		{structured("mixed", "Content-Type: message/rfc822\n\nFrom: b@example.org\n\n1"), "", "another's mail"},
+		{structured("alternative", plain+"1", page+strings.Repeat("<div>", 600)), "", "what the writer saw cannot be read"},
+		{structured("alternative", plain+"1", "Content-Type: text/html; charset=x-nobody\n\n<p>1"), "", "the same"},
+		{structured("mixed", plain+"1", "a line that is no field\n\n2"), "", "a broken part, even behind the answer"},
+		{structured("mixed", plain+"1", "Content-Type: text/plain;;\n\n2"), "", "a part of no type"},
+		{structured("mixed"), "", "no part"},
+		{[]byte("From: a@example.org\r\nContent-Transfer-Encoding: base64\r\n\r\nMQ==\r\n-- \r\nfoot"), "", "half of it is something else"},
+		{[]byte("From: a@example.org\nSubject: x\n\n1\n"), "1", "line ends of Unix"},
+		{[]byte("From: a@example.org\r\nContent-Type: text/plain\r\n\r\n"), "", "nothing"},
+	} {
+		m, err := Read(c.raw)
+		require.NoError(t, err, c.why)
+		text, clear := m.Answer()
+		require.Equal(t, c.want != "", clear, "%s: %q, %s", c.why, text, m.Doubt)
+		if clear {
+			require.Equal(t, c.want, text, c.why)
+		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const otherID = "bbbbbbbbbbbbbbbb"
+const otherID, oldestID = "bbbbbbbbbbbbbbbb", "cccccccccccccccc"
 
 func TestRefs(t *testing.T) {
 	const second = "zyxwvutsrqponmlkjihgfedc76"
 	m := &Mail{
 		Recipients: []string{"bob@gate.example", "Permesso+" + strings.ToUpper(replyToken) + "@GATE.example", "permesso+" + replyToken + "@gate.example"},
 		InReplyTo:  []string{"<appr_" + replyID + ".r4nd0m@gate.example>"},
-		References: []string{"<x@example.org>", "<appr_" + otherID + ".first@gate.example>", "<appr_" + replyID + ".r4nd0m@gate.example>"},
+		References: []string{"<x@example.org>", "<appr_" + oldestID + ".first@gate.example>", "<appr_" + otherID + ".first@gate.example>", "<appr_" + replyID + ".r4nd0m@gate.example>"},
 		Subject:    "AW: Post to X [appr_" + replyID + " " + second + "]",
 		Text:       "1\n\n> Subject: Post to X [appr_" + replyID + "]\n> [appr_" + otherID + "\n> " + second + "]\n> appr_short\n",
 	}
@@ -23,6 +23,7 @@ func TestRefs(t *testing.T) {
 		{Token: replyToken, Where: InAddress},
 		{ID: replyID, Where: InThread},
 		{ID: otherID, Where: InThread},
+		{ID: oldestID, Where: InThread},
 		{ID: replyID, Token: second, Where: InSubject},
 		{ID: replyID, Where: InBody},
 		{ID: otherID, Where: InBody},
@@ -87,6 +88,7 @@ func TestSubjectTags(t *testing.T) {
 		many.Text += "appr_" + fmt.Sprintf("%016x", len(many.Text)) + " "
 	}
 	require.Len(t, many.Refs(replySub), 40)
-	many.Text += strings.Repeat(many.Text, 3)
-	require.LessOrEqual(t, len(many.Refs(replySub)), maxRefs)
+	many.InReplyTo = []string{MessageID(replyID, "r", "gate.example")}
+	many.Subject = many.Text[:400]
+	require.Len(t, many.Refs(replySub), maxRefs)
 }
