@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 )
@@ -234,6 +235,7 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
 	r.ready()
 	r.stop()
+	before := goleak.IgnoreCurrent()
 
 	const mails = 200
 	go func() {
@@ -285,6 +287,7 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 	for subject, n := range subjects {
 		require.Equal(t, 1, n, subject)
 	}
+	goleak.VerifyNone(t, before)
 }
 
 // dying is a State that ends the run, or loses what is saved because it has ended.
@@ -453,20 +456,24 @@ func TestIMAPOddServers(t *testing.T) {
 		{"it speaks of things that nobody asked for", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both},
 		{"no IDLE", []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1\r\nTAG OK\r\n"}, {"IDLE", "TAG BAD no\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
 	}
-	for _, tt := range tests {
-		t.Run(tt.why, func(t *testing.T) {
-			t.Parallel()
-			f := newFakeIMAP(t, greeting, with(tt.rules...)...)
-			r := run(t, nil, f.box(&memory{}, nil))
-			require.Equal(t, tt.want, r.subjects(len(tt.want)))
-			r.until("a report", func() bool { return len(r.reports) > 0 })
-			r.stop()
-			require.Len(t, r.taken, len(tt.want))
-			require.False(t, f.said("STORE"))
-			require.False(t, f.said("EXPUNGE"))
-			require.False(t, f.said("SELECT"))
-		})
-	}
+	before := goleak.IgnoreCurrent()
+	t.Run("all at once", func(t *testing.T) {
+		for _, tt := range tests {
+			t.Run(tt.why, func(t *testing.T) {
+				t.Parallel()
+				f := newFakeIMAP(t, greeting, with(tt.rules...)...)
+				r := run(t, nil, f.box(&memory{}, nil))
+				require.Equal(t, tt.want, r.subjects(len(tt.want)))
+				r.until("a report", func() bool { return len(r.reports) > 0 })
+				r.stop()
+				require.Len(t, r.taken, len(tt.want))
+				require.False(t, f.said("STORE"))
+				require.False(t, f.said("EXPUNGE"))
+				require.False(t, f.said("SELECT"))
+			})
+		}
+	})
+	goleak.VerifyNone(t, before)
 }
 
 // TestIMAPKeepsItsPassword: it goes nowhere before the connection is private.
