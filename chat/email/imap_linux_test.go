@@ -109,11 +109,14 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 
 		// … also when the gate goes down before it could.
 		tries = 0
-		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, nil))
+		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, func(b *IMAP) { b.MarkSeen = true }))
 		r.ready()
 		v.Drop(t, mailserver.Bob, mailOf("worse"))
 		r.until("a complaint", r.reported("never"))
 		r.stop()
+		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Bob), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Empty(t, seen, "nothing is marked that was not taken")
 		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
 		require.Equal(t, []string{"worse"}, r.subjects(1))
 
@@ -437,24 +440,30 @@ func TestIMAPOddServers(t *testing.T) {
 		why   string
 		rules []step
 		want  []string
+		never string // what we must not say, besides
 	}{
-		{"all is well", []step{found}, both},
-		{"it forgets to tell: we look", []step{{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
-		{"n:* finds the last one, however low", []step{{"UID SEARCH", "* SEARCH 3\r\nTAG OK\r\n"}, found}, both},
-		{"it hangs in a search", []step{{"UID SEARCH", "…"}, found}, both},
-		{"it hangs in IDLE", []step{{"IDLE", "…"}, {"IDLE", "+ well\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
-		{"it hangs in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
-		{"a mail that breaks the connection, for ever", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}},
-		{"it hangs up in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}},
-		{"a mail that is longer than it was said to be", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}},
-		{"a mail that was deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}},
-		{"a mail that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}},
+		{"all is well", []step{found}, both, "BODY["},
+		{"it forgets to tell: we look", []step{{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, ""},
+		{"n:* finds the last one, however low", []step{{"UID SEARCH", "* SEARCH 3\r\nTAG OK\r\n"}, found}, both, ""},
+		{"it hangs in a search", []step{{"UID SEARCH", "…"}, found}, both, ""},
+		{"it hangs in IDLE", []step{{"IDLE", "…"}, {"IDLE", "+ well\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, ""},
+		{"it hangs in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
+		{"a mail that breaks the connection, for ever", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}, ""},
+		{"it hangs up in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
+		{"a mail that is longer than it was said to be", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}, ""},
+		{"a mail that was deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}, ""},
+		{"a mail that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}, ""},
 		{"it does not say what comes next", []step{
 			{"EXAMINE", "* 0 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH 2 3\r\nTAG OK\r\n"}, found,
-		}, both},
-		{"it says goodbye", []step{{"UID SEARCH", "* BYE maintenance\r\n"}, found}, both},
-		{"it speaks of things that nobody asked for", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both},
-		{"no IDLE", []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1\r\nTAG OK\r\n"}, {"IDLE", "TAG BAD no\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both},
+		}, both, ""},
+		{"it says goodbye", []step{{"UID SEARCH", "* BYE maintenance\r\n"}, found}, both, ""},
+		{"it speaks of things that nobody asked for", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both, ""},
+		{"no IDLE", []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1\r\nTAG OK\r\n"}, {"IDLE", "TAG BAD no\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, "IDLE"},
+		{"a mail that is far too large", []step{
+			{"UID FETCH 4 (UID BODY.PEEK[HEADER]<0.65536>)", "* 1 FETCH (UID 4 BODY[HEADER]<0> {17}\r\nSubject: four\r\n\r\n)\r\nTAG OK\r\n"},
+			{"UID FETCH 4 (UID BODY", "TAG NO what?\r\n"},
+			{"UID FETCH 4", "* 1 FETCH (UID 4 RFC822.SIZE 600000 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"}, found,
+		}, both, "UID FETCH 4 (UID BODY.PEEK[]"},
 	}
 	before := goleak.IgnoreCurrent()
 	t.Run("all at once", func(t *testing.T) {
@@ -470,6 +479,7 @@ func TestIMAPOddServers(t *testing.T) {
 				require.False(t, f.said("STORE"))
 				require.False(t, f.said("EXPUNGE"))
 				require.False(t, f.said("SELECT"))
+				require.False(t, tt.never != "" && f.said(tt.never), tt.never)
 			})
 		}
 	})
@@ -550,7 +560,113 @@ func TestIMAPTooManyFailures(t *testing.T) {
 	r.mu.Unlock()
 	require.Len(t, r.subjects(2*maxOpen), 2*maxOpen)
 	r.healthy()
+	r.stop()
 	require.Less(t, len(state.data), 20_000)
+}
+
+// TestIMAPSavesLater: a note that could not be made is made when it can.
+func TestIMAPSavesLater(t *testing.T) {
+	f := newFakeIMAP(t, greeting, with(step{"UID SEARCH", "* SEARCH 4\r\nTAG OK\r\n"})...)
+	state := &memory{fail: errors.New("read-only")}
+	r := run(t, nil, f.box(state, nil))
+	require.Equal(t, []string{"four"}, r.subjects(1))
+	r.until("a complaint", r.reported("read-only"))
+	state.refuse(nil)
+	r.healthy()
+	r.stop()
+	require.Contains(t, string(state.data), `"next":5`)
+	require.Len(t, r.taken, 1)
+}
+
+// TestIMAPTriesWithPauses: however often the server wakes us.
+func TestIMAPTriesWithPauses(t *testing.T) {
+	f := newFakeIMAP(t, greeting, with(step{"UID SEARCH", "* SEARCH 4\r\nTAG OK\r\n"})...)
+	tries := 0
+	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, f.box(&memory{}, func(b *IMAP) {
+		b.Idle, b.pause = time.Millisecond, 20*time.Millisecond
+	}))
+	r.until("many looks", func() bool { return len(r.reports) > 50 })
+	r.stop()
+	require.Greater(t, tries, 1)
+	require.Less(t, tries, 10)
+}
+
+// endless is a text that a server announces.
+type endless struct{ read int }
+
+func (e *endless) Size() int64 { return 1 << 40 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.read += len(p); e.read > 1<<20 {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
+
+func TestIMAPReadsNoEndlessMail(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	text, err := (&imapConn{conn: here}).literal(&endless{}, MaxMail+1)
+	require.ErrorContains(t, err, "the server sends 1099511627776 bytes")
+	require.Empty(t, text)
+	_, err = here.Write([]byte("x"))
+	require.ErrorIs(t, err, io.ErrClosedPipe, "the connection is closed")
+}
+
+// TestIMAPKnowsOldMails under new numbers: by the date, and within an hour of the
+// newest by what we remember; what was not taken yet is never old.
+func TestIMAPKnowsOldMails(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	mails := []struct {
+		why  string
+		at   time.Duration
+		id   string
+		open bool
+	}{
+		{"far older than the newest we knew", -5 * time.Hour, "<ancient@x>", false},
+		{"as old, but it could not be taken so far", -5 * time.Hour, "<stuck@x>", true},
+		{"the newest we knew", -2 * time.Hour, "<newest@x>", false},
+		{"a little older, and unknown: mails overtake one another", -150 * time.Minute, "<slow@x>", true},
+		{"it came while the server moved", -time.Hour, "<fresh@x>", true},
+	}
+	var found, search strings.Builder
+	var want []string
+	for i, m := range mails {
+		field := "Message-ID: " + m.id + "\r\n\r\n"
+		fmt.Fprintf(&search, " %d", i+1)
+		fmt.Fprintf(&found, "* %d FETCH (UID %d RFC822.SIZE 17 INTERNALDATE \"%s\" BODY[HEADER.FIELDS (Message-ID)] {%d}\r\n%s)\r\n",
+			i+1, i+1, now.Add(m.at).Format("02-Jan-2006 15:04:05 -0700"), len(field), field)
+		if m.open {
+			want = append(want, fmt.Sprintf("imap 10/%d", i+1))
+		}
+	}
+	rules := []step{
+		{"EXAMINE", "* 5 EXISTS\r\n* OK [UIDVALIDITY 10] x\r\n* OK [UIDNEXT 6] x\r\nTAG OK\r\n"},
+		{`UID SEARCH SINCE "20-Nov-2026"`, "* SEARCH" + search.String() + "\r\nTAG OK\r\n"},
+		{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"},
+		{"UID FETCH 1:5 ", found.String() + "TAG OK\r\n"},
+	}
+	for i := range mails {
+		id := fmt.Sprint(i + 1)
+		rules = append(rules,
+			step{"UID FETCH " + id + " (UID BODY", "* " + id + " FETCH (UID " + id + " BODY[]<0> {17}\r\nSubject: mail\r\n\r\n)\r\nTAG OK\r\n"},
+			step{"UID FETCH " + id + " ", "* " + id + " FETCH (UID " + id + " RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"})
+	}
+	printed := func(id string) string { return printOf([]byte("Message-ID: "+id+"\r\n"), now, 17) }
+	state := &memory{data: fmt.Appendf(nil,
+		`{"version":1,"uidvalidity":9,"next":77,"open":[{"uid":70,"date":%d,"print":%q}],"seen":[{"uid":76,"date":%d,"print":%q}]}`,
+		now.Add(-5*time.Hour).Unix(), printed("<stuck@x>"), now.Add(-2*time.Hour).Unix(), printed("<newest@x>"))}
+	f := newFakeIMAP(t, greeting, with(rules...)...)
+	r := run(t, nil, f.box(state, func(b *IMAP) { b.Now, b.Timeout = func() time.Time { return now }, patience }))
+	r.subjects(len(want))
+	r.ready()
+	r.stop()
+	var names []string
+	for _, m := range r.taken {
+		names = append(names, m.Name)
+	}
+	require.Equal(t, want, names)
+	require.Contains(t, string(state.data), `"uidvalidity":10,"next":6`)
 }
 
 // TestIMAPRenumbered is the choice of what is old, by dates and by Message-IDs.
