@@ -252,8 +252,11 @@ func TestMaildirHints(t *testing.T) {
 	m.deliver("new", "one", "")
 	changes <- struct{}{}
 	require.Equal(t, []string{"one"}, r.subjects(1))
+	r.mu.Lock()
+	looks := len(r.reports)
+	r.mu.Unlock()
 	close(changes)
-	r.healthy()
+	r.until("a last look", func() bool { return len(r.reports) > looks })
 }
 
 // TestMaildirTriesWithPauses: however often we look.
