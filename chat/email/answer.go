@@ -20,15 +20,24 @@ func (m *Mail) Answer() (text string, clear bool) {
 		return "", false
 	}
 	text, clear = answer(m.Text, m.HTML || m.flowed)
-	if !clear || m.other == "" {
+	if !clear || strings.TrimSpace(m.other) == "" {
 		return text, clear
 	}
 	// The writer saw the HTML. A plain text that says something else was not
-	// made from it.
-	if seen, sure := answer(m.other, true); sure && !alike(text, seen) {
+	// made from it; one that says the same, or the beginning of it, has line
+	// breaks that nobody typed.
+	seen, sure := answer(m.other, true)
+	switch {
+	case !alike(text, seen):
 		return "", false
+	case sure && startsWith(wordsOf(seen), wordsOf(text)):
+		return seen, true
 	}
 	return text, true
+}
+
+func startsWith(words, first []string) bool {
+	return len(words) >= len(first) && slices.Equal(words[:len(first)], first)
 }
 
 // alike compares the first words: links and line breaks differ anyway.
@@ -128,20 +137,26 @@ func (r *reader) quotation(i int) int {
 	return i
 }
 
-// below reads the block under a quotation that begins at line i.
+// below reads the block under a quotation that begins at line i. One attribution
+// may stand above it, right above: of two, the second is itself quoted, and by a
+// program that marks nothing.
 func (r *reader) below(i int) (string, bool) {
-	for slices.Contains([]kind{isQuote, isAttribution, isBlankLine}, r.kind(i)) && i < len(r.lines) {
-		switch r.lines[i].kind {
-		case isQuote:
-			i = r.quotation(i)
-			continue
-		case isAttribution:
-			if i = r.skip(i, isAttribution, isBlankLine); r.kind(i) != isQuote {
-				return "", false // nobody marked what is quoted
-			}
-			continue
+	if r.kind(i) == isAttribution {
+		from := i
+		i = r.skip(i, isAttribution)
+		if slices.ContainsFunc(r.lines[from:i-1], func(l line) bool { return endsAttribution(l.ink) }) {
+			return "", false
 		}
-		i++
+		i = r.skip(i, isBlankLine)
+	}
+	if r.kind(i) != isQuote {
+		return "", false
+	}
+	for r.kind(i) == isQuote {
+		i = r.quotation(i)
+		if blank := r.skip(i, isBlankLine); r.kind(blank) == isQuote || r.kind(i) == isBlankLine {
+			i = blank
+		}
 	}
 	if r.kind(i) != isText || !r.exact && r.kind(i-1) != isBlankLine {
 		return "", false
@@ -166,6 +181,8 @@ func (r *reader) block(i, end int, alone bool) (string, bool) {
 	switch {
 	case !alone, text == "", unfit(text), dated.MatchString(text):
 		return text, false
+	case r.kind(end) == isCard && r.lines[end].loose:
+		return text, false // a piece of a card, and what stands above it another
 	case r.cutLoosely(end) && !bare.MatchString(text):
 		return text, false
 	}

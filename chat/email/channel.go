@@ -3,6 +3,7 @@ package email
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -194,12 +195,7 @@ func (c *Channel) look(ctx context.Context) time.Duration {
 func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.Waiting) error {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	for _, ws := range all {
-		if err := c.load(ws); err != nil {
-			return err
-		}
-	}
-	if err := c.loadTaken(); err != nil {
+	if err := c.loadAll(); err != nil {
 		return err
 	}
 	now := map[approval.Key]bool{}
@@ -212,7 +208,7 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 		}
 	}
 	for k, n := range c.state.pages.notes {
-		if n.Closed.IsZero() && !now[k] {
+		if n.Closed.IsZero() && !now[k] && slices.Contains(all, k.Workspace) {
 			if err := c.settle(ctx, k, n); err != nil {
 				return err
 			}

@@ -250,8 +250,41 @@ func TestPagesAreForgotten(t *testing.T) {
 	_, err = w.book.Page(k)
 	require.Error(t, err)
 	taken, answers := w.takes(letterTo(card, annMail, "1"))
-	require.Equal(t, Refused, taken.Status)
+	require.Equal(t, Ignored, taken.Status)
 	require.Empty(t, answers)
+}
+
+// Who takes a workspace out of the configuration for a while has nothing asked
+// twice.
+func TestWorkspaceThatIsOutForAWhile(t *testing.T) {
+	w := newWorld(t)
+	w.asks("home", id1)
+	card := w.one(w.looks())
+	all := w.Workspaces
+	w.Workspaces = func() []string { return []string{"shop"} }
+	for range 3 {
+		w.clock.passes(time.Minute)
+		require.Empty(t, w.looks())
+	}
+	w.Workspaces = all
+	require.Empty(t, w.looks())
+	taken, _ := w.takes(letterTo(card, annMail, "1"))
+	require.Equal(t, Decided, taken.Status)
+}
+
+// What the gate took back, and never recorded, is forgotten.
+func TestTakenBack(t *testing.T) {
+	w := newWorld(t)
+	k := w.asks("home", id1)
+	w.looks()
+	require.NoError(t, w.store.Remove(approval.DocPending, k))
+	w.looks()
+	_, err := w.book.Page(k)
+	require.NoError(t, err, "the record may be about to come")
+	w.clock.passes(2 * time.Minute)
+	require.Empty(t, w.looks())
+	_, err = w.book.Page(k)
+	require.Error(t, err)
 }
 
 // A request that the gate took back and asks anew is another card.

@@ -83,7 +83,7 @@ func (e endpoint) dial(ctx context.Context) (conn net.Conn, stop func() bool, f 
 	if err != nil {
 		return nil, nil, &fault{stage: "connect", temporary: true, err: err, hint: "is the address right, and the server up?"}
 	}
-	if at, ok := conn.RemoteAddr().(*net.TCPAddr); e.security == NoTLS && !(ok && at.IP.IsLoopback()) {
+	if at, ok := conn.RemoteAddr().(*net.TCPAddr); e.security == NoTLS && (!ok || !at.IP.IsLoopback()) {
 		conn.Close()
 		return nil, nil, &fault{stage: "connect", err: fmt.Errorf("%s is another machine", e.address), hint: "starttls or tls"}
 	}

@@ -233,7 +233,7 @@ var (
 	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
 
 	// How programs name what they put around a quotation …
-	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
+	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
 		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote)(?:\s|$)`)
 	// … or at its head, everything below being part of it …
 	announces = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +

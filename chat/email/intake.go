@@ -117,11 +117,11 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if err != nil {
 		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // it will not get better
 	}
-	if len(m.Refs(c.Addressing)) == 0 {
-		return Taken{Status: Ignored, Why: "it is about no card"}, nil
-	}
 	if c.rehearsed(m, in.Raw) {
 		return Taken{Status: Ignored, Why: "it answers a test"}, nil
+	}
+	if ours, err := c.concerns(m); !ours || err != nil {
+		return Taken{Status: Ignored, Why: "it is about no card"}, err
 	}
 	if c.Prover == nil {
 		return Taken{Status: Refused, Why: "nothing proves who wrote it"}, nil
@@ -151,6 +151,32 @@ func (c *Channel) before(name string) (bool, error) {
 		return false, err
 	}
 	return c.state.taken.known(name, ""), nil
+}
+
+// concerns says whether a mail names a card that was sent. To look further costs
+// questions to other people's name servers.
+func (c *Channel) concerns(m *Mail) (bool, error) {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	if err := c.loadAll(); err != nil {
+		return false, err
+	}
+	for _, ref := range m.Refs(c.Addressing) {
+		if len(c.state.pages.named(c.idOf(ref))) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// loadAll reads what the notebook and the drawer say of every workspace.
+func (c *Channel) loadAll() error {
+	for _, ws := range c.Workspaces() {
+		if err := c.load(ws); err != nil {
+			return err
+		}
+	}
+	return c.loadTaken()
 }
 
 // unproved refuses, or waits where the proof could not be looked up.
@@ -234,12 +260,7 @@ func (r *hearing) print() string {
 func (r *hearing) identify() (why string, err error) {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
-	for _, ws := range r.Workspaces() {
-		if err := r.load(ws); err != nil {
-			return "", err
-		}
-	}
-	if err := r.loadTaken(); err != nil {
+	if err := r.loadAll(); err != nil {
 		return "", err
 	}
 	refs := r.mail.Refs(r.Addressing)
@@ -255,7 +276,7 @@ func (r *hearing) identify() (why string, err error) {
 			continue
 		}
 		r.key, r.note, r.card = k, n, card
-		if r.opened = slices.ContainsFunc(refs, func(ref Ref) bool { return ref.Token != "" && card.opens(ref.Token) }); r.opened {
+		if r.opened = slices.ContainsFunc(refs, func(ref Ref) bool { return ref.Token != "" && card.opens(TokenDigest(ref.Token)) }); r.opened {
 			break
 		}
 	}
@@ -306,11 +327,11 @@ func (r *hearing) about(refs []Ref) (found, why string) {
 }
 
 // idOf is the request of a ref; of a token that we do not know it is none.
-func (r *hearing) idOf(ref Ref) string {
+func (c *Channel) idOf(ref Ref) string {
 	if ref.ID != "" {
 		return ref.ID
 	}
-	k, _ := r.state.pages.opened(ref.Token)
+	k, _ := c.state.pages.opened(ref.Token)
 	return k.ID
 }
 

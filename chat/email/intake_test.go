@@ -165,7 +165,7 @@ func TestWhoMayNotDecide(t *testing.T) {
 		}, Ignored, false},
 		{"an unknown request", func(c opened) Incoming {
 			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), but("Subject", "[appr_00000000000000ff]"), without("In-Reply-To", "References"))
-		}, Refused, false},
+		}, Ignored, false},
 		{"two requests in one subject", func(c opened) Incoming {
 			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), without("In-Reply-To", "References"),
 				but("Subject", "[appr_"+id1+"] [appr_00000000000000ff]"))

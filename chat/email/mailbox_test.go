@@ -45,6 +45,13 @@ func (m *memory) refuse(err error) {
 	m.fail = err
 }
 
+// saved is what was saved last, and how often.
+func (m *memory) saved() (string, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return string(m.data), m.saves
+}
+
 // running is a Box that runs, and what it handed out and reported.
 type running struct {
 	t       *testing.T

@@ -158,11 +158,19 @@ func TestMaildirFailures(t *testing.T) {
 	m.deliver("new", "unnoted", "")
 	require.Contains(t, r.subjects(3), "unnoted")
 	r.until("a complaint", r.reported("read-only"))
+	_, before := state.saved()
+	state.refuse(nil)
+	r.healthy()
+	_, after := state.saved()
+	require.Equal(t, before+1, after, "made when it can be")
+	state.refuse(errors.New("read-only"))
+	m.deliver("new", "lost note", "")
+	require.Contains(t, r.subjects(4), "lost note")
 	r.stop()
-	require.Len(t, r.subjects(3), 3)
+	require.Len(t, r.subjects(4), 4)
 	state.refuse(nil)
 	r = run(t, nil, m.box(state, nil))
-	require.Equal(t, []string{"unnoted"}, r.subjects(1), "once more, under the same name")
+	require.Equal(t, []string{"lost note"}, r.subjects(1), "once more, under the same name")
 	r.healthy()
 }
 
@@ -205,8 +213,8 @@ func TestMaildirHostile(t *testing.T) {
 	}
 	linked := newMaildir(t)
 	require.NoError(t, os.Remove(filepath.Join(linked.path, "new")))
-	require.NoError(t, os.Symlink(filepath.Join(m.path, "new"), filepath.Join(linked.path, "new")))
-	require.Error(t, (&Maildir{Path: linked.path}).Check(t.Context()), "new is a link to another one's")
+	require.NoError(t, os.Symlink(filepath.Join(newMaildir(t).path, "new"), filepath.Join(linked.path, "new")))
+	require.ErrorIs(t, (&Maildir{Path: linked.path}).Check(t.Context()), syscall.ENOTDIR, "new is a link to another one's")
 	require.ErrorContains(t, (&Maildir{Path: m.path}).Check(t.Context()), "regular")
 	require.NoError(t, (&Maildir{Path: newMaildir(t).path}).Check(t.Context()))
 }
@@ -244,6 +252,23 @@ func TestMaildirHints(t *testing.T) {
 	m.deliver("new", "one", "")
 	changes <- struct{}{}
 	require.Equal(t, []string{"one"}, r.subjects(1))
+	r.mu.Lock()
+	looks := len(r.reports)
+	r.mu.Unlock()
 	close(changes)
-	r.healthy()
+	r.until("a last look", func() bool { return len(r.reports) > looks })
+}
+
+// TestMaildirTriesWithPauses: however often we look.
+func TestMaildirTriesWithPauses(t *testing.T) {
+	m, tries := newMaildir(t), 0
+	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, m.box(&memory{}, func(b *Maildir) {
+		b.Every, b.pause = time.Millisecond, 20*time.Millisecond
+	}))
+	r.ready()
+	m.deliver("new", "one", "")
+	r.until("many looks", func() bool { return len(r.reports) > 50 })
+	r.stop()
+	require.Greater(t, tries, 1)
+	require.Less(t, tries, 10)
 }

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,11 +86,11 @@ func (a *asking) withdraw(token string) {
 	a.Tokens = slices.DeleteFunc(a.Tokens, func(t string) bool { return t == digest })
 }
 
-// opens says whether a token is one of the card's.
-func (a *asking) opens(token string) bool {
-	digest, found := TokenDigest(token), false
+// opens says whether the token with that digest is one of the card's.
+func (a *asking) opens(digest string) bool {
+	found := false
 	for _, t := range a.Tokens {
-		found = SameToken(t, digest) || found
+		found = subtle.ConstantTimeCompare([]byte(t), []byte(digest)) == 1 || found
 	}
 	return found
 }
@@ -172,9 +173,10 @@ func (p *pages) named(id string) (keys []approval.Key) {
 
 // opened is the card that a token belongs to, and its request.
 func (p *pages) opened(token string) (approval.Key, *asking) {
+	digest := TokenDigest(token)
 	for k, n := range p.notes {
 		for _, a := range n.Cards {
-			if a.opens(token) {
+			if a.opens(digest) {
 				return k, a
 			}
 		}

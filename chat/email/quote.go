@@ -189,8 +189,9 @@ func (q *quoter) mark(from, to int, k kind, loose bool) int {
 	return to
 }
 
-// looseRules says which rules could be the writer's own: those before which no
-// header, marker or attribution is announced.
+// looseRules says which rules could be the writer's own: those behind which no
+// header, marker or attribution comes. Of a card all but the head is loose: what
+// stands right above it is part of it.
 func (q *quoter) looseRules() {
 	next := isText // kind of the nearest line below that is not blank
 	for i := len(q.lines) - 1; i >= 0; i-- {
@@ -200,6 +201,8 @@ func (q *quoter) looseRules() {
 			continue
 		case isRule:
 			l.loose = next != isHeader && next != isMarker && next != isAttribution && next != isCard && next != isQuote
+		case isCard:
+			l.loose = !q.card.starts(*l)
 		case isMarker:
 			l.loose = marked.MatchString(l.ink) && !dashes3.MatchString(l.ink)
 		}

@@ -19,7 +19,7 @@ import (
 type cardWords struct {
 	heads [][]string      // what the first line begins with
 	menus [][]string      // whole lines below
-	until []string        // the word before the deadline
+	until [][]string      // the words before the deadline
 	first map[string]bool // what a piece of a menu or a foot can begin with
 }
 
@@ -52,8 +52,9 @@ func (c *cardWords) learn(card chat.Card) {
 		}
 	}
 	foot := wordsOf(card.Foot)
-	if i := lastIndex(foot, exampleID); i >= 0 && i+1 < len(foot) {
-		c.until = append(c.until, foot[i+1])
+	foot = foot[lastIndex(foot, exampleID)+1:]
+	if n := slices.IndexFunc(foot, isNumeral); n > 0 {
+		c.until, c.first[foot[0]] = append(c.until, foot[:n]), true
 	}
 }
 
@@ -61,16 +62,22 @@ const lock = "🔐"
 
 var (
 	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	feet       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
 	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
 	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
+
+// starts says whether a line is the first of a card.
+func (c *cardWords) starts(l line) bool {
+	return strings.Contains(l.ink, lock) || c.isHead(wordsOf(l.ink))
+}
 
 // has says whether a line is one of a card, or a piece of one that was wrapped.
 func (c *cardWords) has(l line) bool {
 	if strings.Contains(l.ink, lock) {
 		return true
 	}
-	if strings.HasPrefix(l.ink, "→ approve") || strings.HasPrefix(l.ink, "→ deny") || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
+	if feet.MatchString(l.ink) || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
 		return true
 	}
 	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
@@ -114,13 +121,26 @@ func (c *cardWords) isMenu(words []string, ink string) bool {
 	return false
 }
 
-// isFoot knows "approve ID / deny ID · until", and what is left of it behind a
-// line break.
+// isFoot knows "approve ID / deny ID · until …", and what is left of it before or
+// behind a line break.
 func (c *cardWords) isFoot(words []string) bool {
-	if len(words) > 3 && words[0] == "approve" && words[2] == "deny" && words[1] == words[3] {
+	if len(words) > 2 && words[0] == "approve" && shortID.MatchString(words[1]) && words[2] == "deny" {
 		return true
 	}
-	return len(words) > 3 && words[0] == "deny" && shortID.MatchString(words[1]) && slices.Contains(c.until, words[2]) && isNumeral(words[3])
+	denied := len(words) > 2 && words[0] == "deny" && shortID.MatchString(words[1])
+	if denied {
+		words = words[2:]
+	}
+	for _, until := range c.until {
+		n := min(len(words), len(until))
+		if !slices.Equal(words[:n], until[:n]) {
+			continue
+		}
+		if len(words) > n && isNumeral(words[n]) || denied && len(words) == n {
+			return true
+		}
+	}
+	return false
 }
 
 // wordsOf are the letters and digits of s, in lower case.

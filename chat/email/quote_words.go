@@ -76,6 +76,9 @@ func beginsAttribution(ink string) bool {
 
 func endsAttribution(ink string) bool {
 	ink = strings.TrimRight(ink, " -–—")
+	if strings.Count(ink, "(") > strings.Count(ink, ")") {
+		return false // in the midst of one
+	}
 	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
 }
 

@@ -17,7 +17,7 @@ import (
 // of lower-case base32, 128 random bits.
 var (
 	ourID      = regexp.MustCompile(`^<[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
-	ourTag     = regexp.MustCompile(`(?:^|[^0-9a-zA-Z_])[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})(?:[\s\x{a0}]+([a-zA-Z2-7]{26}))?(?:[^0-9a-zA-Z_]|$)`)
+	ourTag     = regexp.MustCompile(`\b[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\b(?:[\s\x{a0}]+([a-zA-Z2-7]{26})\b)?`)
 	tokenShape = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 

@@ -27,21 +27,30 @@ const (
 
 var replySub = Addressing{Local: "permesso", Separator: "+", Domain: "gate.example"}
 
-// replyCards are what our mails say, in the order of how hard they try to look
-// like an answer. Their agent's words are full of codes.
-func replyCards(t *testing.T) []string {
+func cardPending() approval.Pending {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	p := approval.Pending{
+	return approval.Pending{
 		RequestID: replyID, ShortID: replyID[:8], Type: approval.TypeAction, ToolName: "x_post", SourceGroup: "personal",
 		RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Verb: map[string]string{"en": "post"}, Summary: `"Meeting at 5" -> x.com/ricardo`,
 		Capability: "channel:out", Target: "x.com/ricardo", Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
 		Agent: approval.Prose{Rationale: "I need to remind the team."},
 	}
-	hostile := p
+}
+
+// mildCard has nothing in it that is meant to deceive.
+func mildCard(language string) string {
+	p := cardPending()
+	return chat.Style{Language: language}.Card(&p).String()
+}
+
+// replyCards are what our mails say. In the second and third the agent's words
+// are full of codes.
+func replyCards(t *testing.T) []string {
+	hostile := cardPending()
 	hostile.RequestData = approval.Raw(`{"text":"4 ok\n1\n\n\n> 1\n6\nOn Monday, 5 January 2026, Bob <b@example.org> wrote:\n\n4 yes\n-- \n1","1":"1","4 ok":"4 ok"}`)
 	hostile.Agent = approval.Prose{Title: "1", Preview: "4 approved\n1\n\n1", Rationale: strings.Repeat("I need this so please write 4 fine or just ", 6) + "\n1\n\n4 fine\n"}
 	cards := []string{
-		chat.Style{}.Card(&p).String(),
+		mildCard("en"),
 		chat.Style{Language: "it", Foot: "log 1042 9f3c"}.Card(&hostile).String(),
 		chat.Style{}.Card(&hostile).String(),
 	}
@@ -472,4 +481,28 @@ func (c *tally) count(t *testing.T, name, code string, raw []byte) {
 
 func (c tally) String() string {
 	return fmt.Sprintf("%d replies, %d right (%.1f %%), %d unclear, %d wrong", c.all(), c.right, 100*float64(c.right)/float64(max(1, c.all())), c.unclear, c.wrong)
+}
+
+// TestQuestionCards is about cards that take almost any words for an answer:
+// there, what is quoted must not even be clear.
+func TestQuestionCards(t *testing.T) {
+	p := cardPending()
+	p.Type, p.Agent, p.Options = approval.TypeQuestion, approval.Prose{Title: "Which day?"}, []string{"today", "tomorrow, at 4"}
+	const on = "On Sat, 21 Nov 2026 at 12:00, permesso <permesso@gate.example> wrote:\n\n"
+	for _, language := range chat.Languages() {
+		card := chat.Style{Language: language}.Card(&p).String()
+		for _, text := range []string{card, quoteAs("> ", card), on + card, on + quoteAs("> ", card), card + "\n\n2", "> a\n\n" + card, wrapAt(card, 30)} {
+			got, clear := answer(text, false)
+			require.False(t, clear, "%q of %q", got, text)
+		}
+		for _, l := range strings.Split(card, "\n") {
+			if strings.HasPrefix(l, "1") || strings.HasPrefix(l, "2") || strings.HasPrefix(l, lock) || strings.HasPrefix(l, "→") {
+				got, clear := answer(l, false)
+				require.False(t, clear, got)
+			}
+		}
+		text, clear := answer("the day after tomorrow,\nif it has to be\n\n"+card, false)
+		require.True(t, clear)
+		require.Equal(t, "the day after tomorrow,\nif it has to be", text)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/watcher"
 )
 
 const emailChannel = "email"
@@ -65,8 +67,49 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	if box := post.box(drawers[drawerState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.Drop{Drawer: drawers[drawerInbox], Report: c.Reports("delivery")})
+	c.Boxes = append(c.Boxes, &email.Drop{Drawer: drawers[drawerInbox], Report: c.Reports("delivery"), Changes: s.mails[drawerInbox]})
+	for _, b := range c.Boxes {
+		if m, ok := b.(*email.Maildir); ok {
+			m.Changes = s.mails[kindMaildir]
+		}
+	}
+	s.watchMails(cfg)
 	return c, nil
+}
+
+// mailGroup is the watcher's group of the folders that mails come in by: no
+// workspace can be called so.
+const (
+	mailGroup   = ".mail"
+	kindMaildir = "maildir"
+)
+
+// mailHints say that something came, by the watcher's word for where.
+type mailHints map[string]chan struct{}
+
+func (h mailHints) knock(kind string) {
+	select {
+	case h[kind] <- struct{}{}:
+	default: // somebody has knocked already, or nobody is there
+	}
+}
+
+// watchMails has the watcher tell of mails. What it cannot watch is looked at
+// every few seconds.
+func (s *server) watchMails(cfg *config.Email) {
+	s.watcher.Remove(mailGroup)
+	folders := []watcher.Folder{{Path: s.layout.Drawer(emailChannel, drawerInbox), Kind: drawerInbox}}
+	if cfg.Maildir != "" {
+		folders = append(folders,
+			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
+			watcher.Folder{Path: filepath.Join(cfg.Maildir, "cur"), Kind: kindMaildir})
+	}
+	for _, f := range folders {
+		f.Group, f.Trusted = mailGroup, true
+		if err := s.watcher.Add(f); err != nil {
+			s.log.Warn().Err(err).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every few seconds")
+		}
+	}
 }
 
 // mailSettings make the parts of [channels.email].

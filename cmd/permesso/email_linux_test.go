@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"mime"
 	"net/mail"
 	"os"
@@ -178,6 +179,7 @@ func (w *town) awaitTaken(status string, do func()) {
 
 // One village and one daemon for all: agents in a sandbox ask, people reply.
 func TestEmail(t *testing.T) {
+	t.Parallel()
 	w := newTown(t)
 	for _, part := range []struct {
 		name string
@@ -195,6 +197,7 @@ func TestEmail(t *testing.T) {
 		{"two approvers, and a ceiling", (*town).ceiling},
 		{"delivered by a program", (*town).deliveredByProgram},
 		{"an address that is refused", (*town).refusedAddress},
+		{"by a maildir", (*town).byMaildir},
 		{"email test", (*town).rehearsal},
 		{"email setup", (*town).setup},
 		{"every code", (*town).everyCode},
@@ -411,6 +414,26 @@ func (w *town) refusedAddress() {
 	code, out, _ = w.run("", "doctor", "--quick")
 	require.NotZero(w.t, code)
 	require.Contains(w.t, out, "never@human.test was refused")
+	w.daemon.reconfigure(string(old))
+}
+
+// byMaildir: where answers come in may change while the gate serves.
+func (w *town) byMaildir() {
+	old, err := os.ReadFile(w.config)
+	require.NoError(w.t, err)
+	var lines []string
+	for line := range strings.Lines(string(old)) {
+		if strings.HasPrefix(line, "imap = ") {
+			line = fmt.Sprintf("maildir = %q\n", w.village.Maildir(mailserver.Gate))
+		}
+		lines = append(lines, line)
+	}
+	w.daemon.reconfigure(strings.Join(lines, ""))
+	awaitFile(w.t, filepath.Join(w.layout.Home, "sent", "email", ".state", "maildir"))
+	id := w.asks("count")
+	w.sends(answer(w.mailTo(mailserver.Ann, id, itself), "1\n"))
+	require.Equal(w.t, approval.StatusApproved, w.response(id).Status)
+	require.Contains(w.t, w.daemon.said(), `"mail":"maildir `)
 	w.daemon.reconfigure(string(old))
 }
 

@@ -66,6 +66,7 @@ type server struct {
 	changes chan approval.Key
 	reach   *channels
 	grants  chan struct{} // a knock: something moved in grants/
+	mails   mailHints
 	release func() error
 	quit    context.CancelCauseFunc // ends run
 
@@ -93,6 +94,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 	s := &server{
 		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
+		mails: mailHints{drawerInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	if s.script, err = a.readScript(h.cfg); err != nil {

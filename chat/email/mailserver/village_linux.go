@@ -288,7 +288,7 @@ func toNobody(t testing.TB, dir string) {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(name, uid, gid)
+		return os.Lchown(name, uid, gid) //nolint:gosec // nobody else is in this folder
 	}))
 }
 

@@ -1,7 +1,13 @@
 package mailserver_test
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,4 +55,43 @@ func TestTwoVillages(t *testing.T) {
 	b.Deliver(t, mailserver.Reply{Subject: "to b"}.Mail())
 	require.Contains(t, string(inB.Next(t)), "to b")
 	inA.None(t, 10*time.Millisecond)
+}
+
+// TestNothingOutlives: a test that is killed takes its servers along.
+func TestNothingOutlives(t *testing.T) {
+	if os.Getenv("VILLAGE_TO_KILL") != "" {
+		v := mailserver.Start(t)
+		fmt.Println("up:", v.MX, v.IMAP, v.DNS, v.Dir)
+		select {}
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNothingOutlives$")
+	cmd.Env = append(os.Environ(), "VILLAGE_TO_KILL=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var addresses []string
+	for lines := bufio.NewScanner(out); addresses == nil && lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "up: "); ok {
+			addresses = strings.Fields(rest)
+		}
+	}
+	require.Len(t, addresses, 4)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(addresses[3])) })
+	for _, at := range addresses[:3] {
+		require.True(t, answers(at), at)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	for _, at := range addresses[:3] {
+		require.Eventually(t, func() bool { return !answers(at) }, 10*time.Second, 5*time.Millisecond, at)
+	}
+}
+
+func answers(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/mailserver"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+// atOnce is how many requests wait for a reply at the same time.
+const atOnce = 5
+
+func replyRounds() int {
+	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
+		return 5
+	}
+	return 50
+}
+
+// TestRealKillsDuringReplies kills the daemon at any moment while it sends cards,
+// fetches replies over IMAP and answers them: each reply decides exactly once.
+func TestRealKillsDuringReplies(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newTown(t)
+	w.daemon.kill()
+	w.plain = true
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	var asked map[string]string // what is replied, by id
+	work.Go(func() { defer stop(); asked = w.replies(replyRounds()) })
+	kills := 0
+	for ctx.Err() == nil {
+		d := w.serve()
+		if kills%2 == 0 {
+			sleepFor(ctx, 50*time.Millisecond+time.Duration(random.IntN(1500))*time.Millisecond)
+		} else {
+			w.awaitSlot(ctx) // a reply has just decided, and is not noted yet
+			sleepFor(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+		}
+		d.kill()
+		kills++
+	}
+	work.Wait()
+	require.Len(t, asked, replyRounds(), "the other goroutine failed")
+	w.daemon = w.serve()
+	stats := map[approval.Status]int{}
+	for id, text := range asked {
+		stats[w.judge(id, text)]++
+	}
+	w.daemon.stop()
+	w.judgeAnswers()
+	w.judgeLog(asked)
+	t.Logf("%d replies, %d kills: %v; %d replies were found decided by their own first life", len(asked), kills, stats, strings.Count(w.all(), `"status":"late"`))
+	require.NotZero(t, kills)
+}
+
+func sleepFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// awaitSlot waits until somebody decides, or for some seconds.
+func (w *town) awaitSlot(ctx context.Context) {
+	for end := time.Now().Add(4 * time.Second); ctx.Err() == nil && time.Now().Before(end); sleepFor(ctx, time.Millisecond) {
+		if names, err := os.ReadDir(w.layout.Decisions("work")); err == nil && len(names) > 0 {
+			return
+		}
+	}
+}
+
+// replies asks and replies, some at once, whether or not a daemon lives.
+func (w *town) replies(rounds int) map[string]string {
+	asked, cards := map[string]string{}, map[string]letter{}
+	for len(asked) < rounds {
+		var ids []string
+		for range min(atOnce, rounds-len(asked)) {
+			id := w.ask(`{"tool_name":"count","request_data":{}}`)
+			asked[id] = []string{"1\n", "3 no\n", "4 fine\n"}[len(asked)%3]
+			ids = append(ids, id)
+		}
+		for _, id := range ids {
+			for cards[id].raw == nil {
+				l := readLetter(w.t, w.inboxes[mailserver.Ann].Next(w.t))
+				for other := range asked {
+					if strings.Contains(l.subject, "[appr_"+other) && l.header.Get("Auto-Submitted") == itself && l.header.Get("In-Reply-To") == "" {
+						cards[other] = l
+					}
+				}
+			}
+			w.sends(answer(cards[id], asked[id]))
+		}
+	}
+	return asked
+}
+
+// judge compares what a reply said with what became of its request.
+func (w *town) judge(id, text string) approval.Status {
+	w.t.Helper()
+	r := w.response(id)
+	runs := w.ran(id)
+	if strings.HasPrefix(text, "3") {
+		require.Equal(w.t, approval.StatusDenied, r.Status, id)
+		require.Zero(w.t, runs, id)
+		return r.Status
+	}
+	switch r.Status {
+	case approval.StatusApproved:
+		require.Equal(w.t, 1, runs, id)
+	case approval.StatusInterrupted, approval.StatusFailed:
+		require.LessOrEqual(w.t, runs, 1, id)
+	default:
+		require.Fail(w.t, "a reply is lost", "%s %q ended as %s", id, text, r.Status)
+	}
+	require.Equal(w.t, "email", *r.Decision.Via)
+	require.Equal(w.t, text[:1], *r.Decision.Code)
+	return r.Status
+}
+
+// judgeAnswers: no mail of ann's was answered by two of ours. The same one may
+// have come twice.
+func (w *town) judgeAnswers() {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.village.Maildir(mailserver.Ann), "[nc][eu][wr]", "*"))
+	require.NoError(w.t, err)
+	answers := map[string]map[string]bool{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(w.t, err)
+		l := readLetter(w.t, b)
+		to := l.header.Get("In-Reply-To")
+		if l.header.Get("Auto-Submitted") != reply {
+			continue
+		}
+		if answers[to] == nil {
+			answers[to] = map[string]bool{}
+		}
+		answers[to][l.header.Get("Message-Id")] = true
+		require.Len(w.t, answers[to], 1, "two answers to %s", to)
+	}
+}
+
+// all is what every life of the daemon has said.
+func (w *town) all() string {
+	b, err := os.ReadFile(w.daemon.log)
+	require.NoError(w.t, err)
+	return string(b)
+}
+
+// judgeLog: each request was decided by one approval at most.
+func (w *town) judgeLog(asked map[string]string) {
+	w.t.Helper()
+	approved := map[string]int{}
+	require.NoError(w.t, audit.Entries(ipc.OS(), w.layout.Audit(), func(e approval.Entry) error {
+		if e.Event == approval.EventApproved {
+			approved[e.RequestID]++
+		}
+		return nil
+	}))
+	for id, text := range asked {
+		want := 1
+		if strings.HasPrefix(text, "3") {
+			want = 0
+		}
+		require.Equal(w.t, want, approved[id], fmt.Sprintf("%s %q", id, text))
+	}
+}
