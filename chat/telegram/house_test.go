@@ -309,6 +309,7 @@ func (h *house) channel() *telegram.Channel {
 // open lets a channel run, changed before by some.
 func (h *house) open(changes ...func(*telegram.Channel)) {
 	c := h.channel()
+	telegram.Eager(c)
 	for _, change := range changes {
 		change(c)
 	}
