@@ -145,7 +145,7 @@ func (w *town) judgeAnswers() {
 		require.NoError(w.t, err)
 		l := readLetter(w.t, b)
 		to := l.header.Get("In-Reply-To")
-		if l.header.Get("Auto-Submitted") != reply {
+		if l.header.Get("Auto-Submitted") != replied {
 			continue
 		}
 		if answers[to] == nil {
