@@ -263,9 +263,8 @@ func (r *room) problem(what, hint string) {
 // foot is what a card ends with.
 func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
 
-// people are those who may decide in a workspace, by name.
-func (r *room) people(ws string) []approval.Approver {
-	cfg := r.s.conf()
+// peopleOf are those who may decide in a workspace.
+func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	var all []approval.Approver
 	for _, name := range cfg.Workspaces[ws].Approvers {
 		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {

@@ -163,6 +163,7 @@ func (a *app) root() *cobra.Command {
 			a.auditCmd(),
 			a.demoCmd(),
 			a.policyCmd(),
+			a.telegramCmd(),
 		},
 		"decide": {
 			a.pendingCmd(),
