@@ -189,7 +189,7 @@ func (s *session) show(ctx context.Context, k approval.Key, x *post, sc scene) e
 			p.drop(x.N)
 			return nil
 		}
-		y.Whole = y.Whole || l.all
+		y.Whole, y.Shown = y.Whole || l.all, l.digest()
 		y.Phase = phaseOf(y)
 		return nil
 	})
@@ -218,7 +218,7 @@ func (s *session) post(ctx context.Context, k approval.Key, x *post, sc scene) e
 		if y == nil {
 			return errKept
 		}
-		y.Message, y.SentAt, y.Whole = id, s.now().UTC(), l.all
+		y.Message, y.SentAt, y.Whole, y.Shown = id, s.now().UTC(), l.all, l.digest()
 		y.Phase = phaseOf(y)
 		return nil
 	})

@@ -40,6 +40,7 @@ type Channel struct {
 	Now        func() time.Time                 // nil: time.Now
 
 	running atomic.Pointer[session]
+	eager   bool // for tests: neither Telegram's limits nor a flood hold anything back
 }
 
 // Workspace is one whose people are asked through Telegram.

@@ -13,6 +13,7 @@ const (
 
 // flood counts the cards of a workspace in one place. It is only used by who looks at what waits.
 type flood struct {
+	off   bool
 	cards map[floodKey][]time.Time
 }
 
@@ -33,5 +34,5 @@ func (f *flood) rises(ws string, to Place, now time.Time) bool {
 	if len(f.cards[at]) > 10*mostCards {
 		f.cards[at] = f.cards[at][len(f.cards[at])-10*mostCards:]
 	}
-	return len(f.cards[at]) > mostCards
+	return len(f.cards[at]) > mostCards && !f.off
 }

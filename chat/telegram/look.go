@@ -1,6 +1,9 @@
 package telegram
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +25,13 @@ type look struct {
 
 // face is a button: what it says, and what comes back when it is tapped.
 type face struct{ text, data string }
+
+// digest tells a look from every other.
+func (l look) digest() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %v %q", l.text, l.marks, l.rows)
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
 
 // maxOptionFace is how much of an option fits on its button.
 const maxOptionFace = 40

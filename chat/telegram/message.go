@@ -25,6 +25,7 @@ type written struct {
 
 // message handles what somebody wrote. What is not meant for us is left alone.
 func (s *session) message(ctx context.Context, m *models.Message) {
+	s.outbox.hurry(m.Chat.ID) // whoever writes to us may have made it possible to answer
 	thread := threadOf(m)
 	w := &written{session: s, m: m, here: s.here(m.Chat.ID, thread)}
 	w.language = languageHere(w.here, m.Chat.ID)
@@ -79,7 +80,32 @@ func (s *session) card(m *models.Message) (at spot, replied bool) {
 	if m.ReplyToMessage == nil {
 		return spot{}, false
 	}
-	return s.book.spot(m.Chat.ID, m.ReplyToMessage.ID)
+	r := m.ReplyToMessage
+	if at, replied = s.book.spot(m.Chat.ID, r.ID); replied || r.From == nil || r.From.ID != s.api.bot.ID() {
+		return at, replied
+	}
+	return s.unnoted(m.Chat.ID, r)
+}
+
+// unnoted is the card that a message of ours is whose sending was not noted: its buttons tell.
+func (s *session) unnoted(chatID int64, r *models.Message) (at spot, ok bool) {
+	if r.ReplyMarkup == nil {
+		return at, false
+	}
+	whole := false
+	for _, b := range slices.Concat(r.ReplyMarkup.InlineKeyboard...) {
+		verb, n, _ := strings.Cut(b.CallbackData, ":")
+		found, p, live := s.book.find(n)
+		x := p.post(found.n)
+		if x == nil || !live || verb == verbOpen || found.verb != verb || x.Chat != chatID || x.Message != 0 {
+			continue
+		}
+		at, ok, whole = spot{found.key, x.N, ""}, true, whole || letsRun(verb)
+	}
+	if ok {
+		s.adopt(at.key, at.n, r.ID, whole)
+	}
+	return at, ok
 }
 
 // meant says whether a message is for us. A reply to a card is; so is a command, and what begins with our

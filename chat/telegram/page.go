@@ -41,6 +41,7 @@ type post struct {
 	Message  int               `json:"message_id,omitzero"`
 	SentAt   time.Time         `json:"sent_at,omitzero"`
 	Phase    phase             `json:"phase,omitzero"`
+	Shown    string            `json:"shown,omitzero"`    // digest of what it shows, so that nothing is edited for nothing
 	Whole    bool              `json:"whole,omitzero"`    // everything that would run was shown in this chat
 	Wanted   bool              `json:"show_all,omitzero"` // somebody wants to see all of it
 	Document int               `json:"document_id,omitzero"`

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +32,7 @@ type session struct {
 	stirred   chan approval.Key        // requests to look at, from handlers
 
 	// What only the one needs who looks at what waits.
+	rounds      int  // of looks
 	fresh       bool // nothing was looked at yet in this life
 	flood       flood
 	nightsKnown map[string]bool // whether a workspace has one to tell of
@@ -94,8 +94,14 @@ func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*ses
 		return nil, err
 	}
 	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
+	if s.flood.off = c.eager; c.eager {
+		s.api.limiter = nil
+	}
 	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {
 		s.log(fmt.Errorf("read the notebook: %w", err))
+	}
+	if name, err := c.Notes.Get(ourName); err == nil {
+		s.bots.Store(&[]string{string(name)})
 	}
 	if c.Webhook != nil {
 		if s.listener, err = c.Webhook.listener(ctx); err != nil {
@@ -128,7 +134,7 @@ func (s *session) introduce(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		me, err := s.api.me(ctx)
 		if err == nil {
-			s.bots.Store(&[]string{me.Username})
+			s.callUs(me.Username)
 			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
 				s.log(fmt.Errorf("offer commands: %w", err))
 			}
@@ -137,6 +143,19 @@ func (s *session) introduce(ctx context.Context) {
 		if pause(ctx, s.outbox.retry(tries, err)) != nil {
 			return
 		}
+	}
+}
+
+// ourName is where our name is kept: what was written to us while we were away may begin with it.
+const ourName = "name"
+
+func (s *session) callUs(name string) {
+	if old := s.ourNames(); len(old) == 1 && old[0] == name {
+		return
+	}
+	s.bots.Store(&[]string{name})
+	if err := s.Notes.Put(ourName, []byte(name)); err != nil {
+		s.log(fmt.Errorf("note our name: %w", err))
 	}
 }
 
@@ -192,6 +211,9 @@ func (s *session) stir(k approval.Key) {
 	}
 }
 
+// decidedEvery is in which of the looks the decisions are looked up of what still waits.
+const decidedEvery = 4
+
 // look compares what waits with the notebook.
 func (s *session) look(ctx context.Context) {
 	names := s.names()
@@ -208,16 +230,28 @@ func (s *session) look(ctx context.Context) {
 			return
 		}
 	}
-	keys := s.book.keys(names)
+	// What waits has just been read. Whether somebody has decided it meanwhile, where it still runs, is
+	// looked up less often: the outcome comes with a hint.
+	s.rounds++
+	asked := map[approval.Key]bool{}
 	for _, w := range waiting {
-		if k := w.Key(); !slices.Contains(keys, k) {
-			keys = append(keys, k)
+		k := w.Key()
+		asked[k] = true
+		if s.rounds%decidedEvery == 0 {
+			s.heed(ctx, k)
+			continue
+		}
+		if ws, ok := s.workspace(k.Workspace); ok {
+			s.told(k, s.ask(ws, k, scene{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
 		}
 	}
-	for _, k := range keys {
-		s.heed(ctx, k)
+	for _, k := range s.book.keys(names) {
+		if !asked[k] {
+			s.heed(ctx, k)
+		}
 	}
 	s.fresh = false
+	s.forgetChats()
 	s.refreshDigests()
 	s.nights(ctx)
 	s.unasked(waiting)
@@ -241,7 +275,11 @@ func (s *session) heed(ctx context.Context, k approval.Key) {
 	default:
 		s.feed(ws, k, sc)
 	}
-	if err != nil && ctx.Err() == nil {
+	s.told(k, err)
+}
+
+func (s *session) told(k approval.Key, err error) {
+	if err != nil && s.outbox.ctx.Err() == nil {
 		s.log(fmt.Errorf("ask about %s: %w", k, err))
 	}
 }

@@ -86,8 +86,10 @@ func (s *session) finish(ctx context.Context, k approval.Key, x *post, sc scene)
 	if x.Stale != "" {
 		to = over
 	}
-	if x.Message != 0 {
-		err := s.api.edit(ctx, x.Chat, x.Message, s.last(k, p, x, sc))
+	shown := x.Shown
+	if l := s.last(k, p, x, sc); x.Message != 0 && l.digest() != shown {
+		shown = l.digest()
+		err := s.api.edit(ctx, x.Chat, x.Message, l)
 		switch t := troubleOf(err); {
 		case err == nil:
 		case t == unreached, t == refused:
@@ -105,7 +107,7 @@ func (s *session) finish(ctx context.Context, k approval.Key, x *post, sc scene)
 		case y.Stale != "":
 			p.drop(x.N)
 		default:
-			y.Phase = to
+			y.Phase, y.Shown = to, shown
 		}
 		return nil
 	})

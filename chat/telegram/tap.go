@@ -151,7 +151,7 @@ func (t *tapped) press(ctx context.Context, at button, p *page, x *post, live bo
 	}
 	w := catalogue(t.language)
 	if live && x.Message == 0 && at.verb != verbOpen {
-		t.adopt(at, x)
+		t.adopt(at.key, x.N, t.message, letsRun(at.verb))
 	}
 	switch {
 	case sc.Pending == nil:
@@ -172,20 +172,30 @@ func (t *tapped) press(ctx context.Context, at button, p *page, x *post, live bo
 	}
 }
 
-// adopt notes the id of a message that was sent without our knowing.
-func (t *tapped) adopt(at button, x *post) {
-	err := t.book.note(at.key, func(p *page) error {
-		y := p.post(x.N)
+// letsRun says whether a button with this verb lets something run. It is only ever sent below a card that
+// shows everything.
+func letsRun(verb string) bool {
+	switch verb {
+	case "1", "2", "4", "6":
+		return true
+	}
+	return false
+}
+
+// adopt notes the id of a message that was sent without our knowing, and whether it shows everything.
+func (s *session) adopt(k approval.Key, n, id int, whole bool) {
+	err := s.book.note(k, func(p *page) error {
+		y := p.post(n)
 		if y == nil || y.Message != 0 {
 			return errKept
 		}
-		y.Message, y.SentAt = t.message, t.now().UTC()
+		y.Message, y.SentAt, y.Whole = id, s.now().UTC(), y.Whole || whole
 		return nil
 	})
 	if err != nil {
-		t.log(err)
+		s.log(err)
 	}
-	t.stir(at.key)
+	s.stir(k)
 }
 
 // wantAll has the whole card sent. That somebody wants it is durable before the update is finished.
