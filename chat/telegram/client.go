@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type watchedClient struct {
 // The waits after answers that trying again does not mend.
 const (
 	firstConflict   = 5 * time.Second
-	longestConflict = 5 * time.Minute
+	longestConflict = time.Minute
 )
 
 // Do implements HTTPClient.
@@ -92,7 +93,9 @@ func (s *session) sent(chatID int64, err error) {
 	}
 }
 
-func chatTrouble(chatID int64) string { return fmt.Sprintf("chat %d", chatID) }
+const chatTroubles = "chat "
+
+func chatTrouble(chatID int64) string { return chatTroubles + strconv.FormatInt(chatID, 10) }
 
 const tokenHint = "ask @BotFather for it, and write it into the token file"
 

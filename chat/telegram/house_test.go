@@ -466,6 +466,19 @@ func (h *house) page(k approval.Key) string {
 	return string(b)
 }
 
+// trouble is what status and doctor show of the channel.
+func (h *house) trouble() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.problem
+}
+
+func (h *house) logs() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.logged, "\n")
+}
+
 // operator decides at the gate, and not through Telegram.
 func (h *house) operator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
@@ -503,4 +516,12 @@ func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) 
 		}
 	}
 	return false, nil
+}
+
+// slow is a Decider on a slow disk.
+type slow struct{ h *house }
+
+func (s slow) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+	time.Sleep(2200 * time.Millisecond)
+	return s.h.decider().Decide(ctx, a)
 }

@@ -25,6 +25,7 @@ type written struct {
 
 // message handles what somebody wrote. What is not meant for us is left alone.
 func (s *session) message(ctx context.Context, m *models.Message) {
+	s.outbox.hurry(m.Chat.ID) // whoever writes to us may have made it possible to answer
 	thread := threadOf(m)
 	w := &written{session: s, m: m, here: s.here(m.Chat.ID, thread)}
 	w.language = languageHere(w.here, m.Chat.ID)

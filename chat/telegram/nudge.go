@@ -3,6 +3,7 @@ package telegram
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-telegram/bot/models"
@@ -125,4 +126,19 @@ func (s *session) everywhere(chatID int64) []Workspace {
 		}
 	}
 	return all
+}
+
+// forgetChats ends the troubles of chats in which nobody is asked any more.
+func (s *session) forgetChats() {
+	chats := map[string]bool{}
+	for _, ws := range s.Workspaces() {
+		for _, p := range ws.Places {
+			chats[chatTrouble(p.Chat)] = true
+		}
+	}
+	for _, name := range s.troubles.names() {
+		if strings.HasPrefix(name, chatTroubles) && !chats[name] {
+			s.troubles.clear(name)
+		}
+	}
 }

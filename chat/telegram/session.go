@@ -100,6 +100,9 @@ func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*ses
 	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {
 		s.log(fmt.Errorf("read the notebook: %w", err))
 	}
+	if name, err := c.Notes.Get(ourName); err == nil {
+		s.bots.Store(&[]string{string(name)})
+	}
 	if c.Webhook != nil {
 		if s.listener, err = c.Webhook.listener(ctx); err != nil {
 			return nil, err
@@ -131,7 +134,7 @@ func (s *session) introduce(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		me, err := s.api.me(ctx)
 		if err == nil {
-			s.bots.Store(&[]string{me.Username})
+			s.callUs(me.Username)
 			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
 				s.log(fmt.Errorf("offer commands: %w", err))
 			}
@@ -140,6 +143,19 @@ func (s *session) introduce(ctx context.Context) {
 		if pause(ctx, s.outbox.retry(tries, err)) != nil {
 			return
 		}
+	}
+}
+
+// ourName is where our name is kept: what was written to us while we were away may begin with it.
+const ourName = "name"
+
+func (s *session) callUs(name string) {
+	if old := s.ourNames(); len(old) == 1 && old[0] == name {
+		return
+	}
+	s.bots.Store(&[]string{name})
+	if err := s.Notes.Put(ourName, []byte(name)); err != nil {
+		s.log(fmt.Errorf("note our name: %w", err))
 	}
 }
 
@@ -235,6 +251,7 @@ func (s *session) look(ctx context.Context) {
 		}
 	}
 	s.fresh = false
+	s.forgetChats()
 	s.refreshDigests()
 	s.nights(ctx)
 	s.unasked(waiting)

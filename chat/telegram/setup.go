@@ -178,8 +178,8 @@ func (s *Setup) almost(ctx context.Context, m *models.Message) {
 	if s.answered++; s.answered > mostAnswers {
 		return
 	}
-	text := setupWordsIn(m.From.LanguageCode).almost
-	if _, err := s.calls.send(ctx, m.Chat.ID, plain(text), how{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
+	text := look{text: setupWordsIn(m.From.LanguageCode).almost}
+	if _, err := s.calls.send(ctx, m.Chat.ID, text, how{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
 		s.tell("that could not be answered: " + err.Error())
 	}
 }
@@ -242,6 +242,18 @@ func setupCard(w *setupWords, lines ...string) look {
 		t.foreign("", l)
 	}
 	return look{text: t.b.String(), marks: t.marks}
+}
+
+// Unhook takes the bot's webhook off; nothing that waits is lost by that.
+func (s *Setup) Unhook(ctx context.Context) error {
+	a, err := s.api()
+	if err != nil {
+		return err
+	}
+	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
+		return fmt.Errorf("take the webhook off: %w", Redact(s.Token, err))
+	}
+	return nil
 }
 
 // Close acknowledges what was meant for the setup, so that no gate hears of it.

@@ -91,9 +91,10 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 	h := newHouse(t)
 	h.open(func(c *telegram.Channel) { c.Every = time.Hour }) // hints will do
 	sizes := []int{0, 1, 2}
-	for n := 4; n <= 1<<20; n *= 4 {
+	for n := 4; n <= 16<<10; n *= 4 {
 		sizes = append(sizes, n-2, n, n+2)
 	}
+	sizes = append(sizes, 64<<10, 256<<10, 1<<20)
 	for n := 3500; n <= 4200; n += 35 { // around where a message ends
 		sizes = append(sizes, n)
 	}
@@ -109,7 +110,7 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 		for text = text[:size]; !json.Valid([]byte(`"`+text+`"`)) || strings.ToValidUTF8(text, "") != text; {
 			text = text[:len(text)-1]
 		}
-		m := h.asks(k, ann, fmt.Sprintf(`"tool_name":"x_post","request_data":{"text":%q,"n":%d}`, text, i))
+		m := h.asks(k, ann, fmt.Sprintf(`"tool_name":"note","request_data":{"text":%q,"n":%d}`, text, i))
 		require.LessOrEqual(t, units(m.Text), 4096, size)
 		all := strings.Contains(m.Text, "text: "+chat.Escape(text)) || text == "" && strings.Contains(m.Text, `text: ""`)
 		require.Equal(t, all, approving(m), "%d bytes: shown %v, buttons %q", size, all, m.Buttons())

@@ -45,6 +45,13 @@ func (t *troubles) clear(name string) {
 	}
 }
 
+// names lists the troubles there are.
+func (t *troubles) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.now))
+}
+
 // failing says for how long something has failed without a success.
 func (t *troubles) failing(name string, now time.Time) time.Duration {
 	t.mu.Lock()

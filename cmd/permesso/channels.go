@@ -298,6 +298,17 @@ func (r *room) alert(ws, text string) { r.s.reach.alert(r.name, ws, text) }
 // foot is what a card ends with.
 func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
 
+// peopleOf are those who may decide in a workspace.
+func peopleOf(cfg *config.Config, ws string) []approval.Approver {
+	var all []approval.Approver
+	for _, name := range cfg.Workspaces[ws].Approvers {
+		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // people are those who may decide in a workspace, by name.
 func (r *room) people(ws string) []approval.Approver {
 	cfg := r.s.conf()

@@ -166,6 +166,7 @@ func (a *app) root() *cobra.Command {
 			a.demoCmd(),
 			a.policyCmd(),
 			a.emailCmd(),
+			a.telegramCmd(),
 		},
 		"decide": {
 			a.pendingCmd(),

@@ -123,27 +123,31 @@ func (d telegramDesk) asked() []telegram.Workspace {
 	cfg := d.s.conf()
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
-		w := telegram.Workspace{Name: name, Language: cfg.Workspaces[name].Language, Quiet: cfg.Workspaces[name].Night}
-		people := d.people(name)
-		if at, ok := cfg.TelegramChats[name]; ok {
-			place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
-			for _, p := range people {
-				if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
-					place.Language = p.Language
-				}
-			}
-			w.Places = append(w.Places, place)
-			all = append(all, w)
-			continue
-		}
-		for _, p := range people {
-			if id, err := strconv.ParseInt(p.Telegram, 10, 64); err == nil {
-				w.Places = append(w.Places, telegram.Place{Chat: id, Language: p.Language})
-			}
-		}
-		all = append(all, w)
+		w := cfg.Workspaces[name]
+		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.Night, Places: telegramPlaces(cfg, name)})
 	}
 	return all
+}
+
+// telegramPlaces is where a workspace is asked: in its chat, or else in the private chats of its people.
+func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
+	people := peopleOf(cfg, ws)
+	if at, ok := cfg.TelegramChats[ws]; ok {
+		place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
+		for _, p := range people {
+			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
+				place.Language = p.Language
+			}
+		}
+		return []telegram.Place{place}
+	}
+	var places []telegram.Place
+	for _, p := range people {
+		if id, err := strconv.ParseInt(p.Telegram, 10, 64); err == nil {
+			places = append(places, telegram.Place{Chat: id, Language: p.Language})
+		}
+	}
+	return places
 }
 
 // Story implements telegram.Viewer.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -54,6 +55,18 @@ func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, e
 		return nil, fmt.Errorf("edit %s: it would mean something else besides", name)
 	}
 	return out, nil
+}
+
+// CheckServerURL says whether a file may name that server; "" is Telegram's.
+func CheckServerURL(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, err := Parse("server_url", []byte("[channels.telegram]\nserver_url = "+strconv.QuoteToASCII(address)))
+	if bad := (*Error)(nil); errors.As(err, &bad) && len(bad.Errors) > 0 {
+		return errors.New(bad.Errors[0].Message)
+	}
+	return err
 }
 
 // fits refuses what would have to replace what somebody wrote.
