@@ -16,6 +16,7 @@ const maxDoubtful = 5
 // ask has a card of a request that waits in every place of its workspace. The page that names their
 // buttons is durable before anything is sent.
 func (s *session) ask(ws Workspace, k approval.Key, sc scene) error {
+	ws.Places = placesFor(ws.Places, sc.Pending)
 	if p := s.book.page(k); p == nil || !s.complete(p, ws, sc) {
 		err := s.book.change(k, func(p *page) error { return s.arrange(p, ws, k, sc) })
 		if err != nil {
@@ -32,6 +33,13 @@ func (s *session) ask(ws Workspace, k approval.Key, sc scene) error {
 		}
 	}
 	return s.nudge(k, p, sc)
+}
+
+// placesFor leaves out the private chats of people whom a request is not for.
+func placesFor(all []Place, p *approval.Pending) []Place {
+	return slices.DeleteFunc(slices.Clone(all), func(to Place) bool {
+		return p.Principal != "" && to.Person != "" && to.Person != p.Principal
+	})
 }
 
 // complete says whether a page has all that a request which waits needs, and nothing else.
@@ -238,7 +246,7 @@ func (s *session) doubt(k approval.Key, x *post, sc scene, why error) error {
 				tries++
 			}
 		}
-		next = s.add(p, Place{x.Chat, x.Thread, x.Language}, sc)
+		next = s.add(p, Place{Chat: x.Chat, Thread: x.Thread, Language: x.Language}, sc)
 		return nil
 	})
 	s.sent(x.Chat, why)

@@ -56,6 +56,7 @@ type Place struct {
 	Chat     int64  // a person's id, or a negative one: a group's
 	Thread   int    // of a forum's topic; 0: the chat itself
 	Language string // "": that of the workspace
+	Person   string // the approver whose private chat it is; "": a chat of several
 }
 
 // Story is what is known of one request at a moment.

@@ -309,18 +309,6 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	return all
 }
 
-// people are those who may decide in a workspace, by name.
-func (r *room) people(ws string) []approval.Approver {
-	cfg := r.s.conf()
-	var all []approval.Approver
-	for _, name := range cfg.Workspaces[ws].Approvers {
-		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
 var (
 	_ chat.Viewer   = (*room)(nil)
 	_ chat.Finder   = (*room)(nil)

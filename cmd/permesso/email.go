@@ -60,7 +60,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		Addressing: post.addressing(), FollowUp: cfg.FollowUp, Sender: post.smtp(), Prover: post.authenticator(),
 		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.notebook,
 		Taken: drawers[drawerTaken], Tests: drawers[drawerTests],
-		Workspaces: r.workspaces, People: r.people, Style: r.style, Foot: r.foot,
+		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
 		Changes: changes, Problem: r.problem, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}

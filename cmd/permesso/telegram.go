@@ -136,7 +136,7 @@ func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 		place := telegram.Place{Chat: at.ChatID, Thread: at.ThreadID}
 		for _, p := range people {
 			if p.Telegram == strconv.FormatInt(at.ChatID, 10) {
-				place.Language = p.Language
+				place.Language, place.Person = p.Language, p.Name
 			}
 		}
 		return []telegram.Place{place}
@@ -144,7 +144,7 @@ func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 	var places []telegram.Place
 	for _, p := range people {
 		if id, err := strconv.ParseInt(p.Telegram, 10, 64); err == nil {
-			places = append(places, telegram.Place{Chat: id, Language: p.Language})
+			places = append(places, telegram.Place{Chat: id, Language: p.Language, Person: p.Name})
 		}
 	}
 	return places
