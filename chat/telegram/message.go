@@ -46,6 +46,7 @@ func (s *session) message(ctx context.Context, m *models.Message) {
 	w.theirs = s.theirs(w.here, by)
 	switch {
 	case w.start():
+	case len(w.theirs) == 0 && replied && w.talk(at):
 	case len(w.theirs) == 0:
 		w.stranger(at.key)
 	case replied:
@@ -117,6 +118,11 @@ func (w *written) meant(replied bool) bool {
 	m := chat.Message{Text: w.text, Bots: w.ourNames()}
 	word, _ := w.own()
 	return word != "" || m.Command().Kind != chat.NotForUs
+}
+
+// talk says whether a reply to a card could decide nothing, whoever had written it.
+func (w *written) talk(at spot) bool {
+	return chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.ourNames()}).Kind == chat.Unclear
 }
 
 // unreal is for what no person wrote with their own hands: it decides nothing. What was sent in the name of
