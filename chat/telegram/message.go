@@ -254,6 +254,26 @@ func (v shownHere) Waiting(ctx context.Context, workspaces []string) ([]approval
 	return slices.DeleteFunc(all, func(w approval.Waiting) bool { return v.card(w) == nil }), err
 }
 
+// Find implements chat.Finder, for those who come late: what waits is not among what it finds, or it could
+// be decided by whoever has not seen it.
+func (v shownHere) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	all, err := v.Viewer.Find(ctx, workspaces, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var late []approval.Key
+	for _, k := range all {
+		st, err := v.Story(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if !st.waits() {
+			late = append(late, k)
+		}
+	}
+	return late, nil
+}
+
 // card is the card of what waits in this chat; nil: there is none.
 func (v shownHere) card(w approval.Waiting) *post {
 	p := v.book.page(w.Key())
