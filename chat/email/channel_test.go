@@ -186,8 +186,8 @@ func TestFollowUp(t *testing.T) {
 		require.True(t, strings.HasPrefix(after.subject, "Re: 🔐 a7f3b2c1"), after.subject)
 		require.Empty(t, after.header.Get("Reply-To"), "there is nothing to answer")
 	}
-	require.Equal(t, "a7f3b2c1 · denied · by bob (terminal)\n", open1(t, mails[0]).text)
-	require.Equal(t, "a7f3b2c1 · negato · da bob (terminal)\n", open1(t, mails[1]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · denied · by bob (terminal)\n", open1(t, mails[0]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · negato · da bob (terminal)\n", open1(t, mails[1]).text)
 	require.Empty(t, w.looks())
 	w.restart()
 	require.Empty(t, w.looks())

@@ -134,6 +134,8 @@ func TestQuestionsByMail(t *testing.T) {
 
 // Who may not decide does not, and hears of it only if they could have.
 func TestWhoMayNotDecide(t *testing.T) {
+	w := newWorld(t)
+	other := w.asks("shop", "00000000000000aa", lasting)
 	for _, row := range []struct {
 		why      string
 		mail     func(card opened) Incoming
@@ -168,7 +170,7 @@ func TestWhoMayNotDecide(t *testing.T) {
 		}, Ignored, false},
 		{"two requests in one subject", func(c opened) Incoming {
 			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), without("In-Reply-To", "References"),
-				but("Subject", "[appr_"+id1+"] [appr_00000000000000ff]"))
+				but("Subject", strings.Replace(c.subject, " ", "", 1)+" [appr_00000000000000ff]"))
 		}, Refused, false},
 		{"an automatic mail", func(c opened) Incoming {
 			return letterTo(c, annMail, "1", but("X", "y\r\nAuto-Submitted: auto-replied"))
@@ -186,10 +188,8 @@ func TestWhoMayNotDecide(t *testing.T) {
 		}, Unclear, true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			w := newWorld(t)
 			w.t = t
-			k := w.asks("office", id1)
-			other := w.asks("shop", "00000000000000aa")
+			k := w.asksNext("office")
 			var card opened
 			for _, m := range w.looks() {
 				if m.to == annMail {
@@ -256,7 +256,7 @@ func TestLate(t *testing.T) {
 	w.looks()
 	taken, answers := w.takes(letterTo(card, annMail, "1"))
 	require.Equal(t, Late, taken.Status)
-	require.Equal(t, "Too late, nothing was changed. a7f3b2c1 · denied · by bob (terminal)\n", w.one(answers).text)
+	require.Equal(t, "🔐 Too late, nothing was changed. a7f3b2c1 · denied · by bob (terminal)\n", w.one(answers).text)
 	for range 3 {
 		taken, answers = w.takes(letterTo(card, annMail, "6"))
 		require.Equal(t, Late, taken.Status)

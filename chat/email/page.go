@@ -167,7 +167,7 @@ func (p *pages) named(id string) (keys []approval.Key) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b approval.Key) int { return compareKeys(a, b) })
+	slices.SortFunc(keys, compareKeys)
 	return keys
 }
 

@@ -199,7 +199,7 @@ func (c *Channel) followUp(k approval.Key, a *asking, rec *approval.Record) *dis
 	// The same each time: a mail program shows it once, however often it comes.
 	d := c.dispatch(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
 	d.Auto, d.InReplyTo, d.References = "auto-generated", a.MessageID, []string{a.MessageID}
-	d.Text = c.Style(a.Language).Outcome(rec) + "\n"
+	d.Text = lock + " " + c.Style(a.Language).Outcome(rec) + "\n"
 	return d
 }
 

@@ -178,8 +178,10 @@ func (c *Channel) answerJob(t *taken) (*job, error) {
 			}
 		}
 	}
+	// The lock marks our words where they come back as a quotation: "4 needs text
+	// behind it" would be an answer.
 	d := c.dispatch(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
-	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, a.Text+"\n"
+	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
 	if token != "" && d.ReplyTo == "" {
 		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
 	}

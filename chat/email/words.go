@@ -22,7 +22,6 @@ type words struct {
 	otherRequest  string
 	late          string // {outcome}
 	gone          string
-	answerWith    string // where a question was answered without the word
 }
 
 func catalogue(language string) *words {
@@ -56,26 +55,5 @@ func english() *words {
 		otherRequest:  "Nothing was decided: the request is no longer the one that the card shows.",
 		late:          "Too late, nothing was changed. {outcome}",
 		gone:          "Too late, nothing was changed: the request is settled.",
-		answerWith:    "Unclear, nothing was answered.",
-	}
-}
-
-func italian() *words {
-	return &words{
-		howTo: "Per rispondere, rispondi a questa mail e comincia con un codice del menu. Valgono: 1, 2, 3, 3 <motivo>, 4 <nota>, 5 <modifica>, 6, " +
-			"? <domanda>, approve, deny, deny <motivo>. Contano solo le prime righe della risposta, fino a una riga vuota; ciò che è citato non conta.",
-		howToAnswer: "Per rispondere, rispondi a questa mail e comincia con il numero di un'opzione, oppure con: answer <le tue parole>. Vale anche deny. " +
-			"Contano solo le prime righe della risposta, fino a una riga vuota; ciò che è citato non conta.",
-		notWhole:      "✂ Per mail non si può approvare (codici 1, 2, 4 e 6), perché la mail non mostra tutto. Per vedere tutto: permesso show {id}",
-		ceiling:       "Per mail non si può approvare (codici 1, 2, 4 e 6): è {it}, e qui per mail si approva solo ciò che è {ceiling}. Nega qui, oppure rispondi altrove.",
-		reversibility: map[string]string{"reversible": "reversibile", "partial": "reversibile in parte", "irreversible": "irreversibile"},
-		says:          "Nelle parole dell'agente, che nessuno ha verificato:",
-		unclear:       "Non è chiaro, nulla è stato deciso.",
-		doubt:         "Nulla è stato deciso, perché la mail non si legge con certezza: {why}.",
-		wrongToken:    "Nulla è stato deciso: questa mail non porta il codice di una scheda mandata a te. Rispondi alla scheda stessa, dall'indirizzo che l'ha ricevuta.",
-		otherRequest:  "Nulla è stato deciso: la richiesta non è più quella che la scheda mostra.",
-		late:          "Troppo tardi, nulla è cambiato. {outcome}",
-		gone:          "Troppo tardi, nulla è cambiato: la richiesta è chiusa.",
-		answerWith:    "Non è chiaro, nulla è stato risposto.",
 	}
 }

@@ -37,6 +37,7 @@ type world struct {
 	problem string
 	alerts  []string
 	next    int
+	last    approval.Key
 }
 
 // stillClock is a time that stands still.
@@ -175,12 +176,15 @@ func (w *world) asks(ws, id string, change ...func(*approval.Pending)) approval.
 	return k
 }
 
-// asksNext has another request wait, a day later than all before it.
+// asksNext has another request wait, a day later, in place of the one before.
 func (w *world) asksNext(ws string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
+	if w.next++; w.last.ID != "" {
+		require.NoError(w.t, w.store.Remove(approval.DocPending, w.last))
+	}
 	w.clock.passes(24 * time.Hour)
-	w.next++
-	return w.asks(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
+	w.last = w.asks(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
+	return w.last
 }
 
 // ends writes the record of a request.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -178,6 +177,6 @@ func (w *town) judgeLog(asked map[string]string) {
 		if strings.HasPrefix(text, "3") {
 			want = 0
 		}
-		require.Equal(w.t, want, approved[id], fmt.Sprintf("%s %q", id, text))
+		require.Equal(w.t, want, approved[id], "%s %q", id, text)
 	}
 }

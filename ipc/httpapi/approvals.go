@@ -138,9 +138,6 @@ func (s *Server) originOf(k *approval.APIKey, w *Wish) (approval.Origin, *Proble
 		return from, problem(http.StatusUnprocessableEntity, detail)
 	}
 	place, _ := s.Settings.Place(k.Workspace)
-	if w.Channel != "" && !slices.Contains(place.Channels, w.Channel) {
-		return no("channel: this workspace is not asked on " + w.Channel)
-	}
 	t := w.Target
 	switch {
 	case t == nil:
@@ -156,7 +153,7 @@ func (s *Server) originOf(k *approval.APIKey, w *Wish) (approval.Origin, *Proble
 		from.AskOn = "email"
 	}
 	if from.AskOn != "" && !slices.Contains(place.Channels, from.AskOn) {
-		return no("target: this workspace is not asked on " + from.AskOn)
+		return no("this workspace is not asked on " + from.AskOn)
 	}
 	return from, nil
 }
@@ -187,7 +184,7 @@ func (w *Wish) request(id string) ([]byte, error) {
 	r := approval.Request{
 		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
-		RequestData: approval.Raw(w.RequestData.Value), Proof: approval.Raw(w.Proof.Value), Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}
 	if w.ExpiresInSec != nil {
 		r.ExpiresInSec = *w.ExpiresInSec

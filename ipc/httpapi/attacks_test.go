@@ -274,7 +274,7 @@ func TestAuthorization(t *testing.T) {
 	good := h.secret("agent")
 	for header, want := range map[string]int{
 		"Bearer " + good: 200, "bearer " + good: 200, "BEARER " + good: 200,
-		"": 401, good: 401, "Bearer": 401, "Bearer ": 401, "Basic " + good: 401, "Bearer  " + good: 401, "Bearer " + good + " ": 200,
+		"": 401, good: 401, "Bearer": 401, "Bearer" + " ": 401, "Basic " + good: 401, "Bearer  " + good: 401, "Bearer " + good + " ": 200,
 		"Bearer " + good + "x": 401, "Bearer " + good[:len(good)-1]: 401, "Bearer " + strings.ToUpper(good): 401, "Bearer " + approval.Digest([]byte(good)): 401,
 	} {
 		require.Equal(t, want, h.do("", "GET", "/v1/approvals", nil, "Authorization", header).StatusCode, "%q", strings.ReplaceAll(header, good, "KEY"))

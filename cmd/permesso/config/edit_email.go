@@ -46,8 +46,12 @@ func (e NewEmail) Section() string {
 func (m MailServer) inline() string {
 	var parts []string
 	for _, p := range []struct{ key, value string }{
-		{"address", m.Address}, {"security", m.Security}, {"username", m.Username}, {"password_file", m.PasswordFile},
-		{"ca_file", m.CAFile}, {"mailbox", m.Mailbox},
+		{"address", m.Address},
+		{"security", m.Security},
+		{"username", m.Username},
+		{"password_file", m.PasswordFile},
+		{"ca_file", m.CAFile},
+		{"mailbox", m.Mailbox},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.key+" = "+strconv.QuoteToASCII(p.value))

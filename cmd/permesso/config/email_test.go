@@ -110,8 +110,8 @@ hint: keep it in a file of its own that only the gate can read, and name that fi
 			"p.toml:8:15: trust_relay believes every From, which only a mail server of this machine can vouch for\nhint: set authserv_id or dkim instead",
 		},
 		{
-			"a key of no table", "smtp =", "adress = \"x\"\nsmtp =",
-			"p.toml:8:1: unknown key \"adress\"",
+			"a key of no table", "smtp =", "host = \"x\"\nsmtp =",
+			"p.toml:8:1: unknown key \"host\"",
 		},
 		{
 			"a ceiling that is none", "approvers = [", "email_ceiling = \"low\"\napprovers = [",
