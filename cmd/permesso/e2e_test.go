@@ -144,9 +144,12 @@ type daemon struct {
 	wait func() error
 }
 
-func (h *place) serve(env ...string) *daemon {
+func (h *place) serve(env ...string) *daemon { return h.start(h.command("serve"), env...) }
+
+// start starts a daemon by its command line.
+func (h *place) start(cmd *osexec.Cmd, env ...string) *daemon {
 	h.t.Helper()
-	d := &daemon{place: h, cmd: h.command("serve"), log: filepath.Join(h.dir, "log")}
+	d := &daemon{place: h, cmd: cmd, log: filepath.Join(h.dir, "log")}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(h.t, err)
 	info, err := log.Stat()

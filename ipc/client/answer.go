@@ -32,6 +32,9 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 	if c.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if len(c.body) > large {
+		req.Header.Set("Expect", "100-continue") // a gate that refuses it would not read it to its end
+	}
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}

@@ -14,8 +14,8 @@ import (
 // NeedsApproval puts do behind a gate. Each call asks for r with the argument as
 // its request_data, which must encode to a JSON object, and do runs only when that
 // was approved; otherwise the error is a *NotApproved, or says why nobody could be
-// asked. The function runs here and not on the host, so r has an ActionType and no
-// ToolName.
+// asked. When ctx ends the request is taken back. The function runs here and not on
+// the host, so r has an ActionType and no ToolName.
 func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
 	return func(ctx context.Context, arg A) (none R, err error) {
 		if r.ToolName != "" || r.Type == approval.TypeQuestion {
@@ -32,6 +32,9 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 			return none, err
 		}
 		resp, err := g.Await(ctx, asked)
+		if ctx.Err() != nil {
+			withdraw(ctx, g, asked)
+		}
 		if err != nil {
 			return none, err
 		}
@@ -44,6 +47,13 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 		}
 		return do(ctx, arg)
 	}
+}
+
+// withdraw spares people a question whose answer nobody waits for any more.
+func withdraw(ctx context.Context, g Gate, asked Asked) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
+	defer cancel()
+	_ = g.Withdraw(ctx, asked) // it is over, or will expire
 }
 
 func encodeArgs(arg any) (approval.Raw, error) {

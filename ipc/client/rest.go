@@ -26,10 +26,12 @@ const DefaultPatience = 75 * time.Second
 
 const (
 	longPoll   = 30 * time.Second // one question whether it is over
+	settling   = 5 * time.Second  // what is decided needs a moment to be over
 	grace      = 15 * time.Second // for an answer beyond what the gate may take by itself
 	firstPause = 250 * time.Millisecond
 	longPause  = 10 * time.Second
 	longestKey = 249
+	large      = 64 << 10
 )
 
 // REST reaches a gate through its HTTP door. It may be used by several goroutines
@@ -80,7 +82,7 @@ func (r *REST) prepare() error {
 		return bad
 	}
 	r.web = &http.Client{
-		Transport:     &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute},
+		Transport:     &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, ExpectContinueTimeout: time.Second},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return nil
@@ -189,7 +191,7 @@ func (r *REST) Withdraw(ctx context.Context, a Asked) error {
 	_, err = r.call(ctx, call{method: http.MethodDelete, path: path})
 	if errors.Is(err, ErrNotPending) {
 		// Our own word may be what it is no longer pending for: its answer was lost.
-		v, look := r.call(ctx, call{method: http.MethodGet, path: path})
+		v, look := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settling/time.Second)), takes: settling})
 		if look == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
 			return nil
 		}

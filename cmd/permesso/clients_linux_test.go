@@ -1,0 +1,745 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// scenario is one of testdata/rest/scenarios.json; README there explains it.
+type scenario struct {
+	Name, Why, Do, Key, Fault string
+	Request                   map[string]any
+	Args                      map[string]any
+	Pad                       int
+	Timeout, Least            float64
+	Expect                    map[string]any
+	Posts, Gets, Deletes      int
+	Folders                   bool
+	Shell                     *bool
+}
+
+// outcomeOfScenario is what a client says came of one.
+type outcomeOfScenario struct {
+	Name     string         `json:"name"`
+	Decision map[string]any `json:"decision"`
+	Error    string         `json:"error"`
+	Status   int            `json:"status"`
+	Same     bool           `json:"same"`
+	Ran      int            `json:"ran"`
+	Took     float64        `json:"took"`
+}
+
+func scenarios(t *testing.T) (all []scenario) {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/rest/scenarios.json")
+	require.NoError(t, err)
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&all))
+	require.Greater(t, len(all), 40)
+	return all
+}
+
+// driver goes through scenarios with one client.
+type driver func(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario
+
+// rehearsal is a daemon that answers by the script, for one client.
+type rehearsal struct {
+	*place
+	socket  string
+	key     string
+	foreign string   // another client's request
+	env     []string // how the client reaches the gate
+}
+
+// The four clients go through the same scenarios, over a bad line and through the
+// folders, and the outcome of each is the same.
+func TestFourClients(t *testing.T) {
+	all := scenarios(t)
+	for name, drive := range map[string]driver{"go": driveGo, "shell": driveShell, "python": drivePython, "javascript": driveNode} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRehearsal(t)
+			todo := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return name == "shell" && s.Shell != nil && !*s.Shell })
+			line := newBadLine(t, r.socket, todo)
+			r.env = []string{"PERMESSO_URL=" + line.server.URL, "PERMESSO_KEY=" + r.key, "FOREIGN=" + r.foreign}
+			compare(t, todo, drive(t, r, todo), true)
+			line.check(t, todo)
+
+			folders := slices.DeleteFunc(slices.Clone(todo), func(s scenario) bool { return !s.Folders })
+			r.env = []string{"PERMESSO_URL=", "PERMESSO_REQUESTS=" + r.agent.Requests, "PERMESSO_RESPONSES=" + r.agent.Responses}
+			compare(t, folders, drive(t, r, folders), false)
+
+			one := slices.DeleteFunc(slices.Clone(todo), func(s scenario) bool { return s.Name != "approve" })
+			r.env = []string{"PERMESSO_URL=unix://" + r.socket, "PERMESSO_KEY=" + r.key}
+			compare(t, one, drive(t, r, one), true)
+		})
+	}
+}
+
+func newRehearsal(t *testing.T) *rehearsal {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "permesso-rest-") // a socket's path must be short
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	b, err := os.ReadFile("../../testdata/rest/permesso.toml")
+	require.NoError(t, err)
+	r := &rehearsal{socket: filepath.Join(dir, "rest.sock")}
+	r.place = newPlace(t, "default", strings.ReplaceAll(string(b), "SOCKET_PATH", r.socket))
+	script, err := filepath.Abs("../../testdata/rest/answers.toml")
+	require.NoError(t, err)
+	d := r.start(r.command("serve", "--script", script))
+	d.awaitLog("agents with a key ask here")
+	key := func() string {
+		code, out, errs := r.run("", "key", "create", "default")
+		require.Zero(t, code, errs)
+		return strings.TrimSpace(out)
+	}
+	r.key = key()
+	other := &client.REST{URL: "unix://" + r.socket, Key: key()}
+	asked, err := other.Ask(t.Context(), approval.Request{ToolName: "echo", Title: "left alone"})
+	require.NoError(t, err)
+	r.foreign = asked.ID
+	return r
+}
+
+// compare holds what a client says against what was expected.
+func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) {
+	t.Helper()
+	require.Len(t, got, len(todo))
+	for _, s := range todo {
+		i := slices.IndexFunc(got, func(o outcomeOfScenario) bool { return o.Name == s.Name })
+		require.GreaterOrEqual(t, i, 0, s.Name)
+		o := got[i]
+		why := fmt.Sprintf("%s: %s: %+v", s.Name, s.Why, o)
+		for field, want := range s.Expect {
+			switch field {
+			case "error":
+				if o.Decision == nil {
+					require.Equal(t, want, o.Error, why)
+					continue
+				}
+				require.Equal(t, want, o.Decision[field], why)
+			case "status":
+				require.EqualValues(t, want, o.Status, why)
+			case "same":
+				require.Equal(t, want, o.Same, why)
+			case "ran":
+				require.EqualValues(t, want, o.Ran, why)
+			case "result":
+				require.Equal(t, everyDigit(t, want), everyDigit(t, o.Decision[field]), why)
+			default:
+				require.NotNil(t, o.Decision, why)
+				require.Equal(t, want, o.Decision[field], why)
+			}
+		}
+		if s.Expect["error"] == nil {
+			require.Empty(t, o.Error, why)
+		}
+		if rest {
+			require.GreaterOrEqual(t, o.Took, s.Least, why)
+			require.Less(t, o.Took, 30.0, why)
+		}
+	}
+}
+
+// everyDigit reads JSON without rounding a number. How a letter is escaped does not
+// matter.
+func everyDigit(t *testing.T, text any) (v any) {
+	t.Helper()
+	require.IsType(t, "", text)
+	d := json.NewDecoder(strings.NewReader(text.(string)))
+	d.UseNumber()
+	require.NoError(t, d.Decode(&v))
+	return v
+}
+
+// badLine is what lies between the clients and the daemon. What it does to a
+// request depends on the scenario that its session is called after:
+//
+//	lost       the first answer of each method is lost
+//	half       the first answer breaks off in the middle
+//	busy       the first POST is answered 429, come back in a second; the first GET 503
+//	ill        503, come back in an hour
+//	hurried    the first two GETs are answered at once
+//	forged     the receipt is for other arguments; othertool: for another tool
+//	bare       there is no receipt
+//	other      the answer is to another request
+//	page       a web page
+//	moved      a redirect to somebody who must not get the key
+type badLine struct {
+	server, trap *httptest.Server
+	daemon       *http.Client
+	faults       map[string]string
+
+	mu   sync.Mutex
+	ids  map[string]string            // approval id → scenario
+	seen map[string]map[string][]sent // scenario → method → what was sent
+}
+
+type sent struct{ key, body string }
+
+func newBadLine(t *testing.T, socket string, todo []scenario) *badLine {
+	l := &badLine{faults: map[string]string{}, ids: map[string]string{}, seen: map[string]map[string][]sent{}}
+	for _, s := range todo {
+		l.faults[s.Name] = s.Fault
+	}
+	l.daemon = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Second, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	l.trap = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	l.server = httptest.NewServer(l)
+	t.Cleanup(l.server.Close)
+	t.Cleanup(l.trap.Close)
+	return l
+}
+
+// note says which scenario a request belongs to, and how many of its kind came
+// before.
+func (l *badLine) note(r *http.Request, body []byte) (name string, before int) {
+	var b struct {
+		SessionID string `json:"session_id"`
+		Title     string `json:"title"`
+	}
+	_ = json.Unmarshal(body, &b) // a GET has none
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name = cmp.Or(b.SessionID, l.ids[strings.TrimPrefix(r.URL.Path, "/v1/approvals/")])
+	if l.seen[name] == nil {
+		l.seen[name] = map[string][]sent{}
+	}
+	before = len(l.seen[name][r.Method])
+	l.seen[name][r.Method] = append(l.seen[name][r.Method], sent{r.Header.Get("Idempotency-Key"), string(body)})
+	return name, before
+}
+
+var approvalID = regexp.MustCompile(`"approval_id":"(appr_[0-9a-f]+)"`)
+
+func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	name, before := l.note(r, body)
+	fault, first := l.faults[name], before == 0
+	query := r.URL.RawQuery
+	switch {
+	case fault == "busy" && first && r.Method == http.MethodPost:
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	case fault == "busy" && first:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case fault == "ill":
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case fault == "page":
+		_, _ = io.WriteString(w, "<html>{}</html>")
+		return
+	case fault == "moved":
+		http.Redirect(w, r, l.trap.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		return
+	case fault == "hurried" && before < 2:
+		query = ""
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, "http://localhost"+r.URL.Path+"?"+query, bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	out.Header = r.Header.Clone()
+	out.Header.Set("Expect", "100-continue") // or what is too large might never be answered
+	resp, err := l.daemon.Do(out)
+	if err != nil {
+		panic(http.ErrAbortHandler) // as a line that breaks
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(resp.Body)
+	if id := approvalID.FindSubmatch(answer); id != nil {
+		l.mu.Lock()
+		l.ids[string(id[1])] = name
+		l.mu.Unlock()
+	}
+	for _, h := range []string{"Content-Type", "Retry-After"} {
+		if v := resp.Header.Get(h); v != "" {
+			w.Header().Set(h, v)
+		}
+	}
+	spoil(w, resp.StatusCode, answer, fault, first)
+}
+
+// spoil passes an answer on, as the fault has it.
+func spoil(w http.ResponseWriter, status int, answer []byte, fault string, first bool) {
+	replace := func(pattern, with string) {
+		answer = regexp.MustCompile(pattern).ReplaceAll(answer, []byte(with))
+	}
+	switch {
+	case fault == "lost" && first:
+		panic(http.ErrAbortHandler)
+	case fault == "half" && first:
+		w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
+		w.WriteHeader(status)
+		_, _ = w.Write(answer[:len(answer)/2])
+		panic(http.ErrAbortHandler)
+	case fault == "forged":
+		replace(`args_sha256: [0-9a-f]{8}`, "args_sha256: 00000000")
+	case fault == "othertool":
+		replace(`\\ntool: echo`, `\ntool: ecco`)
+	case fault == "bare":
+		replace(`"receipt":"[^"]*"`, `"receipt":null`)
+		replace(`"receipt":"(?:[^"\\]|\\.)*"`, `"receipt":null`)
+	case fault == "other" && status == http.StatusOK:
+		replace(`"appr_[0-9a-f]{8}`, `"appr_00000000`)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(answer)
+}
+
+// check holds what was sent against what may be.
+func (l *badLine) check(t *testing.T, todo []scenario) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range todo {
+		seen := l.seen[s.Name]
+		if s.Posts > 0 {
+			require.Len(t, seen[http.MethodPost], s.Posts, "%s: %s", s.Name, s.Why)
+		}
+		if s.Gets > 0 {
+			require.LessOrEqual(t, len(seen[http.MethodGet]), s.Gets, "%s: %s", s.Name, s.Why)
+		}
+		if s.Deletes > 0 {
+			require.Len(t, seen[http.MethodDelete], s.Deletes, "%s: %s", s.Name, s.Why)
+		}
+		for _, one := range seen[http.MethodPost] {
+			require.NotEmpty(t, one.key, s.Name)
+			if s.Do != "again" {
+				require.Equal(t, seen[http.MethodPost][0], one, "%s: what is sent again is the same, to the letter", s.Name)
+			}
+		}
+	}
+}
+
+// drivePython and driveNode leave it to a program of that language.
+func drivePython(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+	lib, err := filepath.Abs("../../ipc/client/python")
+	require.NoError(t, err)
+	r.env = append(r.env, "PYTHONPATH="+lib, "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error")
+	requireVersion(t, "python3", "python3", 3, 9)
+	return driveBy(t, r, todo, "python3", "../../testdata/rest/drive.py")
+}
+
+func driveNode(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+	requireVersion(t, "node", "nodejs", 18, 0)
+	return driveBy(t, r, todo, "node", "--unhandled-rejections=strict", "../../testdata/rest/drive.mjs")
+}
+
+func requireVersion(t *testing.T, program, pkg string, major, minor int) {
+	t.Helper()
+	out, err := osexec.Command(program, "--version").CombinedOutput()
+	require.NoError(t, err, "%s is needed\nhint: make deps installs it, or: apt-get install %s", program, pkg)
+	var x, y int
+	_, err = fmt.Sscanf(strings.TrimLeft(string(out), "Pythonv "), "%d.%d", &x, &y)
+	require.NoError(t, err, "%s", out)
+	require.True(t, x > major || x == major && y >= minor, "%s %d.%d or later is needed, this is %s", program, major, minor, out)
+}
+
+func driveBy(t *testing.T, r *rehearsal, todo []scenario, program string, args ...string) (got []outcomeOfScenario) {
+	t.Helper()
+	args = append(args, "../../testdata/rest/scenarios.json")
+	for _, s := range todo {
+		args = append(args, s.Name)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := osexec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), r.env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Run(), "%s", &errs)
+	require.Empty(t, errs.String())
+	for lines := bufio.NewScanner(&out); lines.Scan(); {
+		var o outcomeOfScenario
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &o), "%s", lines.Text())
+		got = append(got, o)
+	}
+	return got
+}
+
+// kinds are the names of errors in the scenarios.
+var kinds = []struct {
+	err  error
+	name string
+}{
+	{client.ErrKey, "invalid_key"},
+	{client.ErrInvalid, "invalid"},
+	{client.ErrNotFound, "not_found"},
+	{client.ErrNotPending, "not_pending"},
+	{client.ErrUnreachable, "unreachable"},
+	{client.ErrNoGate, "not_a_gate"},
+	{client.ErrOther, "mismatch"},
+	{context.DeadlineExceeded, "still_waiting"},
+	{client.ErrDenied, "denied"},
+	{client.ErrExpired, "expired"},
+	{client.ErrCancelled, "cancelled"},
+	{client.ErrOverridden, "overridden"},
+	{client.ErrMoreWanted, "more_wanted"},
+	{client.ErrFailed, "failed"},
+}
+
+// request is the scenario's, as the Go package has it.
+func (s scenario) request(t *testing.T) (r approval.Request) {
+	t.Helper()
+	fields := map[string]any{"session_id": s.Name}
+	for name, v := range s.Request {
+		fields[name] = v
+	}
+	data, _ := fields["data"].(string)
+	delete(fields, "data")
+	b, err := json.Marshal(fields)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &r))
+	r.RequestData = approval.Raw(strings.Replace(data, `""`, `"`+strings.Repeat("x", s.Pad)+`"`, 1))
+	return r
+}
+
+func toldDecision(r *approval.Response) map[string]any {
+	text := func(s *string) any {
+		if s == nil {
+			return nil
+		}
+		return *s
+	}
+	return map[string]any{
+		"outcome": string(r.Status), "auto": r.Decision.Auto, "code": text(r.Decision.Code), "note": text(r.Decision.Note),
+		"override": text(r.Decision.Override), "feedback": text(r.Feedback), "by": text(r.Decision.By), "via": text(r.Decision.Via),
+		"error": text(r.Error), "result": string(r.Result),
+	}
+}
+
+// together plays scenarios at the same time.
+func together(todo []scenario, play func(s scenario) outcomeOfScenario) []outcomeOfScenario {
+	got := make([]outcomeOfScenario, len(todo))
+	var wg sync.WaitGroup
+	for i, s := range todo {
+		wg.Go(func() {
+			began := time.Now()
+			got[i] = play(s)
+			got[i].Name, got[i].Took = s.Name, time.Since(began).Seconds()
+		})
+	}
+	wg.Wait()
+	return got
+}
+
+func driveGo(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+	env := func(name string) string {
+		for _, v := range slices.Backward(r.env) {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	g, err := client.FromEnv(env)
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v", g, g, g), r.key)
+	return together(todo, func(s scenario) outcomeOfScenario {
+		return (&goPlay{t, g, r, s}).play()
+	})
+}
+
+type goPlay struct {
+	t *testing.T
+	client.Gate
+	r *rehearsal
+	s scenario
+}
+
+func (p *goPlay) play() outcomeOfScenario {
+	ctx := p.t.Context()
+	if p.s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(p.s.Timeout*float64(time.Second)))
+		defer cancel()
+	}
+	o := outcomeOfScenario{}
+	resp, err := p.act(ctx, &o)
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			o.Error = k.name
+			break
+		}
+	}
+	var refused *client.Refused
+	if errors.As(err, &refused) {
+		o.Status = refused.Status
+	}
+	switch {
+	case err == nil && resp != nil:
+		o.Decision = toldDecision(resp)
+	case err != nil && o.Error == "":
+		o.Error = err.Error()
+	case err != nil && strings.Contains(err.Error(), p.r.key):
+		o.Error = "the error tells the key"
+	}
+	return o
+}
+
+func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Response, error) {
+	req := p.s.request(p.t)
+	if rest, ok := p.Gate.(*client.REST); ok && p.s.Key != "" {
+		p.Gate = &client.REST{URL: rest.URL, Key: p.s.Key}
+	}
+	switch p.s.Do {
+	case "foreign":
+		if err := p.Withdraw(ctx, client.Asked{ID: p.r.foreign}); !errors.Is(err, client.ErrNotFound) {
+			return nil, fmt.Errorf("cancel: %w", err)
+		}
+		return p.Await(ctx, client.Asked{ID: p.r.foreign})
+	case "guard", "mutate":
+		return nil, p.guard(ctx, req, o)
+	case "nobody":
+		_, err := (&client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x", Patience: 300 * time.Millisecond}).Ask(ctx, req)
+		return nil, err
+	case "again":
+		req.RequestID = "again"
+	}
+	asked, err := p.Ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	switch p.s.Do {
+	case "cancel":
+		if err := errors.Join(p.Withdraw(ctx, asked), p.Withdraw(ctx, asked)); err != nil {
+			return nil, err
+		}
+	case "again":
+		again, err := p.Ask(ctx, req)
+		o.Same = err == nil && again.ID == asked.ID
+		req.RequestData = approval.Raw(`{"a":2}`)
+		_, err = p.Ask(ctx, req)
+		return nil, err
+	case "late":
+		if _, err := p.Await(ctx, asked); err != nil {
+			return nil, err
+		}
+		return nil, p.Withdraw(ctx, asked)
+	}
+	return p.Await(ctx, asked)
+}
+
+func (p *goPlay) guard(ctx context.Context, req approval.Request, o *outcomeOfScenario) error {
+	args := map[string]any{}
+	for name, v := range p.s.Args {
+		args[name] = v
+	}
+	var mu sync.Mutex
+	arg := &changing{mu: &mu, m: args}
+	guarded := client.NeedsApproval(p.Gate, req, func(_ context.Context, a *changing) (string, error) {
+		o.Ran++
+		return fmt.Sprint(a.m["path"]), nil
+	})
+	if p.s.Do == "mutate" {
+		time.AfterFunc(300*time.Millisecond, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			args["path"] = "/etc"
+		})
+	}
+	value, err := guarded(ctx, arg)
+	if err == nil && value != p.s.Args["path"] {
+		return fmt.Errorf("it was given %q", value)
+	}
+	return err
+}
+
+// changing is an argument that somebody else may change.
+type changing struct {
+	mu *sync.Mutex
+	m  map[string]any
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c *changing) MarshalJSON() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return json.Marshal(c.m)
+}
+
+func driveShell(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
+	return together(todo, func(s scenario) outcomeOfScenario { return (&shellPlay{t, r, s}).play() })
+}
+
+// shellPlay is a scenario in command lines.
+type shellPlay struct {
+	t *testing.T
+	r *rehearsal
+	s scenario
+}
+
+// flags are the command line's words for a request.
+func (p *shellPlay) flags() (args []string) {
+	req := p.s.request(p.t)
+	if req.ToolName != "" {
+		args = append(args, req.ToolName)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"action-type", req.ActionType},
+		{"title", req.Title},
+		{"preview", req.Preview},
+		{"rationale", req.Rationale},
+		{"session", req.SessionID},
+		{"data", string(req.RequestData)},
+	} {
+		if f.value != "" && p.s.Pad == 0 || f.name != "data" && f.value != "" {
+			args = append(args, "--"+f.name, f.value)
+		}
+	}
+	if p.s.Pad > 0 {
+		args = append(args, "--data", "-")
+	}
+	if req.ExpiresInSec > 0 {
+		args = append(args, "--expires", fmt.Sprintf("%ds", req.ExpiresInSec))
+	}
+	if req.Type == approval.TypeQuestion {
+		args = append(args, "--question")
+	}
+	for _, o := range req.Options {
+		args = append(args, "--option", o)
+	}
+	return args
+}
+
+var (
+	said      = regexp.MustCompile(`the gate answers (\d+)`)
+	shellSays = []struct{ text, kind string }{
+		{"no response to", "still_waiting"},
+		{client.ErrOther.Error(), "mismatch"},
+		{client.ErrNoGate.Error(), "not_a_gate"},
+		{client.ErrUnreachable.Error(), "unreachable"},
+		{"malformed request", "invalid"},
+	}
+)
+
+// run gives what one command line comes to.
+func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
+	cmd := p.r.command(append(args, "--json")...)
+	cmd.Env = append(cmd.Env, p.r.env...)
+	if p.s.Key != "" {
+		cmd.Env = append(cmd.Env, "PERMESSO_KEY="+p.s.Key)
+	}
+	cmd.Stdin = strings.NewReader(string(p.s.request(p.t).RequestData))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	_ = cmd.Run() // what it comes to, it says
+	code := cmd.ProcessState.ExitCode()
+	if strings.Contains(stderr.String(), p.r.key) {
+		return outcomeOfScenario{Error: "it tells the key"}, ""
+	}
+	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
+		o.Decision = toldDecision(resp)
+		want := codeNotRun
+		switch resp.Status {
+		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
+			want = codeDone
+		case approval.StatusFailed:
+			want = codeFailed
+		}
+		if code != want {
+			o.Error = fmt.Sprintf("exit code %d, not %d", code, want)
+		}
+		return o, stdout.String()
+	}
+	if m := said.FindStringSubmatch(stderr.String()); m != nil {
+		_, _ = fmt.Sscan(m[1], &o.Status)
+		for _, k := range kinds {
+			if errors.Is(&client.Refused{Status: o.Status}, k.err) {
+				o.Error = k.name
+			}
+		}
+		return o, stdout.String()
+	}
+	for _, s := range shellSays {
+		if strings.Contains(stderr.String(), s.text) {
+			o.Error = s.kind
+			return o, stdout.String()
+		}
+	}
+	if code != 0 {
+		o.Error = fmt.Sprintf("exit code %d: %s", code, &stderr)
+	}
+	return o, stdout.String()
+}
+
+func (p *shellPlay) play() outcomeOfScenario {
+	ask := append([]string{"request"}, p.flags()...)
+	id := func(out string) string {
+		var asked struct {
+			RequestID string `json:"request_id"`
+		}
+		_ = json.Unmarshal([]byte(out), &asked) // an empty id is refused
+		return asked.RequestID
+	}
+	switch p.s.Do {
+	case "request":
+		if p.s.Timeout > 0 {
+			ask = append(ask, "--timeout", fmt.Sprint(p.s.Timeout, "s"))
+		}
+		o, _ := p.run(append(ask, "--wait")...)
+		if p.s.Name == "invalid" && o.Status == 0 && o.Error == "invalid" {
+			o.Status = http.StatusUnprocessableEntity // it was not even sent
+		}
+		return o
+	case "foreign":
+		if o, _ := p.run("cancel", p.r.foreign); o.Error != "not_found" {
+			return o
+		}
+		o, _ := p.run("wait", "appr_"+p.r.foreign)
+		return o
+	case "again":
+		ask = append(ask, "--id", "a9a1a9a1a9a1a9a1")
+		_, first := p.run(ask...)
+		_, second := p.run(ask...)
+		o, _ := p.run(append(ask, "--data", `{"a":2}`)...)
+		o.Same = id(first) != "" && id(first) == id(second)
+		return o
+	}
+	_, out := p.run(ask...)
+	asked := id(out)
+	if p.s.Do == "late" {
+		if o, _ := p.run("wait", asked); o.Error != "" {
+			return o
+		}
+		o, _ := p.run("cancel", asked)
+		return o
+	}
+	for range 2 {
+		if o, _ := p.run("cancel", asked); o.Error != "" {
+			return o
+		}
+	}
+	o, _ := p.run("wait", asked)
+	return o
+}

@@ -1,0 +1,618 @@
+"""Ask a permesso gate before acting. One file, Python 3.9 or later, the standard library only.
+
+    import permesso
+
+    decision = permesso.request("x_post", {"text": "Meeting at 5"}, rationale="the team forgets")
+    if decision.approved:                     # the host has done it
+        print(decision.result)
+
+    @permesso.needs_approval(rationale="the user asked for it")
+    def delete(path: str) -> None:            # runs here, and only when somebody has said yes
+        os.remove(path)
+
+The gate is where PERMESSO_URL says (http://127.0.0.1:8765, https://..., unix:///path), with the key in
+PERMESSO_KEY; without PERMESSO_URL it is behind two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES
+(/permesso/requests and /permesso/responses).
+
+What got no answer is sent again with the same Idempotency-Key, so that nothing is asked twice; what was
+refused is not. No redirect is followed and no proxy used, which would carry the key elsewhere. What was
+approved must come with a receipt for the very bytes of the arguments, or it is a Mismatch.
+
+    python3 -m permesso request x_post --data '{"text":"Meeting at 5"}'     (also: wait ID, cancel ID)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import email.utils
+import functools
+import hashlib
+import http.client
+import inspect
+import json
+import os
+import random
+import re
+import secrets
+import socket
+import sys
+import time
+import urllib.parse
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence, TypeVar, Union, cast
+
+__all__ = [
+    "Cancelled", "Decision", "Denied", "Error", "Expired", "Failed", "Gate", "Invalid", "InvalidKey", "Mismatch",
+    "MoreWanted", "NotAGate", "NotApproved", "NotFound", "NotPending", "Overridden", "Refused", "StillWaiting",
+    "Submitted", "Unreachable", "cancel", "needs_approval", "request", "submit", "wait",
+]
+
+PATIENCE = 75.0  # seconds for a gate that does not answer, or has no time
+_LONG_POLL = 30
+_SETTLING = 5
+_GRACE = 15.0
+_MOST = 16 << 20
+_PREFIX = "appr_"
+
+Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and stays as it is, byte for byte
+
+
+class Error(Exception):
+    """Everything that goes wrong here."""
+
+
+class Unreachable(Error):
+    """No gate answered, for all our patience. What was sent may have been accepted: the same request with the
+    same idempotency_key finds out."""
+
+
+class NotAGate(Error):
+    """Something answers there that is no gate."""
+
+
+class Mismatch(Error):
+    """An answer is for other bytes than ours."""
+
+
+class StillWaiting(Error, TimeoutError):
+    """Nobody has answered within the timeout. The request stays: wait for it again, or cancel it."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no response to {id} yet")
+        self.id = id
+
+
+class Refused(Error):
+    """The gate did not take it. status is HTTP's, detail the gate's sentence."""
+
+    def __init__(self, status: int, detail: str, retry_after: float = 0.0) -> None:
+        super().__init__(f"the gate answers {status}: {detail}")
+        self.status, self.detail, self.retry_after = status, detail, retry_after
+
+
+class InvalidKey(Refused):
+    """There is no such key, or it may not do this."""
+
+
+class Invalid(Refused):
+    """The request will never be taken as it is."""
+
+
+class NotFound(Refused):
+    """There is no such request, or it is another client's."""
+
+
+class NotPending(Refused):
+    """It is over, or decided: too late to cancel."""
+
+
+class Unavailable(Refused, Unreachable):
+    """The gate has no time now, or is unwell."""
+
+
+class NotApproved(Error):
+    """The request is over, and nothing may be done."""
+
+    def __init__(self, decision: Decision) -> None:
+        why = decision.override or decision.feedback or decision.error
+        super().__init__(f"{decision.outcome}: {why}" if why else decision.outcome)
+        self.decision = decision
+
+
+class Denied(NotApproved):
+    """By a person or by policy; feedback may say why."""
+
+
+class Expired(NotApproved):
+    """Nobody answered in time."""
+
+
+class Cancelled(NotApproved):
+    """By whoever asked."""
+
+
+class Overridden(NotApproved):
+    """Code 5: nothing ran. Do what override says instead, and ask for that."""
+
+    @property
+    def override(self) -> str:
+        return self.decision.override or ""
+
+
+class MoreWanted(NotApproved):
+    """Nothing ran. Answer what feedback asks, and ask again with resubmits=decision.id."""
+
+    @property
+    def feedback(self) -> str:
+        return self.decision.feedback or ""
+
+
+class Failed(NotApproved):
+    """It was approved, and failed or was interrupted: it may be done, or half done."""
+
+
+_REFUSALS: dict[int, type[Refused]] = {401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending}
+_ENDS: dict[str, type[NotApproved]] = {
+    "expired": Expired, "cancelled": Cancelled, "overridden": Overridden, "request_more": MoreWanted,
+    "failed": Failed, "interrupted": Failed,
+}  # fmt: skip
+# What each end means in the four statuses of the field. One that nobody knows is a no.
+_STATUSES = {
+    "approved": ("approved", "done"), "auto_approved": ("approved", "done"), "failed": ("approved", "failed"),
+    "interrupted": ("approved", "interrupted"), "overridden": ("approved", "none"), "answered": ("approved", "none"),
+    "expired": ("expired", "none"),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """How a request ended."""
+
+    id: str  # hex digits; by HTTP "appr_" stands before them
+    outcome: str  # approved auto_approved denied auto_rejected expired cancelled request_more overridden answered ...
+    status: str  # approved, denied or expired; beware: an overridden request is "approved" too, and nothing ran
+    execution: str  # done, failed, interrupted or none
+    auto: bool  # nobody was asked
+    code: Optional[str]  # "1" to "6"
+    note: Optional[str]  # for you: code 4
+    override: Optional[str]  # what to do instead: code 5
+    feedback: Optional[str]  # why not, or what they want to know
+    by: Optional[str]
+    via: Optional[str]
+    result: Any  # a tool's result; {"answer": ...} of a question
+    error: Optional[str]
+    receipt: Optional[str]  # the signed note of an approval
+    raw: Mapping[str, Any] = dataclasses.field(repr=False)  # the answer as it came
+
+    @property
+    def approved(self) -> bool:
+        """The action may be done, or was. Everything else is a no."""
+        return self.outcome in ("approved", "auto_approved")
+
+    @property
+    def answer(self) -> Optional[str]:
+        """The answer to a question."""
+        return self.result.get("answer") if self.outcome == "answered" and isinstance(self.result, dict) else None
+
+    def check(self) -> Decision:
+        """Return itself if it approves, and raise a NotApproved otherwise."""
+        if self.approved:
+            return self
+        raise _ENDS.get(self.outcome, Denied)(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Submitted:
+    """A request that was handed over, and what its end must be for."""
+
+    id: str
+    tool_name: str
+    args_sha256: str
+    request_sha256: str = ""  # of the bytes in the folder
+
+
+class Gate:
+    """The way to a gate. What is not given comes from the environment. Threads may share it."""
+
+    def __init__(
+        self, url: Optional[str] = None, key: Optional[str] = None, *, requests: Optional[str] = None,
+        responses: Optional[str] = None, patience: float = PATIENCE,
+    ) -> None:  # fmt: skip
+        if url is None and requests is None and responses is None:
+            url = os.environ.get("PERMESSO_URL")
+        self._way: Union[_Http, _Folders]
+        if url:
+            self._way = _Http(url, os.environ.get("PERMESSO_KEY", "") if key is None else key, patience)
+        else:
+            self._way = _Folders(
+                requests or os.environ.get("PERMESSO_REQUESTS") or "/permesso/requests",
+                responses or os.environ.get("PERMESSO_RESPONSES") or "/permesso/responses",
+            )
+
+    def submit(
+        self, tool_name: str = "", data: Optional[Data] = None, *, idempotency_key: Optional[str] = None, **more: Any
+    ) -> Submitted:
+        """Hand a request over. MORE: action_type (without a tool nothing runs on the host), title, preview,
+        rationale, session_id, expires_in_sec, type ("question"), options, resubmits, proof; by HTTP also channel
+        and target. The same idempotency_key (16 to 64 hex digits do for both ways) is the same request."""
+        args = _encode({} if data is None else data)
+        fields = {"tool_name": tool_name, **more}
+        fields = {name: value for name, value in fields.items() if value not in (None, "", (), [])}
+        return self._way.submit(fields, args, idempotency_key or secrets.token_hex(16))
+
+    def wait(self, request: Union[Submitted, str], timeout: Optional[float] = None) -> Decision:
+        """Return how a request ended, once it has. None waits as long as the gate does."""
+        if isinstance(request, str):
+            request = Submitted(request, "", "")
+        return self._way.wait(dataclasses.replace(request, id=_plain(request.id)), timeout)
+
+    def request(
+        self, tool_name: str = "", data: Optional[Data] = None, *, timeout: Optional[float] = None, **more: Any
+    ) -> Decision:
+        """submit and wait."""
+        return self.wait(self.submit(tool_name, data, **more), timeout)
+
+    def cancel(self, request: Union[Submitted, str]) -> None:
+        """Take a request back that nobody has decided yet. By HTTP it raises NotPending where that is too late."""
+        self._way.cancel(_plain(request if isinstance(request, str) else request.id))
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def needs_approval(
+    func: Optional[Callable[..., Any]] = None, *, gate: Optional[Gate] = None, action_type: Optional[str] = None,
+    timeout: Optional[float] = None, **more: Any,
+) -> Any:  # fmt: skip
+    """Make a function, async or not, run only when its call was approved; otherwise a NotApproved is raised.
+
+    The arguments become request_data, so they must be what JSON can say; self and cls are left out. The action
+    type is custom:NAME unless you give one; MORE is as in Gate.submit. When the timeout is over the request is
+    cancelled."""
+
+    def decorate(f: _F) -> _F:
+        signature = inspect.signature(f)
+        kind = action_type or "custom:" + re.sub(r"[^A-Za-z0-9_.-]", "_", f.__name__)[:64]
+
+        def arguments(args: Any, kwargs: Any) -> bytes:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return _encode({name: value for name, value in bound.arguments.items() if name not in ("self", "cls")})
+
+        def ask(args: Any, kwargs: Any) -> None:
+            shown = arguments(args, kwargs)
+            door = gate or Gate()
+            asked = door.submit("", shown, action_type=kind, **more)
+            try:
+                door.wait(asked, timeout).check()
+            except (StillWaiting, KeyboardInterrupt):
+                try:
+                    door.cancel(asked)
+                except Error:
+                    pass  # it is over, or will expire
+                raise
+            if arguments(args, kwargs) != shown:
+                raise Mismatch("the arguments changed while the gate was asked")
+
+        @functools.wraps(f)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            ask(args, kwargs)
+            return f(*args, **kwargs)
+
+        @functools.wraps(f)
+        async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.to_thread(ask, args, kwargs)
+            return await f(*args, **kwargs)
+
+        return cast(_F, guarded_async if inspect.iscoroutinefunction(f) else guarded)
+
+    return decorate if func is None else decorate(func)
+
+
+def submit(tool_name: str = "", data: Optional[Data] = None, **more: Any) -> Submitted:
+    """Gate().submit."""
+    return Gate().submit(tool_name, data, **more)
+
+
+def request(tool_name: str = "", data: Optional[Data] = None, **more: Any) -> Decision:
+    """Gate().request."""
+    return Gate().request(tool_name, data, **more)
+
+
+def wait(request: Union[Submitted, str], timeout: Optional[float] = None) -> Decision:
+    """Gate().wait."""
+    return Gate().wait(request, timeout)
+
+
+def cancel(request: Union[Submitted, str]) -> None:
+    """Gate().cancel."""
+    Gate().cancel(request)
+
+
+def _encode(data: Data) -> bytes:
+    if isinstance(data, str):
+        data = data.encode()
+    if not isinstance(data, bytes):
+        data = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    data = data.strip(b" \t\r\n")
+    if not data.startswith(b"{"):
+        raise ValueError("the arguments must be a JSON object")
+    return data
+
+
+def _plain(id: str) -> str:
+    id = id[len(_PREFIX) :] if id.startswith(_PREFIX) else id
+    if not re.fullmatch("[0-9a-f]{16,64}", id):
+        raise ValueError(f"{id!r} is no request id: 16 to 64 lower-case hex digits")
+    return id
+
+
+def _body(fields: Mapping[str, Any], args: bytes) -> bytes:
+    """A request with its arguments verbatim."""
+    head = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()[:-1]
+    return head + (b", " if fields else b"") + b'"request_data": ' + args + b"}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _decision(id: str, outcome: str, raw: Mapping[str, Any], auto: bool) -> Decision:
+    said = raw.get("decision") or {}
+    status, execution = _STATUSES.get(outcome, ("denied", "none"))
+    return Decision(
+        id, outcome, status, execution, auto, said.get("code"), said.get("note"), said.get("override"),
+        raw.get("feedback"), said.get("by"), said.get("via"), raw.get("result"), raw.get("error"), raw.get("receipt"), raw,
+    )  # fmt: skip
+
+
+class _Http:
+    """The gate's HTTP door."""
+
+    def __init__(self, url: str, key: str, patience: float) -> None:
+        if not re.fullmatch("[!-~]{1,249}", key):
+            raise ValueError("PERMESSO_KEY must be a key as permesso key create prints it")
+        parts = urllib.parse.urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.password
+        if not (named or parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/")) or parts.query:
+            raise ValueError("PERMESSO_URL must be http://HOST:PORT, https://HOST or unix:///PATH")
+        self._url, self._key, self._patience = parts, key, patience
+        self._base = "" if parts.scheme == "unix" else parts.path.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"_Http({self._url.geturl()!r})"  # and not the key
+
+    def submit(self, fields: Mapping[str, Any], args: bytes, key: str) -> Submitted:
+        raw = self._call("POST", "/v1/approvals", _body(fields, args), key)
+        asked = Submitted(_plain(raw["approval_id"]), fields.get("tool_name", ""), _sha256(args))
+        self._fits(asked, raw)
+        return asked
+
+    def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            began = time.monotonic()
+            left = _LONG_POLL if end is None else end - began
+            if left <= 0:
+                raise StillWaiting(asked.id)
+            poll = max(1, min(_LONG_POLL, int(left)))
+            raw = self._call("GET", f"/v1/approvals/{_PREFIX}{asked.id}?wait={poll}", takes=poll, end=end)
+            if raw is None:
+                raise StillWaiting(asked.id)
+            self._fits(asked, raw)
+            if raw.get("outcome") is not None:
+                return _decision(asked.id, raw["outcome"], raw, bool(raw.get("auto")))
+            # A gate that is about to stop answers at once, again and again.
+            if time.monotonic() - began < 1:
+                time.sleep(1 if end is None else max(0.0, min(1.0, end - time.monotonic())))
+
+    def cancel(self, id: str) -> None:
+        path = f"/v1/approvals/{_PREFIX}{id}"
+        try:
+            self._call("DELETE", path)
+        except NotPending:
+            # Our own word may be what it is no longer pending for: its answer was lost. It needs a moment to be over.
+            if self._call("GET", f"{path}?wait={_SETTLING}", takes=_SETTLING).get("outcome") != "cancelled":
+                raise
+
+    @staticmethod
+    def _fits(asked: Submitted, raw: Mapping[str, Any]) -> None:
+        """What was approved is so for the bytes that its receipt names, and for no others."""
+        if raw.get("approval_id") != _PREFIX + asked.id:
+            raise Mismatch("the answer is for another request")
+        receipt = raw.get("receipt")
+        if receipt is None:
+            if raw.get("outcome") in ("approved", "auto_approved"):
+                raise Mismatch("it was approved without a receipt")
+            return
+        facts = dict(line.split(": ", 1) for line in receipt.split("\n\n", 1)[0].split("\n") if ": " in line)
+        wrong = facts.get("request_id") != asked.id
+        if asked.args_sha256:
+            wrong = wrong or facts.get("args_sha256") != asked.args_sha256 or facts.get("tool") != (asked.tool_name or '""')
+        if wrong:
+            raise Mismatch("its receipt is for something else")
+
+    def _call(
+        self, method: str, path: str, body: Optional[bytes] = None, key: str = "", takes: float = 0, end: Optional[float] = None
+    ) -> Any:
+        """Send until the gate answers, or our patience ends. At the end of the caller's time it gives None."""
+        failing, pause = None, 0.25
+        while True:
+            try:
+                return self._send(method, path, body, key, takes, end)
+            except Unreachable as why:
+                now = time.monotonic()
+                if end is not None and now >= end:
+                    return None
+                failing = now if failing is None else failing
+                wait = random.uniform(pause / 2, pause * 1.5)
+                if isinstance(why, Refused):
+                    wait = max(wait, why.retry_after)
+                if now - failing + wait > self._patience:
+                    raise
+            if end is not None and now + wait >= end:
+                time.sleep(max(0.0, end - now))
+                return None
+            time.sleep(wait)
+            pause = min(2 * pause, 10.0)
+
+    def _send(self, method: str, path: str, body: Optional[bytes], key: str, takes: float, end: Optional[float]) -> Any:
+        headers = {"Authorization": "Bearer " + self._key, "Accept": "application/json", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if key:
+            headers["Idempotency-Key"] = key
+        patience = takes + 2 * _GRACE
+        if end is not None:
+            patience = max(0.05, min(patience, end - time.monotonic()))
+        line = self._connection(patience)
+        try:
+            try:
+                line.request(method, self._base + path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # a gate that refuses a body does not read all of it, and has said why
+            answer = line.getresponse()
+            text = answer.read(_MOST + 1)
+        except (OSError, http.client.HTTPException) as why:
+            raise Unreachable(f"the gate cannot be reached: {why or type(why).__name__}") from None
+        finally:
+            line.close()
+        if answer.status >= 400:
+            _refuse(answer, text)
+        try:
+            raw = json.loads(text) if answer.status in (200, 201) and len(text) <= _MOST else None
+        except ValueError:
+            raw = None
+        if not isinstance(raw, dict) or not isinstance(raw.get("approval_id"), str):
+            raise NotAGate(f"what answers there is no gate: {answer.status} and no approval")
+        return raw
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self._url.scheme == "unix":
+            return _UnixConnection(self._url.path, timeout)
+        host = cast(str, self._url.hostname)
+        if self._url.scheme == "https":
+            return http.client.HTTPSConnection(host, self._url.port, timeout=timeout)
+        return http.client.HTTPConnection(host, self._url.port, timeout=timeout)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _refuse(answer: http.client.HTTPResponse, text: bytes) -> NoReturn:
+    detail = answer.reason
+    if answer.headers.get_content_type() == "application/problem+json":
+        try:
+            detail = json.loads(text)["detail"]
+        except (ValueError, KeyError, TypeError):
+            pass  # what is no gate's is not repeated
+    detail = "".join(c if c.isprintable() else " " for c in str(detail))[:500]
+    kind = _REFUSALS.get(answer.status, Invalid)
+    if answer.status == 429 or answer.status >= 500:
+        kind = Unavailable
+    raise kind(answer.status, detail, _retry_after(answer.headers.get("Retry-After", "")))
+
+
+def _retry_after(text: str) -> float:
+    """The header in both its forms; 0 is that it says nothing."""
+    if re.fullmatch("[0-9]{1,6}", text):
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+class _Folders:
+    """The two folders that a gate gives to a container."""
+
+    def __init__(self, requests: str, responses: str) -> None:
+        self._requests, self._responses = requests, responses
+
+    def submit(self, fields: Mapping[str, Any], args: bytes, key: str) -> Submitted:
+        id = _plain(key)
+        body = _body({"request_id": id, **fields}, args)
+        self._put(id + ".json", body)
+        return Submitted(id, fields.get("tool_name", ""), _sha256(args), _sha256(body))
+
+    def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
+        path, end, pause = os.path.join(self._responses, asked.id + ".json"), None, 0.01
+        if timeout is not None:
+            end = time.monotonic() + timeout
+        while True:
+            try:
+                with open(path, "rb") as file:
+                    raw = json.load(file)
+                break
+            except (FileNotFoundError, ValueError):  # not there yet; or torn by a power cut, and about to be restored
+                if end is not None and time.monotonic() >= end:
+                    raise StillWaiting(asked.id) from None
+            time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
+            pause = min(1.5 * pause, 0.5)
+        if asked.request_sha256 and raw["request_sha256"] != asked.request_sha256:
+            raise Mismatch("the response is for another request under this id")
+        return _decision(asked.id, raw["status"], raw, bool(raw["decision"]["auto"]))
+
+    def cancel(self, id: str) -> None:
+        self._put(id + ".cancel", b"")
+
+    def _put(self, name: str, body: bytes) -> None:
+        """Whole or not at all: under a dot-name first, and renamed when it is on disk."""
+        temporary = os.path.join(self._requests, f".{name}.{secrets.token_hex(4)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # whatever the umask says: the gate is another user
+            file.write(body)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, os.path.join(self._requests, name))
+
+
+def _main(argv: Optional[Sequence[str]] = None) -> int:
+    """Exit codes: 0 done, 1 error, 3 nothing ran, 4 it ran and failed or may have run, 5 no answer in time."""
+    parser = argparse.ArgumentParser(prog="python3 -m permesso", description=_main.__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    ask = commands.add_parser("request", help="ask, wait, and print the decision as JSON")
+    ask.add_argument("tool_name", nargs="?", default="")
+    ask.add_argument("--data", help="the arguments, a JSON object")
+    for name in ("action-type", "title", "preview", "rationale", "session-id", "resubmits", "idempotency-key"):
+        ask.add_argument("--" + name)
+    ask.add_argument("--expires-in-sec", type=int)
+    ask.add_argument("--question", dest="type", action="store_const", const="question")
+    ask.add_argument("--option", dest="options", action="append")
+    late = commands.add_parser("wait", help="wait for a request, and print the decision as JSON")
+    late.add_argument("id")
+    for sub in (ask, late):
+        sub.add_argument("--timeout", type=float, help="seconds; the request stays")
+    commands.add_parser("cancel", help="take a request back").add_argument("id")
+    given = vars(parser.parse_args(argv))
+    command = given.pop("command")
+    try:
+        gate = Gate()
+        if command == "cancel":
+            gate.cancel(given["id"])
+            return 0
+        decision = gate.request(**given) if command == "request" else gate.wait(**{"request": given["id"], "timeout": given["timeout"]})
+    except StillWaiting as why:
+        print(f"permesso: {why}", file=sys.stderr)
+        return 5
+    except (Error, OSError, ValueError) as why:
+        print(f"permesso: {why}", file=sys.stderr)
+        return 3 if isinstance(why, (Invalid, Mismatch)) else 1
+    print(json.dumps({f.name: getattr(decision, f.name) for f in dataclasses.fields(decision) if f.name != "raw"}, ensure_ascii=False))
+    if decision.approved or decision.outcome == "answered":
+        return 0
+    return 4 if decision.outcome in ("failed", "interrupted") else 3
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

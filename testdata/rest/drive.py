@@ -1,0 +1,108 @@
+"""Goes through scenarios.json with the Python client: drive.py SCENARIOS [NAME ...]. See README."""
+
+import concurrent.futures
+import json
+import os
+import sys
+import threading
+import time
+
+import permesso
+
+KINDS = {
+    permesso.InvalidKey: "invalid_key", permesso.Invalid: "invalid", permesso.NotFound: "not_found",
+    permesso.NotPending: "not_pending", permesso.Unreachable: "unreachable", permesso.NotAGate: "not_a_gate",
+    permesso.Mismatch: "mismatch", permesso.StillWaiting: "still_waiting", permesso.Denied: "denied",
+    permesso.Expired: "expired", permesso.Cancelled: "cancelled", permesso.Overridden: "overridden",
+    permesso.MoreWanted: "more_wanted", permesso.Failed: "failed",
+}  # fmt: skip
+
+
+def told(decision):
+    d = {name: getattr(decision, name) for name in ("outcome", "auto", "code", "note", "override", "feedback", "by", "via", "error")}
+    d["result"] = json.dumps(decision.result, ensure_ascii=False, separators=(",", ":"))
+    return {"decision": d}
+
+
+def wish(s):
+    fields = dict(s.get("request", {}))
+    fields.setdefault("session_id", s["name"])
+    data = fields.pop("data", "{}")
+    if "pad" in s:
+        data = data.replace('""', '"' + "x" * s["pad"] + '"')
+    return fields.pop("tool_name", ""), data, fields
+
+
+def play(s):
+    gate = permesso.Gate(key=s["key"]) if "key" in s else permesso.Gate()
+    assert os.environ.get("PERMESSO_KEY", "permesso_") not in repr(vars(gate))
+    tool, data, fields = wish(s)
+    timeout = s.get("timeout")
+    if s["do"] == "request":
+        return told(gate.request(tool, data, timeout=timeout, **fields))
+    if s["do"] == "cancel":
+        asked = gate.submit(tool, data, **fields)
+        gate.cancel(asked)
+        if os.environ.get("PERMESSO_URL"):
+            gate.cancel(asked.id)
+        return told(gate.wait("appr_" + asked.id))
+    if s["do"] == "late":
+        asked = gate.submit(tool, data, **fields)
+        gate.wait(asked)
+        gate.cancel(asked)
+    if s["do"] == "again":
+        first = gate.submit(tool, data, idempotency_key="again", **fields)
+        same = gate.submit(tool, data, idempotency_key="again", **fields).id == first.id
+        try:
+            gate.submit(tool, '{"a":2}', idempotency_key="again", **fields)
+        except permesso.Refused as why:
+            return {"same": same, "error": KINDS[type(why)], "status": why.status}
+    if s["do"] == "foreign":
+        try:
+            gate.cancel(os.environ["FOREIGN"])
+        except permesso.NotFound:
+            gate.wait(os.environ["FOREIGN"])
+    if s["do"] == "nobody":
+        permesso.Gate("http://127.0.0.1:9", "permesso_x", patience=0.3).request(tool, data)
+    if s["do"] in ("guard", "mutate"):
+        return guard(s, gate, fields, timeout)
+    raise AssertionError("not what was expected")
+
+
+def guard(s, gate, fields, timeout):
+    ran = []
+
+    @permesso.needs_approval(gate=gate, timeout=timeout, **fields)
+    def guarded(path, n=None, flag=None, list=()):
+        ran.append([path, n, flag, list])
+        return "value"
+
+    args = dict(s["args"])
+    if s["do"] == "mutate":
+        args["list"] = []
+        threading.Timer(0.3, args["list"].append, ["more"]).start()
+    try:
+        assert guarded(**args) == "value"
+        assert ran == [[args["path"], args["n"], args["flag"], args["list"]]]
+    except permesso.Error as why:
+        return {"ran": len(ran), "error": KINDS[type(why)]}
+    return {"ran": len(ran)}
+
+
+def run(s):
+    began = time.monotonic()
+    try:
+        got = play(s)
+    except permesso.Error as why:
+        assert os.environ.get("PERMESSO_KEY", "permesso_") not in str(why)
+        kind = next(KINDS[k] for k in type(why).__mro__ if k in KINDS)
+        got = {"error": kind, "status": getattr(why, "status", 0)}
+    except Exception as why:
+        got = {"error": repr(why)}
+    return json.dumps({"name": s["name"], "took": time.monotonic() - began, **got})
+
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    todo = [s for s in json.load(file) if s["name"] in sys.argv[2:]]
+with concurrent.futures.ThreadPoolExecutor(len(todo)) as pool:
+    print(*pool.map(run, todo), sep="\n")
