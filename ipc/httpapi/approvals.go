@@ -253,27 +253,38 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 	if in.Status == pending || s.History == nil {
 		return out, nil
 	}
+	return out, s.lookBack(ctx, k, in, &out.Body)
+}
+
+// lookBack adds a page of what is over.
+func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+	// Looking back may mean reading all of the log: one such look of a key at a time.
+	looking := k.ID + " looks back"
+	if !s.busy.enter(looking, 1) {
+		return problem(http.StatusTooManyRequests, "this key is listing already").retry(time.Second)
+	}
+	defer s.busy.leave(looking)
 	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
 		status, _ := outcome(st)
 		return mine(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
-		return nil, s.broken("list what is over", err)
+		return s.broken("list what is over", err)
 	}
 	for _, p := range past {
 		a, err := s.ended(ctx, p.Key)
 		if err != nil {
-			return nil, s.broken("look at "+p.Key.String(), err)
+			return s.broken("look at "+p.Key.String(), err)
 		}
 		if a == nil { // pruned: the log has its status
 			a = blank(p.Key)
 			status, execution := outcome(p.Status)
 			a.Status, a.Execution, a.Outcome = status, some(execution), some(string(p.Status))
 		}
-		out.Body.Items = append(out.Body.Items, a)
+		page.Items = append(page.Items, a)
 	}
 	if more && len(past) > 0 {
-		out.Body.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+		page.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
 	}
-	return out, nil
+	return nil
 }
