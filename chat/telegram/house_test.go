@@ -316,6 +316,11 @@ func (h *house) open(changes ...func(*telegram.Channel)) {
 	for _, change := range changes {
 		change(c)
 	}
+	h.run(c)
+}
+
+// run lets a channel run as it is.
+func (h *house) run(c *telegram.Channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
