@@ -109,7 +109,11 @@ func (r *reader) unanswered(i int) bool {
 			}
 			i-- // the quotation is next
 		case isDelimiter:
-			i = r.skip(i, isDelimiter, isText, isMobile, isBlankLine) - 1
+			end := r.skip(i, isDelimiter, isText, isMobile, isBlankLine)
+			if slices.ContainsFunc(r.lines[i:end], func(l line) bool { return anotherCode.MatchString(l.ink) }) {
+				return false
+			}
+			i = end - 1
 		case isQuote:
 			if quotes > 0 && words {
 				return false // remarks between the quotations
@@ -195,8 +199,8 @@ func (r *reader) cutLoosely(end int) bool {
 	case isBlankLine:
 		next := r.skip(end, isBlankLine)
 		return r.kind(next) == isQuote && endsAttribution(r.lines[end-1].ink) // "… wrote:", in a language of its own?
-	case isQuote:
-		return endsAttribution(r.lines[end-1].ink)
+	case isQuote: // right below: a part of what he writes, unless the quotation says whose it is
+		return endsAttribution(r.lines[end-1].ink) || !saidBy(r.lines[end].ink)
 	}
 	return r.lines[end].loose
 }

@@ -131,7 +131,10 @@ func TestAnswers(t *testing.T) {
 		{"4 a\n-- b\nc", "4 a\n-- b\nc", true, "no signature"},
 		{"4 a\nOn Friday we wrote to them:\nb", "4 a", false, "perhaps an attribution"},
 		{"4 see what he said:\n\n> this\n", "", false, "perhaps an attribution in another language"},
-		{"4 a\n> b\n", "4 a", true, "a quotation right below"},
+		{"4 a\n> b\nc", "4 a", false, "perhaps a part of the note"},
+		{"4 a\n> " + on + "> b", "4 a", true, "a quotation that says whose it is"},
+		{"1\n> b", "1", true, "to this nothing belongs"},
+		{"1\n\n--\n\n3\n", "1", false, "a code is no signature"},
 		{"> a\n\n1", "1", true, "below a quotation"},
 		{"> a\n1", "", false, "perhaps the rest of a long line"},
 		{"> a\nthe rest of it\n\n1", "1", true, "the rest of a long line"},
@@ -183,7 +186,11 @@ func TestAnswers(t *testing.T) {
 func TestCardWords(t *testing.T) {
 	for _, language := range chat.Languages() {
 		card := strings.ReplaceAll(mildCard(language), "\n", " ")
-		for width := 16; width < 100; width++ {
+		step := 7
+		if os.Getenv("PERMESSO_SOAK") != "" {
+			step = 1
+		}
+		for width := 16; width < 100; width += step {
 			lines := strings.Split(wrapAt(card, width), "\n")
 			for i := range lines {
 				rest := strings.Join(lines[i:], "\n")

@@ -234,7 +234,7 @@ var (
 
 	// How programs name what they put around a quotation …
 	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
-		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote)(?:\s|$)`)
+		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
 	// … or at its head, everything below being part of it …
 	announces = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
 		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)

@@ -72,7 +72,8 @@ func notice(l string) string {
 		l = l[:cut]
 	}
 	l = strings.ReplaceAll(inkOf(l), "*", "")
-	return strings.Join(strings.Fields(strings.ToLower(l)), " ")
+	l = strings.ReplaceAll(strings.ToLower(l), "i\u0307", "i") // the Turkish İ
+	return strings.Join(strings.Fields(l), " ")
 }
 
 // inkOf takes away what has no ink, and makes every blank a space.

@@ -198,7 +198,7 @@ func TestForwardMarks(t *testing.T) {
 		"---------- Forwarded message ---------", "Begin forwarded message:", "-----Ursprüngliche Nachricht-----", "Anfang der weitergeleiteten Nachricht:",
 		"-------- Message d'origine --------", "Début du message réexpédié :", "Inizio messaggio inoltrato:", "-----Messaggio originale-----", "Inicio del mensaje reenviado:",
 		"Início da mensagem encaminhada:", "Begin doorgestuurd bericht:", "-----Oorspronkelijk bericht-----", "Vidarebefordrat brev:", "-------- Oprindelig besked --------",
-		"Начало переадресованного сообщения:", "-------- Исходное сообщение --------", "転送されたメッセージ:", "------------------ 原始邮件 ------------------", "-----원본 메시지-----", "---------- तारांकित संदेश ----------",
+		"Начало переадресованного сообщения:", "-------- Исходное сообщение --------", "転送されたメッセージ:", "------------------ 原始邮件 ------------------", "-----원본 메시지-----", "---------- तारांकित संदेश ----------", "İletilen mesaj:",
 	} {
 		for _, code := range []string{"1", "5 not so"} {
 			text, clear := answer(code+"\n\n"+mark+"\n\n3 old words\n", false)
@@ -207,5 +207,29 @@ func TestForwardMarks(t *testing.T) {
 		}
 		text, clear := answer(mark+"\n\n3 old words\n", false)
 		require.False(t, clear, "%s: %q", mark, text)
+	}
+}
+
+// TestWords holds that every word in the lists is written as lines are compared.
+func TestWords(t *testing.T) {
+	lists := [][]string{attributionVerbs, mobileEnds}
+	for _, p := range []phrases{attributionStarts, forwardMarks, mobileStarts} {
+		for _, list := range p {
+			lists = append(lists, list)
+		}
+	}
+	for _, labels := range []map[string]bool{fromLabels, sentLabels, toLabels, subjectLabels} {
+		for l := range labels {
+			lists = append(lists, []string{l})
+			found, known := fieldLabel(l + ": x")
+			require.True(t, known, l)
+			require.Equal(t, l, found)
+		}
+	}
+	for _, list := range lists {
+		for _, w := range list {
+			require.Equal(t, strings.TrimSpace(w), notice(w))
+			require.NotEmpty(t, w)
+		}
 	}
 }

@@ -55,7 +55,7 @@ var attributionStarts = byFirst(
 	"on ", "in message ", "in article ", "in a message dated ", "quoting ", "at ",
 	"am ", "zitat von ", "um ", "a ", "à ", "le ", "il ", "in data ", "nel ", "el ", "en ", "em ", "citando ",
 	"op ", "w dniu ", "dnia ", "dn. ", "den ", "på ", "d. ", "vid ", "dne ", "dňa ", "dana ", "dana, ", "v ",
-	"в ", "на ", "дана ", "în ", "pe ", "la ", "στις ", "την ", "τη ", "στo ", "vào ", "lúc ", "ngày ",
+	"в ", "на ", "дана ", "în ", "pe ", "la ", "στις ", "την ", "τη ", "στο ", "vào ", "lúc ", "ngày ",
 	"pada ", "tanggal ", "ב-", "בתאריך ", "ביום ", "في ", "بتاريخ ", "يوم ", "در ", "ในวันที่ ", "เมื่อ ",
 	"在 ", "在", "于 ", "於 ", "þann ", "mr ", "m. ", "më ", "kuupäeval ", "ar ",
 	"mon,", "tue,", "wed,", "thu,", "fri,", "sat,", "sun,",
@@ -151,7 +151,7 @@ var mobileStarts = byFirst(
 	"trimis de pe", "trimis din", "trimis cu", "obțineți outlook", "στάλθηκε από", "εστάλη από", "αποστολή από", "λήψη του outlook",
 	"发自", "發自", "从我的", "從我的", "来自", "寄自", "傳送自", "通过", "获取 outlook", "取得 outlook",
 	"나의", "내", "outlook 다운로드", "outlook for", "outlook per", "outlook para", "outlook pour",
-	"أُرسلت من", "أرسلت من", "تم الإرسال من", "مرسل من", "احصل على outlook", "נשלח מ", "ارسال شده از", "ارسال‌شده از",
+	"أُرسلت من", "أرسلت من", "تم الإرسال من", "مرسل من", "احصل على outlook", "נשלח מ", "ارسال شده از", "ارسالشده از",
 	"gửi từ", "đã gửi từ", "được gửi từ", "tải outlook", "dikirim dari", "dihantar dari", "dapatkan outlook", "ส่งจาก", "ถูกส่งจาก",
 	"išsiųsta iš", "nosūtīts no", "saadetud", "enviat des de", "enviat amb", "bidalia", "sent ó mo", "gestuur vanaf", "sent fra", "dërguar nga",
 )
