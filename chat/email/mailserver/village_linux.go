@@ -222,6 +222,9 @@ func requirements(t testing.TB) {
 		_, err := exec.LookPath(need)
 		require.NoError(t, err, "hint: make deps installs what is missing (and /usr/sbin belongs in PATH)")
 	}
+	version, err := exec.Command("dovecot", "--version").Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings\nhint: run the tests on Debian 12, or teach dovecotConf")
 }
 
 // folder is a temporary one with a short name, for Dovecot's sockets lie below
