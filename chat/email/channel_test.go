@@ -404,6 +404,7 @@ func TestCardThatDoesNotFit(t *testing.T) {
 	require.Less(t, len(card.text), 210<<10)
 	require.Contains(t, card.text, "By mail this cannot be approved (codes 1, 2, 4 and 6), because the mail does not show all of it")
 	require.Contains(t, card.page, "By mail this cannot be approved")
+	require.Contains(t, card.text, "take the quotation out of your reply")
 	for _, code := range []string{"1", "2", "4 fine", "6", "approve", "approve a7f3b2c1"} {
 		taken, answers := w.takes(letterTo(card, annMail, code))
 		require.Equal(t, Refused, taken.Status, code)

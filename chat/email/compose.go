@@ -132,8 +132,12 @@ type cardMail struct {
 	tag     string // "": it stands in the reply address
 }
 
+// longCard is the size, in bytes, from which on a reply that quotes all of the
+// card, as text and as HTML, may be too large to be read.
+const longCard = 64 << 10
+
 // notes are what stands below the card.
-func (m *cardMail) notes(whole bool) (notes []string) {
+func (m *cardMail) notes(size int, whole bool) (notes []string) {
 	p, w := m.pending, m.words
 	if p.Type == approval.TypeQuestion {
 		notes = append(notes, w.howToAnswer)
@@ -145,6 +149,9 @@ func (m *cardMail) notes(whole bool) (notes []string) {
 		case above(p.Reversibility, m.ceiling):
 			notes = append([]string{m.words.aboveCeiling(p, m.ceiling)}, notes...)
 		}
+	}
+	if size > longCard {
+		notes = append(notes, w.long)
 	}
 	if m.tag != "" {
 		notes = append(notes, m.tag)
@@ -160,7 +167,7 @@ func (m *cardMail) render() (text, page string, whole bool, err error) {
 		card.Menu = card.Menu[:len(card.Menu)-1] // how to answer is another matter by mail
 	}
 	text, whole = fitCard(card)
-	notes := m.notes(whole)
+	notes := m.notes(len(text), whole)
 	page, err = cardHTML(card, text, notes, whole, m)
 	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, whole, err
 }

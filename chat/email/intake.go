@@ -212,6 +212,7 @@ type hearing struct {
 	card     *asking // the sender's; nil: none was sent
 	seen     asking  // what it said when the mail came
 	opened   bool    // by its token
+	closed   bool    // everybody was told how it ended
 	approver approval.Approver
 	text     string
 	clear    bool
@@ -236,6 +237,8 @@ func (c *Channel) weigh(ctx context.Context, name string, m *Mail, sender string
 	switch {
 	case duplicate:
 		return Taken{Status: Duplicate, Key: r.key}, nil
+	case !r.opened && r.closed:
+		return r.settled(ctx) // "thank you", to the mail that told how it ended
 	case !r.opened:
 		return r.conclude(Refused, "without the token of a card of its sender's", r.words.wrongToken)
 	}
@@ -282,7 +285,7 @@ func (r *hearing) identify() (why string, err error) {
 	}
 	switch {
 	case r.card != nil:
-		r.seen = *r.card
+		r.seen, r.closed = *r.card, !r.note.Closed.IsZero()
 	case len(keys) > 0:
 		r.key = keys[0]
 	}
@@ -427,7 +430,7 @@ func (w *witness) Decide(ctx context.Context, a approval.Answer) (d *approval.De
 // settled is for a reply to a card that waits no longer. Consent can still be
 // taken back by one.
 func (r *hearing) settled(ctx context.Context) (Taken, error) {
-	if cmd := chat.Parse(r.text, chat.Context{}); r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
+	if cmd := chat.Parse(r.text, chat.Context{}); r.opened && r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
 		said := r.Interceptor.Handle(ctx, r.message(nil))
 		if said.Err != nil {
 			return Taken{Key: r.key}, said.Err

@@ -267,6 +267,22 @@ func TestLate(t *testing.T) {
 	require.Empty(t, answers)
 }
 
+// Who thanks for the news is told once that there is nothing to decide.
+func TestThanks(t *testing.T) {
+	w := newWorld(t)
+	k := w.asks("home", id1)
+	w.looks()
+	w.ends(k, approval.StatusDenied)
+	news := w.one(w.looks())
+	w.looks()
+	taken, answers := w.takes(letterTo(news, annMail, "thank you"))
+	require.Equal(t, Late, taken.Status)
+	require.Len(t, answers, 1)
+	taken, answers = w.takes(letterTo(news, annMail, "undo a7f3b2c1"))
+	require.Equal(t, Late, taken.Status, "without a token nothing is undone")
+	require.Empty(t, answers)
+}
+
 // The first answer wins; whoever is second hears who was first.
 func TestSecondAnswer(t *testing.T) {
 	w := newWorld(t)

@@ -19,6 +19,7 @@ type Rehearsal struct {
 	Addressing Addressing
 	Sender     Sender
 	To         string
+	Inbox      chat.Drawer // of a Drop that nobody may be reading; may be nil
 
 	token string
 }
@@ -85,7 +86,29 @@ func (r *Rehearsal) Await(ctx context.Context, box Box) ([]byte, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
+		if raw, err := r.handedIn(); raw != nil || err != nil {
+			return raw, err
+		}
 	}
+}
+
+// handedIn is the answer where it lies in the inbox, since no gate runs.
+func (r *Rehearsal) handedIn() ([]byte, error) {
+	if r.Inbox == nil {
+		return nil, nil
+	}
+	names, err := r.Inbox.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		raw, err := r.Inbox.Get(name)
+		if err != nil || !r.answers(raw) {
+			continue // taken meanwhile, or of somebody else's
+		}
+		return withCRLF(raw), r.Inbox.Remove(name)
+	}
+	return nil, nil
 }
 
 func (r *Rehearsal) answers(raw []byte) bool {

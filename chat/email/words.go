@@ -12,6 +12,7 @@ import (
 type words struct {
 	howTo         string // below an action's card
 	howToAnswer   string // below a question's card
+	long          string // below a long card
 	notWhole      string // {id}
 	ceiling       string // {it}, {ceiling}
 	reversibility map[string]string
@@ -45,6 +46,7 @@ func english() *words {
 			"? <question>, approve, deny, deny <reason>. Only the first lines of the reply count, down to a blank line; what is quoted does not.",
 		howToAnswer: "To answer, reply to this mail and begin with the number of an option, or with: answer <your words>. deny will do, too. " +
 			"Only the first lines of the reply count, down to a blank line; what is quoted does not.",
+		long:          "This mail is long: take the quotation out of your reply, for a mail of more than 512 KiB is not read.",
 		notWhole:      "✂ By mail this cannot be approved (codes 1, 2, 4 and 6), because the mail does not show all of it. See it with: permesso show {id}",
 		ceiling:       "By mail this cannot be approved (codes 1, 2, 4 and 6): it is {it}, and here mail approves only what is {ceiling}. Deny it here, or answer elsewhere.",
 		reversibility: map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},

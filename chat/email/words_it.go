@@ -7,6 +7,7 @@ func italian() *words {
 			"? <domanda>, approve, deny, deny <motivo>. Contano solo le prime righe della risposta, fino a una riga vuota; ciò che è citato non conta.",
 		howToAnswer: "Per rispondere, rispondi a questa mail e comincia con il numero di un'opzione, oppure con: answer <le tue parole>. Vale anche deny. " +
 			"Contano solo le prime righe della risposta, fino a una riga vuota; ciò che è citato non conta.",
+		long:          "Questa mail è lunga: togli la citazione dalla risposta, perché una mail di più di 512 KiB non viene letta.",
 		notWhole:      "✂ Per mail non si può approvare (codici 1, 2, 4 e 6), perché la mail non mostra tutto. Per vedere tutto: permesso show {id}",
 		ceiling:       "Per mail non si può approvare (codici 1, 2, 4 e 6): è {it}, e qui per mail si approva solo ciò che è {ceiling}. Nega qui, oppure rispondi altrove.",
 		reversibility: map[string]string{"reversible": "reversibile", "partial": "reversibile in parte", "irreversible": "irreversibile"},

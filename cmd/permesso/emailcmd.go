@@ -240,7 +240,11 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 	case *email.Maildir:
 		b.State = &forgetful{}
 	}
-	test := &email.Rehearsal{Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
+	inbox, err := emailNotebook(h).Drawer(drawerInbox)
+	if err != nil {
+		return err
+	}
+	test := &email.Rehearsal{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return &exit{codeError, fmt.Errorf("send the test card: %w", err), mailHint(err)}
