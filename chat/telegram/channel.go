@@ -40,7 +40,8 @@ type Channel struct {
 	Now        func() time.Time                 // nil: time.Now
 
 	running atomic.Pointer[session]
-	eager   bool // for tests: neither Telegram's limits nor a flood hold anything back
+	eager   bool // for tests: neither Telegram's limits nor a flood hold anything back …
+	calm    bool // … but a flood does
 }
 
 // Workspace is one whose people are asked through Telegram.

@@ -87,9 +87,11 @@ func (s *session) sent(chatID int64, err error) {
 		s.troubles.set(name, fmt.Sprintf("Telegram chat %d cannot be written to: %v", chatID, err), hintFor(err))
 	case tokenWrong:
 		s.troubles.set("sending", errToken.Error(), tokenHint)
+	case refused:
+		s.troubles.set("sending", fmt.Sprintf("Telegram does not take a message: %v", err), "this is a mistake of permesso's: please report it; permesso pending lists what waits")
+		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
 	default:
 		s.lost("sending", err)
-		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
 	}
 }
 
@@ -99,8 +101,11 @@ func chatTrouble(chatID int64) string { return chatTroubles + strconv.FormatInt(
 
 const tokenHint = "ask @BotFather for it, and write it into the token file"
 
-// lost notes a failure that may pass, once it has lasted.
+// lost notes a failure that may pass: in the log, and before people's eyes once it has lasted.
 func (s *session) lost(name string, err error) {
+	if s.troubles.worth(name, s.now()) {
+		s.log(fmt.Errorf("%s: %w", name, err))
+	}
 	if s.troubles.failing(name, s.now()) >= patience/firstRetry*s.unit() {
 		s.troubles.set(name, fmt.Sprintf("Telegram is not reached: %v", err), "is this machine online? what waits is sent as soon as it is")
 	}

@@ -61,6 +61,8 @@ type house struct {
 	refused    []approval.Person
 	night      approval.Night
 	style      func(*chat.Style)
+	nextUpdate int64
+	opened     time.Time // when the channel was last opened
 
 	ctx  context.Context
 	stop []func()
@@ -309,10 +311,16 @@ func (h *house) channel() *telegram.Channel {
 // open lets a channel run, changed before by some.
 func (h *house) open(changes ...func(*telegram.Channel)) {
 	c := h.channel()
+	h.opened = time.Now()
 	telegram.Eager(c)
 	for _, change := range changes {
 		change(c)
 	}
+	h.run(c)
+}
+
+// run lets a channel run as it is.
+func (h *house) run(c *telegram.Channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -100,7 +100,6 @@ func (s *session) heard(err error) {
 		return // it has been told
 	}
 	s.lost("updates", err)
-	s.log(fmt.Errorf("get updates: %w", err))
 }
 
 // parseUpdate reads an update as the library does.

@@ -46,6 +46,7 @@ func (s *session) message(ctx context.Context, m *models.Message) {
 	w.theirs = s.theirs(w.here, by)
 	switch {
 	case w.start():
+	case len(w.theirs) == 0 && replied && w.talk(at):
 	case len(w.theirs) == 0:
 		w.stranger(at.key)
 	case replied:
@@ -117,6 +118,11 @@ func (w *written) meant(replied bool) bool {
 	m := chat.Message{Text: w.text, Bots: w.ourNames()}
 	word, _ := w.own()
 	return word != "" || m.Command().Kind != chat.NotForUs
+}
+
+// talk says whether a reply to a card could decide nothing, whoever had written it.
+func (w *written) talk(at spot) bool {
+	return chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.ourNames()}).Kind == chat.Unclear
 }
 
 // unreal is for what no person wrote with their own hands: it decides nothing. What was sent in the name of
@@ -246,6 +252,26 @@ type shownHere struct {
 func (v shownHere) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	all, err := v.Viewer.Waiting(ctx, workspaces)
 	return slices.DeleteFunc(all, func(w approval.Waiting) bool { return v.card(w) == nil }), err
+}
+
+// Find implements chat.Finder, for those who come late: what waits is not among what it finds, or it could
+// be decided by whoever has not seen it.
+func (v shownHere) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	all, err := v.Viewer.Find(ctx, workspaces, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var late []approval.Key
+	for _, k := range all {
+		st, err := v.Story(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if !st.waits() {
+			late = append(late, k)
+		}
+	}
+	return late, nil
 }
 
 // card is the card of what waits in this chat; nil: there is none.

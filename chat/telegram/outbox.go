@@ -30,7 +30,7 @@ const (
 	lossyTries     = 5
 	firstRetry     = time.Second
 	longestWaits   = 60  // a minute, where the first wait is a second
-	unreachedWaits = 300 // how often a chat that cannot be written to is tried: every five minutes
+	unreachedWaits = 300 // how often is tried what does not pass by itself: every five minutes
 )
 
 // outbox does the jobs of each chat one after the other, and those of different chats side by side. Nobody
@@ -179,7 +179,7 @@ func (o *outbox) done(chatID int64, t *tray, e *errand, err error) {
 	defer o.mu.Unlock()
 	e.running = false
 	switch {
-	case err != nil && (!e.lossy || e.tries < lossyTries) && troubleOf(err) != refused:
+	case err != nil && (!e.lossy || e.tries < lossyTries && troubleOf(err) != refused):
 		e.ready = time.Now().Add(o.retry(e.tries, err))
 		e.tries++
 	case e.again:
@@ -202,7 +202,7 @@ func (o *outbox) retry(tries int, err error) time.Duration {
 		wait = firstRetry
 	}
 	switch troubleOf(err) {
-	case unreached:
+	case unreached, refused:
 		wait *= unreachedWaits
 	case tokenWrong:
 		wait *= longestWaits

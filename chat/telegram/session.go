@@ -94,7 +94,7 @@ func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*ses
 		return nil, err
 	}
 	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
-	if s.flood.off = c.eager; c.eager {
+	if s.flood.off = c.eager && !c.calm; c.eager {
 		s.api.limiter = nil
 	}
 	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {

@@ -15,6 +15,8 @@ type troubles struct {
 	mu    sync.Mutex
 	now   map[string][2]string
 	since map[string]time.Time // of failures that may pass by themselves
+	// logged is when each was logged last.
+	logged map[string]time.Time
 }
 
 // maxTold is how many troubles are told of at once.
@@ -63,6 +65,23 @@ func (t *troubles) failing(name string, now time.Time) time.Duration {
 		t.since[name] = now
 	}
 	return now.Sub(t.since[name])
+}
+
+// logEvery is how often one kind of failure is worth a line in the log.
+const logEvery = time.Minute
+
+// worth says whether a failure that may pass is to be logged: its first time, and now and then.
+func (t *troubles) worth(name string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.logged == nil {
+		t.logged = map[string]time.Time{}
+	}
+	if last, ok := t.logged[name]; ok && now.Sub(last) < logEvery {
+		return false
+	}
+	t.logged[name] = now
+	return true
 }
 
 // say wants t.mu.

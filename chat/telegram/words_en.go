@@ -73,7 +73,7 @@ func english() *words {
 		resumed:      "▶ {workspace}: resumed, what was held runs",
 		notPaused:    "{workspace} is not paused by itself",
 
-		digest: "🔐 {n} requests wait · {workspace} · a button each shows what it is about",
+		digest: "📋 {n} requests wait · {workspace} · a button each shows what it is about",
 
 		testCard:  "This is only a test: nothing waits behind this card.",
 		morning:   "🌅 {workspace}: last night {waiting} requests were left waiting and {expired} expired",

@@ -73,7 +73,7 @@ func italian() *words {
 		resumed:      "▶ {workspace}: si riprende, quel che era in attesa viene eseguito",
 		notPaused:    "{workspace} non è in pausa di per sé",
 
-		digest: "🔐 {n} richieste · {workspace} · un pulsante per ciascuna mostra di che si tratta",
+		digest: "📋 {n} richieste · {workspace} · un pulsante per ciascuna mostra di che si tratta",
 
 		testCard:  "È solo una prova: dietro questa scheda non aspetta nulla.",
 		morning:   "🌅 {workspace}: stanotte {waiting} richieste sono rimaste in attesa e {expired} sono scadute",
