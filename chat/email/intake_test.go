@@ -71,7 +71,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	w := newWorld(t)
 	for _, text := range []string{
 		"", "ok", "yes", "1 please", "1.", "1)", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve it", "approve? no", "please approve",
-		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "undo 00000000", "１",
+		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "?????? OOO ????", "undo 00000000", "１",
 		"> 1", "On Sat, 21 Nov 2026 at 12:00, Ann wrote:\n1",
 	} {
 		k := w.asksNext("home")
