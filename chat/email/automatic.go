@@ -16,7 +16,7 @@ import (
 
 // OwnMessageID is how the left part of the Message-ID of every mail of ours
 // begins, so that we know one that comes back.
-const OwnMessageID = "permesso."
+const OwnMessageID = "appr_"
 
 // Automatic says why a mail was not written by a person, as the end of a
 // sentence that begins with "ignored: ", or "" for one that may have been. What

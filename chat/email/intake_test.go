@@ -2,7 +2,6 @@ package email
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -72,7 +71,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	w := newWorld(t)
 	for _, text := range []string{
 		"", "ok", "yes", "1 please", "1.", "1)", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve it", "approve? no", "please approve",
-		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "undo 00000000", "１",
+		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "?????? OOO ????", "undo 00000000", "１",
 		"> 1", "On Sat, 21 Nov 2026 at 12:00, Ann wrote:\n1",
 	} {
 		k := w.asksNext("home")
@@ -416,86 +415,3 @@ func TestUndoByMail(t *testing.T) {
 	taken, _ = w.takes(letterTo(confirmed, annMail, "undo 00000001"))
 	require.Equal(t, Late, taken.Status, "only its own")
 }
-
-// What a forwarding service hands over needs the token, and counts as the one
-// person's whose key it has.
-func TestForwarded(t *testing.T) {
-	w := newWorld(t)
-	w.Addressing.Separator = ""
-	k := w.asks("office", id1)
-	var ann opened
-	for _, m := range w.looks() {
-		if m.to == annMail {
-			ann = open1(t, m)
-		}
-	}
-	person := func(mail string) approval.Person { return approval.Person{Channel: "email", ID: mail} }
-	forward := func(subject, body string, p approval.Person) Status {
-		taken, err := w.TakeForwarded(t.Context(), subject, body, p)
-		require.NoError(t, err)
-		return taken.Status
-	}
-	require.Equal(t, Refused, forward("Re: "+strings.Replace(ann.subject, " ", "", 1), "1", person(bobMail)), "ann's token")
-	require.Equal(t, Refused, forward("Re: [appr_"+id1+"]", "1", person(annMail)), "no token")
-	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", person("eve@elsewhere.test")))
-	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{Channel: "telegram", ID: annMail}))
-	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{}))
-	require.Nil(t, w.decided(k))
-	require.Equal(t, Unclear, forward("Re: "+ann.subject, "fine", person(annMail)))
-	require.Equal(t, Decided, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
-	require.Equal(t, "fine", w.decided(k).Note)
-	require.Equal(t, Duplicate, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
-}
-
-// A whole mail that is handed over must be by the one whose key it comes with.
-func TestHandedOver(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
-	for _, p := range []approval.Person{{Channel: "email", ID: bobMail}, {}, {Channel: "local", ID: annMail}} {
-		taken, err := w.TakeRaw(t.Context(), in, p)
-		require.NoError(t, err)
-		require.Equal(t, Refused, taken.Status)
-	}
-	require.Nil(t, w.decided(k))
-	taken, err := w.TakeRaw(t.Context(), in, approval.Person{Channel: "email", ID: "ann@HUMAN.test"})
-	require.NoError(t, err)
-	require.Equal(t, Decided, taken.Status)
-}
-
-// A notebook that cannot be written decides nothing that is not found again.
-func TestFullDisk(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
-	whole := w.Taken
-	w.Taken = brokenDrawer{}
-	w.restartWith(brokenDrawer{})
-	_, err := w.Take(t.Context(), in)
-	require.Error(t, err, "so that it is handed in again")
-	w.restartWith(whole)
-	taken, answers := w.takes(in)
-	require.Equal(t, Late, taken.Status, "it had decided already")
-	require.Contains(t, w.one(answers).text, "Already approved by ann")
-	require.True(t, w.decided(k).Approved)
-}
-
-func (w *world) restartWith(taken interface {
-	Put(string, []byte) error
-	Get(string) ([]byte, error)
-	List() ([]string, error)
-	Remove(string) error
-},
-) {
-	w.restart()
-	w.Taken = taken
-}
-
-type brokenDrawer struct{}
-
-var errFull = errors.New("no space left")
-
-func (brokenDrawer) Put(string, []byte) error   { return errFull }
-func (brokenDrawer) Get(string) ([]byte, error) { return nil, errFull }
-func (brokenDrawer) List() ([]string, error)    { return nil, nil }
-func (brokenDrawer) Remove(name string) error   { return errFull }
