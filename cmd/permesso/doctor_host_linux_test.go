@@ -79,7 +79,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 			})
 		}
 	}
-	d.quick = false
+	d.quick, d.began = false, time.Now() // the rows above may have used its patience up
 	d.probeMount = func(string) mountList { return with(mount{Source: l.Pendings("work"), Target: "/p"}) }
 	found := d.checkMounts(t.Context())
 	require.Len(t, found, len(sandboxUsers()))
