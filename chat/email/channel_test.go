@@ -86,6 +86,8 @@ func TestServerThatIsNotThere(t *testing.T) {
 		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), Hint: "is it up?"}
 	}
 	w.asks("office", id1)
+	w.looks()
+	require.Equal(t, 1, tries, "what fails for one would fail for the others")
 	for range 20 {
 		w.looks()
 		w.clock.passes(5 * time.Second)
@@ -294,9 +296,17 @@ func TestAskedAnew(t *testing.T) {
 	old := w.one(w.looks())
 	require.NoError(t, w.store.Remove(approval.DocPending, k))
 	w.asks("home", id1, func(p *approval.Pending) { p.Summary = "another thing" })
-	card := w.one(w.looks())
+	taken, answers := w.takes(letterTo(old, annMail, "1"))
+	require.Equal(t, Refused, taken.Status, "nobody was shown this one yet")
+	require.Nil(t, w.decided(k))
+	var card opened
+	for _, m := range answers {
+		if o := open1(t, m); o.header.Get("Auto-Submitted") == "auto-generated" {
+			card = o
+		}
+	}
 	require.Contains(t, card.subject, "another thing")
-	taken, _ := w.takes(letterTo(old, annMail, "1"))
+	taken, _ = w.takes(letterTo(old, annMail, "1"))
 	require.Equal(t, Refused, taken.Status, "its token is of what is no longer asked")
 	require.Nil(t, w.decided(k))
 	taken, _ = w.takes(letterTo(card, annMail, "1"))

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -92,3 +93,26 @@ func (brokenDrawer) Put(string, []byte) error   { return errFull }
 func (brokenDrawer) Get(string) ([]byte, error) { return nil, errFull }
 func (brokenDrawer) List() ([]string, error)    { return nil, nil }
 func (brokenDrawer) Remove(name string) error   { return errFull }
+
+// brokenDecider cannot write; what it left behind nobody knows.
+type brokenDecider struct{}
+
+func (brokenDecider) Decide(context.Context, approval.Answer) (*approval.Decision, error) {
+	return nil, errFull
+}
+
+// A decision that could not be written is tried again, as if the mail had not come.
+func TestDecisionThatCannotBeWritten(t *testing.T) {
+	w := newWorld(t)
+	k := w.asks("home", id1)
+	in := letterTo(w.one(w.looks()), annMail, "1")
+	whole := w.Interceptor.Decider
+	w.Interceptor.Decider = brokenDecider{}
+	_, err := w.Take(t.Context(), in)
+	require.ErrorIs(t, err, errFull)
+	require.Empty(t, w.looks())
+	w.Interceptor.Decider = whole
+	taken, _ := w.takes(in)
+	require.Equal(t, Decided, taken.Status)
+	require.True(t, w.decided(k).Approved)
+}
