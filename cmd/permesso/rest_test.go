@@ -68,6 +68,7 @@ func (d *daemon) door() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
 	d.awaitLog("agents with a key ask here")
+	d.awaitLog(`/rest.sock","`)
 	found := listensOn.FindStringSubmatch(d.said())
 	require.NotNil(d.t, found, "%s", d.said())
 	return "http://" + found[1]
