@@ -78,7 +78,7 @@ bench: build ## measure against the cost of one durable write on this disk (abou
 
 # The tools have a module file of their own, so that go.mod stays the program's. The first run builds
 # them, which takes some minutes; after that they come from Go's build cache.
-check: ## gofumpt, vet, golangci-lint, a build for macOS, go.mod tidy
+check: ## gofumpt, vet, golangci-lint, the other clients' types, a build for macOS, go.mod tidy
 	@echo 'check: gofumpt'
 	@bad=$$(find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l {} +) || exit 1; \
 	if [ -n "$$bad" ]; then printf '%s\n' "$$bad" 'hint: make fmt'; exit 1; fi
@@ -87,6 +87,8 @@ check: ## gofumpt, vet, golangci-lint, a build for macOS, go.mod tidy
 	@go vet -tags man ./cmd/permesso
 	@echo 'check: golangci-lint'
 	@$(TOOL) golangci-lint run
+	@echo 'check: types of the clients for Python and JavaScript'
+	@.ci/deps mypy tsc && .ci/types
 	@echo 'check: build for macOS'
 	@CGO_ENABLED=0 GOOS=darwin go build -buildvcs=false ./...
 	@echo 'check: go.mod is tidy'

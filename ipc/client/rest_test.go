@@ -1,0 +1,290 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func TestCheckURLAndKey(t *testing.T) {
+	const good = "permesso_x"
+	for _, row := range []struct {
+		why, url, key string
+		says          string // "": nothing is wrong
+	}{
+		{"loopback", "http://127.0.0.1:8765", good, ""},
+		{"behind TLS, in a folder of its own", "https://gate.example.org/permesso/", good, ""},
+		{"a socket", "unix:///run/permesso/rest.sock", good, ""},
+		{"as the configuration writes it", "unix:/run/permesso/rest.sock", good, ""},
+		{"a socket of some other place", "unix://run/permesso.sock", good, "PERMESSO_URL must be"},
+		{"no scheme", "127.0.0.1:8765", good, "PERMESSO_URL must be"},
+		{"another protocol", "ftp://127.0.0.1", good, "PERMESSO_URL must be"},
+		{"no host", "http://", good, "PERMESSO_URL must be"},
+		{"a password, which is not repeated", "http://me:hunter2@127.0.0.1", good, "PERMESSO_URL must be"},
+		{"a query", "http://127.0.0.1/?key=hunter2", good, "PERMESSO_URL must be"},
+		{"no key", "http://127.0.0.1:8765", "", "no valid key"},
+		{"two lines, the second a header", "http://127.0.0.1:8765", "hunter2\r\nHost: x", "no valid key"},
+		{"a blank", "http://127.0.0.1:8765", "hunter2 hunter2", "no valid key"},
+		{"longer than a gate takes", "http://127.0.0.1:8765", strings.Repeat("hunter2", 99), "no valid key"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			err := (&REST{URL: row.url, Key: row.key}).Check()
+			if row.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, row.says)
+			require.NotContains(t, err.Error(), "hunter2")
+			_, err = FromEnv(func(name string) string {
+				return map[string]string{"PERMESSO_URL": row.url, "PERMESSO_KEY": row.key}[name]
+			})
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestKeyIsNeverPrinted(t *testing.T) {
+	r := &REST{URL: "http://127.0.0.1:1", Key: "hunter2", Patience: time.Nanosecond}
+	_, err := r.Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
+	require.ErrorIs(t, err, ErrUnreachable)
+	b, jsonErr := json.Marshal(r)
+	require.NoError(t, jsonErr)
+	for _, text := range []string{err.Error(), fmt.Sprint(r), fmt.Sprintf("%+v %#v %s", r, r, r), string(b)} {
+		require.NotContains(t, text, "hunter2")
+	}
+}
+
+// A proxy would get the key.
+func TestNoProxyIsUsed(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") }))
+	defer proxy.Close()
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	t.Setenv("http_proxy", proxy.URL)
+	r := &REST{URL: "http://gate.invalid", Key: "k", Patience: time.Nanosecond}
+	_, err := r.Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.NoError(t, r.Check())
+	tr, ok := r.web.Transport.(*http.Transport)
+	require.True(t, ok)
+	require.Nil(t, tr.Proxy)
+}
+
+func TestFromEnv(t *testing.T) {
+	env := map[string]string{}
+	get := func(name string) string { return env[name] }
+	g, err := FromEnv(get)
+	require.NoError(t, err)
+	require.Equal(t, Files{DefaultRequests, DefaultResponses}, g)
+	env["PERMESSO_REQUESTS"], env["PERMESSO_RESPONSES"] = "/a", "/b"
+	g, err = FromEnv(get)
+	require.NoError(t, err)
+	require.Equal(t, Files{"/a", "/b"}, g)
+	env["PERMESSO_URL"], env["PERMESSO_KEY"] = "http://127.0.0.1:8765", "k"
+	g, err = FromEnv(get)
+	require.NoError(t, err)
+	require.IsType(t, &REST{}, g)
+}
+
+// answering is a gate that says one thing.
+func answering(t *testing.T, status int, header http.Header, body string) *REST {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		for name, values := range header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(srv.Close)
+	return &REST{URL: srv.URL, Key: "k", Patience: time.Nanosecond}
+}
+
+func TestRefusals(t *testing.T) {
+	problem := http.Header{"Content-Type": {"application/problem+json"}}
+	for _, row := range []struct {
+		why    string
+		status int
+		header http.Header
+		body   string
+		is     error
+		says   string
+	}{
+		{"a problem's sentence", 422, problem, `{"detail":"title: too long"}`, ErrInvalid, "the gate answers 422: title: too long"},
+		{"of which no letter moves the cursor", 422, problem, `{"detail":"a\u001b[2Jb\u202ec\nd"}`, ErrInvalid, "the gate answers 422: a [2Jb c d"},
+		{"a stranger's page is not repeated", 404, http.Header{"Content-Type": {"text/html"}}, "<b>hi</b>", ErrNotFound, "the gate answers 404: Not Found"},
+		{"a key that there is none of", 401, problem, `{"detail":"Invalid API key"}`, ErrKey, "Invalid API key"},
+		{"a key that may not", 403, problem, `{}`, ErrKey, "403: Forbidden"},
+		{"over", 410, problem, `{"detail":"approval expired"}`, ErrNotPending, "approval expired"},
+		{"a limit", 429, problem, `{"detail":"too many requests"}`, ErrUnreachable, "too many requests"},
+		{"a gate that is unwell", 503, nil, "", ErrUnreachable, "503: Service Unavailable"},
+		{"a status nobody knows", 299, nil, `{"approval_id":"appr_0123456789abcdef"}`, ErrNoGate, "299"},
+		{"no JSON", 200, nil, "ok", ErrNoGate, "no approval"},
+		{"JSON of something else", 200, nil, `{"id":7}`, ErrNoGate, "no approval"},
+		{"no id", 201, nil, `{"approval_id":"../../x"}`, ErrNoGate, "no approval_id"},
+		{"an end without an answer", 200, nil, `{"approval_id":"appr_0123456789abcdef","outcome":"approved"}`, ErrOther, "without a receipt"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			_, err := answering(t, row.status, row.header, row.body).Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
+			require.ErrorIs(t, err, row.is)
+			require.ErrorContains(t, err, row.says)
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "0": 0, "-5": 0, "soon": 0, "99999999999999999999": 0,
+		"Sat, 21 Nov 2026 12:00:07 GMT": 7 * time.Second, "Sat, 21 Nov 2026 11:59:00 GMT": 0,
+	} {
+		require.Equal(t, want, retryAfter(text, now), text)
+	}
+}
+
+// Who waits with a deadline stops at it, and is not told that the gate is gone.
+func TestAwaitEndsWithItsContext(t *testing.T) {
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-stop:
+		}
+	}))
+	defer srv.Close()
+	defer close(stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := (&REST{URL: srv.URL, Key: "k"}).Await(ctx, Asked{ID: "0123456789abcdef"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, ErrUnreachable)
+}
+
+// An approval's arguments go out as they came in, and no field that was left empty.
+func TestWishIsVerbatim(t *testing.T) {
+	b, err := wish(&approval.Request{ToolName: "x", RequestData: approval.Raw(`{ "n":1.50e2 ,"a":9007199254740993}`), RequestID: "0123456789abcdef"})
+	require.NoError(t, err)
+	require.Equal(t, `{"tool_name":"x","request_data":{ "n":1.50e2 ,"a":9007199254740993}}`, string(b)) //nolint:testifylint // byte for byte
+	b, err = wish(&approval.Request{})
+	require.NoError(t, err)
+	require.Equal(t, `{"request_data":{}}`, string(b)) //nolint:testifylint // byte for byte
+}
+
+func TestNotApproved(t *testing.T) {
+	text := func(s string) *string { return &s }
+	for status, is := range map[approval.Status]error{
+		approval.StatusApproved: nil, approval.StatusAutoApproved: nil,
+		approval.StatusDenied: ErrDenied, approval.StatusAutoRejected: ErrDenied, approval.StatusMalformed: ErrDenied,
+		approval.StatusExpired: ErrExpired, approval.StatusCancelled: ErrCancelled, approval.StatusRequestMore: ErrMoreWanted,
+		approval.StatusOverridden: ErrOverridden, approval.StatusFailed: ErrFailed, approval.StatusInterrupted: ErrFailed,
+		approval.StatusAnswered: ErrDenied, // an answer to a question approves nothing
+		"":                      ErrDenied, "APPROVED": ErrDenied, "perhaps": ErrDenied,
+	} {
+		err := Approved(&approval.Response{Status: status, Error: text("why"), Feedback: text("more")})
+		require.ErrorIs(t, err, is, status)
+		if is != nil {
+			require.ErrorContains(t, err, is.Error()+": more")
+		}
+	}
+	require.Error(t, Approved(&approval.Response{}), "the zero response is a no")
+}
+
+// fixed is a gate that gives one answer.
+type fixed struct {
+	status  approval.Status
+	asked   approval.Request
+	back    int
+	waiting bool
+}
+
+func (f *fixed) Ask(_ context.Context, r approval.Request) (Asked, error) {
+	f.asked = r
+	return Asked{ID: "0123456789abcdef"}, nil
+}
+
+func (f *fixed) Await(ctx context.Context, _ Asked) (*approval.Response, error) {
+	if f.waiting {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &approval.Response{Status: f.status}, nil
+}
+
+func (f *fixed) Withdraw(ctx context.Context, _ Asked) error {
+	f.back++
+	return ctx.Err()
+}
+
+func TestNeedsApproval(t *testing.T) {
+	ran := 0
+	do := func(_ context.Context, a map[string]any) (int, error) {
+		ran++
+		return len(a), nil
+	}
+	arg := map[string]any{"b": 1, "a": "x"}
+	wish := approval.Request{ActionType: "custom:x", Title: "t"}
+	g := &fixed{status: approval.StatusApproved}
+	n, err := NeedsApproval(g, wish, do)(t.Context(), arg)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, `{"a":"x","b":1}`, string(g.asked.RequestData)) //nolint:testifylint // byte for byte
+	require.Equal(t, "t", g.asked.Title)
+	require.Equal(t, 1, ran)
+
+	_, err = NeedsApproval(&fixed{status: approval.StatusOverridden}, wish, do)(t.Context(), arg)
+	require.ErrorIs(t, err, ErrOverridden)
+	var no *NotApproved
+	require.ErrorAs(t, err, &no)
+	_, err = NeedsApproval(g, approval.Request{ToolName: "x_post"}, do)(t.Context(), arg)
+	require.ErrorIs(t, err, ErrInvalid, "a tool of the host's would run twice")
+	_, err = NeedsApproval(g, approval.Request{Type: approval.TypeQuestion}, do)(t.Context(), arg)
+	require.ErrorIs(t, err, ErrInvalid, "nor is an answer a yes")
+	_, err = NeedsApproval(g, wish, func(context.Context, int) (int, error) { ran++; return 0, nil })(t.Context(), 7)
+	require.ErrorIs(t, err, ErrInvalid, "there is nothing to show")
+	_, err = NeedsApproval(g, wish, func(context.Context, func()) (int, error) { ran++; return 0, nil })(t.Context(), func() {})
+	require.Error(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	g = &fixed{waiting: true}
+	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 1, g.back, "nobody is asked any longer")
+	require.Equal(t, 1, ran)
+}
+
+// A response for other bytes under the same id is not ours.
+func TestFilesCompareTheDigest(t *testing.T) {
+	f := Files{Requests: t.TempDir(), Responses: t.TempDir()}
+	a, err := f.Ask(t.Context(), approval.Request{ToolName: "x"})
+	require.NoError(t, err)
+	put := Files{Requests: f.Responses}
+	b, err := (&approval.Response{Version: approval.Version, RequestID: a.ID, Status: approval.StatusApproved, RequestSHA256: approval.Digest(nil)}).Encode()
+	require.NoError(t, err)
+	require.NoError(t, put.Submit(a.ID, b))
+	_, err = f.Await(t.Context(), a)
+	require.ErrorIs(t, err, ErrOther)
+	_, err = f.Await(t.Context(), Asked{ID: a.ID})
+	require.NoError(t, err, "who knows only the id believes the gate")
+}
+
+// The URL's own text stands in errors of the network; a key never does.
+func TestErrorsOfTheNetwork(t *testing.T) {
+	_, err := (&REST{URL: "http://127.0.0.1:1/p", Key: "hunter2", Patience: time.Nanosecond}).Await(t.Context(), Asked{ID: "appr_0123456789abcdef"})
+	var u *url.Error
+	require.ErrorAs(t, err, &u)
+	require.Contains(t, u.URL, "http://127.0.0.1:1/p/v1/approvals/appr_0123456789abcdef?wait=30")
+	require.False(t, errors.Is(err, context.DeadlineExceeded))
+}
