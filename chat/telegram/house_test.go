@@ -251,24 +251,23 @@ type desk struct {
 }
 
 func (d desk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
-	if st.Record, err = d.Record(ctx, k); err != nil {
-		return st, err
-	}
-	if st.Record != nil {
-		st.Pending, st.Decision = d.Asked(k, st.Record.Pending), d.Decision(k, st.Record.Decision)
-		return st, nil
-	}
 	w, err := d.Pending(k)
-	if err != nil || w == nil {
+	if err != nil {
 		return st, err
 	}
-	st.Pending, st.SHA256 = w.Pending, w.SHA256
-	if b, err := d.store.Read(approval.DocDecision, k); err == nil {
-		if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-			st.Decision = dec
+	if w != nil {
+		st.Pending, st.SHA256 = w.Pending, w.SHA256
+		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
+			if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
+				st.Decision = dec
+			}
 		}
 	}
-	return st, nil
+	rec, err := d.Record(ctx, k)
+	if err != nil || rec == nil {
+		return st, err
+	}
+	return telegram.Story{Pending: d.Asked(k, rec.Pending), Decision: d.Decision(k, rec.Decision), Record: rec}, nil
 }
 
 // channel is one as cmd wires it.
