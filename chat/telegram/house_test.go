@@ -62,6 +62,7 @@ type house struct {
 	night      approval.Night
 	style      func(*chat.Style)
 	nextUpdate int64
+	brittle    bool      // the notebook's writes fail
 	opened     time.Time // when the channel was last opened
 
 	ctx  context.Context
@@ -351,11 +352,18 @@ func (h *house) request(k approval.Key, members string) {
 
 const post = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
 
-// asks drops a request and awaits its card in a chat.
+// asks drops a request and awaits its card in a chat, until it is noted.
 func (h *house) asks(k approval.Key, chatID int64, members string) botapi.Message {
 	h.t.Helper()
 	h.request(k, members)
-	return h.card(k, chatID)
+	m := h.card(k, chatID)
+	if !h.brittle {
+		h.until("the card to be noted", func() bool {
+			page := h.page(k)
+			return page == "" || strings.Contains(page, fmt.Sprintf(`"message_id":%d,`, m.ID))
+		})
+	}
+	return m
 }
 
 // card awaits a message in the chat with the request's id on it and buttons.
