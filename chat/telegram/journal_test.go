@@ -423,12 +423,13 @@ func TestNoTokenInErrors(t *testing.T) {
 		ctx    context.Context
 		server string
 		want   error
+		theirs bool // the library's own doing, which the journal does not see
 	}{
-		{"nobody listens", t.Context(), "http://127.0.0.1:1", nil},
-		{"a proxy's page holds the path", t.Context(), echo.URL, nil},
-		{"an answer quotes the path", t.Context(), quote.URL, bot.ErrorBadRequest},
-		{"a URL that is none is quoted", t.Context(), "http://127.0.0.1:bad", nil},
-		{"a cancelled context is still one", cancelled, quote.URL, context.Canceled},
+		{"nobody listens", t.Context(), "http://127.0.0.1:1", nil, false},
+		{"a proxy's page holds the path", t.Context(), echo.URL, nil, false},
+		{"an answer quotes the path", t.Context(), quote.URL, bot.ErrorBadRequest, false},
+		{"a URL that is none is quoted", t.Context(), "http://127.0.0.1:bad", nil, true},
+		{"a cancelled context is still one", cancelled, quote.URL, context.Canceled, false},
 	}
 	for _, tt := range tests {
 		for _, named := range []string{token, ""} {
@@ -438,7 +439,10 @@ func TestNoTokenInErrors(t *testing.T) {
 				require.NoError(t, err)
 				_, err = b.GetMe(tt.ctx)
 				require.Error(t, err)
-				err = telegram.Redact(token, err)
+				if tt.theirs {
+					require.ErrorContains(t, err, token, "or this case is none any more")
+					err = telegram.Redact(token, err)
+				}
 				requireClean(t, err)
 				if tt.want != nil {
 					require.ErrorIs(t, err, tt.want)

@@ -161,7 +161,7 @@ func TestLimiterForgetsIdleChats(t *testing.T) {
 		l := &telegram.Limiter{}
 		l.Refused(7, &bot.TooManyRequestsError{RetryAfter: 3600})
 		start := time.Now()
-		for id := range int64(5000) {
+		for id := range int64(1500) {
 			require.NoError(t, l.Wait(t.Context(), 100+id, false))
 		}
 		require.NoError(t, l.Wait(t.Context(), 7, false))

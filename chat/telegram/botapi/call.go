@@ -16,7 +16,7 @@ import (
 
 const (
 	maxFile = 50 << 20            // bytes of a document
-	maxBody = maxFile + 64<<10    // and of the form around it
+	maxEdge = 64 << 10            // and of the form around it
 	maxForm = maxTextSize + 1<<20 // bytes of all other parameters together
 )
 
@@ -33,8 +33,8 @@ type upload struct {
 }
 
 // readCall reads the parameters of a request as the Bot API does: from the query and from a body of one of
-// three types.
-func readCall(method string, r *http.Request) (*call, *refusal) {
+// three types. A file may be of limit bytes.
+func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 	c := &call{method: method, params: map[string]string{}, files: map[string]upload{}}
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		return nil, &refusal{Code: http.StatusNotFound, Description: "Not Found"}
@@ -42,7 +42,7 @@ func readCall(method string, r *http.Request) (*call, *refusal) {
 	if refused := c.addForm(r.URL.Query()); refused != nil {
 		return nil, refused
 	}
-	body := http.MaxBytesReader(nil, r.Body, maxBody)
+	body := http.MaxBytesReader(nil, r.Body, limit+maxEdge)
 	kind, options, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	var refused *refusal
 	switch kind {

@@ -14,7 +14,7 @@ func (s *Server) getMe(*call) (any, *refusal) {
 	bot := s.bot()
 	return map[string]any{
 		"id": bot.ID, "is_bot": true, "first_name": bot.FirstName, "username": bot.Username,
-		"can_join_groups": true, "can_read_all_group_messages": true, "supports_inline_queries": false,
+		"can_join_groups": true, "can_read_all_group_messages": !s.Privacy, "supports_inline_queries": false,
 		"can_connect_to_business": false, "has_main_web_app": false,
 	}, nil
 }
@@ -97,7 +97,7 @@ func (s *Server) document(c *call) (*Document, *refusal) {
 		return nil, badRequest("there is no document in the request")
 	case len(file.content) == 0:
 		return nil, badRequest("file must be non-empty")
-	case len(file.content) > maxFile:
+	case int64(len(file.content)) > s.maxFile():
 		return nil, &refusal{Code: 413, Description: "Request Entity Too Large"}
 	}
 	if s.files == nil {

@@ -271,8 +271,8 @@ func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
 // jsonOf makes an object of a form's fields. Those that are JSON stay that; a file is left out.
 func jsonOf(req *http.Request) ([]byte, error) {
 	in := req.Clone(req.Context())
-	in.Body = io.NopCloser(io.LimitReader(req.Body, maxBody))
-	//nolint:gosec // G120: the form is what a test sent, and no longer than maxBody
+	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))
+	//nolint:gosec // G120: the form is what a test sent, and no longer than maxFile
 	if err := in.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
 		return nil, err
 	}

@@ -120,7 +120,8 @@ func converse(t *testing.T, s side) (log []string) {
 
 	card, err := b.SendMessage(ctx, &bot.SendMessageParams{
 		ChatID: ricardo, Text: "a card",
-		Entities: []models.MessageEntity{{Type: models.MessageEntityTypeBold, Length: 1}},
+		Entities:           []models.MessageEntity{{Type: models.MessageEntityTypeBold, Length: 1}},
+		LinkPreviewOptions: &models.LinkPreviewOptions{IsDisabled: bot.True()}, DisableNotification: true,
 		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{
 			{Text: "yes", CallbackData: "nonce-1"}, {Text: "no", CallbackData: "nonce-2"},
 		}}},

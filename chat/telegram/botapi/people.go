@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // The users that stand in Telegram for senders that are no user.
@@ -87,9 +88,19 @@ func (s *Server) say(r *room, m Message) Message {
 	if r.Type == Channel {
 		kind = "channel_post"
 	}
-	s.push(kind, *put)
+	if s.hears(r, put) {
+		s.push(kind, *put)
+	}
 	s.notify()
 	return *put
+}
+
+// hears says whether the bot gets to know of a message in a group.
+func (s *Server) hears(r *room, m *Message) bool {
+	bot := s.bot()
+	return !s.Privacy || r.Type == Private || r.Type == Channel || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
+		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
+		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == bot.ID
 }
 
 // thread fills in what a message replies to. In a topic, one that replies to nothing seems to reply to the

@@ -32,10 +32,16 @@ type Server struct {
 	SlowPolls bool
 	// Limits are switched on by themselves.
 	Limits Limits
+	// Privacy is the mode in which a new bot is: in groups it hears commands, replies to it and messages that
+	// name it, and nothing else.
+	Privacy bool
 	// Local lets webhooks be plain HTTP at any port, as a server that was started with --local does.
 	Local bool
 	// WebhookRetry is the pause after a delivery that failed; 0: a second.
 	WebhookRetry time.Duration
+
+	// MaxFile is how large a document may be, in bytes; 0: 50 MiB.
+	MaxFile int64
 
 	// URL is set by Listen: what bot.WithServerURL takes.
 	URL string
@@ -159,7 +165,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
-	c, refused := readCall(name, r)
+	c, refused := readCall(name, r, s.maxFile())
 	var result any
 	if refused == nil {
 		result, refused = s.do(r.Context(), c)
@@ -243,6 +249,13 @@ func (s *Server) now() time.Time {
 		return s.Now()
 	}
 	return time.Now()
+}
+
+func (s *Server) maxFile() int64 {
+	if s.MaxFile > 0 {
+		return s.MaxFile
+	}
+	return maxFile
 }
 
 // notify wakes those who wait for a change. It wants s.mu.

@@ -243,6 +243,30 @@ func TestPeople(t *testing.T) {
 	}
 }
 
+func TestPrivacy(t *testing.T) {
+	s := town(t)
+	s.Privacy = true
+	require.Contains(t, string(ask(t, s, "getMe", nil).Result), `"can_read_all_group_messages":false`)
+	card := ask(t, s, "sendMessage", params{"chat_id": group, "text": "a card"}).message(t)
+	tests := []struct {
+		why   string
+		do    func()
+		heard bool
+	}{
+		{"talk", func() { s.Say(ricardo, group, "approve a7f3") }, false},
+		{"a command", func() { s.Say(ricardo, group, "/pending") }, true},
+		{"by name", func() { s.Say(ricardo, group, "@permesso_bot approve a7f3") }, true},
+		{"a reply to the bot", func() { s.Reply(ricardo, group, card.ID, "1") }, true},
+		{"a reply to somebody", func() { s.Reply(ricardo, group, card.ID+1, "1") }, false},
+		{"talk in private", func() { s.Say(ricardo, ricardo, "approve a7f3") }, true},
+	}
+	for _, tt := range tests {
+		before := len(s.Unacknowledged())
+		tt.do()
+		require.Equal(t, tt.heard, len(s.Unacknowledged()) > before, tt.why)
+	}
+}
+
 // requireHas looks for the members of want in got, as deep as they go.
 func requireHas(t *testing.T, got, want any) {
 	t.Helper()
