@@ -23,7 +23,7 @@ const atOnce = 5
 
 func replyRounds() int {
 	if raceDetector() && os.Getenv("PERMESSO_SOAK") == "" {
-		return 5
+		return 10
 	}
 	return 50
 }
@@ -43,16 +43,19 @@ func TestRealKillsDuringReplies(t *testing.T) {
 	var asked map[string]string // what is replied, by id
 	work.Go(func() { defer stop(); asked = w.replies(replyRounds()) })
 	kills := 0
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; kills++ {
 		d := w.serve()
-		if kills%2 == 0 {
-			sleepFor(ctx, 50*time.Millisecond+time.Duration(random.IntN(1500))*time.Millisecond)
-		} else {
-			w.awaitSlot(ctx) // a reply has just decided, and is not noted yet
+		switch kills % 3 {
+		case 0: // also while it starts
+			sleepFor(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
+		case 1: // a reply has just decided, and is not noted yet
+			w.awaitSlot(ctx)
 			sleepFor(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+		case 2:
+			d.awaitLog(`"serving"`)
+			sleepFor(ctx, time.Duration(random.IntN(2000))*time.Millisecond)
 		}
 		d.kill()
-		kills++
 	}
 	work.Wait()
 	require.Len(t, asked, replyRounds(), "the other goroutine failed")
@@ -95,18 +98,38 @@ func (w *town) replies(rounds int) map[string]string {
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			for cards[id].raw == nil {
-				l := readLetter(w.t, w.inboxes[mailserver.Ann].Next(w.t))
-				for other := range asked {
-					if strings.Contains(l.subject, "[appr_"+other) && l.header.Get("Auto-Submitted") == itself && l.header.Get("In-Reply-To") == "" {
-						cards[other] = l
-					}
-				}
+			for end := time.Now().Add(3 * patience); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
+				w.readCards(cards)
+				require.True(w.t, time.Now().Before(end), "no card came about %s", id)
 			}
 			w.sends(answer(cards[id], asked[id]))
 		}
 	}
 	return asked
+}
+
+// readCards adds the cards that ann has, by the id they are about.
+func (w *town) readCards(cards map[string]letter) {
+	for _, l := range w.mailsOf(mailserver.Ann) {
+		_, id, _ := strings.Cut(l.subject, "[appr_")
+		id = strings.TrimSuffix(id, "]")
+		if l.header.Get("Auto-Submitted") == itself && l.header.Get("In-Reply-To") == "" && cards[id].raw == nil {
+			cards[id] = l
+		}
+	}
+}
+
+// mailsOf are all mails that somebody has got.
+func (w *town) mailsOf(user string) (all []letter) {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.village.Maildir(user), "[nc][eu][wr]", "*"))
+	require.NoError(w.t, err)
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(w.t, err)
+		all = append(all, readLetter(w.t, b))
+	}
+	return all
 }
 
 // judge compares what a reply said with what became of its request.
@@ -136,13 +159,8 @@ func (w *town) judge(id, text string) approval.Status {
 // have come twice.
 func (w *town) judgeAnswers() {
 	w.t.Helper()
-	files, err := filepath.Glob(filepath.Join(w.village.Maildir(mailserver.Ann), "[nc][eu][wr]", "*"))
-	require.NoError(w.t, err)
 	answers := map[string]map[string]bool{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		require.NoError(w.t, err)
-		l := readLetter(w.t, b)
+	for _, l := range w.mailsOf(mailserver.Ann) {
 		to := l.header.Get("In-Reply-To")
 		if l.header.Get("Auto-Submitted") != replied {
 			continue
