@@ -52,7 +52,7 @@ const (
 // done with it: uses are counted from the audit log.
 type Grant struct {
 	Version    int       `json:"version"`
-	ID         string    `json:"id"` // the request it was given for, or 16 random digits
+	ID         string    `json:"id"` // the request it was given for, or random digits
 	Kind       GrantKind `json:"kind"`
 	Workspace  string    `json:"workspace"`
 	ClientID   string    `json:"client_id"`

@@ -7,9 +7,5 @@ func Strict(b []byte) error {
 	return unmarshal(b, &any)
 }
 
-// Encode writes a request as an agent would. The gate never does: it keeps the
-// bytes that it got.
-func (r *Request) Encode() ([]byte, error) { return marshal(r) }
-
 // Validate is what ParseRequest asks of a request that it could read.
 func (r *Request) Validate(id string) error { return r.validate(id) }

@@ -43,7 +43,7 @@ func (s *Store) emptyRun() error {
 }
 
 func (s *Store) sweepTemps() error {
-	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys())); err != nil {
+	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepNotebooks()); err != nil {
 		return err
 	}
 	names, err := s.Workspaces()
@@ -62,6 +62,22 @@ func (s *Store) sweepTemps() error {
 		}
 	}
 	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
+}
+
+func (s *Store) sweepNotebooks() error {
+	sent := s.Layout.path("sent")
+	channels, err := s.names(sent)
+	for _, channel := range channels {
+		if !ValidWorkspace(channel) {
+			continue
+		}
+		dirs, listErr := s.names(filepath.Join(sent, channel))
+		err = errors.Join(err, listErr)
+		for _, dir := range dirs {
+			err = errors.Join(err, s.sweep(filepath.Join(sent, channel, dir)))
+		}
+	}
+	return err
 }
 
 func (s *Store) sweep(dir string) error {

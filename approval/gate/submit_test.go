@@ -246,5 +246,5 @@ func TestWithdraw(t *testing.T) {
 	_, err = h.gate.Withdraw(ctx, key(2), phone)
 	require.ErrorIs(t, err, approval.ErrDecided, "what was approved is not taken back")
 	h.step(key(2))
-	require.Equal(t, 1, len(h.hands.of(key(2))))
+	require.Len(t, h.hands.of(key(2)), 1)
 }

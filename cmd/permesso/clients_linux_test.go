@@ -387,8 +387,8 @@ func driveBy(t *testing.T, r *rehearsal, todo []scenario, program string, args .
 	return got
 }
 
-// kinds are the names of errors in the scenarios.
-var kinds = []struct {
+// errorNames are the names of errors in the scenarios.
+var errorNames = []struct {
 	err  error
 	name string
 }{
@@ -486,7 +486,7 @@ func (p *goPlay) play() outcomeOfScenario {
 	}
 	o := outcomeOfScenario{}
 	resp, err := p.act(ctx, &o)
-	for _, k := range kinds {
+	for _, k := range errorNames {
 		if errors.Is(err, k.err) {
 			o.Error = k.name
 			break
@@ -674,7 +674,7 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 	}
 	if m := said.FindStringSubmatch(stderr.String()); m != nil {
 		_, _ = fmt.Sscan(m[1], &o.Status)
-		for _, k := range kinds {
+		for _, k := range errorNames {
 			if errors.Is(&client.Refused{Status: o.Status}, k.err) {
 				o.Error = k.name
 			}

@@ -288,15 +288,22 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 	if len(typed) < 4 {
 		return nil, fail(codeUsage, "permesso grants lists them", "%q: type at least 4 digits of the id", typed)
 	}
-	var fits []string
-	for _, r := range m.Grants() {
-		if strings.HasPrefix(r.ID, typed) {
-			fits = append(fits, r.ID)
+	fits := m.beginning(typed)
+	if len(fits) == 0 {
+		g, err := m.findSoon(typed)
+		if g != nil || err != nil {
+			return g, err
 		}
+		// Between the two looks a request may have ended and its consent been
+		// written.
+		if err := m.readGrants(nil); err != nil {
+			return nil, err
+		}
+		fits = m.beginning(typed)
 	}
 	switch len(fits) {
 	case 0:
-		return m.findSoon(typed)
+		return nil, nil
 	case 1:
 		g, err := m.grant(fits[0])
 		if errors.Is(err, fs.ErrNotExist) {
@@ -305,6 +312,16 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 		return g, err
 	}
 	return nil, fail(codeRefused, "type more digits", "%q fits %d grants", typed, len(fits))
+}
+
+// beginning lists the grants whose ids begin with what was typed.
+func (m *memory) beginning(typed string) (ids []string) {
+	for _, r := range m.Grants() {
+		if strings.HasPrefix(r.ID, typed) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
 }
 
 func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {

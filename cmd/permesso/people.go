@@ -106,15 +106,20 @@ func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Gran
 
 // Remembered implements chat.Revoker.
 func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	var all []approval.Grant
+	// What is about to be remembered comes first: a request that ends between
+	// the two looks is then seen twice, and not missed.
+	all, err := r.soon(ctx, workspaces)
+	seen := map[string]bool{}
+	for _, g := range all {
+		seen[g.ID] = true
+	}
 	now := time.Now()
 	for _, g := range r.Grants() {
-		if slices.Contains(workspaces, g.Workspace) && g.Live(now) {
+		if slices.Contains(workspaces, g.Workspace) && g.Live(now) && !seen[g.ID] {
 			all = append(all, g.Grant)
 		}
 	}
-	soon, err := r.soon(ctx, workspaces)
-	return append(all, soon...), err
+	return all, err
 }
 
 // Revoke implements chat.Revoker.

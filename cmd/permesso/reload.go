@@ -272,6 +272,7 @@ func (s *server) takeOver(file string, data []byte) error {
 		}
 	}
 	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("the configuration was read anew")
+	s.reach.reconfigured()
 	s.changed(approval.Key{})
 	return nil
 }

@@ -312,7 +312,7 @@ func (p papers) Verify(w httpapi.ReceiptWish) error {
 // Redeem implements httpapi.Receipts.
 func (p papers) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	err := p.house.useUp(ctx, p.keys, k, by)
+	err := p.useUp(ctx, p.keys, k, by)
 	if err == nil {
 		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}

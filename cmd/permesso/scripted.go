@@ -61,6 +61,11 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 			return fail(codeError, "take channels out of [workspaces."+name+"]", "workspace '%s' asks people on %s: a script answers alone", name, strings.Join(ws.Channels, ", "))
 		}
 	}
+	for _, k := range kinds() {
+		if k.settings(cfg) != nil {
+			return fail(codeError, "take channels."+k.name+" out of the configuration", "people are asked on %s: a script answers alone", k.name)
+		}
+	}
 	if cfg.Socket != "" {
 		return fail(codeError, "take socket out of the configuration", "people decide on %s: a script answers alone", cfg.Socket)
 	}

@@ -64,6 +64,7 @@ type server struct {
 	logTo   *logTo
 	pending []approval.Key
 	changes chan approval.Key
+	reach   *channels
 	grants  chan struct{} // a knock: something moved in grants/
 	release func() error
 	quit    context.CancelCauseFunc // ends run
@@ -96,6 +97,7 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 	if s.script, err = a.readScript(h.cfg); err != nil {
 		return err
 	}
+	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
@@ -245,6 +247,9 @@ func (s *server) changed(k approval.Key) {
 	case s.changes <- k:
 	default:
 	}
+	if s.reach != nil { // nobody is reached by a sweep
+		s.reach.changed(k)
+	}
 }
 
 // decider is Decide for this home; in says that we are its daemon.
@@ -368,10 +373,12 @@ func (s *server) run(ctx context.Context) error {
 			errs <- door.run(inner)
 		})
 	}
-	switch {
-	case s.script != nil:
+	if s.script != nil {
 		wg.Go(func() { s.answers().run(inner) })
-	case terminal(s.app.In):
+	} else {
+		wg.Go(func() { s.reach.Run(inner) })
+	}
+	if terminal(s.app.In) && s.script == nil {
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
 	if socket != nil {

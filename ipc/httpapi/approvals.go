@@ -77,10 +77,15 @@ type Page struct {
 
 type listOut struct{ Body Page }
 
+// lookers are the scopes of which each lets a key look at what it may know of.
+func lookers() []string {
+	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+}
+
 // approvals declares what is done with requests.
 func (s *Server) approvals(api huma.API) {
 	ask := []string{approval.MayRequest}
-	look := []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+	look := lookers()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Ask for something",
 		"201 as soon as the request is durable, whether or not anybody can be reached at that moment; 200 where it was accepted before, with the same Idempotency-Key.",
 		ask, http.StatusConflict, http.StatusServiceUnavailable)
@@ -133,9 +138,6 @@ func (s *Server) originOf(k *approval.APIKey, w *Wish) (approval.Origin, *Proble
 		return from, problem(http.StatusUnprocessableEntity, detail)
 	}
 	place, _ := s.Settings.Place(k.Workspace)
-	if w.Channel != "" && !slices.Contains(place.Channels, w.Channel) {
-		return no("channel: this workspace is not asked on " + w.Channel)
-	}
 	t := w.Target
 	switch {
 	case t == nil:
@@ -151,7 +153,7 @@ func (s *Server) originOf(k *approval.APIKey, w *Wish) (approval.Origin, *Proble
 		from.AskOn = "email"
 	}
 	if from.AskOn != "" && !slices.Contains(place.Channels, from.AskOn) {
-		return no("target: this workspace is not asked on " + from.AskOn)
+		return no("this workspace is not asked on " + from.AskOn)
 	}
 	return from, nil
 }
@@ -182,7 +184,7 @@ func (w *Wish) request(id string) ([]byte, error) {
 	r := approval.Request{
 		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
-		RequestData: approval.Raw(w.RequestData.Value), Proof: approval.Raw(w.Proof.Value), Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}
 	if w.ExpiresInSec != nil {
 		r.ExpiresInSec = *w.ExpiresInSec
@@ -214,36 +216,10 @@ func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (appro
 	return key, a, nil
 }
 
+// get answers at once: whoever waits was let in before, see wait.go.
 func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*oneOut, error) {
-	key, a, err := s.find(ctx, k, in.ID)
-	if err != nil || a.over || in.Wait == 0 {
-		return &oneOut{a}, err
-	}
-	defer s.Metrics.waits()()
-	timer := time.NewTimer(time.Duration(in.Wait) * time.Second)
-	defer timer.Stop()
-	for last := false; ; {
-		woken, leave := s.hub.join(key)
-		_, a, err = s.find(ctx, k, in.ID)
-		if err != nil || a.over || last {
-			leave()
-			return &oneOut{a}, err
-		}
-		select {
-		case <-woken:
-		case <-timer.C:
-			last = true
-		case <-s.quit:
-			last = true
-		case <-ctx.Done():
-			leave()
-			return nil, ctx.Err()
-		}
-		leave()
-		if !s.still(k) {
-			return nil, problem(http.StatusUnauthorized, sayBadKey)
-		}
-	}
+	_, a, err := s.find(ctx, k, in.ID)
+	return &oneOut{a}, err
 }
 
 func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*oneOut, error) {
@@ -277,27 +253,38 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 	if in.Status == pending || s.History == nil {
 		return out, nil
 	}
+	return out, s.lookBack(ctx, k, in, &out.Body)
+}
+
+// lookBack adds a page of what is over.
+func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+	// Looking back may mean reading all of the log: one such look of a key at a time.
+	looking := k.ID + " looks back"
+	if !s.busy.enter(looking, 1) {
+		return problem(http.StatusTooManyRequests, "this key is listing already").retry(time.Second)
+	}
+	defer s.busy.leave(looking)
 	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
 		status, _ := outcome(st)
 		return mine(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
-		return nil, s.broken("list what is over", err)
+		return s.broken("list what is over", err)
 	}
 	for _, p := range past {
 		a, err := s.ended(ctx, p.Key)
 		if err != nil {
-			return nil, s.broken("look at "+p.Key.String(), err)
+			return s.broken("look at "+p.Key.String(), err)
 		}
 		if a == nil { // pruned: the log has its status
 			a = blank(p.Key)
 			status, execution := outcome(p.Status)
 			a.Status, a.Execution, a.Outcome = status, some(execution), some(string(p.Status))
 		}
-		out.Body.Items = append(out.Body.Items, a)
+		page.Items = append(page.Items, a)
 	}
 	if more && len(past) > 0 {
-		out.Body.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+		page.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
 	}
-	return out, nil
+	return nil
 }

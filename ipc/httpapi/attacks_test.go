@@ -220,6 +220,32 @@ func TestTooMany(t *testing.T) {
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 
+// TestLookingBackOneByOne has a client list while it is listing already.
+func TestLookingBackOneByOne(t *testing.T) {
+	slow := &slowHistory{begun: make(chan struct{}), end: make(chan struct{})}
+	h := newHouse(t, func(h *house) { h.server.History = slow })
+	done := make(chan answer, 1)
+	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
+	<-slow.begun
+	h.says(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key is listing already")
+	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "what waits is another matter")
+	close(slow.end)
+	require.Equal(t, 200, h.got(done).StatusCode)
+	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
+	<-slow.begun
+	require.Equal(t, 200, h.got(done).StatusCode)
+}
+
+// slowHistory says when it is asked, and answers when it is told to.
+type slowHistory struct{ begun, end chan struct{} }
+
+// Ended implements httpapi.History.
+func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.Past, bool, error) {
+	s.begun <- struct{}{}
+	<-s.end
+	return nil, false, nil
+}
+
 func TestUnwell(t *testing.T) {
 	h := newHouse(t, func(h *house) {
 		h.gate.Brake = stuck{}
@@ -274,7 +300,7 @@ func TestAuthorization(t *testing.T) {
 	good := h.secret("agent")
 	for header, want := range map[string]int{
 		"Bearer " + good: 200, "bearer " + good: 200, "BEARER " + good: 200,
-		"": 401, good: 401, "Bearer": 401, "Bearer ": 401, "Basic " + good: 401, "Bearer  " + good: 401, "Bearer " + good + " ": 200,
+		"": 401, good: 401, "Bearer": 401, "Bearer" + " ": 401, "Basic " + good: 401, "Bearer  " + good: 401, "Bearer " + good + " ": 200,
 		"Bearer " + good + "x": 401, "Bearer " + good[:len(good)-1]: 401, "Bearer " + strings.ToUpper(good): 401, "Bearer " + approval.Digest([]byte(good)): 401,
 	} {
 		require.Equal(t, want, h.do("", "GET", "/v1/approvals", nil, "Authorization", header).StatusCode, "%q", strings.ReplaceAll(header, good, "KEY"))

@@ -49,7 +49,7 @@ type Rules struct {
 // consents declares the three kinds of remembered consent, which differ in their
 // paths and in what they are bound to.
 func (s *Server) consents(api huma.API) {
-	look := []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
+	look := lookers()
 	revoke := []string{approval.MayRequest, approval.MayDecide}
 	for _, x := range []struct {
 		kind           approval.GrantKind

@@ -122,9 +122,21 @@ func TestRevokedAtOnce(t *testing.T) {
 	h.revoke("watch")
 	h.revoke("agent")
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
-	h.says(<-done, 401, "Invalid API key")
+	h.says(h.got(done), 401, "Invalid API key")
 	for e := range s.lines {
 		require.Fail(t, "an event for a key that was revoked", "%v", e)
+	}
+}
+
+// got is an answer that somebody else waits for.
+func (h *house) got(done <-chan answer) answer {
+	h.t.Helper()
+	select {
+	case a := <-done:
+		return a
+	case <-time.After(20 * time.Second):
+		require.Fail(h.t, "no answer came")
+		return answer{}
 	}
 }
 
@@ -143,7 +155,7 @@ func TestWaiting(t *testing.T) {
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	began = time.Now()
 	for range 3 {
-		a := <-done
+		a := h.got(done)
 		require.Equal(t, "denied", a.json["status"])
 		require.Equal(t, "Denied by user", a.json["error"])
 	}
@@ -166,7 +178,7 @@ func TestClosing(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 	began := time.Now()
 	(<-closing)()
-	require.Equal(t, "pending", (<-done).json["status"])
+	require.Equal(t, "pending", h.got(done).json["status"])
 	for range s.lines {
 	}
 	require.Less(t, time.Since(began), 5*time.Second)

@@ -50,8 +50,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			p.write(w)
 			return
 		}
+		if id, wait, ok := patient(r, k); ok {
+			s.waitFor(w, r, k, id, wait)
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), caller{}, k)))
-		if r.URL.Path != eventsPath && !r.URL.Query().Has("wait") { // those take as long as others make them
+		if r.URL.Path != eventsPath { // that lasts as long as somebody listens
 			s.Metrics.took(s.Now().Sub(began))
 		}
 	})
@@ -107,6 +111,9 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	k, err := s.Keys.Key(approval.Digest([]byte(given[0][len(bearer):])))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if s.thieves.allow(s.Now()) {
+			s.Diary.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
+		}
 		return nil, no
 	case err != nil:
 		s.complain("read key", err)

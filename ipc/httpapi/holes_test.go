@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -222,10 +223,10 @@ func TestWordForWord(t *testing.T) {
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
 	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
 	require.NoError(t, err)
-	require.Equal(t, data, string(w.Pending.RequestData))
+	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
 	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=20"), nil)
-	require.Equal(t, data, string(h.effects[0].Args), "what runs is what was sent")
+	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "what runs is what was sent: %s", h.effects[0].Args)
 }
 
 func TestOnce(t *testing.T) {

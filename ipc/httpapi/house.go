@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -51,9 +52,7 @@ func plain(w http.ResponseWriter, text string) {
 
 // ready says nothing of what is wrong: anybody may ask.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
-	if s.Ready == nil || s.Ready(ctx) != nil {
+	if !s.pulse.ready(r.Context(), s.Ready) {
 		problem(http.StatusServiceUnavailable, "not ready: permesso status says why").write(w)
 		return
 	}
@@ -66,7 +65,33 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	s.Metrics.write(w)
+	s.Metrics.Write(w)
+}
+
+// pulse remembers for a moment how the gate was: strangers may ask as often as they
+// like, and the gate is asked once a second.
+type pulse struct {
+	mu   sync.Mutex
+	at   time.Time
+	well bool
+}
+
+const (
+	pulseFor   = time.Second
+	pulseLimit = 5 * time.Second
+)
+
+func (p *pulse) ready(ctx context.Context, check Check) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if check == nil || time.Since(p.at) < pulseFor {
+		return p.well
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pulseLimit)
+	defer cancel()
+	p.well = check(ctx) == nil
+	p.at = time.Now()
+	return p.well
 }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

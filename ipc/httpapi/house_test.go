@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -54,7 +53,6 @@ type house struct {
 	secrets map[string]string           // by name
 	grants  []httpapi.Consent
 	effects []approval.Job
-	limits  approval.Limits
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
 	feed    *feed
@@ -472,5 +470,5 @@ func code(c string) map[string]any { return map[string]any{"code": c} }
 func jsonOf(t testing.TB, v any) string {
 	b, err := json.Marshal(v)
 	require.NoError(t, err)
-	return fmt.Sprintf("%s", b)
+	return string(b)
 }

@@ -57,4 +57,5 @@ func up(n *atomic.Int64) (down func()) {
 	return func() { n.Add(-1) }
 }
 
-func (m *Metrics) write(w io.Writer) { m.set.WritePrometheus(w) }
+// Write gives all numbers in Prometheus' text format.
+func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }

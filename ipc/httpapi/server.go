@@ -175,11 +175,13 @@ type Server struct {
 	Patience    time.Duration // for headers, and for a body; 0: DefaultPatience
 	Taking      time.Duration // how long a request may wait to be taken in; 0: DefaultTaking
 
-	hub    hub
-	once   sync.Once
-	quit   chan struct{} // closed when the door closes: whoever waits hears what there is
-	busy   busyKeys
-	errors seldom
+	hub     hub
+	once    sync.Once
+	quit    chan struct{} // closed when the door closes: whoever waits hears what there is
+	busy    busyKeys
+	pulse   pulse
+	errors  seldom
+	thieves seldom
 }
 
 // What a Server has where nothing else is said.

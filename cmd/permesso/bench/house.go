@@ -38,6 +38,7 @@ type house struct {
 	keys    []approval.Key
 	stop    func() error
 
+	changed  func(approval.Key)
 	unsigned bool // the audit log has neither tree nor checkpoints
 }
 
@@ -105,7 +106,7 @@ func (h *house) start() error {
 	h.gate = &gate.Gate{
 		Store: h.store, Keeper: h.store, Seal: h.key, Notary: signer, Executor: runner, Audit: log, Settings: settings{},
 		Policy: ruled(),
-		Log:    zerolog.New(io.Discard),
+		Log:    zerolog.New(io.Discard), Changed: h.changed,
 	}
 	if h.keys, err = h.gate.Start(); err != nil {
 		return err

@@ -100,6 +100,10 @@ func run(dir, bin, only string) error {
 		{"sweep fresh", b.sweepFresh},
 		{"sweep expired", b.sweepExpired},
 		{"history", b.history},
+		{"rest cycles", b.restCycles},
+		{"rest create", b.restCreate},
+		{"rest wake", b.restWake},
+		{"rest memory", b.restMemory},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {

@@ -374,8 +374,8 @@ hint: take it out; people answer at the gate's terminal, or with permesso approv
 		},
 		{
 			"channels without a channel", "channels = [\"telegram\"]",
-			`p.toml:1:1: channels are not in this version
-hint: take it out; people answer at the gate's terminal, or with permesso approve`,
+			`p.toml:1:1: no channel is named here
+hint: write [channels.telegram]`,
 		},
 		{
 			"a token in the file", "[channels.telegram]\ntoken = \"123:hunter2\"",

@@ -62,31 +62,6 @@ func (s *section) gate() string {
 	return n.text
 }
 
-// channels refuses what this version does not reach people by, rather than
-// letting somebody wait for a message that is never sent.
-func (s *section) channels() {
-	s.known = append(s.known, "channels")
-	n := s.node.kids["channels"]
-	if n == nil {
-		return
-	}
-	const hint = "take it out; people answer at the gate's terminal, or with permesso approve"
-	if n.kind != table || len(n.order) == 0 {
-		s.fail(n.key, "channels", hint, "channels are not in this version")
-		return
-	}
-	for _, name := range n.order {
-		kid := n.kids[name]
-		s.fail(kid.key, "channels."+name, hint, "channel %s is not in this version", quote(name))
-		sub := s.section(kid, "channels."+name)
-		for _, key := range kid.order {
-			if secret(key) {
-				sub.inlineSecret(kid.kids[key], key)
-			}
-		}
-	}
-}
-
 func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
 	s.each("approvers", "write [approvers.NAME]", func(name string, sub *section) {
@@ -230,12 +205,14 @@ func (s *section) channelNames() []string {
 	const hint = "terminal, CLI and browser need no entry: they are on unless local_decisions = false"
 	var names []string
 	for _, n := range s.texts("channels", `a list of names: channels = ["telegram"]`) {
-		known := []string{"telegram", "email"}
+		known := channelKinds()
 		switch {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
 			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
 		case s.among(n, "channels", known):
-			s.warn(n.val, "channels", "", "channel %s is not in this version: nobody is asked there", quote(n.text))
+			if !built(n.text) {
+				s.warn(n.val, "channels", "", "channel %s is not in this version: nobody is asked there", quote(n.text))
+			}
 			names = append(names, n.text)
 		}
 	}

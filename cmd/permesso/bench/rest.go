@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+const restConfig = `listen = "127.0.0.1:%d"
+[approvers.ann]
+telegram = 1
+[workspaces.default]
+approvers = ["ann"]
+limits = { pending = 10000, ask_per_minute = 100000, per_minute = 100000 }
+[tools.none]
+public_source = false
+secret_data = false
+public_sink = false
+handler = { kind = "none" }
+`
+
+// caller is one client of the HTTP door.
+type caller struct {
+	base, key string
+	web       *http.Client
+}
+
+// call sends one request and reads the answer.
+func (c *caller) call(method, path, body string) (map[string]any, error) {
+	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.key)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := c.web.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 300 {
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
+	}
+	answer := map[string]any{}
+	return answer, json.Unmarshal(b, &answer)
+}
+
+const wish = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
+
+func (c *caller) create() (id string, err error) {
+	a, err := c.call("POST", "/v1/approvals", wish)
+	if err != nil {
+		return "", err
+	}
+	id, _ = a["approval_id"].(string)
+	return id, nil
+}
+
+// restDaemon is the real program with its door open, and a client that asks and
+// one that decides.
+func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(), err error) {
+	h, err := b.build(name)
+	if err != nil {
+		return nil, nil, 0, nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, nil, 0, nil, err
+	}
+	d, err := b.daemon(h, fmt.Sprintf(restConfig, port))
+	if err != nil {
+		return nil, nil, 0, nil, err
+	}
+	stop = func() { stopDaemon(d) }
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4000, MaxIdleConns: 4000}}
+	agent = &caller{base: fmt.Sprintf("http://127.0.0.1:%d", port), web: web}
+	ann = &caller{base: agent.base, web: web}
+	err = waitFor("ready", func() bool {
+		resp, err := web.Get(agent.base + "/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK
+	})
+	for c, args := range map[*caller][]string{agent: {"request,read"}, ann: {"decide", "--owner", "ann"}} {
+		if err == nil {
+			c.key, err = b.key(h, args...)
+		}
+	}
+	if err != nil {
+		stop()
+		return nil, nil, 0, nil, err
+	}
+	return agent, ann, d.Process.Pid, stop, nil
+}
+
+func (b *bench) key(h *house, scope ...string) (string, error) {
+	args := append([]string{"key", "create", "default", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml"), "--scope"}, scope...)
+	out, err := osexec.Command(b.bin, args...).Output()
+	return string(bytes.TrimSpace(out)), err
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	addr, _ := l.Addr().(*net.TCPAddr)
+	return addr.Port, l.Close()
+}
+
+const cycles = 2000
+
+// restCycles has clients create, decide and look, as fast as they can.
+func (b *bench) restCycles() error {
+	agent, ann, _, stop, err := b.restDaemon("rest-cycles")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	began := time.Now()
+	err = share(8, cycles, func() error {
+		id, err := agent.create()
+		if err == nil {
+			_, err = ann.call("POST", "/v1/approvals/"+id+"/decision", `{"code":"1"}`)
+		}
+		if err == nil {
+			_, err = agent.call("GET", "/v1/approvals/"+id, "")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rate := cycles / time.Since(began).Seconds()
+	b.add("REST: create + decide + status, 8 clients", b.perSecond(rate), "≥ 500/s", rate >= 500)
+	return nil
+}
+
+// restCreate has 32 clients create.
+func (b *bench) restCreate() error {
+	agent, _, _, stop, err := b.restDaemon("rest-create")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var mu sync.Mutex
+	var took []time.Duration
+	err = share(32, 4000, func() error {
+		began := time.Now()
+		_, err := agent.create()
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(began))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p99 := quantile(took, 0.99)
+	b.add("REST: create at 32 clients, p50", b.inUnits(quantile(took, 0.5)), "", true)
+	b.add("REST: create at 32 clients, p99", b.inUnits(p99), "≤ 15 ms", p99 <= 15*time.Millisecond)
+	return nil
+}
+
+// share does something n times, by so many at once.
+func share(callers, n int, do func() error) error {
+	errs := make(chan error, callers)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range n / callers {
+				if err := do(); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	return <-errs
+}
+
+// restMemory has 2,000 clients wait.
+func (b *bench) restMemory() error {
+	const waiters = 2000
+	agent, _, pid, stop, err := b.restDaemon("rest-memory")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	rss := func() (int64, error) { return procField(pid, "status", "VmRSS:") }
+	before, err := rss()
+	if err != nil {
+		return err
+	}
+	id, err := agent.create()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			r, err := http.NewRequestWithContext(ctx, "GET", agent.base+"/v1/approvals/"+id+"?wait=60", nil)
+			if err != nil {
+				return
+			}
+			r.Header.Set("Authorization", "Bearer "+agent.key)
+			if resp, err := agent.web.Do(r); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	time.Sleep(10 * time.Second) // all of them wait by now
+	kb, err := rss()
+	cancel()
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	b.add("REST: memory (RSS) with 2,000 long-polls waiting", fmt.Sprintf("%.1f MB, %.1f MB before", float64(kb)/1024, float64(before)/1024), "≤ 100 MB", kb <= 100*1024)
+	return nil
+}
+
+// The door within this program, for what has to be timed inside.
+
+type oneKey struct{ key *approval.APIKey }
+
+// Key implements httpapi.Keys.
+func (o oneKey) Key(hash string) (*approval.APIKey, error) {
+	if hash != o.key.Hash {
+		return nil, fs.ErrNotExist
+	}
+	return o.key, nil
+}
+
+// Place implements httpapi.Settings.
+func (oneKey) Place(string) (httpapi.Place, bool) {
+	return httpapi.Place{MaxSize: approval.MaxRequestSize}, true
+}
+
+// restWake measures from the moment at which a response is visible to the one at
+// which a client has its answer.
+func (b *bench) restWake() error {
+	h, err := b.build("rest-wake")
+	if err != nil {
+		return err
+	}
+	k := approval.NewAPIKey("bench")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
+	door := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}}
+	h.changed = door.Changed
+	if err := h.start(); err != nil {
+		return err
+	}
+	defer h.end()
+	door.Gate = h.gate
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	door.Hosts = []string{l.Addr().String()}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = door.Run(ctx, l) })
+	defer wg.Wait()
+	defer cancel()
+	c := &caller{base: "http://" + l.Addr().String(), key: "bench", web: &http.Client{}}
+	var took []time.Duration
+	for range rounds {
+		id, err := c.create()
+		if err != nil {
+			return err
+		}
+		done := make(chan time.Time, 1)
+		go func() {
+			_, err := c.call("GET", "/v1/approvals/"+id+"?wait=20", "")
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "bench:", err)
+			}
+			done <- time.Now()
+		}()
+		time.Sleep(5 * time.Millisecond) // it waits
+		bare := strings.TrimPrefix(id, "appr_")
+		if err := h.approve(bare); err != nil {
+			return err
+		}
+		at := <-done
+		_, out := h.store.times(bare)
+		if out.IsZero() {
+			return errors.New("nothing was seen to be visible")
+		}
+		took = append(took, at.Sub(out))
+	}
+	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
+	b.add("REST: response visible → client has it, p50", p50.Round(time.Microsecond).String(), "", true)
+	b.add("REST: response visible → client has it, p99", p99.Round(time.Microsecond).String(), "≤ 5 ms", p99 <= 5*time.Millisecond)
+	return nil
+}

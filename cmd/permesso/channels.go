@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// channel reaches people from inside the daemon. Run ends with ctx, or with an
+// error after which it is started again.
+type channel interface {
+	Run(ctx context.Context) error
+}
+
+// kind is one kind of channel. settings is what it is to be started anew for
+// when it changes; nil where the configuration does not name it. All else it
+// asks for when it needs it, as the configuration has it then.
+type kind struct {
+	name     string
+	settings func(cfg *config.Config) any
+	open     func(s *server, changes <-chan approval.Key) (channel, error)
+}
+
+// kinds are the channels that there are.
+func kinds() []kind {
+	return []kind{}
+}
+
+// channels keeps the configured channels at work.
+type channels struct {
+	s       *server
+	kinds   []kind
+	knock   chan struct{} // the configuration may have changed
+	mu      sync.Mutex
+	at      map[string]*atWork
+	backoff time.Duration // the first wait after a channel failed; 0: a second
+}
+
+// atWork is a channel that runs, or waits to be started again.
+type atWork struct {
+	settings any
+	changes  chan approval.Key
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+// Run starts and stops channels as the configuration names them, until ctx ends.
+func (c *channels) Run(ctx context.Context) {
+	defer c.stopAll()
+	for {
+		c.match(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.knock:
+		}
+	}
+}
+
+// match brings what runs into line with the configuration.
+func (c *channels) match(ctx context.Context) {
+	cfg := c.s.conf()
+	for _, k := range c.kinds {
+		want, now := k.settings(cfg), c.running(k.name)
+		if now != nil && reflect.DeepEqual(now.settings, want) {
+			continue
+		}
+		if now != nil {
+			c.end(k.name, now)
+		}
+		if want != nil && ctx.Err() == nil {
+			c.begin(ctx, k, want)
+		}
+	}
+}
+
+func (c *channels) running(name string) *atWork {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[name]
+}
+
+func (c *channels) begin(ctx context.Context, k kind, settings any) {
+	inner, stop := context.WithCancel(ctx)
+	w := &atWork{settings, make(chan approval.Key, 256), stop, make(chan struct{})}
+	c.mu.Lock()
+	if c.at == nil {
+		c.at = map[string]*atWork{}
+	}
+	c.at[k.name] = w
+	c.mu.Unlock()
+	go func() {
+		defer close(w.done)
+		c.keep(inner, k, w.changes)
+	}()
+}
+
+func (c *channels) end(name string, w *atWork) {
+	w.stop()
+	<-w.done
+	c.mu.Lock()
+	delete(c.at, name)
+	c.mu.Unlock()
+	c.s.health.Clear(channelProblem(name))
+}
+
+func (c *channels) stopAll() {
+	for _, k := range c.kinds {
+		if w := c.running(k.name); w != nil {
+			c.end(k.name, w)
+		}
+	}
+}
+
+// The waits between two attempts to start a channel that fails.
+const (
+	firstRestart   = time.Second
+	longestRestart = time.Minute
+)
+
+func channelProblem(name string) string { return "channel " + name }
+
+// keep runs a channel, and starts it again where it fails: a network that is
+// down, or a mistake in the settings, must not end the gate.
+func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key) {
+	first := c.backoff
+	if first <= 0 {
+		first = firstRestart
+	}
+	wait := first
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.attempt(ctx, k, changes)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("it stopped by itself")
+		}
+		if time.Since(began) > longestRestart {
+			wait = first
+		}
+		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel")
+		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("%s reaches nobody: %v", k.name, err), "permesso doctor")
+		if pauseFor(ctx, wait) != nil {
+			return
+		}
+		wait = min(2*wait, longestRestart)
+	}
+}
+
+// attempt is one life of a channel. A channel that panics is one that fails.
+func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("%s panicked: %v", k.name, what)
+		}
+	}()
+	ch, err := k.open(c.s, changes)
+	if err != nil {
+		return err
+	}
+	return ch.Run(ctx)
+}
+
+// changed passes a hint on to every channel; one that does not keep up looks by
+// itself.
+func (c *channels) changed(k approval.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.at {
+		select {
+		case w.changes <- k:
+		default:
+		}
+	}
+}
+
+// reconfigured has the channels look at the configuration again.
+func (c *channels) reconfigured() {
+	select {
+	case c.knock <- struct{}{}:
+	default: // somebody has knocked already
+	}
+}
+
+// room is what a channel inside the daemon is furnished with.
+type room struct {
+	name     string // of the channel
+	s        *server
+	decider  *gate.Decider
+	viewer   *gate.Viewer
+	notebook *ipc.Notebook
+}
+
+func (s *server) room(name string) *room {
+	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.Notebook{Store: s.store, Channel: name}}
+}
+
+// workspaces are those whose people are asked here, sorted.
+func (r *room) workspaces() []string {
+	cfg := r.s.conf()
+	return slices.DeleteFunc(sortedNames(cfg), func(ws string) bool {
+		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
+	})
+}
+
+// Waiting implements chat.Viewer: what waits and is to be asked here.
+func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+	own := r.workspaces()
+	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
+	if len(asked) == 0 {
+		return nil, nil // not nil, which means every workspace
+	}
+	return r.viewer.Waiting(ctx, asked)
+}
+
+// Find implements chat.Finder.
+func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+	if len(workspaces) == 0 {
+		return nil, nil
+	}
+	return r.viewer.Find(ctx, workspaces, prefix)
+}
+
+// style is how people are shown things here, in a language.
+func (r *room) style(language string) chat.Style {
+	style := r.s.style()
+	style.WouldAllow = r.s.memory.wouldAllow
+	if language != "" {
+		style.Language = language
+	}
+	return style
+}
+
+// interceptor understands what people write here and has it decided.
+func (r *room) interceptor() *chat.Interceptor {
+	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
+	return &chat.Interceptor{
+		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
+	}
+}
+
+// problem notes what people should see to, in status and doctor; "" ends it.
+func (r *room) problem(what, hint string) {
+	if what == "" {
+		r.s.health.Clear(channelProblem(r.name))
+		return
+	}
+	r.s.health.Set(channelProblem(r.name), what, hint)
+}
+
+// foot is what a card ends with.
+func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
+
+// people are those who may decide in a workspace, by name.
+func (r *room) people(ws string) []approval.Approver {
+	cfg := r.s.conf()
+	var all []approval.Approver
+	for _, name := range cfg.Workspaces[ws].Approvers {
+		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+var (
+	_ chat.Viewer   = (*room)(nil)
+	_ chat.Finder   = (*room)(nil)
+	_ chat.Notebook = (*ipc.Notebook)(nil)
+	_ chat.Drawer   = (*ipc.Drawer)(nil)
+)

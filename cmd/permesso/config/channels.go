@@ -1,0 +1,53 @@
+package config
+
+import "slices"
+
+// channelKinds are the channels that a file may name: in [channels.NAME], and
+// in a workspace's list.
+func channelKinds() []string { return []string{"telegram", "email"} }
+
+// built are those that this version reaches people by.
+func built(channel string) bool { return slices.Contains([]string{}, channel) }
+
+// channels reads [channels.NAME]. What this version does not reach people by is
+// refused, rather than letting somebody wait for a message that is never sent.
+func (s *section) channels() {
+	s.known = append(s.known, "channels")
+	n := s.node.kids["channels"]
+	if n == nil {
+		return
+	}
+	const hint = "take it out; people answer at the gate's terminal, or with permesso approve"
+	if n.kind != table || len(n.order) == 0 {
+		s.fail(n.key, "channels", "write [channels.telegram]", "no channel is named here")
+		return
+	}
+	for _, name := range n.order {
+		kid := n.kids[name]
+		sub := s.section(kid, "channels."+name)
+		switch name {
+		case "telegram":
+			sub.telegram()
+		case "email":
+			sub.mail()
+		default:
+			s.fail(kid.key, "channels."+name, didYouMean(name, channelKinds(), hint), "channel %s is not known", quote(name))
+			sub.secretsInside()
+		}
+	}
+}
+
+// secretsInside finds secrets that somebody wrote into the file itself.
+func (s *section) secretsInside() {
+	for _, key := range s.node.order {
+		if secret(key) {
+			s.inlineSecret(s.node.kids[key], key)
+		}
+	}
+}
+
+// absent says that this version has no such channel.
+func (s *section) absent(name string) {
+	s.fail(s.node.key, "", "take it out; people answer at the gate's terminal, or with permesso approve", "channel %s is not in this version", quote(name))
+	s.secretsInside()
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+)
+
+const restPlace = `listen = ["127.0.0.1:0", "unix:%[1]s/rest.sock"]
+[approvers.ann]
+telegram = 1
+[approvers.bob]
+telegram = 2
+[workspaces.personal]
+approvers = ["ann", "bob"]
+approval_timeout = "10m"
+[tools.say]
+public_source = false
+secret_data = false
+public_sink = false
+handler = { kind = "command", argv = ["/bin/echo", "said"] }
+[tools.free]
+public_source = false
+secret_data = false
+public_sink = false
+handler = { kind = "command", argv = ["/bin/sh", "-c", "echo x >>%[1]s/ran"] }
+[[rules]]
+match = { tool = "free" }
+outcome = "allow"
+`
+
+// restClient speaks to the door of a daemon with one key.
+type restClient struct {
+	*place
+	base, key string
+}
+
+// newRestPlace is a home whose daemon listens on an address of its own and on a
+// socket.
+func newRestPlace(t *testing.T) *place {
+	t.Helper()
+	h := newPlace(t, "personal", "")
+	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, restPlace, h.dir), 0o600))
+	return h
+}
+
+var listensOn = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
+
+// door is where the daemon listens.
+func (d *daemon) door() string {
+	d.t.Helper()
+	d.awaitLog(`"serving"`)
+	d.awaitLog("agents with a key ask here")
+	d.awaitLog(`/rest.sock","`)
+	found := listensOn.FindStringSubmatch(d.said())
+	require.NotNil(d.t, found, "%s", d.said())
+	return "http://" + found[1]
+}
+
+// newKey makes one with the real program.
+func (h *place) newKey(args ...string) string {
+	h.t.Helper()
+	code, out, errs := h.run("", append([]string{"key", "create", "personal"}, args...)...)
+	require.Zero(h.t, code, "%s", errs)
+	return strings.TrimSpace(out)
+}
+
+func (c *restClient) do(method, path, body string, headers ...string) (status int, answer map[string]any) {
+	c.t.Helper()
+	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+	require.NoError(c.t, err)
+	r.Header.Set("Authorization", "Bearer "+c.key)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := (&http.Client{Timeout: patience}).Do(r)
+	require.NoError(c.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(c.t, err)
+	if strings.Contains(resp.Header.Get("Content-Type"), "json") {
+		require.NoError(c.t, json.Unmarshal(b, &answer), "%s", b)
+	} else {
+		answer = map[string]any{"text": string(b)}
+	}
+	return resp.StatusCode, answer
+}
+
+// TestRestEndToEnd asks and decides through the door of the real program.
+func TestRestEndToEnd(t *testing.T) {
+	h := newRestPlace(t)
+	d := h.serve()
+	base := d.door()
+	agent := &restClient{h, base, h.newKey()}
+	ann := &restClient{h, base, h.newKey("--scope", "decide,read", "--owner", "ann")}
+	watch := &restClient{h, base, h.newKey("--scope", "read")}
+
+	status, a := agent.do("POST", "/v1/approvals", `{"tool_name":"say","session_id":"s1"}`)
+	require.Equal(t, 201, status, "%v", a)
+	id, _ := a["approval_id"].(string)
+	status, a = ann.do("GET", "/v1/approvals?status=pending", "")
+	require.Equal(t, 200, status)
+	require.Len(t, a["items"], 1)
+	events := ann.follow("0")
+	status, a = ann.do("POST", "/v1/approvals/"+id+"/decision", `{"code":"6"}`)
+	require.Equal(t, 200, status, "%v", a)
+	_, a = agent.do("GET", "/v1/approvals/"+id+"?wait=30", "")
+	require.Equal(t, "approved", a["status"], "%v", a)
+	require.Equal(t, map[string]any{"output": "said\n"}, a["result"])
+	receipt, _ := a["receipt"].(string)
+	require.Equal(t, []string{"approved", "executed"}, []string{<-events, <-events})
+
+	// What was let through for good is seen, used and taken back.
+	_, a = agent.do("POST", "/v1/approvals", `{"tool_name":"say","session_id":"s2"}`)
+	require.Equal(t, true, a["auto"], "%v", a)
+	require.Equal(t, strings.TrimPrefix(id, "appr_"), a["allow_rule_applied"])
+	require.Equal(t, "6", a["decision"].(map[string]any)["code"])
+	require.Equal(t, "auto_approved", <-events)
+	_, a = agent.do("GET", "/v1/allow-rules", "")
+	rule := a["items"].([]any)[0].(map[string]any)
+	require.InDelta(t, 1, rule["uses"], 0)
+	status, _ = agent.do("DELETE", "/v1/allow-rules/"+rule["id"].(string), "")
+	require.Equal(t, 204, status)
+	_, a = agent.do("POST", "/v1/approvals", `{"tool_name":"say"}`)
+	require.Equal(t, "pending", a["status"])
+
+	body, err := json.Marshal(map[string]any{"receipt": receipt, "tool_name": "say"})
+	require.NoError(t, err)
+	status, _ = agent.do("POST", "/v1/receipts/redeem", string(body))
+	require.Equal(t, 200, status)
+	status, _ = agent.do("POST", "/v1/receipts/redeem", string(body))
+	require.Equal(t, 409, status)
+	status, a = agent.do("POST", "/v1/inbox/email-reply", `{"subject":"","body":"1"}`)
+	require.Equal(t, 403, status, "%v", a)
+	mail := &restClient{h, base, h.newKey("--scope", "inbound", "--owner", "ann")}
+	status, a = mail.do("POST", "/v1/inbox/email-reply", `{"subject":"","body":"1"}`)
+	require.Equal(t, 404, status)
+	require.Equal(t, "e-mail is not configured", a["detail"])
+
+	status, a = watch.do("GET", "/metrics", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, a["text"], `permesso_waiting{workspace="personal"} 1`)
+	require.Contains(t, a["text"], `permesso_requests_total{workspace="personal",status="approved"} 1`)
+	_, a = ann.do("GET", "/v1/approvals?limit=1&status=approved", "")
+	require.Len(t, a["items"], 1)
+	next, _ := a["next"].(string)
+	require.NotEmpty(t, next)
+	_, a = ann.do("GET", "/v1/approvals?limit=5&status=approved&before="+next, "")
+	require.Len(t, a["items"], 1)
+	require.Equal(t, id, a["items"].([]any)[0].(map[string]any)["approval_id"])
+
+	// A key is taken back in another process, and opens nothing from then on.
+	code, out, errs := h.run("", "key", "revoke", approval.NewAPIKey(agent.key).ID)
+	require.Zero(t, code, "%s", errs)
+	require.Equal(t, "revoked\n", out)
+	status, a = agent.do("GET", "/v1/approvals/"+id, "")
+	require.Equal(t, 401, status)
+	require.Equal(t, "Invalid API key", a["detail"])
+
+	// The log says who asked, and nothing holds a key.
+	d.stop()
+	require.NotContains(t, d.said(), agent.key)
+	asked := 0
+	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+		if e.ClientID == approval.NewAPIKey(agent.key).ClientID() && e.RequestID != "" {
+			asked++
+		}
+		return nil
+	}))
+	require.Equal(t, 6, asked)
+}
+
+// follow gives the words of the events that come, after the entry of that number.
+func (c *restClient) follow(last string) <-chan string {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r, err := http.NewRequestWithContext(ctx, "GET", c.base+"/v1/events", nil)
+	require.NoError(c.t, err)
+	r.Header.Set("Authorization", "Bearer "+c.key)
+	r.Header.Set("Last-Event-ID", last)
+	resp, err := http.DefaultClient.Do(r) //nolint:bodyclose // cancelled below
+	require.NoError(c.t, err)
+	require.Equal(c.t, 200, resp.StatusCode)
+	c.t.Cleanup(cancel)
+	words := make(chan string, 100)
+	go func() {
+		in := bufio.NewScanner(resp.Body)
+		for in.Scan() {
+			if word, ok := strings.CutPrefix(in.Text(), "event: "); ok {
+				words <- word
+			}
+		}
+	}()
+	return words
+}
+
+// TestRestAfterAKill sends a request whose answer is lost, kills the daemon, and
+// sends it again.
+func TestRestAfterAKill(t *testing.T) {
+	h := newRestPlace(t)
+	d := h.serve()
+	agent := &restClient{h, d.door(), h.newKey()}
+	const body = `{"tool_name":"free"}`
+	for n := range 10 {
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			c, err := net.Dial("tcp", strings.TrimPrefix(agent.base, "http://"))
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_, _ = fmt.Fprintf(c, "POST /v1/approvals HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nIdempotency-Key: n%d\r\nContent-Length: %d\r\n\r\n%s",
+				strings.TrimPrefix(agent.base, "http://"), agent.key, n, len(body), body)
+			_, _ = io.ReadAll(io.LimitReader(c, 1))
+		}()
+		time.Sleep(time.Duration(n) * time.Millisecond) // somewhere on the way
+		d.kill()
+		<-sent
+		d = h.serve()
+		agent.base = d.door()
+		status, a := agent.do("POST", "/v1/approvals", body, "Idempotency-Key", fmt.Sprint("n", n))
+		require.Contains(t, []int{200, 201}, status, "%v", a)
+		_, a = agent.do("GET", "/v1/approvals/"+a["approval_id"].(string)+"?wait=30", "")
+		require.Contains(t, []any{"auto_approved", "interrupted"}, a["outcome"], "%v", a)
+		ran, err := os.ReadFile(filepath.Join(h.dir, "ran"))
+		if err != nil {
+			require.ErrorIs(t, err, os.ErrNotExist)
+		}
+		require.LessOrEqual(t, len(bytes.Fields(ran)), n+1, "nothing ever ran twice")
+	}
+}
+
+// TestRestSocket reaches the daemon through its Unix socket, also after a kill.
+func TestRestSocket(t *testing.T) {
+	h := newRestPlace(t)
+	d := h.serve()
+	d.door()
+	key := h.newKey()
+	get := func() int {
+		c, err := net.Dial("unix", filepath.Join(h.dir, "rest.sock"))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "GET /v1/approvals HTTP/1.1\r\nHost: permesso\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", key)
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	require.Equal(t, 200, get())
+	d.kill()
+	d = h.serve()
+	d.door()
+	require.Equal(t, 200, get())
+	d.stop()
+}
+
+// TestRestDoorShut starts where the address is taken: a daemon whose operator
+// named it says so and ends, another goes on without a door.
+func TestRestDoorShut(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	h := newPlace(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
+	d := h.serve()
+	require.Error(t, d.ended())
+	require.Contains(t, d.said(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
+
+	standard, err := net.Listen("tcp", "127.0.0.1:8765")
+	if err == nil {
+		defer standard.Close()
+	} // else somebody else's gate has it, which is as good
+	plain := newPlace(t, "default", "")
+	d = plain.serve()
+	d.awaitLog("the HTTP door stays shut: 127.0.0.1:8765 is somebody else's")
+	d.awaitLog(`"serving"`)
+	off := newPlace(t, "default", `listen = ""`)
+	quiet := off.serve()
+	awaitFile(t, off.layout.Pendings("default"))
+	quiet.awaitLog(`"serving"`)
+	quiet.stop()
+	require.NotContains(t, quiet.said(), "agents with a key ask here")
+	d.stop()
+}

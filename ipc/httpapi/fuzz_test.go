@@ -1,0 +1,102 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// scribe takes requests in and keeps the last.
+type scribe struct {
+	key  approval.Key
+	got  []byte
+	from approval.Origin
+}
+
+// Submit implements httpapi.Gate.
+func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (bool, error) {
+	s.key, s.got, s.from = k, request, from
+	return false, nil
+}
+
+// Withdraw implements httpapi.Gate.
+func (*scribe) Withdraw(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
+	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+}
+
+// blind is a Viewer of whatever the scribe took last.
+type blind struct{ *scribe }
+
+func (blind) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+
+func (blind) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
+
+func (blind) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
+func (blind) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
+func (blind) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
+func (b blind) Pending(k approval.Key) (*approval.Waiting, error) {
+	return &approval.Waiting{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
+}
+
+type single struct{ k *approval.APIKey }
+
+func (s single) Key(hash string) (*approval.APIKey, error) {
+	if hash != s.k.Hash {
+		return nil, fs.ErrNotExist
+	}
+	return s.k, nil
+}
+
+func (single) Place(string) (httpapi.Place, bool) {
+	return httpapi.Place{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
+}
+
+// FuzzCreate sends any body. Whatever is taken from it is a request that the gate
+// can read, under the id that was given it, with the arguments as they were sent,
+// from the client that sent it, and asked nowhere else than is configured.
+func FuzzCreate(f *testing.F) {
+	k := approval.NewAPIKey("key")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
+	s := &scribe{}
+	handler := (&httpapi.Server{Gate: s, Viewer: blind{s}, Keys: single{k}, Settings: single{k}, Hosts: []string{"permesso"}}).Handler()
+	for _, seed := range []string{
+		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","options":["a"]}`,
+		`{"tool_name":"x","proof":{"a":[1,2]},"resubmits":"appr_0123456789abcdef"}`, `{"request_id":"0123456789abcdef"}`, `{"tool_name":null}`, `[`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s.got = nil
+		r := httptest.NewRequest(http.MethodPost, "/v1/approvals", bytes.NewReader(body))
+		r.Host = "permesso"
+		r.Header.Set("Authorization", "Bearer key")
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Less(t, w.Code, 500, "%s", w.Body)
+		require.Equal(t, w.Code == http.StatusCreated, s.got != nil)
+		if s.got == nil {
+			return
+		}
+		require.Equal(t, approval.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn}, s.from)
+		require.Contains(t, []string{"", "email"}, s.from.AskOn)
+		require.Equal(t, home, s.key.Workspace)
+		q, err := approval.ParseRequest(s.got, s.key.ID)
+		if err != nil {
+			require.ErrorIs(t, err, approval.ErrMalformed) // the gate says so, and why
+			return
+		}
+		if string(q.RequestData) != "{}" {
+			require.True(t, bytes.Contains(body, q.RequestData), "%s is not in %s", q.RequestData, body)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Notebook is what one channel remembers between two starts: a page for each
+// request, which says what was sent for it, and drawers for what belongs to no
+// request. Nobody else reads it, and losing it costs a card that is sent twice,
+// never a decision.
+type Notebook struct {
+	Store   *Store
+	Channel string // telegram, email …; a name like a workspace's
+}
+
+// Page is what was noted for a request; the error wraps fs.ErrNotExist where
+// nothing was.
+func (n *Notebook) Page(k approval.Key) ([]byte, error) {
+	name, err := n.page(k)
+	if err != nil {
+		return nil, err
+	}
+	return n.Store.readOwn(name)
+}
+
+// Write makes a page durable, over what it said before.
+func (n *Notebook) Write(k approval.Key, b []byte) error {
+	name, err := n.page(k)
+	if err != nil {
+		return err
+	}
+	if err := n.Store.Layout.PrepareSent(n.Store.FS, n.Channel, k.Workspace); err != nil {
+		return err
+	}
+	return n.Store.replace(name, b)
+}
+
+// Remove tears a page out; one that is gone already is no error. It is not made
+// durable: a page that comes back is only removed again.
+func (n *Notebook) Remove(k approval.Key) error {
+	name, err := n.page(k)
+	if err != nil {
+		return err
+	}
+	return n.Store.gone(name)
+}
+
+// Pages lists the ids in a workspace that have a page.
+func (n *Notebook) Pages(ws string) ([]string, error) {
+	if err := errors.Join(n.check(), checkWorkspace(ws)); err != nil {
+		return nil, err
+	}
+	names, err := n.Store.names(n.Store.Layout.Sent(n.Channel, ws))
+	if err != nil {
+		return nil, fmt.Errorf("list pages of %s: %w", n.Channel, err)
+	}
+	var ids []string
+	for _, name := range names {
+		if id, ok := strings.CutSuffix(name, docSuffix); ok && approval.ValidID(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Drawer is a place for what belongs to no request. Its name follows the rules
+// for workspaces.
+func (n *Notebook) Drawer(name string) (*Drawer, error) {
+	if err := errors.Join(n.check(), checkWorkspace(name)); err != nil {
+		return nil, err
+	}
+	dir := n.Store.Layout.drawer(n.Channel, name)
+	err := makeFolders(n.Store.FS, []folder{
+		{filepath.Dir(dir), 0o700, othersWrite},
+		{dir, 0o700, othersWrite},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare notebook of %s: %w", n.Channel, err)
+	}
+	return &Drawer{n.Store, dir}, nil
+}
+
+func (n *Notebook) check() error {
+	if !ValidWorkspace(n.Channel) {
+		return fmt.Errorf("channel %q: not a valid name", n.Channel)
+	}
+	return nil
+}
+
+func (n *Notebook) page(k approval.Key) (string, error) {
+	if err := errors.Join(n.check(), checkWorkspace(k.Workspace)); err != nil {
+		return "", err
+	}
+	if !approval.ValidID(k.ID) {
+		return "", fmt.Errorf("page of %s: no such key", k)
+	}
+	return filepath.Join(n.Store.Layout.Sent(n.Channel, k.Workspace), k.ID+docSuffix), nil
+}
+
+// Drawer holds small files of a channel, by names of 1 to 100 letters, digits
+// and any of ". _ -", the first of them no dot.
+type Drawer struct {
+	store *Store
+	dir   string
+}
+
+// Put makes a file durable, over what it held before.
+func (d *Drawer) Put(name string, b []byte) error {
+	if !validDrawerName(name) {
+		return fmt.Errorf("put %q: not a valid name", name)
+	}
+	return d.store.replace(filepath.Join(d.dir, name), b)
+}
+
+// Get reads a file; the error wraps fs.ErrNotExist where there is none.
+func (d *Drawer) Get(name string) ([]byte, error) {
+	if !validDrawerName(name) {
+		return nil, fmt.Errorf("get %q: %w", name, fs.ErrNotExist)
+	}
+	return d.store.readOwn(filepath.Join(d.dir, name))
+}
+
+// List gives the names, sorted.
+func (d *Drawer) List() ([]string, error) {
+	all, err := d.store.names(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", filepath.Base(d.dir), err)
+	}
+	var names []string
+	for _, name := range all {
+		if validDrawerName(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Remove takes a file away; one that is gone already is no error. It is not made
+// durable.
+func (d *Drawer) Remove(name string) error {
+	if !validDrawerName(name) {
+		return fmt.Errorf("remove %q: not a valid name", name)
+	}
+	return d.store.gone(filepath.Join(d.dir, name))
+}
+
+func validDrawerName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return name != "" && len(name) <= 100 && name[0] != '.' && strings.Trim(name, letters) == ""
+}
+
+// replace writes a file of ours durably, over what lies there.
+func (s *Store) replace(name string, b []byte) error {
+	dir := filepath.Dir(name)
+	var err error
+	for attempt := 1; attempt <= createAttempts; attempt++ {
+		// As in Create: a daemon that starts may have swept the temporary name.
+		if err = s.replaceOnce(dir, name, b); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	}
+	return s.syncDir(dir)
+}
+
+func (s *Store) replaceOnce(dir, name string, b []byte) error {
+	f, temp, err := s.writeTemp(dir, b, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(s.syncs.file(f, s.syncAll), f.Close())
+	if err == nil {
+		err = s.FS.Rename(temp, name)
+	}
+	if err != nil {
+		s.discard(temp)
+	}
+	return err
+}
+
+// maxOwn bounds a file of a notebook; more than an update or a mail it is not.
+const maxOwn = 16 << 20
+
+func (s *Store) readOwn(name string) ([]byte, error) {
+	f, err := s.FS.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxOwn+1))
+	if err == nil && len(b) > maxOwn {
+		err = ErrTooLarge
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
+	}
+	return b, nil
+}
+
+func (s *Store) gone(name string) error {
+	if err := s.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", filepath.Base(name), err)
+	}
+	return nil
+}
