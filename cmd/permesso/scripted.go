@@ -61,6 +61,11 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 			return fail(codeError, "take channels out of [workspaces."+name+"]", "workspace '%s' asks people on %s: a script answers alone", name, strings.Join(ws.Channels, ", "))
 		}
 	}
+	for _, k := range kinds() {
+		if k.settings(cfg) != nil {
+			return fail(codeError, "take channels."+k.name+" out of the configuration", "people are asked on %s: a script answers alone", k.name)
+		}
+	}
 	if cfg.Socket != "" {
 		return fail(codeError, "take socket out of the configuration", "people decide on %s: a script answers alone", cfg.Socket)
 	}
@@ -155,7 +160,7 @@ func (s *server) scriptDecider() *gate.Decider {
 func (s *server) answers() *answerer {
 	return &answerer{
 		script: s.script, viewer: s.viewer(s.keys), decider: afresh(s.scriptDecider), changes: s.changes, log: s.log,
-		used: make([]int, len(s.script.Rules)), plans: map[approval.Key]*reply{},
+		used: make([]int, len(s.script.Rules)), replies: map[approval.Key]*reply{},
 	}
 }
 
@@ -168,8 +173,8 @@ type answerer struct {
 	changes <-chan approval.Key // hints; they may be lost
 	log     zerolog.Logger
 
-	used  []int // how often each rule was taken
-	plans map[approval.Key]*reply
+	used    []int // how often each rule was taken
+	replies map[approval.Key]*reply
 }
 
 // reply is what is said to one request, and when.
@@ -204,7 +209,7 @@ func (x *answerer) run(ctx context.Context) {
 	}
 }
 
-// look plans an answer to what waits under a key; the zero key is all of them.
+// look replies an answer to what waits under a key; the zero key is all of them.
 func (x *answerer) look(ctx context.Context, k approval.Key) {
 	if k == (approval.Key{}) {
 		x.lookAll(ctx)
@@ -215,7 +220,7 @@ func (x *answerer) look(ctx context.Context, k approval.Key) {
 	case err != nil:
 		x.log.Error().Err(err).Str("via", scriptChannel).Msg("look at what waits")
 	case w == nil:
-		delete(x.plans, k)
+		delete(x.replies, k)
 	default:
 		x.plan(*w)
 	}
@@ -227,9 +232,9 @@ func (x *answerer) lookAll(ctx context.Context) {
 		x.log.Error().Err(err).Str("via", scriptChannel).Msg("look at what waits")
 		return
 	}
-	for k := range x.plans {
+	for k := range x.replies {
 		if !slices.ContainsFunc(list, func(w approval.Waiting) bool { return w.Key() == k }) {
-			delete(x.plans, k)
+			delete(x.replies, k)
 		}
 	}
 	for _, w := range list {
@@ -239,7 +244,7 @@ func (x *answerer) lookAll(ctx context.Context) {
 
 func (x *answerer) plan(w approval.Waiting) {
 	k := w.Key()
-	if old := x.plans[k]; old != nil && old.sha == w.SHA256 {
+	if old := x.replies[k]; old != nil && old.sha == w.SHA256 {
 		return
 	}
 	p := &reply{sha: w.SHA256, rule: x.script.Otherwise, name: "otherwise"}
@@ -251,13 +256,13 @@ func (x *answerer) plan(w approval.Waiting) {
 		}
 	}
 	p.due = w.Pending.Timestamp.Add(p.rule.Delay)
-	x.plans[k] = p
+	x.replies[k] = p
 }
 
 // answerDue says what is due, and gives the time until more is.
 func (x *answerer) answerDue(ctx context.Context, now time.Time) (next time.Duration) {
 	next = lookEvery
-	for k, p := range x.plans {
+	for k, p := range x.replies {
 		if wait := p.due.Sub(now); !p.done && wait > 0 {
 			next = min(next, wait)
 		} else if !p.done {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -286,5 +285,5 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 	var u *url.Error
 	require.ErrorAs(t, err, &u)
 	require.Contains(t, u.URL, "http://127.0.0.1:1/p/v1/approvals/appr_0123456789abcdef?wait=30")
-	require.False(t, errors.Is(err, context.DeadlineExceeded))
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+// The decider of a script knows that script and nobody else, and without a script
+// it knows nobody.
+func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
+	sc, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"approve\""))
+	require.NoError(t, err)
+	other, err := config.ParseScript("answers.toml", []byte("[[rules]]\ndo = \"deny\""))
+	require.NoError(t, err)
+	cfg := config.Default()
+	serving := func(sc *config.Script) *gate.Decider {
+		return (&server{house: &house{cfg: cfg}, keys: &keys{}, gate: &gate.Gate{}, script: sc}).scriptDecider()
+	}
+	for _, row := range []struct {
+		why    string
+		script *config.Script
+		ws     string
+		by     approval.Person
+		ok     bool
+	}{
+		{"the script itself", sc, "default", stand(sc), true},
+		{"in a workspace that there is none of", sc, "other", stand(sc), false},
+		{"another script", sc, "default", stand(other), false},
+		{"its name alone", sc, "default", approval.Person{Channel: "script", Name: "script:answers.toml"}, false},
+		{"the operator", sc, "default", operator(), false},
+		{"nobody", sc, "default", approval.Person{}, false},
+		{"a gate without a script", nil, "default", stand(sc), false},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			name, ok := serving(row.script).May(row.ws, nil, row.by)
+			require.Equal(t, row.ok, ok)
+			require.Equal(t, row.ok, name == "script:answers.toml")
+		})
+	}
+	_, ok := (&house{cfg: cfg}).decider(&keys{}, nil).May("default", nil, stand(sc))
+	require.False(t, ok, "to every other decider a script is nobody")
+}
+
+// unlucky is a decider that fails once and takes what comes then.
+type unlucky struct {
+	err   error
+	heard []approval.Answer
+}
+
+func (f *unlucky) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+	f.heard = append(f.heard, a)
+	err := f.err
+	f.err = nil
+	return nil, err
+}
+
+func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
+	sc, err := config.ParseScript("a.toml", []byte("[[rules]]\ndo = \"approve\"\ntimes = 1\ndelay = \"1m\"\n[[rules]]\ndo = \"session\""))
+	require.NoError(t, err)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	waiting := func(id string) approval.Waiting {
+		return approval.Waiting{Pending: &approval.Pending{SourceGroup: "w", RequestID: id, Timestamp: now}, SHA256: "sha " + id}
+	}
+	for _, row := range []struct {
+		why   string
+		err   error
+		heard []approval.Verdict
+	}{
+		{"done", nil, []approval.Verdict{approval.Approved}},
+		{"somebody was first", &approval.Refusal{Reason: approval.ErrDecided}, []approval.Verdict{approval.Approved}},
+		{"the disk failed", errors.New("no space"), []approval.Verdict{approval.Approved, approval.Approved}},
+		{"it does not fit: a no", &approval.Refusal{Reason: approval.ErrNoSuch}, []approval.Verdict{approval.Approved, approval.Denied}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			d := &unlucky{err: row.err}
+			x := &answerer{script: sc, decider: d, log: zerolog.Nop(), used: make([]int, 2), replies: map[approval.Key]*reply{}}
+			x.plan(waiting("1"))
+			require.Equal(t, time.Second, x.answerDue(t.Context(), now), "not before its time")
+			require.Equal(t, 500*time.Millisecond, x.answerDue(t.Context(), now.Add(59500*time.Millisecond)))
+			require.Empty(t, d.heard)
+			for range 3 {
+				x.plan(waiting("1"))
+				x.answerDue(t.Context(), now.Add(time.Minute))
+			}
+			var verdicts []approval.Verdict
+			for _, a := range d.heard {
+				require.Equal(t, "sha 1", a.PendingSHA256, "what was matched is what is decided")
+				require.Equal(t, "script", a.Via)
+				verdicts = append(verdicts, a.Verdict)
+			}
+			require.Equal(t, row.heard, verdicts)
+
+			x.plan(waiting("2"))
+			x.answerDue(t.Context(), now)
+			require.Equal(t, approval.Session, d.heard[len(d.heard)-1].Scope, "the first rule has answered as often as it may")
+		})
+	}
+}
