@@ -70,7 +70,6 @@ func (h *house) tries(c updateCase, k approval.Key) {
 		members += `,"expires_in_sec":1`
 	}
 	card := h.asks(k, place.Chat, members)
-	h.until("the page", func() bool { return strings.Contains(h.page(k), `"state":"sent"`) })
 	switch c.Before {
 	case "expired":
 		h.settled(k)
@@ -100,7 +99,8 @@ func (h *house) tries(c updateCase, k approval.Key) {
 // deliver gives the update to the channel: through the journal where it is away, else as Telegram does.
 func (h *house) deliver(c updateCase, k approval.Key, card botapi.Message) (query string) {
 	t := h.t
-	query = strconv.FormatInt(4_000_000_000_000_000_000+int64(len(k.ID))+int64(card.ID)*1000+card.Date, 10)
+	h.nextUpdate++
+	query = strconv.FormatInt(4_000_000_000_000_000_000+h.nextUpdate, 10)
 	pairs := []string{"\"@CARD@\"", strconv.Itoa(card.ID), "@ID@", k.ID, "@SHORT@", approval.ShortID(k.ID), "@QUERY@", query}
 	for _, row := range card.Keyboard.Rows {
 		for _, b := range row {

@@ -62,6 +62,7 @@ type house struct {
 	night      approval.Night
 	style      func(*chat.Style)
 	nextUpdate int64
+	brittle    bool      // the notebook's writes fail
 	opened     time.Time // when the channel was last opened
 
 	ctx  context.Context
@@ -251,24 +252,23 @@ type desk struct {
 }
 
 func (d desk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
-	if st.Record, err = d.Record(ctx, k); err != nil {
-		return st, err
-	}
-	if st.Record != nil {
-		st.Pending, st.Decision = d.Asked(k, st.Record.Pending), d.Decision(k, st.Record.Decision)
-		return st, nil
-	}
 	w, err := d.Pending(k)
-	if err != nil || w == nil {
+	if err != nil {
 		return st, err
 	}
-	st.Pending, st.SHA256 = w.Pending, w.SHA256
-	if b, err := d.store.Read(approval.DocDecision, k); err == nil {
-		if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-			st.Decision = dec
+	if w != nil {
+		st.Pending, st.SHA256 = w.Pending, w.SHA256
+		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
+			if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
+				st.Decision = dec
+			}
 		}
 	}
-	return st, nil
+	rec, err := d.Record(ctx, k)
+	if err != nil || rec == nil {
+		return st, err
+	}
+	return telegram.Story{Pending: d.Asked(k, rec.Pending), Decision: d.Decision(k, rec.Decision), Record: rec}, nil
 }
 
 // channel is one as cmd wires it.
@@ -352,11 +352,18 @@ func (h *house) request(k approval.Key, members string) {
 
 const post = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
 
-// asks drops a request and awaits its card in a chat.
+// asks drops a request and awaits its card in a chat, until it is noted.
 func (h *house) asks(k approval.Key, chatID int64, members string) botapi.Message {
 	h.t.Helper()
 	h.request(k, members)
-	return h.card(k, chatID)
+	m := h.card(k, chatID)
+	if !h.brittle {
+		h.until("the card to be noted", func() bool {
+			page := h.page(k)
+			return page == "" || strings.Contains(page, fmt.Sprintf(`"message_id":%d,`, m.ID))
+		})
+	}
+	return m
 }
 
 // card awaits a message in the chat with the request's id on it and buttons.

@@ -104,7 +104,7 @@ func TestAChatThatCannotBeWrittenTo(t *testing.T) {
 		spoil     func(h *house)
 		mend      func(h *house)
 	}{
-		{"blocked", "Forbidden: bot was blocked by the user", func(h *house) { h.api.Block(ann, true) }, func(h *house) { h.api.Block(ann, false) }},
+		{"blocked", "do not block it", func(h *house) { h.api.Block(ann, true) }, func(h *house) { h.api.Block(ann, false) }},
 		{"never started", "bot can't initiate conversation with a user", func(h *house) {
 			h.api.AddChat(botapi.Chat{ID: ann, Type: botapi.Private})
 		}, func(h *house) { h.api.Say(ann, ann, "/start") }},
@@ -141,9 +141,11 @@ func TestAChatThatCannotBeWrittenTo(t *testing.T) {
 			k := keyIn(personal, 1)
 			h.request(k, post)
 			h.until("a complaint", func() bool { return strings.Contains(h.trouble(), "cannot be written to") })
-			h.mu.Lock()
-			require.Contains(t, h.problem+" "+hint, tc.want)
-			h.mu.Unlock()
+			h.until("the reason", func() bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return strings.Contains(h.problem+" "+hint, tc.want)
+			})
 			require.Contains(t, h.page(k), `"state":"sending"`)
 			tc.mend(h)
 			h.card(k, ann)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -40,16 +41,18 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 	n, i := 0, 0
 	flush := func() {
 		k := keyIn(personal, 0x1000+i)
-		i++
+		defer b.Reset()
+		n = 0
+		if i++; raceDetector && i%8 != 0 {
+			return // without it all of them are tried
+		}
 		m := h.asks(k, ann, strings.Replace(saying(b.String()), "x_post", "note", 1))
 		require.Contains(t, m.Text, "text: "+chat.Escape(b.String()))
 		require.True(t, approving(m))
 		h.operator(k, approval.Denied)
-		b.Reset()
-		n = 0
 	}
 	for r := rune(0x21); r <= utf8.MaxRune; r++ {
-		if !utf8.ValidRune(r) || chat.Escape("x"+string(r)+"x") != "x"+string(r)+"x" {
+		if !unicode.IsPrint(r) || chat.Escape("x"+string(r)+"x") != "x"+string(r)+"x" {
 			continue
 		}
 		b.WriteRune(r)

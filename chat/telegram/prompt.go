@@ -13,9 +13,9 @@ import (
 func (t *tapped) prompt(at button, x *post) {
 	w := catalogue(t.language)
 	text := plain(say(w.prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
-	s := t.session
+	s, to := t.session, t.message // which may not be noted on the post yet
 	s.outbox.put(t.chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		id, err := s.api.send(ctx, x.Chat, text, how{thread: x.Thread, replyTo: x.Message, open: w.holders[at.verb]})
+		id, err := s.api.send(ctx, x.Chat, text, how{thread: x.Thread, replyTo: to, open: w.holders[at.verb]})
 		if err != nil {
 			return err
 		}

@@ -150,32 +150,41 @@ func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 	return places
 }
 
-// Story implements telegram.Viewer.
+// Story implements telegram.Viewer. The record is looked for last: it is there
+// before the others go.
 func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
-	// The record is looked for first: what waits goes last.
-	if st.Record, err = d.viewer.Record(ctx, k); err != nil {
-		return st, err
-	}
-	if st.Record != nil {
-		st.Pending, st.Decision = d.viewer.Asked(k, st.Record.Pending), d.viewer.Decision(k, st.Record.Decision)
-		return st, nil
-	}
 	w, err := d.viewer.Pending(k)
-	if err != nil || w == nil {
+	if err != nil {
 		return st, err
 	}
-	st.Pending, st.SHA256 = w.Pending, w.SHA256
+	if w != nil {
+		st.Pending, st.SHA256 = w.Pending, w.SHA256
+		if st.Decision, err = d.decision(k, w.SHA256); err != nil {
+			return st, err
+		}
+	}
+	rec, err := d.viewer.Record(ctx, k)
+	if err != nil || rec == nil {
+		return st, err
+	}
+	return telegram.Story{
+		Pending: d.viewer.Asked(k, rec.Pending), Decision: d.viewer.Decision(k, rec.Decision), Record: rec,
+	}, nil
+}
+
+// decision is the valid one in the slot of what waits; nil: there is none.
+func (d telegramDesk) decision(k approval.Key, pending string) (*approval.Decision, error) {
 	b, err := d.s.store.Read(approval.DocDecision, k)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return st, nil
-	case err != nil:
-		return st, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if dec := d.viewer.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-		st.Decision = dec
+	if err != nil {
+		return nil, err
 	}
-	return st, nil
+	if dec := d.viewer.Decision(k, b); dec != nil && dec.PendingSHA256 == pending {
+		return dec, nil
+	}
+	return nil, nil
 }
 
 // May implements telegram.Guard.

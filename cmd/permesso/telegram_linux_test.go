@@ -194,7 +194,9 @@ func (s *scene) becomes(m botapi.Message, text string) botapi.Message {
 // hears awaits the bot's answer to something that was written.
 func (s *scene) hears(said botapi.Message, text string) {
 	s.t.Helper()
-	s.sees(func(m botapi.Message) bool { return m.ReplyTo != nil && m.ReplyTo.ID == said.ID && strings.Contains(m.Text, text) })
+	s.sees(func(m botapi.Message) bool {
+		return m.ReplyTo != nil && m.ReplyTo.ID == said.ID && strings.Contains(m.Text, text)
+	})
 }
 
 // taps touches a button and is what the person then sees.
