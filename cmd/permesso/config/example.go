@@ -58,8 +58,11 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 autonomy = "supervised"          # readonly, supervised, full
 approvers = []                   # names from [approvers]; empty: only the local operator
 #agent_uid = 1001                # or [1001, 1002]: what the agent runs as, if not in a container; never decides
+#channels = ["telegram", "email"] # where its approvers are asked, besides this machine
+#telegram = { chat_id = -1001234567890, thread_id = 7 }  # a group, or a topic of it; left out: each approver's private chat
+#quiet_hours = "22:00-07:00"     # what asks then makes no sound
+#night_timeout = "10h"           # … and waits longer
 #principal = "ann"               # the human it works for: of the approvers only this one decides
-#channels = ["email"]            # where they are asked, besides terminal and command line
 #email_ceiling = "reversible"    # mail denies everything, and approves only up to: reversible, partial, irreversible
 approval_timeout = "5m"
 approval_timeout_max = "24h"     # how long an agent may ask to wait
@@ -128,6 +131,13 @@ reason = "somebody should see it once"
 #sub_addressing = false          # true: permesso+anything@example.org is delivered to from
 #follow_up = true                # people hear by mail how it ended
 #dns = "127.0.0.1:53"            # instead of the system's resolver
+# People answer from their phones. @BotFather makes a bot and gives its token;
+# whoever writes /start to the bot is told their number.
+#[channels.telegram]
+#token_file = "/etc/permesso/telegram.token"  # mode 600; or the variable PERMESSO_TELEGRAM_TOKEN
+#feed = false                    # true: what policy allowed is told, too, without a sound
+#server_url = "http://127.0.0.1:8081"  # a Bot API server of your own
+#webhook = { listen = "127.0.0.1:8443", url = "https://gate.example.org/telegram", secret_file = "/etc/permesso/webhook.secret" }
 
 # How long what is settled is kept; the audit log is never shortened.
 #[retention]
