@@ -180,9 +180,7 @@ func (g *Gate) loadRequest(s *state) error {
 	}
 	s.Cancel = cancel
 	b, ok, err := g.present(approval.DocRequest, s.key)
-	if errors.Is(err, approval.ErrRefused) && g.offers.at(s.key) == nil {
-		// Where somebody offers a request under this id, what lies there may be
-		// nothing that could not be looked at for a moment: it must not use the id up.
+	if errors.Is(err, approval.ErrRefused) {
 		s.Request, s.qErr = approval.Sound, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil
 	}
