@@ -57,7 +57,7 @@ deps-demo:
 # What the race detector slows down too much runs in full without it.
 test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
 	CGO_ENABLED=1 go test -race -timeout 9m -p $(TEST_P) ./...
-	go test -count=1 -timeout 9m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants|TestFaults|TestClocks|TestEveryChange|TestAVerifier' ./cmd/permesso ./approval/gate/crashtest ./security/audit
+	go test -count=1 -timeout 9m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants|TestFaults|TestClocks|TestEveryChange|TestAVerifier|TestEveryVisible|TestApproveOnly' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram
 
 test-fast: deps-tools ## the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...

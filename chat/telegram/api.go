@@ -53,7 +53,7 @@ func (a *api) edit(ctx context.Context, chatID int64, id int, l look) error {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	_, err := a.bot.EditMessageText(ctx, &bot.EditMessageTextParams{
-		ChatID: chatID, MessageID: id, Text: l.text, Entities: l.marks, LinkPreviewOptions: noPreview(), ReplyMarkup: markup(l.rows, how{}),
+		ChatID: chatID, MessageID: id, Text: l.text, Entities: l.marks, LinkPreviewOptions: noPreview(), ReplyMarkup: keyboard(l.rows),
 	})
 	if err != nil && strings.Contains(err.Error(), "message is not modified") {
 		return nil
@@ -113,13 +113,18 @@ func noPreview() *models.LinkPreviewOptions {
 }
 
 func markup(rows [][]face, h how) models.ReplyMarkup {
-	if h.open != "" {
+	switch {
+	case h.open != "":
 		return &models.ForceReply{ForceReply: true, InputFieldPlaceholder: h.open}
-	}
-	if len(rows) == 0 {
+	case len(rows) == 0:
 		return nil
 	}
-	k := &models.InlineKeyboardMarkup{}
+	return keyboard(rows)
+}
+
+// keyboard is a row of buttons after the other. None at all takes those away that a message had.
+func keyboard(rows [][]face) *models.InlineKeyboardMarkup {
+	k := &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{}}
 	for _, row := range rows {
 		var line []models.InlineKeyboardButton
 		for _, f := range row {

@@ -56,6 +56,10 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 autonomy = "supervised"          # readonly, supervised, full
 approvers = []                   # names from [approvers]; empty: only the local operator
 #agent_uid = 1001                # or [1001, 1002]: what the agent runs as, if not in a container; never decides
+#channels = ["telegram"]         # where its approvers are asked, besides this machine
+#telegram = { chat_id = -1001234567890, thread_id = 7 }  # a group, or a topic of it; left out: each approver's private chat
+#quiet_hours = "22:00-07:00"     # what asks then makes no sound
+#night_timeout = "10h"           # … and waits longer
 #principal = "ann"               # the human it works for: of the approvers only this one decides
 approval_timeout = "5m"
 approval_timeout_max = "24h"     # how long an agent may ask to wait
@@ -111,6 +115,14 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", en
 match = { tool = "hello", workspace = "default" }
 outcome = "ask"                  # allow, ask, deny
 reason = "somebody should see it once"
+
+# People answer from their phones. @BotFather makes a bot and gives its token;
+# whoever writes /start to the bot is told their number.
+#[channels.telegram]
+#token_file = "/etc/permesso/telegram.token"  # mode 600; or the variable PERMESSO_TELEGRAM_TOKEN
+#feed = false                    # true: what policy allowed is told, too, without a sound
+#server_url = "http://127.0.0.1:8081"  # a Bot API server of your own
+#webhook = { listen = "127.0.0.1:8443", url = "https://gate.example.org/telegram", secret_file = "/etc/permesso/webhook.secret" }
 
 # How long what is settled is kept; the audit log is never shortened.
 #[retention]
