@@ -59,7 +59,6 @@ func TestUpdates(t *testing.T) {
 }
 
 func (h *house) tries(c updateCase, k approval.Key) {
-
 	place := map[string]telegram.Place{"private": {Chat: ann}, "group": {Chat: family}, "topic": {Chat: forum, Thread: 1}}[c.Place]
 	h.mu.Lock()
 	h.workspaces[0].Places, h.refused, h.problem = []telegram.Place{place}, nil, ""
