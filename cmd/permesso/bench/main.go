@@ -100,6 +100,7 @@ func run(dir, bin, only string) error {
 		{"sweep fresh", b.sweepFresh},
 		{"sweep expired", b.sweepExpired},
 		{"history", b.history},
+		{"tap", b.tap},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {
