@@ -104,6 +104,7 @@ func run(dir, bin, only string) error {
 		{"rest create", b.restCreate},
 		{"rest wake", b.restWake},
 		{"rest memory", b.restMemory},
+		{"tap", b.tap},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {
