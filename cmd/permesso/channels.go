@@ -185,6 +185,16 @@ func (c *channels) is(name string, ch channel) {
 	}
 }
 
+// up is the channel that is up under a name, nil where none is.
+func (c *channels) up(name string) channel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.at[name]; w != nil {
+		return w.now
+	}
+	return nil
+}
+
 // changed passes a hint on to every channel; one that does not keep up looks by
 // itself.
 func (c *channels) changed(k approval.Key) {

@@ -118,7 +118,7 @@ func (s *server) newRest() (*httpapi.Server, error) {
 	return &httpapi.Server{
 		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal},
 		History: past{s}, Log: s.feed, Consents: consents{s.memory}, Receipts: papers{s, verifier},
-		Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Diary: s.log,
+		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Diary: s.log,
 	}, nil
 }
 

@@ -196,7 +196,9 @@ func TestContract(t *testing.T) {
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 410)
 	box.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
 	h.says(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")
-	box.err, box.key = nil, approval.Key{Workspace: other, ID: h.key(id).ID}
+	box.err, box.key = httpapi.ErrInboxShut, approval.Key{}
+	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 503)
+	box.err = httpapi.ErrNoInbox
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 404)
 
 	c.call("watch", "GET", "/metrics", "", "", nil, 200)

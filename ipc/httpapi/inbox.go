@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -41,8 +42,8 @@ type takenOut struct{ Body Taken }
 
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Hand over an approver's reply",
-		"A whole message as message/rfc822, or its subject and body as JSON. The key speaks for one approver: it is that person's mail, and nobody else's.",
-		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone)
+		"A whole message as message/rfc822, or its subject and body as JSON. The key speaks for one approver, in every workspace: it is that person's mail, and nobody else's. A whole message says by its address which card it answers; of subject and body one must hold the tag of the card's subject, [appr_…].",
+		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusServiceUnavailable)
 	o.SkipValidateBody = true // it is read here, by its kind
 	register(api, o, s.takeMail)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
@@ -53,7 +54,7 @@ func (s *Server) inbox(api huma.API) {
 
 func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*takenOut, error) {
 	if s.Inbox == nil {
-		return nil, problem(http.StatusNotFound, "e-mail is not configured")
+		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
 	}
 	m := InboxMail{Approver: k.Owner}
 	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
@@ -76,12 +77,14 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	}
 	r, err := s.Inbox.Take(ctx, m)
 	switch {
+	case errors.Is(err, ErrNoInbox):
+		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
+	case errors.Is(err, ErrInboxShut):
+		return nil, problem(http.StatusServiceUnavailable, ErrInboxShut.Error()).retry(5 * time.Second)
 	case errors.Is(err, ErrInbox):
 		return nil, problem(http.StatusUnprocessableEntity, untagged(err))
 	case err != nil:
 		return nil, s.refused(ctx, r.Key, err)
-	case r.Key.Workspace != k.Workspace:
-		return nil, problem(http.StatusNotFound, sayNotFound)
 	}
 	return &takenOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
 }

@@ -144,6 +144,12 @@ type Inbox interface {
 	Take(ctx context.Context, m InboxMail) (InboxResult, error)
 }
 
+// Why an Inbox takes nothing.
+var (
+	ErrNoInbox   = errors.New("e-mail is not configured")
+	ErrInboxShut = errors.New("e-mail is about to start: try again")
+)
+
 // ErrInbox is wrapped by what an Inbox cannot make sense of; the text behind it
 // is told to whoever brought the mail.
 var ErrInbox = errors.New("unclear")

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// mailIntake hands the mails that somebody brings through the HTTP door to the
+// e-mail channel, if there is one.
+type mailIntake struct{ *server }
+
+// Take implements httpapi.Inbox.
+func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.InboxResult, error) {
+	cfg := m.conf()
+	if cfg.Email == nil {
+		return httpapi.InboxResult{}, httpapi.ErrNoInbox
+	}
+	ch, ok := m.reach.up(emailChannel).(*email.Channel)
+	if !ok {
+		return httpapi.InboxResult{}, httpapi.ErrInboxShut
+	}
+	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}
+	var t email.Taken
+	var err error
+	if mail.Raw != nil {
+		// The same mail brought twice is one.
+		t, err = ch.TakeRaw(ctx, email.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw, Size: int64(len(mail.Raw))}, who)
+	} else {
+		t, err = ch.TakeForwarded(ctx, mail.Subject, mail.Body, who)
+	}
+	if err != nil {
+		return httpapi.InboxResult{}, fmt.Errorf("take mail: %w", err)
+	}
+	return m.told(t)
+}
+
+// told says what became of a mail in the words of the door.
+func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
+	r := httpapi.InboxResult{Key: t.Key, Status: "pending"}
+	found := t.Key != approval.Key{}
+	switch t.Status {
+	case email.Answered:
+		return r, nil
+	case email.Decided, email.Duplicate:
+		if found {
+			r.Status = m.decidedAs(t.Key)
+			return r, nil
+		}
+	case email.Unclear:
+		return r, fmt.Errorf("%w: invalid code", httpapi.ErrInbox)
+	case email.Late:
+		return r, &approval.Refusal{Reason: approval.ErrDecided}
+	case email.Refused:
+		if found {
+			return r, &approval.Refusal{Reason: approval.ErrNotYours}
+		}
+	case email.Ignored:
+	}
+	if t.Why == "" {
+		t.Why = "approval_id not found"
+	}
+	return r, fmt.Errorf("%w: %s", httpapi.ErrInbox, t.Why)
+}
+
+// decidedAs is what a request was decided to be, in the words of the field.
+func (m mailIntake) decidedAs(k approval.Key) string {
+	v := m.viewer(m.keys)
+	b, err := m.store.Read(approval.DocDecision, k)
+	if err != nil {
+		rec, err := v.Record(context.Background(), k)
+		if err != nil || rec == nil {
+			return "pending"
+		}
+		b = rec.Decision
+	}
+	switch d := v.Decision(k, b); {
+	case d == nil:
+		return "pending"
+	case d.Verdict == approval.Approved, d.Verdict == approval.Overridden, d.Verdict == approval.Answered:
+		return "approved"
+	}
+	return "denied"
+}
