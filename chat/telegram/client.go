@@ -99,7 +99,7 @@ const chatTroubles = "chat "
 
 func chatTrouble(chatID int64) string { return chatTroubles + strconv.FormatInt(chatID, 10) }
 
-const tokenHint = "ask @BotFather for it, and write it into the token file"
+const tokenHint = "ask @BotFather for it, and write it into the token file" //nolint:gosec // it speaks of a token and holds none
 
 // lost notes a failure that may pass: in the log, and before people's eyes once it has lasted.
 func (s *session) lost(name string, err error) {

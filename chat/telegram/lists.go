@@ -180,7 +180,7 @@ func (t *tapped) choose(ctx context.Context, verb string, c choice) {
 	case a.chat != t.chat || len(a.theirs) == 0:
 		t.stranger(approval.Key{})
 	case verb == verbPage && c.revoke == "":
-		t.redraw(func(ctx context.Context) look { return t.session.pendings(ctx, a, c.page) })
+		t.redraw(func(ctx context.Context) look { return t.pendings(ctx, a, c.page) })
 		t.answer("", false)
 	case verb == verbRevoke && c.revoke != "":
 		m := chat.Message{From: t.person, Via: Via, Text: "undo " + c.revoke, Workspaces: a.theirs, Language: a.language}
@@ -194,7 +194,7 @@ func (t *tapped) choose(ctx context.Context, verb string, c choice) {
 				t.noteUndone(k)
 			}
 		}
-		t.redraw(func(ctx context.Context) look { return t.session.grants(ctx, a) })
+		t.redraw(func(ctx context.Context) look { return t.grants(ctx, a) })
 		t.tell(r.Text, true)
 	default:
 		t.answer(catalogue(t.language).old, true)

@@ -257,7 +257,7 @@ func TestForms(t *testing.T) {
 // Both catalogues say everything, in the same names.
 func TestCatalogues(t *testing.T) {
 	en, it := flat(t, english()), flat(t, italian())
-	require.Equal(t, len(en), len(it))
+	require.Len(t, it, len(en))
 	for key, s := range en {
 		require.NotEmpty(t, it[key], key)
 		require.NotEmpty(t, s, key)

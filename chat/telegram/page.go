@@ -135,16 +135,6 @@ func (p *page) at(to Place) *post {
 	return nil
 }
 
-// verb says what a button of this post means.
-func (x *post) verb(nonce string) string {
-	for v, n := range x.Nonces {
-		if n == nonce {
-			return v
-		}
-	}
-	return ""
-}
-
 // note keeps the state in step with the posts.
 func (p *page) note() {
 	p.State = stateSending

@@ -80,7 +80,7 @@ func (c *Channel) Alert(workspace, text string) {
 }
 
 // errToken says that Telegram does not know the token.
-var errToken = errors.New("Telegram does not accept the token: is it complete, and still that of the bot?")
+var errToken = errors.New("Telegram does not accept the token: is it complete, and still that of the bot?") //nolint:staticcheck // it begins with a name
 
 func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{

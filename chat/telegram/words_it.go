@@ -1,3 +1,4 @@
+//nolint:misspell // it is Italian, not English misspelt.
 package telegram
 
 import "github.com/permesso-dev/permesso/approval"

@@ -34,7 +34,6 @@ type tapKills struct {
 
 	mu        sync.Mutex
 	asked     map[string]*tappedOn // by short id
-	waits     int                  // taps that are not answered yet
 	taps      int
 	unseen    int // taps without an answer
 	confirmed int
@@ -154,12 +153,12 @@ func (k *tapKills) judge() map[string]int {
 		resp := k.answered(r.ws, r.id)
 		runs := k.runs(r.id)
 		tally[fmt.Sprintf("%s, %s, run %d times", r.tool, resp.Status, runs)]++
-		switch {
-		case resp.Status == approval.StatusApproved:
+		switch resp.Status {
+		case approval.StatusApproved:
 			require.Equal(k.t, 1, runs, "%s was said to have run once", r.id)
 			require.Contains(k.t, cards[approval.ShortID(r.id)], "✅ Approved by ann at ", "%s", r.id)
 			require.False(k.t, r.deny, "%s", r.id)
-		case resp.Status == approval.StatusInterrupted:
+		case approval.StatusInterrupted:
 			require.Contains(k.t, cards[approval.ShortID(r.id)], "interrupted", "%s", r.id)
 			require.LessOrEqual(k.t, runs, 1, "%s ran more than once", r.id)
 			require.False(k.t, r.deny, "%s", r.id)

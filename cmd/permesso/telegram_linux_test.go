@@ -216,7 +216,7 @@ func (s *scene) settles(status approval.Status, runs int) *approval.Response {
 	s.t.Helper()
 	r := s.response()
 	require.Equal(s.t, status, r.Status)
-	require.Equal(s.t, runs, s.wired.runs(r.RequestID))
+	require.Equal(s.t, runs, s.runs(r.RequestID))
 	return r
 }
 
@@ -241,7 +241,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			require.Contains(s.t, m.Text, "May I post?\n\"Meeting at 5\" -> x.com/ricardo")
 			require.Contains(s.t, s.taps(tgAnn, m, "✅ Once"), `Approved: post "Meeting at 5"`)
 			r := s.settles(approval.StatusApproved, 1)
-			require.Equal(s.t, `{"output":"posted\n"}`, string(r.Result))
+			require.JSONEq(s.t, `{"output":"posted\n"}`, string(r.Result))
 			require.Equal(s.t, "ann", *r.Decision.By)
 			require.Equal(s.t, "telegram", *r.Decision.Via)
 			require.Empty(s.t, s.becomes(m, "✅ Approved by ann at ").Buttons())
