@@ -81,6 +81,7 @@ type Workspace struct {
 	LocalDecisions bool // the local operator may decide at a terminal
 	Timeout        time.Duration
 	MaxTimeout     time.Duration
+	Night          Night
 	Language       string
 	ChatJID        string
 	Limits         Limits

@@ -84,7 +84,7 @@ type Pending struct {
 	ToolSHA256      string            `json:"tool_sha256"` // "": an unknown tool, or none
 	SessionID       string            `json:"session_id"`
 	ClientID        string            `json:"client_id"`
-	AskOn           string            `json:"ask_on,omitzero"` // the one channel that asks; "": all of the workspace's
+	AskOn           string            `json:"ask_on"` // the one channel that asks; "": all of the workspace's
 	ActionType      string            `json:"action_type"`
 	Capability      string            `json:"capability"`
 	Target          string            `json:"target"`
@@ -211,11 +211,11 @@ type Claim struct {
 	PendingSHA256 string    `json:"pending_sha256"`
 	ArgsSHA256    string    `json:"args_sha256"`
 	ToolSHA256    string    `json:"tool_sha256"`
-	ClientID      string    `json:"client_id,omitzero"` // when policy allowed it and it did not come from the folder
-	Request       Raw       `json:"request"`            // when policy allowed it
-	Pending       Raw       `json:"pending"`            // when a person did
-	Decision      Raw       `json:"decision"`           // the person's
-	Ruling        *Ruling   `json:"ruling"`             // policy's
+	ClientID      string    `json:"client_id"` // when policy allowed it and it did not come from the folder
+	Request       Raw       `json:"request"`   // when policy allowed it
+	Pending       Raw       `json:"pending"`   // when a person did
+	Decision      Raw       `json:"decision"`  // the person's
+	Ruling        *Ruling   `json:"ruling"`    // policy's
 	RequestedAt   time.Time `json:"requested_at"`
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
@@ -264,10 +264,10 @@ type Record struct {
 	Status        Status    `json:"status"`
 	RequestSHA256 string    `json:"request_sha256"`
 	PendingSHA256 string    `json:"pending_sha256"`
-	ClientID      string    `json:"client_id,omitzero"` // where nobody was asked and it did not come from the folder
-	Request       Raw       `json:"request"`            // where nobody was asked
-	Pending       Raw       `json:"pending"`            // where somebody was
-	Decision      Raw       `json:"decision"`           // D, verbatim
+	ClientID      string    `json:"client_id"` // where nobody was asked and it did not come from the folder
+	Request       Raw       `json:"request"`   // where nobody was asked
+	Pending       Raw       `json:"pending"`   // where somebody was
+	Decision      Raw       `json:"decision"`  // D, verbatim
 	Ruling        *Ruling   `json:"ruling"`
 	Receipt       string    `json:"receipt"`
 	RequestedAt   time.Time `json:"requested_at"`

@@ -80,7 +80,7 @@ type Interceptor struct {
 
 // Handle understands a message and acts on it.
 func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
-	t := turn{ic, m, catalogue(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact}}
+	t := ic.turn(m)
 	cmd := m.Command()
 	switch {
 	case cmd.Kind == NotForUs:
@@ -100,6 +100,17 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 		return t.card(ctx, cmd)
 	}
 	return Reply{Text: t.unclearText(cmd)}
+}
+
+// Confirm is what whoever decided d was told, or would have been: for a message
+// to its card that came twice.
+func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
+	a := approval.Answer{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
+	return ic.turn(m).confirm(a, d, m.Card)
+}
+
+func (ic *Interceptor) turn(m Message) turn {
+	return turn{ic, m, catalogue(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact}}
 }
 
 // turn is one message being handled.

@@ -260,3 +260,20 @@ func TestHandlePending(t *testing.T) {
 	d := &desk{waiting: []approval.Waiting{waiting(), waiting(question), waiting(hostile)}}
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
 }
+
+// What came twice is confirmed in the words of the first time.
+func TestConfirmSaysWhatWasSaid(t *testing.T) {
+	card := waiting()
+	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? why on earth"} {
+		d := &desk{waiting: []approval.Waiting{card}}
+		m := Message{Text: text, Card: &card}
+		first := handle(d, m)
+		require.True(t, first.Acted, text)
+		a := d.asked[0]
+		at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
+		dec := &approval.Decision{
+			Verdict: a.Verdict, Note: a.Note, Override: a.Override, Feedback: a.Feedback, DecidedAt: at, RunBefore: at.Add(10 * time.Minute),
+		}
+		require.Equal(t, first.Text, (&Interceptor{}).Confirm(m, dec), text)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -25,8 +26,8 @@ type sentence struct {
 var hole = regexp.MustCompile(`\{[a-z]+\}`)
 
 // sentences are the forms of both kinds that policy writes, those with more
-// words of ours first.
-var sentences = func() []sentence {
+// words of ours first. Most command lines show none, and none waits for them.
+var sentences = sync.OnceValue(func() []sentence {
 	var all []sentence
 	for form := range english().reasons {
 		s := sentence{form: form}
@@ -45,13 +46,13 @@ var sentences = func() []sentence {
 		return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(a.form, b.form))
 	})
 	return all
-}()
+})
 
 // reason says one of policy's sentences in the reader's language. What comes
 // from elsewhere stands in quotation marks unless it is a plain word; what
 // policy has not said to us stays as it was written.
 func (r renderer) reason(s string) string {
-	for _, f := range sentences {
+	for _, f := range sentences() {
 		m := f.x.FindStringSubmatch(s)
 		if m == nil {
 			continue

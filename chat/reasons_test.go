@@ -71,8 +71,8 @@ func TestHistoryOnTheCard(t *testing.T) {
 // of it looks like one of ours.
 func TestNoRulingSteersTheScreen(t *testing.T) {
 	word := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("ask: '\"\n\r\t\x1b[2J\u202e\u2066\u200b\u0301 ;→🔐␠"))))
-	forms := make([]string, 0, len(sentences))
-	for _, s := range sentences {
+	forms := make([]string, 0, len(sentences()))
+	for _, s := range sentences() {
 		forms = append(forms, s.form)
 	}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -24,25 +24,31 @@ const (
 // Head, menu and foot are never cut, so a limit below some 1,000 units may be
 // exceeded; then, too, all is false.
 func (c Card) Text(limit int) (text string, all bool) {
-	if text = c.join(c.Facts, c.Payload, c.Prose); fits(text, limit) {
-		return text, true
+	c, all = c.Fit(limit)
+	return c.join(c.Facts, c.Payload, c.Prose), all
+}
+
+// Fit is the card whose Text(limit) is shown, for channels that write its parts
+// in different ways.
+func (c Card) Fit(limit int) (fitting Card, all bool) {
+	if fits(c.join(c.Facts, c.Payload, c.Prose), limit) {
+		return c, true
 	}
-	prose := c.Prose
-	if len(prose) > 0 {
-		prose = []string{say(c.sentences().cutProse, "n", count(c.Prose))}
-		if text = c.join(c.Facts, c.Payload, prose); fits(text, limit) {
-			return text, true
+	if len(c.Prose) > 0 {
+		c.Prose = []string{say(c.sentences().cutProse, "n", count(c.Prose))}
+		if fits(c.join(c.Facts, c.Payload, c.Prose), limit) {
+			return c, true
 		}
 	}
-	facts := c.Facts
-	if text = c.join(facts, c.cut(0), prose); !fits(text, limit) {
-		facts = c.shortFacts()
+	if !fits(c.join(c.Facts, c.cut(0), c.Prose), limit) {
+		c.Facts = c.shortFacts()
 	}
-	room := limit - units(c.join(facts, c.cut(0), prose)) - 1
+	room := limit - units(c.join(c.Facts, c.cut(0), c.Prose)) - 1
 	for {
-		text = c.join(facts, c.cut(room), prose)
-		if room <= 0 || fits(text, limit) {
-			return text, false
+		payload := c.cut(room)
+		if room <= 0 || fits(c.join(c.Facts, payload, c.Prose), limit) {
+			c.Payload = payload
+			return c, false
 		}
 		room -= 8 // the number in the remark grew
 	}

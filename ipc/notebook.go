@@ -77,7 +77,7 @@ func (n *Notebook) Drawer(name string) (*Drawer, error) {
 	if err := errors.Join(n.check(), checkWorkspace(name)); err != nil {
 		return nil, err
 	}
-	dir := n.Store.Layout.drawer(n.Channel, name)
+	dir := n.Store.Layout.Drawer(n.Channel, name)
 	err := makeFolders(n.Store.FS, []folder{
 		{filepath.Dir(dir), 0o700, othersWrite},
 		{dir, 0o700, othersWrite},

@@ -24,6 +24,7 @@ type Pause struct {
 	ID        string    `json:"id"` // tells two pauses of one workspace apart
 	Workspace string    `json:"workspace"`
 	By        string    `json:"by"`
+	Via       string    `json:"via,omitzero"` // "": the command line
 	At        time.Time `json:"at"`
 	Reason    string    `json:"reason,omitzero"`
 }
@@ -32,6 +33,7 @@ type Pause struct {
 type Resumed struct {
 	Pause Pause     `json:"pause"`
 	By    string    `json:"by"`
+	Via   string    `json:"via,omitzero"` // "": the command line
 	At    time.Time `json:"at"`
 }
 
@@ -198,6 +200,11 @@ func (s *Store) Pauses() ([]Pause, error) {
 // file goes. The error wraps fs.ErrNotExist when nothing of that name is
 // paused.
 func (s *Store) Resume(name, by string, at time.Time) (Pause, error) {
+	return s.ResumeVia(name, by, "", at)
+}
+
+// ResumeVia is Resume by somebody who is not at the command line.
+func (s *Store) ResumeVia(name, by, via string, at time.Time) (Pause, error) {
 	if !validPause(name) {
 		return Pause{}, checkWorkspace(name)
 	}
@@ -205,7 +212,7 @@ func (s *Store) Resume(name, by string, at time.Time) (Pause, error) {
 	if !ok {
 		return p, fmt.Errorf("resume %s: %w", name, fs.ErrNotExist)
 	}
-	err := s.createPause(s.Layout.endedPause(p.ID), Resumed{Pause: p, By: by, At: at})
+	err := s.createPause(s.Layout.endedPause(p.ID), Resumed{Pause: p, By: by, Via: via, At: at})
 	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody began to, and was killed
 		return p, err
 	}

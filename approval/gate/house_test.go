@@ -41,6 +41,7 @@ type plan struct {
 	inline  bool            // effects happen within Step
 	limits  approval.Limits // of both workspaces
 	timeout time.Duration   // 0: an hour
+	night   approval.Night
 	tools   map[string]approval.Tool
 	rules   []policy.Rule
 	store   func(gate.Store) gate.Store // stands between the gate and the real one
@@ -220,7 +221,7 @@ func (h *house) Workspace(name string) (approval.Workspace, bool) {
 		return approval.Workspace{}, false
 	}
 	return approval.Workspace{
-		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
+		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), Night: h.plan.night, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
 	}, true
 }
 

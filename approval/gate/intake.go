@@ -23,7 +23,7 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformed(s))
 	}
 	r := s.request
-	if g.tooOld(s, timeout(r, ws)) {
+	if g.tooOld(s, timeout(r, ws, s.now)) {
 		return g.refuseLimited(s, approval.StatusExpired, approval.ErrHeld, errExpired)
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
@@ -176,7 +176,7 @@ func (g *Gate) newPending(s *state, w wish) *approval.Pending {
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: w.ruling,
-		ExpiresAt:       s.now.Add(timeout(r, ws)).UTC(),
+		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
@@ -200,10 +200,13 @@ func releaseReversibility(r *approval.Request) approval.Reversibility {
 	return approval.Irreversible
 }
 
-func timeout(r *approval.Request, ws approval.Workspace) time.Duration {
+func timeout(r *approval.Request, ws approval.Workspace, now time.Time) time.Duration {
 	t := ws.Timeout
 	if t <= 0 {
 		t = DefaultTimeout
+	}
+	if ws.Night.Covers(now.Local()) {
+		t = max(t, ws.Night.Timeout)
 	}
 	if r.ExpiresInSec > 0 {
 		t = min(time.Duration(r.ExpiresInSec)*time.Second, max(t, ws.MaxTimeout))

@@ -171,6 +171,9 @@ func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.Toolbox) {
 }
 
 func (g *Gate) loadRequest(s *state) error {
+	if g.loadOffer(s) {
+		return nil // whatever lies in the folder under its id is looked at afterwards
+	}
 	_, cancel, err := g.present(approval.DocCancel, s.key)
 	if err != nil {
 		return err
@@ -185,9 +188,6 @@ func (g *Gate) loadRequest(s *state) error {
 		return err
 	}
 	if !ok {
-		if g.loadOffer(s) {
-			return nil
-		}
 		g.forgetSeen(s.key)
 		if s.Pending == approval.Unsound {
 			s.q = s.pBytes

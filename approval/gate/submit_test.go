@@ -103,10 +103,15 @@ func TestSubmitOneID(t *testing.T) {
 	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: phone.ClientID, AskOn: "email"})
 	require.ErrorIs(t, err, approval.ErrTaken, "asked on another channel")
 
-	h.drop(key(2), request(key(2), "run", `{"text":"the folder was first"}`))
+	h.drop(key(2), request(key(2), "run", `{"text":"squatting"}`))
 	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
-	require.ErrorIs(t, err, approval.ErrTaken)
-	require.Equal(t, "ws:personal", h.pending(key(2)).ClientID)
+	require.NoError(t, err, "nobody else knows the id: what lies there is not its request")
+	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
+	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
+	h.ask(key(3), request(key(3), "run", ""))
+	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
+	require.ErrorIs(t, err, approval.ErrTaken, "unless it was taken in before")
+	require.Equal(t, "ws:personal", h.pending(key(3)).ClientID)
 
 	h.drop(key(1), request(key(1), "run", `{"text":"evil"}`))
 	h.step(key(1))

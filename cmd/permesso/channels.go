@@ -33,7 +33,7 @@ type kind struct {
 
 // kinds are the channels that there are.
 func kinds() []kind {
-	return []kind{}
+	return []kind{telegramKind(), emailKind()}
 }
 
 // channels keeps the configured channels at work.
@@ -52,6 +52,7 @@ type atWork struct {
 	changes  chan approval.Key
 	stop     context.CancelFunc
 	done     chan struct{}
+	now      channel // nil: it is not up
 }
 
 // Run starts and stops channels as the configuration names them, until ctx ends.
@@ -92,7 +93,7 @@ func (c *channels) running(name string) *atWork {
 
 func (c *channels) begin(ctx context.Context, k kind, settings any) {
 	inner, stop := context.WithCancel(ctx)
-	w := &atWork{settings, make(chan approval.Key, 256), stop, make(chan struct{})}
+	w := &atWork{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
 	c.mu.Lock()
 	if c.at == nil {
 		c.at = map[string]*atWork{}
@@ -170,7 +171,18 @@ func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.
 	if err != nil {
 		return err
 	}
+	c.is(k.name, ch)
+	defer c.is(k.name, nil)
 	return ch.Run(ctx)
+}
+
+// is notes which channel is up under a name.
+func (c *channels) is(name string, ch channel) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.at[name]; w != nil {
+		w.now = ch
+	}
 }
 
 // changed passes a hint on to every channel; one that does not keep up looks by
@@ -182,6 +194,23 @@ func (c *channels) changed(k approval.Key) {
 		select {
 		case w.changes <- k:
 		default:
+		}
+	}
+}
+
+// alerter is a channel that passes a sentence on to a workspace's people.
+type alerter interface {
+	Alert(workspace, text string)
+}
+
+// alert tells a workspace's people by every channel but one.
+func (c *channels) alert(from, ws, text string) {
+	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, w := range c.at {
+		if a, ok := w.now.(alerter); ok && name != from {
+			go a.Alert(ws, text)
 		}
 	}
 }
@@ -222,7 +251,10 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 	if len(asked) == 0 {
 		return nil, nil // not nil, which means every workspace
 	}
-	return r.viewer.Waiting(ctx, asked)
+	list, err := r.viewer.Waiting(ctx, asked)
+	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
+		return w.Pending.AskOn != "" && w.Pending.AskOn != r.name // its client wants it asked elsewhere alone
+	}), err
 }
 
 // Find implements chat.Finder.
@@ -260,12 +292,14 @@ func (r *room) problem(what, hint string) {
 	r.s.health.Set(channelProblem(r.name), what, hint)
 }
 
+// alert has people told, by the other channels, what this one cannot tell them.
+func (r *room) alert(ws, text string) { r.s.reach.alert(r.name, ws, text) }
+
 // foot is what a card ends with.
 func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
 
-// people are those who may decide in a workspace, by name.
-func (r *room) people(ws string) []approval.Approver {
-	cfg := r.s.conf()
+// peopleOf are those who may decide in a workspace.
+func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	var all []approval.Approver
 	for _, name := range cfg.Workspaces[ws].Approvers {
 		if p, ok := cfg.Approvers[name]; ok && (cfg.Workspaces[ws].Principal == "" || cfg.Workspaces[ws].Principal == name) {

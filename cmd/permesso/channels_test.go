@@ -136,3 +136,25 @@ func TestChannelsHearOfChanges(t *testing.T) {
 		c.changed(k)
 	}
 }
+
+// deaf is a channel that can be told what another one cannot tell people.
+type deaf struct {
+	channelFunc
+	heard chan string
+}
+
+func (d deaf) Alert(ws, text string) { d.heard <- ws + " " + text }
+
+// What one channel cannot tell people goes to the others.
+func TestAlertsGoToTheOtherChannels(t *testing.T) {
+	up, heard := make(chan struct{}, 2), make(chan string, 2)
+	open := func(*server, <-chan approval.Key) (channel, error) {
+		return deaf{func(ctx context.Context) error { up <- struct{}{}; <-ctx.Done(); return nil }, heard}, nil
+	}
+	c := reaching(t, config.Default(), kind{"one", always, open}, kind{"two", always, open})
+	within(t, "the first", up)
+	within(t, "the second", up)
+	c.alert("one", "personal", "nobody is there")
+	require.Equal(t, "personal nobody is there", <-heard)
+	require.Empty(t, heard, "not to itself")
+}

@@ -165,6 +165,8 @@ func (a *app) root() *cobra.Command {
 			a.auditCmd(),
 			a.demoCmd(),
 			a.policyCmd(),
+			a.emailCmd(),
+			a.telegramCmd(),
 		},
 		"decide": {
 			a.pendingCmd(),

@@ -205,6 +205,7 @@ func checks() []check {
 		{"fsync", true, false, (*doctor).checkSync},
 		{"stuck", true, false, (*doctor).checkStuck},
 		{"channels", true, false, (*doctor).checkChannels},
+		{"telegram", false, true, (*doctor).checkTelegram},
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -380,6 +381,19 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 	return orWell(list, "every card was sent")
 }
 
+// noted says whether a page of a notebook tells of a card that was sent. One
+// whose state is "sending" tells of one that is not.
+func noted(page string) bool {
+	b, err := os.ReadFile(page)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	var p struct {
+		State string `json:"state"`
+	}
+	return err != nil || json.Unmarshal(b, &p) != nil || p.State != "sending"
+}
+
 func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []finding {
 	n := 0
 	for _, w := range waiting {
@@ -387,7 +401,7 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 		if d.now.Sub(p.Timestamp) < askedBy || !d.now.Before(p.ExpiresAt) {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")); errors.Is(err, fs.ErrNotExist) {
+		if !noted(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
 			n++
 		}
 	}

@@ -47,9 +47,8 @@ var builtDir struct {
 	path string
 }
 
-// builder builds the program as it is installed, once, with or without the race
-// detector.
-func builder(name string, flags ...string) func() (string, error) {
+// builder builds the program once, with or without the race detector.
+func builder(name string, env []string, flags ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		builtDir.Lock()
 		defer builtDir.Unlock()
@@ -62,7 +61,9 @@ func builder(name string, flags ...string) func() (string, error) {
 		}
 		file := filepath.Join(builtDir.path, name, "permesso")
 		args := append([]string{"build", "-buildvcs=false", "-o", file}, flags...)
-		out, err := osexec.Command("go", append(args, ".")...).CombinedOutput()
+		cmd := osexec.Command("go", append(args, ".")...)
+		cmd.Env = append(os.Environ(), env...)
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("build: %w\n%s", err, out)
 		}
@@ -71,8 +72,10 @@ func builder(name string, flags ...string) func() (string, error) {
 }
 
 var (
-	plainBinary = builder("plain")
-	racyBinary  = builder("race", "-race")
+	// As it is installed, and as make test builds what it runs without the race
+	// detector, so that nothing is compiled for this alone.
+	plainBinary = builder("plain", []string{"CGO_ENABLED=0"}, "-trimpath")
+	racyBinary  = builder("race", nil, "-race")
 )
 
 func raceDetector() bool {
@@ -96,6 +99,31 @@ func program(t testing.TB, plain bool) string {
 	return file
 }
 
+// concurrent are the words of a command line that does several things at once.
+// What does one thing after another and ends has nothing for the race detector,
+// under which it takes five times as long.
+var concurrent = []string{"serve", "demo", "init", "wait", "--wait", "history", "tail"}
+
+func doesOneThing(args []string) bool {
+	return !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(concurrent, a) })
+}
+
+// scriptBin is a folder whose permesso is, with the race detector, the program
+// that has it for command lines that do several things at once, and the other one
+// for the rest.
+func scriptBin(t testing.TB) string {
+	t.Helper()
+	plain := program(t, true)
+	if !raceDetector() {
+		return filepath.Dir(plain)
+	}
+	bin := t.TempDir()
+	text := fmt.Sprintf("#!/bin/sh\nfor a; do case $a in %s) exec %s \"$@\" ;; esac; done\nexec %s \"$@\"\n",
+		strings.Join(concurrent, "|"), program(t, false), plain)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "permesso"), []byte(text), 0o755))
+	return bin
+}
+
 // place is a home with a configuration of its own, for the real program.
 type place struct {
 	t      testing.TB
@@ -116,7 +144,7 @@ func newPlace(t testing.TB, ws, config string) *place {
 }
 
 func (h *place) command(args ...string) *osexec.Cmd {
-	cmd := osexec.Command(program(h.t, h.plain), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
+	cmd := osexec.Command(program(h.t, h.plain || doesOneThing(args)), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
 	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceAtOnce)
 	return cmd
 }

@@ -48,6 +48,7 @@ var rooms = []room{
 	{"chat/local", []string{"approval", "chat"}},
 	{"chat/telegram", []string{"approval", "chat"}},
 	{"chat/email", []string{"approval", "chat"}},
+	{"chat/email/mailserver", nil}, // test support: real servers, which know nothing of us
 	{"chat/web", []string{"approval", "chat"}},
 
 	{"security/policy", []string{"approval"}},
@@ -60,12 +61,13 @@ var rooms = []room{
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
 	{"cmd/permesso/bench", []string{house}}, // measures the parts, wired as cmd wires them
 
-	{"ipc/crashfs", nil}, // test support: stands in for the disk, so it knows nothing of what is written to it
+	{"ipc/crashfs", nil},                                        // test support: stands in for the disk, so it knows nothing of what is written to it
+	{"chat/telegram/botapi", nil},                               // test support: stands in for Telegram, which knows nothing of us
 	{"approval/gate/crashtest", []string{house, "ipc/crashfs"}}, // test support: the real parts on a disk that crashes
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest"}
+var testSupport = []string{"ipc/crashfs", "approval/gate/crashtest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which rooms may import a library, subpackages included. A library that is not listed
 // may be used anywhere.

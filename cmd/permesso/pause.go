@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -208,12 +209,12 @@ func pausedFact(p ipc.Pause) approval.Entry {
 	if ws == ipc.Everything {
 		ws = ""
 	}
-	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: "cli", Reason: p.Reason, Detail: "pause " + p.ID}
+	return approval.Entry{Event: approval.EventPaused, Workspace: ws, By: p.By, Via: cmp.Or(p.Via, "cli"), Reason: p.Reason, Detail: "pause " + p.ID}
 }
 
 func resumedFact(r ipc.Resumed) approval.Entry {
 	e := pausedFact(r.Pause)
-	e.Event, e.By, e.Reason = approval.EventResumed, r.By, ""
+	e.Event, e.By, e.Via, e.Reason = approval.EventResumed, r.By, cmp.Or(r.Via, "cli"), ""
 	return e
 }
 

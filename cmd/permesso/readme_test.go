@@ -26,12 +26,12 @@ type block struct {
 	second bool // for a second terminal
 }
 
-// tenMinutes are the blocks of the README's section of that name, in order.
-func tenMinutes(t *testing.T) []block {
+// blocksOf are the blocks of one of the README's sections, in order.
+func blocksOf(t *testing.T, name string) []block {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
-	_, section, found := strings.Cut(string(b), "\n## Ten minutes\n")
+	_, section, found := strings.Cut(string(b), "\n## "+name+"\n")
 	require.True(t, found)
 	section, _, found = strings.Cut(section, "\n## ")
 	require.True(t, found)
@@ -134,7 +134,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 	r := newReader(t)
 	var before, after []string
 	var serve string
-	for _, b := range tenMinutes(t) {
+	for _, b := range blocksOf(t, "Ten minutes") {
 		switch {
 		case b.lang == "toml":
 			c, err := config.Parse("README.md", []byte(b.text))

@@ -36,7 +36,7 @@ import (
 //	expired FILE          writes a receipt of this home that is too old
 //	settled ID AGE        leaves what a request that ended so long ago left: 100d, 3h
 func TestScripts(t *testing.T) {
-	bin := filepath.Dir(program(t, false))
+	bin := scriptBin(t)
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script"),
 		Setup: func(env *testscript.Env) error {

@@ -66,6 +66,7 @@ type server struct {
 	changes chan approval.Key
 	reach   *channels
 	grants  chan struct{} // a knock: something moved in grants/
+	mails   mailHints
 	release func() error
 	quit    context.CancelCauseFunc // ends run
 
@@ -93,11 +94,12 @@ func (a *app) serve(ctx context.Context, to io.Writer) error {
 	s := &server{
 		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
+		mails: mailHints{drawerInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
+	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	if s.script, err = a.readScript(h.cfg); err != nil {
 		return err
 	}
-	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
 	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
 	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
@@ -373,12 +375,13 @@ func (s *server) run(ctx context.Context) error {
 			errs <- door.run(inner)
 		})
 	}
-	if s.script != nil {
-		wg.Go(func() { s.answers().run(inner) })
-	} else {
+	if s.script == nil { // a script answers alone, whatever is configured later
 		wg.Go(func() { s.reach.Run(inner) })
 	}
-	if terminal(s.app.In) && s.script == nil {
+	switch {
+	case s.script != nil:
+		wg.Go(func() { s.answers().run(inner) })
+	case terminal(s.app.In):
 		wg.Go(func() { errs <- s.terminal(inner) })
 	}
 	if socket != nil {

@@ -80,6 +80,9 @@ func (s *server) wake(ws, kind, name string) {
 	case pauseGroup, configGroup:
 		s.look(ws) // not here: this is the watcher's loop
 		return
+	case mailGroup:
+		s.mails.knock(kind)
+		return
 	case "":
 		return // a new workspace folder: the rescan that follows finds it
 	}
@@ -108,6 +111,10 @@ func (s *server) rescan(ws string) {
 	case pauseGroup, configGroup:
 		s.look(pauseGroup)
 		s.look(configGroup) // also where no folder of it can be watched
+		return
+	case mailGroup:
+		s.mails.knock(drawerInbox)
+		s.mails.knock(kindMaildir)
 		return
 	}
 	s.mu.Lock()

@@ -151,6 +151,32 @@ func (d *Disk) Files() map[string][]byte {
 	return files
 }
 
+// File returns a visible file's data by absolute path, as Files has it, and
+// whether there is such a file. The data must not be changed.
+func (d *Disk) File(name string) ([]byte, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, err := d.existing(name)
+	if err != nil || d.nodes[at.ino].dir {
+		return nil, false
+	}
+	return d.nodes[at.ino].data.bytes(), true
+}
+
+// Names returns what a folder visibly holds, in order; nothing if it is none.
+func (d *Disk) Names(name string) (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, err := d.existing(name)
+	if err != nil {
+		return nil
+	}
+	for _, e := range d.nodes[at.ino].entries {
+		names = append(names, e.name)
+	}
+	return names
+}
+
 func (d *Disk) collect(files map[string][]byte, prefix string, folder *node) {
 	for _, e := range folder.entries {
 		path, n := prefix+"/"+e.name, d.nodes[e.ino]

@@ -11,7 +11,12 @@ import "encoding/binary"
 // Every node contributes its own state and the set of all names that lead to
 // it, volatile, durable or pending; the contributions are added, so their order
 // does not matter and nothing needs sorting.
-func (d *Disk) Hash() [16]byte {
+func (d *Disk) Hash() [16]byte { return d.fingerprint(false) }
+
+// TimedHash is [Disk.Hash] with the times of files and folders.
+func (d *Disk) TimedHash() [16]byte { return d.fingerprint(true) }
+
+func (d *Disk) fingerprint(timed bool) [16]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h := hasher{disk: d, seen: make([]seen, len(d.nodes)), queue: make([]folder, 0, 32)}
@@ -21,7 +26,11 @@ func (d *Disk) Hash() [16]byte {
 	}
 	for i := range h.seen {
 		if s := &h.seen[i]; s.reached {
-			h.total = h.total.add(d.nodes[i].state(s.names))
+			n := d.nodes[i]
+			if timed {
+				s.names = s.names.mix(uint64(n.mtime.UnixNano()))
+			}
+			h.total = h.total.add(n.state(s.names))
 		}
 	}
 	var out [16]byte

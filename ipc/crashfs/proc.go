@@ -114,20 +114,21 @@ var errChanged = errors.New("changed meanwhile")
 
 func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 	for {
-		var kind Kind
-		err := p.locked(func(d *Disk) error {
-			kind = d.openKind(name, flag)
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		kind := OpOpen
+		if flag&(os.O_CREATE|os.O_TRUNC) != 0 { // or it can be nothing else
+			if err := p.locked(func(d *Disk) error { kind = d.openKind(name, flag); return nil }); err != nil {
+				return nil, err
+			}
 		}
 		var f *file
-		err = p.do(Op{Kind: kind, Path: name}, func(d *Disk) (err error) {
-			if d.openKind(name, flag) != kind {
+		err := p.do(Op{Kind: kind, Path: name}, func(d *Disk) error {
+			at, err := d.resolve(name)
+			if d.kindAt(at, err, flag) != kind {
 				return errChanged
 			}
-			f, err = p.opened(name, flag, perm)
+			if err == nil {
+				f, err = p.opened(at, name, flag, perm)
+			}
 			return err
 		})
 		if !errors.Is(err, errChanged) {
@@ -140,6 +141,10 @@ func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 // if it must fail: it competes for the name.
 func (d *Disk) openKind(name string, flag int) Kind {
 	at, err := d.resolve(name)
+	return d.kindAt(at, err, flag)
+}
+
+func (d *Disk) kindAt(at place, err error, flag int) Kind {
 	create, exclusive := flag&os.O_CREATE != 0, flag&os.O_EXCL != 0
 	switch {
 	case err != nil:
@@ -152,12 +157,8 @@ func (d *Disk) openKind(name string, flag int) Kind {
 	return OpOpen
 }
 
-func (p *Proc) opened(name string, flag int, perm fs.FileMode) (*file, error) {
+func (p *Proc) opened(at place, name string, flag int, perm fs.FileMode) (*file, error) {
 	d := p.disk
-	at, err := d.resolve(name)
-	if err != nil {
-		return nil, err
-	}
 	create, writes := flag&os.O_CREATE != 0, flag&(os.O_WRONLY|os.O_RDWR) != 0
 	switch {
 	case at.ino == 0 && !create:

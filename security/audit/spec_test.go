@@ -423,12 +423,12 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 	all := kept{feet: []string{cp.Foot()}, checkpoints: g.notes[2:4], receipts: receipts}
 	require.True(t, agree(t, files, all, "good, with witnesses"))
 
-	step, cases, goods := 1009, 0, 0
+	step, cases, goods := 2003, 0, 0
 	switch {
 	case soak():
 		step = 53
 	case raceDetector:
-		step = 9001
+		return // nothing here happens at once: make test runs it without the detector
 	}
 	judge := func(files map[string][]byte, what string, v ...any) {
 		cases++

@@ -21,8 +21,9 @@ const decade = 10 * 365 * 24 * time.Hour
 
 // Clocks explores every jump of every flow.
 type Clocks struct {
-	Lab   *Lab
-	Every int // of the operations only every so-manieth; 0: all
+	Lab    *Lab
+	Every  int // of the jumps only every so-manieth; 0: all
+	Starts int // see Faults
 
 	mu     sync.Mutex
 	report FaultReport
@@ -50,15 +51,22 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 	}
 	defer wg.Wait()
 	defer close(jumps)
-	for _, f := range Flows() {
-		kinds, err := (&Faults{Lab: x.Lab}).operations(f)
+	given := 0
+	for n, f := range Flows() {
+		kinds, started, err := (&Faults{Lab: x.Lab}).operations(f)
 		if err != nil {
 			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
 		}
-		for i := 1; i <= len(kinds); i += max(x.Every, 1) {
+		for i := range kinds {
+			if i < started && !chosen(i+n, x.Starts) {
+				continue
+			}
 			for _, by := range []time.Duration{decade, -decade} {
-				jumps <- jump{f, i, by, false}
-				jumps <- jump{f, i, by, true}
+				for _, back := range []bool{false, true} {
+					if given++; chosen(given, x.Every) {
+						jumps <- jump{f, i + 1, by, back}
+					}
+				}
 			}
 		}
 	}
@@ -141,7 +149,7 @@ func (w *World) expiredStays(s *stageSet) (bad []string) {
 
 // inTime holds an effect against the time that its approval gave it.
 func (w *World) inTime(k approval.Key) {
-	b := w.disk.Files()[layout.Receipts(k.Workspace)+"/"+k.ID+".json"]
+	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
 	body, err := w.lab.key.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return // the second claim of an idempotent tool may be all there is

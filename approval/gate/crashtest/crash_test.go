@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -22,7 +23,7 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
-	x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: budget()}
+	x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: budget(), Relive: soak()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -32,6 +33,8 @@ func TestCrash(t *testing.T) {
 		require.NotZero(t, r.ByFlow[f.Name], "flow %s was not explored", f.Name)
 	}
 }
+
+func soak() bool { return os.Getenv("PERMESSO_SOAK") != "" }
 
 // budget is how many states an exploration must see.
 func budget() int {

@@ -45,9 +45,11 @@ type Explorer struct {
 	Budget int  // states at least, unless there are no more
 	Seeds  int  // seeded power cuts at every crash, besides the fixed ways
 	Stop   bool // at the first violation
+	Relive bool // live every life to its end, even where it joins another
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool
+	lived  lives
 	report Report
 }
 
@@ -83,6 +85,7 @@ const maxRuns = 50_000
 // again during the recovery, then the interleavings until the budget is spent.
 func (x *Explorer) Explore(workers int) (*Report, error) {
 	x.seen = map[[3]uint64]bool{}
+	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
 	x.report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	jobs := make(chan job)
 	errs := make([]error, workers)
@@ -190,7 +193,7 @@ func (x *walker) play(j job) error {
 	for _, p := range points {
 		x.crash(p, 1)
 	}
-	x.verdict(w, w.live(1))
+	x.verdict(w, x.lived.live(w, 1))
 	return nil
 }
 
@@ -256,7 +259,7 @@ func (x *walker) start(from *World, d *crashfs.Disk, how string, depth int) {
 		}
 		again.disk.Before = nil
 	}
-	x.verdict(w, w.live(h[0]^h[1])) // the lowest bit of h[0] alone says little
+	x.verdict(w, x.lived.live(w, h[0]^h[1])) // the lowest bit of h[0] alone says little
 	for _, p := range points {
 		x.crash(p, depth-1)
 	}

@@ -117,11 +117,14 @@ func (t *trial) fail(op crashfs.Op) error {
 
 // Faults explores every fault of every flow.
 type Faults struct {
-	Lab   *Lab
-	Every int // of the operations only every so-manieth; 0: all
+	Lab    *Lab
+	Every  int  // of the trials only every so-manieth; 0: all
+	Starts int  // of the operations of the gate's start, which is the same in every flow, only every so-manieth, in each flow other ones; 0: all
+	Relive bool // see Explorer
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool // worlds from which the gate was started anew
+	lived  lives
 	report FaultReport
 }
 
@@ -135,6 +138,7 @@ type FaultReport struct {
 // Explore plays every trial.
 func (x *Faults) Explore(workers int) (*FaultReport, error) {
 	x.seen = map[[3]uint64]bool{}
+	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
 	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	trials := make(chan *trial)
 	var wg sync.WaitGroup
@@ -152,18 +156,22 @@ func (x *Faults) Explore(workers int) (*FaultReport, error) {
 }
 
 func (x *Faults) hand(trials chan<- *trial) error {
-	for _, f := range Flows() {
-		kinds, err := x.operations(f)
+	given := 0
+	for n, f := range Flows() {
+		kinds, started, err := x.operations(f)
 		if err != nil {
 			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
 		}
 		for i, kind := range kinds {
-			if x.Every > 1 && i%x.Every != len(f.Name)%x.Every {
+			if i < started && !chosen(i+n, x.Starts) {
 				continue
 			}
 			for _, fault := range faults() {
-				if slices.Contains(fault.hits, kind) {
-					for _, length := range []int{once, spell, forGood} {
+				if !slices.Contains(fault.hits, kind) {
+					continue
+				}
+				for _, length := range []int{once, spell, forGood} {
+					if given++; chosen(given, x.Every) {
 						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
 					}
 				}
@@ -173,12 +181,16 @@ func (x *Faults) hand(trials chan<- *trial) error {
 	return nil
 }
 
-// operations plays a flow without a fault and lists its operations.
-func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, err error) {
+// chosen is true for every so-manieth number, and for all where every is 0.
+func chosen(i, every int) bool { return every < 2 || i%every == 0 }
+
+// operations plays a flow without a fault and lists its operations, of which
+// the first are the gate's start.
+func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
 	w, err := x.world(t)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	w.disk.Fail = func(op crashfs.Op) error {
 		before := t.ops
@@ -190,14 +202,15 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, err error) {
 	}
 	s := &stageSet{w: w, free: noWait}
 	if s.daemon, err = w.boot(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	started = len(kinds)
 	for _, do := range f.sequence() {
 		if err := do(s); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return kinds, nil
+	return kinds, started, nil
 }
 
 func (x *Faults) world(t *trial) (*World, error) {
@@ -312,7 +325,7 @@ func (x *Faults) cut(w *World) (bad []string) {
 	for _, d := range []*crashfs.Disk{
 		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
 	} {
-		for _, b := range w.clone(d).live(1) {
+		for _, b := range x.lived.live(w.clone(d), 1) {
 			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
 		}
 	}
@@ -372,7 +385,7 @@ func (s *stageSet) worksAgain() (bad []string) {
 			bad = append(bad, "F a new request fails after the fault: "+err.Error())
 			continue
 		}
-		b := s.w.disk.Files()[path.Join(layout.Responses(ws), id+".json")]
+		b, _ := s.w.disk.File(path.Join(layout.Responses(ws), id+".json"))
 		r, err := approval.ParseResponse(b)
 		if err != nil || r.Status != approval.StatusAutoApproved {
 			bad = append(bad, fmt.Sprintf("F a new request is not served after the fault: %s", b))

@@ -15,7 +15,7 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &Faults{Lab: lab, Every: every()}
+	x := &Faults{Lab: lab, Every: every(), Starts: starts(), Relive: soak()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -30,7 +30,7 @@ func TestFaults(t *testing.T) {
 func TestClocks(t *testing.T) {
 	lab, err := NewLab("")
 	require.NoError(t, err)
-	x := &Clocks{Lab: lab, Every: every()}
+	x := &Clocks{Lab: lab, Every: every(), Starts: starts()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
@@ -42,8 +42,20 @@ func TestClocks(t *testing.T) {
 
 // every makes a sample of an exploration that would take too long.
 func every() int {
-	if raceEnabled || testing.Short() {
+	switch {
+	case raceEnabled:
+		return 61 // the shortest flow has somewhat more operations
+	case testing.Short():
 		return 23
 	}
 	return 1
+}
+
+// starts is a share of the operations of the gate's start. The shares of all
+// flows together have each of them three times.
+func starts() int {
+	if soak() {
+		return 1
+	}
+	return 9
 }

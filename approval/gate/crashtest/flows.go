@@ -468,7 +468,7 @@ func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how ap
 		}
 	}
 	if strings.Contains(string(b), `"verdict":"approved"`) {
-		if p, ok := s.w.disk.Files()[path.Join(layout.Pendings(workspace), k.ID+".json")]; ok {
+		if p, ok := s.w.disk.File(path.Join(layout.Pendings(workspace), k.ID+".json")); ok {
 			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))
 		}
 	}

@@ -14,12 +14,25 @@ import (
 )
 
 // live lets the gate come up on what is left, and lets time pass until nothing
-// waits any more. It judges on the way. The dice decide what else happens.
-func (w *World) live(dice uint64) []string {
-	if err := w.restart(); err != nil {
-		return []string{"L the gate does not come to rest: " + err.Error()}
+// waits any more. It judges on the way. The dice decide what else happens. Where
+// join says so the life ends as another did, without a verdict of its own.
+func (w *World) live(dice uint64, join func(moment) bool) (bad []string, joined bool) {
+	w.onOpen = func() bool { return join(opened) }
+	err := w.restart()
+	w.onOpen = nil
+	switch {
+	case errors.Is(err, errJoined):
+		return nil, true
+	case err != nil:
+		return []string{"L the gate does not come to rest: " + err.Error()}, false
+	case join(rested):
+		return nil, true
 	}
-	var bad []string
+	return w.goOn(dice), false
+}
+
+// goOn is what comes after the first recovery.
+func (w *World) goOn(dice uint64) (bad []string) {
 	if dice%3 == 0 {
 		bad = w.sameTwice()
 	}
@@ -65,7 +78,11 @@ func (w *World) submitAgain() (bad []string) {
 	if tool == "never" {
 		text = "x"
 	}
-	if err := w.offer(d.gate, request(idA, tool, text)); err != nil || w.submitted[idA] == "" {
+	// A fault of the disk may turn it away once; a client goes on trying.
+	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
+		err = w.offer(d.gate, request(idA, tool, text))
+	}
+	if err != nil || w.submitted[idA] == "" {
 		bad = append(bad, fmt.Sprintf("L the request is not accepted after the crash: %v", err))
 	}
 	return append(bad, asLine(errors.Join(d.rest(), d.log.Close(), d.release()))...)
@@ -107,12 +124,7 @@ func (w *World) unpause(late bool) (bad []string) {
 
 // waits says that somebody is still being asked.
 func (w *World) waits() bool {
-	for name := range w.disk.Files() {
-		if path.Dir(name) == layout.Pendings(workspace) {
-			return true
-		}
-	}
-	return false
+	return len(w.disk.Names(layout.Pendings(workspace))) > 0
 }
 
 // restart is a new daemon on this disk, run to rest and stopped.
@@ -161,16 +173,17 @@ func (w *World) visible() string {
 // observe is the agent reading its responses.
 func (w *World) observe() {
 	for _, id := range w.flow.ids() {
-		b, ok := w.disk.Files()[layout.Responses(workspace)+"/"+id+".json"]
+		if _, ok := w.read[id]; ok {
+			continue
+		}
+		b, ok := w.disk.File(layout.Responses(workspace) + "/" + id + ".json")
 		if !ok {
 			continue
 		}
 		if _, err := approval.ParseResponse(b); err != nil {
 			continue // torn: nobody takes it for a response
 		}
-		if _, ok := w.read[id]; !ok {
-			w.read[id] = string(b)
-		}
+		w.read[id] = string(b)
 	}
 }
 
@@ -186,7 +199,6 @@ func (w *World) judge() (bad []string) {
 func (w *World) judgeOne(id string) (bad []string) {
 	say := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
 	k := approval.Key{Workspace: workspace, ID: id}
-	files := w.disk.Files()
 	rec, err := w.record(k)
 	if err != nil {
 		say("I5 the record does not verify: %v", err)
@@ -194,7 +206,7 @@ func (w *World) judgeOne(id string) (bad []string) {
 	}
 	effects := w.effectsOf(id, say)
 	if rec == nil && w.pruned[id] {
-		if _, left := files[layout.Responses(workspace)+"/"+id+".json"]; left {
+		if _, left := w.disk.File(layout.Responses(workspace) + "/" + id + ".json"); left {
 			say("L a response outlived its record")
 		}
 		return bad
@@ -211,7 +223,7 @@ func (w *World) judgeOne(id string) (bad []string) {
 		}
 		return bad
 	}
-	resp, ok := files[layout.Responses(workspace)+"/"+id+".json"]
+	resp, ok := w.disk.File(layout.Responses(workspace) + "/" + id + ".json")
 	// What is past its retention may be gone, or torn and not mended any more.
 	_, torn := approval.ParseResponse(resp)
 	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
@@ -230,7 +242,7 @@ func (w *World) judgeOne(id string) (bad []string) {
 // judgeGrant checks that "always" is remembered whenever the outcome says that
 // it was approved, and that nothing else ever is.
 func (w *World) judgeGrant(k approval.Key, rec *approval.Record, say func(string, ...any)) {
-	b, there := w.disk.Files()[layout.Grants()+"/"+k.ID+".json"]
+	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
 	_, err := w.lab.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
 	switch {
@@ -244,7 +256,7 @@ func (w *World) judgeGrant(k approval.Key, rec *approval.Record, say func(string
 }
 
 func (w *World) record(k approval.Key) (*approval.Record, error) {
-	b, ok := w.disk.Files()[layout.Records(workspace)+"/"+k.ID+".json"]
+	b, ok := w.disk.File(layout.Records(workspace) + "/" + k.ID + ".json")
 	if !ok {
 		return nil, nil
 	}

@@ -105,6 +105,8 @@ type World struct {
 	down    bool // the gate was not working while run_before passed
 	renamed bool // the last operation was a rename
 
+	onOpen func() bool // asked when a gate has opened its home: is the rest known? May be nil
+
 	effects   []effect
 	told      []told
 	consent   map[string][]string // id → digests of the arguments somebody approved
@@ -175,11 +177,35 @@ func (w *World) forget(id string) {
 	delete(w.pruned, id)
 }
 
-// hash is the same for worlds that nothing can tell apart.
-func (w *World) hash() [3]uint64 {
+// hash is the same for worlds that differ in nothing but the times of files.
+func (w *World) hash() [3]uint64 { return w.with(w.disk.Hash()) }
+
+// fingerprint is the same for worlds that nothing can tell apart.
+func (w *World) fingerprint() [3]uint64 { return w.with(w.disk.TimedHash()) }
+
+// with is the hash of all that no disk holds, beside that of the disk.
+func (w *World) with(d [16]byte) [3]uint64 {
+	b := make([]byte, 0, 2048)
+	b = fmt.Appendln(b, w.flow.Name, w.now.UnixNano(), w.stage, w.paused, w.down, len(w.effects), len(w.told), len(w.broken))
+	for _, e := range w.effects {
+		b = append(append(append(b, e.id...), e.args...), e.key...)
+	}
+	for _, t := range w.told {
+		b = append(append(b, t.id...), t.verdict...)
+	}
+	for i, id := range []string{idA, idB, idAfter, idOther} {
+		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.consent[id]))
+		for _, c := range w.consent[id] {
+			b = append(b, c...)
+		}
+		b = append(append(b, w.submitted[id]...), 0)
+		b = append(b, w.read[id]...)
+	}
+	for _, broken := range slices.Concat(w.broken, w.overdue) {
+		b = append(append(b, broken...), 0)
+	}
 	h := fnv.New64a()
-	fmt.Fprint(h, w.flow.Name, w.now.Unix(), w.stage, w.effects, w.told, w.consent, w.accepted, w.submitted, w.read, w.pruned, w.paused, w.broken)
-	d := w.disk.Hash()
+	_, _ = h.Write(b) // never fails
 	return [3]uint64{h.Sum64(), word(d[:8]), word(d[8:])}
 }
 
@@ -279,6 +305,9 @@ func (w *World) boot() (d *daemon, err error) {
 		return nil, fmt.Errorf("open home: %w", err)
 	}
 	d.release = release
+	if w.onOpen != nil && w.onOpen() {
+		return nil, errJoined
+	}
 	if d.log, err = audit.Open(d.proc, layout.Audit(), w.clock); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}

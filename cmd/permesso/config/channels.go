@@ -1,18 +1,15 @@
 package config
 
-import "slices"
-
 // channelKinds are the channels that a file may name: in [channels.NAME], and
 // in a workspace's list.
 func channelKinds() []string { return []string{"telegram", "email"} }
 
-// built are those that this version reaches people by.
-func built(channel string) bool { return slices.Contains([]string{}, channel) }
-
-// channels reads [channels.NAME]. What this version does not reach people by is
-// refused, rather than letting somebody wait for a message that is never sent.
+// channels reads [channels.NAME]. What nobody can be reached by is refused, rather
+// than letting somebody wait for a message that is never sent.
 func (s *section) channels() {
 	s.known = append(s.known, "channels")
+	defer s.telegramReaches()
+	defer s.mailReaches()
 	n := s.node.kids["channels"]
 	if n == nil {
 		return
@@ -44,10 +41,4 @@ func (s *section) secretsInside() {
 			s.inlineSecret(s.node.kids[key], key)
 		}
 	}
-}
-
-// absent says that this version has no such channel.
-func (s *section) absent(name string) {
-	s.fail(s.node.key, "", "take it out; people answer at the gate's terminal, or with permesso approve", "channel %s is not in this version", quote(name))
-	s.secretsInside()
 }

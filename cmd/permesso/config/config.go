@@ -47,8 +47,12 @@ type Config struct {
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
-	Warnings       []Problem // what is allowed but probably not meant
-	Settings       []Setting // every key, as it holds
+	Telegram       *Telegram                         // nil: nobody is reached there
+	TelegramChats  map[string]TelegramChat           // by workspace; not in it: the private chats of its approvers
+	Email          *Email                            // nil: nobody is reached by e-mail
+	EmailCeiling   map[string]approval.Reversibility // by workspace: mail approves no further; not in it: everything
+	Warnings       []Problem                         // what is allowed but probably not meant
+	Settings       []Setting                         // every key, as it holds
 }
 
 // The defaults that a file may change.
@@ -85,6 +89,8 @@ func blank() *Config {
 		Tools:          map[string]approval.Tool{},
 		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
+		TelegramChats:  map[string]TelegramChat{},
+		EmailCeiling:   map[string]approval.Reversibility{},
 	}
 }
 

@@ -188,7 +188,11 @@ func (c *Config) sameWithout(other *Config, ws string) bool {
 	o.Workspaces = map[string]approval.Workspace{}
 	o.AgentUIDs = map[string][]string{}
 	o.Limits = maps.Clone(other.Limits)
+	o.EmailCeiling = maps.Clone(other.EmailCeiling)
 	delete(o.Limits, ws)
+	o.TelegramChats = maps.Clone(other.TelegramChats)
+	delete(o.TelegramChats, ws)
+	delete(o.EmailCeiling, ws)
 	for name, w := range other.Workspaces {
 		if name != ws {
 			o.Workspaces[name] = w

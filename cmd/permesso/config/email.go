@@ -1,4 +1,196 @@
 package config
 
+import (
+	"net"
+	"net/mail"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Email is [channels.email]: how mails go out and how answers come in.
+type Email struct {
+	From          string     // the gate's own address
+	SMTP          MailServer // where mails are handed in
+	IMAP          MailServer // where answers are fetched; zero: elsewhere
+	Maildir       string     // where answers are delivered on this machine; "": elsewhere
+	AuthservID    string     // whose Authentication-Results are believed; "": nobody's
+	DKIM          bool       // signatures are verified here
+	TrustRelay    bool       // From is believed as it stands
+	SubAddressing bool       // permesso+TOKEN@… is delivered to From
+	FollowUp      bool       // people are told how it ended
+	DNS           string     // host:port of the resolver; "": the system's
+}
+
+// MailServer is a mail server and how to log in there.
+type MailServer struct {
+	Address      string // host:port
+	Security     string // starttls, tls, none
+	Username     string // "": no login
+	PasswordFile string // "": PERMESSO_EMAIL_PASSWORD
+	CAFile       string // "": the system's authorities
+	Mailbox      string // of IMAP; "": INBOX
+}
+
+var authservPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
 // mail reads [channels.email].
-func (s *section) mail() { s.absent("email") }
+func (s *section) mail() {
+	e := &Email{
+		From: s.address("from"), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.absolute("maildir"), AuthservID: s.authserv(),
+		DKIM: s.flag("dkim", true), TrustRelay: s.flag("trust_relay", false),
+		SubAddressing: s.flag("sub_addressing", false), FollowUp: s.flag("follow_up", true), DNS: s.resolver(),
+	}
+	for _, key := range []string{"from", "smtp"} {
+		if !s.has(key) {
+			s.fail(s.node.key, key, "permesso email setup finds out what belongs there", "channel email needs %s", key)
+		}
+	}
+	s.waysIn(e)
+	s.done()
+	s.cfg.Email = e
+}
+
+// waysIn refuses settings by which no answer could come in, or be believed.
+func (s *section) waysIn(e *Email) {
+	if s.has("imap") && e.Maildir != "" {
+		s.fail(s.node.kids["maildir"].key, "maildir", "take one of them out", "answers come in by imap or by maildir, not both")
+	}
+	if e.AuthservID == "" && !e.DKIM && !e.TrustRelay {
+		s.fail(s.place("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "nothing could prove who wrote a mail")
+	}
+	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !loopback(host) {
+		s.fail(s.place("trust_relay"), "trust_relay", "set authserv_id or dkim instead", "trust_relay believes every From, which only a mail server of this machine can vouch for")
+	}
+}
+
+func (s *section) address(key string) string {
+	n := s.get(key, text, "")
+	if n == nil {
+		return ""
+	}
+	a, err := mail.ParseAddress(n.text)
+	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' || strings.ContainsRune(`"+`, r) }) {
+		s.fail(n.val, key, `the bare address: "permesso@example.org"`, "%s is not an address, or one with a + or quotation marks", key)
+		return ""
+	}
+	return canonicalEmail(n.text)
+}
+
+func (s *section) mailServer(key string) MailServer {
+	sub := s.table(key, key+` = { address = "mail.example.org:587", username = "permesso", password_file = "/path" }`)
+	if sub == nil {
+		return MailServer{}
+	}
+	m := MailServer{Address: sub.hostPort("address", ""), Username: sub.line("username", 200), PasswordFile: sub.absolute("password_file"), CAFile: sub.absolute("ca_file")}
+	host, port, _ := net.SplitHostPort(m.Address)
+	def := "starttls"
+	if port == "465" || port == "993" {
+		def = "tls"
+	}
+	m.Security = sub.oneOf("security", def, []string{"starttls", "tls", "none"})
+	if m.Security == "none" && host != "" && !loopback(host) {
+		sub.fail(sub.place("security"), "security", "starttls or tls", "an unencrypted connection goes to this machine only")
+	}
+	switch {
+	case !sub.has("address"):
+		sub.fail(sub.node.val, "address", `for example address = "mail.example.org:587"`, "%s needs an address", key)
+	case key == "imap" && !sub.has("username"):
+		sub.fail(sub.node.val, "username", "", "imap needs a username")
+	case m.PasswordFile != "" && !sub.has("username"):
+		sub.fail(sub.place("password_file"), "password_file", "give the username, too", "a password without a username is of no use")
+	}
+	if key == "imap" {
+		m.Mailbox = sub.line("mailbox", 200)
+	}
+	sub.done()
+	return m
+}
+
+// hostPort is host:port; a host alone gets the port def where there is one.
+func (s *section) hostPort(key, def string) string {
+	n := s.get(key, text, "")
+	if n == nil {
+		return ""
+	}
+	full := n.text
+	if _, _, err := net.SplitHostPort(full); err != nil && def != "" {
+		full = net.JoinHostPort(full, def)
+	}
+	host, port, err := net.SplitHostPort(full)
+	number, bad := strconv.ParseUint(port, 10, 16)
+	odd := strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/@"'\`, r) })
+	if err != nil || bad != nil || number == 0 || host == "" || odd {
+		s.fail(n.val, key, `for example "mail.example.org:587"`, "%s must be host:port", key)
+		return ""
+	}
+	return full
+}
+
+func (s *section) resolver() string { return s.hostPort("dns", "53") }
+
+func (s *section) absolute(key string) string {
+	n := s.get(key, text, "an absolute path")
+	if n == nil {
+		return ""
+	}
+	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		s.fail(n.val, key, "", "%s must be an absolute path", key)
+		return ""
+	}
+	return n.text
+}
+
+func (s *section) authserv() string {
+	n := s.get("authserv_id", text, "")
+	if n == nil {
+		return ""
+	}
+	if !authservPattern.MatchString(n.text) {
+		s.fail(n.val, "authserv_id", "permesso email test shows what it is", "authserv_id must be the name under which your mail server writes Authentication-Results")
+		return ""
+	}
+	return n.text
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// emailCeiling is how far approvals by mail go in a workspace; "" is no limit.
+func (s *section) emailCeiling() approval.Reversibility {
+	all := []string{string(approval.Reversible), string(approval.Partial), string(approval.Irreversible)}
+	return approval.Reversibility(s.oneOf("email_ceiling", "", all))
+}
+
+// mailReaches warns of workspaces that ask by e-mail and reach nobody.
+func (s *section) mailReaches() {
+	for _, ws := range sortedKeys(s.cfg.Workspaces) {
+		w := s.cfg.Workspaces[ws]
+		if !slices.Contains(w.Channels, channelEmail) {
+			continue
+		}
+		at := pos{}
+		if all := s.node.kids["workspaces"]; all != nil && all.kids[ws] != nil {
+			at = s.section(all.kids[ws], "").place("channels")
+		}
+		switch {
+		case s.cfg.Email == nil:
+			s.warnOf(at, ws, "permesso email setup", "channel email is not set up: nobody is asked there")
+		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
+			return s.cfg.Approvers[name].Email != "" && (w.Principal == "" || w.Principal == name)
+		}):
+			s.warnOf(at, ws, "[approvers.NAME] email = \"…\"", "nobody who may approve in workspace %s has an e-mail address", quote(ws))
+		}
+	}
+}
+
+func (s *section) warnOf(at pos, ws, hint, format string, args ...any) {
+	s.warn(at, "workspaces."+ws+".channels", hint, format, args...)
+}

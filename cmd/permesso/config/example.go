@@ -59,6 +59,8 @@ autonomy = "supervised"          # readonly, supervised, full
 approvers = []                   # names from [approvers]; empty: only the local operator
 #agent_uid = 1001                # or [1001, 1002]: what the agent runs as, if not in a container; never decides
 #principal = "ann"               # the human it works for: of the approvers only this one decides
+#channels = ["email"]            # where they are asked, besides terminal and command line
+#email_ceiling = "reversible"    # mail denies everything, and approves only up to: reversible, partial, irreversible
 approval_timeout = "5m"
 approval_timeout_max = "24h"     # how long an agent may ask to wait
 #limits = { pending = 32, ask_per_minute = 60, per_minute = 600, request_size = "256KiB", running = 8 }
@@ -113,6 +115,19 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", en
 match = { tool = "hello", workspace = "default" }
 outcome = "ask"                  # allow, ask, deny
 reason = "somebody should see it once"
+
+# People are asked by e-mail, and a reply decides: permesso email setup finds out
+# what belongs here. Passwords lie in files (mode 600), or in PERMESSO_EMAIL_PASSWORD.
+#[channels.email]
+#from = "permesso@example.org"
+#smtp = { address = "mail.example.org:587", username = "permesso", password_file = "/etc/permesso/mail.password" }
+#imap = { address = "mail.example.org:993", username = "permesso", password_file = "/etc/permesso/mail.password", mailbox = "INBOX" }
+#authserv_id = "mx.example.org"  # whose Authentication-Results are believed
+#dkim = true                     # and signatures are verified here
+#trust_relay = false             # true: From is believed; only behind a mail server of this machine that checks it
+#sub_addressing = false          # true: permesso+anything@example.org is delivered to from
+#follow_up = true                # people hear by mail how it ended
+#dns = "127.0.0.1:53"            # instead of the system's resolver
 
 # How long what is settled is kept; the audit log is never shortened.
 #[retention]

@@ -120,6 +120,8 @@ workspace = "plain"
 		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)
 	require.Len(t, c.Warnings, 1, "nobody may approve in plain")
+	require.Equal(t, map[string]config.TelegramChat{"personal": {ChatID: -100123}}, c.TelegramChats)
+	require.Nil(t, c.Telegram)
 	require.Contains(t, c.Warnings[0].Message, `nobody may approve in workspace "plain"`)
 }
 
@@ -368,20 +370,13 @@ hint: terminal, CLI and browser need no entry: they are on unless local_decision
 hint: did you mean "telegram"?`,
 		},
 		{
-			"channels come later", "[channels.telegram]\ntoken_file = \"/x\"",
-			`p.toml:1:11: channel "telegram" is not in this version
-hint: take it out; people answer at the gate's terminal, or with permesso approve`,
-		},
-		{
 			"channels without a channel", "channels = [\"telegram\"]",
 			`p.toml:1:1: no channel is named here
 hint: write [channels.telegram]`,
 		},
 		{
 			"a token in the file", "[channels.telegram]\ntoken = \"123:hunter2\"",
-			`p.toml:1:11: channel "telegram" is not in this version
-hint: take it out; people answer at the gate's terminal, or with permesso approve
-p.toml:2:1: token: a secret may not stand in this file
+			`p.toml:2:1: token: a secret may not stand in this file
 hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
 		},
 		{
@@ -703,8 +698,8 @@ func TestWarnings(t *testing.T) {
 			"p.toml:2:23: this rule matches no configured workspace: there is no \"defalt\"\nhint: did you mean \"default\"?",
 		},
 		{
-			"a channel that does not ask yet", "[workspaces.w]\nchannels = [\"email\"]",
-			`p.toml:2:13: channel "email" is not in this version: nobody is asked there`,
+			"a channel that is not set up", "[workspaces.w]\nchannels = [\"email\"]",
+			"p.toml:2:1: channel email is not set up: nobody is asked there\nhint: permesso email setup",
 		},
 		{
 			"nobody is left to approve", "[workspaces.w]\nlocal_decisions = false",

@@ -137,6 +137,9 @@ func (s *section) workspaces() {
 		if uids := sub.agentUIDs(); len(uids) > 0 {
 			s.cfg.AgentUIDs[name] = uids
 		}
+		if c := sub.emailCeiling(); c != "" {
+			s.cfg.EmailCeiling[name] = c
+		}
 		sub.done()
 	})
 	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
@@ -152,8 +155,9 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.LocalDecisions = s.flag("local_decisions", w.LocalDecisions)
 	w.Language = s.oneOf("language", w.Language, languages())
 	w.Channels = s.channelNames()
-	w.ChatJID = s.chat()
+	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
+	w.Night = s.night()
 	s.limits(&w.Limits)
 	s.judgement(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
@@ -210,26 +214,10 @@ func (s *section) channelNames() []string {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
 			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
 		case s.among(n, "channels", known):
-			if !built(n.text) {
-				s.warn(n.val, "channels", "", "channel %s is not in this version: nobody is asked there", quote(n.text))
-			}
 			names = append(names, n.text)
 		}
 	}
 	return names
-}
-
-func (s *section) chat() string {
-	sub := s.table("telegram", "telegram = { chat_id = 123456789 }")
-	if sub == nil {
-		return ""
-	}
-	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
-	sub.done()
-	if id == 0 {
-		return ""
-	}
-	return "telegram:" + strconv.FormatInt(id, 10)
 }
 
 func (s *section) timeouts(w *approval.Workspace) {

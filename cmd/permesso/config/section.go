@@ -270,13 +270,16 @@ func secret(key string) bool {
 func elsewhere(key, path string) string {
 	places := []struct{ where, keys string }{
 		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts"},
-		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max limits agent_uid contains_secrets admin binds_sessions sessions ask_above deny_above budget_session budget_day"},
+		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max quiet_hours night_timeout limits agent_uid contains_secrets admin binds_sessions sessions email_ceiling ask_above deny_above budget_session budget_day"},
 		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
 		{"in [approvers.NAME]", "email local"},
 		{"in [tools.NAME]", "capability action_type verb summary target reversibility territory trust public_source secret_data public_sink dangerous_writes cost handler"},
 		{"in handler of [tools.NAME]", "kind timeout max_output idempotent argv dir env method url body body_args headers secret_headers allow_private ca_file status"},
 		{"in [[rules]]", "match outcome reason"},
+		{"in [channels.email]", "from smtp imap maildir authserv_id dkim trust_relay sub_addressing follow_up dns"},
 		{"in [retention]", "responses records"},
+		{"in [channels.telegram]", "token_file server_url webhook feed"},
+		{"in telegram of [workspaces.NAME]", "chat_id thread_id"},
 	}
 	for _, p := range places {
 		if slices.Contains(strings.Fields(p.keys), key) {

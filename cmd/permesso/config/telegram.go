@@ -1,4 +1,198 @@
 package config
 
+import (
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Telegram is [channels.telegram]: the one bot that people are asked by.
+type Telegram struct {
+	TokenFile string           // "": PERMESSO_TELEGRAM_TOKEN
+	ServerURL string           // of a Bot API server of one's own; "": Telegram's
+	Webhook   *TelegramWebhook // nil: the gate asks for updates
+	Feed      bool             // what policy allowed is told, too
+}
+
+// TelegramWebhook is where Telegram delivers updates.
+type TelegramWebhook struct {
+	Listen     string // host:port
+	URL        string
+	SecretFile string
+}
+
+// TelegramChat is where a workspace is asked.
+type TelegramChat struct {
+	ChatID   int64
+	ThreadID int // of a forum's topic; 0: none
+}
+
 // telegram reads [channels.telegram].
-func (s *section) telegram() { s.absent("telegram") }
+func (s *section) telegram() {
+	t := &Telegram{
+		TokenFile: s.secretPath("token_file"), ServerURL: s.webAddress("server_url", true), Webhook: s.webhook(),
+		Feed: s.flag("feed", false),
+	}
+	s.done()
+	s.cfg.Telegram = t
+}
+
+func (s *section) webhook() *TelegramWebhook {
+	const example = `webhook = { listen = "127.0.0.1:8443", url = "https://gate.example.org/telegram", secret_file = "/path" }`
+	sub := s.table("webhook", example)
+	if sub == nil {
+		return nil
+	}
+	w := &TelegramWebhook{
+		Listen: sub.listenOn("listen"), URL: sub.webAddress("url", false), SecretFile: sub.secretPath("secret_file"),
+	}
+	for _, key := range []string{"listen", "url", "secret_file"} {
+		if !sub.has(key) {
+			sub.fail(sub.node.val, key, example, "a webhook needs %s", key)
+		}
+	}
+	sub.done()
+	return w
+}
+
+// secretPath is a file that holds a secret.
+func (s *section) secretPath(key string) string {
+	n := s.get(key, text, "an absolute path")
+	if n == nil {
+		return ""
+	}
+	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		// Not quoted: it may be the secret itself.
+		s.fail(n.val, key, "the file holds the secret, and nobody but the gate may read it: chmod 600", "%s must be an absolute path", key)
+		return ""
+	}
+	return n.text
+}
+
+// webAddress is an address of the web, without a password in it. Without encryption it leads to this
+// machine only, and only where plain says so.
+func (s *section) webAddress(key string, plain bool) string {
+	n := s.get(key, text, "")
+	if n == nil {
+		return ""
+	}
+	u, err := url.Parse(n.text)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
+		s.fail(n.val, key, `for example "https://gate.example.org/telegram"`, "%s must be a web address", key)
+		return ""
+	case u.Scheme == "http" && (!plain || !thisMachine(u.Hostname())):
+		s.fail(n.val, key, "https", "%s must be encrypted: the token would be read on the way", key)
+		return ""
+	}
+	return strings.TrimRight(n.text, "/")
+}
+
+func thisMachine(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (s *section) listenOn(key string) string {
+	n := s.get(key, text, "")
+	if n == nil {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(n.text)
+	number, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || number == 0 || host != "" && net.ParseIP(host) == nil && host != "localhost" {
+		s.fail(n.val, key, `for example "127.0.0.1:8443"`, "%s must be an address and a port", key)
+		return ""
+	}
+	return n.text
+}
+
+// chat reads where a workspace is asked.
+func (s *section) chat(name string) string {
+	sub := s.table("telegram", "telegram = { chat_id = 123456789 }")
+	if sub == nil {
+		return ""
+	}
+	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
+	thread := sub.number("thread_id", 0, 1, 1<<31-1, "the number of the forum's topic")
+	if id == 0 && sub.has("thread_id") && !sub.has("chat_id") {
+		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "chat_id = -100…", "a topic is one of a group: give its chat_id, too")
+	}
+	if id > 0 && thread > 0 {
+		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "", "a private chat has no topics")
+	}
+	sub.done()
+	if id == 0 {
+		return ""
+	}
+	s.cfg.TelegramChats[name] = TelegramChat{id, int(thread)}
+	return "telegram:" + strconv.FormatInt(id, 10)
+}
+
+var hoursPattern = regexp.MustCompile(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
+
+// night reads quiet_hours and night_timeout.
+func (s *section) night() approval.Night {
+	const hint = `from and to, by this machine's clock: "22:00-07:00"`
+	var night approval.Night
+	if n := s.get("quiet_hours", text, hint); n != nil {
+		m := hoursPattern.FindStringSubmatch(n.text)
+		if m == nil || n.text[:5] == n.text[6:] {
+			s.fail(n.val, "quiet_hours", hint, "quiet_hours are not two different times of the day")
+			return night
+		}
+		at := func(h, m string) time.Duration {
+			d, _ := time.ParseDuration(h + "h" + m + "m") // digits
+			return d
+		}
+		night.From, night.To = at(m[1], m[2]), at(m[3], m[4])
+	}
+	night.Timeout = s.duration("night_timeout", 0, time.Second, maxWait)
+	if night.Timeout > 0 && !s.has("quiet_hours") {
+		s.fail(s.node.kids["night_timeout"].key, "night_timeout", hint, "night_timeout needs quiet_hours")
+	}
+	return night
+}
+
+// telegramReaches warns of workspaces that Telegram was to ask about and cannot.
+func (s *section) telegramReaches() {
+	for _, name := range sortedKeys(s.cfg.Workspaces) {
+		w := s.cfg.Workspaces[name]
+		if !slices.Contains(w.Channels, channelTelegram) {
+			continue
+		}
+		switch {
+		case s.cfg.Telegram == nil:
+			s.warn(s.at(name), "", "permesso telegram setup", "workspace %s is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there", quote(name))
+		case len(w.Approvers) == 0:
+			s.warn(s.at(name), "", "name approvers", "workspace %s is asked by telegram, where nobody may answer", quote(name))
+		case w.ChatJID == "" && !s.anyTelegram(w.Approvers):
+			s.warn(s.at(name), "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "telegram has no chat in which to ask about workspace %s", quote(name))
+		}
+	}
+}
+
+func (s *section) anyTelegram(names []string) bool {
+	for _, name := range names {
+		if s.cfg.Approvers[name].Telegram != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// at is where a workspace begins.
+func (s *section) at(ws string) pos {
+	if n := s.node.kids["workspaces"]; n != nil && n.kids[ws] != nil {
+		return n.kids[ws].key
+	}
+	return pos{}
+}

@@ -1,0 +1,42 @@
+package gate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// What is asked at night waits longer; what it was asked by day does not, and
+// nobody's wish to wait less is overruled.
+func TestAtNightPeopleGetMoreTime(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local().Hour()
+	around := approval.Night{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}
+	later := approval.Night{From: around.To, To: around.From, Timeout: 9 * time.Hour}
+	for _, tc := range []struct {
+		why   string
+		night approval.Night
+		more  string
+		want  time.Duration
+	}{
+		{"at night", around, "", 9 * time.Hour},
+		{"by day", later, "", time.Hour},
+		{"a night that says nothing of it", approval.Night{From: around.From, To: around.To}, "", time.Hour},
+		{"a shorter one does not take time away", approval.Night{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
+		{"the agent may be in a hurry", around, `"expires_in_sec":60`, time.Minute},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			h := newHouse(t, plan{frozen: true, memory: true, night: tc.night})
+			k := key(1)
+			body := request(k, "run", "")
+			if tc.more != "" {
+				body = request(k, "run", "", tc.more)
+			}
+			h.ask(k, body)
+			p := h.pending(k)
+			require.Equal(t, tc.want, p.ExpiresAt.Sub(p.Timestamp))
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package email
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/emersion/go-message"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// maxText is how much of a card a mail shows, in bytes. What does not fit is
+// not approved by mail.
+const maxText = 200 << 10
+
+// dispatch is a mail of ours.
+type dispatch struct {
+	From, To   string
+	ReplyTo    string // "": From
+	Subject    string // with the tag
+	MessageID  string
+	InReplyTo  string // "": it begins a thread
+	References []string
+	Auto       string // auto-generated, auto-replied
+	Date       time.Time
+	Text       string
+	HTML       string // "": plain text only
+}
+
+// bytes is the mail as it is sent. Nothing in it but addresses, identifiers and
+// encoded text reaches the header.
+func (d *dispatch) bytes() ([]byte, error) {
+	var h message.Header
+	h.Set("MIME-Version", "1.0")
+	// A server of Microsoft's then keeps its out-of-office notes to itself.
+	h.Set("X-Auto-Response-Suppress", "All")
+	h.Set("Auto-Submitted", d.Auto)
+	if len(d.References) > 0 {
+		h.Set("References", strings.Join(d.References, " "))
+	}
+	if d.InReplyTo != "" {
+		h.Set("In-Reply-To", d.InReplyTo)
+	}
+	h.Set("Message-Id", d.MessageID)
+	h.SetText("Subject", d.Subject)
+	h.Set("Date", d.Date.Format(time.RFC1123Z))
+	if d.ReplyTo != "" {
+		h.Set("Reply-To", d.ReplyTo)
+	}
+	h.Set("To", d.To)
+	h.Set("From", "permesso <"+d.From+">")
+	var out bytes.Buffer
+	if err := d.body(&out, h); err != nil {
+		return nil, fmt.Errorf("compose a mail: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func (d *dispatch) body(out io.Writer, h message.Header) error {
+	if d.HTML == "" {
+		textual(&h, "text/plain")
+		w, err := message.CreateWriter(out, h)
+		if err != nil {
+			return err
+		}
+		return writePart(w, d.Text)
+	}
+	h.SetContentType("multipart/alternative", nil)
+	all, err := message.CreateWriter(out, h)
+	if err != nil {
+		return err
+	}
+	for _, part := range []struct{ kind, text string }{{"text/plain", d.Text}, {"text/html", d.HTML}} {
+		var ph message.Header
+		textual(&ph, part.kind)
+		w, err := all.CreatePart(ph)
+		if err != nil {
+			return err
+		}
+		if err := writePart(w, part.text); err != nil {
+			return err
+		}
+	}
+	return all.Close()
+}
+
+func textual(h *message.Header, kind string) {
+	h.SetContentType(kind, map[string]string{"charset": "utf-8"})
+	h.Set("Content-Transfer-Encoding", "quoted-printable")
+}
+
+func writePart(w *message.Writer, text string) error {
+	if _, err := io.WriteString(w, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// tagLike is what an agent's words must not bring into a subject: the sign of a
+// request, which our own tag behind them has to be alone with, and that of an
+// encoded word, which a mail program would decode.
+var tagLike = regexp.MustCompile(`(?i)(appr)_|(=)\?`)
+
+// headline is a request in one line, fit for a header.
+func headline(s chat.Style, p *approval.Pending) string {
+	line := tagLike.ReplaceAllStringFunc(s.Line(p), func(m string) string {
+		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
+	})
+	const longest = 300
+	if len(line) > longest {
+		cut := line[:longest]
+		for !utf8.ValidString(cut) {
+			cut = cut[:len(cut)-1]
+		}
+		line = cut + "…"
+	}
+	return "🔐 " + line
+}
+
+// cardMail is what one person is asked.
+type cardMail struct {
+	pending *approval.Pending
+	style   chat.Style
+	words   *words
+	ceiling approval.Reversibility
+	tag     string // "": it stands in the reply address
+}
+
+// longCard is the size, in bytes, from which on a reply that quotes all of the
+// card, as text and as HTML, may be too large to be read.
+const longCard = 64 << 10
+
+// notes are what stands below the card.
+func (m *cardMail) notes(size int, whole bool) (notes []string) {
+	p, w := m.pending, m.words
+	if p.Type == approval.TypeQuestion {
+		notes = append(notes, w.howToAnswer)
+	} else {
+		notes = append(notes, w.howTo)
+		switch {
+		case !whole:
+			notes = append([]string{fill(w.notWhole, "id", p.ShortID)}, notes...)
+		case above(p.Reversibility, m.ceiling):
+			notes = append([]string{m.words.aboveCeiling(p, m.ceiling)}, notes...)
+		}
+	}
+	if size > longCard {
+		notes = append(notes, w.long)
+	}
+	if m.tag != "" {
+		notes = append(notes, m.tag)
+	}
+	return notes
+}
+
+// render is the mail's two parts. whole is false where they do not show all that
+// would run.
+func (m *cardMail) render() (text, page string, whole bool, err error) {
+	card := m.style.Card(m.pending)
+	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
+		card.Menu = card.Menu[:len(card.Menu)-1] // how to answer is another matter by mail
+	}
+	text, whole = fitCard(card)
+	notes := m.notes(len(text), whole)
+	page, err = cardHTML(card, text, notes, whole, m)
+	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, whole, err
+}
+
+func fitCard(card chat.Card) (text string, whole bool) {
+	if text, whole = card.Text(0); len(text) <= maxText {
+		return text, whole
+	}
+	text, _ = card.Text(maxText / 3) // no unit has more than three bytes
+	return text, false
+}
+
+func (w *words) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
+	return fill(w.ceiling, "it", w.reversibility[string(steps(p.Reversibility))], "ceiling", w.reversibility[string(steps(ceiling))])
+}
+
+// above says whether something goes beyond a ceiling; without one nothing does.
+func above(r, ceiling approval.Reversibility) bool {
+	order := map[approval.Reversibility]int{approval.Reversible: 0, approval.Partial: 1, approval.Irreversible: 2}
+	return ceiling != "" && order[steps(r)] > order[steps(ceiling)]
+}
+
+// steps is r; what is unknown counts as irreversible.
+func steps(r approval.Reversibility) approval.Reversibility {
+	switch r {
+	case approval.Reversible, approval.Partial:
+		return r
+	}
+	return approval.Irreversible
+}

@@ -1,0 +1,42 @@
+package email
+
+import (
+	"html/template"
+	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// cardPage is the HTML part: the same facts as the plain one, in the same order.
+// It has no link, since programs that look for bad mails follow links, and
+// nothing that would have to be fetched.
+var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
+<html lang="{{.Language}}"><head><meta charset="utf-8"><title>{{.Card.Head}}</title></head>
+<body style="font-family: sans-serif; line-height: 1.4">
+{{- if .Whole}}
+<p style="font-weight: bold">{{.Card.Head}}</p>
+{{range .Card.Facts}}<p style="margin: 0.3em 0">{{.}}</p>
+{{end}}
+{{- if .Payload}}<pre style="white-space: pre-wrap; padding: 0.6em; border: 1px solid #888">{{.Payload}}</pre>
+{{end}}
+{{- if .Prose}}<div style="padding: 0.6em; border: 2px dashed #b60; color: #555">
+<p style="margin: 0 0 0.4em; font-size: small">{{.Says}}</p>
+<pre style="white-space: pre-wrap; margin: 0">{{.Prose}}</pre></div>
+{{end}}
+{{range .Card.Menu}}<p style="margin: 0.3em 0">{{.}}</p>
+{{end}}<p style="font-weight: bold">{{.Card.Foot}}</p>
+{{else}}
+<pre style="white-space: pre-wrap">{{.Text}}</pre>
+{{end}}
+{{range .Notes}}<p style="font-size: small">{{.}}</p>
+{{end}}</body></html>
+`))
+
+func cardHTML(card chat.Card, text string, notes []string, whole bool, m *cardMail) (string, error) {
+	var b strings.Builder
+	err := cardPage.Execute(&b, map[string]any{
+		"Language": chat.Language(m.style.Language), "Card": card, "Whole": whole, "Text": text, "Notes": notes, "Says": m.words.says,
+		"Payload": strings.Join(card.Payload, "\n"), "Prose": strings.Join(card.Prose, "\n"),
+	})
+	return b.String(), err
+}

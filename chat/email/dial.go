@@ -1,0 +1,167 @@
+package email
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// The ways to keep a connection private, as SMTP.Security and IMAP.Security name
+// them. The zero value means TLS.
+const (
+	StartTLS = "starttls" // TLS begins after a plain greeting; a server without it is refused
+	TLS      = "tls"      // TLS from the first byte
+	NoTLS    = "none"     // none at all, which only the own machine is trusted with
+)
+
+// endpoint is a server, and how to be sure that it is the right one.
+type endpoint struct {
+	address  string // "host:port"
+	security string
+	caFile   string // PEM; trusted instead of the system's authorities
+	timeout  time.Duration
+}
+
+// fault is why a server could not be reached or would not have us.
+type fault struct {
+	stage     string
+	temporary bool
+	hint      string
+	err       error
+}
+
+func (f *fault) Error() string { return f.stage + ": " + f.err.Error() }
+
+func (f *fault) Unwrap() error { return f.err }
+
+// check refuses settings that cannot work.
+func (e endpoint) check() *fault {
+	host, port, err := net.SplitHostPort(e.address)
+	if err == nil && (host == "" || port == "") {
+		err = errors.New("the host or the port is missing")
+	}
+	if err != nil {
+		return &fault{stage: "connect", err: fmt.Errorf("address %q: %w", e.address, err), hint: `write it as "host:port"`}
+	}
+	switch e.security {
+	case "", TLS, StartTLS:
+		return nil
+	case NoTLS:
+		if ip := net.ParseIP(host); host == "localhost" || ip.IsLoopback() {
+			return nil
+		}
+		return &fault{
+			stage: "connect", err: fmt.Errorf("%s: an unencrypted connection goes to this machine only", e.address),
+			hint: "starttls or tls",
+		}
+	}
+	return &fault{stage: "connect", err: fmt.Errorf("security %q is unknown", e.security), hint: "starttls, tls, or none for localhost"}
+}
+
+// dial connects, and shakes hands where TLS comes first. The connection is closed
+// when ctx ends; call stop when that is no longer wanted.
+func (e endpoint) dial(ctx context.Context) (conn net.Conn, stop func() bool, f *fault) {
+	if f := e.check(); f != nil {
+		return nil, nil, f
+	}
+	config, f := e.tls()
+	if f != nil {
+		return nil, nil, f
+	}
+	limited, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	dialer := net.Dialer{KeepAlive: 30 * time.Second}
+	conn, err := dialer.DialContext(limited, "tcp", e.address)
+	if err != nil {
+		return nil, nil, &fault{stage: "connect", temporary: true, err: err, hint: "is the address right, and the server up?"}
+	}
+	if at, ok := conn.RemoteAddr().(*net.TCPAddr); e.security == NoTLS && (!ok || !at.IP.IsLoopback()) {
+		conn.Close()
+		return nil, nil, &fault{stage: "connect", err: fmt.Errorf("%s is another machine", e.address), hint: "starttls or tls"}
+	}
+	if e.security == TLS || e.security == "" {
+		secure := tls.Client(conn, config)
+		if err := secure.HandshakeContext(limited); err != nil {
+			conn.Close()
+			return nil, nil, e.tlsFault(err)
+		}
+		conn = secure
+	}
+	return conn, context.AfterFunc(ctx, func() { conn.Close() }), nil
+}
+
+func (e endpoint) tls() (*tls.Config, *fault) {
+	host, _, _ := net.SplitHostPort(e.address)
+	config := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	if e.caFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(e.caFile)
+	if err != nil {
+		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("read the authority's certificate: %w", err)}
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("%s holds no certificate", e.caFile), hint: "a PEM file"}
+	}
+	return config, nil
+}
+
+// tlsFault explains why TLS did not come about.
+func (e endpoint) tlsFault(err error) *fault {
+	f := &fault{stage: "secure the connection", err: err, temporary: true}
+	var untrusted *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &untrusted):
+		f.temporary = false
+		f.hint = "use the name that is in the server's certificate, or name the authority that signed it as the CA file"
+	case errors.As(err, &noTLS):
+		f.temporary = false
+		f.hint = "no TLS is spoken on that port; starttls begins without it"
+	}
+	return f
+}
+
+// within runs one exchange with a server and ends it, by closing the connection,
+// when it takes longer than d.
+func within(d time.Duration, conn net.Conn, exchange func() error) error {
+	late := false
+	done := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(done)
+		late = true
+		conn.Close()
+	})
+	err := exchange()
+	if !timer.Stop() {
+		<-done
+	}
+	if late && err != nil {
+		return fmt.Errorf("no answer for %s: %w", d, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// said makes a server's words fit for a log: one line, not too long, nothing
+// invisible, and without the password, which some servers repeat.
+func said(text string, secrets ...string) string {
+	for _, s := range secrets {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "[password]")
+		}
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return chat.Escape(text)
+}

@@ -1,0 +1,217 @@
+package email
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emersion/go-msgauth/dkim"
+)
+
+// maxSignatures is how many DKIM signatures we look at, from the top.
+const maxSignatures = 5
+
+// aheadBy is how far a signer's clock may be ahead of ours.
+const aheadBy = time.Hour
+
+// signature is one DKIM-Signature field as far as we judge it ourselves.
+type signature struct {
+	name, domain, identity string // the name of its key; d=; the domain of i=
+	against                *AuthError
+}
+
+// signed is the proof by a DKIM signature. The library verifies; which
+// signature counts is decided here: one by a domain that may speak for the From
+// domain, over From and Subject and the whole text, in force, with a key that is
+// in use. RSA keys have 1024 bits at least, which is the least that RFC 8301
+// lets anybody believe: many senders still have no longer one. Ed25519 is as good.
+func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
+	lookups := &txtLookups{lookup: a.Lookup}
+	if a.Lookup == nil {
+		lookups.lookup = net.DefaultResolver.LookupTXT
+	}
+	signatures, refusal := a.candidates(ctx, lookups, fields, domain)
+	if refusal != nil {
+		return "", refusal
+	}
+	verified, err := dkim.VerifyWithOptions(bytes.NewReader(raw), &dkim.VerifyOptions{
+		MaxVerifications: maxSignatures,
+		LookupTXT:        func(name string) ([]string, error) { return lookups.key(ctx, name, signatures) },
+	})
+	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
+		return "", distrust("its DKIM signatures cannot be verified: %v", err)
+	}
+	var all AuthError
+	for i, v := range verified {
+		against := signatures[i].judge(v, lookups.answered(signatures[i].name))
+		if against == nil {
+			return "dkim " + signatures[i].domain, nil
+		}
+		all.add(against)
+	}
+	return "", &all
+}
+
+// candidates are the first signatures, each with what speaks against it before
+// anything is verified. An error: none is left.
+func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *AuthError) {
+	var signatures []signature
+	var all AuthError
+	for _, f := range fields {
+		if f.name != "dkim-signature" || len(signatures) == maxSignatures {
+			continue
+		}
+		if len(f.value) > maxSignature {
+			return nil, distrust("it has a DKIM signature of more than %d KiB", maxSignature>>10)
+		}
+		s := a.candidate(ctx, lookups, f.value, domain)
+		if s.against != nil {
+			all.add(s.against)
+		}
+		signatures = append(signatures, s)
+	}
+	if len(signatures) == 0 {
+		return nil, &AuthError{
+			Reason: "it has no DKIM signature",
+			Hint:   fmt.Sprintf("let the mail server of %s sign what it sends", domain),
+		}
+	}
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil }) {
+		return nil, &all
+	}
+	return signatures, nil
+}
+
+func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, value, domain string) signature {
+	tags, err := parseTags(value)
+	if err != nil {
+		return signature{against: distrust("a DKIM signature cannot be read: %s", err)}
+	}
+	var s signature
+	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != foldASCII(tags["d"]) {
+		s.against = distrust("a DKIM signature is by no domain")
+		return s
+	}
+	if strings.ContainsFunc(tags["s"], func(r rune) bool { return r >= 0x80 || !isLetterDigit(byte(r)) && !strings.ContainsRune("-_.", r) }) {
+		s.against = distrust("the DKIM signature of %s names no key", s.domain)
+		return s
+	}
+	s.name = tags["s"] + "._domainkey." + tags["d"]
+	s.identity = foldASCII(cmp.Or(tags["i"], tags["d"]))
+	if s.against = a.terms(tags, s.domain); s.against == nil {
+		_, s.against = lookups.aligned(ctx, s.domain, domain)
+	}
+	return s
+}
+
+// terms judges what a signature says of itself.
+func (a *Authenticator) terms(tags map[string]string, domain string) *AuthError {
+	if _, ok := tags["l"]; ok {
+		return distrust("the DKIM signature of %s covers a part of the text only (l=)", domain)
+	}
+	if missing := unsigned(strings.Split(tags["h"], ":")); missing != "" {
+		return distrust("the DKIM signature of %s does not cover the %s field", domain, missing)
+	}
+	now := time.Now()
+	if a.Now != nil {
+		now = a.Now()
+	}
+	if expires, ok := tags["x"]; ok && !isTime(expires, now.Before) {
+		return distrust("the DKIM signature of %s has expired", domain)
+	}
+	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(aheadBy)) }) {
+		return distrust("the DKIM signature of %s is from the future", domain)
+	}
+	return nil
+}
+
+func isTime(text string, fits func(time.Time) bool) bool {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && fits(time.Unix(seconds, 0))
+}
+
+// unsigned is the first field that a signature must cover and does not.
+func unsigned(names []string) string {
+	for _, name := range []string{"From", "Subject"} {
+		if !slices.ContainsFunc(names, func(n string) bool { return foldASCII(n) == foldASCII(name) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// judge says what speaks against a signature after all. What the library read
+// must be what we read, since it is the library's reading that was verified.
+func (s signature) judge(v *dkim.Verification, record txtAnswer) *AuthError {
+	switch {
+	case s.against != nil:
+		return s.against
+	case record.err != nil:
+		return &AuthError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
+	case v.Err != nil:
+		return distrust("the DKIM signature of %s does not hold: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
+	case foldASCII(v.Domain) != s.domain || unsigned(v.HeaderKeys) != "":
+		return distrust("a DKIM signature can be read in two ways")
+	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
+		return distrust("the DKIM key of %s is not for its subdomains (t=s)", s.domain)
+	}
+	return nil
+}
+
+// key answers the library: the record of a key that may count, nothing else.
+func (l *txtLookups) key(ctx context.Context, name string, signatures []signature) ([]string, error) {
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil && s.name == name }) {
+		return nil, errors.New("nobody asked for it")
+	}
+	texts, err := l.txt(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(texts, tooLong) {
+		return nil, fmt.Errorf("its key is longer than %d bytes", maxTXT)
+	}
+	if slices.Contains(keyFlags(texts), "y") {
+		return nil, errors.New("its key is only being tested (t=y)")
+	}
+	return texts, nil
+}
+
+// keyFlags are the t= flags of a key record (RFC 6376, section 3.6.1), which the
+// library does not look at: y, the key is being tested and proves nothing; s, it
+// signs for its own domain only.
+func keyFlags(texts []string) []string {
+	var flags []string
+	for _, text := range texts {
+		tags, err := parseTags(text)
+		if err != nil {
+			continue // the library refuses it
+		}
+		flags = append(flags, strings.Split(tags["t"], ":")...)
+	}
+	return flags
+}
+
+// parseTags reads a tag list (RFC 6376, section 3.2) without any white space:
+// none of the tags that we look at may hold some that counts.
+func parseTags(value string) (map[string]string, error) {
+	tags := map[string]string{}
+	for tag := range strings.SplitSeq(value, ";") {
+		tag = strings.Join(strings.Fields(tag), "")
+		if tag == "" {
+			continue
+		}
+		name, text, ok := strings.Cut(tag, "=")
+		if _, twice := tags[name]; twice || !ok || name == "" {
+			return nil, errors.New("it is not a list of tags")
+		}
+		tags[name] = text
+	}
+	return tags, nil
+}

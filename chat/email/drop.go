@@ -1,0 +1,163 @@
+package email
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// Drop is a drawer that another process lays mails in, one a file: a Box for who
+// has a mail server that hands mails to a program. What was taken is removed.
+type Drop struct {
+	Drawer  chat.Drawer
+	Changes <-chan struct{}  // hints that something came; nil: none
+	Every   time.Duration    // how often to look without a hint; 0: 2 s
+	Report  func(error)      // told what is wrong after each look, or nil; may be nil
+	Now     func() time.Time // nil: time.Now
+
+	pause time.Duration // the shortest before trying a mail again; 0: 1 s
+}
+
+var _ Box = (*Drop)(nil)
+
+// headerOnly ends the name of a mail that was too large to be kept whole.
+const headerOnly = ".header"
+
+// Put lays a mail in the drawer, durably, under a name that no other one has. Of
+// one that is too large only the header is kept: nobody will read it, but to
+// refuse it would send the sender a bounce, whoever that is.
+func (d *Drop) Put(name string, mail io.Reader) error {
+	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
+	if err != nil {
+		return fmt.Errorf("read the mail: %w", err)
+	}
+	if len(raw) == 0 {
+		return ErrNoMail
+	}
+	raw = withoutEnvelope(raw)
+	if len(raw) > MaxMail {
+		name, raw = name+headerOnly, headerOf(withCRLF(raw))
+	}
+	return d.Drawer.Put(name, raw)
+}
+
+// ErrNoMail is a delivery of nothing at all.
+var ErrNoMail = errors.New("there is no mail in it")
+
+// withoutEnvelope takes the line off that some servers put before a mail which
+// they hand to a program: "From ann@human.test Sat Nov 21 …".
+func withoutEnvelope(raw []byte) []byte {
+	if !bytes.HasPrefix(raw, []byte("From ")) {
+		return raw
+	}
+	_, rest, _ := bytes.Cut(raw, []byte("\n"))
+	return rest
+}
+
+// Run is Box's.
+func (d *Drop) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
+	retries, changes := map[string]retry{}, d.Changes
+	for ctx.Err() == nil {
+		err := d.look(ctx, take, retries)
+		if ctx.Err() != nil {
+			break
+		}
+		if d.Report != nil {
+			d.Report(err)
+		}
+		timer := time.NewTimer(d.every())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case _, open := <-changes:
+			if !open {
+				changes = nil
+			}
+		}
+		timer.Stop()
+	}
+	return context.Cause(ctx)
+}
+
+func (d *Drop) every() time.Duration {
+	if d.Every > 0 {
+		return d.Every
+	}
+	return 2 * time.Second
+}
+
+func (d *Drop) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+func (d *Drop) look(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+	names, err := d.Drawer.List()
+	if err != nil {
+		return &BoxError{Stage: "look for delivered mails", Temporary: true, Err: err}
+	}
+	first := d.pause
+	if first <= 0 {
+		first = time.Second
+	}
+	var trouble error
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if retries[name].at.After(d.now()) {
+			continue
+		}
+		if err := d.one(ctx, take, name); err != nil {
+			trouble = err
+			retries[name] = retries[name].again(d.now(), first, mailPause)
+			continue
+		}
+		delete(retries, name)
+	}
+	return trouble
+}
+
+func (d *Drop) one(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
+	raw, err := d.Drawer.Get(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), Size: int64(len(raw)), TooLarge: strings.HasSuffix(name, headerOnly)}
+	if err := hand(ctx, take, in); err != nil {
+		return err
+	}
+	return d.Drawer.Remove(name)
+}
+
+// Shelf is a State that lies in a drawer under a name.
+type Shelf struct {
+	Drawer chat.Drawer
+	Name   string
+}
+
+var _ State = Shelf{}
+
+// Load implements State.
+func (s Shelf) Load() ([]byte, error) {
+	b, err := s.Drawer.Get(s.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// Save implements State.
+func (s Shelf) Save(data []byte) error { return s.Drawer.Put(s.Name, data) }

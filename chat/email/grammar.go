@@ -1,0 +1,75 @@
+package email
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// fullForm is an answer to p's card in the form of chat's grammar. Mail knows
+// three shorter ones, in either case:
+//
+//	approve            the card's id may be left out, since the mail says which
+//	deny [reason]      likewise, unless the reason begins like an id
+//	answer text        to a question; text alone could be anything
+func fullForm(text string, p *approval.Pending) string {
+	text = strings.TrimSpace(text)
+	word, rest, _ := strings.Cut(text, " ")
+	if i := strings.IndexByte(word, '\n'); i >= 0 {
+		word, rest = text[:i], text[i+1:]
+	}
+	rest = strings.TrimSpace(rest)
+	question := p.Type == approval.TypeQuestion
+	switch lowerASCII(word) {
+	case "approve":
+		if rest == "" && !question {
+			return "approve " + p.ShortID
+		}
+	case "deny", "reject":
+		if rest == "" || !question && !likeID(rest) {
+			return strings.TrimSpace("deny " + p.ShortID + " " + rest)
+		}
+	case "answer":
+		if question {
+			return rest
+		}
+	}
+	return text
+}
+
+// likeID says whether a text begins with what may be meant as an id.
+func likeID(text string) bool {
+	first := strings.Fields(text)[0]
+	return len(first) >= 4 && strings.Trim(lowerASCII(first), "0123456789abcdef") == ""
+}
+
+// byMail says whether what was understood may count, coming by mail. A machine
+// that we take for a person says anything but an exact code, so a free answer
+// must say that it is one; and question marks are what is left of letters that
+// somebody's mail server did not know.
+func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
+	text = strings.TrimSpace(text)
+	switch cmd.Kind {
+	case chat.Free:
+		word, _, _ := strings.Cut(lowerASCII(text), " ")
+		return word == "answer" && p.Type == approval.TypeQuestion
+	case chat.Question:
+		if text == "?" {
+			return true
+		}
+		said := strings.TrimSpace(strings.TrimPrefix(text, "?"))
+		return said != "" && strings.ContainsFunc(said, unicode.IsLetter) && !strings.Contains(text, "??")
+	}
+	return true
+}
+
+// approves says whether a command would let something run.
+func approves(cmd chat.Command) bool {
+	if cmd.Kind == chat.Menu {
+		return slices.Contains([]string{"1", "2", "4", "6"}, cmd.Code)
+	}
+	return cmd.Kind == chat.Approve
+}

@@ -1,0 +1,270 @@
+package email
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// page is an HTML body as a reader sees it, line by line, in the form of a plain
+// text: quotation behind ">", rules as dashes. Nothing is loaded, nothing runs.
+type page struct {
+	text   string
+	struck bool // words outside quotation are struck out
+	sheet  bool // a style sheet hides something, and we do not follow which
+	broken bool
+}
+
+// flatten reads HTML. Text that nobody sees is left out.
+func flatten(src string) page {
+	f := &flattener{}
+	doc, err := html.Parse(strings.NewReader(src))
+	if err != nil {
+		return page{broken: true} // nested more than 512 deep
+	}
+	f.walk(doc, look{})
+	f.endLine()
+	return page{text: f.b.String(), struck: f.struck, sheet: f.sheet}
+}
+
+// flattener writes lines.
+type flattener struct {
+	b      strings.Builder
+	line   strings.Builder
+	depth  int // of quotation
+	last   int // the depth of the line above, or -1 where that is blank
+	lines  int
+	blank  bool // a blank line is due before the next one
+	space  bool // a blank is due before the next word
+	struck bool
+	sheet  bool
+}
+
+// look is what elements hand down to those inside.
+type look struct {
+	pre    bool
+	struck bool
+	fg, bg *color // nil: nothing was said
+}
+
+const crossing = "-----Original Message-----"
+
+func (f *flattener) walk(n *html.Node, l look) {
+	switch n.Type {
+	case html.TextNode:
+		f.words(n.Data, l)
+		return
+	case html.ElementNode:
+		f.element(n, l)
+		return
+	case html.DocumentNode:
+		f.children(n, l)
+	}
+}
+
+func (f *flattener) children(n *html.Node, l look) {
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		f.walk(c, l)
+	}
+}
+
+func (f *flattener) element(n *html.Node, l look) {
+	s := styleOf(n)
+	switch n.DataAtom {
+	case atom.Style:
+		f.sheet = f.sheet || hides.MatchString(textIn(n))
+	case atom.Head:
+		f.children(n, l) // for its style sheets: all else in it is unseen
+		return
+	}
+	if unseen[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
+		return
+	}
+	l = l.with(n, s)
+	switch n.DataAtom {
+	case atom.Br:
+		f.newLine()
+		return
+	case atom.Hr:
+		f.single("________________________________")
+		return
+	case atom.Td, atom.Th:
+		f.space = true
+	}
+	if !isBlock(n) {
+		f.children(n, l)
+		return
+	}
+	f.block(n, s, l)
+}
+
+func (f *flattener) block(n *html.Node, s style, l look) {
+	f.endLine()
+	marginal := margins[n.DataAtom] && !s.tight(n)
+	f.blank = f.blank || marginal
+	name := naming(n)
+	switch {
+	case announces.MatchString(name):
+		f.single(crossing)
+	case signs.MatchString(name):
+		f.single("-- ")
+	case s.lineAbove():
+		f.single("________________________________")
+	}
+	quoted := n.DataAtom == atom.Blockquote || quotes.MatchString(name)
+	if quoted {
+		f.depth++
+	}
+	if n.DataAtom == atom.Li {
+		f.bullet(n)
+	}
+	f.children(n, l)
+	f.endLine()
+	if quoted {
+		f.depth--
+	}
+	f.blank = f.blank || marginal
+}
+
+// bullet shows what a browser shows before an item.
+func (f *flattener) bullet(n *html.Node) {
+	if n.Parent == nil || n.Parent.DataAtom != atom.Ol {
+		f.line.WriteString("• ")
+		return
+	}
+	count := 1
+	for s := n.PrevSibling; s != nil && count < 99; s = s.PrevSibling {
+		if s.DataAtom == atom.Li {
+			count++
+		}
+	}
+	f.line.WriteString(strconv.Itoa(count) + ". ")
+}
+
+// words writes the text of a node, its blanks run together as browsers do.
+func (f *flattener) words(s string, l look) {
+	if s == "" || l.unreadable() {
+		return
+	}
+	if l.struck && f.depth == 0 && strings.TrimSpace(inkOf(s)) != "" {
+		f.struck = true
+	}
+	if l.pre {
+		for i, part := range strings.Split(s, "\n") {
+			if i > 0 {
+				f.newLine()
+			}
+			f.line.WriteString(part)
+		}
+		return
+	}
+	for i, part := range strings.FieldsFunc(s, collapsible) {
+		if i > 0 || collapsible(rune(s[0])) {
+			f.space = true
+		}
+		if f.space && f.line.Len() > 0 {
+			f.line.WriteByte(' ')
+		}
+		f.space = false
+		f.line.WriteString(part)
+	}
+	f.space = f.space || collapsible(rune(s[len(s)-1]))
+}
+
+func collapsible(r rune) bool {
+	return r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == '\f'
+}
+
+// endLine ends a line that has something on it.
+func (f *flattener) endLine() {
+	f.space = false
+	if f.line.Len() > 0 {
+		f.newLine()
+	}
+}
+
+// newLine ends the line, empty or not.
+func (f *flattener) newLine() {
+	text := strings.ReplaceAll(f.line.String(), "\u00a0", " ")
+	f.line.Reset()
+	f.space = false
+	empty := strings.TrimSpace(text) == ""
+	if f.blank && f.lines > 0 && !empty && f.last >= 0 {
+		f.write("", min(f.depth, f.last))
+	}
+	f.blank = f.blank && empty
+	f.write(text, f.depth)
+	f.last = f.depth
+	if empty {
+		f.last = -1
+	}
+}
+
+func (f *flattener) write(text string, depth int) {
+	f.lines++
+	f.b.WriteString(strings.TrimRight(quotePrefix(depth)+text, " ") + "\n")
+}
+
+// single writes a line of its own.
+func (f *flattener) single(s string) {
+	f.endLine()
+	f.line.WriteString(s)
+	f.endLine()
+}
+
+func atoms(list ...atom.Atom) map[atom.Atom]bool {
+	m := map[atom.Atom]bool{}
+	for _, a := range list {
+		m[a] = true
+	}
+	return m
+}
+
+var (
+	unseen = atoms(atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Link, atom.Template, atom.Textarea, atom.Select,
+		atom.Option, atom.Datalist, atom.Object, atom.Iframe, atom.Svg, atom.Math, atom.Audio, atom.Video, atom.Canvas, atom.Map, atom.Meta, atom.Base)
+	blocks = atoms(atom.Html, atom.Body, atom.Address, atom.Article, atom.Aside, atom.Div, atom.Dl, atom.Dd, atom.Dt, atom.Fieldset,
+		atom.Figure, atom.Figcaption, atom.Footer, atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Li,
+		atom.Main, atom.Nav, atom.Ol, atom.P, atom.Pre, atom.Section, atom.Table, atom.Tbody, atom.Thead, atom.Tfoot, atom.Tr, atom.Ul,
+		atom.Center, atom.Blockquote, atom.Details, atom.Summary, atom.Caption)
+	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
+
+	// How programs name what they put around a quotation …
+	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
+		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
+	// … or at its head, everything below being part of it …
+	announces = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
+		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)
+	// … and around a signature.
+	signs = regexp.MustCompile(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
+		`ms-outlook-mobile-signature|mobile-signature|tutanota_signature|zmail_signature|data-signatureblock|sig)(?:\s|$)`)
+	hides = regexp.MustCompile(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
+)
+
+// naming is all by which an element may be known, blanks between.
+func naming(n *html.Node) string {
+	var names []string
+	for _, a := range n.Attr {
+		switch a.Key {
+		case "id", "class", "name":
+			names = append(names, a.Val)
+		case "data-signatureblock":
+			names = append(names, a.Key)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func isBlock(n *html.Node) bool { return blocks[n.DataAtom] }
+
+// textIn is the text right inside an element.
+func textIn(n *html.Node) string {
+	var b strings.Builder
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		b.WriteString(c.Data)
+	}
+	return b.String()
+}

@@ -1,0 +1,164 @@
+package email
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// style holds the declarations of a style attribute, in lower case.
+type style map[string]string
+
+func styleOf(n *html.Node) style {
+	s := style{}
+	for _, a := range n.Attr {
+		switch a.Key {
+		case "style":
+			for d := range strings.SplitSeq(strings.ToLower(a.Val), ";") {
+				if k, v, ok := strings.Cut(d, ":"); ok {
+					s[strings.TrimSpace(k)] = strings.TrimSpace(strings.ReplaceAll(v, "!important", ""))
+				}
+			}
+		case "hidden":
+			s["display"] = "none"
+		case "bgcolor":
+			s["background-color"] = strings.ToLower(a.Val)
+		case "color":
+			if n.DataAtom == atom.Font {
+				s["color"] = strings.ToLower(a.Val)
+			}
+		}
+	}
+	return s
+}
+
+var zero = regexp.MustCompile(`^[-+]?0*(?:\.\d+|\.?0*)(?:px|pt|em|rem|%|cm|mm|in|ex|vw|vh)?$`)
+
+// hidden says whether nothing inside is seen. A size below one counts as none.
+func (s style) hidden() bool {
+	size := func(key string) bool { v, ok := s[key]; return ok && v != "" && zero.MatchString(v) }
+	return s["display"] == "none" || s["visibility"] == "hidden" || s["visibility"] == "collapse" ||
+		s["mso-hide"] == "all" || s["opacity"] == "0" || s["opacity"] == "0.0" || size("font-size") ||
+		strings.HasPrefix(s["overflow"], "hidden") && (size("height") || size("max-height") || size("width") || size("max-width")) ||
+		strings.HasPrefix(s["text-indent"], "-9") || strings.HasPrefix(s["clip"], "rect(0") ||
+		strings.HasPrefix(s["left"], "-9") || strings.HasPrefix(s["top"], "-9")
+}
+
+// tight says whether a paragraph has no margin above and below. Those of Word
+// have theirs taken away in a style sheet.
+func (s style) tight(n *html.Node) bool {
+	if n.DataAtom == atom.P && strings.Contains(naming(n), "Mso") {
+		return true
+	}
+	all := strings.Fields(s["margin"])
+	none := len(all) > 0 && zero.MatchString(all[0])
+	if v, ok := s["margin-bottom"]; ok {
+		none = zero.MatchString(v) && (none || zero.MatchString(s["margin-top"]))
+	}
+	return none
+}
+
+// lineAbove knows the line that Outlook draws above what it quotes.
+func (s style) lineAbove() bool {
+	for _, k := range []string{"border-top", "border-top-style"} {
+		if strings.Contains(s[k], "solid") {
+			return true
+		}
+	}
+	return false
+}
+
+// color is one in red, green and blue.
+type color [3]uint8
+
+var (
+	hexColor  = regexp.MustCompile(`^#(?:([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})|([0-9a-f])([0-9a-f])([0-9a-f]))(?:[0-9a-f]{1,2})?$`)
+	rgbColor  = regexp.MustCompile(`^rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})`)
+	paleNames = map[string]color{
+		"white": {255, 255, 255}, "snow": {255, 250, 250}, "ivory": {255, 255, 240}, "ghostwhite": {248, 248, 255}, "whitesmoke": {245, 245, 245},
+		"floralwhite": {255, 250, 240}, "azure": {240, 255, 255}, "mintcream": {245, 255, 250}, "window": {255, 255, 255},
+		"black": {}, "windowtext": {},
+	}
+)
+
+// colorOf reads the first color of a declaration, nil where we know none.
+func colorOf(s string) *color {
+	if c, ok := paleNames[s]; ok {
+		return &c
+	}
+	if m := rgbColor.FindStringSubmatch(s); m != nil {
+		var c color
+		for i := range c {
+			n, _ := strconv.Atoi(m[i+1])
+			c[i] = uint8(min(n, 255))
+		}
+		return &c
+	}
+	m := hexColor.FindStringSubmatch(s)
+	if m == nil {
+		return nil
+	}
+	var c color
+	for i := range c {
+		h := m[i+1] + m[i+4] + m[i+4]
+		n, _ := strconv.ParseUint(h[:2], 16, 8)
+		c[i] = uint8(n)
+	}
+	return &c
+}
+
+// with is how text inside n looks.
+func (l look) with(n *html.Node, s style) look {
+	switch n.DataAtom {
+	case atom.Pre:
+		l.pre = true
+	case atom.Del, atom.S, atom.Strike:
+		l.struck = true
+	}
+	if ws := s["white-space"]; ws != "" {
+		l.pre = strings.HasPrefix(ws, "pre")
+	}
+	if strings.Contains(s["text-decoration"], "line-through") || strings.Contains(s["text-decoration-line"], "line-through") {
+		l.struck = true
+	}
+	if v := s["color"]; v != "" {
+		l.fg = colorOf(v)
+		if v == "transparent" || strings.HasPrefix(v, "rgba(") && strings.HasSuffix(strings.ReplaceAll(v, " ", ""), ",0)") {
+			l.fg = l.ground()
+		}
+	}
+	for _, k := range []string{"background", "background-color"} {
+		if v := s[k]; v != "" && v != "transparent" && v != "none" && v != "inherit" {
+			first, _, _ := strings.Cut(v, " url")
+			l.bg = colorOf(first)
+			if l.bg == nil {
+				l.bg = &color{128, 128, 128} // something: neither white nor black
+			}
+		}
+	}
+	return l
+}
+
+// ground is what lies behind the text: white, if nobody said otherwise.
+func (l look) ground() *color {
+	if l.bg == nil {
+		return &color{255, 255, 255}
+	}
+	return l.bg
+}
+
+// unreadable says whether text has the color of what lies behind it.
+func (l look) unreadable() bool {
+	if l.fg == nil {
+		return false
+	}
+	for i, c := range l.ground() {
+		if d := int(c) - int(l.fg[i]); d > 24 || d < -24 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,445 @@
+package email
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/emersion/go-imap/v2"
+	"github.com/emersion/go-imap/v2/imapclient"
+	"github.com/emersion/go-sasl"
+)
+
+// Only this file knows the IMAP library, which is a beta. Its commands wait for
+// ever, so each goes through do, which does not. Of a mail we ask for nothing that
+// the server would have to parse first, such as ENVELOPE: a mail that the library
+// cannot read in that form would end every connection.
+
+// imapConn is a connection that has logged in.
+type imapConn struct {
+	client  *imapclient.Client
+	conn    net.Conn
+	stop    func() bool
+	ctx     context.Context
+	timeout time.Duration
+	secrets []string
+	exists  chan struct{} // the number of mails changed; holds one
+}
+
+// selected is a mailbox as the server describes it.
+type selected struct {
+	validity, next, count uint32 // next may be 0
+}
+
+// connect dials and logs in.
+func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
+	e := b.endpoint()
+	conn, stop, f := e.dial(ctx)
+	if f != nil {
+		return nil, b.error(f.stage, f)
+	}
+	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), exists: make(chan struct{}, 1)}
+	if err := c.greet(e); err != nil {
+		c.close()
+		return nil, err
+	}
+	if err := c.login(b); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// greet awaits the greeting and secures the connection where that comes after it.
+func (c *imapConn) greet(e endpoint) error {
+	options := &imapclient.Options{UnilateralDataHandler: &imapclient.UnilateralDataHandler{Mailbox: c.changed}}
+	if e.security != StartTLS {
+		c.client = imapclient.New(c.conn, options)
+		return c.do("greet", func() error { return c.client.WaitGreeting() })
+	}
+	config, f := e.tls()
+	if f != nil {
+		return c.error(f.stage, f)
+	}
+	options.TLSConfig = config
+	err := within(c.timeout, c.conn, func() (err error) {
+		// It refuses a server that says it needs no login any more.
+		c.client, err = imapclient.NewStartTLS(c.conn, options)
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	failed := c.error("secure the connection", e.tlsFault(err))
+	var reply *imap.Error
+	if errors.As(err, &reply) {
+		failed.Temporary = false
+		failed.Hint = "the server has no STARTTLS there; for TLS from the first byte (mostly port 993) the security is tls"
+	} else if failed.Hint == "" {
+		failed.Hint = "does that port want TLS from the first byte? then the security is tls"
+	}
+	return failed
+}
+
+func (c *imapConn) login(b *IMAP) error {
+	if b.Password == nil {
+		return &BoxError{Stage: "log in", Err: errors.New("there is no password")}
+	}
+	password, err := b.Password()
+	if err != nil {
+		return &BoxError{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
+	}
+	encode := base64.StdEncoding.EncodeToString
+	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
+	err = c.do("log in", func() error {
+		caps := c.client.Caps()
+		switch {
+		case caps.Has(imap.AuthCap("PLAIN")):
+			return c.client.Authenticate(sasl.NewPlainClient("", b.Username, password))
+		case caps.Has(imap.CapLoginDisabled):
+			return &imap.Error{Type: imap.StatusResponseTypeNo, Text: "the server takes no password"}
+		}
+		return c.client.Login(b.Username, password).Wait()
+	})
+	return refused(err, "check the user name and the password; some providers want a password made for this program, or IMAP to be allowed")
+}
+
+// refusedByServer says whether the server answered, and the connection works.
+func refusedByServer(err error) bool {
+	var reply *imap.Error
+	return errors.As(err, &reply) && reply.Type != imap.StatusResponseTypeBye
+}
+
+// refused marks a NO as final, unless the server says that it is busy: the same
+// would be refused again.
+func refused(err error, hint string) error {
+	var reply *imap.Error
+	var e *BoxError
+	if errors.As(err, &reply) && errors.As(err, &e) && reply.Type == imap.StatusResponseTypeNo {
+		switch reply.Code {
+		case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeLimit, imap.ResponseCodeServerBug:
+		default:
+			e.Temporary, e.Hint = false, hint
+		}
+	}
+	return err
+}
+
+// open selects the mailbox.
+func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
+	var data *imap.SelectData
+	err := c.do("open the mailbox "+said(mailbox), func() (err error) {
+		data, err = c.client.Select(mailbox, &imap.SelectOptions{ReadOnly: readOnly}).Wait()
+		return err
+	})
+	if err != nil {
+		return selected{}, refused(err, "is there such a mailbox? that of new mails is INBOX")
+	}
+	if data.UIDValidity == 0 {
+		return selected{}, &BoxError{Stage: "open the mailbox", Err: errors.New("the server numbers its mails afresh each time (no UIDVALIDITY)")}
+	}
+	return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, nil
+}
+
+// from is the numbers of the mails from that one on, in order.
+func (c *imapConn) from(uid uint32) ([]uint32, error) {
+	// It means all up to the last, and the last also where that is below it.
+	uids, err := c.search(&imap.SearchCriteria{UID: []imap.UIDSet{{imap.UIDRange{Start: imap.UID(uid)}}}})
+	return slices.DeleteFunc(uids, func(u uint32) bool { return u < uid }), err
+}
+
+func (c *imapConn) search(criteria *imap.SearchCriteria) ([]uint32, error) {
+	// What changed before this will be found by it.
+	select {
+	case <-c.exists:
+	default:
+	}
+	var data *imap.SearchData
+	err := c.do("search", func() (err error) {
+		data, err = c.client.UIDSearch(criteria, nil).Wait()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var uids []uint32
+	for _, u := range data.AllUIDs() {
+		uids = append(uids, uint32(u))
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// since describes the mails that arrived at that time or later, and maybe some
+// that did before: the server compares days, in a time zone of its own.
+func (c *imapConn) since(t time.Time) ([]imapMail, error) {
+	criteria := &imap.SearchCriteria{}
+	if day := t.UTC().AddDate(0, 0, -2); day.Year() >= 1970 {
+		criteria.Since = day
+	}
+	uids, err := c.search(criteria)
+	if err != nil {
+		return nil, err
+	}
+	var mails []imapMail
+	for chunk := range slices.Chunk(uids, 500) {
+		var set imap.UIDSet
+		for _, uid := range chunk {
+			set.AddNum(imap.UID(uid))
+		}
+		found, err := c.describe(set)
+		if err != nil {
+			return nil, err
+		}
+		mails = append(mails, found...)
+	}
+	return mails, nil
+}
+
+// newest describes the last n of count mails.
+func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
+	if count == 0 {
+		return nil, nil
+	}
+	first := uint32(1)
+	if count > n {
+		first = count - n + 1
+	}
+	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
+}
+
+// idField asks for what printOf looks at.
+var idField = &imap.FetchItemBodySection{Specifier: imap.PartSpecifierHeader, HeaderFields: []string{"Message-ID"}, Peek: true}
+
+func (c *imapConn) describe(set imap.NumSet) ([]imapMail, error) {
+	var mails []imapMail
+	err := c.fetchAll(set, &imap.FetchOptions{UID: true, InternalDate: true, RFC822Size: true, BodySection: []*imap.FetchItemBodySection{idField}}, maxHeader,
+		func(m fetched) {
+			if m.uid != 0 {
+				mails = append(mails, m.facts(m.body))
+			}
+		})
+	slices.SortFunc(mails, func(a, b imapMail) int { return int(a.UID) - int(b.UID) })
+	return mails, err
+}
+
+// fetch reads a mail, or its header where it is too large. Its size is asked
+// first, and not believed: we never ask for more than we would read. in is nil
+// when there is no such mail any more. What is known stands in facts also when
+// there is an error.
+func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
+	set := imap.UIDSetNum(imap.UID(uid))
+	var about *fetched
+	err = c.fetchAll(set, &imap.FetchOptions{UID: true, InternalDate: true, RFC822Size: true}, 0, func(m fetched) {
+		if m.uid == uid {
+			about = &m
+		}
+	})
+	if err != nil || about == nil {
+		return nil, facts, err
+	}
+	part := &imap.FetchItemBodySection{Peek: true, Partial: &imap.SectionPartial{Size: MaxMail + 1}}
+	if about.size > MaxMail {
+		part = &imap.FetchItemBodySection{Peek: true, Specifier: imap.PartSpecifierHeader, Partial: &imap.SectionPartial{Size: maxHeader}}
+	}
+	found := false
+	err = c.fetchAll(set, &imap.FetchOptions{UID: true, BodySection: []*imap.FetchItemBodySection{part}}, MaxMail+1, func(m fetched) {
+		if m.uid == uid && m.hasBody {
+			about.body, found = m.body, true
+		}
+	})
+	if err != nil || !found {
+		return nil, facts, err
+	}
+	in = &Incoming{Raw: about.body, Size: about.size}
+	if about.size > MaxMail || len(about.body) > MaxMail {
+		in.TooLarge, in.Raw = true, headerOf(about.body)
+		in.Size = max(about.size, int64(len(about.body)))
+	}
+	return in, about.facts(headerOf(about.body)), nil
+}
+
+// fetched is what FETCH said of one mail.
+type fetched struct {
+	uid     uint32
+	date    time.Time
+	size    int64
+	body    []byte
+	hasBody bool
+}
+
+// facts is what we remember of it.
+func (m *fetched) facts(header []byte) imapMail {
+	date := int64(0)
+	if !m.date.IsZero() {
+		date = m.date.Unix()
+	}
+	return imapMail{m.uid, date, printOf(header, m.date, m.size)}
+}
+
+// fetchAll runs a FETCH and hands out its answers. No literal may have more than
+// limit bytes.
+func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit int64, each func(fetched)) error {
+	return c.do("fetch", func() error {
+		cmd := c.client.Fetch(set, options)
+		for {
+			msg := cmd.Next()
+			if msg == nil {
+				return cmd.Close()
+			}
+			m, err := c.collect(msg, limit)
+			if err != nil {
+				// Not cmd.Close: it would read on, at the same time as the library's own
+				// reader, which has given up by now.
+				return err
+			}
+			each(m)
+		}
+	})
+}
+
+// collect reads what was sent of a mail. After an error the connection is closed.
+func (c *imapConn) collect(msg *imapclient.FetchMessageData, limit int64) (m fetched, err error) {
+	for item := msg.Next(); item != nil; item = msg.Next() {
+		switch item := item.(type) {
+		case imapclient.FetchItemDataUID:
+			m.uid = uint32(item.UID)
+		case imapclient.FetchItemDataInternalDate:
+			m.date = item.Time
+		case imapclient.FetchItemDataRFC822Size:
+			m.size = item.Size
+		case imapclient.FetchItemDataBodySection:
+			m.hasBody = true
+			if m.body, err = c.literal(item.Literal, limit); err != nil {
+				return m, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// literal reads a text. The library's reader waits until it has been read to its
+// end, or to an error.
+func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
+	if r == nil {
+		return nil, nil
+	}
+	if r.Size() > limit {
+		c.conn.Close()
+		_, _ = io.Copy(io.Discard, r) // what had come already
+		return nil, fmt.Errorf("the server sends %d bytes where at most %d were asked for", r.Size(), limit)
+	}
+	text, err := io.ReadAll(r)
+	if err == nil && int64(len(text)) < r.Size() {
+		err = io.ErrUnexpectedEOF // the library takes the connection's end for the text's
+	}
+	if err != nil {
+		c.conn.Close()
+	}
+	return text, err
+}
+
+// markSeen sets the flag that shows a mail as read.
+func (c *imapConn) markSeen(uid uint32) error {
+	return c.do("mark a mail as seen", func() error {
+		return c.client.Store(imap.UIDSetNum(imap.UID(uid)), &imap.StoreFlags{
+			Op: imap.StoreFlagsAdd, Flags: []imap.Flag{imap.FlagSeen}, Silent: true,
+		}, nil).Close()
+	})
+}
+
+// wait returns nil when it is time to look: mails came, d is over, or the server
+// has no IDLE and a while is over.
+func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
+	var idle *imapclient.IdleCommand
+	if c.client.Caps().Has(imap.CapIdle) {
+		if err := c.do("wait for mails", func() (err error) {
+			idle, err = c.client.Idle()
+			return err
+		}); err != nil {
+			return err
+		}
+	} else {
+		d = min(d, noIdle)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c.exists:
+	case <-timer.C:
+	case <-c.client.Closed():
+	case <-ctx.Done():
+	}
+	if idle == nil {
+		return c.do("look after the mailbox", func() error { return c.client.Noop().Wait() })
+	}
+	return c.do("wait for mails", func() error {
+		if err := idle.Close(); err != nil {
+			return err
+		}
+		return idle.Wait()
+	})
+}
+
+func (c *imapConn) changed(data *imapclient.UnilateralDataMailbox) {
+	if data.NumMessages == nil {
+		return
+	}
+	select {
+	case c.exists <- struct{}{}:
+	default:
+	}
+}
+
+// do runs one exchange and says what could not be done.
+func (c *imapConn) do(stage string, exchange func() error) error {
+	if err := within(c.timeout, c.conn, exchange); err != nil {
+		return c.error(stage, err)
+	}
+	return nil
+}
+
+// error is a BoxError with the server's words made fit for a log.
+func (c *imapConn) error(stage string, err error) *BoxError {
+	e := boxError(stage, err)
+	if c.ctx.Err() != nil {
+		return &BoxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
+	}
+	var reply *imap.Error
+	if errors.As(err, &reply) {
+		e.Temporary = reply.Type != imap.StatusResponseTypeBad
+	}
+	e.Err = &saidError{said(e.Err.Error(), c.secrets...), err}
+	return e
+}
+
+func (b *IMAP) error(stage string, err error) error { return boxError(stage, err) }
+
+func boxError(stage string, err error) *BoxError {
+	var f *fault
+	if errors.As(err, &f) {
+		return &BoxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
+	}
+	return &BoxError{Stage: stage, Temporary: true, Err: err}
+}
+
+// saidError is an error in other words.
+type saidError struct {
+	text string
+	err  error
+}
+
+func (e *saidError) Error() string { return e.text }
+
+func (e *saidError) Unwrap() error { return e.err }
+
+// close ends the connection. The library's own Close would wait for its reader.
+func (c *imapConn) close() {
+	c.stop()
+	c.conn.Close()
+}

@@ -1,0 +1,309 @@
+package email
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/permesso-dev/permesso/chat/email/mailserver"
+)
+
+// mailbox is an IMAP box of a user of the village.
+func mailbox(v *mailserver.Village, user string, s State, change func(*IMAP)) func(*running) Box {
+	return func(r *running) Box {
+		b := &IMAP{
+			Address: v.IMAPS, Username: user, Password: password(mailserver.Password), CAFile: v.CAFile,
+			State: s, Report: r.report, Timeout: patience, Idle: patience, pause: 10 * time.Millisecond,
+		}
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+}
+
+func mailOf(subject string) []byte {
+	return mailserver.Reply{Subject: subject, Text: "1\n"}.Mail()
+}
+
+// TestIMAPAgainstDovecot is a mailbox's life, against the real thing.
+func TestIMAPAgainstDovecot(t *testing.T) {
+	v := mailserver.Start(t)
+
+	t.Run("each mail once", func(t *testing.T) {
+		state := &memory{}
+		v.Drop(t, mailserver.Gate, mailOf("old"))
+		r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r.ready()
+		v.Deliver(t, mailOf("one"), "permesso+TOKEN7@gate.test")
+		require.Equal(t, []string{"one"}, r.subjects(1))
+		require.Contains(t, string(r.taken[0].Raw), "\r\nDelivered-To: permesso+TOKEN7@gate.test\r\n")
+		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "\r\n\r\n1\r\n"))
+		require.Regexp(t, `^imap [1-9]\d*/2$`, r.taken[0].Name)
+		r.stop()
+		v.Drop(t, mailserver.Gate, mailOf("two"))
+		r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+		r.ready()
+		require.Equal(t, []string{"two"}, r.subjects(1))
+		r.stop()
+		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Gate), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Empty(t, seen, "nothing is marked")
+
+		// From the beginning, and marked; over STARTTLS this time.
+		r = run(t, nil, mailbox(v, mailserver.Gate, &memory{}, func(b *IMAP) {
+			b.TakeOld, b.MarkSeen, b.Address, b.Security = true, true, v.IMAP, StartTLS
+		}))
+		require.Equal(t, []string{"old", "one", "two"}, r.subjects(3))
+		r.ready()
+		seen, err = filepath.Glob(filepath.Join(v.Maildir(mailserver.Gate), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Len(t, seen, 3)
+	})
+
+	t.Run("IDLE wakes within a second", func(t *testing.T) {
+		r := run(t, nil, mailbox(v, mailserver.Ann, &memory{}, nil))
+		r.ready()
+		var times []time.Duration
+		for i := range 3 {
+			start := time.Now()
+			v.Drop(t, mailserver.Ann, mailOf(fmt.Sprint(i)))
+			r.subjects(i + 1)
+			times = append(times, time.Since(start))
+		}
+		t.Log("from the file to take: ", times)
+		require.Less(t, slices.Min(times), time.Second)
+	})
+
+	t.Run("a mail that cannot be taken holds up no other", func(t *testing.T) {
+		tries, state := 0, &memory{}
+		refuse := func(m Incoming) error {
+			if tries++; subjectOf(m) == "bad" && tries < 5 {
+				return errors.New("no room on the disk")
+			}
+			return nil
+		}
+		r := run(t, refuse, mailbox(v, mailserver.Bob, state, nil))
+		r.ready()
+		v.Drop(t, mailserver.Bob, mailOf("bad"))
+		v.Drop(t, mailserver.Bob, mailOf("good"))
+		require.Equal(t, []string{"good", "bad"}, r.subjects(2))
+		r.mu.Lock()
+		require.True(t, r.reported("no room on the disk")())
+		r.mu.Unlock()
+		r.stop()
+
+		// … also when the gate goes down before it could.
+		tries = 0
+		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, func(b *IMAP) { b.MarkSeen = true }))
+		r.ready()
+		v.Drop(t, mailserver.Bob, mailOf("worse"))
+		r.until("a complaint", r.reported("never"))
+		r.stop()
+		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Bob), "*", "*:2,*S*"))
+		require.NoError(t, err)
+		require.Empty(t, seen, "nothing is marked that was not taken")
+		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		require.Equal(t, []string{"worse"}, r.subjects(1))
+
+		// A note that cannot be made: the same Run still knows.
+		state.refuse(errors.New("read-only"))
+		v.Drop(t, mailserver.Bob, mailOf("unnoted"))
+		require.Equal(t, []string{"worse", "unnoted"}, r.subjects(2))
+		r.until("a complaint", r.reported("read-only"))
+		r.stop()
+		require.Len(t, r.taken, 2)
+		state.refuse(nil)
+		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
+		require.Equal(t, []string{"unnoted"}, r.subjects(1), "once more")
+	})
+
+	t.Run("large ones by their header", func(t *testing.T) {
+		r := run(t, nil, mailbox(v, mailserver.Eve, &memory{}, nil))
+		r.ready()
+		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", MaxMail/11)}.Mail())
+		fits := mailserver.Reply{Subject: "fits"}
+		fits.Text = strings.Repeat("0123456789abc\n", (MaxMail-1000)/15)
+		v.Drop(t, mailserver.Eve, fits.Mail())
+		r.subjects(2)
+		require.True(t, r.taken[0].TooLarge)
+		require.Greater(t, r.taken[0].Size, int64(MaxMail))
+		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "Subject: large\r\nTo: permesso@gate.test\r\n"), string(r.taken[0].Raw))
+		require.False(t, r.taken[1].TooLarge)
+		require.Len(t, r.taken[1].Raw, int(r.taken[1].Size))
+	})
+
+	t.Run("refusals", func(t *testing.T) {
+		tests := []struct {
+			why       string
+			change    func(*IMAP)
+			temporary bool
+			want      string
+		}{
+			{"a wrong password", func(b *IMAP) { b.Password = password("nonsense-9") }, false, "log in: "},
+			{"no password", func(b *IMAP) { b.Password = nil }, false, "no password"},
+			{"the password file is gone", func(b *IMAP) { b.Password = func() (string, error) { return "", os.ErrNotExist } }, false, "read the password"},
+			{"nobody trusts the village", func(b *IMAP) { b.CAFile = "" }, false, "CA file"},
+			{"with STARTTLS neither", func(b *IMAP) { b.CAFile, b.Address, b.Security = "", v.IMAP, StartTLS }, false, "CA file"},
+			{"no such mailbox", func(b *IMAP) { b.Mailbox = "Nowhere" }, false, "open the mailbox Nowhere"},
+			{"a port that begins without TLS", func(b *IMAP) { b.Address = v.IMAP }, false, "no TLS is spoken"},
+			{"one that begins with it", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 300*time.Millisecond }, true, "the security is tls"},
+			{"nobody there", func(b *IMAP) { b.Address = "127.0.0.1:1" }, true, "connection refused"},
+			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "this machine only"},
+		}
+		for _, tt := range tests {
+			b := mailbox(v, mailserver.Ann, nil, tt.change)(&running{}).(*IMAP)
+			err := b.Check(t.Context())
+			var e *BoxError
+			require.ErrorAs(t, err, &e, tt.why)
+			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want, tt.why)
+			require.NotContains(t, e.Error()+e.Hint, mailserver.Password, tt.why)
+			require.NotContains(t, e.Error()+e.Hint, "nonsense", tt.why)
+			require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
+		}
+		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&running{}).(*IMAP).Check(t.Context()))
+	})
+}
+
+// TestIMAPServerGoesAndComes: killed, started, and with all mails numbered anew.
+func TestIMAPServerGoesAndComes(t *testing.T) {
+	v := mailserver.Start(t)
+	state := &memory{}
+	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
+	r := run(t, func(m Incoming) error {
+		if subjectOf(m) == "stuck" {
+			return errors.New("not now")
+		}
+		return nil
+	}, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	v.Drop(t, mailserver.Gate, mailOf("one"))
+	r.subjects(1)
+
+	v.StopDovecot()
+	r.until("a complaint", r.reported("connect"))
+	v.Drop(t, mailserver.Gate, mailOf("while it was down"))
+	v.StartDovecot(t)
+	require.Equal(t, []string{"one", "while it was down"}, r.subjects(2))
+	v.Drop(t, mailserver.Gate, mailOf("stuck"))
+	r.until("a complaint", r.reported("not now"))
+
+	// The server moves. What was there is old, but for the one that is stuck and
+	// the one that came meanwhile.
+	validity := r.taken[0].Name
+	v.StopDovecot()
+	v.IMAPForget(t, mailserver.Gate)
+	v.Drop(t, mailserver.Gate, mailOf("while it moved"))
+	r.mu.Lock()
+	r.refuse = nil
+	r.mu.Unlock()
+	v.StartDovecot(t)
+	require.ElementsMatch(t, []string{"one", "while it was down", "while it moved", "stuck"}, r.subjects(4))
+	v.Drop(t, mailserver.Gate, mailOf("after"))
+	require.Equal(t, "after", r.subjects(5)[4])
+	require.NotEqual(t, strings.Split(validity, "/")[0], strings.Split(r.taken[4].Name, "/")[0])
+	r.stop()
+	require.Len(t, r.taken, 5)
+
+	// It moves while we are down, too.
+	v.StopDovecot()
+	v.IMAPForget(t, mailserver.Gate)
+	v.StartDovecot(t)
+	r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	v.Drop(t, mailserver.Gate, mailOf("much later"))
+	require.Equal(t, []string{"much later"}, r.subjects(1))
+}
+
+// TestIMAPKilledAtRandom: 200 mails, and a reader that ends at any moment, also
+// between take and the note of it. None is lost; one that comes twice has the same
+// name, by which take knows it.
+func TestIMAPKilledAtRandom(t *testing.T) {
+	v := mailserver.Start(t)
+	state := &memory{}
+	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r.ready()
+	r.stop()
+	before := goleak.IgnoreCurrent()
+
+	const mails = 200
+	go func() {
+		for i := range mails {
+			v.Drop(t, mailserver.Gate, mailOf(fmt.Sprint(i)))
+		}
+	}()
+	decided := map[string]string{} // by name, as a notebook would
+	subjects := map[string]int{}
+	kills, twice := 0, 0
+	for end := time.Now().Add(patience); len(decided) < mails && time.Now().Before(end); kills++ {
+		ctx, cancel := context.WithDeadline(t.Context(), end)
+		left := 1 + rand.IntN(10)
+		s := &dying{State: state, cancel: cancel}
+		b := mailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&running{}).(*IMAP)
+		b.Report = nil
+		err := b.Run(ctx, func(_ context.Context, m Incoming) error {
+			if _, ok := decided[m.Name]; ok {
+				twice++
+			} else {
+				decided[m.Name] = subjectOf(m)
+				subjects[subjectOf(m)]++
+			}
+			if left--; left == 0 {
+				switch rand.IntN(3) {
+				case 0: // killed before the note
+					s.dead = true
+					cancel()
+				case 1: // killed before take made anything durable
+					delete(decided, m.Name)
+					subjects[subjectOf(m)]--
+					cancel()
+					return context.Canceled
+				default: // killed after the note
+					s.after = true
+				}
+			}
+			if len(decided) == mails {
+				cancel()
+			}
+			return nil
+		})
+		cancel()
+		require.ErrorIs(t, err, context.Canceled, "%d of %d mails came", len(decided), mails)
+	}
+	t.Logf("%d mails, %d kills, %d handed out twice", len(decided), kills, twice)
+	require.Len(t, decided, mails)
+	require.Positive(t, twice)
+	for subject, n := range subjects {
+		require.Equal(t, 1, n, subject)
+	}
+	goleak.VerifyNone(t, before)
+}
+
+// dying is a State that ends the run, or loses what is saved because it has ended.
+type dying struct {
+	State
+	cancel      context.CancelFunc
+	dead, after bool
+}
+
+func (d *dying) Save(data []byte) error {
+	if d.dead {
+		return errors.New("dead")
+	}
+	err := d.State.Save(data)
+	if d.after {
+		d.dead = true
+		d.cancel()
+	}
+	return err
+}

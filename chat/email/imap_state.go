@@ -1,0 +1,219 @@
+package email
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+const (
+	maxOpen = 100       // mails that take failed on before we look at no new ones
+	maxSeen = 200       // mails remembered for the case that all get new numbers
+	overlap = time.Hour // how far dates may be out of order
+)
+
+// imapState is where an IMAP box is. Mails have numbers, UIDs, that only grow,
+// while the mailbox keeps its UIDVALIDITY: from Next on they are new to us.
+//
+// When a server gives all mails new numbers, under a new UIDVALIDITY, what tells
+// old from new is the server's own date of arrival (INTERNALDATE), which it keeps:
+// mails more than an hour older than the newest one that we knew are old, and so
+// are those that we remember by their Message-ID. Where a move to another server
+// loses the dates, mails may be handed out once more, under other names; the
+// tokens in them are used then. The reverse, a new mail taken for an old one,
+// takes a server whose clock went back by more than an hour.
+type imapState struct {
+	Version     int        `json:"version"`
+	UIDValidity uint32     `json:"uidvalidity"`
+	Next        uint32     `json:"next"`
+	Open        []imapMail `json:"open,omitempty"` // below Next, and not taken yet
+	Seen        []imapMail `json:"seen,omitempty"` // the newest that are done with, in the order of that
+}
+
+// imapMail is a mail as we remember it.
+type imapMail struct {
+	UID   uint32 `json:"uid"`
+	Date  int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
+	Print string `json:"print"` // of the Message-ID, or else of date and size; "": unknown
+}
+
+func printOf(header []byte, date time.Time, size int64) string {
+	id := messageID(header)
+	if id == "" {
+		id = strconv.FormatInt(date.Unix(), 10) + " " + strconv.FormatInt(size, 10)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// load reads the state. One that cannot be read is no first start: that would
+// pass over mails in silence.
+func (r *imapReader) load() error {
+	if r.State == nil {
+		return errors.New("imap: there is no place for the state")
+	}
+	data, err := r.State.Load()
+	if err != nil {
+		return fmt.Errorf("load the mailbox's state: %w", err)
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(data, &r.state, json.RejectUnknownMembers(true)); err != nil {
+		return fmt.Errorf("read the mailbox's state: %w", err)
+	}
+	if r.state.Version != 1 {
+		return fmt.Errorf("read the mailbox's state: version %d is unknown", r.state.Version)
+	}
+	return nil
+}
+
+// save writes the state where it changed. Where it cannot, mails go on being taken,
+// for an answer that is here should count; it is tried again with the next change,
+// and with each look.
+func (r *imapReader) save() {
+	if !r.dirty {
+		return
+	}
+	data, err := json.Marshal(&r.state)
+	if err == nil {
+		err = r.State.Save(data)
+	}
+	r.dirty = err != nil
+	if r.unsaved = err; err != nil {
+		r.unsaved = fmt.Errorf("save the mailbox's state: %w", err)
+	}
+}
+
+// arrive compares the mailbox as the server shows it with what we know of it.
+func (r *imapReader) arrive(c *imapConn, s selected) error {
+	if s.next == 0 { // some servers do not say
+		uids, err := c.from(1)
+		if err != nil {
+			return err
+		}
+		s.next = 1
+		if len(uids) > 0 {
+			s.next = uids[len(uids)-1] + 1
+		}
+	}
+	switch {
+	case r.state.Version == 0:
+		return r.first(c, s)
+	case s.validity != r.state.UIDValidity, s.next < r.state.Next: // the latter: restored from a backup
+		return r.renumber(c, s)
+	}
+	return nil
+}
+
+// first is the first start. The mails that are there are remembered as seen.
+func (r *imapReader) first(c *imapConn, s selected) error {
+	r.state = imapState{Version: 1, UIDValidity: s.validity, Next: s.next}
+	if r.TakeOld {
+		r.state.Next = 1
+	} else {
+		newest, err := c.newest(s.count, maxSeen)
+		if err != nil {
+			r.state = imapState{}
+			return err
+		}
+		for _, m := range newest {
+			r.remember(m)
+		}
+	}
+	r.dirty = true
+	r.save()
+	return nil
+}
+
+// renumber finds out which mails we know under their new numbers. The others are
+// open.
+func (r *imapReader) renumber(c *imapConn, s selected) error {
+	since := r.newSince()
+	look := since
+	open, seen := map[string]bool{}, map[string]bool{}
+	for _, m := range r.state.Open {
+		if m.Print != "" {
+			look = min(look, m.Date)
+			open[m.Print] = true
+		}
+	}
+	for _, m := range r.state.Seen {
+		seen[m.Print] = true
+	}
+	mails, err := c.since(time.Unix(look, 0))
+	if err != nil {
+		return err
+	}
+	next := imapState{Version: 1, UIDValidity: s.validity, Next: s.next, Seen: r.state.Seen}
+	for _, m := range mails {
+		if m.UID < s.next && (open[m.Print] || m.Date >= since && !seen[m.Print]) {
+			next.Open = append(next.Open, m)
+		}
+	}
+	r.state, r.dirty = next, true
+	clear(r.retries)
+	r.save()
+	return nil
+}
+
+// newSince is the date from which on a mail that we do not remember is new.
+func (r *imapReader) newSince() int64 {
+	var newest int64
+	for _, m := range r.state.Seen {
+		if m.Date <= r.now().Unix() { // whoever put a mail there could choose its date
+			newest = max(newest, m.Date)
+		}
+	}
+	since := max(0, newest-int64(overlap.Seconds()))
+	if len(r.state.Seen) == maxSeen {
+		// What we do not remember any more must not look new.
+		oldest := slices.MinFunc(r.state.Seen, func(a, b imapMail) int { return cmp.Compare(a.Date, b.Date) })
+		since = max(since, oldest.Date+1)
+	}
+	return since
+}
+
+// settle notes that a mail is done with; facts are empty where there is none.
+func (r *imapReader) settle(uid uint32, facts imapMail) {
+	r.pass(uid)
+	r.state.Open = slices.DeleteFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
+	delete(r.retries, uid)
+	if facts.Print != "" {
+		r.remember(facts)
+	}
+	r.save()
+}
+
+// postpone notes that a mail is to be tried again.
+func (r *imapReader) postpone(uid uint32, facts imapMail) {
+	r.pass(uid)
+	r.retries[uid] = r.retries[uid].again(r.now(), r.shortest(), mailPause)
+	facts.UID = uid
+	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
+	if i < 0 {
+		r.state.Open = append(r.state.Open, facts)
+	} else if facts.Print != "" {
+		r.state.Open[i] = facts
+	}
+	r.save()
+}
+
+func (r *imapReader) pass(uid uint32) {
+	r.dirty = true
+	r.state.Next = max(r.state.Next, uid+1)
+}
+
+func (r *imapReader) remember(m imapMail) {
+	r.state.Seen = append(r.state.Seen, m)
+	if extra := len(r.state.Seen) - maxSeen; extra > 0 {
+		r.state.Seen = slices.Delete(r.state.Seen, 0, extra)
+	}
+}

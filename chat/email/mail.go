@@ -1,0 +1,365 @@
+package email
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/mail"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/emersion/go-message"
+	"github.com/emersion/go-message/charset"
+)
+
+// The caps of a mail that is read at all, and of what is kept of its header.
+const (
+	MaxSize = 512 << 10 // bytes, as it came
+
+	maxParts     = 20
+	maxDepth     = 5
+	maxField     = 16 << 10 // bytes of one address or identifier field
+	maxAddresses = 100
+	maxIDs       = 50
+)
+
+// ErrCaps is a mail that is too big, has too many parts or nests them too
+// deeply. Nothing of it was decoded.
+var ErrCaps = errors.New("over the caps")
+
+// Mail is what of a message bears on a decision. Only Doubt == "" may lead to
+// one.
+type Mail struct {
+	From       []string // every address of every From field, bare
+	Subject    string   // decoded, on one line
+	MessageID  string   // this and the next two with their angle brackets
+	InReplyTo  []string
+	References []string
+	Recipients []string // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
+	Text       string   // what one sees, quoting still in it, lines end in "\n"
+	HTML       bool     // Text came from HTML
+	Doubt      string   // why nothing can be decided by it; "": nothing is wrong
+
+	flowed bool   // Text was format=flowed: its quoting is exact
+	other  string // the HTML's text, where Text is of the plain part beside it
+}
+
+// Read parses one message. It refuses with ErrCaps, or because the header
+// cannot be read; whatever else is wrong stands in Doubt: an unknown charset or
+// encoding, a broken structure, fields that occur twice.
+func Read(raw []byte) (*Mail, error) {
+	if len(raw) > MaxSize {
+		return nil, fmt.Errorf("read a mail: %d bytes, at most %d: %w", len(raw), MaxSize, ErrCaps)
+	}
+	m := &Mail{}
+	e, err := open(raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.measure(e, 1, new(int)); err != nil {
+		return nil, fmt.Errorf("read a mail: %w", err)
+	}
+	m.header(e.Header, raw)
+	if m.Doubt != "" {
+		return m, nil // a structure that cannot be trusted has no first text
+	}
+	if e, err = open(raw); err != nil {
+		return nil, err
+	}
+	m.body(e)
+	return m, nil
+}
+
+// open reads the header alone. The library's errors quote what they choke on,
+// which may be a token: they go no further.
+func open(raw []byte) (*message.Entity, error) {
+	e, err := message.Read(bytes.NewReader(raw))
+	if e == nil || err != nil && !undecodable(err) {
+		return nil, errors.New("read a mail: its header is malformed")
+	}
+	return e, nil
+}
+
+func undecodable(err error) bool {
+	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
+}
+
+func (m *Mail) doubt(why string) {
+	if m.Doubt == "" {
+		m.Doubt = why
+	}
+}
+
+// measure walks the structure before anything is decoded.
+func (m *Mail) measure(e *message.Entity, depth int, parts *int) error {
+	if _, _, err := e.Header.ContentType(); err != nil {
+		m.doubt("a part has no readable content type")
+		return nil
+	}
+	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
+		if e.Header.FieldsByKey(field).Len() > 1 {
+			m.doubt("a part has two " + field + " fields")
+		}
+	}
+	r := e.MultipartReader()
+	if r == nil {
+		return nil
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("parts more than %d deep: %w", maxDepth, ErrCaps)
+	}
+	for {
+		p, err := r.NextPart()
+		if p == nil {
+			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an end that came too soon
+				m.doubt("its structure is broken")
+			}
+			return nil
+		}
+		if *parts++; *parts > maxParts {
+			return fmt.Errorf("more than %d parts: %w", maxParts, ErrCaps)
+		}
+		if err := m.measure(p, depth+1, parts); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *Mail) header(h message.Header, raw []byte) {
+	m.tidy(h, raw)
+	subject, err := h.Text("Subject")
+	if err != nil {
+		m.doubt("its subject cannot be decoded")
+	}
+	m.Subject = strings.Join(strings.Fields(inkOf(subject)), " ")
+	m.senders(h)
+	for _, field := range []string{"To", "Cc", "Delivered-To", "X-Original-To", "Envelope-To"} {
+		for f := h.FieldsByKey(field); f.Next(); {
+			list, _ := addresses(f.Value()) // what is no address is nobody's
+			m.Recipients = append(m.Recipients, list...)
+		}
+	}
+	m.Recipients = m.Recipients[:min(len(m.Recipients), maxAddresses)]
+	if ids := messageIDs(h.Get("Message-Id")); len(ids) > 0 {
+		m.MessageID = ids[0]
+	}
+	m.InReplyTo = messageIDs(h.Get("In-Reply-To"))
+	m.References = messageIDs(h.Get("References"))
+}
+
+// tidy doubts what different programs may read differently.
+func (m *Mail) tidy(h message.Header, raw []byte) {
+	head := raw
+	for _, end := range []string{"\r\n\r\n", "\n\n"} {
+		if i := bytes.Index(head, []byte(end)); i >= 0 {
+			head = head[:i]
+		}
+	}
+	bare := bytes.Count(head, []byte("\r")) != bytes.Count(head, []byte("\r\n")) && !bytes.HasSuffix(head, []byte("\r"))
+	if bare || bytes.IndexByte(head, 0) >= 0 {
+		m.doubt("its header holds control characters")
+	}
+	for _, field := range []string{"Subject", "Date", "Message-Id", "In-Reply-To", "References", "Mime-Version"} {
+		if h.FieldsByKey(field).Len() > 1 {
+			m.doubt("it has two " + field + " fields")
+		}
+	}
+}
+
+func (m *Mail) senders(h message.Header) {
+	for f := h.FieldsByKey("From"); f.Next(); {
+		list, err := addresses(f.Value())
+		if err != nil {
+			m.doubt("a From field cannot be read")
+		}
+		m.From = append(m.From, list...)
+	}
+	switch {
+	case len(m.From) > maxAddresses:
+		m.From = m.From[:maxAddresses]
+		m.doubt("it has too many senders")
+	case len(m.From) == 0:
+		m.doubt("it has no sender")
+	}
+}
+
+// unquoted is an address that nobody has to quote: one that needs quotes looks,
+// bare, like another.
+var unquoted = regexp.MustCompile(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
+
+// addresses are those of one field. Every one must be readable.
+func addresses(field string) ([]string, error) {
+	if len(field) > maxField {
+		return nil, errors.New("too long")
+	}
+	p := mail.AddressParser{WordDecoder: &mime.WordDecoder{CharsetReader: charset.Reader}}
+	list, err := p.ParseList(field)
+	if err != nil {
+		return nil, err
+	}
+	var bare []string
+	for _, a := range list {
+		if !unquoted.MatchString(a.Address) {
+			return nil, errors.New("not a plain address")
+		}
+		bare = append(bare, a.Address)
+	}
+	return bare, nil
+}
+
+var idForm = regexp.MustCompile(`<[^<>\s]+>`)
+
+// messageIDs are the last of those in a field: the newest.
+func messageIDs(field string) []string {
+	if len(field) > maxField {
+		field = field[len(field)-maxField:]
+	}
+	ids := idForm.FindAllString(field, -1)
+	return ids[max(0, len(ids)-maxIDs):]
+}
+
+// body takes the first text that is no attachment.
+func (m *Mail) body(e *message.Entity) {
+	t := m.texts(e, nil)
+	var p page
+	if t.html != "" {
+		p = flatten(t.html)
+	}
+	switch {
+	case strings.TrimSpace(t.plain) != "":
+		m.Text, m.flowed, m.other = t.plain, t.flowed, p.text
+	case t.html != "":
+		m.Text, m.HTML = p.text, true
+		if p.sheet {
+			m.doubt("its style sheet hides text")
+		}
+	default:
+		m.doubt("it has no text")
+	}
+	if p.broken {
+		m.doubt("its HTML cannot be read")
+	}
+	if p.struck {
+		m.doubt("some of its text is struck out")
+	}
+}
+
+// texts are the two forms of one text.
+type texts struct {
+	plain, html string
+	flowed      bool
+}
+
+func (t texts) empty() bool {
+	return strings.TrimSpace(t.plain) == "" && strings.TrimSpace(t.html) == ""
+}
+
+func (m *Mail) texts(e *message.Entity, err error) texts {
+	kind, params, _ := e.Header.ContentType()
+	if attached(e.Header, params) {
+		return texts{}
+	}
+	switch kind {
+	case "text/plain", "text/html":
+		return m.text(e, err, kind, params)
+	case "multipart/report", "multipart/encrypted":
+		m.doubt("it is a " + kind)
+		return texts{}
+	}
+	r := e.MultipartReader()
+	if r == nil {
+		return texts{}
+	}
+	var all texts
+	for {
+		p, err := r.NextPart()
+		if p == nil {
+			return all
+		}
+		t := m.texts(p, err)
+		if kind != "multipart/alternative" && !t.empty() {
+			return t // what follows are enclosures, or the foot of a list
+		}
+		if strings.TrimSpace(all.plain) == "" {
+			all.plain, all.flowed = t.plain, t.flowed
+		}
+		if strings.TrimSpace(all.html) == "" {
+			all.html = t.html
+		}
+	}
+}
+
+func attached(h message.Header, params map[string]string) bool {
+	how, more, _ := h.ContentDisposition()
+	return strings.EqualFold(how, "attachment") || more["filename"] != "" || params["name"] != ""
+}
+
+func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
+	if err != nil || undecodable(m.known(e)) {
+		m.doubt("its charset or encoding is unknown")
+		return texts{}
+	}
+	b, err := io.ReadAll(e.Body)
+	if err != nil {
+		m.doubt("its text cannot be decoded")
+	}
+	s := string(b)
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD") // no answer may hold one
+	}
+	s = newlines.Replace(s)
+	if kind == "text/html" {
+		return texts{html: s}
+	}
+	if strings.EqualFold(params["format"], "flowed") {
+		return texts{plain: unflow(s, strings.EqualFold(params["delsp"], "yes")), flowed: true}
+	}
+	return texts{plain: s}
+}
+
+// known tries charset and encoding of a part again: of the message itself the
+// library's complaint is long gone.
+func (m *Mail) known(e *message.Entity) error {
+	_, err := message.New(e.Header, bytes.NewReader(nil))
+	return err
+}
+
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+// unflow joins what format=flowed (RFC 3676) has broken. Quotation keeps its
+// depth, as so many ">" before each line.
+func unflow(s string, delsp bool) string {
+	var b strings.Builder
+	soft, depthBefore := false, -1
+	for l := range strings.SplitSeq(s, "\n") {
+		rest := strings.TrimLeft(l, ">")
+		depth := len(l) - len(rest)
+		rest = strings.TrimPrefix(rest, " ") // stuffed
+		delimiter := rest == "-- "
+		if !soft || depth != depthBefore || rest == "" || delimiter {
+			if depthBefore >= 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(quotePrefix(depth))
+		}
+		soft, depthBefore = strings.HasSuffix(rest, " ") && !delimiter, depth
+		if soft && delsp {
+			rest = rest[:len(rest)-1]
+		}
+		b.WriteString(rest)
+	}
+	return b.String()
+}
+
+// maxQuotes caps how deep a quotation is shown to be.
+const maxQuotes = 8
+
+func quotePrefix(depth int) string {
+	if depth == 0 {
+		return ""
+	}
+	return strings.Repeat(">", min(depth, maxQuotes)) + " "
+}

@@ -1,0 +1,205 @@
+package email
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// parts nests a text in so many multiparts.
+func nested(depth int) []byte {
+	var b strings.Builder
+	b.WriteString("From: a@example.org\r\n")
+	for i := range depth {
+		fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=b%d\r\n\r\n--b%d\r\n", i, i)
+	}
+	b.WriteString("Content-Type: text/plain\r\n\r\n1\r\n")
+	for i := depth - 1; i >= 0; i-- {
+		fmt.Fprintf(&b, "\r\n--b%d--\r\n", i)
+	}
+	return []byte(b.String())
+}
+
+func withParts(n int) []byte {
+	return []byte("From: a@example.org\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n" +
+		strings.Repeat("--b\r\nContent-Type: text/plain\r\n\r\n1\r\n", n) + "--b--\r\n")
+}
+
+func TestReadCaps(t *testing.T) {
+	full := append([]byte("From: a@example.org\r\n\r\n1\r\n\r\n"), make([]byte, MaxSize)...)
+	for _, c := range []struct {
+		name string
+		raw  []byte
+		over bool
+	}{
+		{"full size", full[:MaxSize], false},
+		{"one byte more", full[:MaxSize+1], true},
+		{"20 parts", withParts(20), false},
+		{"21 parts", withParts(21), true},
+		{"5 deep", nested(5), false},
+		{"6 deep", nested(6), true},
+	} {
+		m, err := Read(c.raw)
+		if c.over {
+			require.ErrorIs(t, err, ErrCaps, c.name)
+			require.Nil(t, m, "nothing of it is for use")
+			continue
+		}
+		require.NoError(t, err, c.name)
+		require.Empty(t, m.Doubt, c.name)
+	}
+	// The parts of an enclosed mail are not ours, however many there are.
+	enclosed := "From: a@example.org\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n\r\n1\r\n--x\r\nContent-Type: message/rfc822\r\n\r\n" + string(withParts(30)) + "\r\n--x--\r\n"
+	m, err := Read([]byte(enclosed))
+	require.NoError(t, err)
+	text, clear := m.Answer()
+	require.True(t, clear)
+	require.Equal(t, "1", text)
+}
+
+func TestNoSecretInErrors(t *testing.T) {
+	for _, raw := range []string{"permesso+" + replyToken + "@gate.example\r\n\r\n1", " " + replyToken + "\r\n\r\n1", "From: a@b.c\r\n" + replyToken, ""} {
+		m, err := Read([]byte(raw))
+		if err == nil {
+			require.NotEmpty(t, m.Doubt, "%q", raw)
+			continue
+		}
+		require.NotContains(t, err.Error(), replyToken)
+	}
+}
+
+func TestHeaderFields(t *testing.T) {
+	m, err := Read([]byte("From: Ricardo <ricardo@example.org>\r\nTo: \"permesso\" <permesso+x@gate.example>, b@example.org\r\nCC: c@example.org\r\n" +
+		"Delivered-To: d@example.org\r\nX-Original-To: e@example.org\r\nEnvelope-To: f@example.org\r\n" +
+		"Subject: =?utf-8?q?Re=3A_caf=C3=A9?=\r\n =?utf-8?q?_noir?=\r\nMessage-Id:\r\n <m@example.org>\r\nIn-Reply-To: <r@gate.example>\r\n" +
+		"References: <o@gate.example>\r\n\t<r@gate.example>\r\n\r\n1\r\n"))
+	require.NoError(t, err)
+	require.Empty(t, m.Doubt)
+	require.Equal(t, []string{"ricardo@example.org"}, m.From)
+	require.Equal(t, []string{"permesso+x@gate.example", "b@example.org", "c@example.org", "d@example.org", "e@example.org", "f@example.org"}, m.Recipients)
+	require.Equal(t, "Re: café noir", m.Subject)
+	require.Equal(t, "<m@example.org>", m.MessageID)
+	require.Equal(t, []string{"<r@gate.example>"}, m.InReplyTo)
+	require.Equal(t, []string{"<o@gate.example>", "<r@gate.example>"}, m.References)
+}
+
+func TestSenders(t *testing.T) {
+	for _, c := range []struct {
+		from string // header lines
+		want []string
+		sure bool
+		why  string
+	}{
+		{"From: a@example.org", []string{"a@example.org"}, true, "bare"},
+		{"From: \"b@example.org\" <a@example.org>", []string{"a@example.org"}, true, "a name is no address"},
+		{"From: (b@example.org) a@example.org", nil, false, "nor is a comment, and at the head nobody writes one"},
+		{"From: =?utf-8?q?b=40example=2Eorg?= <a@example.org>", []string{"a@example.org"}, true, "nor an encoded name"},
+		{"From : a@example.org", []string{"a@example.org"}, true, "old, and read by others"},
+		{"from: a@example.org", []string{"a@example.org"}, true, "case of a field"},
+		{"From: a@example.org, b@example.org", []string{"a@example.org", "b@example.org"}, true, "both, so that one can refuse"},
+		{"From: a@example.org\r\nFrom: b@example.org", []string{"a@example.org", "b@example.org"}, true, "every field"},
+		{"From: us: a@example.org, b@example.org;", []string{"a@example.org", "b@example.org"}, true, "a group is all of its members"},
+		{"From: =?utf-8?q?a=40example=2Eorg?=", nil, false, "an encoded word is no address"},
+		{"From: \"a@example.org\"@example.net", nil, false, "looks, bare, like another"},
+		{"From: \"a b\"@example.org", nil, false, "needs quotes"},
+		{"From: a@example.org <b@example.org>", nil, false, "which?"},
+		{"From: <a@example.org> b@example.org", nil, false, "which?"},
+		{"From: =?x-nobody?q?a?= <a@example.org>", nil, false, "unknown charset"},
+		{"From: a@example.org\r\nFrom: nobody", []string{"a@example.org"}, false, "one cannot be read"},
+		{"From:", nil, false, "nobody"},
+		{"X-From: a@example.org", nil, false, "none at all"},
+		{"From: a@example.org\r\nX-Y: a\rFrom: b@example.org", []string{"a@example.org"}, false, "a line end that only some see"},
+		{"From: a@example.org\x00", nil, false, "control character"},
+		{"From: a@example.org\r\nX-Y: a\x00", []string{"a@example.org"}, false, "elsewhere in the header"},
+	} {
+		m, err := Read([]byte(c.from + "\r\nTo: x@example.org\r\n\r\n1\r\n"))
+		require.NoError(t, err, c.why)
+		require.Equal(t, c.want, m.From, c.why)
+		require.Equal(t, c.sure, m.Doubt == "", "%s: %s", c.why, m.Doubt)
+		_, clear := m.Answer()
+		require.Equal(t, c.sure, clear, c.why)
+	}
+}
+
+func TestFlowed(t *testing.T) {
+	for _, c := range []struct {
+		in, want, why string
+		delsp         bool
+	}{
+		{"a \nb\nc", "a b\nc", "a blank at the end joins", false},
+		{"a \nb", "ab", "DelSp takes it away", true},
+		{"> a \n> b\n>> c \n> d", "> a b\n>> c \n> d", "only at the same depth", false},
+		{"> a \nb", "> a \nb", "a quotation ends with its mark", false},
+		{"a \n-- \nb", "a \n-- \nb", "a signature is not joined", false},
+		{"1 \n\nb", "1 \n\nb", "an empty line stays one", false},
+		{" > a\n From b", "> a\nFrom b", "stuffed", false},
+		{strings.Repeat(">", 40) + " a", ">>>>>>>> a", "depth is capped", false},
+	} {
+		require.Equal(t, c.want, unflow(c.in, c.delsp), c.why)
+	}
+}
+
+func TestCharsets(t *testing.T) {
+	for name, c := range map[string]struct{ head, body, want string }{
+		"ISO-2022-JP": {"charset=ISO-2022-JP", "3 \x1b$B:#F|\x1b(B", "3 今日"},
+		"Shift_JIS":   {"charset=shift_jis", "3 \x8d\xa1\x93\xfa", "3 今日"},
+		"EUC-KR":      {"charset=euc-kr", "3 \xbe\xc6\xb4\xcf", "3 아니"},
+		"KOI8-R":      {"charset=koi8-r", "3 \xce\xc5\xd4", "3 нет"},
+		"windows":     {"charset=\"windows-1252\"", "3 caf\xe9 \x80", "3 café €"},
+		"latin":       {"charset=iso-8859-15", "3 \xa4", "3 €"},
+		"GB18030":     {"charset=gb18030", "3 \xb2\xbb", "3 不"},
+		"none":        {"format=fixed", "3 café", "3 café"},
+		"ASCII":       {"charset=us-ascii", "3 no", "3 no"},
+	} {
+		m, err := Read([]byte("From: a@example.org\r\nContent-Type: text/plain; " + c.head + "\r\n\r\n" + c.body + "\r\n"))
+		require.NoError(t, err, name)
+		require.Empty(t, m.Doubt, name)
+		text, clear := m.Answer()
+		require.True(t, clear, name)
+		require.Equal(t, c.want, text, name)
+	}
+}
+
+// structured is a mail of so many parts, each with its header.
+func structured(kind string, parts ...string) []byte {
+	b := "From: a@example.org\r\nContent-Type: multipart/" + kind + "; boundary=b\r\n\r\n"
+	for _, p := range parts {
+		b += "--b\r\n" + strings.ReplaceAll(p, "\n", "\r\n") + "\r\n"
+	}
+	return []byte(b + "--b--\r\n")
+}
+
+func TestStructures(t *testing.T) {
+	const plain, page = "Content-Type: text/plain\n\n", "Content-Type: text/html\n\n"
+	for _, c := range []struct {
+		raw  []byte
+		want string // "": undecided
+		why  string
+	}{
+		{structured("mixed", plain+"1", plain+"a list's foot"), "1", "the first text"},
+		{structured("mixed", page+"<p>1</p>", plain+"4 a list's foot"), "1", "the first, though the next is plain"},
+		{structured("mixed", plain+" ", page+"<p>1</p>"), "1", "the first that says something"},
+		{structured("alternative", page+"<p>1</p>", plain+"1"), "1", "either order"},
+		{structured("mixed", "Content-Type: text/plain; name=x.txt\n\n1", plain+"2"), "2", "an enclosure"},
+		{structured("mixed", "Content-Type: image/png\n\n1", plain+"2"), "2", "a picture"},
+		{structured("mixed", "Content-Type: message/rfc822\n\nFrom: b@example.org\n\n1"), "", "another's mail"},
+		{structured("alternative", plain+"1", page+strings.Repeat("<div>", 600)), "", "what the writer saw cannot be read"},
+		{structured("alternative", plain+"1", "Content-Type: text/html; charset=x-nobody\n\n<p>1"), "", "the same"},
+		{structured("mixed", plain+"1", "a line that is no field\n\n2"), "", "a broken part, even behind the answer"},
+		{structured("mixed", plain+"1", "Content-Type: text/plain;;\n\n2"), "", "a part of no type"},
+		{structured("mixed"), "", "no part"},
+		{[]byte("From: a@example.org\r\nContent-Transfer-Encoding: base64\r\n\r\nMQ==\r\n-- \r\nfoot"), "", "half of it is something else"},
+		{[]byte("From: a@example.org\nSubject: x\n\n1\n"), "1", "line ends of Unix"},
+		{[]byte("From: a@example.org\r\nContent-Type: text/plain\r\n\r\n"), "", "nothing"},
+	} {
+		m, err := Read(c.raw)
+		require.NoError(t, err, c.why)
+		text, clear := m.Answer()
+		require.Equal(t, c.want != "", clear, "%s: %q, %s", c.why, text, m.Doubt)
+		if clear {
+			require.Equal(t, c.want, text, c.why)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package email
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// maildir is a folder to deliver into.
+type maildir struct {
+	t    *testing.T
+	path string
+	n    int
+}
+
+func newMaildir(t *testing.T) *maildir {
+	m := &maildir{t: t, path: t.TempDir()}
+	for _, sub := range []string{"new", "cur", "tmp"} {
+		require.NoError(t, os.Mkdir(filepath.Join(m.path, sub), 0o700))
+	}
+	return m
+}
+
+// deliver puts a mail with that subject where it belongs, and returns its file.
+func (m *maildir) deliver(sub, subject, more string) string {
+	m.t.Helper()
+	m.n++
+	flags := ""
+	if sub == "cur" {
+		flags = ":2,"
+	}
+	file := filepath.Join(m.path, sub, fmt.Sprintf("%d.M1P1.host%s", 1000+m.n, flags))
+	tmp := filepath.Join(m.path, "tmp", fmt.Sprint(m.n))
+	require.NoError(m.t, os.WriteFile(tmp, []byte("Subject: "+subject+"\nFrom: a@b.test\n\n"+more+"\n"), 0o600))
+	require.NoError(m.t, os.Rename(tmp, file))
+	return file
+}
+
+// box is a Maildir that looks often, for tests.
+func (m *maildir) box(s State, change func(*Maildir)) func(*running) Box {
+	return func(r *running) Box {
+		b := &Maildir{Path: m.path, State: s, Report: r.report, Every: 5 * time.Millisecond, pause: 10 * time.Millisecond}
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+}
+
+func TestMaildir(t *testing.T) {
+	m, state := newMaildir(t), &memory{}
+	m.deliver("new", "old", "")
+	m.deliver("cur", "older", "")
+	r := run(t, nil, m.box(state, nil))
+	r.ready()
+	first := m.deliver("new", "one", "body\n.\nperché")
+	m.deliver("cur", "two", "") // a server that sorts by itself
+	require.ElementsMatch(t, []string{"one", "two"}, r.subjects(2))
+	r.mu.Lock()
+	one := r.taken[0]
+	if subjectOf(one) != "one" {
+		one = r.taken[1]
+	}
+	r.mu.Unlock()
+	require.Equal(t, "Subject: one\r\nFrom: a@b.test\r\n\r\nbody\r\n.\r\nperché\r\n", string(one.Raw))
+	require.Equal(t, "maildir 1003.M1P1.host", one.Name)
+
+	// Somebody reads it: it moves, and gets flags. It is the same mail.
+	read := filepath.Join(m.path, "cur", filepath.Base(first)+":2,S")
+	require.NoError(t, os.Rename(first, read))
+	r.healthy()
+	require.NoError(t, os.Rename(read, read+"T"))
+	r.healthy()
+	m.deliver("new", "three", "")
+	require.Len(t, r.subjects(3), 3)
+	r.stop()
+
+	// What came while nobody looked is taken by the next run, and nothing else.
+	m.deliver("new", "four", "")
+	r = run(t, nil, m.box(state, nil))
+	r.healthy()
+	require.Equal(t, []string{"four"}, r.subjects(1))
+	content, err := os.ReadFile(read + "T")
+	require.NoError(t, err)
+	require.Contains(t, string(content), "Subject: one\n", "no file is changed")
+}
+
+func TestMaildirFirstStart(t *testing.T) {
+	t.Run("old mails, if wanted", func(t *testing.T) {
+		m := newMaildir(t)
+		m.deliver("new", "old", "")
+		r := run(t, nil, m.box(&memory{}, func(b *Maildir) { b.TakeOld = true }))
+		require.Equal(t, []string{"old"}, r.subjects(1))
+	})
+	t.Run("the server makes the folder for the first mail", func(t *testing.T) {
+		m := newMaildir(t)
+		aside := m.path + "-later"
+		require.NoError(t, os.Rename(m.path, aside))
+		r := run(t, nil, m.box(&memory{}, nil))
+		r.until("a complaint", r.reported("no such file"))
+		m.path = aside
+		m.deliver("new", "the first", "")
+		require.NoError(t, os.Rename(aside, strings.TrimSuffix(aside, "-later")))
+		require.Equal(t, []string{"the first"}, r.subjects(1))
+	})
+	t.Run("another maildir is another story", func(t *testing.T) {
+		state := &memory{}
+		a, b := newMaildir(t), newMaildir(t)
+		r := run(t, nil, a.box(state, nil))
+		r.ready()
+		r.stop()
+		b.deliver("new", "old", "")
+		r = run(t, nil, b.box(state, nil))
+		r.ready()
+		b.deliver("new", "new", "")
+		require.Equal(t, []string{"new"}, r.subjects(1))
+	})
+	t.Run("a state that cannot be read is no first start", func(t *testing.T) {
+		m := newMaildir(t)
+		for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
+			b := &Maildir{Path: m.path, State: &memory{data: []byte(data)}}
+			require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)
+		}
+		require.ErrorContains(t, (&Maildir{Path: m.path}).Run(t.Context(), nil), "no place for the state")
+		require.ErrorContains(t, (&Maildir{Path: "mail"}).Run(t.Context(), nil), "absolute")
+	})
+}
+
+func TestMaildirFailures(t *testing.T) {
+	m, state := newMaildir(t), &memory{}
+	tries := 0
+	r := run(t, func(in Incoming) error {
+		if subjectOf(in) != "bad" {
+			return nil
+		}
+		if tries++; tries < 4 {
+			return errors.New("no room on the disk")
+		}
+		return nil
+	}, m.box(state, nil))
+	r.ready()
+	m.deliver("new", "bad", "")
+	m.deliver("new", "good", "")
+	require.Equal(t, []string{"good", "bad"}, r.subjects(2), "one does not hold up the other")
+	require.True(t, r.reported("no room on the disk")())
+	r.healthy()
+
+	// A note that cannot be made: the same Run still knows, the next one asks again.
+	state.refuse(errors.New("read-only"))
+	m.deliver("new", "unnoted", "")
+	require.Contains(t, r.subjects(3), "unnoted")
+	r.until("a complaint", r.reported("read-only"))
+	_, before := state.saved()
+	state.refuse(nil)
+	r.healthy()
+	_, after := state.saved()
+	require.Equal(t, before+1, after, "made when it can be")
+	state.refuse(errors.New("read-only"))
+	m.deliver("new", "lost note", "")
+	require.Contains(t, r.subjects(4), "lost note")
+	r.stop()
+	require.Len(t, r.subjects(4), 4)
+	state.refuse(nil)
+	r = run(t, nil, m.box(state, nil))
+	require.Equal(t, []string{"lost note"}, r.subjects(1), "once more, under the same name")
+	r.healthy()
+}
+
+// TestMaildirHostile: whoever may write into the folder gets no other file read, and
+// nobody to wait.
+func TestMaildirHostile(t *testing.T) {
+	m := newMaildir(t)
+	r := run(t, nil, m.box(&memory{}, nil))
+	r.ready()
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("Subject: secret\n\n"), 0o600))
+	require.NoError(t, os.Symlink(secret, filepath.Join(m.path, "new", "link")))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(m.path, "new", "pipe"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(m.path, "new", "folder"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(m.path, "new", ".hidden"), []byte("Subject: hidden\n\n"), 0o600))
+	huge := m.deliver("new", "huge", "")
+	require.NoError(t, os.Truncate(huge, 1<<40)) // a terabyte of nothing
+	m.deliver("new", "large", strings.Repeat("x", MaxMail))
+	m.deliver("new", "headers", "")
+	m.deliver("new", "largest", strings.Repeat("x", MaxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
+	got := r.subjects(4)
+	require.ElementsMatch(t, []string{"huge", "large", "headers", "largest"}, got)
+	r.until("a complaint", r.reported("3 files are not regular ones"))
+	r.stop()
+	for _, in := range r.taken {
+		switch subjectOf(in) {
+		case "huge", "large":
+			require.True(t, in.TooLarge)
+			require.Greater(t, in.Size, int64(MaxMail))
+			require.Equal(t, "Subject: "+subjectOf(in)+"\r\nFrom: a@b.test\r\n", string(in.Raw))
+		default:
+			require.False(t, in.TooLarge)
+		}
+	}
+
+	// Between the listing and the reading, a mail turns into something else.
+	for _, name := range []string{"link", "pipe", "folder"} {
+		_, err := maildirMail{name, filepath.Join(m.path, "new"), name}.read()
+		require.Error(t, err, name)
+	}
+	linked := newMaildir(t)
+	require.NoError(t, os.Remove(filepath.Join(linked.path, "new")))
+	require.NoError(t, os.Symlink(filepath.Join(newMaildir(t).path, "new"), filepath.Join(linked.path, "new")))
+	require.ErrorIs(t, (&Maildir{Path: linked.path}).Check(t.Context()), syscall.ENOTDIR, "new is a link to another one's")
+	require.ErrorContains(t, (&Maildir{Path: m.path}).Check(t.Context()), "regular")
+	require.NoError(t, (&Maildir{Path: newMaildir(t).path}).Check(t.Context()))
+}
+
+// TestMaildirForgets: the state is as long as the maildir is full, and no name is
+// forgotten while its mail may be there.
+func TestMaildirForgets(t *testing.T) {
+	m, state := newMaildir(t), &memory{}
+	now := time.Unix(1e9, 0)
+	r := &maildirReader{
+		Maildir: &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
+		taken:   map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{},
+		take: func(context.Context, Incoming) error { return nil },
+	}
+	file := m.deliver("new", "one", "")
+	require.NoError(t, r.look(t.Context()))
+	require.Len(t, r.taken, 1)
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, r.look(t.Context()))
+	now = now.Add(forgetAfter)
+	require.NoError(t, r.look(t.Context()))
+	require.Len(t, r.taken, 1, "not yet")
+	now = now.Add(time.Second)
+	require.NoError(t, r.look(t.Context()))
+	require.Empty(t, r.taken)
+	require.JSONEq(t, `{"version":1,"path":"`+m.path+`","taken":[]}`, string(state.data))
+}
+
+// TestMaildirHints: a hint is enough.
+func TestMaildirHints(t *testing.T) {
+	m := newMaildir(t)
+	changes := make(chan struct{})
+	r := run(t, nil, m.box(&memory{}, func(b *Maildir) { b.Changes, b.Every = changes, time.Hour }))
+	r.ready()
+	m.deliver("new", "one", "")
+	changes <- struct{}{}
+	require.Equal(t, []string{"one"}, r.subjects(1))
+	r.mu.Lock()
+	looks := len(r.reports)
+	r.mu.Unlock()
+	close(changes)
+	r.until("a last look", func() bool { return len(r.reports) > looks })
+}
+
+// TestMaildirTriesWithPauses: however often we look.
+func TestMaildirTriesWithPauses(t *testing.T) {
+	m, tries := newMaildir(t), 0
+	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, m.box(&memory{}, func(b *Maildir) {
+		b.Every, b.pause = time.Millisecond, 20*time.Millisecond
+	}))
+	r.ready()
+	m.deliver("new", "one", "")
+	r.until("many looks", func() bool { return len(r.reports) > 50 })
+	r.stop()
+	require.Greater(t, tries, 1)
+	require.Less(t, tries, 10)
+}

@@ -1,0 +1,139 @@
+package mailserver
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-msgauth/dkim"
+	"github.com/stretchr/testify/require"
+)
+
+// The selectors of human.test's two keys.
+const (
+	selector    = "mail"
+	rsaSelector = "rsa"
+)
+
+// keys are those that human.test signs its mails with.
+type keys struct {
+	ed25519 ed25519.PrivateKey
+	rsa     *rsa.PrivateKey
+}
+
+func newKeys(t testing.TB) keys {
+	t.Helper()
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	return keys{ed25519: ed, rsa: r}
+}
+
+func (k keys) ed25519Record() string {
+	public := k.ed25519.Public().(ed25519.PublicKey)
+	return "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)
+}
+
+func (k keys) rsaRecord(t testing.TB) string {
+	t.Helper()
+	public, err := x509.MarshalPKIXPublicKey(&k.rsa.PublicKey)
+	require.NoError(t, err)
+	return "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(public)
+}
+
+// Sign puts human.test's DKIM signatures before a mail, as its mail server
+// would: one of each algorithm, over all the headers there are and over one
+// more From, Subject and Date, so that none can be added.
+func (v *Village) Sign(t testing.TB, raw []byte) []byte {
+	t.Helper()
+	for _, with := range []struct {
+		selector string
+		signer   crypto.Signer
+	}{{rsaSelector, v.keys.rsa}, {selector, v.keys.ed25519}} {
+		raw = v.SignWith(t, raw, &dkim.SignOptions{
+			Domain:                 "human.test",
+			Selector:               with.selector,
+			Signer:                 with.signer,
+			HeaderCanonicalization: dkim.CanonicalizationRelaxed,
+			BodyCanonicalization:   dkim.CanonicalizationRelaxed,
+			HeaderKeys:             signed,
+		})
+	}
+	return raw
+}
+
+var signed = []string{
+	"From", "From", "To", "Subject", "Subject", "Date", "Date", "Message-ID", "In-Reply-To", "References",
+	"Reply-To", "MIME-Version", "Content-Type", "Content-Transfer-Encoding",
+}
+
+// SignWith signs as told; what options leave out is human.test's Ed25519 key.
+func (v *Village) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) []byte {
+	t.Helper()
+	o := *options
+	if o.Signer == nil {
+		o.Signer = v.keys.ed25519
+	}
+	if o.Domain == "" {
+		o.Domain = "human.test"
+	}
+	if o.Selector == "" {
+		o.Selector = selector
+	}
+	var out bytes.Buffer
+	require.NoError(t, dkim.Sign(&out, bytes.NewReader(raw), &o))
+	return out.Bytes()
+}
+
+// Certificates makes an authority of its own and a certificate for 127.0.0.1 and
+// localhost, and returns the files: PEM, in dir.
+func Certificates(t testing.TB, dir string) (cert, private, authority string) {
+	t.Helper()
+	now := time.Now()
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "village"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	require.NoError(t, err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"},
+		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	require.NoError(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	cert, private, authority = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	writePEM(t, cert, "CERTIFICATE", der, 0o644)
+	writePEM(t, private, "PRIVATE KEY", pkcs8, 0o600)
+	writePEM(t, authority, "CERTIFICATE", caDER, 0o644)
+	return cert, private, authority
+}
+
+func writePEM(t testing.TB, name, kind string, der []byte, mode os.FileMode) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode))
+}

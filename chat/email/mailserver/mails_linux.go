@@ -1,0 +1,220 @@
+package mailserver
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"mime"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Reply is what a person's mail program would write. From is Ann unless set.
+type Reply struct {
+	From, To   string
+	Subject    string
+	InReplyTo  string // with its angle brackets
+	References string
+	Text       string
+	HTML       string            // beside Text, or without it
+	Header     map[string]string // besides, or instead where From, Date … are named
+}
+
+// Mail writes a reply out, unsigned.
+func (r Reply) Mail() []byte {
+	h := map[string]string{
+		"From":         or(r.From, Ann),
+		"To":           or(r.To, Gate),
+		"Subject":      mime.QEncoding.Encode("utf-8", r.Subject),
+		"Date":         time.Now().Format(time.RFC1123Z),
+		"Message-ID":   fmt.Sprintf("<%d@%s>", time.Now().UnixNano(), domain(or(r.From, Ann))),
+		"In-Reply-To":  r.InReplyTo,
+		"References":   or(r.References, r.InReplyTo),
+		"MIME-Version": "1.0",
+	}
+	body := crlf(r.Text)
+	switch {
+	case r.HTML == "":
+		h["Content-Type"] = "text/plain; charset=utf-8"
+		h["Content-Transfer-Encoding"] = "8bit"
+	case r.Text == "":
+		h["Content-Type"] = "text/html; charset=utf-8"
+		h["Content-Transfer-Encoding"] = "8bit"
+		body = crlf(r.HTML)
+	default:
+		h["Content-Type"] = `multipart/alternative; boundary="=_village"`
+		part := "--=_village\r\nContent-Type: text/%s; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n%s\r\n"
+		body = fmt.Sprintf(part, "plain", body) + fmt.Sprintf(part, "html", crlf(r.HTML)) + "--=_village--\r\n"
+	}
+	maps.Copy(h, r.Header)
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if h[name] != "" {
+			fmt.Fprintf(&b, "%s: %s\r\n", name, h[name])
+		}
+	}
+	return []byte(b.String() + "\r\n" + body)
+}
+
+// SignedReply is a reply with the signatures of human.test.
+func (v *Village) SignedReply(t testing.TB, r Reply) []byte {
+	t.Helper()
+	return v.Sign(t, r.Mail())
+}
+
+// Deliver hands a mail to the gate's server as Ann's server would, to the gate
+// unless to says otherwise ("permesso+TOKEN@gate.test").
+func (v *Village) Deliver(t testing.TB, raw []byte, to ...string) {
+	t.Helper()
+	if len(to) == 0 {
+		to = []string{Gate}
+	}
+	v.DeliverFrom(t, Ann, raw, to...)
+}
+
+// DeliverFrom is Deliver with an envelope sender; "" is that of bounces.
+func (v *Village) DeliverFrom(t testing.TB, from string, raw []byte, to ...string) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", v.MX, patience)
+	require.NoError(t, err)
+	c := smtp.NewClient(conn)
+	defer c.Close()
+	c.CommandTimeout, c.SubmissionTimeout = patience, patience
+	require.NoError(t, c.SendMail(from, to, bytes.NewReader(raw)))
+	require.NoError(t, c.Quit())
+}
+
+// Drop puts a mail into a user's maildir without any server: it is there when Drop
+// returns, within a tenth of a millisecond. It returns the file's path.
+func (v *Village) Drop(t testing.TB, user string, raw []byte) string {
+	t.Helper()
+	name := fmt.Sprintf("%d.M%dP%d.drop", time.Now().Unix(), time.Now().UnixNano(), os.Getpid())
+	tmp := filepath.Join(v.Maildir(user), "tmp", name)
+	write(t, tmp, strings.ReplaceAll(string(raw), "\r\n", "\n"))
+	toNobody(t, tmp)
+	file := filepath.Join(v.Maildir(user), "new", name)
+	require.NoError(t, os.Rename(tmp, file))
+	return file
+}
+
+// Inbox sees a user's mails as they come, the ones already there first.
+type Inbox struct {
+	dir    string
+	events *os.File // inotify
+	seen   map[string]bool
+}
+
+// Inbox opens a user's mailbox.
+func (v *Village) Inbox(t testing.TB, user string) *Inbox {
+	t.Helper()
+	in := &Inbox{dir: v.Maildir(user), seen: map[string]bool{}}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	require.NoError(t, err)
+	in.events = os.NewFile(uintptr(fd), "inotify")
+	t.Cleanup(func() { _ = in.events.Close() })
+	for _, sub := range []string{"new", "cur"} {
+		_, err = unix.InotifyAddWatch(fd, filepath.Join(in.dir, sub), unix.IN_MOVED_TO|unix.IN_CREATE)
+		require.NoError(t, err)
+	}
+	return in
+}
+
+// Next waits for a mail that it has not returned yet. Its lines end in CRLF, as
+// they would over IMAP; on the disk they end in LF.
+func (in *Inbox) Next(t testing.TB) []byte {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		if raw := in.poll(t); raw != nil {
+			return raw
+		}
+		require.True(t, in.wait(t, end), "no mail came to %s", in.dir)
+	}
+}
+
+// None waits that long and fails when a mail comes.
+func (in *Inbox) None(t testing.TB, within time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(within); ; {
+		require.Nil(t, in.poll(t), "a mail that should not be")
+		if !in.wait(t, end) {
+			return
+		}
+	}
+}
+
+// wait returns when something happened in the folder, or false at the end.
+func (in *Inbox) wait(t testing.TB, end time.Time) bool {
+	t.Helper()
+	require.NoError(t, in.events.SetReadDeadline(end))
+	_, err := in.events.Read(make([]byte, 64*1024))
+	if os.IsTimeout(err) {
+		return false
+	}
+	require.NoError(t, err)
+	return true
+}
+
+// poll returns a mail that is there and new, the oldest first, or nil.
+func (in *Inbox) poll(t testing.TB) []byte {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(in.dir, "[nc][eu][wr]", "*"))
+	require.NoError(t, err)
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	for _, p := range paths {
+		name, _, _ := strings.Cut(filepath.Base(p), ":")
+		if in.seen[name] {
+			continue
+		}
+		raw, err := os.ReadFile(p)
+		if os.IsNotExist(err) {
+			continue // moved by an IMAP server just now, which is an event too
+		}
+		require.NoError(t, err)
+		in.seen[name] = true
+		return []byte(crlf(string(raw)))
+	}
+	return nil
+}
+
+// IMAPForget has Dovecot forget the numbers of a user's mails: it gives new ones
+// under another UIDVALIDITY, as after a move to another server. Stop it first.
+func (v *Village) IMAPForget(t testing.TB, user string) {
+	t.Helper()
+	list := filepath.Join(v.Maildir(user), "dovecot-uidlist")
+	head, err := os.ReadFile(list)
+	require.NoError(t, err)
+	var validity uint32
+	_, err = fmt.Sscanf(string(head), "3 V%d ", &validity)
+	require.NoError(t, err)
+	old, err := filepath.Glob(filepath.Join(v.Maildir(user), "dovecot*"))
+	require.NoError(t, err)
+	for _, name := range old {
+		require.NoError(t, os.Remove(name))
+	}
+	write(t, list, fmt.Sprintf("3 V%d N1\n", validity+1))
+	toNobody(t, list)
+}
+
+func or(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+func domain(address string) string {
+	return strings.TrimSuffix(address[strings.LastIndex(address, "@")+1:], ">")
+}
+
+func crlf(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
+}

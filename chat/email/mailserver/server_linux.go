@@ -1,0 +1,112 @@
+package mailserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// server is one daemon in a PID namespace of its own: when the one process that
+// we started dies, the kernel kills all that it started.
+type server struct {
+	name, dir string
+	listens   []string
+	process   *os.Process
+	ended     chan struct{} // closed when process has been waited for
+}
+
+// start runs a command and waits until somebody listens at every address.
+func (s *server) start(listens, sandbox []string, name string, args ...string) error {
+	s.listens = listens
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	command := append([]string{"--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/", "--proc", "/proc", "--cap-add", "ALL"}, sandbox...)
+	command = append(append(command, "--", name), args...)
+	cmd := exec.Command("bwrap", command...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// The parent whose death kills is the thread that started the child.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	s.ended = make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // killed, or its log says why
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	s.process = cmd.Process
+	return s.await()
+}
+
+// await polls, because a daemon tells nobody that it listens.
+func (s *server) await() error {
+	end := time.Now().Add(patience)
+	for _, at := range s.listens {
+		for !reachable(at) {
+			select {
+			case <-s.ended:
+				return fmt.Errorf("%s ended at once: %s", s.name, s.log())
+			case <-time.After(5 * time.Millisecond):
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%s does not listen: %s", s.name, s.log())
+			}
+		}
+	}
+	return nil
+}
+
+// stop kills and waits until the ports are free again: the namespace dies a
+// moment after the process that we know.
+func (s *server) stop() {
+	if s.process == nil {
+		return
+	}
+	_ = s.process.Kill() // it may have ended by itself
+	<-s.ended
+	s.process = nil
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if !reachable(s.listens...) {
+			return
+		}
+	}
+}
+
+// reachable says whether anybody listens at one of the addresses.
+func reachable(addresses ...string) bool {
+	for _, at := range addresses {
+		conn, err := net.DialTimeout("tcp", at, time.Second)
+		if err == nil {
+			conn.Close()
+			return true
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return true // busy is not gone
+		}
+	}
+	return false
+}
+
+func (s *server) logFile() string { return filepath.Join(s.dir, s.name+".log") }
+
+// log is the end of what the server wrote.
+func (s *server) log() string {
+	text, _ := os.ReadFile(s.logFile()) // without one there is nothing to tell
+	return string(text[max(0, len(text)-4000):])
+}

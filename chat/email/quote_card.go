@@ -1,0 +1,168 @@
+package email
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// cardWords are the fixed words of a card of ours, in every language. We take
+// them from cards that we render, so that they change when the cards do. They
+// are compared without punctuation: mail programs lose the lock, the dots and
+// the angle brackets on the way.
+type cardWords struct {
+	heads [][]string      // what the first line begins with
+	menus [][]string      // whole lines below
+	until [][]string      // the words before the deadline
+	first map[string]bool // what a piece of a menu or a foot can begin with
+}
+
+const exampleID = "0123abcd"
+
+// ourCard renders an example of each card.
+var ourCard = sync.OnceValue(func() *cardWords {
+	c := &cardWords{first: set("approve", "deny")}
+	for _, lang := range chat.Languages() {
+		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
+			for _, options := range [][]string{nil, {"a"}} {
+				c.learn(chat.Style{Language: lang}.Card(&approval.Pending{
+					ShortID: exampleID, Type: kind, SourceGroup: "w", ToolName: "t", RequestData: approval.Raw(`{}`),
+					Options: options, ExpiresAt: time.Unix(0, 0), Timestamp: time.Unix(0, 0),
+				}))
+			}
+		}
+	}
+	return c
+})
+
+func (c *cardWords) learn(card chat.Card) {
+	head, _, _ := strings.Cut(card.Head, " · ")
+	c.heads = append(c.heads, wordsOf(head))
+	for _, l := range card.Menu {
+		menu := wordsOf(l)
+		c.menus = append(c.menus, menu)
+		for _, w := range menu {
+			c.first[w] = true
+		}
+	}
+	foot := wordsOf(card.Foot)
+	foot = foot[lastIndex(foot, exampleID)+1:]
+	if n := slices.IndexFunc(foot, isNumeral); n > 0 {
+		c.until, c.first[foot[0]] = append(c.until, foot[:n]), true
+	}
+}
+
+const lock = "🔐"
+
+var (
+	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	feet       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
+	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
+	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
+)
+
+// starts says whether a line is the first of a card.
+func (c *cardWords) starts(l line) bool {
+	return strings.Contains(l.ink, lock) || c.isHead(wordsOf(l.ink))
+}
+
+// has says whether a line is one of a card, or a piece of one that was wrapped.
+func (c *cardWords) has(l line) bool {
+	if strings.Contains(l.ink, lock) {
+		return true
+	}
+	if feet.MatchString(l.ink) || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
+		return true
+	}
+	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
+		return false
+	}
+	words := wordsOf(l.ink)
+	return c.isHead(words) || c.isMenu(words, l.ink) || c.isFoot(words)
+}
+
+func (c *cardWords) isHead(words []string) bool {
+	for _, h := range c.heads {
+		// Two words before the head: what a mail program made of the lock.
+		for skip := 0; skip <= 2 && skip+len(h) < len(words); skip++ {
+			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID.MatchString) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isMenu says whether words begin as the menu runs on, or part of it. Two may be
+// what somebody typed ("3 deny"), unless they are what stands in for a text of
+// his.
+func (c *cardWords) isMenu(words []string, ink string) bool {
+	const enough = 4
+	if len(words) < 2 {
+		return false
+	}
+	words = words[:min(len(words), enough)]
+	for _, menu := range c.menus {
+		for i := range menu {
+			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
+				continue
+			}
+			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || words[0] == "4" || words[0] == "5" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isFoot knows "approve ID / deny ID · until …", and what is left of it before or
+// behind a line break.
+func (c *cardWords) isFoot(words []string) bool {
+	if len(words) > 2 && words[0] == "approve" && shortID.MatchString(words[1]) && words[2] == "deny" {
+		return true
+	}
+	denied := len(words) > 2 && words[0] == "deny" && shortID.MatchString(words[1])
+	if denied {
+		words = words[2:]
+	}
+	for _, until := range c.until {
+		n := min(len(words), len(until))
+		if !slices.Equal(words[:n], until[:n]) {
+			continue
+		}
+		if len(words) > n && isNumeral(words[n]) || denied && len(words) == n {
+			return true
+		}
+	}
+	return false
+}
+
+// wordsOf are the letters and digits of s, in lower case.
+func wordsOf(s string) []string {
+	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+}
+
+func firstWord(s string) string {
+	s = strings.TrimLeftFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	if i := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+func lastIndex(list []string, s string) int {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i] == s {
+			return i
+		}
+	}
+	return -1
+}

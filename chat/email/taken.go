@@ -1,0 +1,197 @@
+package email
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// taken is a mail that had consequences: a decision, or an answer of ours. It is
+// one file, so that a mail is remembered and its answer is to be sent, or neither.
+type taken struct {
+	Version   int       `json:"version"`
+	Name      string    `json:"name"`   // of the delivery
+	Print     string    `json:"print"`  // of what was written, however often it is delivered
+	Sender    string    `json:"sender"` // who was proved to have written it
+	At        time.Time `json:"at"`
+	Status    Status    `json:"status"`
+	Workspace string    `json:"workspace"`
+	ID        string    `json:"id"`
+	Answer    *answerTo `json:"answer,omitempty"`
+}
+
+// answerTo is our one answer to a mail.
+type answerTo struct {
+	Language   string   `json:"language,omitempty"`
+	Subject    string   `json:"subject,omitempty"` // without the tag
+	InReplyTo  string   `json:"in_reply_to,omitempty"`
+	References []string `json:"references,omitempty"`
+	MessageID  string   `json:"message_id"`
+	Text       string   `json:"text,omitempty"` // gone when it is sent
+	Open       bool     `json:"open,omitempty"` // it can be replied to
+	delivery
+}
+
+// ledger is all of them, by the name of their file.
+type ledger struct {
+	byFile map[string]*taken
+	prints map[string]bool
+}
+
+const (
+	maxTaken      = 2000
+	answersAnHour = 10 // to one sender
+)
+
+func fileOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// printOfReply recognises what somebody wrote.
+func printOfReply(sender, about, messageID, text string) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{sender, about, messageID, text}, "\n")))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (t *taken) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
+
+// loadTaken reads the drawer once. The caller holds the lock, here and below.
+func (c *Channel) loadTaken() error {
+	l := &c.state.taken
+	if l.byFile != nil {
+		return nil
+	}
+	names, err := c.Taken.List()
+	if err != nil {
+		return err
+	}
+	byFile, prints := map[string]*taken{}, map[string]bool{}
+	for _, name := range names {
+		b, err := c.Taken.Get(name)
+		if err != nil {
+			return err
+		}
+		t := &taken{}
+		if err := json.Unmarshal(b, t); err != nil || t.Version != 1 {
+			c.Log.Warn().Str("file", name).Msg("what was noted of a mail cannot be read")
+			continue
+		}
+		byFile[name], prints[t.Print] = t, true
+	}
+	l.byFile, l.prints = byFile, prints
+	return nil
+}
+
+// keepTaken makes t durable.
+func (c *Channel) keepTaken(t *taken) error {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	name := fileOf(t.Name)
+	if err := c.Taken.Put(name, b); err != nil {
+		return fmt.Errorf("note a mail that was taken: %w", err)
+	}
+	c.state.taken.byFile[name], c.state.taken.prints[t.Print] = t, true
+	return nil
+}
+
+// known says whether a mail was taken before, in this delivery or another.
+func (l *ledger) known(name, print string) bool {
+	return l.byFile[fileOf(name)] != nil || print != "" && l.prints[print]
+}
+
+// answered counts our answers to somebody since then.
+func (l *ledger) answered(sender string, since time.Time) (n int) {
+	for _, t := range l.byFile {
+		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// pruneTaken forgets the oldest.
+func (c *Channel) pruneTaken(now time.Time) error {
+	l := &c.state.taken
+	var files []string
+	for f := range l.byFile {
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b string) int {
+		x, y := l.byFile[a], l.byFile[b]
+		if d := x.At.Compare(y.At); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for i, f := range files {
+		if now.Sub(l.byFile[f].At) < keepPages && len(files)-i <= maxTaken {
+			break
+		}
+		if err := c.Taken.Remove(f); err != nil {
+			return err
+		}
+		delete(l.prints, l.byFile[f].Print)
+		delete(l.byFile, f)
+	}
+	return nil
+}
+
+// dueAnswer is an answer that is to be sent.
+func (c *Channel) dueAnswer() (*job, error) {
+	now := c.now()
+	for _, t := range c.state.taken.byFile {
+		a := t.Answer
+		if a == nil || !a.due(now) {
+			continue
+		}
+		if now.Sub(t.At) > answerFor {
+			a.State, a.Text = stateFailed, ""
+			if err := c.keepTaken(t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		return c.answerJob(t)
+	}
+	return nil, nil
+}
+
+func (c *Channel) answerJob(t *taken) (*job, error) {
+	a, k, token := t.Answer, t.key(), ""
+	var unsent func()
+	if n := c.state.pages.notes[k]; a.Open && n != nil {
+		if card := n.card(t.Sender); card != nil {
+			token = card.issue()
+			unsent = func() { card.withdraw(token) }
+			if err := c.save(k, n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// The lock marks our words where they come back as a quotation: "4 needs text
+	// behind it" would be an answer.
+	d := c.dispatch(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
+	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
+	if token != "" && d.ReplyTo == "" {
+		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
+	}
+	return &job{
+		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, unsent: unsent,
+		keep: func() error {
+			if !a.open() {
+				a.Text = ""
+			}
+			return c.keepTaken(t)
+		},
+	}, nil
+}

@@ -1,0 +1,54 @@
+package email
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestToken(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		token := NewToken()
+		require.Regexp(t, `^[a-z2-7]{26}$`, token)
+		require.Len(t, token, TokenLength)
+		require.False(t, seen[token])
+		seen[token] = true
+	}
+	// Every bit is drawn: the last letter holds 3 of the 128, the others 5.
+	letters := map[int]map[byte]bool{}
+	for token := range seen {
+		for _, at := range []int{0, 12, TokenLength - 1} {
+			if letters[at] == nil {
+				letters[at] = map[byte]bool{}
+			}
+			letters[at][token[at]] = true
+		}
+	}
+	require.Len(t, letters[0], 32)
+	require.Len(t, letters[12], 32)
+	require.Len(t, letters[TokenLength-1], 8)
+}
+
+func TestSameToken(t *testing.T) {
+	token := NewToken()
+	require.True(t, SameToken(token, token))
+	require.True(t, SameToken(token, strings.ToUpper(token)), "a server may fold the address")
+	for _, other := range []string{"", NewToken(), token + "a", token[1:], token[:25] + "\xff", " " + token} {
+		require.False(t, SameToken(token, other), "%q", other)
+		require.False(t, SameToken(other, token), "%q", other)
+		require.NotEqual(t, TokenDigest(token), TokenDigest(other))
+	}
+	require.False(t, SameToken("", ""), "no token is no proof")
+	require.False(t, SameToken("\xfe", "\xff"))
+	require.False(t, SameToken("k", "\u212a"), "the Kelvin sign is no k")
+}
+
+func TestTokenDigest(t *testing.T) {
+	token := NewToken()
+	require.Regexp(t, `^[0-9a-f]{64}$`, TokenDigest(token))
+	require.Equal(t, TokenDigest(token), TokenDigest(strings.ToUpper(token)))
+	require.NotContains(t, TokenDigest(token), token)
+	require.Equal(t, "c8838f9ec3307cf3753941ea6be1cf7f246ad9ac38b668cd1eab642aa6d2dc20", TokenDigest("aaaaaaaaaaaaaaaaaaaaaaaaaa"), "what is stored must stay readable")
+}

@@ -1,0 +1,206 @@
+package botapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// room is a chat with what is in it. Messages are numbered per chat, from 1, so that whoever takes a
+// message's id for its name without the chat meets another one soon.
+type room struct {
+	Chat
+	topics   map[int]string
+	messages []*Message
+	started  bool  // of a private chat: the person has written to the bot
+	blocked  bool  // … and does not want to hear of it any more
+	kicked   bool  // the bot, from a group
+	upgraded int64 // a group: the supergroup that it became
+}
+
+// AddUser makes a person or a bot known. It can be changed by adding it again.
+func (s *Server) AddUser(u User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.user(u)
+}
+
+func (s *Server) user(u User) {
+	if s.users == nil {
+		s.users = map[int64]User{}
+	}
+	s.users[u.ID] = u
+}
+
+// AddChat makes a chat known where it is not; a private one is there as soon as its person is. The bot is a
+// member.
+func (s *Server) AddChat(c Chat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.chats == nil {
+		s.chats = map[int64]*room{}
+	}
+	s.chats[c.ID] = &room{Chat: c, topics: map[int]string{}}
+}
+
+// AddTopic opens a topic of a forum and returns its message_thread_id.
+func (s *Server) AddTopic(chat int64, name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.mustRoom(chat)
+	m := s.put(r, Message{TopicCreated: &Topic{Name: name, IconColor: 7322096}, IsTopicMessage: true})
+	m.ThreadID = m.ID
+	r.topics[m.ID] = name
+	return m.ID
+}
+
+// Block lets a person block the bot, or take that back.
+func (s *Server) Block(user int64, blocked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mustRoom(user).blocked = blocked
+	s.memberUpdate(user, user, blocked)
+}
+
+// Kick throws the bot out of a group, or lets it in again; by says who does.
+func (s *Server) Kick(by, chat int64, kicked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mustRoom(chat).kicked = kicked
+	s.memberUpdate(by, chat, kicked)
+}
+
+// memberUpdate tells the bot that it was put out, or taken in again.
+func (s *Server) memberUpdate(by, chat int64, out bool) {
+	was, is := "kicked", "member"
+	if out {
+		was, is = is, was
+	}
+	member := func(status string) map[string]any {
+		m := map[string]any{"user": s.bot(), "status": status}
+		if status == "kicked" {
+			m["until_date"] = 0
+		}
+		return m
+	}
+	s.push("my_chat_member", map[string]any{
+		"chat": s.mustRoom(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
+		"old_chat_member": member(was), "new_chat_member": member(is),
+	})
+}
+
+// Upgrade makes a group a supergroup, as happens when it gets a public history or topics. The old id is
+// good for nothing from then on.
+func (s *Server) Upgrade(by, group, supergroup int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.mustRoom(group)
+	old.upgraded = supergroup
+	c := old.Chat
+	c.ID, c.Type = supergroup, Supergroup
+	s.chats[supergroup] = &room{Chat: c, topics: map[int]string{}}
+	from := s.users[by]
+	s.say(old, Message{From: &from, MigrateTo: supergroup})
+	s.say(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
+}
+
+// mustRoom is the chat that a test speaks of.
+func (s *Server) mustRoom(id int64) *room {
+	r := s.room(id)
+	if r == nil {
+		panic("botapi: no chat " + strconv.FormatInt(id, 10) + " was added")
+	}
+	return r
+}
+
+// room is the chat of that id, or nil. The private chat with a person is made when it is first spoken of.
+func (s *Server) room(id int64) *room {
+	if r := s.chats[id]; r != nil {
+		return r
+	}
+	u, ok := s.users[id]
+	if !ok {
+		return nil
+	}
+	if s.chats == nil {
+		s.chats = map[int64]*room{}
+	}
+	r := &room{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
+	s.chats[id] = r
+	return r
+}
+
+// find returns the message of a chat, or nil where there is none any more.
+func (r *room) find(id int) *Message {
+	if id < 1 || id > len(r.messages) || r.messages[id-1].Deleted {
+		return nil
+	}
+	return r.messages[id-1]
+}
+
+// put adds a message to a chat.
+func (s *Server) put(r *room, m Message) *Message {
+	m.ID, m.Chat, m.Date = len(r.messages)+1, r.Chat, s.now().Unix()
+	r.messages = append(r.messages, &m)
+	return &m
+}
+
+// replied is a message as it stands in one that replies to it: without what it replies to itself.
+func replied(m *Message) *Message {
+	copied := *m
+	copied.ReplyTo = nil
+	return &copied
+}
+
+// chatFor is the chat that a method names, if the bot may write there.
+func (s *Server) chatFor(c *call) (*room, *refusal) {
+	text := c.params["chat_id"]
+	id, err := strconv.ParseInt(text, 10, 64)
+	if text == "" {
+		return nil, badRequest("chat_id is empty")
+	}
+	r := s.room(id)
+	if err != nil || r == nil {
+		return nil, badRequest("chat not found")
+	}
+	forbidden := func(why string) (*room, *refusal) {
+		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: " + why}
+	}
+	switch {
+	case r.upgraded != 0:
+		refused := badRequest("group chat was upgraded to a supergroup chat")
+		refused.Parameters = &parameters{MigrateTo: r.upgraded}
+		return nil, refused
+	case r.kicked:
+		return forbidden("bot was kicked from the " + r.Type + " chat")
+	case r.blocked:
+		return forbidden("bot was blocked by the user")
+	case r.Type == Private && s.users[id].IsBot:
+		return forbidden("bot can't send messages to bots")
+	case r.Type == Private && !r.started:
+		return forbidden("bot can't initiate conversation with a user")
+	}
+	return r, nil
+}
+
+// getChat answers with little more than a chat's name.
+func (s *Server) getChat(c *call) (any, *refusal) {
+	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
+	r := s.room(id)
+	if err != nil || r == nil {
+		return nil, badRequest("chat not found")
+	}
+	if r.kicked {
+		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: bot was kicked from the " + r.Type + " chat"}
+	}
+	full, err := json.Marshal(r.Chat)
+	if err != nil {
+		return nil, badRequest("%s", err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(full, &object); err != nil {
+		return nil, badRequest("%s", err)
+	}
+	object["accent_color_id"], object["max_reaction_count"] = 1, 11
+	return object, nil
+}

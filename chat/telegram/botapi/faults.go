@@ -1,0 +1,184 @@
+package botapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// FaultKind is a way to fail.
+type FaultKind int
+
+// The ways to fail. Only after AnswerLost is the deed done.
+const (
+	Offline    FaultKind = iota // the connection is closed without an answer
+	TooMany                     // 429 with retry_after
+	BadGateway                  // 502 with a page of HTML
+	Hang                        // no answer at all, until the client gives up
+	AnswerLost                  // the deed is done, and the connection closed without an answer
+)
+
+func (k FaultKind) String() string {
+	return [...]string{"offline", "too many requests", "bad gateway", "hang", "answer lost"}[k]
+}
+
+// code is what the client sees.
+func (k FaultKind) code() int {
+	switch k {
+	case TooMany:
+		return http.StatusTooManyRequests
+	case BadGateway:
+		return http.StatusBadGateway
+	default:
+		return 0
+	}
+}
+
+// Fault makes a method fail.
+type Fault struct {
+	Kind       FaultKind
+	Times      int // how often; 0: until Heal
+	RetryAfter int // seconds, for TooMany; 0: 1
+}
+
+// Fail makes calls of a method fail from now on; "" is every method that has no fault of its own.
+func (s *Server) Fail(method string, f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults == nil {
+		s.faults = map[string]*Fault{}
+	}
+	s.faults[strings.ToLower(method)] = &f
+}
+
+// Heal takes all faults away.
+func (s *Server) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = nil
+}
+
+// takeFault returns the fault that a call of the method meets, if any.
+func (s *Server) takeFault(method string) *Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range []string{strings.ToLower(method), ""} {
+		f, ok := s.faults[name]
+		if !ok {
+			continue
+		}
+		met := *f
+		if f.Times == 1 {
+			delete(s.faults, name)
+		}
+		f.Times--
+		return &met
+	}
+	return nil
+}
+
+// before lets a call fail that must not be carried out.
+func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
+	switch f.Kind {
+	case Offline:
+		cut(w)
+	case TooMany:
+		reply(w, nil, tooMany(time.Duration(max(f.RetryAfter, 1))*time.Second))
+	case BadGateway:
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprint(w, "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>502 Bad Gateway</h1></body>\r\n</html>\r\n")
+	case Hang:
+		s.mu.Lock()
+		closing := s.closing
+		s.mu.Unlock()
+		select {
+		case <-r.Context().Done():
+		case <-closing:
+		}
+		cut(w)
+	case AnswerLost:
+		return false
+	}
+	return true
+}
+
+// cut closes the connection.
+func cut(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_ = conn.Close()
+}
+
+// Limits are Telegram's rate limits on messages, edits included, as its FAQ for bots gives them.
+type Limits struct {
+	Chat  bool // one a second to a chat, five at once after a rest
+	Group bool // 20 a minute to a group
+	All   bool // 30 a second over all chats
+}
+
+type limiter struct {
+	full   map[int64]time.Time   // when a chat may get five at once again
+	groups map[int64][]time.Time // what a group got within the last minute
+	all    []time.Time           // what went within the last second
+}
+
+// chatBurst is how many messages a chat may get at once after a rest.
+const chatBurst = 5
+
+// allow counts a message to a chat, or refuses it. It wants s.mu.
+func (s *Server) allow(chat *Chat) *refusal {
+	now, l := s.now(), &s.limiter
+	if l.full == nil {
+		l.full, l.groups = map[int64]time.Time{}, map[int64][]time.Time{}
+	}
+	full := l.full[chat.ID]
+	if full.Before(now) {
+		full = now
+	}
+	group := within(l.groups[chat.ID], now, time.Minute)
+	all := within(l.all, now, time.Second)
+	var wait time.Duration
+	if s.Limits.Chat {
+		wait = max(wait, full.Sub(now)-(chatBurst-1)*time.Second)
+	}
+	if s.Limits.Group && chat.Type != Private {
+		wait = max(wait, crowded(group, 20, now, time.Minute))
+	}
+	if s.Limits.All {
+		wait = max(wait, crowded(all, 30, now, time.Second))
+	}
+	if wait > 0 {
+		return tooMany(wait)
+	}
+	group, all = append(group, now), append(all, now)
+	l.full[chat.ID], l.groups[chat.ID], l.all = full.Add(time.Second), group, all
+	return nil
+}
+
+// within are the times of the last stretch of that length.
+func within(times []time.Time, now time.Time, length time.Duration) []time.Time {
+	return slices.DeleteFunc(slices.Clone(times), func(t time.Time) bool { return now.Sub(t) >= length })
+}
+
+// crowded says how long it takes until fewer than most of the times are within the stretch.
+func crowded(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
+	if len(times) < most {
+		return 0
+	}
+	return times[len(times)-most].Add(length).Sub(now)
+}
+
+// tooMany is a 429. Telegram counts in whole seconds.
+func tooMany(wait time.Duration) *refusal {
+	seconds := int((wait + time.Second - 1) / time.Second)
+	return &refusal{
+		Code:        http.StatusTooManyRequests,
+		Description: fmt.Sprintf("Too Many Requests: retry after %d", seconds),
+		Parameters:  &parameters{RetryAfter: seconds},
+	}
+}

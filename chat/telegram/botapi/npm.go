@@ -1,0 +1,287 @@
+package botapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The lock names every package with its checksum, so that what is started is what was looked at.
+//
+//go:embed npm/package.json npm/package-lock.json
+var lock embed.FS
+
+const (
+	installTimeout = 3 * time.Minute
+	startTimeout   = 30 * time.Second
+	startAttempts  = 3
+	idlePause      = 20 * time.Millisecond // between polls that found nothing
+)
+
+// serve starts the server at a port that it is told, and ends with its standard input, so that nothing is
+// left when the test is killed.
+const serve = `
+const TelegramServer = require('telegram-test-api');
+const server = new TelegramServer({port: Number(process.argv[1]), host: '127.0.0.1', storeTimeout: 3600});
+server.start().then(() => console.log('ready'), (err) => { console.error(String(err)); process.exit(1); });
+process.stdin.on('end', () => process.exit(0)).resume();
+`
+
+// Foreign is a telegram-test-api, the Bot API server that somebody else wrote, in a process of its own.
+type Foreign struct {
+	URL   string // what bot.WithServerURL takes
+	Token string // any will do; this one is a Server's
+}
+
+// StartForeign installs telegram-test-api where it is not installed yet, into the user's cache, and starts it
+// until the end of the test. Where that cannot be done the test fails: a channel that was tried against our
+// own fake alone proves only that we agree with ourselves.
+func StartForeign(t testing.TB) *Foreign {
+	t.Helper()
+	dir, err := install(t.Context())
+	if err != nil {
+		t.Fatalf("install telegram-test-api: %v\nhint: it takes npm and a registry that npm reaches; by hand: make deps, then npm ci in chat/telegram/botapi/npm to see why", err)
+	}
+	for range startAttempts {
+		var f *Foreign
+		if f, err = start(t, dir); err == nil {
+			return f
+		}
+	}
+	t.Fatalf("start telegram-test-api: %v\nhint: it takes Node 14 or later (make deps), and what is in %s: remove that folder to have it installed anew", err, dir)
+	return nil
+}
+
+// install returns the folder with the packages of the lock. It is made under another name and renamed, so
+// that tests which run at once do not see half of it.
+func install(ctx context.Context) (dir string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	files, sum := map[string][]byte{}, sha256.New()
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		if files[name], err = lock.ReadFile("npm/" + name); err != nil {
+			return "", err
+		}
+		sum.Write(files[name])
+	}
+	parent := filepath.Join(cache, "permesso")
+	dir = filepath.Join(parent, "telegram-test-api-"+hex.EncodeToString(sum.Sum(nil))[:12])
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return "", err
+	}
+	temp, err := os.MkdirTemp(parent, ".installing-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp)
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(temp, name), b, 0o600); err != nil {
+			return "", err
+		}
+	}
+	if err := npmCI(ctx, temp); err != nil {
+		return "", err
+	}
+	if err := os.Rename(temp, dir); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// npmCI installs what the lock says, without running anything of it.
+func npmCI(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
+	cmd.Dir = dir
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// start runs the server at a port that was free a moment ago.
+func start(t testing.TB, dir string) (*Foreign, error) {
+	port, err := freePort(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(context.Background(), "node", "-e", serve, strconv.Itoa(port))
+	cmd.Dir = dir
+	cmd.WaitDelay = time.Second
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop := func() {
+		_ = stdin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	timer := time.AfterFunc(startTimeout, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
+		stop()
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
+	}
+	t.Cleanup(stop)
+	return &Foreign{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil
+}
+
+func freePort(ctx context.Context) (int, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Say lets a person write into a chat.
+func (f *Foreign) Say(ctx context.Context, from User, chat Chat, text string) error {
+	return f.tell(ctx, "sendMessage", map[string]any{
+		"botToken": f.Token, "from": from, "chat": chat, "text": text, "date": time.Now().Unix(),
+	}, nil)
+}
+
+// Tap lets a person press a button of a message.
+func (f *Foreign) Tap(ctx context.Context, from User, m Message, data string) error {
+	m.Date = max(m.Date, 1) // 0 would make it an inaccessible one
+	return f.tell(ctx, "sendCallback", map[string]any{
+		"botToken": f.Token, "from": from, "message": m, "data": data, "date": time.Now().Unix(),
+	}, nil)
+}
+
+// FromBot are the bot's messages in a chat, as they are now, from old to new.
+func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
+	var history []struct {
+		ID      int `json:"messageId"`
+		Message struct {
+			Chat     any       `json:"chat_id"`
+			Text     string    `json:"text"`
+			Entities []Entity  `json:"entities"`
+			Keyboard *Keyboard `json:"reply_markup"`
+		} `json:"message"`
+	}
+	if err := f.tell(ctx, "getUpdatesHistory", map[string]any{"token": f.Token}, &history); err != nil {
+		return nil, err
+	}
+	var found []Message
+	for _, entry := range history {
+		m := entry.Message
+		if fmt.Sprint(m.Chat) == strconv.FormatInt(chat, 10) {
+			found = append(found, Message{ID: entry.ID, Text: m.Text, Entities: m.Entities, Keyboard: m.Keyboard})
+		}
+	}
+	return found, nil
+}
+
+// tell uses the server's other interface, the one for tests.
+func (f *Foreign) tell(ctx context.Context, path string, body, result any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.URL+"/"+path, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		OK     bool
+		Result json.RawMessage
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || !answer.OK {
+		return fmt.Errorf("telegram-test-api: %s: HTTP %s: %w", path, resp.Status, err)
+	}
+	if result == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Result, result)
+}
+
+// JSONClient is the HTTP client that go-telegram/bot needs to talk to telegram-test-api: it makes JSON of
+// forms, and rests a little when there were no updates, since that server does not.
+type JSONClient struct {
+	Client *http.Client // nil: http.DefaultClient
+}
+
+// verbatimParams are texts, whatever they look like.
+var verbatimParams = " text caption callback_query_id url secret_token language_code parse_mode "
+
+// Do implements bot.HttpClient.
+func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
+	out := req.Clone(req.Context())
+	if req.Body != nil {
+		defer req.Body.Close()
+		body, err := jsonOf(req)
+		if err != nil {
+			return nil, err
+		}
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		out.Header.Set("Content-Type", "application/json")
+	}
+	client := j.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(out) //nolint:gosec // G704: where to is what the test says
+	if err == nil && strings.HasSuffix(req.URL.Path, "/getUpdates") && resp.ContentLength == int64(len(`{"ok":true,"result":[]}`)) {
+		sleep(req.Context(), idlePause)
+	}
+	return resp, err
+}
+
+// jsonOf makes an object of a form's fields. Those that are JSON stay that; a file is left out.
+func jsonOf(req *http.Request) ([]byte, error) {
+	in := req.Clone(req.Context())
+	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))
+	//nolint:gosec // G120: the form is what a test sent, and no longer than maxFile
+	if err := in.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	object := map[string]any{}
+	for name, values := range in.PostForm {
+		object[name] = values[0]
+		if !strings.Contains(verbatimParams, " "+name+" ") && json.Valid([]byte(values[0])) {
+			object[name] = json.RawMessage(values[0])
+		}
+	}
+	return json.Marshal(object)
+}

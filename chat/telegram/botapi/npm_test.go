@@ -1,0 +1,209 @@
+package botapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/go-telegram/bot"
+	"github.com/go-telegram/bot/models"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+// side is one of the two servers, with the people in it.
+type side struct {
+	url    string
+	client bot.HttpClient
+	say    func(t *testing.T, text string)
+	tap    func(t *testing.T, m *models.Message, button int)
+	shown  func(t *testing.T) []botapi.Message
+}
+
+func ours(t *testing.T) side {
+	s := town(t)
+	return side{
+		url: s.URL, client: http.DefaultClient,
+		say: func(_ *testing.T, text string) { s.Say(ricardo, ricardo, text) },
+		tap: func(t *testing.T, m *models.Message, button int) {
+			t.Helper()
+			_, err := s.Tap(ricardo, ricardo, m.ID, m.ReplyMarkup.InlineKeyboard[0][button].Text)
+			require.NoError(t, err)
+		},
+		shown: func(*testing.T) []botapi.Message { return s.State().FromBot(ricardo) },
+	}
+}
+
+func theirs(t *testing.T) side {
+	f := botapi.StartForeign(t)
+	person := botapi.User{ID: ricardo, FirstName: "Ricardo", Username: "ricardo"}
+	chat := botapi.Chat{ID: ricardo, Type: botapi.Private, FirstName: "Ricardo"}
+	require.NoError(t, f.Say(t.Context(), person, chat, "/start"))
+	return side{
+		url: f.URL, client: &botapi.JSONClient{},
+		say: func(t *testing.T, text string) {
+			t.Helper()
+			require.NoError(t, f.Say(t.Context(), person, chat, text))
+		},
+		tap: func(t *testing.T, m *models.Message, button int) {
+			t.Helper()
+			data := m.ReplyMarkup.InlineKeyboard[0][button].CallbackData
+			require.NoError(t, f.Tap(t.Context(), person, botapi.Message{ID: m.ID, Chat: chat, Text: m.Text}, data))
+		},
+		shown: func(t *testing.T) []botapi.Message {
+			t.Helper()
+			all, err := f.FromBot(t.Context(), ricardo)
+			require.NoError(t, err)
+			return all
+		},
+	}
+}
+
+// TestConformance holds one conversation, through the library, with our fake and with the server that we did
+// not write, and wants the same of both.
+func TestConformance(t *testing.T) {
+	fake, foreign := converse(t, ours(t)), converse(t, theirs(t))
+	require.Equal(t, fake, foreign)
+	require.Equal(t, []string{
+		"heard message from 7001 in 7001: /start",
+		"heard message from 7001 in 7001: pending",
+		"sent: a card [yes→nonce-1 no→nonce-2] [bold 0+1]",
+		"heard tap from 7001 on a card: nonce-2",
+		"answered",
+		"shows: decided [] []",
+		"shows: 🔐 second [Undo→u] []",
+		"heard message from 7001 in 7001: 🔐 3 because",
+		"deleted",
+		"shows: 🔐 second [Undo→u] []",
+	}, fake)
+}
+
+// converse returns what the bot heard and what the person saw.
+func converse(t *testing.T, s side) (log []string) {
+	t.Helper()
+	heard := make(chan *models.Update, 10)
+	b, err := bot.New(botapi.Token, bot.WithServerURL(s.url), bot.WithHTTPClient(10*time.Second, s.client),
+		bot.WithDefaultHandler(func(_ context.Context, _ *bot.Bot, u *models.Update) { heard <- u }))
+	require.NoError(t, err, "getMe")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.Start(ctx)
+	}()
+	defer func() {
+		stop()
+		<-done
+	}()
+	say := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
+	listen := func() *models.Update {
+		select {
+		case u := <-heard:
+			return u
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "no update came", "%q", log)
+			return nil
+		}
+	}
+	listenMessage := func() {
+		m := listen().Message
+		require.NotNil(t, m)
+		say("heard message from %d in %d: %s", m.From.ID, m.Chat.ID, m.Text)
+	}
+
+	listenMessage()
+	s.say(t, "pending")
+	listenMessage()
+
+	card, err := b.SendMessage(ctx, &bot.SendMessageParams{
+		ChatID: ricardo, Text: "a card",
+		Entities:           []models.MessageEntity{{Type: models.MessageEntityTypeBold, Length: 1}},
+		LinkPreviewOptions: &models.LinkPreviewOptions{IsDisabled: bot.True()}, DisableNotification: true,
+		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{
+			{Text: "yes", CallbackData: "nonce-1"}, {Text: "no", CallbackData: "nonce-2"},
+		}}},
+	})
+	require.NoError(t, err)
+	say("sent: %s", look(s.shown(t)[0]))
+	s.tap(t, card, 1)
+	q := listen().CallbackQuery
+	require.NotNil(t, q)
+	say("heard tap from %d on %s: %s", q.From.ID, q.Message.Message.Text, q.Data)
+	_, err = b.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: q.ID, Text: "Denied"})
+	require.NoError(t, err)
+	say("answered")
+
+	_, err = b.EditMessageText(ctx, &bot.EditMessageTextParams{
+		ChatID: ricardo, MessageID: card.ID, Text: "decided", Entities: []models.MessageEntity{},
+		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{}},
+	})
+	require.NoError(t, err)
+	say("shows: %s", look(s.shown(t)[0]))
+
+	second, err := b.SendMessage(ctx, &bot.SendMessageParams{ChatID: ricardo, Text: "🔐 second"})
+	require.NoError(t, err)
+	require.NotEqual(t, card.ID, second.ID)
+	_, err = b.EditMessageReplyMarkup(ctx, &bot.EditMessageReplyMarkupParams{
+		ChatID: ricardo, MessageID: second.ID,
+		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{{Text: "Undo", CallbackData: "u"}}}},
+	})
+	require.NoError(t, err)
+	say("shows: %s", look(s.shown(t)[1]))
+	s.say(t, "🔐 3 because")
+	listenMessage()
+
+	_, err = b.DeleteMessage(ctx, &bot.DeleteMessageParams{ChatID: ricardo, MessageID: card.ID})
+	require.NoError(t, err)
+	say("deleted")
+	require.Len(t, s.shown(t), 1)
+	say("shows: %s", look(s.shown(t)[0]))
+	return log
+}
+
+// look is a message in one line.
+func look(m botapi.Message) string {
+	keys, marks := []string{}, []string{}
+	if m.Keyboard != nil {
+		for _, row := range m.Keyboard.Rows {
+			for _, b := range row {
+				keys = append(keys, b.Text+"→"+b.CallbackData)
+			}
+		}
+	}
+	for _, e := range m.Entities {
+		marks = append(marks, fmt.Sprintf("%s %d+%d", e.Type, e.Offset, e.Length))
+	}
+	return fmt.Sprintf("%s %v %v", m.Text, keys, marks)
+}
+
+// TestForeignByItself is the least that the library and that server must be able to do together: what it
+// fails at cannot be blamed on our fake.
+func TestForeignByItself(t *testing.T) {
+	f := botapi.StartForeign(t)
+	heard := make(chan string, 1)
+	b, err := bot.New(f.Token, bot.WithServerURL(f.URL), bot.WithHTTPClient(time.Second, &botapi.JSONClient{}),
+		bot.WithDefaultHandler(func(_ context.Context, _ *bot.Bot, u *models.Update) { heard <- u.Message.Text }))
+	require.NoError(t, err)
+	me, err := b.GetMe(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "TestNameBot", me.Username)
+
+	require.NoError(t, f.Say(t.Context(), botapi.User{ID: ricardo, FirstName: "Ricardo"}, botapi.Chat{ID: ricardo, Type: botapi.Private}, "hello"))
+	ctx, stop := context.WithCancel(t.Context())
+	go b.Start(ctx)
+	require.Equal(t, "hello", <-heard)
+	stop()
+
+	m, err := b.SendMessage(t.Context(), &bot.SendMessageParams{ChatID: ricardo, Text: "true"})
+	require.NoError(t, err)
+	require.Equal(t, "true", m.Text, "a text that looks like JSON stays a text")
+	_, err = b.EditMessageText(t.Context(), &bot.EditMessageTextParams{ChatID: ricardo, MessageID: m.ID, Text: "[1]"})
+	require.NoError(t, err)
+	all, err := f.FromBot(t.Context(), ricardo)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "[1]", all[0].Text)
+}

@@ -1,0 +1,250 @@
+package botapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The users that stand in Telegram for senders that are no user.
+var (
+	anonymousAdmin = User{ID: 1087968824, IsBot: true, FirstName: "Group", Username: "GroupAnonymousBot"}
+	channelBot     = User{ID: 136817688, IsBot: true, FirstName: "Channel", Username: "Channel_Bot"}
+)
+
+// Say lets a person write into a chat. Writing to the bot itself is what starts it: before that it may not
+// write to that person.
+func (s *Server) Say(user, chat int64, text string) Message {
+	return s.Post(chat, Message{From: &User{ID: user}, Text: text})
+}
+
+// Reply lets a person answer a message of the chat.
+func (s *Server) Reply(user, chat int64, to int, text string) Message {
+	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ReplyTo: &Message{ID: to}})
+}
+
+// Forward lets a person forward what somebody else wrote.
+func (s *Server) Forward(user, chat, author int64, text string) Message {
+	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Somebody"}}
+	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ForwardOrigin: origin})
+}
+
+// ChannelPost writes in a channel's name.
+func (s *Server) ChannelPost(channel int64, text string) Message {
+	return s.Post(channel, Message{Text: text})
+}
+
+// SayAnonymously lets an administrator write who hides behind the group.
+func (s *Server) SayAnonymously(chat int64, text string) Message {
+	return s.Post(chat, Message{From: &anonymousAdmin, SenderChat: &Chat{ID: chat}, Text: text})
+}
+
+// SayAsChannel lets somebody write into a group in the name of a channel.
+func (s *Server) SayAsChannel(channel, chat int64, text string) Message {
+	return s.Post(chat, Message{From: &channelBot, SenderChat: &Chat{ID: channel}, Text: text})
+}
+
+// Post puts a message into a chat as it is, for whatever the others cannot say; ids and times are added,
+// and what is known of the sender, the sender's chat and the message that it replies to. From nobody is the
+// chat itself.
+func (s *Server) Post(chat int64, m Message) Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.mustRoom(chat)
+	if m.From != nil {
+		m.From = s.known(*m.From)
+		if m.From.ID == chat {
+			r.started = true
+		}
+	}
+	if m.SenderChat != nil && s.chats[m.SenderChat.ID] != nil {
+		m.SenderChat = &s.chats[m.SenderChat.ID].Chat
+	}
+	if r.Type == Channel {
+		m.SenderChat = &r.Chat
+	}
+	return s.say(r, m)
+}
+
+// known is the user as added, or as given where nobody was.
+func (s *Server) known(u User) *User {
+	if known, ok := s.users[u.ID]; ok {
+		return &known
+	}
+	return &u
+}
+
+// say puts a message into a chat and tells the bot.
+func (s *Server) say(r *room, m Message) Message {
+	s.thread(r, &m)
+	if m.Entities == nil {
+		m.Entities = withAutomatic(m.Text, nil)
+	}
+	put := s.put(r, m)
+	kind := "message"
+	if r.Type == Channel {
+		kind = "channel_post"
+	}
+	if s.hears(r, put) {
+		s.push(kind, *put)
+	}
+	s.notify()
+	return *put
+}
+
+// hears says whether the bot gets to know of a message in a group.
+func (s *Server) hears(r *room, m *Message) bool {
+	bot := s.bot()
+	return !s.Privacy || r.Type == Private || r.Type == Channel || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
+		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
+		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == bot.ID
+}
+
+// thread fills in what a message replies to. In a topic, one that replies to nothing seems to reply to the
+// topic's head; in a supergroup a reply carries the id of what it replies to as that of its thread.
+func (s *Server) thread(r *room, m *Message) {
+	if m.ReplyTo != nil {
+		if target := r.find(m.ReplyTo.ID); target != nil {
+			m.ReplyTo = replied(target)
+		}
+	}
+	switch {
+	case m.ThreadID != 0 && r.topics[m.ThreadID] != "":
+		m.IsTopicMessage = true
+		if m.ReplyTo == nil {
+			m.ReplyTo = replied(r.messages[m.ThreadID-1])
+		}
+	case r.Type == Supergroup && m.ReplyTo != nil && m.ReplyTo.IsTopicMessage:
+		m.ThreadID, m.IsTopicMessage = m.ReplyTo.ThreadID, true
+	case r.Type == Supergroup && m.ReplyTo != nil:
+		m.ThreadID = m.ReplyTo.ID
+		if m.ReplyTo.ThreadID != 0 {
+			m.ThreadID = m.ReplyTo.ThreadID
+		}
+	}
+}
+
+// Edit lets a person change a text of theirs.
+func (s *Server) Edit(chat int64, message int, text string) Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.mustRoom(chat)
+	m := r.find(message)
+	if m == nil {
+		panic(fmt.Sprintf("botapi: there is no message %d in chat %d to edit", message, chat))
+	}
+	m.Text, m.Entities, m.EditDate = text, withAutomatic(text, nil), s.now().Unix()
+	kind := "edited_message"
+	if r.Type == Channel {
+		kind = "edited_channel_post"
+	}
+	s.push(kind, *m)
+	return *m
+}
+
+// Erase lets a person delete a message, for everybody. The bot is not told.
+func (s *Server) Erase(chat int64, message int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.mustRoom(chat).find(message); m != nil {
+		m.Deleted = true
+	}
+	s.notify()
+}
+
+// Inject queues any update: payload is the JSON of what stands under the name of its kind. It returns the
+// update's id, 0 where the bot did not ask for that kind.
+func (s *Server) Inject(kind string, payload json.RawMessage) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.push(kind, payload)
+}
+
+func (s *Server) clock() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Unix()
+}
+
+// State is what can be seen at one moment: copies, which do not change any more.
+type State struct {
+	chats    map[int64][]Message
+	Commands map[string][]BotCommand // the bot's menu, by language; "" is everybody's
+	Calls    []Call                  // what the bot asked, getUpdates included, in the order of the answers
+}
+
+// Chat are the messages of a chat from old to new, without those that were deleted.
+func (s State) Chat(id int64) []Message {
+	return slices.DeleteFunc(slices.Clone(s.chats[id]), func(m Message) bool { return m.Deleted })
+}
+
+// FromBot are the bot's messages in a chat.
+func (s State) FromBot(id int64) []Message {
+	return slices.DeleteFunc(s.Chat(id), func(m Message) bool { return m.From == nil || !m.From.IsBot || m.TopicCreated != nil })
+}
+
+// Message is one message of a chat, also a deleted one.
+func (s State) Message(chat int64, id int) (Message, bool) {
+	if all := s.chats[chat]; id >= 1 && id <= len(all) {
+		return all[id-1], true
+	}
+	return Message{}, false
+}
+
+// Count says how often the bot asked for a method and was served.
+func (s State) Count(method string) int {
+	n := 0
+	for _, c := range s.Calls {
+		if c.Method == method && c.Code == 200 {
+			n++
+		}
+	}
+	return n
+}
+
+// Refused are the calls that were refused for what they asked, with 400 to 404: a bot that knows Telegram's
+// rules has none but those that a test provokes.
+func (s State) Refused() []Call {
+	return slices.DeleteFunc(slices.Clone(s.Calls), func(c Call) bool { return c.Code < 400 || c.Code > 404 })
+}
+
+// State is the present state.
+func (s *Server) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state()
+}
+
+func (s *Server) state() State {
+	st := State{chats: map[int64][]Message{}, Commands: maps.Clone(s.commands), Calls: slices.Clone(s.calls)}
+	for id, r := range s.chats {
+		for _, m := range r.messages {
+			st.chats[id] = append(st.chats[id], *m)
+		}
+	}
+	return st
+}
+
+// Messages is State().Chat.
+func (s *Server) Messages(chat int64) []Message { return s.State().Chat(chat) }
+
+// Await returns as soon as ok is true of the state, which it is asked at every change. The error is that of
+// ctx.
+func (s *Server) Await(ctx context.Context, ok func(State) bool) error {
+	for {
+		s.mu.Lock()
+		state, changed := s.state(), s.change()
+		s.mu.Unlock()
+		if ok(state) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for Telegram's state: %w", ctx.Err())
+		}
+	}
+}

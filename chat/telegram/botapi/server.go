@@ -1,0 +1,291 @@
+package botapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Token is the token of a Server that is not given another one.
+const Token = "110201543:strict-fake-and-nobodys-token"
+
+// Server is a strict Bot API server for one bot, an http.Handler that can listen by itself. The zero value
+// is ready. Its fields are settings: set them before the first request.
+type Server struct {
+	Token string           // "": Token
+	Bot   User             // without an id: permesso_bot
+	Now   func() time.Time // nil: time.Now
+
+	// CallbackTimeout is how long the answer to a tap may take; 0: 15 seconds.
+	CallbackTimeout time.Duration
+	// ConflictPause is how long the second and every further 409 within that time is held back; 0: 3 seconds.
+	ConflictPause time.Duration
+	// SlowPolls holds getUpdates back that repeat an offset too soon, as the real server does: within three
+	// seconds they wait for three, within half a second they get one update only.
+	SlowPolls bool
+	// Limits are switched on by themselves.
+	Limits Limits
+	// Privacy is the mode in which a new bot is: in groups it hears commands, replies to it and messages that
+	// name it, and nothing else.
+	Privacy bool
+	// Local lets webhooks be plain HTTP at any port, as a server that was started with --local does.
+	Local bool
+	// WebhookRetry is the pause after a delivery that failed; 0: a second.
+	WebhookRetry time.Duration
+
+	// MaxFile is how large a document may be, in bytes; 0: 50 MiB.
+	MaxFile int64
+
+	// URL is set by Listen: what bot.WithServerURL takes.
+	URL string
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at every change, and made anew; nil: nothing happened yet
+	closing chan struct{}
+	http    *http.Server
+
+	users    map[int64]User
+	chats    map[int64]*room
+	taps     map[string]*Tap
+	commands map[string][]BotCommand // by language
+	files    map[string]*Document
+	queue    queue
+	hook     webhook
+	limiter  limiter
+	faults   map[string]*Fault // by method in lower case; "": every method
+	calls    []Call
+}
+
+// Call is a request that was answered, or would have been but for a Fault.
+type Call struct {
+	Method      string
+	Params      map[string]string
+	At          time.Time
+	Code        int // 200, the code of an error, or 0 where nothing was done and nothing answered
+	Description string
+}
+
+// Start lets a server listen until the end of the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Listen serves on a port of the loopback interface: a free one, or after Close the same as before.
+func (s *Server) Listen() error {
+	address := "127.0.0.1:0"
+	if s.URL != "" {
+		address = strings.TrimPrefix(s.URL, "http://")
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return err
+	}
+	s.Serve(l)
+	return nil
+}
+
+// Serve serves on a listener, in the background.
+func (s *Server) Serve(l net.Listener) {
+	s.URL = "http://" + l.Addr().String()
+	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	s.mu.Lock()
+	s.http, s.closing = server, make(chan struct{})
+	s.startWebhook()
+	s.mu.Unlock()
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			panic(err)
+		}
+	}()
+}
+
+// Close cuts every connection. What the server knows it keeps; Listen goes on with it.
+func (s *Server) Close() {
+	s.mu.Lock()
+	server := s.http
+	if server != nil {
+		close(s.closing)
+	}
+	s.http = nil
+	s.mu.Unlock()
+	if server != nil {
+		_ = server.Close()
+	}
+}
+
+// method is one that the fake knows.
+type method struct {
+	params []string
+	do     func(s *Server, c *call) (result any, refused *refusal)
+}
+
+var methods = map[string]method{
+	"getme":                  {nil, (*Server).getMe},
+	"setwebhook":             {[]string{"url", "secret_token", "max_connections", "allowed_updates", "drop_pending_updates"}, (*Server).setWebhook},
+	"deletewebhook":          {[]string{"drop_pending_updates"}, (*Server).deleteWebhook},
+	"getwebhookinfo":         {nil, (*Server).getWebhookInfo},
+	"sendmessage":            {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
+	"senddocument":           {append([]string{"document", "caption", "caption_entities", "disable_content_type_detection", "parse_mode"}, sending...), (*Server).sendDocument},
+	"editmessagetext":        {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
+	"editmessagereplymarkup": {[]string{"chat_id", "message_id", "reply_markup"}, (*Server).editMessageReplyMarkup},
+	"deletemessage":          {[]string{"chat_id", "message_id"}, (*Server).deleteMessage},
+	"answercallbackquery":    {[]string{"callback_query_id", "text", "show_alert", "url", "cache_time"}, (*Server).answerCallbackQuery},
+	"setmycommands":          {[]string{"commands", "scope", "language_code"}, (*Server).setMyCommands},
+	"getchat":                {[]string{"chat_id"}, (*Server).getChat},
+	"sendchataction":         {[]string{"chat_id", "message_thread_id", "action"}, (*Server).sendChatAction},
+}
+
+// sending are the parameters that all messages have.
+var sending = []string{"chat_id", "message_thread_id", "disable_notification", "protect_content", "reply_parameters", "reply_markup"}
+
+var tokenForm = regexp.MustCompile(`^\d+:[\w-]{20,}$`)
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, refused := s.route(r.URL.Path)
+	if refused != nil {
+		reply(w, nil, refused)
+		return
+	}
+	fault := s.takeFault(name)
+	if fault != nil && fault.before(s, w, r) {
+		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
+		return
+	}
+	c, refused := readCall(name, r, s.maxFile())
+	var result any
+	if refused == nil {
+		result, refused = s.do(r.Context(), c)
+	} else {
+		s.record(&call{method: name}, refused.Code, refused.Description)
+	}
+	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
+		cut(w)
+		return
+	}
+	reply(w, result, refused)
+}
+
+// route reads /botTOKEN/METHOD.
+func (s *Server) route(path string) (name string, refused *refusal) {
+	notFound := &refusal{Code: http.StatusNotFound, Description: "Not Found"}
+	rest, ok := strings.CutPrefix(path, "/bot")
+	token, name, ok2 := strings.Cut(rest, "/")
+	switch {
+	case !ok || !ok2 || !tokenForm.MatchString(token):
+		return "", notFound
+	case token != s.token():
+		return "", &refusal{Code: http.StatusUnauthorized, Description: "Unauthorized"}
+	}
+	return name, nil
+}
+
+// do carries a call out.
+func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal) {
+	defer func() {
+		code, description := http.StatusOK, ""
+		if refused != nil {
+			code, description = refused.Code, refused.Description
+		}
+		s.record(c, code, description)
+	}()
+	name := strings.ToLower(c.method)
+	if name == "getupdates" {
+		return s.getUpdates(ctx, c)
+	}
+	m, ok := methods[name]
+	if !ok {
+		return nil, &refusal{Code: http.StatusNotFound, Description: "Not Found: method not found"}
+	}
+	if refused := c.only(m.params); refused != nil {
+		return nil, refused
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.do(s, c)
+}
+
+// record notes a call, and wakes those who wait.
+func (s *Server) record(c *call, code int, description string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, Call{c.method, c.params, s.now(), code, description})
+	s.notify()
+}
+
+// reply writes an answer.
+func reply(w http.ResponseWriter, result any, refused *refusal) {
+	code, body := http.StatusOK, any(map[string]any{"ok": true, "result": result})
+	if refused != nil {
+		code, body = refused.Code, refused
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func (s *Server) token() string {
+	if s.Token != "" {
+		return s.Token
+	}
+	return Token
+}
+
+func (s *Server) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+func (s *Server) maxFile() int64 {
+	if s.MaxFile > 0 {
+		return s.MaxFile
+	}
+	return maxFile
+}
+
+// notify wakes those who wait for a change. It wants s.mu.
+func (s *Server) notify() {
+	if s.changed != nil {
+		close(s.changed)
+	}
+	s.changed = make(chan struct{})
+}
+
+// change is closed at the next change. It wants s.mu.
+func (s *Server) change() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// bot is the bot as a user.
+func (s *Server) bot() User {
+	if s.Bot.ID != 0 {
+		return s.Bot
+	}
+	return User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"}
+}
+
+// or is d, or the default where d is 0.
+func or(d, normal time.Duration) time.Duration {
+	if d == 0 {
+		return normal
+	}
+	return d
+}

@@ -1,0 +1,146 @@
+package botapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ErrNoAnswer is what a person sees of a tap that the bot did not answer in time: the little clock on the
+// button goes away, and nothing else happens.
+var ErrNoAnswer = errors.New("the tap was not answered in time")
+
+// Tap is a button pressed.
+type Tap struct {
+	ID       string // of the callback query
+	UpdateID int64  // 0: the bot does not want callback queries
+	User     int64
+	Chat     int64
+	Message  int
+	Data     string
+	At       time.Time
+
+	server *Server
+	answer *Answer
+}
+
+// Answer is what a person sees after a tap.
+type Answer struct {
+	Text  string // "": the clock on the button goes away
+	Alert bool   // a window instead of a line
+	At    time.Time
+}
+
+// Tap presses the button with that text on a message, if it is there.
+func (s *Server) Tap(user, chat int64, message int, button string) (*Tap, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.mustRoom(chat).find(message)
+	if m == nil {
+		return nil, fmt.Errorf("there is no message %d in chat %d to tap on", message, chat)
+	}
+	b, ok := m.Button(button)
+	if !ok || b.CallbackData == "" {
+		return nil, fmt.Errorf("message %d in chat %d has no button %q to tap on, but %q", message, chat, button, m.Buttons())
+	}
+	return s.tap(user, chat, message, b.CallbackData), nil
+}
+
+// TapData sends callback data as if from a button, as a client of one's own making can: on any message, also
+// one without that button, one of somebody else's, or one that is gone.
+func (s *Server) TapData(user, chat int64, message int, data string) *Tap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tap(user, chat, message, data)
+}
+
+func (s *Server) tap(user, chat int64, message int, data string) *Tap {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	t := &Tap{
+		ID:   strconv.FormatUint(binary.BigEndian.Uint64(random[:])>>1, 10),
+		User: user, Chat: chat, Message: message, Data: data, At: s.now(), server: s,
+	}
+	r := s.mustRoom(chat)
+	var shown any
+	if m := r.find(message); m != nil {
+		shown = *m
+	} else {
+		shown = map[string]any{"chat": r.Chat, "message_id": message, "date": 0}
+	}
+	if s.taps == nil {
+		s.taps = map[string]*Tap{}
+	}
+	s.taps[t.ID] = t
+	t.UpdateID = s.push("callback_query", map[string]any{
+		"id": t.ID, "from": s.users[user], "message": shown,
+		"chat_instance": strconv.FormatInt(-7_000_000_000_000_000_000+chat, 10), "data": data,
+	})
+	return t
+}
+
+// Answer waits for what the person sees. It is ErrNoAnswer after the server's CallbackTimeout.
+func (t *Tap) Answer(ctx context.Context) (Answer, error) {
+	s := t.server
+	s.mu.Lock()
+	timer := time.NewTimer(t.At.Add(s.callbackTimeout()).Sub(s.now()))
+	s.mu.Unlock()
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		answer, changed := t.answer, s.change()
+		s.mu.Unlock()
+		if answer != nil {
+			return *answer, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return Answer{}, ErrNoAnswer
+		case <-ctx.Done():
+			return Answer{}, ctx.Err()
+		}
+	}
+}
+
+// Answered returns the answer, if there is one yet.
+func (t *Tap) Answered() (Answer, bool) {
+	t.server.mu.Lock()
+	defer t.server.mu.Unlock()
+	if t.answer == nil {
+		return Answer{}, false
+	}
+	return *t.answer, true
+}
+
+func (s *Server) callbackTimeout() time.Duration { return or(s.CallbackTimeout, 15*time.Second) }
+
+// answerCallbackQuery answers a tap, once and in time.
+func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
+	text := c.params["text"]
+	alert, refused := c.boolean("show_alert")
+	if refused != nil {
+		return nil, refused
+	}
+	if _, refused := c.integer("cache_time"); refused != nil {
+		return nil, refused
+	}
+	t := s.taps[c.params["callback_query_id"]]
+	now := s.now()
+	switch {
+	case units(text) > maxAnswer:
+		return nil, badRequest("MESSAGE_TOO_LONG")
+	case cleaned(text) != text:
+		return nil, strict("Telegram would show %q instead of %q", cleaned(text), text)
+	case c.params["url"] != "":
+		return nil, badRequest("URL_INVALID")
+	case t == nil || t.answer != nil || now.Sub(t.At) > s.callbackTimeout():
+		return nil, badRequest("query is too old and response timeout expired or query ID is invalid")
+	}
+	t.answer = &Answer{Text: text, Alert: alert, At: now}
+	return true, nil
+}

@@ -1,0 +1,228 @@
+package botapi
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Telegram's limits on what a bot sends.
+const (
+	maxText     = 4096    // UTF-16 code units of a message
+	maxCaption  = 1024    // … of a document's caption
+	maxAnswer   = 200     // … of the answer to a callback query
+	maxTextSize = 1 << 15 // bytes, before anything else is looked at
+)
+
+// units is how long Telegram takes a text to be.
+func units(s string) int { return len(utf16.Encode([]rune(s))) }
+
+// checkText refuses texts that Telegram refuses, or would show otherwise than they were sent.
+func checkText(text string, limit int, tooLong string) *refusal {
+	switch {
+	case len(text) > maxTextSize:
+		return badRequest("text is too long")
+	case !utf8.ValidString(text):
+		return badRequest("strings must be encoded in UTF-8")
+	case strings.TrimLeft(text, " \n\t\r\u200b\u200c\u200d\u200e\u200f\ufeff\u00a0") == "":
+		return badRequest("text must be non-empty")
+	case units(text) > limit:
+		return badRequest("%s", tooLong)
+	}
+	if kept := cleaned(text); kept != text {
+		return strict("Telegram would show %q instead of %q", kept, text)
+	}
+	return nil
+}
+
+var (
+	controls = regexp.MustCompile(`[\x00-\x09\x0b\x0c\x0e-\x1f]`)
+	dropped  = regexp.MustCompile(`[\r\x{2028}-\x{202e}\x{0333}\x{033f}\x{030a}]`)
+	marks    = regexp.MustCompile(`[\x{200e}\x{200f}]+`)
+)
+
+// cleaned is what Telegram makes of a text: control characters become blanks, some others vanish, of several
+// direction marks the last one is left, and there is no white space at the ends.
+func cleaned(text string) string {
+	text = controls.ReplaceAllString(text, " ")
+	text = dropped.ReplaceAllString(text, "")
+	text = marks.ReplaceAllStringFunc(text, func(run string) string {
+		n := utf8.RuneCountInString(run)
+		return strings.Repeat("\u200c", n-1) + run[len(run)-3:]
+	})
+	return strings.Trim(text, " \n")
+}
+
+// What entities may do with one another, as the documentation says under "Formatting options".
+var (
+	splittable = []string{"bold", "italic", "underline", "strikethrough", "spoiler"}
+	quotes     = []string{"blockquote", "expandable_blockquote"}
+	verbatim   = []string{"code", "pre"}
+	linking    = []string{"text_link", "text_mention", "custom_emoji"}
+	automatic  = []string{
+		"mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bank_card_number",
+	}
+)
+
+// checkEntities refuses entities that Telegram refuses, with its own words, and those that it would drop or
+// change in silence, with ours.
+func checkEntities(text string, entities []Entity) *refusal {
+	if len(entities) > 100 {
+		return strict("Telegram shows the first 100 entities only, these are %d", len(entities))
+	}
+	for i := range entities {
+		if r := checkEntity(text, &entities[i]); r != nil {
+			return r
+		}
+	}
+	for i, a := range entities {
+		for _, b := range entities[i+1:] {
+			if why := clash(a, b); why != "" {
+				return strict("%s %d+%d and %s %d+%d: %s", a.Type, a.Offset, a.Length, b.Type, b.Offset, b.Length, why)
+			}
+		}
+	}
+	return nil
+}
+
+func checkEntity(text string, e *Entity) *refusal {
+	known := slices.Concat(splittable, quotes, verbatim, linking, automatic)
+	switch {
+	case !slices.Contains(known, e.Type):
+		return badRequest("can't parse MessageEntity: Unsupported type specified")
+	case e.Offset < 0 || e.Offset > 1_000_000:
+		return badRequest("receive an entity with incorrect offset %d", e.Offset)
+	case e.Length < 0 || e.Length > 1_000_000:
+		return badRequest("receive an entity with incorrect length %d", e.Length)
+	case e.Length == 0:
+		return strict("Telegram drops an empty entity: %s at %d", e.Type, e.Offset)
+	}
+	if r := checkSpan(text, e); r != nil {
+		return r
+	}
+	switch {
+	case slices.Contains(automatic, e.Type):
+		return strict("Telegram finds every %s by itself and ignores those that are sent", e.Type)
+	case e.Type == "custom_emoji" || e.Type == "text_mention":
+		return strict("this fake does not know %s", e.Type)
+	case e.Type == "text_link":
+		return checkURL(e.URL, "entity URL")
+	case e.URL != "":
+		return strict("a URL belongs to a text_link, not to %s", e.Type)
+	case e.Language != "" && e.Type != "pre":
+		return strict("a language belongs to pre, not to %s", e.Type)
+	}
+	return nil
+}
+
+// checkSpan finds the entity's beginning and end in the text; neither may lie within a character.
+func checkSpan(text string, e *Entity) *refusal {
+	at, begins, ends := 0, false, false
+	for pos, r := range text {
+		begins = begins || at == e.Offset
+		ends = ends || at == e.Offset+e.Length
+		at += utf16.RuneLen(r)
+		if !begins && at > e.Offset {
+			return badRequest("entity begins in a middle of a UTF-16 symbol at byte offset %d", pos)
+		}
+		if !ends && at > e.Offset+e.Length {
+			return badRequest("entity beginning at UTF-16 offset %d ends in a middle of a UTF-16 symbol at byte offset %d", e.Offset, pos)
+		}
+	}
+	switch {
+	case e.Offset >= at:
+		return badRequest("entity begins after the end of the text at UTF-16 offset %d", e.Offset)
+	case e.Offset+e.Length > at:
+		return badRequest("entity beginning at UTF-16 offset %d ends after the end of the text at UTF-16 offset %d", e.Offset, e.Offset+e.Length)
+	}
+	return nil
+}
+
+// clash says why two entities do not go together, or nothing.
+func clash(a, b Entity) string {
+	if b.Offset < a.Offset || b.Offset == a.Offset && b.Length > a.Length {
+		a, b = b, a
+	}
+	aEnd, bEnd := a.Offset+a.Length, b.Offset+b.Length
+	is := func(e Entity, kinds []string) bool { return slices.Contains(kinds, e.Type) }
+	switch {
+	case aEnd <= b.Offset:
+		return ""
+	case bEnd > aEnd:
+		return "they overlap, and neither contains the other"
+	case is(a, verbatim) || is(b, verbatim) && !is(a, quotes):
+		return "code and pre contain no other entity and are part of none but a quotation"
+	case is(a, quotes) && is(b, quotes):
+		return "quotations cannot be nested"
+	case a.Offset == b.Offset && a.Length == b.Length && a.Type == b.Type:
+		return "the same twice"
+	case is(a, linking) && is(b, linking):
+		return "links cannot be nested"
+	}
+	return ""
+}
+
+// checkURL refuses what is no link of the web or of Telegram.
+func checkURL(link, what string) *refusal {
+	u, err := url.Parse(link)
+	switch {
+	case link == "":
+		return badRequest("%s '' is invalid: URL host is empty", what)
+	case err != nil || u.Scheme == "" && !strings.Contains(link, "."):
+		return badRequest("%s '%s' is invalid: Wrong HTTP URL", what, link)
+	case u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "tg":
+		return badRequest("%s '%s' is invalid: Unsupported URL protocol", what, link)
+	}
+	return nil
+}
+
+// found are the patterns of what Telegram makes tappable by itself. They find rather too much: a card must
+// not hold any of it where an agent wrote the text.
+var found = []struct {
+	kind    string
+	pattern *regexp.Regexp
+}{
+	{"email", regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`)},
+	{"url", regexp.MustCompile(`(?i)\b(?:[a-z][a-z0-9+.-]*://[^\s]+|(?:[\pL\pN](?:[\pL\pN-]*[\pL\pN])?\.)+[\pL]{2,}(?:[:/?#][^\s]*)?|\d{1,3}(?:\.\d{1,3}){3}(?:[:/?#][^\s]*)?)`)},
+	{"mention", regexp.MustCompile(`\B@[A-Za-z0-9_]{2,32}\b`)},
+	{"bot_command", regexp.MustCompile(`(?:^|[^\w/<>])(/[A-Za-z0-9_]{1,64}(?:@\w{3,32})?)\b`)},
+	{"hashtag", regexp.MustCompile(`\B#[\pL\pN_·]*[\pL_·][\pL\pN_·]*`)},
+	{"cashtag", regexp.MustCompile(`\B\$(?:1INCH|[A-Z]{1,8})\b`)},
+	{"phone_number", regexp.MustCompile(`\+\d[\d ()-]{7,15}\d`)},
+	{"bank_card_number", regexp.MustCompile(`\b\d{4}(?:[ -]?\d{4}){3}\b`)},
+}
+
+// withAutomatic adds to the entities of a text what Telegram finds by itself, outside of code and links.
+func withAutomatic(text string, entities []Entity) []Entity {
+	all := slices.Clone(entities)
+	taken := slices.DeleteFunc(slices.Clone(entities), func(e Entity) bool {
+		return !slices.Contains(verbatim, e.Type) && !slices.Contains(linking, e.Type)
+	})
+	for _, f := range found {
+		for _, at := range f.pattern.FindAllStringSubmatchIndex(text, -1) {
+			at = at[len(at)-2:] // the group, or the whole where there is none
+			e := Entity{Type: f.kind, Offset: units(text[:at[0]]), Length: units(text[at[0]:at[1]])}
+			if !slices.ContainsFunc(taken, func(t Entity) bool {
+				return e.Offset < t.Offset+t.Length && t.Offset < e.Offset+e.Length
+			}) {
+				all, taken = append(all, e), append(taken, e)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Entity) int { return a.Offset - b.Offset })
+	return all
+}
+
+// badRequest is a refusal in Telegram's own words.
+func badRequest(format string, args ...any) *refusal {
+	return &refusal{Code: 400, Description: "Bad Request: " + fmt.Sprintf(format, args...)}
+}
+
+// strict is a refusal of something that Telegram would ignore, drop or change without a word.
+func strict(format string, args ...any) *refusal {
+	return badRequest("strict fake: "+format, args...)
+}

@@ -1,0 +1,168 @@
+package botapi
+
+// The objects of the Bot API, as far as the fake knows them: their fields are those of the documentation,
+// core.telegram.org/bots/api. Fields without a name on the wire are for tests.
+
+// User is a person or a bot.
+type User struct {
+	ID        int64  `json:"id"`
+	IsBot     bool   `json:"is_bot"`
+	FirstName string `json:"first_name"`
+	LastName  string `json:"last_name,omitempty"`
+	Username  string `json:"username,omitempty"`
+	Language  string `json:"language_code,omitempty"`
+}
+
+// The types of chats.
+const (
+	Private    = "private"
+	Group      = "group"
+	Supergroup = "supergroup"
+	Channel    = "channel"
+)
+
+// Chat is where messages are. The id of a private chat is that of the person, those of the others are
+// negative.
+type Chat struct {
+	ID        int64  `json:"id"`
+	Type      string `json:"type"`
+	Title     string `json:"title,omitempty"`
+	Username  string `json:"username,omitempty"`
+	FirstName string `json:"first_name,omitempty"`
+	IsForum   bool   `json:"is_forum,omitempty"`
+}
+
+// Entity says how a part of a text is to be shown. Offset and Length count UTF-16 code units.
+type Entity struct {
+	Type     string `json:"type"`
+	Offset   int    `json:"offset"`
+	Length   int    `json:"length"`
+	URL      string `json:"url,omitempty"`
+	User     *User  `json:"user,omitempty"`
+	Language string `json:"language,omitempty"`
+}
+
+// Button is one of an inline keyboard.
+type Button struct {
+	Text         string `json:"text"`
+	CallbackData string `json:"callback_data,omitempty"`
+	URL          string `json:"url,omitempty"`
+	Style        string `json:"style,omitempty"`
+}
+
+// Keyboard is an inline keyboard, row by row.
+type Keyboard struct {
+	Rows [][]Button `json:"inline_keyboard"`
+}
+
+// Document is a file that was sent.
+type Document struct {
+	FileID   string `json:"file_id"`
+	UniqueID string `json:"file_unique_id"`
+	Name     string `json:"file_name,omitempty"`
+	Type     string `json:"mime_type,omitempty"`
+	Size     int64  `json:"file_size"`
+	Content  []byte `json:"-"`
+}
+
+// Origin says where a forwarded message comes from; Type is "user", "hidden_user", "chat" or "channel".
+type Origin struct {
+	Type           string `json:"type"`
+	Date           int64  `json:"date"`
+	SenderUser     *User  `json:"sender_user,omitempty"`
+	SenderUserName string `json:"sender_user_name,omitempty"`
+	SenderChat     *Chat  `json:"sender_chat,omitempty"`
+	Chat           *Chat  `json:"chat,omitempty"`
+	MessageID      int    `json:"message_id,omitempty"`
+}
+
+// Topic is the service message at the head of a forum topic.
+type Topic struct {
+	Name      string `json:"name"`
+	IconColor int    `json:"icon_color"`
+}
+
+// Message is one message, as it looks now.
+type Message struct {
+	ID              int       `json:"message_id"`
+	ThreadID        int       `json:"message_thread_id,omitempty"`
+	From            *User     `json:"from,omitempty"`
+	SenderChat      *Chat     `json:"sender_chat,omitempty"`
+	Date            int64     `json:"date"`
+	Chat            Chat      `json:"chat"`
+	ForwardOrigin   *Origin   `json:"forward_origin,omitempty"`
+	IsTopicMessage  bool      `json:"is_topic_message,omitempty"`
+	ReplyTo         *Message  `json:"reply_to_message,omitempty"`
+	ViaBot          *User     `json:"via_bot,omitempty"`
+	EditDate        int64     `json:"edit_date,omitempty"`
+	AuthorSignature string    `json:"author_signature,omitempty"`
+	Text            string    `json:"text,omitempty"`
+	Entities        []Entity  `json:"entities,omitempty"`
+	Document        *Document `json:"document,omitempty"`
+	Caption         string    `json:"caption,omitempty"`
+	CaptionEntities []Entity  `json:"caption_entities,omitempty"`
+	TopicCreated    *Topic    `json:"forum_topic_created,omitempty"`
+	MigrateTo       int64     `json:"migrate_to_chat_id,omitempty"`
+	MigrateFrom     int64     `json:"migrate_from_chat_id,omitempty"`
+	Keyboard        *Keyboard `json:"reply_markup,omitempty"`
+
+	Silent     bool `json:"-"` // sent without a sound
+	Protected  bool `json:"-"` // cannot be forwarded
+	ForceReply bool `json:"-"` // opens a reply to itself on the person's screen
+	Edits      int  `json:"-"` // how often the bot changed it
+	Deleted    bool `json:"-"`
+}
+
+// Buttons lists the texts of a message's buttons, row after row.
+func (m Message) Buttons() []string {
+	var texts []string
+	if m.Keyboard != nil {
+		for _, row := range m.Keyboard.Rows {
+			for _, b := range row {
+				texts = append(texts, b.Text)
+			}
+		}
+	}
+	return texts
+}
+
+// Button returns the button with that text.
+func (m Message) Button(text string) (Button, bool) {
+	if m.Keyboard != nil {
+		for _, row := range m.Keyboard.Rows {
+			for _, b := range row {
+				if b.Text == text {
+					return b, true
+				}
+			}
+		}
+	}
+	return Button{}, false
+}
+
+// Shown is what a person reads: the text, or the caption of a document.
+func (m Message) Shown() string {
+	if m.Document != nil {
+		return m.Caption
+	}
+	return m.Text
+}
+
+// BotCommand is an entry of the bot's menu.
+type BotCommand struct {
+	Command     string `json:"command"`
+	Description string `json:"description"`
+}
+
+// refusal is an answer that is not ok.
+type refusal struct {
+	OK          bool        `json:"ok"`
+	Code        int         `json:"error_code"`
+	Description string      `json:"description"`
+	Parameters  *parameters `json:"parameters,omitempty"`
+}
+
+type parameters struct {
+	RetryAfter int   `json:"retry_after,omitempty"`
+	MigrateTo  int64 `json:"migrate_to_chat_id,omitempty"`
+}

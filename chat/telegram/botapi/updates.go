@@ -1,0 +1,265 @@
+package botapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	maxPoll       = 50 * time.Second
+	kept          = 24 * time.Hour // how long an update waits for its bot
+	firstUpdateID = 731_904_112
+	future        = 10      // ids: an offset that much too high counts as one of another count
+	past          = 200_000 // … and one that much too low
+)
+
+// kinds are the updates there are; those that are not sent unless they are asked for stand last.
+var kinds = []string{
+	"message", "edited_message", "channel_post", "edited_channel_post", "business_connection", "business_message",
+	"edited_business_message", "deleted_business_messages", "inline_query", "chosen_inline_result", "callback_query",
+	"shipping_query", "pre_checkout_query", "purchased_paid_media", "poll", "poll_answer", "my_chat_member",
+	"chat_join_request", "chat_boost", "removed_chat_boost",
+	"chat_member", "message_reaction", "message_reaction_count",
+}
+
+// queue holds the updates that the bot has not acknowledged.
+type queue struct {
+	updates []update
+	next    int64           // the id of the next one; 0: firstUpdateID
+	allowed []string        // nil: the usual ones
+	poll    chan<- *refusal // ends the long poll that waits
+	offset  int64           // of the last poll
+	polled  time.Time       // when it came
+	refused time.Time       // when the last 409 was given
+}
+
+type update struct {
+	id   int64
+	at   time.Time
+	body json.RawMessage
+}
+
+// push queues an update, unless the bot does not want that kind, and returns its id or 0.
+func (s *Server) push(kind string, payload any) int64 {
+	q := &s.queue
+	if q.next == 0 {
+		q.next = firstUpdateID
+	}
+	wanted := q.allowed
+	if wanted == nil {
+		wanted = kinds[:len(kinds)-3]
+	}
+	if !slices.Contains(wanted, kind) {
+		return 0
+	}
+	id := q.next
+	q.next++
+	body, err := json.Marshal(map[string]any{"update_id": id, kind: payload})
+	if err != nil {
+		panic(err) // ours, or a test's raw JSON
+	}
+	q.updates = append(q.updates, update{id, s.now(), body})
+	s.notify()
+	return id
+}
+
+// JumpIDs lets the next update have that id, as after a week of silence, when Telegram chooses one at
+// random.
+func (s *Server) JumpIDs(next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.next, s.queue.updates = next, nil
+}
+
+// Unacknowledged are the ids of the updates that the bot has not acknowledged.
+func (s *Server) Unacknowledged() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []int64
+	for _, u := range s.queue.updates {
+		ids = append(ids, u.id)
+	}
+	return ids
+}
+
+// getUpdates is a long poll. Everything below the offset is forgotten, everything else is given, again and
+// again. A second poll ends the first one with 409.
+func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
+	if refused := c.only([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
+		return nil, refused
+	}
+	s.mu.Lock()
+	if s.hook.url != "" {
+		pause := s.conflict()
+		s.mu.Unlock()
+		sleep(ctx, pause)
+		return nil, conflict("can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first")
+	}
+	offset, limit, timeout, refused := s.pollParams(c)
+	if refused != nil {
+		s.mu.Unlock()
+		return nil, refused
+	}
+	s.endPoll("terminated by other getUpdates request; make sure that only one bot instance is running")
+	s.forget(offset)
+	ended := make(chan *refusal, 1)
+	s.queue.poll = ended
+	s.notify()
+	s.mu.Unlock()
+	return s.wait(ctx, offset, limit, timeout, ended)
+}
+
+// wait answers a poll as soon as there is something to answer.
+func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time.Duration, ended chan *refusal) (any, *refusal) {
+	late := time.NewTimer(timeout)
+	defer late.Stop()
+	over := false
+	for {
+		s.mu.Lock()
+		found, changed, closing := s.take(offset, limit), s.change(), s.closing
+		s.mu.Unlock()
+		select {
+		case refused := <-ended:
+			s.mu.Lock()
+			pause := s.conflict()
+			s.mu.Unlock()
+			sleep(ctx, pause)
+			return nil, refused
+		default:
+		}
+		if len(found) > 0 || over {
+			return found, nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		case <-closing:
+			over = true
+		case refused := <-ended:
+			ended <- refused
+		}
+	}
+}
+
+// pollParams reads the parameters of getUpdates, and slows down whoever asks too often.
+func (s *Server) pollParams(c *call) (offset int64, limit int, timeout time.Duration, refused *refusal) {
+	number := func(name string) int64 {
+		n, bad := c.integer(name)
+		if refused == nil {
+			refused = bad
+		}
+		return n
+	}
+	offset = number("offset")
+	limit = int(number("limit"))
+	timeout = time.Duration(number("timeout")) * time.Second
+	if refused == nil {
+		refused = s.allowKinds(c)
+	}
+	if c.params["limit"] == "" {
+		limit = 100
+	}
+	if refused == nil && (limit < 1 || limit > 100) {
+		refused = strict("limit is 1 to 100, not %d", limit)
+	}
+	timeout = min(max(timeout, 0), maxPoll)
+	now := s.now()
+	if s.SlowPolls && offset == s.queue.offset {
+		if since := now.Sub(s.queue.polled); since < 500*time.Millisecond {
+			timeout, limit = max(timeout, 3*time.Second), 1
+		} else if since < 3*time.Second {
+			timeout = max(timeout, 3*time.Second)
+		}
+	}
+	s.queue.offset, s.queue.polled = offset, now
+	return offset, limit, timeout, refused
+}
+
+// forget drops what lies below the offset. A negative one keeps that many; one that belongs to no id near
+// the present ones is of a former count, and drops nothing.
+func (s *Server) forget(offset int64) {
+	q := &s.queue
+	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > kept })
+	if offset < 0 {
+		q.updates = slices.Clone(q.updates[max(0, len(q.updates)+int(offset)):])
+		return
+	}
+	if s.foreign(offset) {
+		return
+	}
+	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
+}
+
+func (s *Server) foreign(offset int64) bool {
+	return offset > s.queue.next+future || offset < s.queue.next-past
+}
+
+// take is what a poll would be answered with now.
+func (s *Server) take(offset int64, limit int) []json.RawMessage {
+	found := []json.RawMessage{}
+	for _, u := range s.queue.updates {
+		if (u.id >= offset || s.foreign(offset)) && len(found) < limit {
+			found = append(found, u.body)
+		}
+	}
+	return found
+}
+
+// endPoll ends the long poll that waits, if one does.
+func (s *Server) endPoll(why string) {
+	if s.queue.poll != nil {
+		select {
+		case s.queue.poll <- conflict(why):
+		default:
+		}
+	}
+	s.queue.poll = nil
+}
+
+// conflict says how long the next 409 is held back: the first comes at once.
+func (s *Server) conflict() time.Duration {
+	pause := or(s.ConflictPause, 3*time.Second)
+	if now := s.now(); now.Sub(s.queue.refused) >= pause {
+		s.queue.refused = now
+		return 0
+	}
+	return pause
+}
+
+func conflict(why string) *refusal {
+	return &refusal{Code: http.StatusConflict, Description: "Conflict: " + why}
+}
+
+// allowKinds reads allowed_updates, which stay in force until others are named.
+func (s *Server) allowKinds(c *call) *refusal {
+	var wanted []string
+	there, refused := c.object("allowed_updates", "allowed_updates", &wanted)
+	if refused != nil || !there {
+		return refused
+	}
+	for _, kind := range wanted {
+		if !slices.Contains(kinds, kind) {
+			return strict("there are no updates of the kind %q", kind)
+		}
+	}
+	if len(wanted) == 0 {
+		wanted = nil
+	}
+	s.queue.allowed = wanted
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,214 @@
+package telegram_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+// updateCase is a file of testdata/telegram/updates: an update, and what must come of it. In the update
+// @CARD@ is the number of the card's message, @ID@ and @SHORT@ the request's id, @1@ the data of the button
+// of code 1, @NONCE1@ its nonce alone, and @QUERY@ a callback query's id.
+type updateCase struct {
+	Why    string          `json:"why"`
+	Place  string          `json:"place"`  // private, group, topic
+	Before string          `json:"before"` // what happened to the request before: "", expired, denied
+	Twice  bool            `json:"twice"`  // it comes in two updates
+	Update json.RawMessage `json:"update"`
+	Expect struct {
+		Decision string  `json:"decision"` // "": it still waits
+		By       string  `json:"by"`
+		Answer   string  `json:"answer"`  // to the tap
+		Says     string  `json:"says"`    // in the chat
+		Refused  []int64 `json:"refused"` // whom the audit log has as refused
+		Silent   bool    `json:"silent"`  // nothing is said anywhere
+		Trouble  string  `json:"trouble"` // what status shows
+		Runs     int     `json:"runs"`
+	} `json:"expect"`
+}
+
+// Each update comes from the journal, as after a restart: so those come, too, that Telegram is never asked
+// for. None may decide what it must not.
+func TestUpdates(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/telegram/updates/*.json")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 30)
+	h := newHouse(t)
+	h.api.AddTopic(forum, "Approvals")
+	for i, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			h.t = t
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var c updateCase
+			require.NoError(t, json.Unmarshal(b, &c))
+			h.tries(c, keyIn(personal, i+1))
+		})
+	}
+}
+
+func (h *house) tries(c updateCase, k approval.Key) {
+
+	place := map[string]telegram.Place{"private": {Chat: ann}, "group": {Chat: family}, "topic": {Chat: forum, Thread: 1}}[c.Place]
+	h.mu.Lock()
+	h.workspaces[0].Places, h.refused, h.problem = []telegram.Place{place}, nil, ""
+	h.mu.Unlock()
+	h.open()
+	members := post
+	if c.Before == "expired" {
+		members += `,"expires_in_sec":1`
+	}
+	card := h.asks(k, place.Chat, members)
+	switch c.Before {
+	case "expired":
+		h.settled(k)
+	case "denied":
+		h.operator(k, approval.Denied)
+		h.settled(k)
+	}
+	if c.Before != "" { // the outcome is on the card, and the page is gone: the button is one of long ago
+		h.becomes(card, "an end", func(m botapi.Message) bool { return m.Keyboard == nil })
+	}
+	if c.Before == "" {
+		h.close()
+	}
+	query := h.deliver(c, k, card)
+	if c.Before == "" {
+		h.open()
+	}
+	h.until("the journal to be empty", func() bool {
+		names, err := h.channel().Updates.List()
+		return err == nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "update-") })
+	})
+	h.judge(c, k, place, query, card)
+	h.close()
+	h.forget(k)
+}
+
+// deliver gives the update to the channel: through the journal where it is away, else as Telegram does.
+func (h *house) deliver(c updateCase, k approval.Key, card botapi.Message) (query string) {
+	t := h.t
+	h.nextUpdate++
+	query = strconv.FormatInt(4_000_000_000_000_000_000+h.nextUpdate, 10)
+	pairs := []string{"\"@CARD@\"", strconv.Itoa(card.ID), "@ID@", k.ID, "@SHORT@", approval.ShortID(k.ID), "@QUERY@", query}
+	for _, row := range card.Keyboard.Rows {
+		for _, b := range row {
+			verb, nonce, _ := strings.Cut(b.CallbackData, ":")
+			pairs = append(pairs, "@"+verb+"@", b.CallbackData, "@NONCE"+verb+"@", nonce)
+		}
+	}
+	text := strings.NewReplacer(pairs...).Replace(string(c.Update))
+	require.NotContains(t, text, "@NONCE")
+	times := 1
+	if c.Twice {
+		times = 2
+	}
+	for range times {
+		var update map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(text), &update))
+		if c.Before != "" {
+			for kind, payload := range update {
+				require.NotZero(t, h.api.Inject(kind, payload))
+			}
+			h.await("the update to be taken", func(botapi.State) bool { return true })
+			continue
+		}
+		h.nextUpdate++
+		id := 900_000_000 + h.nextUpdate
+		update["update_id"] = json.RawMessage(strconv.FormatInt(id, 10))
+		raw, err := json.Marshal(update)
+		require.NoError(t, err)
+		require.NoError(t, h.channel().Updates.Put(fmt.Sprintf("update-%d.json", id), raw))
+	}
+	return query
+}
+
+func (h *house) judge(c updateCase, k approval.Key, place telegram.Place, query string, card botapi.Message) {
+	t := h.t
+	if c.Expect.Answer != "" {
+		times := 1
+		if c.Twice {
+			times = 2
+		}
+		h.await("an answer to the tap that says "+c.Expect.Answer, func(s botapi.State) bool {
+			n := 0
+			for _, call := range s.Calls {
+				if call.Method == "answerCallbackQuery" && call.Params["callback_query_id"] == query && strings.Contains(call.Params["text"], c.Expect.Answer) {
+					n++
+				}
+			}
+			return n >= times
+		})
+	}
+	if c.Expect.Says != "" {
+		h.await("a message that says "+c.Expect.Says, func(s botapi.State) bool {
+			return slices.ContainsFunc(s.Calls, func(call botapi.Call) bool {
+				return call.Method == "sendMessage" && call.At.After(h.opened) && strings.Contains(call.Params["text"], c.Expect.Says)
+			})
+		})
+	}
+	if c.Expect.Trouble != "" {
+		h.until("a complaint", func() bool { return strings.Contains(h.trouble(), c.Expect.Trouble) })
+	}
+	if c.Expect.Silent {
+		h.answered(h.api.Post(place.Chat, botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: place.Thread}))
+		for _, call := range h.api.State().Calls {
+			if call.At.After(h.opened) && (call.Method == "answerCallbackQuery" || call.Method == "sendMessage" && !strings.HasPrefix(call.Params["text"], "Tap a button")) {
+				require.Failf(t, "not silent", "%+v", call)
+			}
+		}
+	}
+	st, err := h.viewer().Story(h.ctx, k)
+	require.NoError(t, err)
+	verdict, by := "", ""
+	if st.Decision != nil {
+		verdict, by = string(st.Decision.Verdict), st.Decision.DecidedBy
+	}
+	require.Equal(t, c.Expect.Decision, verdict, c.Why)
+	if c.Expect.By != "" {
+		require.Equal(t, c.Expect.By, by)
+	}
+	if verdict == "approved" {
+		h.settled(k)
+		require.Equal(t, 1, h.hands.count(k))
+	} else {
+		require.Zero(t, h.hands.count(k))
+	}
+	h.mu.Lock()
+	var refused []int64
+	for _, p := range h.refused {
+		id, err := strconv.ParseInt(p.ID, 10, 64)
+		require.NoError(t, err)
+		refused = append(refused, id)
+	}
+	h.mu.Unlock()
+	require.Equal(t, c.Expect.Refused, refused, "what the audit log has")
+	if c.Expect.Decision == "" {
+		now, _ := h.api.State().Message(card.Chat.ID, card.ID)
+		require.NotEmpty(t, now.Buttons(), "it can still be decided")
+	}
+}
+
+// forget settles a request, so that the next case has the chat for itself.
+func (h *house) forget(k approval.Key) {
+	if h.page(k) != "" {
+		_ = h.channel().Notebook.Remove(k)
+	}
+	st, err := h.viewer().Story(h.ctx, k)
+	require.NoError(h.t, err)
+	if st.Decision == nil && st.Record == nil {
+		h.operator(k, approval.Denied)
+	}
+	h.settled(k)
+}

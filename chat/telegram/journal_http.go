@@ -1,0 +1,60 @@
+package telegram
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// formOf reads the parameters of a request that the library made.
+func formOf(req *http.Request) (url.Values, error) {
+	if req.Body == nil {
+		return url.Values{}, nil
+	}
+	defer req.Body.Close()
+	in := req.Clone(req.Context())
+	in.Body = io.NopCloser(io.LimitReader(req.Body, maxPoll))
+	if err := in.ParseMultipartForm(maxPoll); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return nil, err
+	}
+	return in.PostForm, nil
+}
+
+// withForm is req with other parameters.
+func withForm(req *http.Request, form url.Values) *http.Request {
+	out := req.Clone(req.Context())
+	body := []byte(form.Encode())
+	out.Body = io.NopCloser(bytes.NewReader(body))
+	out.ContentLength = int64(len(body))
+	out.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return out
+}
+
+// setBody makes an answer of updates.
+func setBody(resp *http.Response, updates []json.RawMessage) error {
+	body, err := json.Marshal(map[string]any{"ok": true, "result": updates})
+	if err == nil {
+		replaceBody(resp, body)
+	}
+	return err
+}
+
+func replaceBody(resp *http.Response, body []byte) {
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.ContentLength = int64(len(body))
+	resp.Header.Del("Content-Length")
+}
+
+// tokenOf finds the token in a URL of the Bot API.
+func tokenOf(req *http.Request) string {
+	for segment := range strings.SplitSeq(req.URL.Path, "/") {
+		if token, ok := strings.CutPrefix(segment, "bot"); ok && strings.Contains(token, ":") {
+			return token
+		}
+	}
+	return ""
+}

@@ -1,0 +1,137 @@
+package telegram_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-telegram/bot"
+	"github.com/go-telegram/bot/models"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+const person = int64(7001)
+
+// office is a bot as the channel runs it, reduced to its journal: it answers every tap. It can be killed.
+type office struct {
+	fake  *botapi.Server
+	files *botapi.Files
+
+	mu       sync.Mutex
+	finished map[int64]bool // updates that the journal said it would remember
+	again    []int64        // that came although they were finished
+}
+
+// run is one life of the process: what a former one left, then whatever comes, until ctx ends.
+func (o *office) run(ctx context.Context, t *testing.T) {
+	t.Helper()
+	j := &telegram.Journal{Client: http.DefaultClient, Store: o.files, Token: botapi.Token}
+	var handlers sync.WaitGroup
+	handle := func(ctx context.Context, b *bot.Bot, u *models.Update) {
+		if j.Begin(u.ID) {
+			o.handle(ctx, b, j, u)
+		}
+	}
+	b, err := bot.New(botapi.Token, bot.WithServerURL(o.fake.URL), bot.WithSkipGetMe(),
+		bot.WithHTTPClient(time.Second, j), bot.WithErrorsHandler(func(error) {}),
+		bot.WithDefaultHandler(func(ctx context.Context, b *bot.Bot, u *models.Update) {
+			handlers.Go(func() { handle(ctx, b, u) })
+		}), bot.WithNotAsyncHandlers())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	left, _ := j.Unfinished() // fails where the process is dead already
+	for _, raw := range left {
+		var u models.Update
+		if err := json.Unmarshal(raw.JSON, &u); err != nil {
+			t.Error(err)
+		}
+		handle(ctx, b, &u)
+	}
+	b.Start(ctx)
+	handlers.Wait()
+}
+
+func (o *office) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u *models.Update) {
+	o.mu.Lock()
+	if o.finished[u.ID] {
+		o.again = append(o.again, u.ID)
+	}
+	o.mu.Unlock()
+	if q := u.CallbackQuery; q != nil {
+		_, _ = b.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: q.ID, Text: "done"})
+	}
+	if err := j.Finished(u.ID); err == nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.finished[u.ID] = true
+	}
+}
+
+// TestJournalLosesNoTap kills the process again and again while a person taps, against a server that
+// redelivers as the real one does: every tap is handled, and none comes again that was finished.
+func TestJournalLosesNoTap(t *testing.T) {
+	const taps = 200
+	fake := botapi.Start(t)
+	fake.AddUser(botapi.User{ID: person, FirstName: "Ricardo"})
+	fake.Say(person, person, "/start")
+	o := &office{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
+
+	var tapped []*botapi.Tap
+	tapping := make(chan struct{})
+	go func() {
+		defer close(tapping)
+		for i := range taps {
+			tapped = append(tapped, fake.TapData(person, person, 1, fmt.Sprint(i)))
+			time.Sleep(rand.N(4 * time.Millisecond)) // a person's pace, not a wait for anything
+		}
+	}()
+	lives := 0
+	for over := false; !over; lives++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		dead := make(chan struct{})
+		go func() {
+			defer close(dead)
+			o.run(ctx, t)
+		}()
+		select {
+		case <-tapping:
+			over = true
+		case <-time.After(rand.N(30 * time.Millisecond)):
+		}
+		next := o.files.Kill()
+		cancel()
+		<-dead
+		o.files = next
+	}
+	require.Greater(t, lives, 5, "the process must have died while people tapped")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	last := make(chan struct{})
+	go func() {
+		defer close(last)
+		o.run(ctx, t)
+	}()
+	answered := func(botapi.State) bool {
+		return !slices.ContainsFunc(tapped, func(tap *botapi.Tap) bool {
+			_, ok := tap.Answered()
+			return !ok
+		})
+	}
+	waiting, enough := context.WithTimeout(t.Context(), 10*time.Second)
+	defer enough()
+	require.NoError(t, fake.Await(waiting, answered), "the person sees each tap answered")
+	cancel()
+	<-last
+	require.Empty(t, o.again)
+}

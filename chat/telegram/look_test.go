@@ -1,0 +1,294 @@
+package telegram
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/go-telegram/bot/models"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// drawn is the card of a request with this text in its payload, with all the buttons there are.
+func drawn(t testing.TB, change func(*approval.Pending)) look {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	p := &approval.Pending{
+		Version: 1, RequestID: "a7f3b2c1d4e5f6a7", ShortID: "a7f3b2c1", Type: approval.TypeAction, SourceGroup: "personal",
+		ToolName: "note", RequestData: approval.Raw(`{}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
+	}
+	change(p)
+	x := &post{Nonces: nonces(verbs(p))}
+	l := painter{chat.Style{}, english()}.card(p, x, false)
+	require.LessOrEqual(t, units(l.text), maxText)
+	for _, row := range l.rows {
+		for _, f := range row {
+			require.LessOrEqual(t, len(f.data), 64)
+		}
+	}
+	return l
+}
+
+// part is what stands in a message in one format, as Telegram cuts it out.
+func (l look) part(format models.MessageEntityType) string {
+	u := utf16.Encode([]rune(l.text))
+	for _, m := range l.marks {
+		if m.Type == format {
+			return string(utf16.Decode(u[m.Offset : m.Offset+m.Length]))
+		}
+	}
+	return ""
+}
+
+func data(t testing.TB, text string) approval.Raw {
+	b, err := json.Marshal(map[string]string{"text": text})
+	require.NoError(t, err)
+	return b
+}
+
+// requireRoundTrip holds that the payload can be read back from the message, and that nothing in it is
+// invisible.
+func requireRoundTrip(t testing.TB, text string) {
+	t.Helper()
+	l := drawn(t, func(p *approval.Pending) { p.RequestData = data(t, text) })
+	if !l.all {
+		require.Fail(t, "too long for the test")
+	}
+	shown := l.part(block)
+	var lines []string
+	if rest, ok := strings.CutPrefix(shown, "text:\n"); ok {
+		for s := range strings.SplitSeq(rest, "\n") {
+			lines = append(lines, strings.TrimPrefix(strings.TrimPrefix(s, "│"), " "))
+		}
+	} else {
+		rest, ok := strings.CutPrefix(shown, "text: ")
+		require.True(t, ok, shown)
+		if len(rest) > 1 && rest[0] == '"' && rest[len(rest)-1] == '"' && (text == "" || text[0] == '"' || json.Valid([]byte(text))) {
+			rest = rest[1 : len(rest)-1]
+		}
+		lines = []string{rest}
+	}
+	for i, s := range lines {
+		back, err := chat.Unescape(s)
+		require.NoError(t, err, shown)
+		lines[i] = back
+	}
+	require.Equal(t, text, strings.Join(lines, "\n"))
+	for _, r := range l.text {
+		if r != '\n' && !inked(r) {
+			require.Failf(t, "invisible", "%U in %q", r, l.text)
+		}
+	}
+}
+
+// inked is written apart from chat's own idea of what leaves ink: what Telegram drops or what cannot be
+// seen may not be in a message.
+func inked(r rune) bool {
+	switch {
+	case r >= ' ' && r < 0x7f:
+		return true
+	case r < 0xa1, r == 0xad, r == 0x30a, r == 0x333, r == 0x33f:
+		return false
+	case r >= 0x200b && r <= 0x200f, r >= 0x2028 && r <= 0x202f, r >= 0x205f && r <= 0x206f, r == 0xfeff, r == 0xfffc, r == 0xfffd:
+		return false
+	case r >= 0xe000 && r <= 0xf8ff, r >= 0xfe00 && r <= 0xfe0f, r >= 0xe0000:
+		return false
+	}
+	return true
+}
+
+// Every Unicode scalar value, many at a time, each between letters of ours.
+func TestEveryScalarOnACard(t *testing.T) {
+	var b strings.Builder
+	n, chunks := 0, 0
+	flush := func() {
+		if chunks++; os.Getenv("PERMESSO_SOAK") != "" || chunks < 30 || chunks%4 == 0 {
+			requireRoundTrip(t, b.String())
+		}
+		b.Reset()
+		n = 0
+	}
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if !utf8.ValidRune(r) || r == '\n' {
+			continue
+		}
+		b.WriteRune(r)
+		b.WriteByte('x')
+		if n++; n == 300 {
+			flush()
+		}
+	}
+	flush()
+}
+
+func shared(t *testing.T, path ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", "shared"}, path...)...))
+	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
+		return nil
+	}
+	require.NoError(t, err)
+	return b
+}
+
+// naughty are strings that have brought down what showed them.
+func naughty(t *testing.T) []string {
+	var list []string
+	if b := shared(t, "corpora", "blns.json"); b != nil {
+		require.NoError(t, json.Unmarshal(b, &list))
+		require.NotEmpty(t, list)
+	}
+	own, err := filepath.Glob("../../testdata/chat/*.txt")
+	require.NoError(t, err)
+	for _, name := range own {
+		b, err := os.ReadFile(name)
+		require.NoError(t, err)
+		list = append(list, string(b))
+	}
+	return append(list, bidi(t)...)
+}
+
+// bidi are sources that read otherwise than they run.
+func bidi(t *testing.T) []string {
+	list := []string{
+		"access\u202e\u2066// Check if admin\u2069\u2066", "if (isAdmin) {\u2066 begin admins only\u2069}", "\u200fabc\u200edef", "שלום 12 (34)",
+	}
+	dir := filepath.Join("..", "..", "..", "shared", "corpora", "trojan-source")
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
+		return list
+	}
+	require.NoError(t, err)
+	for _, e := range entries {
+		list = append(list, string(shared(t, "corpora", "trojan-source", e.Name())))
+	}
+	return list
+}
+
+func TestNaughtyStringsOnACard(t *testing.T) {
+	for _, s := range naughty(t) {
+		if !utf8.ValidString(s) || units(chat.Escape(s)) > 3000 {
+			continue
+		}
+		requireRoundTrip(t, s)
+	}
+}
+
+// An agent's words stand in their own formats and nowhere else, and Telegram finds nothing in them to tap
+// on.
+func TestNothingOfAnAgentsCanBeTapped(t *testing.T) {
+	bait := "see http://evil.example/x, evil.example, t.me/evil, mail a@b.example, @evil, #evil, $EVIL, /approve, +39 333 1234567, 4111 1111 1111 1111"
+	l := drawn(t, func(p *approval.Pending) {
+		p.ToolName, p.Target, p.Summary = "evil.example", bait, bait
+		p.RequestData = data(t, bait)
+		p.Agent = approval.Prose{Title: bait, Preview: bait + "\n" + bait, Rationale: bait}
+		p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []string{"ask by rule \"" + bait + "\""}}
+	})
+	u := utf16.Encode([]rune(l.text))
+	covered := make([]bool, len(u))
+	for _, m := range l.marks {
+		if m.Type == code || m.Type == block {
+			for i := m.Offset; i < m.Offset+m.Length; i++ {
+				covered[i] = true
+			}
+		}
+	}
+	var open []uint16
+	for i, c := range u {
+		if covered[i] {
+			c = '\n'
+		}
+		open = append(open, c)
+	}
+	rest := string(utf16.Decode(open))
+	for _, word := range []string{"evil", "http", "@", "#", "+39", "4111", "t.me"} {
+		require.NotContains(t, rest, word)
+	}
+	require.Equal(t, 1, strings.Count(l.part(quote), "Agent's title: "))
+}
+
+func TestTappable(t *testing.T) {
+	for s, want := range map[string]bool{
+		"May I post?": false, "→ approve a7f3b2c1  /  deny a7f3b2c1 · until 12:05 · log 1042 9f3c": false, "reversible | class: time:read": false,
+		"1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always": false, "(~12 B)": false, "etc.": false, "": false,
+		"x.com": true, "a/b": true, "x.com/ricardo": true, "mail me @home": true, "#1": true, "$EUR": true, "https://x": true,
+		"call 0333 1234567": true, "10.0.0.1": true, `C:\\x`: true, "a.": false, "9.5": true, "tg://x": true, "и.рф": true,
+	} {
+		require.Equal(t, want, tappable(s), s)
+	}
+}
+
+// The formats are where they should be, counted as Telegram counts.
+func TestFormats(t *testing.T) {
+	l := drawn(t, func(p *approval.Pending) {
+		p.RequestData = data(t, "🔐 two units each 🔐")
+		p.Agent.Rationale = "because 🔐"
+	})
+	require.Equal(t, "🔐 Approval required · personal · note · a7f3b2c1", l.part(bold))
+	require.Equal(t, "text: 🔐 two units each 🔐", l.part(block))
+	require.Equal(t, `Agent says: "because 🔐"`, l.part(quote))
+}
+
+// The three forms of a card, by how often people have approved the like.
+func TestForms(t *testing.T) {
+	for n, want := range map[int]string{
+		0: "May I run note?\nfetch it (~1 B)\nirreversible | class: network:http",
+		4: "May I run note? (irreversible | class: network:http)\nfetch it (~1 B)",
+		9: "Run note fetch it (~1 B) [irreversible | class: network:http]",
+	} {
+		l := drawn(t, func(p *approval.Pending) {
+			p.RequestData, p.RecurrenceCount, p.Capability, p.Summary, p.ToolSHA256 = data(t, "x"), n, "network:http", "fetch it", "5e"
+		})
+		require.Contains(t, l.text, want)
+		require.Contains(t, l.text, "text: x")
+	}
+}
+
+// Both catalogues say everything, in the same names.
+func TestCatalogues(t *testing.T) {
+	en, it := flat(t, english()), flat(t, italian())
+	require.Equal(t, len(en), len(it))
+	for key, s := range en {
+		require.NotEmpty(t, it[key], key)
+		require.NotEmpty(t, s, key)
+		require.ElementsMatch(t, names(s), names(it[key]), key)
+	}
+}
+
+// flat is every sentence of a catalogue by its field.
+func flat(t *testing.T, w *words) map[string]string {
+	all := map[string]string{}
+	v := reflect.ValueOf(*w)
+	for i := range v.NumField() {
+		name, f := v.Type().Field(i).Name, v.Field(i)
+		switch f.Kind() {
+		case reflect.String:
+			all[name] = f.String()
+		case reflect.Map:
+			for _, k := range f.MapKeys() {
+				all[name+" "+k.String()] = f.MapIndex(k).String()
+			}
+		case reflect.Slice:
+			for j := range f.Len() {
+				all[fmt.Sprint(name, " ", f.Index(j).Index(0))] = f.Index(j).Index(1).String()
+			}
+		default:
+			require.Fail(t, "a kind of field that the test does not know", name)
+		}
+	}
+	return all
+}
+
+var braces = regexp.MustCompile(`\{[a-z]+\}`)
+
+func names(s string) []string { return braces.FindAllString(s, -1) }

@@ -1,0 +1,180 @@
+package telegram_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+const hookSecret = "a-long-and-random-one_0123456789"
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestWebhook(t *testing.T) {
+	h := newHouse(t)
+	h.api.Local, h.api.WebhookRetry = true, 10*time.Millisecond
+	address := freePort(t)
+	hook := func(c *telegram.Channel) {
+		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
+	}
+	h.open(hook)
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+
+	// While we are away Telegram keeps what it has for us.
+	k = keyIn(personal, 2)
+	m = h.asks(k, ann, post)
+	h.close()
+	tap, err := h.api.Tap(ann, ann, m.ID, "❌ Deny")
+	require.NoError(t, err)
+	h.open(hook)
+	require.Contains(t, h.answer(tap).Text, "Denied: ")
+
+	// Back to asking: the webhook is taken away.
+	h.close()
+	h.open()
+	h.sayAndHear()
+	require.NotContains(t, h.logs(), hookSecret)
+}
+
+// Nobody but Telegram gets in, and not even Telegram with more than an update.
+func TestWebhookRefuses(t *testing.T) {
+	h := newHouse(t)
+	h.api.Local = true
+	address := freePort(t)
+	var full atomic.Bool
+	h.open(func(c *telegram.Channel) {
+		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
+		c.Updates = fullDrawer{c.Updates, &full}
+	})
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	update := `{"update_id":77,"callback_query":{"id":"1","from":{"id":1001,"is_bot":false,"first_name":"Ann"},"chat_instance":"1",` +
+		`"message":{"message_id":` + "2" + `,"date":1,"chat":{"id":1001,"type":"private"}},"data":"` + m.Keyboard.Rows[0][0].CallbackData + `"}}`
+	send := func(method, path, secret, body string) int {
+		req, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
+		require.NoError(t, err)
+		if secret != "" {
+			req.Header.Set("X-Telegram-Bot-Api-Secret-Token", secret)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, tc := range []struct {
+		why, method, path, secret, body string
+		want                            int
+	}{
+		{"without a secret", "POST", "/telegram", "", update, 401},
+		{"with the beginning of it", "POST", "/telegram", hookSecret[:10], update, 401},
+		{"with more than it", "POST", "/telegram", hookSecret + "x", update, 401},
+		{"somewhere else", "POST", "/", hookSecret, update, 404},
+		{"only looking", "GET", "/telegram", hookSecret, "", 405},
+		{"too much", "POST", "/telegram", hookSecret, `{"update_id":1,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
+		{"no JSON", "POST", "/telegram", hookSecret, "approve a7000001", 400},
+		{"no number", "POST", "/telegram", hookSecret, `{"message":{}}`, 400},
+	} {
+		require.Equal(t, tc.want, send(tc.method, tc.path, tc.secret, tc.body), tc.why)
+	}
+	full.Store(true)
+	require.Equal(t, 500, send("POST", "/telegram", hookSecret, update), "what is not durable is not taken")
+	require.Zero(t, h.hands.count(k))
+	full.Store(false)
+	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update))
+	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update), "twice is taken twice and done once")
+	require.Equal(t, 1, h.hands.count(k))
+}
+
+type fullDrawer struct {
+	chat.Drawer
+	full *atomic.Bool
+}
+
+func (d fullDrawer) Put(name string, b []byte) error {
+	if d.full.Load() {
+		return errors.New("no space left on device")
+	}
+	return d.Drawer.Put(name, b)
+}
+
+func TestWebhookNeedsASecretAndItsAddress(t *testing.T) {
+	h := newHouse(t)
+	c := h.channel()
+	c.Webhook = &telegram.Webhook{Listen: "127.0.0.1:0", URL: "https://gate.example.org/t", Secret: "short"}
+	require.ErrorContains(t, c.Run(h.ctx), "secret")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c = h.channel()
+	c.Webhook = &telegram.Webhook{Listen: l.Addr().String(), URL: "https://gate.example.org/t", Secret: hookSecret}
+	require.ErrorContains(t, c.Run(h.ctx), "address already in use")
+}
+
+func TestGreeter(t *testing.T) {
+	h := newHouse(t)
+	g := &telegram.Greeter{Token: botapi.Token, ServerURL: h.api.URL}
+	name, err := g.Bot(h.ctx)
+	require.NoError(t, err)
+	require.Equal(t, "permesso_bot", name)
+
+	h.api.Say(eve, eve, "/start somebody-elses-code")
+	h.api.Say(ann, ann, "hello?")
+	h.api.SayAnonymously(family, "/start code")
+	h.api.Say(ann, family, "/start@permesso_bot code")
+	guest, err := g.Await(h.ctx, func(g telegram.Guest) bool { return g.Payload == "code" })
+	require.NoError(t, err)
+	require.Equal(t, telegram.Guest{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, guest)
+	require.False(t, guest.Private())
+
+	require.NoError(t, g.Test(h.ctx, telegram.Place{Chat: ann}, chat.Style{Language: "it"}))
+	m := h.sees(ann, "a test card", func(m botapi.Message) bool { return strings.Contains(m.Text, "È solo una prova") })
+	require.Empty(t, m.Buttons())
+
+	ctx, stop := context.WithTimeout(h.ctx, 50*time.Millisecond)
+	defer stop()
+	_, err = g.Await(ctx, func(telegram.Guest) bool { return false })
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	wrong := &telegram.Greeter{Token: "110201543:AAwrongwrongwrongwrongwrongwrong", ServerURL: h.api.URL}
+	_, err = wrong.Bot(h.ctx)
+	require.ErrorContains(t, err, "does not accept the token")
+	require.NotContains(t, err.Error(), "wrongwrong")
+}
+
+// A gate that runs has the bot's messages: the greeter says so, and does not fight for them.
+func TestGreeterWhileAGateRuns(t *testing.T) {
+	h := newHouse(t)
+	h.api.ConflictPause = time.Millisecond
+	h.open()
+	h.sayAndHear()
+	g := &telegram.Greeter{Token: botapi.Token, ServerURL: h.api.URL}
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.Await(h.ctx, nil)
+		done <- err
+	}()
+	h.until("a conflict", func() bool { return strings.Contains(h.trouble(), "somebody else") })
+	require.ErrorContains(t, <-done, "stop permesso serve")
+}

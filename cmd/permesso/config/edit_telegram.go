@@ -1,0 +1,376 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// NewTelegram is what a file is to say so that somebody is asked through
+// Telegram.
+type NewTelegram struct {
+	TokenFile string // "": what the file says already, or the environment
+	ServerURL string // "": likewise, or Telegram's own
+	Workspace string
+	Approver  string
+	ID        int64        // of the approver
+	Chat      TelegramChat // where the workspace is asked; the zero value leaves that as it is
+}
+
+// AddTelegram has data, the content of the file called name, say all that, and
+// nothing else besides. Every comment stays. What is there already is left; what
+// contradicts it is an error, but for the chat of the workspace, which is
+// replaced. An error about the result is an *Error.
+func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, error) {
+	before, err := rd.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.fits(before); err != nil {
+		return nil, err
+	}
+	f := &file{name: name, data: data}
+	f.outline()
+	f.channel(before, t)
+	f.approver(before, t)
+	f.workspace(before, t)
+	out, err := f.edited()
+	if err != nil {
+		return nil, err
+	}
+	after, err := rd.Parse(name, out)
+	if err != nil {
+		return nil, err
+	}
+	if !before.with(t).means(after) {
+		return nil, fmt.Errorf("edit %s: it would mean something else besides", name)
+	}
+	return out, nil
+}
+
+// CheckServerURL says whether a file may name that server; "" is Telegram's.
+func CheckServerURL(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, err := Parse("server_url", []byte("[channels.telegram]\nserver_url = "+strconv.QuoteToASCII(address)))
+	if bad := (*Error)(nil); errors.As(err, &bad) && len(bad.Errors) > 0 {
+		return errors.New(bad.Errors[0].Message)
+	}
+	return err
+}
+
+// fits refuses what would have to replace what somebody wrote.
+func (t NewTelegram) fits(c *Config) error {
+	w, there := c.Workspaces[t.Workspace]
+	id := strconv.FormatInt(t.ID, 10)
+	switch old := c.Approvers[t.Approver].Telegram; {
+	case !there:
+		return fmt.Errorf("there is no workspace %s", quote(t.Workspace))
+	case !namePattern.MatchString(t.Approver):
+		return fmt.Errorf("%s: an approver's name is %s", quote(t.Approver), nameRule)
+	case old != "" && old != id:
+		return fmt.Errorf("approver %s is %s at Telegram already, and not %s", quote(t.Approver), old, id)
+	case w.Principal != "" && w.Principal != t.Approver:
+		return fmt.Errorf("only %s decides in workspace %s: principal says so", quote(w.Principal), quote(t.Workspace))
+	}
+	for name, a := range c.Approvers {
+		if a.Telegram == id && name != t.Approver {
+			return fmt.Errorf("%s is approver %s already", id, quote(name))
+		}
+	}
+	if had := c.Telegram; had != nil {
+		if had.TokenFile != "" && t.TokenFile != "" && had.TokenFile != t.TokenFile {
+			return fmt.Errorf("[channels.telegram] has another token_file already")
+		}
+		if had.ServerURL != "" && t.ServerURL != "" && had.ServerURL != t.ServerURL {
+			return fmt.Errorf("[channels.telegram] has another server_url already")
+		}
+	}
+	return nil
+}
+
+// with is c as it will be.
+func (c *Config) with(t NewTelegram) *Config {
+	o := *c
+	now := Telegram{}
+	if c.Telegram != nil {
+		now = *c.Telegram
+	}
+	if t.TokenFile != "" {
+		now.TokenFile = t.TokenFile
+	}
+	if t.ServerURL != "" {
+		now.ServerURL = t.ServerURL
+	}
+	o.Telegram = &now
+	o.Approvers = maps.Clone(c.Approvers)
+	a, known := o.Approvers[t.Approver]
+	if !known {
+		a = approval.Approver{Name: t.Approver, Language: c.Language}
+	}
+	a.Telegram = strconv.FormatInt(t.ID, 10)
+	o.Approvers[t.Approver] = a
+	o.Workspaces, o.TelegramChats = maps.Clone(c.Workspaces), maps.Clone(c.TelegramChats)
+	w := o.Workspaces[t.Workspace]
+	w.Approvers, w.Channels = including(w.Approvers, t.Approver), including(w.Channels, channelTelegram)
+	if t.Chat != (TelegramChat{}) {
+		w.ChatJID = channelTelegram + ":" + strconv.FormatInt(t.Chat.ChatID, 10)
+		o.TelegramChats[t.Workspace] = t.Chat
+	}
+	o.Workspaces[t.Workspace] = w
+	return &o
+}
+
+func including(all []string, name string) []string {
+	if slices.Contains(all, name) {
+		return all
+	}
+	return append(slices.Clone(all), name)
+}
+
+// means says whether two files mean the same, whatever they look like.
+func (c *Config) means(other *Config) bool {
+	a, b := *c, *other
+	for _, x := range []*Config{&a, &b} {
+		x.Warnings, x.Settings, x.SHA256 = nil, nil, "" // they name lines, or count bytes
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// file is a document that is being edited, as far as it consists of tables and
+// of keys that stand in them.
+type file struct {
+	name   string
+	data   []byte
+	tables []*plain
+	edits  []edit
+	wrong  []Problem
+	tail   string // what comes behind everything
+}
+
+// plain is a table with a header of its own.
+type plain struct {
+	name string
+	end  int // where the line of its last key ends, or that of its header
+	keys map[string]value
+}
+
+// value is where a key with its value stands, and the texts of an array.
+type value struct {
+	from, to int
+	array    bool
+	last     int // where the last item of the array ends; 0: it has none
+}
+
+// edit puts text in the place of what stands there.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// outline finds the tables. The document is known to be valid.
+func (f *file) outline() {
+	b := &builder{lines: lineStarts(f.data)}
+	b.parser.Reset(f.data)
+	open := &plain{keys: map[string]value{}} // the top of the file, which nobody edits
+	for b.parser.NextExpression() {
+		switch e := b.parser.Expression(); e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			key, line := b.header(e)
+			open = &plain{name: strings.Join(key, "\x00"), end: f.lineEnd(b.lines[line]), keys: map[string]value{}}
+			if e.Kind == unstable.Table {
+				f.tables = append(f.tables, open)
+			}
+		case unstable.KeyValue:
+			v := value{from: int(e.Raw.Offset), to: int(e.Raw.Offset + e.Raw.Length), array: e.Value().Kind == unstable.Array}
+			for it := e.Value().Children(); v.array && it.Next(); {
+				if n := it.Node(); n.Kind == unstable.String {
+					v.last = int(n.Raw.Offset + n.Raw.Length)
+				}
+			}
+			if key := e.Key(); key.Next() && key.IsLast() {
+				open.keys[string(key.Node().Data)] = v
+			}
+			open.end = f.lineEnd(v.to)
+		}
+	}
+}
+
+// lineEnd is where the line of a place ends, behind its newline.
+func (f *file) lineEnd(at int) int {
+	if i := bytes.IndexByte(f.data[at:], '\n'); i >= 0 {
+		return at + i + 1
+	}
+	return len(f.data)
+}
+
+func (f *file) table(path ...string) *plain {
+	name := strings.Join(path, "\x00")
+	for _, t := range f.tables {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// entry is a key with its value as it is written.
+type entry struct{ key, value string }
+
+func (e entry) String() string { return e.key + " = " + e.value + "\n" }
+
+// add writes keys into a table, and the table where there is none.
+func (f *file) add(there bool, entries []entry, path ...string) {
+	if len(entries) == 0 {
+		return
+	}
+	var text strings.Builder
+	for _, e := range entries {
+		text.WriteString(e.String())
+	}
+	switch t := f.table(path...); {
+	case t != nil:
+		f.insert(t.end, text.String())
+	case !there:
+		f.tail += "\n[" + strings.Join(path, ".") + "]\n" + text.String()
+	default:
+		f.byHand("["+strings.Join(path, ".")+"] is not a table with a header of its own here", entries)
+	}
+}
+
+// insert puts whole lines behind the line that ends there.
+func (f *file) insert(at int, lines string) {
+	if at > 0 && f.data[at-1] != '\n' {
+		lines = "\n" + lines
+	}
+	f.edits = append(f.edits, edit{at, at, lines})
+}
+
+func (f *file) byHand(what string, entries []entry) {
+	var lines []string
+	for _, e := range entries {
+		lines = append(lines, strings.TrimSpace(e.String()))
+	}
+	f.wrong = append(f.wrong, Problem{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
+}
+
+func (f *file) channel(c *Config, t NewTelegram) {
+	var had Telegram
+	if c.Telegram != nil {
+		had = *c.Telegram
+	}
+	var entries []entry
+	if had.TokenFile == "" && t.TokenFile != "" {
+		entries = append(entries, entry{"token_file", strconv.QuoteToASCII(t.TokenFile)})
+	}
+	if had.ServerURL == "" && t.ServerURL != "" {
+		entries = append(entries, entry{"server_url", strconv.QuoteToASCII(t.ServerURL)})
+	}
+	if c.Telegram == nil && len(entries) == 0 {
+		f.tail += "\n[channels.telegram]\n"
+	}
+	f.add(c.Telegram != nil, entries, "channels", channelTelegram)
+}
+
+func (f *file) approver(c *Config, t NewTelegram) {
+	a, there := c.Approvers[t.Approver]
+	if a.Telegram == "" {
+		f.add(there, []entry{{channelTelegram, strconv.FormatInt(t.ID, 10)}}, "approvers", t.Approver)
+	}
+}
+
+func (f *file) workspace(c *Config, t NewTelegram) {
+	w := c.Workspaces[t.Workspace]
+	table := f.table("workspaces", t.Workspace)
+	var entries []entry
+	list := func(key string, has []string, name string) {
+		switch v, written := table.key(key); {
+		case slices.Contains(has, name):
+		case written && v.array:
+			f.append(v, name)
+		default:
+			entries = append(entries, entry{key, "[" + strconv.QuoteToASCII(name) + "]"})
+		}
+	}
+	list("approvers", w.Approvers, t.Approver)
+	list("channels", w.Channels, channelTelegram)
+	if now, there := c.TelegramChats[t.Workspace]; t.Chat != (TelegramChat{}) && t.Chat != now {
+		e := entry{channelTelegram, t.Chat.String()}
+		switch v, written := table.key(channelTelegram); {
+		case written:
+			f.edits = append(f.edits, edit{v.from, v.to, strings.TrimSpace(e.String())})
+		case there:
+			f.byHand("the chat of workspace "+quote(t.Workspace)+" does not stand in one line here", []entry{e})
+		default:
+			entries = append(entries, e)
+		}
+	}
+	f.add(len(f.kids("workspaces")) > 0, entries, "workspaces", t.Workspace)
+}
+
+// kids are the keys below one at the top.
+func (f *file) kids(key string) []string {
+	root, problem := parseTree(f.data)
+	if problem != nil || root.kids[key] == nil {
+		return nil
+	}
+	return root.kids[key].order
+}
+
+func (t *plain) key(name string) (value, bool) {
+	if t == nil {
+		return value{}, false
+	}
+	v, ok := t.keys[name]
+	return v, ok
+}
+
+// append adds a text to an array.
+func (f *file) append(v value, name string) {
+	if v.last > 0 {
+		f.edits = append(f.edits, edit{v.last, v.last, ", " + strconv.QuoteToASCII(name)})
+		return
+	}
+	end := v.from + bytes.LastIndexByte(f.data[v.from:v.to], ']')
+	f.edits = append(f.edits, edit{end, end, strconv.QuoteToASCII(name)})
+}
+
+// edited is the file with all edits.
+func (f *file) edited() ([]byte, error) {
+	if len(f.wrong) > 0 {
+		return nil, &Error{File: f.name, Errors: f.wrong}
+	}
+	slices.SortStableFunc(f.edits, func(a, b edit) int { return a.from - b.from })
+	var out bytes.Buffer
+	at := 0
+	for _, e := range f.edits {
+		out.Write(f.data[at:e.from])
+		out.WriteString(e.text)
+		at = e.to
+	}
+	out.Write(f.data[at:])
+	if f.tail != "" && out.Len() > 0 && out.Bytes()[out.Len()-1] != '\n' {
+		out.WriteByte('\n')
+	}
+	out.WriteString(f.tail)
+	return out.Bytes(), nil
+}
+
+// String is the chat as it stands in a file.
+func (t TelegramChat) String() string {
+	s := "{ chat_id = " + strconv.FormatInt(t.ChatID, 10)
+	if t.ThreadID != 0 {
+		s += ", thread_id = " + strconv.Itoa(t.ThreadID)
+	}
+	return s + " }"
+}

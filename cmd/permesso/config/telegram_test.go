@@ -1,0 +1,91 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+func TestTelegram(t *testing.T) {
+	c, err := config.Parse("p.toml", []byte(`
+[channels.telegram]
+token_file = "/etc/permesso/telegram.token"
+server_url = "http://127.0.0.1:8081/"
+feed = true
+webhook = { listen = ":8443", url = "https://gate.example.org/telegram", secret_file = "/etc/permesso/webhook" }
+
+[workspaces.forum]
+approvers = ["ann"]
+channels = ["telegram"]
+telegram = { chat_id = -100123, thread_id = 7 }
+quiet_hours = "22:00-07:30"
+night_timeout = "10h"
+
+[workspaces.private]
+approvers = ["ann"]
+channels = ["telegram"]
+
+[approvers.ann]
+telegram = 7
+`))
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings)
+	require.Equal(t, &config.Telegram{
+		TokenFile: "/etc/permesso/telegram.token", ServerURL: "http://127.0.0.1:8081", Feed: true,
+		Webhook: &config.TelegramWebhook{Listen: ":8443", URL: "https://gate.example.org/telegram", SecretFile: "/etc/permesso/webhook"},
+	}, c.Telegram)
+	require.Equal(t, map[string]config.TelegramChat{"forum": {-100123, 7}}, c.TelegramChats)
+	require.Equal(t, approval.Night{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timeout: 10 * time.Hour}, c.Workspaces["forum"].Night)
+	require.Zero(t, c.Workspaces["private"].Night)
+	c, err = config.Parse("p.toml", []byte("[channels.telegram]\n"))
+	require.NoError(t, err)
+	require.Equal(t, &config.Telegram{}, c.Telegram, "the token may stand in the environment")
+}
+
+func TestTelegramProblems(t *testing.T) {
+	for _, tc := range []struct{ why, file, want string }{
+		{"a token in the place of its file", "[channels.telegram]\ntoken_file = \"123456:AAhunter2\"", "p.toml:2:14: token_file must be an absolute path"},
+		{"a token in the file", "[channels.telegram]\nbot_token = \"123456:AAhunter2\"", "p.toml:2:1: bot_token: a secret may not stand in this file"},
+		{"a webhook's secret in the file", "[channels.telegram]\nwebhook = { listen = \":1\", url = \"https://x.org\", secret = \"hunter2\" }", "p.toml:2:51: secret: a secret may not stand in this file"},
+		{"half a webhook", "[channels.telegram]\nwebhook = { listen = \":8443\" }", "p.toml:2:11: a webhook needs url"},
+		{"a webhook that anybody reads", "[channels.telegram]\nwebhook = { listen = \":8443\", url = \"http://gate.example.org\", secret_file = \"/x\" }", "p.toml:2:37: url must be encrypted"},
+		{"a server that anybody reads", "[channels.telegram]\nserver_url = \"http://telegram.example.org\"", "p.toml:2:14: server_url must be encrypted"},
+		{"no server", "[channels.telegram]\nserver_url = \"telegram\"", "p.toml:2:14: server_url must be a web address"},
+		{"a password in an address", "[channels.telegram]\nserver_url = \"https://a:hunter2@x.org\"", "p.toml:2:14: server_url must be a web address"},
+		{"a strange port", "[channels.telegram]\nwebhook = { listen = \"8443\", url = \"https://x.org\", secret_file = \"/x\" }", "p.toml:2:22: listen must be an address and a port"},
+		{"a topic of no group", "[workspaces.w]\ntelegram = { thread_id = 3 }", "p.toml:2:26: a topic is one of a group"},
+		{"a topic of a person", "[workspaces.w]\ntelegram = { chat_id = 7, thread_id = 3 }", "p.toml:2:39: a private chat has no topics"},
+		{"hours that are none", "[workspaces.w]\nquiet_hours = \"25:00-7\"", "p.toml:2:15: quiet_hours are not two different times of the day"},
+		{"hours without end", "[workspaces.w]\nquiet_hours = \"22:00-22:00\"", "p.toml:2:15: quiet_hours are not two different times of the day"},
+		{"a night without hours", "[workspaces.w]\nnight_timeout = \"8h\"", "p.toml:2:1: night_timeout needs quiet_hours"},
+		{"a key in the wrong place", "[workspaces.w]\ntoken_file = \"/x\"", "it belongs in [channels.telegram]"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			_, err := config.Parse("p.toml", []byte(tc.file))
+			require.Error(t, err)
+			require.Contains(t, err.Error(), tc.want)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestTelegramWarnings(t *testing.T) {
+	for _, tc := range []struct{ why, file, want string }{
+		{"no bot", "[approvers.ann]\ntelegram = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:3:13: workspace "w" is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there`},
+		{"no chat", "[channels.telegram]\n[approvers.ann]\nlocal = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:4:13: telegram has no chat in which to ask about workspace "w"`},
+		{"nobody who may", "[channels.telegram]\n[workspaces.w]\nchannels = [\"telegram\"]\ntelegram = { chat_id = 5 }", `p.toml:2:13: workspace "w" is asked by telegram, where nobody may answer`},
+	} {
+		c, err := config.Parse("p.toml", []byte(tc.file))
+		require.NoError(t, err, tc.why)
+		var all []string
+		for _, w := range c.Warnings {
+			all = append(all, w.In("p.toml"))
+		}
+		require.Contains(t, strings.Join(all, "\n"), tc.want, tc.why)
+	}
+}

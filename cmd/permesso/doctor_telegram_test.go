@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+func TestDoctorAsksTelegram(t *testing.T) {
+	for _, row := range []struct {
+		why, token string
+		mode       os.FileMode
+		chat       int64
+		privacy    bool
+		down       bool
+		worst      severity
+		says       string
+	}{
+		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: fine, says: "Telegram knows the bot, @permesso_bot"},
+		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: fine, says: "Telegram knows the bot"},
+		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: worthKnowing, says: "in groups @permesso_bot hears only commands"},
+		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: serious, says: "Telegram does not accept the token"},
+		{why: "no token", token: "hunter2", chat: 7, worst: serious, says: "does not hold a token"},
+		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: serious, says: "others than its owner may read it"},
+		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: warning, says: "ask Telegram: "},
+		{why: "the environment", chat: 7, worst: worthKnowing, says: "stands in the gate's environment"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			t.Parallel()
+			api := &botapi.Server{Privacy: row.privacy}
+			require.NoError(t, api.Listen())
+			t.Cleanup(api.Close)
+			if row.down {
+				api.Close()
+			}
+			file := filepath.Join(t.TempDir(), "token")
+			text := fmt.Sprintf("[workspaces.w]\ntelegram = { chat_id = %d }\n[channels.telegram]\nserver_url = %q\n", row.chat, api.URL)
+			if row.token != "" {
+				require.NoError(t, os.WriteFile(file, []byte(row.token+"\n"), 0o600))
+				require.NoError(t, os.Chmod(file, row.mode|0o600))
+				text += fmt.Sprintf("token_file = %q\n", file)
+			}
+			cfg, err := config.Parse("p.toml", []byte(text))
+			require.NoError(t, err)
+			d := &doctor{app: &app{Main: Main{Env: func(string) string { return "" }}}, house: &house{cfg: cfg}, names: []string{"w"}}
+			list := d.checkTelegram(t.Context())
+			worst := list[len(list)-1]
+			require.Equal(t, row.worst, worst.Severity)
+			require.Contains(t, worst.What, row.says)
+			for _, f := range list {
+				require.NotContains(t, f.What+f.Cure, "hunter2")
+				require.NotContains(t, f.What+f.Cure, secretHalf)
+			}
+		})
+	}
+	d := &doctor{house: &house{cfg: config.Default()}}
+	require.Equal(t, []finding{well("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
+}

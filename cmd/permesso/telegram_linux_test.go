@@ -1,0 +1,432 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+// post is a request that is asked, and that changes the world by a line.
+const telegramTools = `
+[tools.post]
+verb = "post"
+summary = "{text} -> x.com/ricardo"
+target = "x.com/ricardo"
+reversibility = "irreversible"
+public_source = false
+secret_data = false
+public_sink = false
+handler = { kind = "command", argv = ["/bin/sh", "-c", 'cat >/dev/null; echo "$PERMESSO_REQUEST_ID" >>"$1"; echo posted', "sh", %q], timeout = "1m" }
+`
+
+// telegramConfig has ann and bob answer for some workspaces, each in a chat of its own: Telegram takes a
+// message a second to a chat.
+func telegramConfig(server, tokenFile, effects string, chats map[string]int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n[approvers.bob]\ntelegram = %d\n",
+		server, tokenFile, tgAnn, tgBob)
+	for ws, chat := range chats {
+		fmt.Fprintf(&b, "[workspaces.%s]\napprovers = [\"ann\", \"bob\"]\nchannels = [\"telegram\"]\ntelegram = { chat_id = %d }\napproval_timeout = \"10m\"\n"+
+			"limits = { pending = 1000, ask_per_minute = 10000, per_minute = 10000 }\n", ws, chat)
+	}
+	fmt.Fprintf(&b, telegramTools, effects)
+	return b.String()
+}
+
+// wired is a gate with its people at a strict Telegram.
+type wired struct {
+	*place
+	api     *botapi.Server
+	chats   map[string]int64 // by workspace
+	effects string
+}
+
+// newWired does not start the gate. Workspaces without a chat get a group each.
+func newWired(t testing.TB, chats map[string]int64) *wired {
+	t.Helper()
+	w := &wired{place: newPlace(t, "none", ""), api: newTelegram(t), chats: chats}
+	w.effects = filepath.Join(w.dir, "effects")
+	for ws, chat := range chats {
+		if chat == 0 {
+			chats[ws] = tgFamily - 1000 - int64(len(w.api.State().Calls)) - int64(slices.Index(sortedKeys(chats), ws))
+		}
+		if chats[ws] < 0 {
+			w.api.AddChat(botapi.Chat{ID: chats[ws], Type: botapi.Supergroup, Title: ws})
+		}
+	}
+	for _, id := range []int64{tgAnn, tgBob} {
+		w.api.Say(id, id, "hello")
+	}
+	token := filepath.Join(w.dir, "token")
+	require.NoError(t, os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(w.config, []byte(telegramConfig(w.api.URL, token, w.effects, chats)), 0o600))
+	return w
+}
+
+func sortedKeys(m map[string]int64) []string {
+	var all []string
+	for k := range m {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// runs counts how often a request was run.
+func (w *wired) runs(id string) int {
+	b, err := os.ReadFile(w.effects)
+	if os.IsNotExist(err) {
+		return 0
+	}
+	require.NoError(w.t, err)
+	return strings.Count(string(b), id+"\n")
+}
+
+// scene is one workspace, its chat, and an agent in a sandbox.
+type scene struct {
+	*wired
+	t      *testing.T
+	ws     string
+	chat   int64
+	mounts string
+	said   chan string // the agent's response
+}
+
+func (w *wired) scene(t *testing.T, ws string) *scene {
+	t.Helper()
+	code, mounts, errs := w.run("", "mounts", ws, "--bwrap")
+	require.Zero(t, code, errs)
+	return &scene{wired: w, t: t, ws: ws, chat: w.chats[ws], mounts: strings.TrimSpace(mounts)}
+}
+
+// asks has the agent, in its sandbox, ask and wait for the response.
+func (s *scene) asks(args string) botapi.Message {
+	s.t.Helper()
+	before := len(s.api.State().FromBot(s.chat))
+	said := make(chan string, 1)
+	s.said = said
+	go func() { // it ends with the sandbox, at the latest with the test's patience
+		_, out := (&cage{place: s.place}).inside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
+		said <- out
+	}()
+	return s.noted(s.sees(func(m botapi.Message) bool {
+		return m.ID > before && strings.HasPrefix(m.Text, "🔐 Approval required · "+s.ws+" · ") && m.Keyboard != nil
+	}))
+}
+
+// noted awaits that the gate knows that a message was sent: people take longer to answer one.
+func (s *scene) noted(m botapi.Message) botapi.Message {
+	s.t.Helper()
+	dir := s.layout.Sent("telegram", s.ws)
+	await(s.t, dir, func() bool {
+		names, _ := os.ReadDir(dir) // there may be none yet
+		return slices.ContainsFunc(names, func(n os.DirEntry) bool {
+			b, err := os.ReadFile(filepath.Join(dir, n.Name()))
+			return err == nil && strings.Contains(string(b), fmt.Sprintf(`"message_id":%d,`, m.ID))
+		})
+	})
+	return m
+}
+
+// prompt awaits the message that opens a reply.
+func (s *scene) prompt(m botapi.Message) botapi.Message {
+	s.t.Helper()
+	return s.noted(s.sees(func(p botapi.Message) bool { return p.ForceReply && p.ReplyTo != nil && p.ReplyTo.ID == m.ID }))
+}
+
+// response is what the agent read.
+func (s *scene) response() *approval.Response {
+	s.t.Helper()
+	select {
+	case out := <-s.said:
+		r, err := approval.ParseResponse([]byte(out))
+		require.NoError(s.t, err, out)
+		return r
+	case <-time.After(patience):
+		require.Fail(s.t, "the agent has no response")
+		return nil
+	}
+}
+
+// sees awaits a message of the bot's in the scene's chat.
+func (s *scene) sees(ok func(m botapi.Message) bool) (found botapi.Message) {
+	s.t.Helper()
+	ctx, stop := context.WithTimeout(s.t.Context(), patience)
+	defer stop()
+	err := s.api.Await(ctx, func(st botapi.State) bool {
+		for _, m := range st.FromBot(s.chat) {
+			if ok(m) {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		for _, m := range s.api.Messages(s.chat) {
+			s.t.Logf("%d: %s %q", m.ID, m.Text, m.Buttons())
+		}
+		require.NoError(s.t, err)
+	}
+	return found
+}
+
+// becomes awaits that a message says something.
+func (s *scene) becomes(m botapi.Message, text string) botapi.Message {
+	s.t.Helper()
+	return s.sees(func(now botapi.Message) bool { return now.ID == m.ID && strings.Contains(now.Text, text) })
+}
+
+// hears awaits the bot's answer to something that was written.
+func (s *scene) hears(said botapi.Message, text string) {
+	s.t.Helper()
+	s.sees(func(m botapi.Message) bool {
+		return m.ReplyTo != nil && m.ReplyTo.ID == said.ID && strings.Contains(m.Text, text)
+	})
+}
+
+// taps touches a button and is what the person then sees.
+func (s *scene) taps(user int64, m botapi.Message, button string) string {
+	s.t.Helper()
+	tap, err := s.api.Tap(user, m.Chat.ID, m.ID, button)
+	require.NoError(s.t, err)
+	ctx, stop := context.WithTimeout(s.t.Context(), patience)
+	defer stop()
+	a, err := tap.Answer(ctx)
+	require.NoError(s.t, err)
+	return a.Text
+}
+
+// settles demands how it ended, for the agent and in the world.
+func (s *scene) settles(status approval.Status, runs int) *approval.Response {
+	s.t.Helper()
+	r := s.response()
+	require.Equal(s.t, status, r.Status)
+	require.Equal(s.t, runs, s.wired.runs(r.RequestID))
+	return r
+}
+
+// shortOf is the id on a card.
+func shortOf(m botapi.Message) string {
+	head, _, _ := strings.Cut(m.Text, "\n")
+	return head[strings.LastIndex(head, " ")+1:]
+}
+
+const ask5 = `post --arg text='Meeting at 5' --session s1`
+
+// From a sandbox to a telephone and back.
+func TestTelegramFromASandbox(t *testing.T) {
+	t.Parallel()
+	path, err := osexec.LookPath("bwrap")
+	require.NoError(t, err, "hint: make deps, or: apt-get install bubblewrap")
+	out, err := osexec.Command(path, append(bwrapSystem(), "true")...).CombinedOutput()
+	require.NoError(t, err, "bubblewrap makes no sandbox here: %s\nhint: .ci/deps bwrap says what it needs", out)
+	flows := map[string]func(s *scene){
+		"tap": func(s *scene) {
+			m := s.asks(ask5)
+			require.Contains(s.t, m.Text, "May I post?\n\"Meeting at 5\" -> x.com/ricardo")
+			require.Contains(s.t, s.taps(tgAnn, m, "✅ Once"), `Approved: post "Meeting at 5"`)
+			r := s.settles(approval.StatusApproved, 1)
+			require.Equal(s.t, `{"output":"posted\n"}`, string(r.Result))
+			require.Equal(s.t, "ann", *r.Decision.By)
+			require.Equal(s.t, "telegram", *r.Decision.Via)
+			require.Empty(s.t, s.becomes(m, "✅ Approved by ann at ").Buttons())
+		},
+		"text": func(s *scene) { // in private: in groups a bot hears commands only
+			m := s.asks(ask5)
+			id := shortOf(m)
+			s.hears(s.api.Say(tgAnn, s.chat, "approve "+id), `Approved: post "Meeting at 5"`)
+			s.settles(approval.StatusApproved, 1)
+			require.Empty(s.t, s.becomes(m, "✅ Approved by ann at ").Buttons())
+			m = s.asks(ask5)
+			id = shortOf(m)
+			s.hears(s.api.Say(tgAnn, s.chat, "deny "+id[:4]+" not today"), "Denied: ")
+			require.Equal(s.t, "not today", *s.settles(approval.StatusDenied, 0).Feedback)
+		},
+		"command": func(s *scene) {
+			m := s.asks(ask5)
+			id := shortOf(m)
+			s.hears(s.api.Say(tgBob, s.chat, "/approve@permesso_bot "+id), `Approved: post "Meeting at 5"`)
+			require.Equal(s.t, "bob", *s.settles(approval.StatusApproved, 1).Decision.By)
+			s.becomes(m, "✅ Approved by bob at ")
+		},
+		"note": func(s *scene) {
+			m := s.asks(ask5)
+			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "4 be brief,\nplease"), "Approved: ")
+			require.Equal(s.t, "be brief,\nplease", *s.settles(approval.StatusApproved, 1).Decision.Note)
+			s.becomes(m, "to the agent: ")
+			m = s.asks(ask5)
+			s.taps(tgAnn, m, "✎ Allow with a note")
+			prompt := s.prompt(m)
+			s.hears(s.api.Reply(tgAnn, s.chat, prompt.ID, "but louder"), "Approved: ")
+			require.Equal(s.t, "but louder", *s.settles(approval.StatusApproved, 1).Decision.Note)
+		},
+		"change": func(s *scene) {
+			m := s.asks(ask5)
+			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "5 say six o'clock"), "Not run: ")
+			r := s.settles(approval.StatusOverridden, 0)
+			require.Equal(s.t, "say six o'clock", *r.Decision.Override)
+			s.becomes(m, "✎ Changed, not run by ann at ")
+		},
+		"deny": func(s *scene) {
+			m := s.asks(ask5)
+			require.Contains(s.t, s.taps(tgBob, m, "❌ Deny"), "Denied: ")
+			require.Equal(s.t, "Denied by user", *s.settles(approval.StatusDenied, 0).Error)
+			require.Empty(s.t, s.becomes(m, "❌ Denied by bob at ").Buttons())
+		},
+		"ask": func(s *scene) {
+			m := s.asks(ask5)
+			s.taps(tgAnn, m, "❓ Ask")
+			prompt := s.prompt(m)
+			s.hears(s.api.Reply(tgAnn, s.chat, prompt.ID, "which meeting?"), "Sent back to the agent")
+			require.Equal(s.t, "which meeting?", *s.settles(approval.StatusRequestMore, 0).Feedback)
+			s.becomes(m, "❓ Sent back by ann at ")
+		},
+		"expiry": func(s *scene) {
+			m := s.asks(ask5 + " --expires 2s")
+			late := m.Keyboard.Rows[0][0].CallbackData
+			require.Equal(s.t, "Approval expired (no response within timeout)", *s.settles(approval.StatusExpired, 0).Error)
+			require.Empty(s.t, s.becomes(m, "⌛ Expired at ").Buttons())
+			tap := s.api.TapData(tgAnn, s.chat, m.ID, late)
+			a, err := tap.Answer(s.t.Context())
+			require.NoError(s.t, err)
+			require.Contains(s.t, a.Text, "expired")
+		},
+		"show": func(s *scene) {
+			text := strings.Repeat("All work and no play. ", 300)
+			m := s.asks("post --arg text='" + text + "the end'")
+			require.Equal(s.t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons())
+			s.hears(s.api.Reply(tgAnn, s.chat, m.ID, "1"), "was shown here yet")
+			s.taps(tgAnn, m, "📄 Show all")
+			doc := s.sees(func(m botapi.Message) bool { return m.Document != nil })
+			require.Contains(s.t, string(doc.Document.Content), text+"the end")
+			m = s.sees(func(now botapi.Message) bool { _, ok := now.Button("✅ Once"); return now.ID == m.ID && ok })
+			require.Contains(s.t, s.taps(tgAnn, m, "✅ Once"), "Approved: ")
+			s.settles(approval.StatusApproved, 1)
+		},
+		"session": func(s *scene) {
+			m := s.asks(ask5)
+			require.Contains(s.t, s.taps(tgAnn, m, "✅ This session"), "Approved: ")
+			s.settles(approval.StatusApproved, 1)
+			m = s.becomes(m, "✅ Approved for this session by ann at ")
+			require.Equal(s.t, []string{"↩ Undo"}, m.Buttons())
+			code, out := (&cage{place: s.place}).inside(s.t, s.mounts, bwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
+			require.Zero(s.t, code, out)
+			require.Contains(s.t, out, `"status":"auto_approved"`)
+			require.NotEmpty(s.t, s.taps(tgAnn, m, "↩ Undo"))
+			s.becomes(m, "taken back")
+			m = s.asks(ask5)
+			s.taps(tgAnn, m, "❌ Deny")
+			s.settles(approval.StatusDenied, 0)
+		},
+	}
+	chats := map[string]int64{}
+	for name := range flows {
+		chats[name] = 0
+	}
+	chats["text"] = tgAnn
+	w := newWired(t, chats)
+	d := w.serve()
+	d.awaitLog(`"serving"`)
+	t.Run("flows", func(t *testing.T) {
+		for name, flow := range flows {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				flow(w.scene(t, name))
+			})
+		}
+	})
+	require.Empty(t, w.api.State().Refused(), "and Telegram took everything as it was")
+	d.stop()
+	require.NotContains(t, d.said(), secretHalf)
+}
+
+// The conversation with a Bot API server that somebody else wrote.
+func TestTelegramWithAForeignServer(t *testing.T) {
+	t.Parallel()
+	f := botapi.StartForeign(t)
+	client := &botapi.JSONClient{}
+	// That server understands JSON only: what the gate sends is translated on the way.
+	between := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), r.Method, f.URL+r.URL.Path, r.Body)
+		if err != nil {
+			panic(err)
+		}
+		req.Header = r.Header
+		resp, err := client.Do(req)
+		if err != nil {
+			to.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		to.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(to, resp.Body)
+	}))
+	t.Cleanup(between.Close)
+	w := newWired(t, map[string]int64{"one": tgAnn})
+	b, err := os.ReadFile(w.config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.config, []byte(strings.Replace(string(b), w.api.URL, between.URL, 1)), 0o600))
+	w.agent.Requests, w.agent.Responses = w.layout.Requests("one"), w.layout.Responses("one")
+	d := w.serve()
+	ann, chat := botapi.User{ID: tgAnn, FirstName: "Ann"}, botapi.Chat{ID: tgAnn, Type: botapi.Private}
+	eve := botapi.User{ID: tgEve, FirstName: "Ann"}
+	sees := func(what string) (found botapi.Message) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			all, err := f.FromBot(t.Context(), tgAnn)
+			require.NoError(t, err)
+			for _, m := range all {
+				if strings.Contains(m.Text, what) {
+					m.Chat = chat // that server does not say
+					return m
+				}
+			}
+			require.True(t, time.Now().Before(end), "not seen: %s in %+v", what, all)
+		}
+	}
+	button := func(m botapi.Message, text string) string {
+		b, ok := m.Button(text)
+		require.True(t, ok, m.Buttons())
+		return b.CallbackData
+	}
+
+	id := w.ask(`{"tool_name":"post","request_data":{"text":"one"}}`)
+	m := sees("one · post · " + id[:8])
+	require.NoError(t, f.Tap(t.Context(), eve, m, button(m, "✅ Once")))
+	require.NoError(t, f.Say(t.Context(), eve, botapi.Chat{ID: tgEve, Type: botapi.Private}, "approve "+id))
+	require.NoError(t, f.Tap(t.Context(), ann, m, button(m, "✅ Once")))
+	require.Equal(t, approval.StatusApproved, w.response(id).Status)
+	require.Equal(t, 1, w.runs(id))
+	sees("✅ Approved by ann at ")
+
+	id = w.ask(`{"tool_name":"post","request_data":{"text":"two"}}`)
+	sees("one · post · " + id[:8])
+	require.NoError(t, f.Say(t.Context(), ann, chat, "deny "+id[:8]+" no"))
+	r := w.response(id)
+	require.Equal(t, approval.StatusDenied, r.Status)
+	require.Equal(t, "no", *r.Feedback)
+	require.Zero(t, w.runs(id))
+	sees("❌ Denied by ann at ")
+
+	id = w.ask(`{"tool_name":"post","request_data":{"text":"three"}}`)
+	sees("one · post · " + id[:8])
+	require.NoError(t, f.Say(t.Context(), ann, chat, "pending"))
+	require.NoError(t, f.Say(t.Context(), ann, chat, "approve "+id[:4]))
+	require.Equal(t, approval.StatusApproved, w.response(id).Status)
+	d.stop()
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// asksIn files a request in a workspace, without a sandbox.
+func (w *wired) asksIn(ws string) string {
+	w.t.Helper()
+	id := client.NewID()
+	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
+	awaitFile(w.t, files.Requests)
+	require.NoError(w.t, files.Submit(id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":"post","request_data":{"text":"Meeting at 5"}}`, id)))
+	return id
+}
+
+// answered is the response of a request that somebody decides.
+func (w *wired) answered(ws, id string) *approval.Response {
+	w.t.Helper()
+	files := client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
+	ctx, stop := context.WithTimeout(w.t.Context(), patience)
+	defer stop()
+	r, _, err := files.Wait(ctx, id, nil)
+	require.NoError(w.t, err)
+	return r
+}
+
+// many workspaces, each with a group of its own.
+func many(n int) map[string]int64 {
+	chats := map[string]int64{}
+	for i := range n {
+		chats[fmt.Sprintf("w%02d", i)] = 0
+	}
+	return chats
+}
+
+// race is one request that several people decide at the same moment.
+type race struct {
+	*wired
+	ws, id string
+	card   botapi.Message
+	local  *gate.Decider // nil: nobody decides by the command line
+
+	mu  sync.Mutex
+	won []string // who was told that it is their decision, and which
+	out []string // what the others were told
+}
+
+func (r *race) told(who, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case strings.HasPrefix(text, "Approved: "):
+		r.won = append(r.won, who+" approved")
+	case strings.HasPrefix(text, "Denied: "):
+		r.won = append(r.won, who+" denied")
+	default:
+		r.out = append(r.out, text)
+	}
+}
+
+// taps is what the person sees: where the gate is busy it says so first, and the rest in the chat.
+func (r *race) taps(user int64, who, button string) error {
+	tap, err := r.api.Tap(user, r.card.Chat.ID, r.card.ID, button)
+	if err != nil {
+		return nil //nolint:nilerr // the card has been edited by now: this person came too late to tap
+	}
+	ctx, stop := context.WithTimeout(r.t.Context(), patience)
+	defer stop()
+	a, err := tap.Answer(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", who, err)
+	}
+	r.told(who, a.Text)
+	return nil
+}
+
+func (r *race) types(v approval.Verdict) error {
+	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[v]
+	_, err := r.local.Decide(r.t.Context(), approval.Answer{
+		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: operator(), Via: "cli",
+	})
+	var refused *approval.Refusal
+	switch {
+	case errors.As(err, &refused):
+		r.told(operator().Name, refused.Error())
+		return nil
+	case err == nil:
+		r.told(operator().Name, map[approval.Verdict]string{approval.Approved: "Approved: ", approval.Denied: "Denied: "}[v])
+	}
+	return err
+}
+
+// run lets all of them decide at once, in any order.
+func (r *race) run(random *rand.Rand) error {
+	people := []func() error{
+		func() error { return r.taps(tgAnn, "ann", "✅ Once") },
+		func() error { return r.taps(tgBob, "bob", "❌ Deny") },
+	}
+	if r.local != nil {
+		v := []approval.Verdict{approval.Approved, approval.Denied}[random.IntN(2)]
+		people = append(people, func() error { return r.types(v) })
+	}
+	random.Shuffle(len(people), func(i, j int) { people[i], people[j] = people[j], people[i] })
+	errs := make([]error, len(people))
+	var at sync.WaitGroup
+	for i, decide := range people {
+		delay := time.Duration(random.IntN(3)) * time.Millisecond
+		at.Go(func() {
+			time.Sleep(delay)
+			errs[i] = decide()
+		})
+	}
+	at.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *race) judge() {
+	t := r.t
+	require.Len(t, r.won, 1, "%s: exactly one decides; the others heard %q", r.id, r.out)
+	who, what, _ := strings.Cut(r.won[0], " ")
+	resp := r.answered(r.ws, r.id)
+	require.Equal(t, what, string(resp.Status), r.id)
+	require.Equal(t, who, *resp.Decision.By, r.id)
+	runs := map[approval.Status]int{approval.StatusApproved: 1, approval.StatusDenied: 0}[resp.Status]
+	require.Equal(t, runs, r.runs(r.id), r.id)
+	for _, text := range r.out {
+		require.Regexp(t, "(?i)^already (decided: )?"+what+" by "+who+" at ", text, "%s: the loser is told", r.id)
+	}
+}
+
+// Two approvers, and in every other race somebody at the command line as well, decide at the same moment.
+func TestTelegramRaces(t *testing.T) {
+	t.Parallel()
+	const workspaces, each = 40, 5 // more cards a minute would come as a digest
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	w := newWired(t, many(workspaces))
+	d := w.serve()
+	local := w.decider
+	d.awaitLog(`"serving"`)
+	races := make([]*race, 0, workspaces*each)
+	for i := range workspaces * each {
+		r := &race{wired: w, ws: fmt.Sprintf("w%02d", i/each)}
+		r.id = w.asksIn(r.ws)
+		if i%2 == 1 {
+			r.local = local()
+		}
+		races = append(races, r)
+	}
+	for _, r := range races {
+		r.card = awaitMessage(t, w.api, w.chats[r.ws], fmt.Sprintf("🔐 Approval required · %s · post · %s\n", r.ws, r.id[:8]), "✅ Once")
+	}
+	errs := make(chan error, len(races))
+	turn := make(chan struct{}, 8) // so many at a time
+	for i, r := range races {
+		turn <- struct{}{}
+		go func() {
+			errs <- r.run(rand.New(rand.NewPCG(seed, uint64(i))))
+			<-turn
+		}()
+	}
+	for range races {
+		require.NoError(t, <-errs)
+	}
+	lost := 0
+	for _, r := range races {
+		r.judge()
+		lost += len(r.out)
+	}
+	require.Greater(t, lost, workspaces*each/2, "and most races had a loser")
+	require.Empty(t, w.api.State().Refused())
+	d.stop()
+}
