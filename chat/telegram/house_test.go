@@ -324,7 +324,7 @@ func (h *house) run(c *telegram.Channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	h.stop = append(h.stop, func() { cancel(); _ = <-done })
+	h.stop = append(h.stop, func() { cancel(); <-done }) //nolint:errcheck // how it ended is of no account here
 }
 
 // close ends the channel and leaves the gate open.
