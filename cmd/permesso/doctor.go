@@ -24,7 +24,7 @@ func (a *app) doctorCmd() *cobra.Command {
 		Use: "doctor", Short: "Look whether everything is as it should be, and say what to do where it is not", Args: cobra.NoArgs,
 		Long: "Look whether everything is as it should be: folders and keys, seals, what a sandbox lets through (it tries,\n" +
 			"from a throw-away one, what an agent must not do), agents that run as the gate's own user, limits, clock,\n" +
-			"disk, and what is stuck. It works with the gate running or stopped, and leaves everything as it is.\n\n" +
+			"disk, what is stuck, and the bot of Telegram's. It works with the gate running or stopped, and leaves everything as it is.\n\n" +
 			"Each line begins with ✓ for what is well, · for what is worth knowing, ! for a warning, ✗ for an error.\n" +
 			"A hint below it says what to do. --json gives one object with the same findings:\n\n" +
 			`  {"home":"…","config":"…","version":"…","running":true,"worst":"warning","findings":[` + "\n" +
