@@ -99,7 +99,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		v.Drop(t, mailserver.Bob, mailOf("good"))
 		require.Equal(t, []string{"good", "bad"}, r.subjects(2))
 		r.mu.Lock()
-		require.True(t, r.reported("no room on the disk")())
+		r.until("a complaint", r.reported("no room on the disk"))
 		r.mu.Unlock()
 		r.stop()
 

@@ -150,7 +150,7 @@ func TestMaildirFailures(t *testing.T) {
 	m.deliver("new", "bad", "")
 	m.deliver("new", "good", "")
 	require.Equal(t, []string{"good", "bad"}, r.subjects(2), "one does not hold up the other")
-	require.True(t, r.reported("no room on the disk")())
+	r.until("a complaint", r.reported("no room on the disk"))
 	r.healthy()
 
 	// A note that cannot be made: the same Run still knows, the next one asks again.
