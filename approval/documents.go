@@ -102,6 +102,7 @@ type Pending struct {
 	Options         []string          `json:"options"`
 	Resubmits       string            `json:"resubmits"`
 	Proof           Raw               `json:"proof"`
+	Facts           Evidence          `json:"facts"`
 }
 
 // Encode is P's body, to be sealed.

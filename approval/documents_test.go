@@ -48,6 +48,7 @@ func somePending() *approval.Pending {
 		ExpiresAt: noon().Add(5 * time.Minute), RecurrenceCount: 2,
 		Agent:   approval.Prose{Title: "Post to X", Preview: "line one\nline two", Rationale: "\u202e"},
 		Options: []string{}, Resubmits: "", Proof: approval.Raw(`{ "quote": "at 5" }`),
+		Facts: approval.Evidence{Host: []approval.HostFact{{Domain: "host", Name: "host", Values: []string{"x.com"}, From: "template"}}},
 	}
 }
 

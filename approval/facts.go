@@ -20,10 +20,11 @@ type Facts struct {
 	Principal  string // the approver it is made for, "": nobody in particular
 	Channel    string // with Sender: whom a grant is bound to
 	Sender     string
-	Bound      bool  // the host itself gives out session ids
-	Cost       int64 // of the tool, in the operator's units
-	Args       Raw   // request_data, verbatim
-	Agent      Prose // searched for secrets, believed by nobody
-	Question   bool  // the request asks a person something
+	Bound      bool     // the host itself gives out session ids
+	Cost       int64    // of the tool, in the operator's units
+	Args       Raw      // request_data, verbatim
+	Agent      Prose    // searched for secrets, believed by nobody
+	Question   bool     // the request asks a person something
+	Evidence   Evidence // what the gate derived, and what a proof says
 	Now        time.Time
 }
