@@ -27,6 +27,7 @@ type words struct {
 	instead      string // what would make the ruling milder
 	moreReasons  string
 	reasons      map[string]string // of policy, by the form in which it writes them
+	known        evidence          // what is known besides the arguments
 	unknownTool  string
 	claimed      string
 	mixed        string
@@ -40,6 +41,7 @@ type words struct {
 	cutValue     string
 	cutFields    string
 	cutPayload   string
+	cutChanges   string
 	cutProse     string
 	menu         string
 	menuOptions  string
@@ -87,6 +89,20 @@ type words struct {
 	outcome       string            // how a request ended
 	outcomeBy     string
 	outcomeError  string
+}
+
+// evidence are the words about what is known of a request.
+type evidence struct {
+	host, fact         string // the gate's own findings, and one of them
+	verified, trusting string
+	unknown, rest      string
+	onlyClaim          string
+	notSigned          string
+	claim              string // before what an unsigned proof says, in quotation
+	contract, missing  string
+	more               string
+	domains            map[string]string // of the names of domains and of what the values are
+	statuses           map[string]string
 }
 
 // Languages lists the languages there are catalogues for; the first one stands
@@ -155,6 +171,7 @@ func english() *words {
 		cutValue:     "… [{n} more chars]",
 		cutFields:    "… [{n} more fields]",
 		cutPayload:   "✂ not all of it is shown: {n} more chars. See all of it before you approve.",
+		cutChanges:   "✂ what changed is left out: {n} chars",
 		cutProse:     "✂ the agent's own words are left out: {n} chars",
 		menu:         "1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always",
 		menuOptions:  "answer with a number, or in your own words; reply to this message",
@@ -230,6 +247,20 @@ func english() *words {
 			"the tool is unknown here":                                               "the tool is unknown here",
 			"the request names no action type":                                       "the request names no action type",
 			"a command that can open a shell or another program is asked every time": "a command that can open a shell or another program is asked every time",
+		},
+		known: evidence{
+			host: "From the request: {facts}", fact: "{domain} {name}: {values}",
+			verified: "Verified by {prover}: {facts}", trusting: " (it takes on trust: {names})",
+			unknown: "Unknown: {what}", rest: "all that is not named here",
+			onlyClaim: "what its proof says, for nobody has verified it ({why})", notSigned: "no signature",
+			claim:    "Agent's proof, only a claim",
+			contract: "contract", missing: "{domain} ({names})",
+			more:    "and {n} more",
+			domains: map[string]string{},
+			statuses: map[string]string{
+				"proven": "proven", "not_proven": "not proven", "unknown": "unknown",
+				"covered": "covered", "recommended_gap": "recommended gap", "required_gap": "required gap", "silent_gap": "silent gap",
+			},
 		},
 		outcome:      "{id} · {status}",
 		outcomeBy:    " · by {by} ({via})",
