@@ -180,7 +180,7 @@ func (g *Gate) newPending(s *state, w wish) *approval.Pending {
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
+		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 	}
 	if w.known {
 		p.ToolSHA256 = tool.SHA256()
