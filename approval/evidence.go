@@ -124,13 +124,14 @@ type DomainEvidence struct {
 	Promised []ProofCoverage // the agent's words
 }
 
-// Known says that a verified proof speaks of the domain and leaves nothing of it
-// open that it must not. Of a domain that no proof mentions nothing is known.
+// Known says that a verified proof speaks of the domain and leaves no effect and
+// no required contract open there. Of a domain that no verified proof mentions
+// nothing is known.
 func (d *DomainEvidence) Known() bool {
 	if len(d.Unknown) > 0 || len(d.Verified) == 0 && !d.Covered {
 		return false
 	}
-	return !slices.ContainsFunc(d.Gaps, func(g ProofCoverage) bool { return g.Status != RecommendedGap })
+	return !slices.ContainsFunc(d.Gaps, func(g ProofCoverage) bool { return g.Status == RequiredGap })
 }
 
 // ByDomain sorts evidence into what is verified, host-derived, unknown and

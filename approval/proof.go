@@ -71,9 +71,9 @@ func (p *Proof) tidy() {
 	}
 	for i := range p.Coverage {
 		switch p.Coverage[i].Status {
-		case Covered, RecommendedGap, RequiredGap:
+		case Covered, RecommendedGap, SilentGap:
 		default:
-			p.Coverage[i].Status = SilentGap
+			p.Coverage[i].Status = RequiredGap
 		}
 	}
 }

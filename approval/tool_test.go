@@ -16,7 +16,7 @@ func someTool() approval.Tool {
 	return approval.Tool{
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
-		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
 		Program: "code", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}},
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, HTTP: approval.HTTP{
 			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},

@@ -37,7 +37,7 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	if r.ToolName != "" {
 		w.tool, w.known = settings.Tool(r.ToolName)
 	}
-	w.ruling = policy.Judge(w.facts)
+	s.evidence, w.ruling = &w.facts.Evidence, policy.Judge(w.facts)
 	switch {
 	case w.ruling.Outcome == approval.Allow && (w.known || r.ToolName == "") && !w.facts.Question:
 		return g.allow(s, w)
