@@ -66,6 +66,9 @@ type words struct {
 	undone        string
 	nothingToUndo string
 	because       string
+	waitsOn       string // below an answer from facts
+	notFromFacts  string // behind what went to the agent
+	onlyClaimed   string
 	noReason      string
 	none          string
 	notYours      string
@@ -93,16 +96,14 @@ type words struct {
 
 // evidence are the words about what is known of a request.
 type evidence struct {
-	host, fact         string // the gate's own findings, and one of them
-	verified, trusting string
-	unknown, rest      string
-	onlyClaim          string
-	notSigned          string
-	claim              string // before what an unsigned proof says, in quotation
-	contract, missing  string
-	more               string
-	domains            map[string]string // of the names of domains and of what the values are
-	statuses           map[string]string
+	host, left                  string // the gate's own findings, and what of one it could not list
+	verified, covered, trusting string
+	unknown, missing            string
+	rest, program               string // what a proof does not name; what nobody has proved anything of
+	onlyClaim, notSigned        string
+	claim, contract             string // before what an unsigned proof says
+	more                        string
+	names, statuses             map[string]string
 }
 
 // Languages lists the languages there are catalogues for; the first one stands
@@ -195,6 +196,9 @@ func english() *words {
 		undone:        "Taken back: {what}. From now on it is asked again.",
 		nothingToUndo: "Nothing of yours is remembered under {id}, or it was taken back before.",
 		because:       "{id} waits for you because: {reasons}",
+		waitsOn:       "{id} waits on. To have the agent answer, begin with: ? agent,",
+		notFromFacts:  " · the facts here do not answer it",
+		onlyClaimed:   " · only the agent's own proof, which nobody has verified, speaks of it",
 		noReason:      "Write what you want to know after the question mark.",
 		none:          "No pending approvals.",
 		notYours:      "Nothing here for you.",
@@ -239,6 +243,17 @@ func english() *words {
 			"a consent to this has expired": "a consent to this has expired",
 			"a consent to this is used up":  "a consent to this is used up",
 
+			"nobody has signed it":                                  "nobody has signed it",
+			"it names no prover":                                    "it names no prover",
+			"the operator knows no such prover":                     "the operator knows no such prover",
+			"the signature is not that of the prover it names":      "the signature is not that of the prover it names",
+			"program_sha256 is not that of the program in it":       "program_sha256 is not that of the program in it",
+			"nothing says that this program is what runs":           "nothing says that this program is what runs",
+			"the request has no program":                            "the request has no program",
+			"the request has no program in {field}":                 "the request has no program in {field}",
+			"it is for another program than the one that would run": "it is for another program than the one that would run",
+			"it cannot be read: {words}":                            "it cannot be read: {words}",
+
 			"insufficient level for {capability}: raise autonomy to {level}":         "insufficient level for {capability}: raise autonomy to {level}",
 			"a person may clear the taints: permesso session clear {workspace}":      "a person may clear the taints: permesso session clear {workspace}",
 			"an answer is for one question":                                          "an answer is for one question",
@@ -249,17 +264,24 @@ func english() *words {
 			"a command that can open a shell or another program is asked every time": "a command that can open a shell or another program is asked every time",
 		},
 		known: evidence{
-			host: "From the request: {facts}", fact: "{domain} {name}: {values}",
-			verified: "Verified by {prover}: {facts}", trusting: " (it takes on trust: {names})",
-			unknown: "Unknown: {what}", rest: "all that is not named here",
-			onlyClaim: "what its proof says, for nobody has verified it ({why})", notSigned: "no signature",
-			claim:    "Agent's proof, only a claim",
-			contract: "contract", missing: "{domain} ({names})",
-			more:    "and {n} more",
-			domains: map[string]string{},
+			host:     "From the request: {facts}",
+			left:     "{n} that cannot be listed",
+			verified: "Verified by {prover}: {facts}", covered: "{domain} is covered by contracts", trusting: " (on trust: {names})",
+			unknown: "Unknown: {what}", missing: "{domain} ({names})",
+			rest: "all that is not named here", program: "what the program does",
+			onlyClaim: "what its proof speaks of, for that is only the agent's claim ({why})", notSigned: "nobody has signed it",
+			claim: "Agent's proof, a claim that nobody has verified", contract: "contract",
+			more: "and {n} more",
+			names: map[string]string{
+				"mail": "mail", "money": "money", "command": "command", "program": "program", "database": "database", "channel": "channel",
+				"send": "send", "write": "write", "read": "read", "exec": "exec", "out": "out",
+				"recipient": "recipient", "path": "path", "amount": "amount", "table": "table", "target": "target",
+				"program_sha256": "SHA-256", "args_sha256": "SHA-256",
+			},
 			statuses: map[string]string{
 				"proven": "proven", "not_proven": "not proven", "unknown": "unknown",
-				"covered": "covered", "recommended_gap": "recommended gap", "required_gap": "required gap", "silent_gap": "silent gap",
+				"covered": "covered", "recommended_gap": "recommended contracts missing",
+				"required_gap": "required contracts missing", "silent_gap": "no contract at all",
 			},
 		},
 		outcome:      "{id} · {status}",
