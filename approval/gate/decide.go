@@ -88,6 +88,13 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 	return dec, nil
 }
 
+// Standing is Decide without deciding: nil where the person may answer and the
+// request waits for an answer, else the *approval.Refusal that Decide would give.
+func (d *Decider) Standing(_ context.Context, a approval.Answer) error {
+	_, _, err := d.lookUp(a)
+	return err
+}
+
 func (d *Decider) now() time.Time {
 	if d.Now == nil {
 		return time.Now().UTC()
