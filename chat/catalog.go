@@ -115,7 +115,7 @@ type evidence struct {
 	rest, program               string // what a proof does not name; what nobody has proved anything of
 	onlyClaim, notSigned        string
 	claim, contract             string // before what an unsigned proof says
-	more                        string
+	more, none                  string
 	names, statuses             map[string]string
 }
 
@@ -285,11 +285,12 @@ func english() *words {
 			onlyClaim: "what its proof speaks of, for that is only the agent's claim ({why})", notSigned: "nobody has signed it",
 			claim: "Agent's proof, a claim that nobody has verified", contract: "contract",
 			more: "and {n} more",
+			none: "none",
 			names: map[string]string{
 				"mail": "mail", "money": "money", "command": "command", "program": "program", "database": "database", "channel": "channel",
 				"send": "send", "write": "write", "read": "read", "exec": "exec", "out": "out",
 				"recipient": "recipient", "path": "path", "amount": "amount", "table": "table", "target": "target",
-				"program_sha256": "SHA-256", "args_sha256": "SHA-256",
+				"program_sha256": "SHA-256",
 			},
 			statuses: map[string]string{
 				"proven": "proven", "not_proven": "not proven", "unknown": "unknown",

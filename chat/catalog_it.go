@@ -136,11 +136,12 @@ func italian() *words {
 			onlyClaim: "ciò di cui parla la sua prova, che è solo un'affermazione dell'agente ({why})", notSigned: "nessuno l'ha firmata",
 			claim: "Prova dell'agente, un'affermazione che nessuno ha verificato", contract: "contratto",
 			more: "e altri {n}",
+			none: "nessuno",
 			names: map[string]string{
 				"mail": "posta", "money": "denaro", "command": "comando", "program": "programma", "database": "database", "channel": "canale",
 				"send": "invio", "write": "scrittura", "read": "lettura", "exec": "esecuzione", "out": "uscita",
 				"recipient": "destinatario", "path": "percorso", "amount": "importo", "table": "tabella", "target": "obiettivo",
-				"program_sha256": "SHA-256", "args_sha256": "SHA-256",
+				"program_sha256": "SHA-256",
 			},
 			statuses: map[string]string{
 				"proven": "dimostrato", "not_proven": "non dimostrato", "unknown": "ignoto",
