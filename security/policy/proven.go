@@ -47,7 +47,8 @@ type Clause struct {
 
 const maxValues = 1000 // of one clause
 
-func (c Clause) check() error {
+// Check finds what no clause may hold.
+func (c Clause) Check() error {
 	domain := approval.CanonicalDomain(c.Domain)
 	switch {
 	case domain == "":
@@ -449,7 +450,7 @@ func (r Rule) checkProofs() error {
 		return fmt.Errorf("unless_proven belongs to a deny or an ask: an allow takes when_proven")
 	}
 	for _, c := range slices.Concat(r.WhenProven, r.UnlessProven) {
-		if err := c.check(); err != nil {
+		if err := c.Check(); err != nil {
 			return err
 		}
 	}
