@@ -62,7 +62,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Equal(t, "auto_approved", h.outcome(allowed))
 	require.Equal(t, "friends", rec.Ruling.Rule)
 	require.Equal(t, word, rec.Ruling.Proven)
-	require.NotEmpty(t, rec.Receipt)
+	require.Equal(t, rec.Receipt, *h.response(allowed).Receipt)
 	require.True(t, rec.Facts.Proof.Verified)
 	require.Equal(t, "lab", rec.Facts.Proof.Prover)
 	require.Equal(t, `{"recipient":"bob@example.com"}`, string(rec.Facts.Proof.Effects[0].Args))
@@ -85,6 +85,7 @@ func TestEvidenceIsKept(t *testing.T) {
 		require.Equal(t, "auto_rejected: Denied by policy: "+why, h.outcome(k))
 		require.Equal(t, "not the boss", h.record(k).Ruling.Rule)
 		require.Equal(t, k == denied, h.record(k).Facts.Proof.Verified)
+		require.Nil(t, h.response(k).Receipt)
 		require.Empty(t, h.hands.of(k), "nothing ran")
 	}
 	require.Len(t, h.hands.of(allowed), 1)

@@ -350,8 +350,8 @@ func TestRulesOverProofsAreChecked(t *testing.T) {
 		rule policy.Rule
 		says string
 	}{
-		"a deny when":      {policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny takes unless_proven"},
-		"an ask when":      {policy.Rule{Outcome: approval.Ask, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a ask takes unless_proven"},
+		"a deny when":      {policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
+		"an ask when":      {policy.Rule{Outcome: approval.Ask, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
 		"an allow unless":  {policy.Rule{Outcome: approval.Allow, UnlessProven: []policy.Clause{only("a@x")}}, "unless_proven belongs to a deny or an ask: an allow takes when_proven"},
 		"no domain":        {allowWhen(policy.Clause{Kind: policy.AtMost}), "a clause names no domain"},
 		"no clause":        {allowWhen(policy.Clause{Domain: "mail", Kind: "proves"}), `"proves" is no clause: only, under, unique or at_most`},

@@ -25,8 +25,10 @@ func (s *section) proofs(r *policy.Rule) {
 	}
 	if r.Outcome == approval.Allow {
 		wrong("unless_proven", "a deny or an ask; an allow takes when_proven")
+		r.UnlessProven = nil
 	} else {
-		wrong("when_proven", "an allow; a "+r.Outcome.String()+" takes unless_proven")
+		wrong("when_proven", "an allow; a deny or an ask takes unless_proven")
+		r.WhenProven = nil
 	}
 }
 
