@@ -41,12 +41,15 @@ mail send recipient argument ["bob" "ann" "eve"]
 file send path argument ["a.txt"]`},
 		{"what is not there is no fact", mail, `{"to":"bob","cc":null}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"]"},
 		{"what cannot be read is counted", mail, `{"to":{"name":"bob"},"cc":["ann",null]}`, "mail send target template [\"{\\\"name\\\":\\\"bob\\\"}\"]\nmail send recipient argument [\"ann\"] and 2"},
+		{"other letters may be read as the same", mail, `{"to":"bob","To":"eve"}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
+		{"nobody said that this is one", mail, `{"to":"bob","bcc":["eve"]}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
 		{"nor what the target lacks", mail, `{}`, `mail send target template [] and 1`},
 		{"hosts, not URLs", get, `{"url":"HTTPS://API.example.org:443/v1?x=@evil.org","then":"api.example.org:8080"}`, `host http host template ["api.example.org"]
 host http host argument ["api.example.org" "api.example.org:8080"]`},
 		{"a URL that two readers read differently", get, `{"url":"https://good.org\\@evil.org/"}`, "host http host template [] and 1\nhost http host argument [] and 1"},
 		{"a path is one", write, `{"name":"../etc/passwd"}`, `file write path template ["/srv/../etc/passwd"]`},
 		{"the program's digest", script(), `{"code":"x"}`, fmt.Sprintf("program program_sha256 argument [%q]", approval.Digest([]byte("x")))},
+		{"two programs", script(), `{"code":"x","Code":"y"}`, "program program_sha256 argument [] and 1"},
 		{"no program", script(), `{}`, "program program_sha256 argument [] and 1"},
 		{"no data", mail, ``, "mail send target template [] and 1"},
 	} {
