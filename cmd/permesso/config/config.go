@@ -44,6 +44,7 @@ type Config struct {
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
+	Provers        approval.Provers
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
@@ -87,6 +88,7 @@ func blank() *Config {
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
+		Provers:        approval.Provers{},
 		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
 		TelegramChats:  map[string]TelegramChat{},
