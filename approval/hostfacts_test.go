@@ -29,6 +29,7 @@ func told(tool approval.Tool, r *approval.Request) string {
 func TestHostFacts(t *testing.T) {
 	mail := approval.Tool{Name: "mail", Capability: "mail:send", Target: "{to}", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}}}
 	get := approval.Tool{Name: "get", Capability: "network:http", Target: "{url}", Facts: map[string][]string{"host": {"url", "then"}}}
+	pay := approval.Tool{Name: "pay", Facts: map[string][]string{"amount": {"sum"}}}
 	write := approval.Tool{Name: "write", Capability: "fs:write", Target: "/srv/{name}"}
 	for _, c := range []struct {
 		why  string
@@ -42,6 +43,7 @@ file send path argument ["a.txt"]`},
 		{"what is not there is no fact", mail, `{"to":"bob","cc":null}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"]"},
 		{"what cannot be read is counted", mail, `{"to":{"name":"bob"},"cc":["ann",null]}`, "mail send target template [\"{\\\"name\\\":\\\"bob\\\"}\"]\nmail send recipient argument [\"ann\"] and 2"},
 		{"other letters may be read as the same", mail, `{"to":"bob","To":"eve"}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
+		{"whatever it is called", pay, `{"sum":10.50,"SUM":1000}`, `money amount argument ["10.50"] and 1`},
 		{"nobody said that this is one", mail, `{"to":"bob","bcc":["eve"]}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
 		{"nor what the target lacks", mail, `{}`, `mail send target template [] and 1`},
 		{"hosts, not URLs", get, `{"url":"HTTPS://API.example.org:443/v1?x=@evil.org","then":"api.example.org:8080"}`, `host http host template ["api.example.org"]

@@ -403,9 +403,10 @@ func within(folder, p string) bool {
 	return ok && also && len(parts) >= len(f) && slices.Equal(f, parts[:len(f)])
 }
 
-// covered says whether a verified proof holds nothing that the rule's clauses do
-// not speak of: an effect of another domain, one that is not proven, or a required
-// contract that is missing. Otherwise it says which.
+// covered says what a verified proof holds that the rule's clauses do not speak of:
+// an effect of another kind, or a required contract that is missing; "" where there
+// is nothing. An effect that is not proven leaves its whole domain unknown, and with
+// it every clause that speaks of it.
 func (s *showing) covered(clauses []Clause) (open string) {
 	p := s.of.Verified()
 	if p == nil || !s.of.RunsProgram() {
@@ -413,9 +414,6 @@ func (s *showing) covered(clauses []Clause) (open string) {
 	}
 	for _, x := range p.Effects {
 		domain := approval.CanonicalDomain(x.Domain)
-		if x.Status != approval.EffectProven {
-			return "an effect is not proven"
-		}
 		if !slices.ContainsFunc(clauses, func(c Clause) bool {
 			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
 		}) {

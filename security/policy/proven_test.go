@@ -237,6 +237,21 @@ func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 	}
 }
 
+// A ruling says what it rests on only where it does.
+func TestWhatARulingRestsOn(t *testing.T) {
+	proved := allowWhen(only("bob@example.com"))
+	f := facts("channel:out")
+	f.Evidence = runs(mailTo("bob@example.com"))
+	for name, rests := range map[string]bool{"a": true, "z": false} { // the last that allows is the one that is named
+		plain := rule(approval.Allow)
+		plain.Name = name
+		r := engine(t, policy.Config{Rules: []policy.Rule{proved, plain}}).Judge(f)
+		require.Equal(t, approval.Allow, r.Outcome)
+		require.Equal(t, rests, r.Rule == "auto")
+		require.Equal(t, rests, r.Proven != "")
+	}
+}
+
 // What only a person may let through, no proof does.
 func TestAProofLiftsNothingElse(t *testing.T) {
 	sink := harmless
