@@ -158,13 +158,20 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 	return say(r.known.unknown, "what", strings.Join(parts, "; "))
 }
 
+// open lists what could not be proven, then the gaps, the worst first.
 func (r renderer) open(domains []approval.DomainEvidence) (open []string) {
 	for _, d := range domains {
 		for _, e := range d.Unknown {
 			open = append(open, r.effect(d.Domain, e))
 		}
-		for _, g := range d.Gaps {
-			open = append(open, r.gap(d.Domain, g))
+	}
+	for _, status := range []string{approval.RequiredGap, approval.SilentGap, approval.RecommendedGap} {
+		for _, d := range domains {
+			for _, g := range d.Gaps {
+				if g.Status == status {
+					open = append(open, r.gap(d.Domain, g))
+				}
+			}
 		}
 	}
 	return open

@@ -76,11 +76,11 @@ func TestEvidence(t *testing.T) {
 		)}, []string{"From the request: command program: make", "Unknown: what the program does"}},
 		{"a proof", "", []func(*approval.Pending){proven}, []string{
 			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)`,
-			"Unknown: database read (table: people); mail (bodies); money; " + rest,
+			"Unknown: database read (table: people); money; mail (bodies); " + rest,
 		}},
 		{"the short form stays short", "", []func(*approval.Pending){proven, host(recipients("bob@example.com")), times(8)}, []string{
 			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)` +
-				". Unknown: database read (table: people); mail (bodies); money; " + rest,
+				". Unknown: database read (table: people); money; mail (bodies); " + rest,
 		}},
 		{"what was read from the request stands below it", "", []func(*approval.Pending){host(recipients("bob@example.com")), times(8)}, nil},
 		{"a question runs nothing", "", []func(*approval.Pending){proven, question}, nil},
