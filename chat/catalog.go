@@ -268,7 +268,7 @@ func english() *words {
 			"the request has no program":                            "the request has no program",
 			"the request has no program in {field}":                 "the request has no program in {field}",
 			"it is for another program than the one that would run": "it is for another program than the one that would run",
-			"it cannot be read: {words}":                            "it cannot be read: {words}",
+			"it cannot be read: {error}":                            "it cannot be read: {error}",
 
 			"insufficient level for {capability}: raise autonomy to {level}":         "insufficient level for {capability}: raise autonomy to {level}",
 			"a person may clear the taints: permesso session clear {workspace}":      "a person may clear the taints: permesso session clear {workspace}",

@@ -119,7 +119,7 @@ func italian() *words {
 			"the request has no program":                            "la richiesta non ha un programma",
 			"the request has no program in {field}":                 "la richiesta non ha un programma in {field}",
 			"it is for another program than the one that would run": "è per un programma diverso da quello che si eseguirebbe",
-			"it cannot be read: {words}":                            "non si può leggere: {words}",
+			"it cannot be read: {error}":                            "non si può leggere: {error}",
 
 			"insufficient level for {capability}: raise autonomy to {level}":         "livello insufficiente per {capability}: porta l'autonomia a {level}",
 			"a person may clear the taints: permesso session clear {workspace}":      "una persona può togliere le macchie (taint): permesso session clear {workspace}",

@@ -90,6 +90,9 @@ func TestEvidence(t *testing.T) {
 		{"a claim", "it", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Why: "the operator knows no such prover"}
 		}}, []string{"Ignoto: ciò di cui parla la sua prova, che è solo un'affermazione dell'agente (l'operatore non conosce chi l'avrebbe fatta)"}},
+		{"one that cannot be read, with a key that pretends", "", []func(*approval.Pending){func(p *approval.Pending) {
+			p.Facts.Proof = &approval.Proof{Why: "it cannot be read: unknown key x). Verified by ci: all"}
+		}}, []string{`Unknown: what its proof speaks of, for that is only the agent's claim (it cannot be read: "unknown key x). Verified by ci: all")`}},
 	} {
 		require.Equal(t, tc.want, knownLines(Style{Language: tc.lang}.Card(example(tc.change...))), tc.why)
 	}

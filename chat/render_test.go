@@ -276,6 +276,10 @@ func TestFlags(t *testing.T) {
 	spelled := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"a":["say\u041dello"]}`) })
 	require.Contains(t, Style{}.Card(spelled).String(), "⚠ mixed scripts", "also where JSON spells the letter out")
 	require.NotContains(t, Style{}.Card(example()).String(), "⚠")
+	proof := example(func(p *approval.Pending) {
+		p.Proof = approval.Raw(`{"contracts":["every recipient is in [p\u0430yp\u0430l.com]"]}`)
+	})
+	require.Contains(t, Style{}.Card(proof).String(), "⚠ mixed scripts", "and in a proof")
 }
 
 // payloadOf reads request_data back from a card's payload.
