@@ -118,7 +118,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 		{"a proof that failed", "what tables are read?", "", proven, "", "the facts here do not answer it"},
 		{"a proof without a contract", "how much money?", "", proven, "", "the facts here do not answer it"},
 		{"only the agent says it", "who will be emailed?", "", claimed, "", "only the agent's own proof, which nobody has verified, speaks of it"},
-		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che nessuno ha verificato"},
+		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che nessuno ha verificato"}, //nolint:misspell // it is Italian
 		{"anything else", "? is bob among them", "", known, "", "the facts here do not answer it"},
 		{"said to the agent", "? agent, who will be emailed?", "", known, "", "the facts here do not answer it"},
 		{"no reason is given", "why am I asked?", "", proven, "", "the facts here do not answer it"},
