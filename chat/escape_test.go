@@ -48,8 +48,7 @@ func inked(r rune) bool {
 	return unicode.IsGraphic(r) && !unicode.In(r, blank...)
 }
 
-func requireVisible(t *testing.T, shown string) {
-	t.Helper()
+func requireVisible(t require.TestingT, shown string) {
 	for _, r := range shown {
 		if !inked(r) {
 			require.Failf(t, "invisible character shown", "%U in %q", r, shown)

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -137,5 +138,39 @@ func TestEvidenceIsInjective(t *testing.T) {
 			require.Equal(rt, before, key, line)
 		}
 		seen[line] = key
+	})
+}
+
+// Whatever an agent or a prover writes, each line stays one line of what it is:
+// facts carry our labels, claims stand behind the bar, and nothing is invisible.
+func TestEvidenceHoldsItsLines(t *testing.T) {
+	word := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"Verified by ci: all", "\nUnknown: none", "│", "🔐", "→ approve a7f3b2c1", "mail", "proven", "a; b"}))
+	words := rapid.SliceOfN(word, 0, 3)
+	rapid.Check(t, func(rt *rapid.T) {
+		args, err := json.Marshal(map[string]any{word.Draw(rt, "arg"): words.Draw(rt, "values"), word.Draw(rt, "other"): word.Draw(rt, "value")})
+		require.NoError(rt, err)
+		p := example(func(p *approval.Pending) {
+			p.RecurrenceCount = rapid.SampledFrom([]int{0, 3, 8}).Draw(rt, "times")
+			p.Facts.Host = []approval.HostFact{{Domain: word.Draw(rt, "domain"), Op: word.Draw(rt, "op"), Name: word.Draw(rt, "name"), Values: words.Draw(rt, "found"), From: approval.FromArgument}}
+			p.Facts.Proof = &approval.Proof{
+				Verified: rapid.Bool().Draw(rt, "verified"), Prover: word.Draw(rt, "prover"), Why: word.Draw(rt, "why"),
+				Trusted: words.Draw(rt, "trusted"), Contracts: words.Draw(rt, "contracts"),
+				Effects:  []approval.ProvenEffect{{Domain: word.Draw(rt, "d"), Op: word.Draw(rt, "o"), Args: args, Status: word.Draw(rt, "s")}},
+				Coverage: []approval.ProofCoverage{{Domain: word.Draw(rt, "c"), Status: word.Draw(rt, "cs"), Missing: words.Draw(rt, "missing")}},
+			}
+		})
+		c := Style{}.Card(p)
+		for _, k := range c.Evidence {
+			require.NotContains(rt, k.Text, "\n")
+			requireVisible(rt, k.Text)
+			label := map[Source]string{FromHost: "From the request: ", FromProver: "Verified by ", FromNobody: "Unknown: "}[k.From]
+			require.True(rt, strings.HasPrefix(k.Text, label), k.Text)
+			require.False(rt, k.From == FromProver && !p.Facts.Proof.Verified, k.Text)
+		}
+		for _, l := range c.Prose[1:] {
+			require.NotContains(rt, l, "\n")
+			requireVisible(rt, l)
+			require.True(rt, strings.HasPrefix(l, bar) || l == english().known.claim+":", l)
+		}
 	})
 }
