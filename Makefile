@@ -48,7 +48,7 @@ deps: deps-tools ## install what the tests need, through apt, if it is missing
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm dovecot smtpd dnsmasq
+	@.ci/deps bwrap systemd-analyze python3 node npm chromium dovecot smtpd dnsmasq
 
 deps-demo:
 	@.ci/deps bwrap
