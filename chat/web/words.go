@@ -1,0 +1,222 @@
+package web
+
+import (
+	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// words are all the sentences of the pages, in one language. Names in braces are
+// filled in by say; both catalogues hold the same names.
+type words struct {
+	Name      string
+	Skip      string
+	Menu      string // the name of the navigation
+	ListTitle string
+	Help      string
+	Leave     string
+	You       string // whose session it is
+
+	// The door.
+	DoorTitle   string
+	DoorText    string
+	DoorButton  string
+	OutsideText string
+	Refusals    map[refusal]string
+
+	// The list.
+	None      string
+	CountOne  string
+	CountMany string
+	Asked     string
+	Until     string
+	Question  string
+	Degrees   map[string]string // of reversibility
+	Left      string            // of the time that is left
+	Over      string
+	NewOne    string // said aloud
+	Lost      string // the line to the gate
+	TooMany   string
+	Reload    string
+
+	// A request.
+	Facts        string
+	Exact        string
+	ExactHint    string
+	AgentSays    string
+	AgentHint    string
+	WhyAsked     string
+	RuleIs       string
+	Milder       string
+	NoReason     string
+	Source       string
+	Decide       string
+	Codes        map[string]string
+	DenyReason   string
+	NoteLabel    string
+	ChangeLabel  string
+	AskLabel     string
+	AskButton    string
+	More         string
+	AnswerLabel  string
+	AnswerButton string
+	ReadOnly     string
+	LateText     string
+	DecidedLine  string
+	Running      string
+	Outcome      string
+	Output       string
+	UndoText     string
+	UndoButton   string
+	Next         string
+	Back         string
+	ConfirmTitle string
+	ConfirmText  string
+	ConfirmYes   string
+	ConfirmNo    string
+	Verdicts     map[string]string
+	Turned       string // said aloud when the state of a request changes
+
+	// Help and settings.
+	KeysTitle   string
+	KeyApprove  string
+	KeyDeny     string
+	KeyNext     string
+	KeyHelp     string
+	KeysNote    string
+	Settings    string
+	Language    string
+	Languages   map[string]string
+	KeysSetting string
+	On          string
+	Off         string
+	Save        string
+	Notify      string
+	NotifyOn    string
+	NotifyOff   string
+	NotifyNo    string
+
+	// What went wrong.
+	Broken  string
+	NoSuch  string
+	BadForm string
+	Unclear string
+}
+
+func catalogue(lang string) *words {
+	if chat.Language(lang) == "it" {
+		return italian()
+	}
+	return english()
+}
+
+// say fills the names in braces in. What is filled in is never read again.
+func say(sentence string, pairs ...string) string {
+	for i := 0; i < len(pairs); i += 2 {
+		pairs[i] = "{" + pairs[i] + "}"
+	}
+	return strings.NewReplacer(pairs...).Replace(sentence)
+}
+
+func english() *words {
+	return &words{
+		Name:      "permesso",
+		Skip:      "Skip to the content",
+		Menu:      "Pages",
+		ListTitle: "Waiting",
+		Help:      "Help and settings",
+		Leave:     "Log out",
+		You:       "You are {name}",
+
+		DoorTitle:   "Open permesso",
+		DoorText:    "This link opens permesso in this browser, once.",
+		DoorButton:  "Open permesso",
+		OutsideText: "To look and decide here, run permesso ui on this machine: it gives you a link that works once.",
+		Refusals: map[refusal]string{
+			refusedHost:    "This name is not one of ours. Use the address that permesso ui prints; other names belong into listen_hosts in permesso.toml.",
+			refusedFrame:   "permesso is not shown inside of other pages.",
+			refusedOrigin:  "That was not sent by a page of permesso's. Nothing was changed.",
+			refusedMethod:  "That is not possible here.",
+			refusedForm:    "That was not sent as a form. Nothing was changed.",
+			refusedSession: "Your session is over, or there was none. Nothing was changed. Run permesso ui for a new link.",
+			refusedLink:    "This link was used already, or is too old. Run permesso ui for a new one.",
+		},
+
+		None:      "Nothing waits.",
+		CountOne:  "One request waits.",
+		CountMany: "{n} requests wait.",
+		Asked:     "asked",
+		Until:     "until",
+		Question:  "question",
+		Degrees:   map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},
+		Left:      "{time} left",
+		Over:      "time is over",
+		NewOne:    "A new request waits. {n} in all.",
+		Lost:      "The line to the gate is broken. What you see may be old: load the page again, or run permesso ui.",
+		TooMany:   "Too many pages are open. Close some.",
+		Reload:    "Load again",
+
+		Facts:        "The facts",
+		Exact:        "Exactly this would run",
+		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
+		AgentSays:    "The agent says",
+		AgentHint:    "These are the agent's own words. Nobody has checked them.",
+		WhyAsked:     "Why am I asked?",
+		RuleIs:       "The rule that decided:",
+		Milder:       "What would change it:",
+		NoReason:     "No reason was recorded.",
+		Source:       "The program",
+		Decide:       "Your decision",
+		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Ask for this instead", "6": "Always allow"},
+		DenyReason:   "Reason, if you like (the agent reads it)",
+		NoteLabel:    "Note to the agent; the request runs as it is",
+		ChangeLabel:  "What the agent is to do instead; nothing runs now",
+		AskLabel:     "A question about it",
+		AskButton:    "Ask",
+		More:         "More ways to answer",
+		AnswerLabel:  "Your answer",
+		AnswerButton: "Answer",
+		ReadOnly:     "You may look at this request, and not decide it here.",
+		LateText:     "Its time is over: nothing can be decided any more.",
+		DecidedLine:  "{verdict} by {by} via {via} at {time}",
+		Running:      "It is being carried out.",
+		Outcome:      "How it ended",
+		Output:       "What came of it",
+		UndoText:     "This approval is remembered.",
+		UndoButton:   "Undo: remember it no longer",
+		Next:         "Next request",
+		Back:         "Back to the list",
+		ConfirmTitle: "Are you sure?",
+		ConfirmText:  "This cannot be taken back once it runs.",
+		ConfirmYes:   "Yes: {what}",
+		ConfirmNo:    "No, go back",
+		Verdicts: map[string]string{
+			"approved": "Approved", "denied": "Denied", "answered": "Answered", "overridden": "Another way was asked for", "request_more": "Asked back",
+			"cancelled": "Cancelled", "expired": "Expired",
+		},
+		Turned: "This request has changed.",
+
+		KeysTitle:   "Keys",
+		KeyApprove:  "approve the request on the page",
+		KeyDeny:     "deny it",
+		KeyNext:     "the next request",
+		KeyHelp:     "this help",
+		KeysNote:    "Keys do nothing while you type in a field.",
+		Settings:    "Settings of this browser",
+		Language:    "Language",
+		Languages:   map[string]string{"en": "English", "it": "Italiano"},
+		KeysSetting: "Keys",
+		On:          "on",
+		Off:         "off",
+		Save:        "Save",
+		Notify:      "Notifications on this desktop",
+		NotifyOn:    "Tell me when something waits",
+		NotifyOff:   "Tell me no longer",
+		NotifyNo:    "This browser does not allow it.",
+
+		Broken:  "Something went wrong in the gate. Its log says what. Do not count on anything having happened.",
+		NoSuch:  "There is no such request, or it is not for you.",
+		BadForm: "That form was not complete. Nothing was decided: go back, and load the page again.",
+		Unclear: "That was not clear, so nothing was decided.",
+	}
+}
