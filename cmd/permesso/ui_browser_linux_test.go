@@ -17,40 +17,12 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// browserTools do nothing but say that they ran; what they are called and how they read is what a page shows.
-const browserTools = `
-ui = "127.0.0.1:0"
-[tools.post]
-verb = { en = "post", it = "pubblichi su X" }
-summary = "{text} -> x.com/ann"
-target = "x.com/ann"
-reversibility = "irreversible"
-public_source = false
-secret_data = false
-public_sink = false
-handler = { kind = "command", argv = ["/bin/sh", "-c", "cat >/dev/null; echo \"$PERMESSO_REQUEST_ID\" >>EFFECTS; echo posted"] }
-[tools.tidy]
-verb = { en = "tidy", it = "riordini" }
-summary = "{folder}"
-reversibility = "reversible"
-public_source = false
-secret_data = false
-public_sink = false
-handler = { kind = "command", argv = ["/bin/sh", "-c", "cat >/dev/null; echo \"$PERMESSO_REQUEST_ID\" >>EFFECTS; echo tidied"] }
-[workspaces.home]
-approval_timeout = "10m"
-limits = { pending = 1000, ask_per_minute = 100000, per_minute = 100000 }
-[workspaces.crowd]
-approval_timeout = "10m"
-limits = { pending = 1000, ask_per_minute = 100000, per_minute = 100000 }
-`
-
 // browserHouse is what the scenarios know of a gate; House in testdata/browser/house.mjs.
 type browserHouse struct {
 	Program string                       `json:"program"`
 	Flags   []string                     `json:"flags"`
 	Folders map[string]map[string]string `json:"folders"` // by workspace
-	Sandbox string                       `json:"sandbox"` // a line of shell that runs permesso in workspace home's sandbox
+	Sandbox string                       `json:"sandbox"` // a line of shell that runs permesso in the first workspace's sandbox
 	Effects string                       `json:"effects"` // a line for each time that something ran
 }
 
@@ -61,27 +33,30 @@ type browserPlan struct {
 	Scenarios []string                `json:"scenarios"`
 	Only      string                  `json:"only,omitempty"`
 	Shots     string                  `json:"shots"`
+	Pictures  string                  `json:"pictures,omitempty"` // where those of the README go; "": nowhere
 	Strings   []string                `json:"strings"` // that somebody may try
 	Houses    map[string]browserHouse `json:"houses"`
 }
 
-// newBrowserHouse starts a gate with its pages.
-func newBrowserHouse(t *testing.T, config string) (browserHouse, *daemon) {
+// newBrowserHouse starts a gate with its pages, by a configuration of testdata/browser.
+func newBrowserHouse(t *testing.T, config string, workspaces ...string) (browserHouse, *daemon) {
 	t.Helper()
-	p := newPlace(t, "home", "")
+	p := newPlace(t, workspaces[0], "")
 	effects := filepath.Join(p.dir, "effects")
 	require.NoError(t, os.WriteFile(effects, nil, 0o600))
-	require.NoError(t, os.WriteFile(p.config, []byte(config+strings.ReplaceAll(browserTools, "EFFECTS", effects)), 0o600))
+	text, err := os.ReadFile("../../testdata/browser/" + config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(p.config, bytes.ReplaceAll(text, []byte("EFFECTS"), []byte(effects)), 0o600))
 	d := p.serve()
 	d.awaitLog(`"message":"serving"`)
-	code, mounts, errs := p.run("", "mounts", "home", "--bwrap")
+	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
 	require.Zero(t, code, errs)
 	h := browserHouse{
 		Program: program(t, true), Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
 		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
 			agentBin + "/permesso permesso \"$@\"",
 	}
-	for _, ws := range []string{"home", "crowd"} {
+	for _, ws := range workspaces {
 		h.Folders[ws] = map[string]string{"requests": p.layout.Requests(ws), "responses": p.layout.Responses(ws)}
 	}
 	return h, d
@@ -137,9 +112,11 @@ func browsers(t *testing.T, plan browserPlan) {
 
 // TestBrowser has people look and decide in a real browser.
 func TestBrowser(t *testing.T) {
-	home, _ := newBrowserHouse(t, "")
+	home, _ := newBrowserHouse(t, "home.toml", "home", "crowd")
+	tour, _ := newBrowserHouse(t, "tour.toml", "personal", "research")
 	browsers(t, browserPlan{
-		Scenarios: []string{"decide.mjs"},
-		Houses:    map[string]browserHouse{"home": home},
+		Scenarios: []string{"decide.mjs", "tour.mjs"},
+		Houses:    map[string]browserHouse{"home": home, "tour": tour},
+		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 	})
 }
