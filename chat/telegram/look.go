@@ -85,10 +85,14 @@ func layOut(c chat.Card) look {
 	for _, f := range c.Facts {
 		w.foreign("", f)
 	}
-	if len(c.Payload)+len(c.Prose) > 0 {
+	for _, k := range c.Evidence {
+		w.foreign("", k.Text)
+	}
+	if len(c.Payload)+len(c.Changes)+len(c.Prose) > 0 {
 		w.line("", "")
 	}
 	w.lines([]models.MessageEntityType{block}, c.Payload)
+	w.lines([]models.MessageEntityType{block}, c.Changes)
 	if slices.ContainsFunc(c.Prose, tappable) {
 		w.lines([]models.MessageEntityType{quote, code}, c.Prose)
 	} else {
