@@ -32,6 +32,7 @@ type requestPage struct {
 	Asks    bool // a question
 	Options []string
 	Until   clock
+	Degree  approval.Reversibility
 	Careful bool // it cannot be taken back: an approval is confirmed once more
 	May     bool
 	No2     bool // not remembered for a session
@@ -132,8 +133,8 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k), Short: chat.Escape(p.ShortID),
 		Card: style.Card(p), Asks: p.Type == approval.TypeQuestion,
 		Until: clockOf(p.ExpiresAt, style.Zone, v.Now()), Asked: clockOf(p.Timestamp, style.Zone, v.Now()),
-		Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
-		No2:     approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
+		Degree: p.Reversibility, Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
+		No2: approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
 		Rule: style.OneLine(p, p.Ruling.Rule), Kind: cmp.Or(p.ToolName, p.ActionType),
 	}
 	if len(r.Card.Menu) > 1 && !r.Asks {

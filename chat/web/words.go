@@ -41,6 +41,8 @@ type words struct {
 
 	// A request.
 	Facts        string
+	Evidence     string
+	Changes      string
 	Exact        string
 	ExactHint    string
 	AgentSays    string
@@ -157,6 +159,8 @@ func english() *words {
 		Reload:    "Load again",
 
 		Facts:        "The facts",
+		Evidence:     "What is known of it",
+		Changes:      "What changed since you asked back",
 		Exact:        "Exactly this would run",
 		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
 		AgentSays:    "The agent says",

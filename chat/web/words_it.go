@@ -39,6 +39,8 @@ func italian() *words {
 		Reload:    "Ricarica",
 
 		Facts:        "I fatti",
+		Evidence:     "Che cosa se ne sa",
+		Changes:      "Che cosa è cambiato da quando hai chiesto",
 		Exact:        "Verrebbe eseguito esattamente questo",
 		ExactHint:    "Tutti gli argomenti. Ciò che è invisibile è scritto per esteso; i segreti sono sostituiti da tipo e lunghezza.",
 		AgentSays:    "L'agente dice",
