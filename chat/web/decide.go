@@ -161,8 +161,8 @@ func (v *visit) note() *note {
 	return v.se.told(n)
 }
 
-// Text is what was said.
-func (n *note) Text() string { return n.text }
+// Lines are what was said.
+func (n *note) Lines() []string { return strings.Split(n.text, "\n") }
 
 // Acted says that a decision was recorded.
 func (n *note) Acted() bool { return n.acted }

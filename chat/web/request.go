@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -49,7 +50,8 @@ type requestPage struct {
 	Undo    string   // id of what can be taken back; "": nothing
 	Asked   clock
 	Short   string
-	Kind    string // what history of the like is looked for
+	Like    string // where the history of the like is; "": nowhere
+	LikeAll string
 }
 
 // request is the page of one request.
@@ -135,7 +137,11 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 		Until: clockOf(p.ExpiresAt, style.Zone, v.Now()), Asked: clockOf(p.Timestamp, style.Zone, v.Now()),
 		Degree: p.Reversibility, Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
 		No2: approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
-		Rule: style.OneLine(p, p.Ruling.Rule), Kind: cmp.Or(p.ToolName, p.ActionType),
+		Rule: style.OneLine(p, p.Ruling.Rule),
+	}
+	if kind := searched(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.House.History != nil {
+		r.Like = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
+		r.LikeAll = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
 	if len(r.Card.Menu) > 1 && !r.Asks {
 		r.Notes = r.Card.Menu[1:]

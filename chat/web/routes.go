@@ -2,7 +2,7 @@ package web
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,6 +26,16 @@ func inside() []route {
 		{"POST /r/{ws}/{id}/decide", (*visit).decide},
 		{"POST /r/{ws}/{id}/undo", (*visit).undo},
 		{"GET /next", (*visit).next},
+		{"GET /like", (*visit).like},
+		{"GET /grants", (*visit).grants},
+		{"POST /grants/revoke", (*visit).revoke},
+		{"GET /rules", (*visit).rules},
+		{"GET /history", (*visit).history},
+		{"GET /audit", (*visit).audit},
+		{"POST /audit/verify", (*visit).verify},
+		{"GET /workspaces", (*visit).workspaces},
+		{"POST /workspaces/pause", (*visit).pause},
+		{"POST /workspaces/resume", (*visit).resume},
 		{"GET /help", (*visit).help},
 		{"POST /settings", (*visit).settings},
 		{"POST /leave", (*visit).logOut},
@@ -198,7 +208,7 @@ type page struct {
 func (v *visit) page(here, title string) page {
 	p := page{
 		W: v.w, Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
-		Who: chat.Escape(v.se.guest.Person.Name), Langs: chat.Languages(), Note: v.note(),
+		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.guest.Person.Name, v.se.guest.Person.ID)), Langs: chat.Languages(), Note: v.note(),
 	}
 	if mine, _, err := v.mine(); err == nil {
 		p.Waiting = len(mine)
@@ -229,8 +239,6 @@ func (v *visit) broken(err error) {
 	v.log(err)
 	v.fail(http.StatusInternalServerError, v.w.Broken)
 }
-
-var errNotThere = errors.New("nothing of that name here")
 
 // go303 leads on to a page inside, after something was done.
 func (v *visit) go303(path string) {

@@ -25,6 +25,7 @@ type Guest struct {
 
 // Rights is what a guest may at this moment.
 type Rights struct {
+	Name     string   // by which others are told of them
 	See      []string // workspaces whose requests they may look at; none: a stranger
 	Decide   []string // those in which they may decide
 	Language string
@@ -58,6 +59,7 @@ type Server struct {
 	Viewer     Viewer
 	Style      func(language string) chat.Style // nil: the zero Style of that language
 	Workspaces func() []string                  // all that are configured
+	House      House                            // what else can be seen
 
 	Hosts []string         // names that a request may be meant for, with their ports
 	Home  string           // where links lead: "http://127.0.0.1:8766"

@@ -79,6 +79,85 @@ type words struct {
 	Verdicts     map[string]string
 	Turned       string // said aloud when the state of a request changes
 
+	// What else there is.
+	GrantsTitle  string
+	GrantsText   string
+	GrantsNone   string
+	GrantExact   string
+	GrantSession string
+	GrantStates  map[string]string
+	GrantUsed    string
+	Since        string
+	GivenBy      string
+	Revoke       string
+	Revoked      string
+	NoGrant      string
+	NotYours     string
+	RulesTitle   string
+	RulesText    string
+	RulesNone    string
+	Outcomes     map[string]string
+	HistoryTitle string
+	HistoryNone  string
+	Like         string // history of one kind
+	LikeMore     string
+	Search       string
+	SearchButton string
+	StatusLabel  string
+	AnyStatus    string
+	Statuses     map[string]string
+	Older        string
+	LogBroken    string
+	ColAsked     string
+	ColWhat      string
+	ColStatus    string
+	ColBy        string
+	ColTook      string
+	ColEvent     string
+	ColWhen      string
+	ColMore      string
+	ColNumber    string
+	AuditTitle   string
+	AuditNone    string
+	VerifyText   string
+	VerifyButton string
+	VerifyGood   string
+	VerifyBad    string
+	VerifyBusy   string
+	PlacesTitle  string
+	Autonomy     string
+	Approvers    string
+	Nobody       string
+	OnlyFor      string
+	Channels     string
+	TimeOut      string
+	Limits       string
+	LimitPending string
+	LimitAsk     string
+	LimitAll     string
+	LimitRunning string
+	LimitSize    string
+	Rates        string
+	Taints       string
+	WaitingNow   string
+	LastMonth    string // how many requests there were
+	MedianIs     string
+	PeopleTitle  string
+	ColPerson    string
+	ColDecided   string
+	ColShare     string
+	ColMedian    string
+	ColHasty     string
+	Stamps       string
+	PauseTitle   string
+	PauseReason  string
+	PauseButton  string
+	PauseAll     string
+	ResumeButton string
+	ResumeAll    string
+	PausedNow    string
+	ResumedNow   string
+
 	// Help and settings.
 	KeysTitle   string
 	KeyApprove  string
@@ -199,6 +278,88 @@ func english() *words {
 			"cancelled": "Cancelled", "expired": "Expired",
 		},
 		Turned: "This request has changed.",
+
+		GrantsTitle:  "Remembered",
+		GrantsText:   "What is let through from now on without asking, because somebody said so.",
+		GrantsNone:   "Nothing is remembered.",
+		GrantExact:   "one whole command line",
+		GrantSession: "session",
+		GrantStates:  map[string]string{"active": "holds", "expired": "expired", "used": "used up", "revoked": "revoked"},
+		GrantUsed:    "used {n}×",
+		Since:        "since",
+		GivenBy:      "given by",
+		Revoke:       "Revoke",
+		Revoked:      "Revoked: it is asked about again.",
+		NoGrant:      "Nothing of the kind is remembered.",
+		NotYours:     "That is not yours to do.",
+		RulesTitle:   "Rules",
+		RulesText:    "The operator's rules, in their order. They stand in permesso.toml and are changed there.",
+		RulesNone:    "There are no rules. What the table of capabilities does not settle is asked.",
+		Outcomes:     map[string]string{"allow": "allow", "ask": "ask", "deny": "deny"},
+		HistoryTitle: "History",
+		HistoryNone:  "Nothing was found.",
+		Like:         "Earlier requests of this kind",
+		LikeMore:     "All of this kind",
+		Search:       "Search for",
+		SearchButton: "Search",
+		StatusLabel:  "How it ended",
+		AnyStatus:    "in any way",
+		Statuses: map[string]string{
+			"pending": "waiting", "running": "running", "approved": "approved", "auto_approved": "allowed by a rule", "denied": "denied",
+			"auto_rejected": "refused by a rule", "expired": "expired", "cancelled": "cancelled", "request_more": "asked back",
+			"overridden": "another way asked for", "answered": "answered", "failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
+		},
+		Older:        "Older",
+		LogBroken:    "The log could not be read to its end; what stands here is right. The gate's log says more.",
+		ColAsked:     "Asked",
+		ColWhat:      "What",
+		ColStatus:    "How it ended",
+		ColBy:        "By",
+		ColTook:      "Took",
+		ColEvent:     "Event",
+		ColWhen:      "When",
+		ColMore:      "More",
+		ColNumber:    "No.",
+		AuditTitle:   "Audit log",
+		AuditNone:    "No entries were found.",
+		VerifyText:   "Every entry is read, and held against every signed checkpoint and receipt in this home.",
+		VerifyButton: "Verify the log",
+		VerifyGood:   "The log is as it was signed: {found}",
+		VerifyBad:    "The log is not what it was: {why}",
+		VerifyBusy:   "It is being verified already. Try again in a moment.",
+		PlacesTitle:  "Workspaces",
+		Autonomy:     "Autonomy",
+		Approvers:    "Approvers",
+		Nobody:       "nobody but the operator",
+		OnlyFor:      "decided only by",
+		Channels:     "Channels",
+		TimeOut:      "A request waits for",
+		Limits:       "Limits",
+		LimitPending: "{n} waiting at once",
+		LimitAsk:     "{n} questions a minute",
+		LimitAll:     "{n} requests a minute",
+		LimitRunning: "{n} running at once",
+		LimitSize:    "{n} KiB a request",
+		Rates:        "Rates and budgets",
+		Taints:       "Taints",
+		WaitingNow:   "Waiting now",
+		LastMonth:    "Requests in the last 30 days",
+		MedianIs:     "Median time to decide",
+		PeopleTitle:  "Who decides, and how fast",
+		ColPerson:    "Person",
+		ColDecided:   "Decided",
+		ColShare:     "Approved",
+		ColMedian:    "Median",
+		ColHasty:     "Within 5 s",
+		Stamps:       "{name} approves nearly everything, faster than anybody reads. Rules for what is always right keep the other questions worth reading.",
+		PauseTitle:   "Pause",
+		PauseReason:  "Reason",
+		PauseButton:  "Pause {name}",
+		PauseAll:     "Pause everything",
+		ResumeButton: "Resume {name}",
+		ResumeAll:    "Resume everything",
+		PausedNow:    "Paused: nothing is started until somebody resumes.",
+		ResumedNow:   "Resumed.",
 
 		KeysTitle:   "Keys",
 		KeyApprove:  "approve the request on the page",

@@ -32,7 +32,7 @@ func (s *server) newUI() *web.Server {
 	var errs seldom
 	return &web.Server{
 		People: uiPeople{s}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
-		Workspaces: func() []string { return sortedNames(s.conf()) },
+		Workspaces: func() []string { return sortedNames(s.conf()) }, House: s.uiHouse(),
 		Log: func(err error) {
 			if errs.allow("") {
 				s.log.Error().Err(err).Str("via", web.Via).Msg("pages")
@@ -150,8 +150,8 @@ func (u uiPeople) Rights(g web.Guest) web.Rights {
 	d, all := u.deciderOf(g), sortedNames(u.conf())
 	r := web.Rights{Operator: g.Operator, Language: u.languageOf(g.Person)}
 	for _, ws := range all {
-		if _, ok := d.May(ws, nil, g.Person); ok {
-			r.Decide = append(r.Decide, ws)
+		if name, ok := d.May(ws, nil, g.Person); ok {
+			r.Name, r.Decide = name, append(r.Decide, ws)
 		}
 	}
 	if r.See = r.Decide; g.Operator {
