@@ -56,6 +56,7 @@ type Ruling struct {
 	Consent string    `json:"consent,omitempty"` // id of the grant that lifted an ask
 	Secrets []Finding `json:"secrets,omitempty"`
 	Taints  []string  `json:"taints,omitempty"` // what running it adds to its client
+	Proven  string    `json:"proven,omitempty"` // what the rule that allowed it rests on, and whose word that is
 	Exact   string    `json:"exact,omitempty"`  // digest of a command line that may be remembered
 	Cost    int64     `json:"cost,omitzero"`
 }
@@ -217,6 +218,7 @@ type Claim struct {
 	Pending       Raw       `json:"pending"`   // when a person did
 	Decision      Raw       `json:"decision"`  // the person's
 	Ruling        *Ruling   `json:"ruling"`    // policy's
+	Facts         *Evidence `json:"facts"`     // what policy allowed it by; a pending has its own
 	RequestedAt   time.Time `json:"requested_at"`
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
@@ -270,6 +272,7 @@ type Record struct {
 	Pending       Raw       `json:"pending"`   // where somebody was
 	Decision      Raw       `json:"decision"`  // D, verbatim
 	Ruling        *Ruling   `json:"ruling"`
+	Facts         *Evidence `json:"facts"` // where nobody was asked: what policy went by
 	Receipt       string    `json:"receipt"`
 	RequestedAt   time.Time `json:"requested_at"`
 	DecidedAt     time.Time `json:"decided_at,omitzero"`

@@ -51,7 +51,9 @@ type Tool struct {
 	Reversibility Reversibility
 	Territory     string // none, session, permanent
 	Trust         Trust
-	Cost          int64 // of one run, in units of the operator's own
+	Cost          int64               // of one run, in units of the operator's own
+	Program       string              // field of request_data that is the text of the program that runs; "": none is
+	Facts         map[string][]string // by one of FactNames: the fields of request_data that are this
 	Handler       Handler
 }
 
@@ -132,6 +134,13 @@ func (t Tool) SHA256() string {
 	put(string(t.Trust.PublicSource), string(t.Trust.SecretData), string(t.Trust.PublicSink), string(t.Trust.DangerousWrites))
 	if t.Cost != 0 {
 		put("cost", strconv.FormatInt(t.Cost, 10))
+	}
+	if t.Program != "" || len(t.Facts) > 0 {
+		put("program", t.Program, strconv.Itoa(len(t.Facts)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Facts)) {
+		put(name, strconv.Itoa(len(t.Facts[name])))
+		put(t.Facts[name]...)
 	}
 	a := t.Handler
 	put(a.Kind, strconv.Itoa(len(a.Argv)))

@@ -16,7 +16,8 @@ func someTool() approval.Tool {
 	return approval.Tool{
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
-		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
+		Program: "code", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}},
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, HTTP: approval.HTTP{
 			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},
 			AllowPrivate: []string{"10.0.0.1"}, CAFile: "/ca.pem", Status: []int{200},
@@ -57,6 +58,16 @@ func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 			v.Set(reflect.ValueOf(append([]string{v.Index(0).String() + "x"}, v.Slice(1, v.Len()).Interface().([]string)...)))
 		}
 	case reflect.Map:
+		if v.Type().Elem().Kind() == reflect.Slice {
+			found[name+" more"] = func() {
+				v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}, "host": nil}))
+			}
+			found[name+" other"] = func() { v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to", "cc"}, "path": {"file"}})) }
+			found[name+" exchanged"] = func() { v.Set(reflect.ValueOf(map[string][]string{"path": {"to", "cc"}, "recipient": {"files"}})) }
+			found[name+" moved"] = func() { v.Set(reflect.ValueOf(map[string][]string{"recipient": {"to"}, "path": {"cc", "files"}})) }
+			found[name+" gone"] = func() { v.SetZero() }
+			break
+		}
 		found[name+" more"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "post", "it": "pubblicare", "fr": ""})) }
 		found[name+" other"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "read", "it": "pubblicare"})) }
 		found[name+" exchanged"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "pubblicare", "it": "post"})) }
@@ -90,7 +101,7 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 // What waits for an answer over an upgrade is still the tool that was shown.
 func TestToolDigestStaysWhatItWas(t *testing.T) {
 	tool := someTool()
-	tool.Handler.HTTP = approval.HTTP{}
+	tool.Handler.HTTP, tool.Program, tool.Facts = approval.HTTP{}, "", nil
 	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
 }
 

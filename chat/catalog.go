@@ -27,6 +27,20 @@ type words struct {
 	instead      string // what would make the ruling milder
 	moreReasons  string
 	reasons      map[string]string // of policy, by the form in which it writes them
+	known        evidence          // what is known besides the arguments
+
+	// What changed since the request that it resubmits.
+	changedSince       string
+	resubmitsUnknown   string
+	resubmitsElsewhere string
+	resubmitsOthers    string
+	otherTool          string
+	notCompared        string
+	sameFields         string
+	sameLines          string
+	sameEnds           string
+	moreChanges        string
+
 	unknownTool  string
 	claimed      string
 	mixed        string
@@ -40,6 +54,7 @@ type words struct {
 	cutValue     string
 	cutFields    string
 	cutPayload   string
+	cutChanges   string
 	cutProse     string
 	menu         string
 	menuOptions  string
@@ -64,6 +79,9 @@ type words struct {
 	undone        string
 	nothingToUndo string
 	because       string
+	waitsOn       string // below an answer from facts
+	notFromFacts  string // behind what went to the agent
+	onlyClaimed   string
 	noReason      string
 	none          string
 	notYours      string
@@ -87,6 +105,18 @@ type words struct {
 	outcome       string            // how a request ended
 	outcomeBy     string
 	outcomeError  string
+}
+
+// evidence are the words about what is known of a request.
+type evidence struct {
+	host, left                  string // the gate's own findings, and what of one it could not list
+	verified, covered, trusting string
+	unknown, missing            string
+	rest, program               string // what a proof does not name; what nobody has proved anything of
+	onlyClaim, notSigned        string
+	claim, contract             string // before what an unsigned proof says
+	more                        string
+	names, statuses             map[string]string
 }
 
 // Languages lists the languages there are catalogues for; the first one stands
@@ -155,6 +185,7 @@ func english() *words {
 		cutValue:     "… [{n} more chars]",
 		cutFields:    "… [{n} more fields]",
 		cutPayload:   "✂ not all of it is shown: {n} more chars. See all of it before you approve.",
+		cutChanges:   "✂ what changed is left out: {n} chars",
 		cutProse:     "✂ the agent's own words are left out: {n} chars",
 		menu:         "1 once · 2 session · 3 deny · 4 <note> · 5 <change> · 6 always",
 		menuOptions:  "answer with a number, or in your own words; reply to this message",
@@ -178,6 +209,9 @@ func english() *words {
 		undone:        "Taken back: {what}. From now on it is asked again.",
 		nothingToUndo: "Nothing of yours is remembered under {id}, or it was taken back before.",
 		because:       "{id} waits for you because: {reasons}",
+		waitsOn:       "{id} waits on. To have the agent answer, begin with: ? agent,",
+		notFromFacts:  " · the facts here do not answer it",
+		onlyClaimed:   " · only the agent's own proof, which nobody has verified, speaks of it",
 		noReason:      "Write what you want to know after the question mark.",
 		none:          "No pending approvals.",
 		notYours:      "Nothing here for you.",
@@ -222,6 +256,17 @@ func english() *words {
 			"a consent to this has expired": "a consent to this has expired",
 			"a consent to this is used up":  "a consent to this is used up",
 
+			"nobody has signed it":                                  "nobody has signed it",
+			"it names no prover":                                    "it names no prover",
+			"the operator knows no such prover":                     "the operator knows no such prover",
+			"the signature is not that of the prover it names":      "the signature is not that of the prover it names",
+			"program_sha256 is not that of the program in it":       "program_sha256 is not that of the program in it",
+			"nothing says that this program is what runs":           "nothing says that this program is what runs",
+			"the request has no program":                            "the request has no program",
+			"the request has no program in {field}":                 "the request has no program in {field}",
+			"it is for another program than the one that would run": "it is for another program than the one that would run",
+			"it cannot be read: {words}":                            "it cannot be read: {words}",
+
 			"insufficient level for {capability}: raise autonomy to {level}":         "insufficient level for {capability}: raise autonomy to {level}",
 			"a person may clear the taints: permesso session clear {workspace}":      "a person may clear the taints: permesso session clear {workspace}",
 			"an answer is for one question":                                          "an answer is for one question",
@@ -231,8 +276,39 @@ func english() *words {
 			"the request names no action type":                                       "the request names no action type",
 			"a command that can open a shell or another program is asked every time": "a command that can open a shell or another program is asked every time",
 		},
-		outcome:      "{id} · {status}",
-		outcomeBy:    " · by {by} ({via})",
-		outcomeError: " · {error}",
+		known: evidence{
+			host:     "From the request: {facts}",
+			left:     "{n} that cannot be listed",
+			verified: "Verified by {prover}: {facts}", covered: "{domain} is covered by contracts", trusting: " (on trust: {names})",
+			unknown: "Unknown: {what}", missing: "{domain} ({names})",
+			rest: "all that is not named here", program: "what the program does",
+			onlyClaim: "what its proof speaks of, for that is only the agent's claim ({why})", notSigned: "nobody has signed it",
+			claim: "Agent's proof, a claim that nobody has verified", contract: "contract",
+			more: "and {n} more",
+			names: map[string]string{
+				"mail": "mail", "money": "money", "command": "command", "program": "program", "database": "database", "channel": "channel",
+				"send": "send", "write": "write", "read": "read", "exec": "exec", "out": "out",
+				"recipient": "recipient", "path": "path", "amount": "amount", "table": "table", "target": "target",
+				"program_sha256": "SHA-256", "args_sha256": "SHA-256",
+			},
+			statuses: map[string]string{
+				"proven": "proven", "not_proven": "not proven", "unknown": "unknown",
+				"covered": "covered", "recommended_gap": "recommended contracts missing",
+				"required_gap": "required contracts missing", "silent_gap": "no contract at all",
+			},
+		},
+		changedSince:       "changed since {id}{answer}:",
+		resubmitsUnknown:   "resubmits {id}, the agent says: no such request is known here, nothing to compare with",
+		resubmitsElsewhere: "resubmits {id}, the agent says: that is a request of another workspace, nothing to compare with",
+		resubmitsOthers:    "resubmits {id}, the agent says: that is a request of another client, nothing to compare with",
+		otherTool:          "another tool: it was {tool}",
+		notCompared:        "one of the two is no object: they cannot be compared",
+		sameFields:         "unchanged fields: {n}",
+		sameLines:          "… {n} lines that are the same",
+		sameEnds:           "without the first {n} and the last {m} chars, which are the same:",
+		moreChanges:        "✂ {n} more lines of changes; all that would run stands above",
+		outcome:            "{id} · {status}",
+		outcomeBy:          " · by {by} ({via})",
+		outcomeError:       " · {error}",
 	}
 }

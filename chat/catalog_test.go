@@ -16,20 +16,27 @@ var fieldLine = regexp.MustCompile(`^[A-Za-z0-9_.-]+:`)
 var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
 
 func TestCataloguesSayTheSame(t *testing.T) {
-	en := reflect.ValueOf(*english())
 	for _, lang := range Languages()[1:] {
-		other := reflect.ValueOf(*catalogue(lang))
-		for i := range en.NumField() {
-			name := en.Type().Field(i).Name
-			if en.Field(i).Kind() == reflect.Map {
-				require.Equal(t, sorted(en.Field(i)), sorted(other.Field(i)), "%s.%s", lang, name)
-				continue
-			}
-			a, b := en.Field(i).String(), other.Field(i).String()
-			require.NotEmpty(t, a, name)
-			require.NotEmpty(t, b, "%s.%s", lang, name)
-			require.Equal(t, names(a), names(b), "%s.%s", lang, name)
+		requireSame(t, lang, reflect.ValueOf(*english()), reflect.ValueOf(*catalogue(lang)))
+	}
+}
+
+func requireSame(t *testing.T, lang string, en, other reflect.Value) {
+	t.Helper()
+	for i := range en.NumField() {
+		name := en.Type().Field(i).Name
+		switch en.Field(i).Kind() {
+		case reflect.Map:
+			require.Equal(t, sorted(en.Field(i)), sorted(other.Field(i)), "%s.%s", lang, name)
+			continue
+		case reflect.Struct:
+			requireSame(t, lang, en.Field(i), other.Field(i))
+			continue
 		}
+		a, b := en.Field(i).String(), other.Field(i).String()
+		require.NotEmpty(t, a, name)
+		require.NotEmpty(t, b, "%s.%s", lang, name)
+		require.Equal(t, names(a), names(b), "%s.%s", lang, name)
 	}
 }
 

@@ -199,6 +199,9 @@ func reply(text string, c Context) Command {
 		}
 	case "3":
 	default:
+		if len(topicsOf(text)) > 0 {
+			return Command{Kind: Question, Text: text}
+		}
 		return Command{Kind: Unclear}
 	}
 	return Command{Kind: Menu, Code: code, Text: rest}

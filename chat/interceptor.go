@@ -76,6 +76,11 @@ type Interceptor struct {
 	Zone    *time.Location
 	Redact  Redactor
 	Revoker Revoker // nil: nothing can be undone here
+	// Standing is Decide without deciding: it says whether the person may answer
+	// and the request still waits for an answer, with the *approval.Refusal that
+	// Decide would give. nil: a question is answered without asking.
+	Standing func(ctx context.Context, a approval.Answer) error
+	Paused   func(workspace string) *Pause // as of Style
 }
 
 // Handle understands a message and acts on it.
@@ -110,7 +115,7 @@ func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
 }
 
 func (ic *Interceptor) turn(m Message) turn {
-	return turn{ic, m, catalogue(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact}}
+	return turn{ic, m, catalogue(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused}}
 }
 
 // turn is one message being handled.
@@ -203,7 +208,7 @@ func (t turn) findSettled(ctx context.Context, prefix string) (*approval.Waiting
 func (t turn) card(ctx context.Context, cmd Command) Reply {
 	p := t.Card.Pending
 	if cmd.Kind == Question {
-		if r, done := t.fromFacts(cmd.Text); done {
+		if r, done := t.fromFacts(ctx, cmd.Text); done {
 			return r
 		}
 	}
@@ -243,28 +248,59 @@ func (t turn) answer(cmd Command) approval.Answer {
 	return a
 }
 
-// fromFacts answers "why am I asked?" from the ruling; the request waits on.
-func (t turn) fromFacts(question string) (Reply, bool) {
-	p := t.Card.Pending
-	reasons := len(p.Ruling.Reasons) > 0
-	switch strings.Trim(lower(question), " ?!.") {
-	case "":
-		if !reasons {
-			return Reply{Text: t.noReason}, true
+// fromFacts answers a question from the ruling and from what is known of the
+// request, where that suffices. Nothing is written: what waits waits on.
+func (t turn) fromFacts(ctx context.Context, question string) (Reply, bool) {
+	r := t.style.renderer(t.Card.Pending)
+	about := topicsOf(question)
+	if question == "" {
+		about = []topic{aboutWhy}
+	}
+	var text string
+	if len(about) == 1 && about[0] == aboutWhy {
+		if text = r.because(); text == "" && question == "" {
+			text = t.noReason
 		}
-	case "why", "why am i asked", "why do you ask", "perché", "perche", "perché me lo chiedi":
-		if !reasons {
-			return Reply{}, false
-		}
-	default:
+	} else if said, _, ok := r.answer(about); ok {
+		text = said + "\n" + say(t.waitsOn, "id", Escape(t.Card.Pending.ShortID))
+	}
+	if text == "" {
 		return Reply{}, false
 	}
-	r := t.style.renderer(p)
-	text := say(t.because, "id", Escape(p.ShortID), "reasons", r.whyAsked(len(p.Ruling.Reasons)))
-	if c := p.Ruling.Change; len(c) > 0 {
-		text += "\n" + t.instead + ": " + r.said(c)
+	return t.stillTrue(ctx, text)
+}
+
+// stillTrue is an answer about a request that waits. Of one that does not the
+// person hears what became of it; a stranger hears nothing.
+func (t turn) stillTrue(ctx context.Context, text string) (Reply, bool) {
+	if t.Standing == nil {
+		return Reply{Text: text}, true
+	}
+	a := approval.Answer{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
+	if err := t.Standing(ctx, a); err != nil {
+		return t.refused(err, a.Key.Workspace), true
 	}
 	return Reply{Text: text}, true
+}
+
+// because says why p waits for somebody; "" where no reason is given.
+func (r renderer) because() string {
+	if len(r.p.Ruling.Reasons) == 0 {
+		return ""
+	}
+	text := say(r.words.because, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
+	if c := r.p.Ruling.Change; len(c) > 0 {
+		text += "\n" + r.instead + ": " + r.said(c)
+	}
+	return text
+}
+
+// unanswered says why a question went to the agent.
+func (r renderer) unanswered(question string) string {
+	if _, claimed, _ := r.answer(topicsOf(question)); claimed {
+		return r.onlyClaimed
+	}
+	return r.notFromFacts
 }
 
 func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting) Reply {
@@ -275,7 +311,7 @@ func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting
 	d, err := t.Decider.Decide(ctx, a)
 	switch {
 	case err != nil:
-		return t.refused(err)
+		return t.refused(err, a.Key.Workspace)
 	case d == nil || d.Verdict != a.Verdict:
 		return Reply{Text: t.unconfirmed, Err: errors.New("decide: no decision of that kind came back")}
 	}
@@ -296,14 +332,14 @@ func (t turn) confirm(a approval.Answer, d *approval.Decision, w *approval.Waiti
 	case approval.Overridden:
 		return say(t.overridden, "what", what, "text", r.quote(a.Override))
 	case approval.RequestMore:
-		return say(t.asked, "what", what, "text", r.quote(a.Feedback))
+		return say(t.asked, "what", what, "text", r.quote(a.Feedback)) + r.unanswered(a.Feedback)
 	}
 	return say(t.answered, "text", r.quote(a.Text))
 }
 
 // refused turns a refusal into one sentence. Whoever may not decide hears the
 // same whatever there is, and no name.
-func (t turn) refused(err error) Reply {
+func (t turn) refused(err error, workspace string) Reply {
 	var r *approval.Refusal
 	if !errors.As(err, &r) {
 		r = &approval.Refusal{Reason: err}
@@ -317,7 +353,11 @@ func (t turn) refused(err error) Reply {
 		if r.By == "" || r.Verdict == "" {
 			return Reply{Text: hinted(t.decided, r.Hint)}
 		}
-		return Reply{Text: say(t.decidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))}
+		text := say(t.decidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))
+		if held := t.style.PauseLine(workspace, r.At); held != "" && r.Verdict == approval.Approved && r.Hint == "" {
+			text += "\n" + held // a hint would say how it ended
+		}
+		return Reply{Text: text}
 	case errors.Is(r.Reason, approval.ErrTooLate):
 		return Reply{Text: hinted(t.tooLate, r.Hint)}
 	case errors.Is(r.Reason, approval.ErrNoSuch):

@@ -45,23 +45,22 @@ type Style struct {
 	// requests that asked a person, and the newest of them in a few words. It is
 	// asked once a card; nil knows no history.
 	WouldAllow func(p *approval.Pending) (which []string, n, of int)
-}
-
-// Pause is why nothing runs.
-type Pause struct {
-	By     string
-	Since  time.Time
-	Reason string // may be empty
+	// Earlier looks up the request that p resubmits, among all there are; nil
+	// where there is none of that id. Whether it was its client's own is not its
+	// business. A nil func knows none.
+	Earlier func(p *approval.Pending) *Former
 }
 
 // Card is a pending request as a person sees it, line by line.
 type Card struct {
-	Head    string   // what this is, and its id
-	Facts   []string // the question, the object, the meta line, why, warnings
-	Payload []string // all that would run, unless Facts show it already
-	Prose   []string // what the agent says of it
-	Menu    []string // what can be answered, and what cannot and why
-	Foot    string   // the commands, the deadline
+	Head     string   // what this is, and its id
+	Facts    []string // the question, the object, the meta line, why, warnings
+	Evidence []Known  // what is known of it besides: nothing that an agent says
+	Payload  []string // all that would run, unless Facts show it already
+	Changes  []string // what differs from the request that it resubmits, see Style.Earlier
+	Prose    []string // what the agent says of it, and a proof that nobody verified
+	Menu     []string // what can be answered, and what cannot and why
+	Foot     string   // the commands, the deadline
 
 	words *words
 }
@@ -88,7 +87,7 @@ func (s Style) renderer(p *approval.Pending) renderer {
 // Card renders p. Nothing is left out of it, however long; see Card.Text.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
-	c := Card{Payload: r.payload(), Prose: r.prose(), words: r.words}
+	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), words: r.words}
 	id := Escape(p.ShortID)
 	if p.Type == approval.TypeQuestion {
 		c.Head = say(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
@@ -110,24 +109,6 @@ func (s Style) Card(p *approval.Pending) Card {
 	c.Facts = append(c.Facts, r.reasons()...)
 	c.Facts = append(c.Facts, r.flags()...)
 	return c
-}
-
-// PauseLine says who paused a workspace, with the date where that was not today,
-// or "" where it is not paused.
-func (s Style) PauseLine(workspace string, today time.Time) string {
-	if s.Paused == nil {
-		return ""
-	}
-	p := s.Paused(workspace)
-	if p == nil {
-		return ""
-	}
-	w := catalogue(s.Language)
-	line := say(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
-	if p.Reason != "" {
-		line += " (" + Escape(clip(p.Reason, maxFact)) + ")"
-	}
-	return line
 }
 
 // facts are the two or three lines that the form asks for, and what the
@@ -384,7 +365,7 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.why || s == r.instead
+	ours := s == r.why || s == r.instead || ourLabels()[lower(s)]
 	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}

@@ -18,35 +18,41 @@ const (
 // Text is the card in at most limit units, as chat services count them:
 // characters, those beyond U+FFFF twice. No limit is 0. all is false when a
 // part of what would run, or of the facts, did not fit: then the card is no
-// ground for an approval, and it says so. The agent's own words go first and
-// do not count.
+// ground for an approval, and it says so. The agent's own words go first, then
+// what changed since an earlier request; neither counts.
 //
 // Head, menu and foot are never cut, so a limit below some 1,000 units may be
 // exceeded; then, too, all is false.
 func (c Card) Text(limit int) (text string, all bool) {
 	c, all = c.Fit(limit)
-	return c.join(c.Facts, c.Payload, c.Prose), all
+	return c.join(c.Payload), all
 }
 
 // Fit is the card whose Text(limit) is shown, for channels that write its parts
 // in different ways.
 func (c Card) Fit(limit int) (fitting Card, all bool) {
-	if fits(c.join(c.Facts, c.Payload, c.Prose), limit) {
+	if fits(c.join(c.Payload), limit) {
 		return c, true
 	}
 	if len(c.Prose) > 0 {
 		c.Prose = []string{say(c.sentences().cutProse, "n", count(c.Prose))}
-		if fits(c.join(c.Facts, c.Payload, c.Prose), limit) {
+		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
 	}
-	if !fits(c.join(c.Facts, c.cut(0), c.Prose), limit) {
-		c.Facts = c.shortFacts()
+	if len(c.Changes) > 0 {
+		c.Changes = []string{say(c.sentences().cutChanges, "n", count(c.Changes))}
+		if fits(c.join(c.Payload), limit) {
+			return c, true
+		}
 	}
-	room := limit - units(c.join(c.Facts, c.cut(0), c.Prose)) - 1
+	if !fits(c.join(c.cut(0)), limit) {
+		c.shortenFacts()
+	}
+	room := limit - units(c.join(c.cut(0))) - 1
 	for {
 		payload := c.cut(room)
-		if room <= 0 || fits(c.join(c.Facts, payload, c.Prose), limit) {
+		if room <= 0 || fits(c.join(payload), limit) {
 			c.Payload = payload
 			return c, false
 		}
@@ -69,8 +75,13 @@ func (c Card) String() string {
 
 func fits(s string, limit int) bool { return limit <= 0 || units(s) <= limit }
 
-func (c Card) join(facts, payload, prose []string) string {
-	lines := slices.Concat([]string{c.Head}, facts, []string{""}, payload, prose, c.Menu, []string{c.Foot})
+// join is the card with this much of its payload.
+func (c Card) join(payload []string) string {
+	lines := append([]string{c.Head}, c.Facts...)
+	for _, k := range c.Evidence {
+		lines = append(lines, k.Text)
+	}
+	lines = slices.Concat(lines, []string{""}, payload, c.Changes, c.Prose, c.Menu, []string{c.Foot})
 	return strings.Join(lines, "\n")
 }
 
@@ -94,16 +105,22 @@ func (c Card) cut(room int) []string {
 	return append(kept, say(c.sentences().cutPayload, "n", strconv.Itoa(missing)))
 }
 
-func (c Card) shortFacts() []string {
-	short := make([]string, len(c.Facts))
-	for i, f := range c.Facts {
-		short[i] = f
-		if units(f) > maxFact {
-			kept := head(f, maxFact)
-			short[i] = kept + say(c.sentences().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+// shortenFacts cuts every fact, in slices of their own.
+func (c *Card) shortenFacts() {
+	short := func(f string) string {
+		if units(f) <= maxFact {
+			return f
 		}
+		kept := head(f, maxFact)
+		return kept + say(c.sentences().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
 	}
-	return short
+	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
+	for i, f := range c.Facts {
+		c.Facts[i] = short(f)
+	}
+	for i, k := range c.Evidence {
+		c.Evidence[i].Text = short(k.Text)
+	}
 }
 
 func count(lines []string) string { return strconv.Itoa(runes(lines)) }

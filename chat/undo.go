@@ -45,7 +45,7 @@ func (t turn) undo(ctx context.Context, prefix string) Reply {
 	done, err := t.Revoker.Revoke(ctx, fit[0], t.From)
 	switch {
 	case err != nil:
-		return t.refused(err)
+		return t.refused(err, fit[0].Workspace)
 	case !done:
 		return nothing
 	}

@@ -71,7 +71,7 @@ func (g *Gate) claimAllowed(s *state, w wish, undo func()) error {
 		claim: &approval.Claim{
 			ClientID: s.origin().ClientID,
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
-			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &w.ruling, RequestedAt: s.now.UTC(),
+			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &w.ruling, Facts: &w.facts.Evidence, RequestedAt: s.now.UTC(),
 		},
 	})
 }
@@ -84,7 +84,7 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
 		ActionType: p.ActionType, Capability: p.Capability, Target: p.Target, Trust: tool.Trust, SessionID: p.SessionID,
 		ClientID: p.ClientID, Principal: p.Principal, Channel: p.Channel, Sender: p.Sender, Bound: ws.BindsSessions,
-		Cost: p.Ruling.Cost, Args: p.RequestData, Now: now,
+		Cost: p.Ruling.Cost, Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
 }
 
@@ -230,7 +230,7 @@ func (r *run) entry(now time.Time) approval.Entry {
 	}
 	r.asked.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
-		e.Rule = r.claim.Ruling.Rule
+		e.Rule, e.Reason = r.claim.Ruling.Rule, r.claim.Ruling.Proven
 	}
 	if d := r.decision; d != nil {
 		e.Event, e.Consent, e.Human = approval.EventApproved, "", !r.again

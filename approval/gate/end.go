@@ -257,7 +257,7 @@ func (g *Gate) endInterrupted(s *state) error {
 func claimStory(c *approval.Claim) approval.Record {
 	return approval.Record{
 		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
-		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Receipt: c.Receipt,
+		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Facts: c.Facts, Receipt: c.Receipt,
 		RequestedAt: c.RequestedAt, StartedAt: c.ClaimedAt,
 	}
 }
@@ -277,7 +277,7 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
 	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
 	if s.request != nil {
-		rec.Request = approval.Raw(s.q)
+		rec.Request, rec.Facts = approval.Raw(s.q), s.evidence
 	}
 	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), offer: s.offer, left: s.leftovers()})
 }

@@ -28,8 +28,16 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Channel: channel, Sender: sender,
 		Bound: ws.BindsSessions, Cost: tool.Cost, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: approval.EvidenceOf(tool, r, provers(settings)), Now: now,
 	}
+}
+
+// provers are those that the settings name; without any, every proof is a claim.
+func provers(settings Settings) approval.Provers {
+	if b, ok := settings.(Believer); ok {
+		return b.Provers()
+	}
+	return nil
 }
 
 // Bearer is whom a grant made here is bound to: the human that the workspace

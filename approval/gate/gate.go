@@ -144,6 +144,11 @@ type Settings interface {
 	Tool(name string) (approval.Tool, bool)
 }
 
+// Believer is a Settings that names provers; a Settings need not be one.
+type Believer interface {
+	Provers() approval.Provers
+}
+
 // Moment is a Settings that may change while the gate runs. It gives what holds
 // now, the policy included, so that a request is judged and run by one and the
 // same configuration.

@@ -37,7 +37,7 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	if r.ToolName != "" {
 		w.tool, w.known = settings.Tool(r.ToolName)
 	}
-	w.ruling = policy.Judge(w.facts)
+	s.evidence, w.ruling = &w.facts.Evidence, policy.Judge(w.facts)
 	switch {
 	case w.ruling.Outcome == approval.Allow && (w.known || r.ToolName == "") && !w.facts.Question:
 		return g.allow(s, w)
@@ -180,7 +180,7 @@ func (g *Gate) newPending(s *state, w wish) *approval.Pending {
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof,
+		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 	}
 	if w.known {
 		p.ToolSHA256 = tool.SHA256()

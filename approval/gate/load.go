@@ -14,7 +14,8 @@ type state struct {
 	key approval.Key
 	now time.Time
 
-	again time.Time // set by a move that is held: when to try it again
+	evidence *approval.Evidence // what policy was told; nil: it was not asked
+	again    time.Time          // set by a move that is held: when to try it again
 
 	offer   *offer // what a door offered, where the request is that
 	q       []byte // the request's bytes: Q's, an offer's, or those of an unsealed P

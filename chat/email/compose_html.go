@@ -17,7 +17,11 @@ var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
 <p style="font-weight: bold">{{.Card.Head}}</p>
 {{range .Card.Facts}}<p style="margin: 0.3em 0">{{.}}</p>
 {{end}}
+{{- range .Card.Evidence}}<p style="margin: 0.3em 0">{{.Text}}</p>
+{{end}}
 {{- if .Payload}}<pre style="white-space: pre-wrap; padding: 0.6em; border: 1px solid #888">{{.Payload}}</pre>
+{{end}}
+{{- if .Changes}}<pre style="white-space: pre-wrap; padding: 0.6em; border: 1px dotted #888">{{.Changes}}</pre>
 {{end}}
 {{- if .Prose}}<div style="padding: 0.6em; border: 2px dashed #b60; color: #555">
 <p style="margin: 0 0 0.4em; font-size: small">{{.Says}}</p>
@@ -36,7 +40,7 @@ func cardHTML(card chat.Card, text string, notes []string, whole bool, m *cardMa
 	var b strings.Builder
 	err := cardPage.Execute(&b, map[string]any{
 		"Language": chat.Language(m.style.Language), "Card": card, "Whole": whole, "Text": text, "Notes": notes, "Says": m.words.says,
-		"Payload": strings.Join(card.Payload, "\n"), "Prose": strings.Join(card.Prose, "\n"),
+		"Payload": strings.Join(card.Payload, "\n"), "Changes": strings.Join(card.Changes, "\n"), "Prose": strings.Join(card.Prose, "\n"),
 	})
 	return b.String(), err
 }

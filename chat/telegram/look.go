@@ -85,10 +85,14 @@ func layOut(c chat.Card) look {
 	for _, f := range c.Facts {
 		w.foreign("", f)
 	}
-	if len(c.Payload)+len(c.Prose) > 0 {
+	for _, k := range c.Evidence {
+		w.foreign("", k.Text)
+	}
+	if len(c.Payload)+len(c.Changes)+len(c.Prose) > 0 {
 		w.line("", "")
 	}
 	w.lines([]models.MessageEntityType{block}, c.Payload)
+	w.lines([]models.MessageEntityType{block}, c.Changes)
 	if slices.ContainsFunc(c.Prose, tappable) {
 		w.lines([]models.MessageEntityType{quote, code}, c.Prose)
 	} else {
@@ -198,7 +202,11 @@ func (p painter) verdict(d *approval.Decision) string {
 	}
 	what += p.scopes[d.Scope]
 	at := p.clock(d.DecidedAt)
-	if d.Verdict == approval.Expired || d.Verdict == approval.Cancelled || d.DecidedBy == "" {
+	agents := d.Verdict == approval.Cancelled && (d.DecidedByID == "agent" || strings.HasPrefix(d.DecidedByID, "client:"))
+	if d.Verdict == approval.Cancelled && !agents {
+		what = p.cancelled
+	}
+	if d.Verdict == approval.Expired || agents || d.DecidedBy == "" {
 		return say(p.itself, "verdict", what, "time", at)
 	}
 	return say(p.byAt, "verdict", what, "by", chat.Escape(d.DecidedBy), "time", at, "via", chat.Escape(d.Via))

@@ -255,8 +255,12 @@ func (v *view) card(w approval.Waiting) {
 		}
 		v.print(how, f)
 	}
+	for _, k := range c.Evidence {
+		v.print(plain, k.Text)
+	}
 	v.print(plain, "")
 	v.print(plain, c.Payload...)
+	v.print(plain, c.Changes...)
 	v.print(dim, c.Prose...)
 	v.print(plain, c.Menu...)
 	v.print(bold, c.Foot)

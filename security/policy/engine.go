@@ -134,6 +134,7 @@ type verdict struct {
 	rs      *ruleset
 	base    approval.Outcome // of table and rules
 	rule    string
+	proven  string // what that rule rests on besides, "": nothing
 	reasons []string
 	change  []string
 	deny    string // rule of a hard deny, "" if there is none
@@ -212,7 +213,7 @@ func (v *verdict) ruling() approval.Ruling {
 	}
 	r.Reasons, r.Change = v.reasons, v.change
 	if r.Outcome == approval.Allow {
-		r.Change = nil
+		r.Change, r.Proven = nil, v.proven
 	}
 	return r
 }
@@ -252,7 +253,7 @@ func (e *Engine) judgeBase(v *verdict) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *verdict) (lifted bool) {
-	args := &arguments{data: v.f.Args}
+	args, known := &arguments{data: v.f.Args}, &showing{of: &v.f.Evidence}
 	for i := range v.rs.rules { // deny rules come first, then ask, then allow
 		r := &v.rs.rules[i]
 		a := r.fits(v.f, args)
@@ -263,25 +264,46 @@ func (e *Engine) applyRules(v *verdict) (lifted bool) {
 			v.because("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
 			continue
 		}
+		open, applies := v.proofOf(r, known)
+		if !applies {
+			continue
+		}
 		switch r.Outcome {
 		case approval.Deny:
 			v.denied(r.label())
-			v.because("%s", r.reason(a))
+			v.because("%s%s", r.reason(a), open)
 		case approval.Ask:
-			v.because("%s", r.reason(a))
+			v.because("%s%s", r.reason(a), open)
 			if v.base != approval.Deny {
 				v.base, v.rule, v.always = approval.Ask, r.label(), true // the operator wants to be asked
 			}
 		case approval.Allow:
-			lifted = e.lift(v, r, args) || lifted
+			lifted = e.lift(v, r, args, known) || lifted
 		}
 	}
 	return lifted
 }
 
+// proofOf says whether what is proven lets a rule apply, and what is not proven
+// where that is why it does.
+func (v *verdict) proofOf(r *Rule, known *showing) (open string, applies bool) {
+	if len(r.UnlessProven) > 0 {
+		if open = known.all(r.UnlessProven); open == "" {
+			v.because("rule %q does not apply: proven %s: %s", r.label(), known.source(), proofs(r.UnlessProven))
+			return "", false
+		}
+		return " (not proven: " + open + ")", true
+	}
+	if missing := r.unproven(known); missing != "" {
+		v.because("rule %q does not apply: not proven: %s", r.label(), missing)
+		return "", false
+	}
+	return "", true
+}
+
 // lift lets an allow rule lift an ask; a deny of the table stays, and so does
 // the ask of another rule.
-func (e *Engine) lift(v *verdict, r *Rule, args *arguments) bool {
+func (e *Engine) lift(v *verdict, r *Rule, args *arguments, known *showing) bool {
 	reason := r.reason(yes)
 	switch {
 	case v.f.Question:
@@ -292,11 +314,17 @@ func (e *Engine) lift(v *verdict, r *Rule, args *arguments) bool {
 		v.because("%s (but no rule lifts a deny of the table)", reason)
 	case v.base == approval.Ask && v.rule != byTable:
 		v.because("%s (but another rule asks)", reason)
+	case v.always && len(r.WhenProven) > 0:
+		v.because("%s (but what is always asked no proof lifts)", reason)
 	case v.always && !r.covers(v.f, args):
 		v.because("%s (but %s always asks: a rule that lifts it names the tool and each of its arguments)", reason, v.f.Capability)
 	default:
 		v.because("%s", reason)
-		v.base, v.rule = approval.Allow, r.label()
+		v.base, v.rule, v.proven = approval.Allow, r.label(), ""
+		if len(r.WhenProven) > 0 {
+			v.proven = known.source() + ": " + proofs(r.WhenProven)
+			v.because("proven %s", v.proven)
+		}
 		return true
 	}
 	return false

@@ -25,8 +25,12 @@ type Rule struct {
 	Session    string
 	Client     string
 	Args       []Condition
-	Outcome    approval.Outcome
-	Reason     string // the operator's words
+	// An allow applies where all of WhenProven is, a deny or an ask unless all of
+	// UnlessProven is. Empty: whatever is proven.
+	WhenProven   []Clause
+	UnlessProven []Clause
+	Outcome      approval.Outcome
+	Reason       string // the operator's words
 }
 
 // Condition is what a rule says of one argument. Exactly one of Glob and
@@ -65,6 +69,9 @@ func (r Rule) Check() error {
 		if err := c.check(); err != nil {
 			return fmt.Errorf("check rule %q: %w", r.label(), err)
 		}
+	}
+	if err := r.checkProofs(); err != nil {
+		return fmt.Errorf("check rule %q: %w", r.label(), err)
 	}
 	return nil
 }
@@ -289,5 +296,5 @@ func sorted(rules []Rule) []Rule {
 }
 
 func (r *Rule) signature() string {
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Args)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %v %+v %+v", r.Tool, r.Capability, r.Target, r.Workspace, r.Approver, r.Session, r.Client, r.Reason, r.Args, r.WhenProven, r.UnlessProven)
 }

@@ -1,0 +1,295 @@
+package approval
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// How much of a request's arguments becomes facts. What is beyond is counted, and
+// stands in request_data as ever.
+const (
+	maxFactValues = 100
+	maxFactValue  = 500 // bytes
+)
+
+// The facts that a tool's description can give of its arguments.
+const (
+	factRecipient = "recipient"
+	factPath      = "path"
+	factHost      = "host"
+	factAmount    = "amount"
+	factTable     = "table"
+)
+
+// FactNames lists what an argument of a tool can be declared as.
+func FactNames() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
+
+// domainOf is the domain of a fact that the operator declared. A recipient is one
+// of mail unless the tool's capability is another channel.
+func domainOf(fact, capability string) string {
+	switch fact {
+	case factPath:
+		return DomainFile
+	case factHost:
+		return DomainHost
+	case factAmount:
+		return DomainMoney
+	case factTable:
+		return DomainDatabase
+	}
+	if family, _, ok := strings.Cut(capability, ":"); ok && family == "channel" {
+		return family
+	}
+	return DomainMail
+}
+
+func hostFacts(t Tool, r *Request) []HostFact {
+	fields, err := Fields(r.RequestData)
+	if err != nil {
+		fields = nil
+	}
+	_, op, _ := strings.Cut(t.Capability, ":")
+	var facts []HostFact
+	if f, ok := targetFact(t, op, r.RequestData); ok {
+		facts = append(facts, f)
+	}
+	for _, name := range FactNames() {
+		if f, ok := declaredFact(name, t.Facts[name], fields); ok {
+			f.Domain, f.Op = domainOf(name, t.Capability), op
+			facts = append(facts, f)
+		}
+	}
+	facts = append(facts, programFacts(t, fields)...)
+	if t.Capability == "code:exec" || t.Name == "" && r.ToolName == "" && r.ActionType == "exec_cmd" {
+		facts = append(facts, commandFacts(fields)...)
+	}
+	if r.Type == TypeQuestion {
+		return facts
+	}
+	return append(facts, HostFact{Domain: DomainDigest, Name: "args_sha256", Values: []string{Digest(r.RequestData)}, From: FromDigest})
+}
+
+// targetFact is what the tool's own template leads to.
+func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
+	c, has := CapabilityNamed(t.Capability)
+	if t.Target == "" || has && c.TargetKind == "none" {
+		return HostFact{}, false
+	}
+	f := HostFact{Op: op, Name: "target", From: FromTemplate}
+	f.Domain, _, _ = strings.Cut(t.Capability, ":")
+	switch {
+	case c.TargetKind == "path_glob":
+		f.Domain, f.Name = DomainFile, factPath
+	case c.TargetKind == "host":
+		f.Domain, f.Name = DomainHost, factHost
+	case !has:
+		f.Domain = "target"
+	case f.Domain == "code":
+		f.Domain = "target" // where the code runs, not what it is
+	}
+	if !complete(t.Target, data) {
+		f.Left = 1
+		return f, true
+	}
+	f.add([]string{Expand(t.Target, data)}, 0)
+	return f, true
+}
+
+// complete says whether every field of a template is there.
+func complete(template string, data Raw) bool {
+	fields, err := Fields(data)
+	if err != nil {
+		return !strings.Contains(template, "{")
+	}
+	for {
+		_, rest, found := strings.Cut(template, "{")
+		if !found {
+			return true
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || !plainName(name) {
+			template = rest
+			continue
+		}
+		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name && f.Value.Kind() != 'n' }) {
+			return false
+		}
+		template = after
+	}
+}
+
+// declaredFact collects the values of every field that the operator says is this.
+// Where none of them is there, the fact is not there either: nothing is known.
+func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
+	f, found := HostFact{Name: name, From: FromArgument}, false
+	for _, field := range fields {
+		if !slices.Contains(of, field.Name) || field.Value.Kind() == 'n' {
+			continue
+		}
+		found = true
+		f.add(flatten(field.Value, nil))
+	}
+	return f, found
+}
+
+// add takes values in, as far as there is room.
+func (f *HostFact) add(values []string, left int) {
+	f.Left += left
+	for _, v := range values {
+		ok := true
+		if f.Name == factHost {
+			v, ok = HostIn(v)
+		}
+		if !ok || len(f.Values) >= maxFactValues || len(v) > maxFactValue || !utf8.ValidString(v) {
+			f.Left++
+			continue
+		}
+		f.Values = append(f.Values, v)
+	}
+}
+
+// flatten lists the values below v: strings as they are, numbers and booleans as
+// they are written. What is an object, or null in a list, is only counted.
+func flatten(v Raw, values []string) (all []string, left int) {
+	switch v.Kind() {
+	case '"':
+		s, ok := Field{Value: v}.Text()
+		if !ok {
+			return values, 1
+		}
+		return append(values, s), 0
+	case '[':
+		items, err := Items(v)
+		if err != nil {
+			return values, 1
+		}
+		for _, item := range items {
+			more := 0
+			values, more = flatten(item, values)
+			left += more
+		}
+		return values, left
+	case '0', 't', 'f':
+		return append(values, string(v)), 0
+	}
+	return values, 1
+}
+
+// programFacts is the digest of the program that the request brings along, where
+// the operator says which argument it is.
+func programFacts(t Tool, fields []Field) []HostFact {
+	if t.Program == "" {
+		return nil
+	}
+	f := HostFact{Domain: DomainProgram, Name: "program_sha256", From: FromArgument}
+	if text, ok := programText(t, fields); ok {
+		f.Values = []string{Digest([]byte(text))}
+	} else {
+		f.Left = 1
+	}
+	return []HostFact{f}
+}
+
+func programText(t Tool, fields []Field) (string, bool) {
+	for _, f := range fields {
+		if f.Name == t.Program {
+			return f.Text()
+		}
+	}
+	return "", false
+}
+
+// commandFacts reads a command line that is a list of words. What a shell would
+// make of a line, nobody can read off it: that is left open, and so is which of two
+// lines would run.
+func commandFacts(fields []Field) []HostFact {
+	var words []string
+	lines, whole := 0, true
+	for _, f := range fields {
+		switch f.Name {
+		case "argv", "command", "cmd":
+			lines++
+			list, left := flatten(f.Value, nil)
+			whole = whole && left == 0 && f.Value.Kind() == '[' && len(list) > 0
+			words = list
+		}
+	}
+	program := HostFact{Domain: DomainCommand, Name: "program", From: FromCommand}
+	if lines != 1 || !whole {
+		program.Left = 1
+		return []HostFact{program}
+	}
+	program.add(words[:1], 0)
+	paths := HostFact{Domain: DomainCommand, Name: factPath, From: FromCommand}
+	paths.add(pathsAmong(words[1:]), 0)
+	if len(paths.Values) == 0 && paths.Left == 0 {
+		return []HostFact{program}
+	}
+	return []HostFact{program, paths}
+}
+
+// pathsAmong are the words that look like a path, or have one behind a = sign.
+func pathsAmong(words []string) (paths []string) {
+	for _, w := range words {
+		if strings.HasPrefix(w, "-") {
+			_, value, found := strings.Cut(w, "=")
+			if !found {
+				continue
+			}
+			w = value
+		}
+		if w == "." || w == ".." || strings.HasPrefix(w, "~") || strings.Contains(w, "/") && !strings.Contains(w, "://") {
+			paths = append(paths, w)
+		}
+	}
+	return paths
+}
+
+// HostIn is the host that a URL or an authority leads to: lower case, without the
+// final dot, with its port where that is not the web's own. It gives up on whatever
+// two readers could read differently: names and passwords before an @, a
+// backslash, blanks, percent signs, and letters that are not ASCII.
+func HostIn(s string) (host string, ok bool) {
+	if scheme, rest, found := strings.Cut(s, "://"); found {
+		if scheme == "" || strings.ContainsFunc(scheme, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) }) {
+			return "", false
+		}
+		s = rest
+	} else if strings.HasPrefix(s, "/") {
+		return "", false
+	}
+	if i := strings.IndexAny(s, "/?#"); i >= 0 {
+		s = s[:i]
+	}
+	s = strings.ToLower(s)
+	name, port := s, ""
+	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
+		inside, behind, closed := strings.Cut(rest, "]")
+		if !closed || inside == "" || strings.ContainsFunc(inside, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }) {
+			return "", false
+		}
+		name = "[" + inside + "]"
+		if behind != "" {
+			var colon bool
+			if port, colon = strings.CutPrefix(behind, ":"); !colon {
+				return "", false
+			}
+		}
+	} else {
+		name, port, _ = strings.Cut(s, ":")
+		name = strings.TrimSuffix(name, ".")
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && !strings.ContainsRune("-._", r) }) {
+			return "", false
+		}
+	}
+	if strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }) || len(port) > 5 {
+		return "", false
+	}
+	if port == "" || port == "80" || port == "443" {
+		return name, true
+	}
+	return name + ":" + port, true
+}
+
+func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }

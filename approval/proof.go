@@ -1,0 +1,264 @@
+package approval
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Provers are the keys whose proofs the operator believes, by the operator's names
+// for them.
+type Provers map[string]ed25519.PublicKey
+
+// MaxProvers bounds how many keys an operator can name.
+const MaxProvers = 64
+
+// How large a proof may be. A larger one is a claim that cannot be read.
+const (
+	maxProgram   = 128 << 10 // bytes
+	maxProofList = 200       // trusted functions, contracts, effects, domains of coverage
+	maxProofLine = 2000      // bytes of a contract, a name, a missing contract
+	maxProofArgs = 8 << 10   // bytes of one effect's arguments
+	proofDepth   = 8         // levels of one effect's arguments
+)
+
+// proofDocument is a request's proof as it is written.
+type proofDocument struct {
+	Program       string          `json:"program"`
+	ProgramSHA256 string          `json:"program_sha256"`
+	Trusted       []string        `json:"trusted"`
+	Contracts     []string        `json:"contracts"`
+	Effects       []ProvenEffect  `json:"effects"`
+	Coverage      []ProofCoverage `json:"coverage"`
+	Prover        string          `json:"prover"`
+	Signature     string          `json:"signature"` // base64, with or without padding
+}
+
+// proofOf reads a request's proof and says what it is worth. One that cannot be
+// read is kept as a claim that says so; the bytes stand in the pending as they
+// came.
+func proofOf(t Tool, r *Request, provers Provers) *Proof {
+	if k := r.Proof.Kind(); k == 0 || k == 'n' {
+		return nil
+	}
+	d, err := parseProof(r.Proof)
+	if err != nil {
+		return &Proof{Why: "it cannot be read: " + err.Error()}
+	}
+	p := &Proof{
+		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
+		Effects: d.Effects, Coverage: d.Coverage,
+	}
+	if p.Why = d.doubt(t, r.RequestData, provers); p.Why == "" {
+		p.Verified, p.Prover = true, d.Prover
+	}
+	p.tidy()
+	return p
+}
+
+// tidy brings words that are none of ours into the careful one, once the signature
+// over them has been looked at.
+func (p *Proof) tidy() {
+	for i := range p.Effects {
+		switch p.Effects[i].Status {
+		case EffectProven, EffectNotProven:
+		default:
+			p.Effects[i].Status = EffectUnknown
+		}
+	}
+	for i := range p.Coverage {
+		switch p.Coverage[i].Status {
+		case Covered, RecommendedGap, SilentGap:
+		default:
+			p.Coverage[i].Status = RequiredGap
+		}
+	}
+}
+
+func parseProof(raw Raw) (*proofDocument, error) {
+	d := &proofDocument{}
+	if err := unmarshal(raw, d); err != nil {
+		return nil, err
+	}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *proofDocument) check() error {
+	switch {
+	case len(d.Program) > maxProgram:
+		return fmt.Errorf("program is longer than %d bytes", maxProgram)
+	case len(d.ProgramSHA256) != 64 || !isHex(d.ProgramSHA256):
+		return errors.New("program_sha256 must be 64 lower-case hex digits")
+	case len(d.Prover) > maxToolName || len(d.Signature) > 2*ed25519.SignatureSize:
+		return errors.New("prover or signature is too long")
+	}
+	if err := checkLines("trusted", d.Trusted); err != nil {
+		return err
+	}
+	if err := checkLines("contracts", d.Contracts); err != nil {
+		return err
+	}
+	if len(d.Effects) > maxProofList || len(d.Coverage) > maxProofList {
+		return fmt.Errorf("effects and coverage may have %d entries each", maxProofList)
+	}
+	for i := range d.Effects {
+		if err := d.Effects[i].check(); err != nil {
+			return err
+		}
+	}
+	for _, c := range d.Coverage {
+		if err := checkLines("coverage", append([]string{c.Domain, c.Status}, c.Missing...)); err != nil {
+			return err
+		}
+		if CanonicalDomain(c.Domain) == "" {
+			return errors.New("coverage names no domain")
+		}
+	}
+	return nil
+}
+
+func checkLines(what string, lines []string) error {
+	if len(lines) > maxProofList {
+		return fmt.Errorf("%s may have %d entries", what, maxProofList)
+	}
+	for _, s := range lines {
+		if len(s) > maxProofLine || !utf8.ValidString(s) {
+			return fmt.Errorf("an entry of %s is longer than %d bytes", what, maxProofLine)
+		}
+	}
+	return nil
+}
+
+// check also takes the white space out of the arguments: whoever passes a proof on
+// may have written it anew.
+func (x *ProvenEffect) check() error {
+	if err := checkLines("effects", []string{x.Domain, x.Op, x.Status}); err != nil {
+		return err
+	}
+	if CanonicalDomain(x.Domain) == "" {
+		return errors.New("an effect names no domain")
+	}
+	switch x.Args.Kind() {
+	case 0, 'n':
+		x.Args = Raw("null")
+		return nil
+	case '{':
+	default:
+		return errors.New("args of an effect must be an object")
+	}
+	if err := checkDepth(x.Args, proofDepth); err != nil {
+		return err
+	}
+	if err := x.Args.Compact(); err != nil || len(x.Args) > maxProofArgs {
+		return fmt.Errorf("args of an effect are longer than %d bytes", maxProofArgs)
+	}
+	return nil
+}
+
+// doubt says why a proof is no more than a claim, "" where it is verified.
+func (d *proofDocument) doubt(t Tool, data Raw, provers Provers) string {
+	key, known := provers[d.Prover]
+	switch {
+	case d.Signature == "":
+		return "nobody has signed it"
+	case d.Prover == "":
+		return "it names no prover"
+	case !known || len(key) != ed25519.PublicKeySize:
+		return "the operator knows no such prover"
+	}
+	signature, ok := decodeSignature(d.Signature)
+	if !ok || !ed25519.Verify(key, d.signed(), signature) {
+		return "the signature is not that of the prover it names"
+	}
+	if d.Program != "" && Digest([]byte(d.Program)) != d.ProgramSHA256 {
+		return "program_sha256 is not that of the program in it"
+	}
+	if t.Program == "" {
+		return "nothing says that this program is what runs"
+	}
+	fields, err := Fields(data)
+	if err != nil {
+		return "the request has no program"
+	}
+	switch text, ok := programText(t, fields); {
+	case !ok:
+		return "the request has no program in " + t.Program
+	case Digest([]byte(text)) != d.ProgramSHA256:
+		return "it is for another program than the one that would run"
+	}
+	return ""
+}
+
+func decodeSignature(s string) ([]byte, bool) {
+	for len(s) > 0 && s[len(s)-1] == '=' {
+		s = s[:len(s)-1]
+	}
+	b, err := base64.RawStdEncoding.Strict().DecodeString(s)
+	return b, err == nil && len(b) == ed25519.SignatureSize
+}
+
+// proofMagic begins what a prover signs, so that nothing else it signs with the
+// same key can be taken for a proof.
+const proofMagic = "permesso proof v1\n"
+
+// signed is what a prover signs with Ed25519 (RFC 8032, without a context): the
+// line "permesso proof v1" with its line feed, then a sequence of items. An item
+// is a string of bytes behind its length: decimal digits without leading zeros, a
+// colon, the bytes. A list is an item that holds the number of its elements in
+// decimal, then the items of each. In this order:
+//
+//	prover            the name as it stands in the proof
+//	program_sha256    64 lower-case hex digits
+//	trusted           list of strings
+//	contracts         list of strings
+//	effects           list; of each: domain, op, args, status
+//	coverage          list; of each: domain, status, missing (a list of strings)
+//
+// Strings are their UTF-8 text, as it is after JSON's escapes are resolved. args
+// is the JSON text of the object with all white space outside of strings taken
+// out and nothing else changed: keys keep their order, numbers their digits,
+// strings their escapes; where there is none it is the four bytes null. A key of
+// the proof that is left out counts as an empty string or an empty list. The
+// program's text is not signed, its digest is.
+func (d *proofDocument) signed() []byte {
+	b := []byte(proofMagic)
+	put := func(items ...string) {
+		for _, s := range items {
+			b = strconv.AppendInt(b, int64(len(s)), 10)
+			b = append(append(b, ':'), s...)
+		}
+	}
+	list := func(items []string) {
+		put(strconv.Itoa(len(items)))
+		put(items...)
+	}
+	put(d.Prover, d.ProgramSHA256)
+	list(d.Trusted)
+	list(d.Contracts)
+	put(strconv.Itoa(len(d.Effects)))
+	for _, x := range d.Effects {
+		put(x.Domain, x.Op, string(x.Args), x.Status)
+	}
+	put(strconv.Itoa(len(d.Coverage)))
+	for _, c := range d.Coverage {
+		put(c.Domain, c.Status)
+		list(c.Missing)
+	}
+	return b
+}
+
+// ProofBytes is what a prover signs for this proof, the JSON object of a request's
+// proof without its signature. The comment at signed describes the encoding.
+func ProofBytes(proof Raw) ([]byte, error) {
+	d, err := parseProof(proof)
+	if err != nil {
+		return nil, fmt.Errorf("parse proof: %w", err)
+	}
+	return d.signed(), nil
+}

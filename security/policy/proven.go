@@ -1,0 +1,466 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// # What is proven
+//
+// A rule's clauses are held against verified effects and against what the gate
+// itself read, never against the agent's word. Where a program or a command line
+// comes with the request, only a verified proof says what it does; otherwise the
+// tool's arguments do, as the operator declared them. What is not known is not
+// proven: a domain that nothing speaks of, a value that is no plain text, one that
+// was left out, a path that may be another one.
+
+// ClauseKind is one of the things that a clause can demand.
+type ClauseKind string
+
+// The closed set of clauses.
+const (
+	Only   ClauseKind = "only"    // every value of Arg is one of Values
+	Under  ClauseKind = "under"   // every value of Arg is a path in one of the folders in Values, or that folder
+	Unique ClauseKind = "unique"  // no value of Arg occurs twice
+	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, at most Max times the value that Values holds
+)
+
+// ClauseKinds lists the closed set.
+func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost} }
+
+// Clause is one thing that a rule wants proven.
+type Clause struct {
+	Domain string // of effects: mail, file, …; other common words for one are the same
+	Op     string // "": whatever is done there
+	Kind   ClauseKind
+	Arg    string // recipient, path, …; plural or singular; "" for AtMost: effects are counted
+	Values []string
+	Max    int
+}
+
+const maxValues = 1000 // of one clause
+
+func (c Clause) check() error {
+	domain := approval.CanonicalDomain(c.Domain)
+	switch {
+	case domain == "":
+		return fmt.Errorf("a clause names no domain")
+	case domain == approval.DomainCommand || domain == approval.DomainProgram || domain == approval.DomainDigest:
+		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
+	case !slices.Contains(ClauseKinds(), c.Kind):
+		return fmt.Errorf("%q is no clause: only, under, unique or at_most", string(c.Kind))
+	case c.Arg == "" && c.Kind != AtMost:
+		return fmt.Errorf("%s names no argument", c.Kind)
+	case len(c.Values) > maxValues:
+		return fmt.Errorf("%s has more than %d values", c.Kind, maxValues)
+	}
+	return c.checkValues()
+}
+
+func (c Clause) checkValues() error {
+	switch c.Kind {
+	case Only, Under:
+		if len(c.Values) == 0 {
+			return fmt.Errorf("%s names no value", c.Kind)
+		}
+	case Unique:
+		if len(c.Values) > 0 {
+			return fmt.Errorf("unique takes no values")
+		}
+	case AtMost:
+		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
+			return fmt.Errorf("at_most is a number of effects, or of one value of one argument")
+		}
+	}
+	if c.Kind != AtMost && c.Max != 0 {
+		return fmt.Errorf("%s has no number", c.Kind)
+	}
+	for _, v := range c.Values {
+		if c.Kind == Under {
+			if _, ok := components(v); !ok {
+				return fmt.Errorf("%q is no folder: no .. that leads out of it, no backslash, no invisible characters", v)
+			}
+			continue
+		}
+		if _, ok := plain(c.Arg, v, true); !ok {
+			return fmt.Errorf("%q can be no value of %s", v, c.Arg)
+		}
+	}
+	return nil
+}
+
+// words is the clause as a reason has it. Everything in it is the operator's.
+func (c *Clause) words() string {
+	where := c.Domain
+	if c.Op != "" {
+		where += " " + c.Op
+	}
+	switch c.Kind {
+	case Only:
+		return fmt.Sprintf("%s: every %s is %s", where, approval.CanonicalArg(c.Arg), oneOf(c.Values))
+	case Under:
+		return fmt.Sprintf("%s: every %s is under %s", where, approval.CanonicalArg(c.Arg), oneOf(c.Values))
+	case Unique:
+		return fmt.Sprintf("%s: no %s twice", where, approval.CanonicalArg(c.Arg))
+	}
+	if c.Arg == "" {
+		return fmt.Sprintf("%s: at most %d", where, c.Max)
+	}
+	return fmt.Sprintf("%s: at most %d to %s", where, c.Max, c.Values[0])
+}
+
+// oneOf names up to three values.
+func oneOf(values []string) string {
+	const most = 3
+	if len(values) == 1 {
+		return values[0]
+	}
+	if len(values) > most {
+		return fmt.Sprintf("one of %s and %d more", strings.Join(values[:most], ", "), len(values)-most)
+	}
+	return "one of " + strings.Join(values, ", ")
+}
+
+// showing is the evidence of one request, sorted once and only if some rule asks.
+type showing struct {
+	of      *approval.Evidence
+	read    bool
+	domains map[string]*approval.DomainEvidence
+}
+
+func (s *showing) domain(name string) *approval.DomainEvidence {
+	if !s.read {
+		s.read, s.domains = true, map[string]*approval.DomainEvidence{}
+		for _, d := range s.of.ByDomain() {
+			s.domains[d.Domain] = &d
+		}
+	}
+	return s.domains[approval.CanonicalDomain(name)]
+}
+
+// source is where what is proven comes from, in words.
+func (s *showing) source() string {
+	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
+		return "by a proof of " + p.Prover
+	}
+	return "by the arguments"
+}
+
+// all says whether every clause is shown, and if not, what is missing.
+func (s *showing) all(clauses []Clause) (missing string) {
+	for i := range clauses {
+		if why := s.lacks(&clauses[i]); why != "" {
+			return clauses[i].words() + " (" + why + ")"
+		}
+	}
+	return ""
+}
+
+// lacks says why a clause is not proven, "" where it is.
+func (s *showing) lacks(c *Clause) string {
+	d := s.domain(c.Domain)
+	if s.of.RunsProgram() {
+		if s.of.Verified() == nil {
+			return s.claim()
+		}
+		if d == nil || !d.Known() {
+			return "unknown there"
+		}
+		return c.overEffects(d)
+	}
+	if d == nil {
+		return "unknown there"
+	}
+	return c.overFacts(d.Host)
+}
+
+func (s *showing) claim() string {
+	if s.of.Proof == nil {
+		return "what runs came with the request, without a proof"
+	}
+	return "the proof is a claim: " + s.of.Proof.Why
+}
+
+// overEffects holds the clause against what a verified proof proves. An effect
+// whose op is not said may be any.
+func (c *Clause) overEffects(d *approval.DomainEvidence) string {
+	var values []string
+	n, found := 0, false
+	for _, x := range d.Verified {
+		if !c.speaksOf(x.Op) {
+			continue
+		}
+		found = true
+		times, each, ok := timesOf(x)
+		if !ok {
+			return "how often is unknown"
+		}
+		if c.Arg != "" {
+			list, whole := x.ValuesOf(c.Arg)
+			if !whole {
+				return "a value is unknown"
+			}
+			for range min(times, c.Max+2) {
+				values = append(values, list...)
+			}
+		}
+		n += times * max(1, each)
+	}
+	if !found && !d.Covered {
+		return "unknown there"
+	}
+	return c.over(values, n)
+}
+
+// maxTimes bounds how often one effect can be said to happen, and be counted.
+const maxTimes = 1 << 20
+
+// timesOf is how often an effect happens: once, or as often as its argument times
+// says; and to how many recipients each time.
+func timesOf(x approval.ProvenEffect) (times, each int, ok bool) {
+	fields, err := approval.Fields(x.Args)
+	if err != nil {
+		return 1, 0, true // no arguments at all
+	}
+	times = 1
+	for _, f := range fields {
+		if strings.EqualFold(f.Name, "times") {
+			v, err := strconv.Atoi(string(f.Value))
+			if err != nil || v < 0 || v > maxTimes {
+				return 0, 0, false
+			}
+			times = max(times, v)
+		}
+		if approval.CanonicalArg(f.Name) == "recipient" {
+			list, whole := x.ValuesOf(f.Name)
+			if !whole {
+				return 0, 0, false
+			}
+			each = len(list)
+		}
+	}
+	return times, each, true
+}
+
+// overFacts holds the clause against what the gate read out of the arguments.
+func (c *Clause) overFacts(facts []approval.HostFact) string {
+	var values []string
+	n, found := 0, false
+	for _, h := range facts {
+		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.speaksOf(h.Op) {
+			continue
+		}
+		if c.Arg != "" && approval.CanonicalArg(h.Name) != approval.CanonicalArg(c.Arg) {
+			continue
+		}
+		if h.Left > 0 {
+			return "a value is unknown"
+		}
+		found, n = true, max(n, len(h.Values))
+		values = append(values, h.Values...)
+	}
+	if !found {
+		return "unknown there"
+	}
+	return c.over(values, n)
+}
+
+func (c *Clause) speaksOf(op string) bool {
+	return c.Op == "" || op == "" || strings.EqualFold(c.Op, op)
+}
+
+// over is the clause itself, over all values and n effects.
+func (c *Clause) over(values []string, n int) string {
+	if c.Kind == AtMost && c.Arg == "" {
+		if n > c.Max {
+			return "there are " + strconv.Itoa(n)
+		}
+		return ""
+	}
+	seen, permitted := map[string]int{}, map[string]bool{}
+	for _, v := range c.Values {
+		if exact, ok := plain(c.Arg, v, false); ok {
+			permitted[exact] = true
+		}
+	}
+	for _, v := range values {
+		wide, ok := plain(c.Arg, v, true)
+		if !ok && c.Kind != Under {
+			return "a value is no plain one"
+		}
+		seen[wide]++
+		if why := c.single(v, seen[wide], permitted); why != "" {
+			return why
+		}
+	}
+	if c.Kind == AtMost {
+		if wide, _ := plain(c.Arg, c.Values[0], true); seen[wide] > c.Max {
+			return "there are more"
+		}
+	}
+	return ""
+}
+
+// single is what one value has to be, which was seen so many times by now.
+func (c *Clause) single(v string, times int, permitted map[string]bool) string {
+	switch c.Kind {
+	case Only:
+		if exact, ok := plain(c.Arg, v, false); !ok || !permitted[exact] {
+			return "another one is there"
+		}
+	case Under:
+		if !slices.ContainsFunc(c.Values, func(folder string) bool { return within(folder, v) }) {
+			return "another path is there, or one that may be another"
+		}
+	case Unique:
+		if times > 1 {
+			return "one is there twice"
+		}
+	}
+	return ""
+}
+
+// plain brings a value of an argument into the form in which it is compared. The
+// wide form is for telling that a value is not there: it takes together whatever
+// may reach the same. Values that somebody else could read differently have none.
+func plain(arg, v string, wide bool) (string, bool) {
+	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' || r == 0x7f }) {
+		return "", false
+	}
+	switch approval.CanonicalArg(arg) {
+	case "recipient":
+		return recipient(v, wide)
+	case "host":
+		return approval.HostIn(v)
+	case "path":
+		parts, ok := components(v)
+		return strings.Join(parts, "/"), ok
+	}
+	if wide {
+		return strings.ToLower(strings.TrimSpace(v)), true
+	}
+	return v, true
+}
+
+// recipient is one address and nothing around it. Its domain has no case; whether
+// the part before the @ has one, and what stands behind a + there, is up to the
+// server, so the wide form ignores both.
+func recipient(v string, wide bool) (string, bool) {
+	if strings.ContainsAny(v, " ,;<>()[]\\\"'%!`:") || strings.Count(v, "@") > 1 {
+		return "", false
+	}
+	local, domain, mail := strings.Cut(v, "@")
+	if !mail {
+		if wide {
+			v = strings.ToLower(v)
+		}
+		return v, true
+	}
+	if domain = strings.TrimSuffix(strings.ToLower(domain), "."); local == "" || domain == "" {
+		return "", false
+	}
+	if wide {
+		local, _, _ = strings.Cut(strings.ToLower(local), "+")
+	}
+	return local + "@" + domain, true
+}
+
+// components are those of a cleaned path; the first is "" where it is absolute and
+// "." where it is not. A path that leads out of where it begins has none, nor has
+// one that a shell or another system would read differently.
+func components(p string) ([]string, bool) {
+	if p == "" || strings.HasPrefix(p, "~") || strings.ContainsFunc(p, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }) {
+		return nil, false
+	}
+	cleaned := path.Clean(p)
+	first := "."
+	if path.IsAbs(cleaned) {
+		first, cleaned = "", strings.TrimPrefix(cleaned, "/")
+	}
+	if cleaned == "" || cleaned == "." {
+		return []string{first}, true
+	}
+	parts := strings.Split(cleaned, "/")
+	if parts[0] == ".." {
+		return nil, false
+	}
+	return append([]string{first}, parts...), true
+}
+
+// within says whether a path is a folder or lies in it, component by component.
+func within(folder, p string) bool {
+	f, ok := components(folder)
+	parts, also := components(p)
+	return ok && also && len(parts) >= len(f) && slices.Equal(f, parts[:len(f)])
+}
+
+// covered says whether a verified proof holds nothing that the rule's clauses do
+// not speak of: an effect of another domain, one that is not proven, or a required
+// contract that is missing. Otherwise it says which.
+func (s *showing) covered(clauses []Clause) (open string) {
+	p := s.of.Verified()
+	if p == nil || !s.of.RunsProgram() {
+		return ""
+	}
+	for _, x := range p.Effects {
+		domain := approval.CanonicalDomain(x.Domain)
+		if x.Status != approval.EffectProven {
+			return "an effect is not proven"
+		}
+		if !slices.ContainsFunc(clauses, func(c Clause) bool {
+			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
+		}) {
+			return "the program has an effect that the rule does not speak of"
+		}
+	}
+	for _, c := range p.Coverage {
+		if c.Status == approval.RequiredGap {
+			return "a required contract is missing"
+		}
+	}
+	return ""
+}
+
+// unproven says why what the rule demands is not proven, "" where it is or where
+// the rule demands nothing.
+func (r *Rule) unproven(s *showing) string {
+	if missing := s.all(r.WhenProven); missing != "" {
+		return missing
+	}
+	if len(r.WhenProven) > 0 {
+		return s.covered(r.WhenProven)
+	}
+	return ""
+}
+
+// checkProofs holds the clauses to the outcomes that they belong to.
+func (r Rule) checkProofs() error {
+	switch {
+	case len(r.WhenProven) > 0 && r.Outcome != approval.Allow:
+		return fmt.Errorf("when_proven belongs to an allow: a %s takes unless_proven", r.Outcome)
+	case len(r.UnlessProven) > 0 && r.Outcome == approval.Allow:
+		return fmt.Errorf("unless_proven belongs to a deny or an ask: an allow takes when_proven")
+	}
+	for _, c := range slices.Concat(r.WhenProven, r.UnlessProven) {
+		if err := c.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proofs is what a rule demands, in words.
+func proofs(clauses []Clause) string {
+	var words []string
+	for i := range clauses {
+		words = append(words, clauses[i].words())
+	}
+	return cmp.Or(strings.Join(words, "; "), "nothing")
+}
