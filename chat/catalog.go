@@ -28,6 +28,19 @@ type words struct {
 	moreReasons  string
 	reasons      map[string]string // of policy, by the form in which it writes them
 	known        evidence          // what is known besides the arguments
+
+	// What changed since the request that it resubmits.
+	changedSince       string
+	resubmitsUnknown   string
+	resubmitsElsewhere string
+	resubmitsOthers    string
+	otherTool          string
+	notCompared        string
+	sameFields         string
+	sameLines          string
+	sameEnds           string
+	moreChanges        string
+
 	unknownTool  string
 	claimed      string
 	mixed        string
@@ -284,8 +297,18 @@ func english() *words {
 				"required_gap": "required contracts missing", "silent_gap": "no contract at all",
 			},
 		},
-		outcome:      "{id} · {status}",
-		outcomeBy:    " · by {by} ({via})",
-		outcomeError: " · {error}",
+		changedSince:       "changed since {id}{answer}:",
+		resubmitsUnknown:   "resubmits {id}, the agent says: no such request is known here, nothing to compare with",
+		resubmitsElsewhere: "resubmits {id}, the agent says: that is a request of another workspace, nothing to compare with",
+		resubmitsOthers:    "resubmits {id}, the agent says: that is a request of another client, nothing to compare with",
+		otherTool:          "another tool: it was {tool}",
+		notCompared:        "one of the two is no object: they cannot be compared",
+		sameFields:         "unchanged fields: {n}",
+		sameLines:          "… {n} lines that are the same",
+		sameEnds:           "without the first {n} and the last {m} chars, which are the same:",
+		moreChanges:        "✂ {n} more lines of changes; all that would run stands above",
+		outcome:            "{id} · {status}",
+		outcomeBy:          " · by {by} ({via})",
+		outcomeError:       " · {error}",
 	}
 }

@@ -51,13 +51,6 @@ type Style struct {
 	Earlier func(p *approval.Pending) *Former
 }
 
-// Pause is why nothing runs.
-type Pause struct {
-	By     string
-	Since  time.Time
-	Reason string // may be empty
-}
-
 // Card is a pending request as a person sees it, line by line.
 type Card struct {
 	Head     string   // what this is, and its id
@@ -94,7 +87,7 @@ func (s Style) renderer(p *approval.Pending) renderer {
 // Card renders p. Nothing is left out of it, however long; see Card.Text.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
-	c := Card{Evidence: r.evidence(), Payload: r.payload(), Prose: append(r.prose(), r.claims()...), words: r.words}
+	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), words: r.words}
 	id := Escape(p.ShortID)
 	if p.Type == approval.TypeQuestion {
 		c.Head = say(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
@@ -116,24 +109,6 @@ func (s Style) Card(p *approval.Pending) Card {
 	c.Facts = append(c.Facts, r.reasons()...)
 	c.Facts = append(c.Facts, r.flags()...)
 	return c
-}
-
-// PauseLine says who paused a workspace, with the date where that was not today,
-// or "" where it is not paused.
-func (s Style) PauseLine(workspace string, today time.Time) string {
-	if s.Paused == nil {
-		return ""
-	}
-	p := s.Paused(workspace)
-	if p == nil {
-		return ""
-	}
-	w := catalogue(s.Language)
-	line := say(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
-	if p.Reason != "" {
-		line += " (" + Escape(clip(p.Reason, maxFact)) + ")"
-	}
-	return line
 }
 
 // facts are the two or three lines that the form asks for, and what the

@@ -40,7 +40,7 @@ type Decider struct {
 	// Refused is told of somebody who may not decide and tried; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
 
-	agent bool // it cancels what is its own, and does nothing else
+	cancels bool // the answer is the agent's or the operator's, and no approver's
 }
 
 // Decide writes the decision if the person may, the request waits, its time
@@ -86,6 +86,21 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 		d.Decided(a.Key)
 	}
 	return dec, nil
+}
+
+// Cancel is Decide for the operator who takes a request off the table: nobody has
+// denied it, and nothing runs.
+func (d *Decider) Cancel(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+	c := *d
+	c.cancels, a.Verdict = true, approval.Cancelled
+	return c.Decide(ctx, a)
+}
+
+// Standing is Decide without deciding: nil where the person may answer and the
+// request waits for an answer, else the *approval.Refusal that Decide would give.
+func (d *Decider) Standing(_ context.Context, a approval.Answer) error {
+	_, _, err := d.lookUp(a)
+	return err
 }
 
 func (d *Decider) now() time.Time {
@@ -203,7 +218,7 @@ func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*
 // fits refuses an answer that this kind of request has no use for.
 func (d *Decider) fits(a approval.Answer, p *approval.Pending) error {
 	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: hint} }
-	if d.agent && a.Verdict == approval.Cancelled {
+	if d.cancels && a.Verdict == approval.Cancelled {
 		return nil
 	}
 	switch a.Verdict {

@@ -263,7 +263,7 @@ func (g *Gate) removeRequest(k approval.Key, o *offer) error {
 // client that asked, the request does not exist.
 func (g *Gate) Withdraw(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
 	d := &Decider{
-		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, agent: true,
+		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, cancels: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, p == nil || p.ClientID == from.Client(ws)
 		},

@@ -202,7 +202,11 @@ func (p painter) verdict(d *approval.Decision) string {
 	}
 	what += p.scopes[d.Scope]
 	at := p.clock(d.DecidedAt)
-	if d.Verdict == approval.Expired || d.Verdict == approval.Cancelled || d.DecidedBy == "" {
+	agents := d.Verdict == approval.Cancelled && (d.DecidedByID == "agent" || strings.HasPrefix(d.DecidedByID, "client:"))
+	if d.Verdict == approval.Cancelled && !agents {
+		what = p.cancelled
+	}
+	if d.Verdict == approval.Expired || agents || d.DecidedBy == "" {
 		return say(p.itself, "verdict", what, "time", at)
 	}
 	return say(p.byAt, "verdict", what, "by", chat.Escape(d.DecidedBy), "time", at, "via", chat.Escape(d.Via))

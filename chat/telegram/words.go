@@ -20,6 +20,7 @@ type words struct {
 	inDocument string // … or something else, and {n} says where all of it is
 	verdicts   map[approval.Verdict]string
 	scopes     map[approval.Scope]string
+	cancelled  string // as a verdict of somebody who is not the agent
 	byAt       string // {verdict} {by} {via} {time}
 	itself     string // {verdict} {time}: nobody decided
 	said       string // {text}: what went to the agent

@@ -16,6 +16,7 @@ func english() *words {
 			approval.Expired: "⌛ Expired",
 		},
 		scopes:    map[approval.Scope]string{approval.Session: " for this session", approval.Always: " always"},
+		cancelled: "⊘ Cancelled",
 		byAt:      "{verdict} by {by} at {time} ({via})",
 		itself:    "{verdict} at {time}",
 		said:      "to the agent: {text}",

@@ -17,6 +17,7 @@ func italian() *words {
 			approval.Expired: "⌛ Scaduto",
 		},
 		scopes:    map[approval.Scope]string{approval.Session: " per questa sessione", approval.Always: " sempre"},
+		cancelled: "⊘ Annullato",
 		byAt:      "{verdict} da {by} alle {time} ({via})",
 		itself:    "{verdict} alle {time}",
 		said:      "all'agente: {text}",

@@ -117,7 +117,7 @@ func (v *visit) decide() {
 	text, kind := a.message()
 	m := v.says(text)
 	m.Card = &approval.Waiting{Pending: p, SHA256: a.sha}
-	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Menu && cmd.Code != a.code {
+	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Unclear || kind == chat.Menu && cmd.Code != a.code {
 		v.fail(http.StatusUnprocessableEntity, v.w.Unclear)
 		return
 	}

@@ -71,7 +71,7 @@ type visit struct {
 // within lets in who has a session and may still see something.
 func (s *Server) within(serve func(*visit)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.People == nil || s.Viewer == nil || s.Workspaces == nil {
+		if !s.complete() {
 			s.refuse(w, r, http.StatusForbidden, refusedSession)
 			return
 		}

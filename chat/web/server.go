@@ -158,6 +158,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
+// complete says that there is somebody to ask; otherwise nobody is let in.
+func (s *Server) complete() bool { return s.People != nil && s.Viewer != nil && s.Workspaces != nil }
+
 func (s *Server) log(err error) {
 	if s.Log != nil && err != nil {
 		s.Log(err)

@@ -228,7 +228,7 @@ func (s *Server) visible(g Guest, rights Rights, p *approval.Pending) bool {
 func (s *Server) warm(ctx context.Context) {
 	for {
 		moved := s.shelf.listen()
-		if s.sessions.any() {
+		if s.complete() && s.sessions.any() {
 			if list, _, err := s.waiting(ctx); err == nil {
 				for _, i := range list {
 					if ctx.Err() != nil {

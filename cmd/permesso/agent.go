@@ -258,9 +258,16 @@ func (a *app) waitCmd() *cobra.Command {
 
 func (a *app) cancelCmd() *cobra.Command {
 	var w way
+	var host bool
 	c := &cobra.Command{
 		Use: "cancel ID", Short: "Drop a request that nobody has decided yet", Args: cobra.ExactArgs(1),
+		Long: "Drop a request that nobody has decided yet: nothing runs, and every card says so.\n" +
+			"An agent drops its own. With --operator, whoever runs the gate drops any that waits, also while the gate is stopped;\n" +
+			"then ID may be shortened to 4 digits, as for permesso deny.",
 		RunE: func(cmd *cobra.Command, pos []string) error {
+			if host {
+				return a.cancelWaiting(cmd.Context(), pos[0])
+			}
 			g, err := w.gate(a)
 			if err != nil {
 				return err
@@ -269,6 +276,7 @@ func (a *app) cancelCmd() *cobra.Command {
 		},
 	}
 	w.flags(a, c)
+	c.Flags().BoolVar(&host, "operator", false, "as the operator, on the host")
 	return c
 }
 

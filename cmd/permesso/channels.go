@@ -278,7 +278,7 @@ func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]
 // style is how people are shown things here, in a language.
 func (r *room) style(language string) chat.Style {
 	style := r.s.style()
-	style.WouldAllow = r.s.memory.wouldAllow
+	style.WouldAllow, style.Earlier = r.s.memory.wouldAllow, earlier(r.viewer)
 	if language != "" {
 		style.Language = language
 	}
@@ -290,6 +290,7 @@ func (r *room) interceptor() *chat.Interceptor {
 	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
+		Standing: decider.Standing, Paused: r.s.pausedIn,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/security/policy"
 )
@@ -156,6 +157,35 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) err
 		text += "\nThe gate is " + pauseLine(p) + ". It runs after permesso resume, if its time is not over by then."
 	}
 	return a.print(d, text)
+}
+
+// cancelWaiting drops a request as the operator, whether or not a daemon runs.
+func (a *app) cancelWaiting(ctx context.Context, typed string) error {
+	desk, err := a.desk(ctx)
+	if err != nil {
+		return err
+	}
+	files, ok := desk.Decider.(*gate.Decider)
+	if !ok {
+		return fail(codeRefused, "permesso deny "+typed, "only whoever runs the gate cancels what waits")
+	}
+	k, err := find(ctx, desk, typed)
+	if err != nil {
+		return err
+	}
+	w, err := desk.Pending(k)
+	if err != nil {
+		return err
+	}
+	d, err := files.Cancel(ctx, approval.Answer{Key: k, By: operator(), Via: "cli"})
+	if err != nil {
+		return err
+	}
+	served, err := desk.served()
+	if err != nil {
+		return err
+	}
+	return a.print(d, desk.confirmation(d, w, served))
 }
 
 func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {

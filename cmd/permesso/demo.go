@@ -291,10 +291,13 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 	} else {
 		go s.typeAnswer(ctx, k, w, "approve", "typed by the demo itself")
 	}
+	decider := s.h.decider(k, nil)
 	c := &terminalchat.Channel{
 		In: in, Out: s.out, Viewer: s.h.viewer(k),
-		Interceptor: &chat.Interceptor{Decider: s.h.decider(k, nil), Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction()},
-		Person:      operator(), Workspaces: []string{demoWorkspace},
+		Interceptor: &chat.Interceptor{
+			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), Standing: decider.Standing,
+		},
+		Person: operator(), Workspaces: []string{demoWorkspace},
 		Style: s.h.style(), Color: s.out.color,
 		Every: 100 * time.Millisecond,
 		Log:   func(err error) { s.out.line(bad, "terminal: "+chat.Escape(err.Error())) },

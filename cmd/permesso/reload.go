@@ -107,6 +107,9 @@ func (f afresh) Decide(ctx context.Context, a approval.Answer) (*approval.Decisi
 	return f().Decide(ctx, a)
 }
 
+// Standing says what Decide would refuse.
+func (f afresh) Standing(ctx context.Context, a approval.Answer) error { return f().Standing(ctx, a) }
+
 // watchConfig watches every folder in which a change can put another file in
 // the configuration's place: its own, and, where it is a symbolic link as in
 // containers, that of each link and of what the links lead to.

@@ -465,6 +465,7 @@ func (s *server) terminal(ctx context.Context) error {
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
 			Redact: style.Redact, Revoker: revoker{s.memory, decider},
+			Standing: decider.Standing, Paused: s.pausedIn,
 		},
 		Changes: s.changes, Person: operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
@@ -484,6 +485,6 @@ func (s *server) local() (workspaces []string, style chat.Style) {
 		}
 	}
 	style = s.style()
-	style.WouldAllow = s.memory.wouldAllow
+	style.WouldAllow, style.Earlier = s.memory.wouldAllow, earlier(s.viewer(s.keys))
 	return workspaces, style
 }

@@ -44,6 +44,9 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 		if h.layout.Home != "" {
 			style.Foot, style.WouldAllow = h.auditFoot(), a.wouldAllow
 		}
+		if files, here := v.(*gate.Viewer); here {
+			style.Earlier = earlier(files)
+		}
 		fmt.Fprintln(a.Out, style.Card(w.Pending))
 		a.printTimeline(log)
 		return damaged(logErr)

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// earlier looks up the request that another resubmits: first where it belongs, then
+// everywhere, for a card says so where it is another's.
+func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.Former {
+	return func(p *approval.Pending) *chat.Former {
+		if !approval.ValidID(p.Resubmits) {
+			return nil
+		}
+		if f := former(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
+			return f
+		}
+		all, err := v.Keeper.Workspaces()
+		if err != nil {
+			return nil
+		}
+		for _, ws := range all {
+			if f := former(v, approval.Key{Workspace: ws, ID: p.Resubmits}); f != nil && ws != p.SourceGroup {
+				return f
+			}
+		}
+		return nil
+	}
+}
+
+// former is a request as its record or pending keeps it, nil where there is none.
+func former(v *gate.Viewer, k approval.Key) *chat.Former {
+	rec, err := v.Record(context.Background(), k)
+	if err != nil {
+		return nil
+	}
+	if rec == nil {
+		w, err := v.Pending(k)
+		if err != nil || w == nil {
+			return nil
+		}
+		return &chat.Former{Request: w.Pending}
+	}
+	if p := v.Asked(k, rec.Pending); p != nil {
+		return &chat.Former{Request: p, Decision: v.Decision(k, rec.Decision)}
+	}
+	r, err := approval.ParseRequest(rec.Request, k.ID)
+	if err != nil {
+		return nil // it was malformed
+	}
+	return &chat.Former{Request: &approval.Pending{
+		RequestID: k.ID, SourceGroup: k.Workspace, ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)),
+		ToolName: r.ToolName, ActionType: r.ActionType, RequestData: r.RequestData,
+		Agent: approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, Options: r.Options,
+	}}
+}
