@@ -14,6 +14,7 @@ type words struct {
 	Menu      string // the name of the navigation
 	ListTitle string
 	Help      string
+	HelpShort string // in the navigation
 	Leave     string
 	You       string // whose session it is
 
@@ -206,6 +207,7 @@ func english() *words {
 		Menu:      "Pages",
 		ListTitle: "Waiting",
 		Help:      "Help and settings",
+		HelpShort: "Help",
 		Leave:     "Log out",
 		You:       "You are {name}",
 

@@ -7,6 +7,7 @@ func italian() *words {
 		Menu:      "Pagine",
 		ListTitle: "In attesa",
 		Help:      "Aiuto e impostazioni",
+		HelpShort: "Aiuto",
 		Leave:     "Esci",
 		You:       "Sei {name}",
 

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { PHONE } from './scene.mjs'
 
-const DESK = { viewport: { width: 1200, height: 800 } }
+const DESK = { viewport: { width: 1120, height: 900 } }
 
 /** The four ways to look. */
 const LOOKS = {
@@ -66,7 +66,7 @@ export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, op
     await scene.accessible(page, `${name}, ${look}`)
     await scene.fits(page, `${name}, ${look}`)
     const { pictures } = scene.plan
-    if (pictures && look !== 'phone-dark') await page.screenshot({ path: join(pictures, `${name}-${look}.png`), animations: 'disabled' })
+    if (pictures && look !== 'phone-dark') await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
   }
   await page.locator(`#q-research-${waiting.question.id}`).waitFor()
   await visit('list', '')
@@ -83,6 +83,6 @@ export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, op
   await page.locator('#careful').waitFor()
   await scene.accessible(page, `confirm, ${look}`)
   await scene.fits(page, `confirm, ${look}`)
-  if (scene.plan.pictures && look !== 'phone-dark') await page.screenshot({ path: join(scene.plan.pictures, `confirm-${look}.png`) })
+  if (scene.plan.pictures && look !== 'phone-dark') await page.screenshot({ path: join(scene.plan.pictures, `confirm-${look}.png`), scale: 'css' })
   assert.equal(await page.locator('#sure').count(), 1)
 }]))
