@@ -47,6 +47,8 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) (browser
 	text, err := os.ReadFile("../../testdata/browser/" + config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(p.config, bytes.ReplaceAll(text, []byte("EFFECTS"), []byte(effects)), 0o600))
+	code, _, errs := p.run("", "config", "check")
+	require.Zero(t, code, errs)
 	d := p.serve()
 	d.awaitLog(`"message":"serving"`)
 	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
@@ -115,7 +117,7 @@ func TestBrowser(t *testing.T) {
 	home, _ := newBrowserHouse(t, "home.toml", "home", "crowd")
 	tour, _ := newBrowserHouse(t, "tour.toml", "personal", "research")
 	browsers(t, browserPlan{
-		Scenarios: []string{"decide.mjs", "tour.mjs"},
+		Scenarios: []string{"decide.mjs", "dialog.mjs", "tour.mjs"},
 		Houses:    map[string]browserHouse{"home": home, "tour": tour},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 	})

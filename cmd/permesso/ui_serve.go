@@ -180,7 +180,7 @@ func (s *server) uiStyle(language string) chat.Style {
 	if language != "" {
 		style.Language = language
 	}
-	style.WouldAllow = s.memory.wouldAllow
+	style.WouldAllow, style.Earlier = s.memory.wouldAllow, earlier(s.viewer(s.keys))
 	style.Foot = auditFoot(s.audit.Newest())
 	return style
 }

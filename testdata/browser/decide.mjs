@@ -11,7 +11,8 @@ export async function ask(scene, page, tool, args, more = {}) {
   return asked
 }
 
-const answer = (scene, asked) => scene.home.agent('home').wait(asked, { timeoutMs: 30_000 })
+/** How a request of ours ended. */
+export const answer = (scene, asked) => scene.home.agent('home').wait(asked, { timeoutMs: 30_000 })
 
 /** Presses a key until it is heard: pages that have only just opened are deaf, so that nobody types into them. */
 async function key(page, name, heard) {
@@ -22,7 +23,8 @@ async function key(page, name, heard) {
   assert.ok(heard(page.url()), `nobody heard ${name}`)
 }
 
-const state = (page, text) => page.locator(`#state[data-state="${text}"]`).waitFor()
+/** Awaits what a page says has become of its request. */
+export const state = (page, text) => page.locator(`#state[data-state="${text}"]`).waitFor()
 
 export const scenarios = {
   // The main road, by mouse, for an effect that can be taken back.
