@@ -414,7 +414,9 @@ func TestLink(t *testing.T) {
 	require.ErrorContains(t, err, "see ui in permesso.toml")
 
 	h := &hall{theirs: []string{}}
-	c, _ = serve(t, h, func(s *Server) { s.Link = func(approval.Person) (string, time.Duration, error) { panic("a stranger got a link") } })
+	c, _ = serve(t, h, func(s *Server) {
+		s.Link = func(approval.Person) (string, time.Duration, error) { panic("a stranger got a link") }
+	})
 	_, _, err = c.Link(t.Context())
 	require.ErrorIs(t, err, approval.ErrNotYours)
 }
