@@ -280,10 +280,14 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 			require.NotContains(t, p.text, "Meeting")
 			require.Empty(t, p.Cookies(), pattern)
 		}
+		if strings.HasSuffix(path, "/events") {
+			continue // it does not end
+		}
+		p := b.do(http.MethodGet, strings.TrimSuffix(b.at, "/")+path+"?"+form.Encode(), "", nil)
 		if method == http.MethodPost {
-			p := b.do(http.MethodGet, strings.TrimSuffix(b.at, "/")+path+"?"+form.Encode(), "", nil)
 			require.Equal(t, http.StatusMethodNotAllowed, p.StatusCode, pattern)
 		}
+		require.Empty(t, p.Cookies(), pattern)
 	}
 	require.Zero(t, w.count())
 	require.Empty(t, w.braked)

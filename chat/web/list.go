@@ -2,10 +2,16 @@ package web
 
 import (
 	"bytes"
+<<<<<<< HEAD
 	"cmp"
+=======
+	"errors"
+>>>>>>> w-web
 	"html/template"
 	"net/http"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -98,8 +104,8 @@ func (s *Server) row(i *item, lang string) (template.HTML, error) {
 	return html, nil
 }
 
-// warmRow renders an item's row in every language that somebody reads.
-func (s *Server) warmRow(i *item) {
+// warmRows renders the rows of a list in every language that somebody reads.
+func (s *Server) warmRows(list []*item) {
 	c := &s.rows
 	c.mu.Lock()
 	langs := []string{chat.Language(s.Style("").Language)}
@@ -110,10 +116,16 @@ func (s *Server) warmRow(i *item) {
 	}
 	c.mu.Unlock()
 	for _, l := range langs {
-		if _, err := s.row(i, l); err != nil {
-			s.log(err)
-		}
+		_, err := s.rowsOf(list, l)
+		s.log(err)
 	}
+}
+
+// forget lets the rows go: nobody reads them.
+func (c *rows) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.html, c.lang = nil, nil
 }
 
 func (s *Server) reads(lang string) {
@@ -152,15 +164,28 @@ func (v *visit) list() {
 	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(mine)}, Pause: v.pauses()}
 	p.Waiting = len(mine)
 	p.Stream = "events?rev=" + itoa(rev)
-	for _, i := range mine {
-		html, err := v.row(i, v.lang)
-		if err != nil {
-			v.broken(err)
-			return
-		}
-		p.Rows = append(p.Rows, html)
+	if p.Rows, err = v.rowsOf(mine, v.lang); err != nil {
+		v.broken(err)
+		return
 	}
 	v.write(v.rw, http.StatusOK, "list", p)
+}
+
+// rowsOf are the rows of a list, by all processors: the first time, each has to
+// be looked through for secrets.
+func (s *Server) rowsOf(list []*item, lang string) ([]template.HTML, error) {
+	out, errs := make([]template.HTML, len(list)), make([]error, len(list))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		wg.Go(func() {
+			for n := next.Add(1) - 1; int(n) < len(list); n = next.Add(1) - 1 {
+				out[n], errs[n] = s.row(list[n], lang)
+			}
+		})
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
 }
 
 // pauses says where nothing runs for the time being.

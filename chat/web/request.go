@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -25,6 +26,7 @@ const (
 // requestPage is one request, whatever became of it.
 type requestPage struct {
 	page
+<<<<<<< HEAD
 	Key     approval.Key
 	Path    string
 	State   string
@@ -52,6 +54,64 @@ type requestPage struct {
 	Short   string
 	Like    string // where the history of the like is; "": nowhere
 	LikeAll string
+=======
+	Key      approval.Key
+	Path     string
+	State    string
+	SHA      string // of the pending that is shown
+	Card     chat.Card
+	Asks     bool // a question
+	Options  []string
+	Until    clock
+	Careful  bool // it cannot be taken back: an approval is confirmed once more
+	May      bool
+	No2      bool // not remembered for a session
+	No6      bool
+	Notes    []string // why, and what "always" would have let through
+	Prose    []string
+	Exact    []string // the arguments
+	Why      []string
+	Change   []string
+	Rule     string
+	Known    []marked // what is known besides
+	Changes  []marked // what differs from the request that it resubmits
+	Source   []string // of the program, line by line
+	Verified bool     // … and it is the one that a prover has signed
+	Result   string   // how it ended
+	Output   []string // what came out
+	Undo     string   // id of what can be taken back; "": nothing
+	Asked    clock
+	Short    string
+	Like     string // where the history of the like is; "": nowhere
+	LikeAll  string
+}
+
+// marked is a line with the class by which it is drawn.
+type marked struct{ Class, Text string }
+
+func knownLines(c chat.Card) (lines []marked) {
+	classes := map[chat.Source]string{chat.FromHost: "host", chat.FromProver: "prover"}
+	for _, k := range c.Evidence {
+		lines = append(lines, marked{cmp.Or(classes[k.From], "unknown"), k.Text})
+	}
+	return lines
+}
+
+func changedLines(c chat.Card) (lines []marked) {
+	for _, l := range c.Changes {
+		class := "remark"
+		switch {
+		case strings.HasPrefix(l, "- "):
+			class = "less"
+		case strings.HasPrefix(l, "+ "):
+			class = "more"
+		case strings.HasPrefix(l, "  "):
+			class = "same"
+		}
+		lines = append(lines, marked{class, l})
+	}
+	return lines
+>>>>>>> w-web
 }
 
 // request is the page of one request.
@@ -149,10 +209,10 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact = exact(style, p, r.Card)
+	r.Exact, r.Known, r.Changes = exact(style, p, r.Card), knownLines(r.Card), changedLines(r.Card)
 	r.Why, r.Change = style.Why(p)
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
-		r.Source = chat.Block(style.Redacted(p, p.Facts.Proof.Program))
+		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
 	}
 	return r
 }

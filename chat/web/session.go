@@ -75,11 +75,7 @@ func (s *Server) Link(g Guest) (address string, life time.Duration, err error) {
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for hash, l := range x.links {
-		if !now.Before(l.until) {
-			delete(x.links, hash)
-		}
-	}
+	s.sweep(now)
 	if len(x.links) >= maxLinks {
 		return "", 0, ErrFull
 	}
@@ -103,11 +99,7 @@ func (s *Server) enter(token string) *session {
 	if !ok || !now.Before(l.until) {
 		return nil
 	}
-	for _, old := range x.open {
-		if s.stale(old, now) {
-			x.end(old)
-		}
-	}
+	s.sweep(now)
 	if len(x.open) >= maxSessions {
 		x.end(x.oldest())
 	}
@@ -187,11 +179,28 @@ func (s *Server) leave(se *session) {
 	s.sessions.end(se)
 }
 
-// any says whether anybody looks, or is about to.
-func (x *sessions) any() bool {
+// anybody says whether somebody looks, or is about to.
+func (s *Server) anybody() bool {
+	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	s.sweep(s.Now())
 	return len(x.open)+len(x.links) > 0
+}
+
+// sweep ends what has lasted long enough; the caller holds the lock.
+func (s *Server) sweep(now time.Time) {
+	x := &s.sessions
+	for _, old := range x.open {
+		if s.stale(old, now) {
+			x.end(old)
+		}
+	}
+	for hash, l := range x.links {
+		if !now.Before(l.until) {
+			delete(x.links, hash)
+		}
+	}
 }
 
 // join counts a stream; ok is false where there are too many. leave must be

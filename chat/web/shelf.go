@@ -199,6 +199,14 @@ func (f *shelf) remove(k approval.Key) {
 	}
 }
 
+// forget empties the shelf, for the time in which nobody looks.
+func (f *shelf) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.items, f.dirty, f.all = map[approval.Key]*item{}, map[approval.Key]bool{}, true
+	f.gone, f.earlier = nil, f.rev
+}
+
 // goneSince lists who left after a revision; known is false where that is too
 // long ago to say.
 func (f *shelf) goneSince(rev int64) (keys []approval.Key, known bool) {
@@ -228,14 +236,13 @@ func (s *Server) visible(g Guest, rights Rights, p *approval.Pending) bool {
 func (s *Server) warm(ctx context.Context) {
 	for {
 		moved := s.shelf.listen()
-		if s.complete() && s.sessions.any() {
+		switch {
+		case !s.complete() || !s.anybody():
+			s.shelf.forget()
+			s.rows.forget()
+		default:
 			if list, _, err := s.waiting(ctx); err == nil {
-				for _, i := range list {
-					if ctx.Err() != nil {
-						return
-					}
-					s.warmRow(i)
-				}
+				s.warmRows(list)
 			}
 		}
 		select {

@@ -53,6 +53,8 @@ type words struct {
 	Milder       string
 	NoReason     string
 	Source       string
+	SourceClaim  string
+	ChangesTitle string
 	Decide       string
 	Codes        map[string]string
 	DenyReason   string
@@ -250,7 +252,9 @@ func english() *words {
 		RuleIs:       "The rule that decided:",
 		Milder:       "What would change it:",
 		NoReason:     "No reason was recorded.",
-		Source:       "The program",
+		Source:       "The program, as it was verified",
+		SourceClaim:  "The program, as the agent gives it",
+		ChangesTitle: "What changed since the earlier request",
 		Decide:       "Your decision",
 		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Ask for this instead", "6": "Always allow"},
 		DenyReason:   "Reason, if you like (the agent reads it)",

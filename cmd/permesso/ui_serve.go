@@ -44,7 +44,7 @@ func (s *server) newUI() *web.Server {
 // openPages listens where the configuration says; nil where it says nowhere, or
 // where this system does not tell who asks for a link.
 func (s *server) openPages() (*pages, error) {
-	if s.cfg.UI == "" {
+	if s.cfg.UI == "" || s.script != nil { // a script answers alone
 		return nil, nil
 	}
 	if !local.Supported {
@@ -171,6 +171,7 @@ func (u uiPeople) Interceptor(g web.Guest) *chat.Interceptor {
 	decider := afresh(func() *gate.Decider { return u.deciderOf(g) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: u.viewer(u.keys), Zone: time.Local, Redact: newRedaction(), Revoker: revoker{u.memory, decider},
+		Standing: decider.Standing, Paused: u.pausedIn,
 	}
 }
 
