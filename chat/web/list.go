@@ -2,11 +2,8 @@ package web
 
 import (
 	"bytes"
-<<<<<<< HEAD
 	"cmp"
-=======
 	"errors"
->>>>>>> w-web
 	"html/template"
 	"net/http"
 	"runtime"

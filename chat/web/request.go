@@ -26,35 +26,6 @@ const (
 // requestPage is one request, whatever became of it.
 type requestPage struct {
 	page
-<<<<<<< HEAD
-	Key     approval.Key
-	Path    string
-	State   string
-	SHA     string // of the pending that is shown
-	Card    chat.Card
-	Asks    bool // a question
-	Options []string
-	Until   clock
-	Degree  approval.Reversibility
-	Careful bool // it cannot be taken back: an approval is confirmed once more
-	May     bool
-	No2     bool // not remembered for a session
-	No6     bool
-	Notes   []string // why, and what "always" would have let through
-	Prose   []string
-	Exact   []string // the arguments
-	Why     []string
-	Change  []string
-	Rule    string
-	Source  []string // of the program, line by line
-	Result  string   // how it ended
-	Output  []string // what came out
-	Undo    string   // id of what can be taken back; "": nothing
-	Asked   clock
-	Short   string
-	Like    string // where the history of the like is; "": nowhere
-	LikeAll string
-=======
 	Key      approval.Key
 	Path     string
 	State    string
@@ -63,6 +34,7 @@ type requestPage struct {
 	Asks     bool // a question
 	Options  []string
 	Until    clock
+	Degree   approval.Reversibility
 	Careful  bool // it cannot be taken back: an approval is confirmed once more
 	May      bool
 	No2      bool // not remembered for a session
@@ -111,7 +83,6 @@ func changedLines(c chat.Card) (lines []marked) {
 		lines = append(lines, marked{class, l})
 	}
 	return lines
->>>>>>> w-web
 }
 
 // request is the page of one request.
