@@ -17,7 +17,7 @@ TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak crash fuzz bench check fmt demo clean
+.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ deps: deps-tools ## install what the tests need, through apt, if it is missing
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm dovecot smtpd dnsmasq
+	@.ci/deps bwrap systemd-analyze python3 node npm chromium dovecot smtpd dnsmasq
 
 deps-demo:
 	@.ci/deps bwrap
@@ -66,6 +66,9 @@ test-fast: deps-tools ## the short tests, without the race detector
 soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
 	@.ci/deps debootstrap
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
+
+oldest: deps-tools ## the clients on Python 3.9 and Node 18
+	@.ci/oldest
 
 crash: ## the crash harness in full: every disk state after every operation
 	go test -run TestCrash -count=1 -timeout 9m -v ./approval/gate/crashtest/

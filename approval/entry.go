@@ -28,6 +28,8 @@ const (
 	EventTaintsCleared    Event = "taints_cleared"    // a person says that what was read is forgotten
 	EventRefusedDecider   Event = "refused_decider"   // somebody who may not decide tried to
 	EventForged           Event = "forged"            // a document without a valid seal
+	EventKeyCreated       Event = "key_created"       // somebody may ask, look or answer over HTTP
+	EventKeyRevoked       Event = "key_revoked"       // and may no more
 	EventResponseRestored Event = "response_restored" // somebody changed a response
 	EventMalformed        Event = "malformed"
 	EventPaused           Event = "paused" // nothing runs until
@@ -68,7 +70,7 @@ type Entry struct {
 	Reason        string    `json:"reason,omitzero"`
 	ReceiptSHA256 string    `json:"receipt_sha256,omitzero"`
 	Detail        string    `json:"detail,omitzero"`
-	Consent       string    `json:"consent,omitzero"` // the grant that was used, given or taken back
+	Consent       string    `json:"consent,omitzero"` // the grant, or the key's id, that was used, given or taken back
 	Exact         string    `json:"exact,omitzero"`
 	Cost          int64     `json:"cost,omitzero"`
 	Human         bool      `json:"human,omitzero"` // a person approved this one request

@@ -120,15 +120,21 @@ func complete(template string, data Raw) bool {
 }
 
 // declaredFact collects the values of every field that the operator says is this.
-// Where none of them is there, the fact is not there either: nothing is known.
+// Where none of them is there, the fact is not there either: nothing is known. A
+// field that the operator did not name and that means the same by its name, or is
+// one of them in other letters, is counted: the handler may read it.
 func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 	f, found := HostFact{Name: name, From: FromArgument}, false
 	for _, field := range fields {
-		if !slices.Contains(of, field.Name) || field.Value.Kind() == 'n' {
-			continue
+		switch {
+		case len(of) == 0 || field.Value.Kind() == 'n':
+		case slices.Contains(of, field.Name):
+			found = true
+			f.add(flatten(field.Value, nil))
+		case CanonicalArg(field.Name) == name || slices.ContainsFunc(of, func(s string) bool { return strings.EqualFold(s, field.Name) }):
+			found = true
+			f.Left++
 		}
-		found = true
-		f.add(flatten(field.Value, nil))
 	}
 	return f, found
 }
@@ -191,13 +197,17 @@ func programFacts(t Tool, fields []Field) []HostFact {
 	return []HostFact{f}
 }
 
-func programText(t Tool, fields []Field) (string, bool) {
+// programText is the program, where no other field could be taken for it.
+func programText(t Tool, fields []Field) (text string, ok bool) {
 	for _, f := range fields {
-		if f.Name == t.Program {
-			return f.Text()
+		switch {
+		case f.Name == t.Program:
+			text, ok = f.Text()
+		case strings.EqualFold(f.Name, t.Program):
+			return "", false
 		}
 	}
-	return "", false
+	return text, ok
 }
 
 // commandFacts reads a command line that is a list of words. What a shell would

@@ -152,8 +152,8 @@ func (x *ProvenEffect) check() error {
 	default:
 		return errors.New("args of an effect must be an object")
 	}
-	if err := checkDepth(x.Args, proofDepth); err != nil {
-		return err
+	if checkDepth(x.Args, proofDepth) != nil {
+		return fmt.Errorf("args of an effect are nested deeper than %d levels", proofDepth)
 	}
 	if err := x.Args.Compact(); err != nil || len(x.Args) > maxProofArgs {
 		return fmt.Errorf("args of an effect are longer than %d bytes", maxProofArgs)

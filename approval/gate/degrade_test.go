@@ -296,8 +296,13 @@ func TestAFailedSyncFSAsksForARestart(t *testing.T) {
 	h.keys = append(h.keys, key(99))
 	h.run(0)
 	for n := range crowd {
-		require.Contains(t, []approval.Status{approval.StatusAutoApproved, approval.StatusFailed, approval.StatusInterrupted}, h.answered(key(n), 20*time.Second).Status)
-		require.LessOrEqual(t, len(h.hands.of(key(n))), 1)
+		switch status := h.answered(key(n), 20*time.Second).Status; status {
+		case approval.StatusAutoRejected: // it was still waiting for its turn
+			require.Empty(t, h.hands.of(key(n)))
+		default:
+			require.Contains(t, []approval.Status{approval.StatusAutoApproved, approval.StatusFailed, approval.StatusInterrupted}, status)
+			require.LessOrEqual(t, len(h.hands.of(key(n))), 1)
+		}
 	}
 	require.Equal(t, approval.StatusAutoApproved, h.answered(key(99), 20*time.Second).Status)
 }

@@ -44,6 +44,7 @@ type plan struct {
 	night   approval.Night
 	tools   map[string]approval.Tool
 	rules   []policy.Rule
+	provers approval.Provers
 	store   func(gate.Store) gate.Store // stands between the gate and the real one
 	audit   func(gate.Audit) gate.Audit
 	fs      ipc.FS // under the gate and its log; nil: the real one
@@ -232,6 +233,9 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 	t, ok := h.tools[name]
 	return t, ok
 }
+
+// Provers implements gate.Believer.
+func (h *house) Provers() approval.Provers { return h.plan.provers }
 
 // setTool changes the configuration; the zero Tool takes it away.
 func (h *house) setTool(name string, tool approval.Tool) {

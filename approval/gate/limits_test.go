@@ -370,7 +370,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	var before int64
 	h.await(10*time.Second, "the crowd", func() bool { before = steps.Load(); return before > 100 })
 	h.gate.Wake(single)
-	took := h.await(time.Second, "the neighbour's answer", func() bool { return h.has(approval.DocResponse, single) })
+	took := h.await(10*time.Second, "the neighbour's answer", func() bool { return h.has(approval.DocResponse, single) })
 	between := until.Load() - before
 	t.Logf("%d steps of the crowd came before, the answer took %v", between, took)
 	require.Less(t, between, int64(500), "workers that were busy, and then its turn")

@@ -98,9 +98,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		v.Drop(t, mailserver.Bob, mailOf("bad"))
 		v.Drop(t, mailserver.Bob, mailOf("good"))
 		require.Equal(t, []string{"good", "bad"}, r.subjects(2))
-		r.mu.Lock()
 		r.until("a complaint", r.reported("no room on the disk"))
-		r.mu.Unlock()
 		r.stop()
 
 		// … also when the gate goes down before it could.

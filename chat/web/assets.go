@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 //go:embed templates static
@@ -18,12 +21,31 @@ var files embed.FS
 // find.
 var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
+		"bare": bare,
+		"from": sourceClass,
 		"say":  say,
 		"itoa": strconv.Itoa,
 		"inc":  func(i int) int { return i + 1 },
 	}
 	return template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
 })
+
+// bare is the head of a card without the sign before it, for which a page has its own.
+func bare(head string) string {
+	return strings.TrimLeftFunc(head, func(r rune) bool { return !unicode.IsLetter(r) })
+}
+
+// sourceClass is how a style sheet calls where something is known from.
+func sourceClass(s chat.Source) string {
+	switch s {
+	case chat.FromHost:
+		return "host"
+	case chat.FromProver:
+		return "prover"
+	default:
+		return "nobody"
+	}
+}
 
 // asset is one file of ours that pages load.
 type asset struct {

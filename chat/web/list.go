@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
@@ -36,7 +37,9 @@ type row struct {
 	W             *words
 	ID, Path      string
 	Workspace     string
-	Line          string
+	Tool          string // "" for a question
+	Brief         string
+	Short         string
 	Asked, Until  clock
 	Reversibility approval.Reversibility
 	Question      bool
@@ -80,7 +83,7 @@ func (s *Server) row(i *item, lang string) (template.HTML, error) {
 	style, p := s.Style(lang), i.Pending
 	var b bytes.Buffer
 	err := s.render(&b, "row", row{
-		W: catalogue(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Line: style.Line(p),
+		W: catalogue(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
 		// With its date, if it is not of the day on which it was asked.
 		Asked: clockOf(p.Timestamp, style.Zone, p.Timestamp), Until: clockOf(p.ExpiresAt, style.Zone, p.Timestamp),
 		Reversibility: p.Reversibility, Question: p.Type == approval.TypeQuestion,

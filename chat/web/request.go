@@ -34,6 +34,7 @@ type requestPage struct {
 	Asks     bool // a question
 	Options  []string
 	Until    clock
+	Degree   approval.Reversibility
 	Careful  bool // it cannot be taken back: an approval is confirmed once more
 	May      bool
 	No2      bool // not remembered for a session
@@ -44,7 +45,6 @@ type requestPage struct {
 	Why      []string
 	Change   []string
 	Rule     string
-	Known    []marked // what is known besides
 	Changes  []marked // what differs from the request that it resubmits
 	Source   []string // of the program, line by line
 	Verified bool     // … and it is the one that a prover has signed
@@ -59,14 +59,6 @@ type requestPage struct {
 
 // marked is a line with the class by which it is drawn.
 type marked struct{ Class, Text string }
-
-func knownLines(c chat.Card) (lines []marked) {
-	classes := map[chat.Source]string{chat.FromHost: "host", chat.FromProver: "prover"}
-	for _, k := range c.Evidence {
-		lines = append(lines, marked{cmp.Or(classes[k.From], "unknown"), k.Text})
-	}
-	return lines
-}
 
 func changedLines(c chat.Card) (lines []marked) {
 	for _, l := range c.Changes {
@@ -165,8 +157,8 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k), Short: chat.Escape(p.ShortID),
 		Card: style.Card(p), Asks: p.Type == approval.TypeQuestion,
 		Until: clockOf(p.ExpiresAt, style.Zone, v.Now()), Asked: clockOf(p.Timestamp, style.Zone, v.Now()),
-		Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
-		No2:     approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
+		Degree: p.Reversibility, Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
+		No2: approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
 	if kind := searched(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.House.History != nil {
@@ -179,7 +171,7 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact, r.Known, r.Changes = exact(style, p, r.Card), knownLines(r.Card), changedLines(r.Card)
+	r.Exact, r.Changes = exact(style, p, r.Card), changedLines(r.Card)
 	r.Why, r.Change = style.Why(p)
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
 		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified

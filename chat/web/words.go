@@ -14,6 +14,7 @@ type words struct {
 	Menu      string // the name of the navigation
 	ListTitle string
 	Help      string
+	HelpShort string // in the navigation
 	Leave     string
 	You       string // whose session it is
 
@@ -41,6 +42,8 @@ type words struct {
 
 	// A request.
 	Facts        string
+	Evidence     string
+	Changes      string
 	Exact        string
 	ExactHint    string
 	AgentSays    string
@@ -51,7 +54,6 @@ type words struct {
 	NoReason     string
 	Source       string
 	SourceClaim  string
-	ChangesTitle string
 	Decide       string
 	Codes        map[string]string
 	DenyReason   string
@@ -206,6 +208,7 @@ func english() *words {
 		Menu:      "Pages",
 		ListTitle: "Waiting",
 		Help:      "Help and settings",
+		HelpShort: "Help",
 		Leave:     "Log out",
 		You:       "You are {name}",
 
@@ -238,6 +241,8 @@ func english() *words {
 		Reload:    "Load again",
 
 		Facts:        "The facts",
+		Evidence:     "What is known of it",
+		Changes:      "What changed since you asked back",
 		Exact:        "Exactly this would run",
 		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
 		AgentSays:    "The agent says",
@@ -248,7 +253,6 @@ func english() *words {
 		NoReason:     "No reason was recorded.",
 		Source:       "The program, as it was verified",
 		SourceClaim:  "The program, as the agent gives it",
-		ChangesTitle: "What changed since the earlier request",
 		Decide:       "Your decision",
 		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Ask for this instead", "6": "Always allow"},
 		DenyReason:   "Reason, if you like (the agent reads it)",

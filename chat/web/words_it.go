@@ -7,6 +7,7 @@ func italian() *words {
 		Menu:      "Pagine",
 		ListTitle: "In attesa",
 		Help:      "Aiuto e impostazioni",
+		HelpShort: "Aiuto",
 		Leave:     "Esci",
 		You:       "Sei {name}",
 
@@ -39,6 +40,8 @@ func italian() *words {
 		Reload:    "Ricarica",
 
 		Facts:        "I fatti",
+		Evidence:     "Che cosa se ne sa",
+		Changes:      "Che cosa è cambiato da quando hai chiesto",
 		Exact:        "Verrebbe eseguito esattamente questo",
 		ExactHint:    "Tutti gli argomenti. Ciò che è invisibile è scritto per esteso; i segreti sono sostituiti da tipo e lunghezza.",
 		AgentSays:    "L'agente dice",
@@ -49,7 +52,6 @@ func italian() *words {
 		NoReason:     "Nessun motivo è stato annotato.",
 		Source:       "Il programma, com'è stato verificato",
 		SourceClaim:  "Il programma, come lo dà l'agente",
-		ChangesTitle: "Che cosa è cambiato dalla richiesta precedente",
 		Decide:       "La tua decisione",
 		Codes:        map[string]string{"1": "Permetti una volta", "2": "Permetti per questa sessione", "3": "Nega", "4": "Permetti con questa nota", "5": "Chiedi invece questo", "6": "Permetti sempre"},
 		DenyReason:   "Motivo, se vuoi (l'agente lo legge)",

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +23,8 @@ func (a *app) configCmd() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration: every mistake, with its line", Args: cobra.MaximumNArgs(1),
 		Long: "Check a configuration, by default the one that permesso serve would read: every mistake with its line and,\n" +
-			"where there is one, the nearest right spelling. Exit code 1 says that there are mistakes.",
+			"where there is one, the nearest right spelling. Exit code 1 says that there are mistakes. The keys of provers\n" +
+			"are listed as they are believed, whatever file they come from.",
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.checkConfig(pos) },
 	}
@@ -106,6 +110,9 @@ func (a *app) checkConfig(pos []string) error {
 		file = "there is no file, and the defaults are"
 	}
 	fmt.Fprintln(a.Out, "ok      "+file)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Provers)) {
+		fmt.Fprintf(a.Out, "prover  %s %s\n", name, base64.StdEncoding.EncodeToString(cfg.Provers[name]))
+	}
 	return nil
 }
 

@@ -32,7 +32,8 @@ type memory struct {
 	heeding sync.Mutex // one heed at a time
 	mu      sync.Mutex
 	files   map[string]stamp // grants as they were when last read
-	said    map[string]bool  // what the log has of grants: "granted ID", "revoked ID", "cleared ID"
+	keysAt  map[string]stamp // keys for the HTTP door as they were when last looked at
+	said    map[string]bool  // what the log has of grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
 	damaged map[string]bool
 }
 
@@ -48,7 +49,7 @@ func (h *house) bareMemory(log zerolog.Logger) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memory{scanner: scanner, house: h, log: log, files: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &memory{scanner: scanner, house: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
 }
 
 // newMemory reads the log, from the last snapshot on, and the grants.
@@ -95,7 +96,7 @@ func (m *memory) readLog(after int64) (last int64, err error) {
 func (m *memory) learn(x approval.Entry) {
 	m.Learn(x)
 	switch x.Event {
-	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared:
+	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
 		m.mu.Lock()
 		m.said[string(x.Event)+" "+x.Consent] = true
 		m.mu.Unlock()
@@ -153,14 +154,14 @@ func (m *memory) Concede(p *approval.Pending, d *approval.Decision) error {
 }
 
 // heed looks at grants/ and carries out what other processes left there: new
-// grants and revoked ones are audited once, what nobody has used for long is
-// revoked, taints are cleared. It runs in the daemon only; add makes an entry
+// grants and revoked ones are audited once, and so are keys; what nobody has used
+// for long is revoked, taints are cleared. It runs in the daemon only; add makes an entry
 // durable.
 func (m *memory) heed(now time.Time, add func(approval.Entry) error) error {
 	m.heeding.Lock()
 	defer m.heeding.Unlock()
 	err := m.readGrants(func(g *approval.Grant) error { return m.announce(g, add) })
-	return errors.Join(err, m.retire(now, add), m.clearTaints(add))
+	return errors.Join(err, m.retire(now, add), m.clearTaints(add), m.announceKeys(add))
 }
 
 // readGrants takes in every grant whose file is new or has changed, and forgets

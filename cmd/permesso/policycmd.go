@@ -322,6 +322,7 @@ func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (
 	return &approval.Request{
 		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
 		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
+		Proof: p.Proof, Resubmits: p.Resubmits,
 	}, then, nil
 }
 

@@ -64,11 +64,17 @@ func (s *settings) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
+// Provers implements the gate's Believer.
+func (s *settings) Provers() approval.Provers { return s.cfg.Provers }
+
 // live is the settings that hold now: the one pointer that a reload swaps.
 type live struct{ now atomic.Pointer[settings] }
 
 func (l *live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
 func (l *live) Tool(name string) (approval.Tool, bool)           { return l.now.Load().Tool(name) }
+
+// Provers implements the gate's Believer.
+func (l *live) Provers() approval.Provers { return l.now.Load().Provers() }
 
 // The gate's Policy: what holds now.
 func (l *live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }

@@ -216,3 +216,106 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 		t.Run(name, f)
 	}
 }
+
+// What the service with proofs does, by the names of its cases. There a rule's
+// clauses are entailed by the facts of a program; here by a verified proof's effects.
+func TestProofCasesOfThePredecessor(t *testing.T) {
+	blocked, internal := denyUnless(neverTo("ceo@example.com")), allowWhen(
+		only("bob@example.com", "ann@example.com"),
+		policy.Clause{Domain: "email", Op: "send", Kind: policy.Unique, Arg: "recipients"},
+		policy.Clause{Domain: "email", Op: "send", Kind: policy.AtMost, Max: 10},
+	)
+	blocked.Name, internal.Name = "deny-blocked-recipients", "auto-pass-internal"
+	judge := func(e approval.Evidence) approval.Ruling {
+		f := facts("channel:out")
+		f.Evidence = e
+		return engine(t, policy.Config{Rules: []policy.Rule{blocked, internal}}).Judge(f)
+	}
+	is := func(e approval.Evidence, o approval.Outcome, rule string) func(*testing.T) {
+		return func(t *testing.T) {
+			r := judge(e)
+			require.Equal(t, []any{o, rule}, []any{r.Outcome, r.Rule}, r.Reasons)
+		}
+	}
+	bad := func(r policy.Rule, why string) func(*testing.T) {
+		return func(t *testing.T) {
+			require.ErrorContains(t, (&policy.Engine{}).Load(policy.Config{Rules: []policy.Rule{r}}), why)
+		}
+	}
+	gap := func(statuses ...string) *approval.DomainEvidence {
+		e := runs(mailTo("bob@example.com"))
+		for _, s := range statuses {
+			e.Proof.Coverage = append(e.Proof.Coverage, approval.ProofCoverage{Domain: "email", Status: s, Missing: []string{"unique_recipients"}})
+		}
+		for _, d := range e.ByDomain() {
+			if d.Domain == "mail" {
+				return &d
+			}
+		}
+		return nil
+	}
+	played := map[string]func(t *testing.T){
+		"policy.auto_pass_on_entailment":      is(runs(mailTo("bob@example.com")), approval.Allow, "auto-pass-internal"),
+		"policy.entailment_not_text":          is(coverage(runs(mailTo("ann@example.com")), "email", "silent_gap"), approval.Allow, "auto-pass-internal"),
+		"policy.outside_allowlist":            is(runs(mailTo("stranger@example.net")), approval.Ask, "table"),
+		"policy.deny_when_avoidance_unproven": is(runs(mailTo("ceo@example.com")), approval.Deny, "deny-blocked-recipients"),
+		"policy.wrong_clause_key":             bad(policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow"),
+		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only names no value"),
+		"policy.load_file": func(t *testing.T) {
+			r := engine(t, policy.Config{Rules: []policy.Rule{internal, blocked}}).Judge(facts("channel:out"))
+			require.Equal(t, "deny-blocked-recipients", r.Rule, "forbid wins, in whatever order they stand")
+		},
+		"policy.bad_decision": func(t *testing.T) {
+			var o approval.Outcome
+			require.Error(t, o.UnmarshalText([]byte("approved_once")))
+		},
+		"coverage.recommended_gap": func(t *testing.T) {
+			require.Equal(t, []string{"unique_recipients"}, gap("recommended_gap").Gaps[0].Missing)
+			require.True(t, gap("recommended_gap").Known())
+		},
+		"coverage.silent_gap":          func(t *testing.T) { require.True(t, gap("silent_gap").Known(), "its effects are proven all the same") },
+		"coverage.required_precedence": func(t *testing.T) { require.False(t, gap("recommended_gap", "required_gap").Known()) },
+		"coverage.unused": func(t *testing.T) {
+			for _, d := range runs(mailTo("bob@example.com")).ByDomain() {
+				require.Contains(t, []string{"mail", "program"}, d.Domain, "what is not mentioned is not there, and unknown")
+			}
+		},
+	}
+	// Why the others are not played here.
+	elsewhere := map[string]string{
+		"policy.service_":  "through the gate: TestEvidenceIsKept (approval/gate) has all three",
+		"service.":         "of its server and pages: the dialog's rooms play them (chat, chat/web)",
+		"run.":             "whole programs approved by their trace come with permesso run (DESIGN, Not here)",
+		"coverage.load":    "packages of trusted functions are the prover's, with permesso run",
+		"required.":        "the prover proves, with permesso run; here its word is read",
+		"cli.policy_check": "permesso policy test: testdata/script/proof.txtar, the mismatch too",
+		"cli.":             "of its prover",
+		"dry_run.":         "of its prover",
+		"fluents.":         "of its prover; here args.times says how often, and what is unknown is not proven",
+		"loops.":           "of its prover",
+		"lambda.":          "of its prover",
+		"chained.":         "of its prover",
+		"config.claude_":   "permesso hook install writes settings of agents",
+		"install.":         "of its packages",
+	}
+	var all struct {
+		Cases []struct{ Name string }
+	}
+	if cases(t, "dialog-receipts.json", &all) {
+		known := map[string]bool{}
+		for _, c := range all.Cases {
+			known[c.Name] = true
+			_, plays := played[c.Name]
+			for prefix := range elsewhere {
+				plays = plays || strings.HasPrefix(c.Name, prefix)
+			}
+			require.True(t, plays, "%s is neither played nor explained", c.Name)
+		}
+		for name := range played {
+			require.True(t, known[name], "%s is no case any more", name)
+		}
+	}
+	for name, f := range played {
+		t.Run(name, f)
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -47,11 +48,12 @@ type Clause struct {
 
 const maxValues = 1000 // of one clause
 
-func (c Clause) check() error {
+// Check finds what no clause may hold.
+func (c Clause) Check() error {
 	domain := approval.CanonicalDomain(c.Domain)
 	switch {
 	case domain == "":
-		return fmt.Errorf("a clause names no domain")
+		return errors.New("a clause names no domain")
 	case domain == approval.DomainCommand || domain == approval.DomainProgram || domain == approval.DomainDigest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
@@ -72,11 +74,11 @@ func (c Clause) checkValues() error {
 		}
 	case Unique:
 		if len(c.Values) > 0 {
-			return fmt.Errorf("unique takes no values")
+			return errors.New("unique takes no values")
 		}
 	case AtMost:
 		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
-			return fmt.Errorf("at_most is a number of effects, or of one value of one argument")
+			return errors.New("at_most is a number of effects, or of one value of one argument")
 		}
 	}
 	if c.Kind != AtMost && c.Max != 0 {
@@ -401,9 +403,10 @@ func within(folder, p string) bool {
 	return ok && also && len(parts) >= len(f) && slices.Equal(f, parts[:len(f)])
 }
 
-// covered says whether a verified proof holds nothing that the rule's clauses do
-// not speak of: an effect of another domain, one that is not proven, or a required
-// contract that is missing. Otherwise it says which.
+// covered says what a verified proof holds that the rule's clauses do not speak of:
+// an effect of another kind, or a required contract that is missing; "" where there
+// is nothing. An effect that is not proven leaves its whole domain unknown, and with
+// it every clause that speaks of it.
 func (s *showing) covered(clauses []Clause) (open string) {
 	p := s.of.Verified()
 	if p == nil || !s.of.RunsProgram() {
@@ -411,9 +414,6 @@ func (s *showing) covered(clauses []Clause) (open string) {
 	}
 	for _, x := range p.Effects {
 		domain := approval.CanonicalDomain(x.Domain)
-		if x.Status != approval.EffectProven {
-			return "an effect is not proven"
-		}
 		if !slices.ContainsFunc(clauses, func(c Clause) bool {
 			return approval.CanonicalDomain(c.Domain) == domain && (c.Op == "" || strings.EqualFold(c.Op, x.Op))
 		}) {
@@ -444,12 +444,12 @@ func (r *Rule) unproven(s *showing) string {
 func (r Rule) checkProofs() error {
 	switch {
 	case len(r.WhenProven) > 0 && r.Outcome != approval.Allow:
-		return fmt.Errorf("when_proven belongs to an allow: a %s takes unless_proven", r.Outcome)
+		return errors.New("when_proven belongs to an allow: a deny or an ask takes unless_proven")
 	case len(r.UnlessProven) > 0 && r.Outcome == approval.Allow:
-		return fmt.Errorf("unless_proven belongs to a deny or an ask: an allow takes when_proven")
+		return errors.New("unless_proven belongs to a deny or an ask: an allow takes when_proven")
 	}
 	for _, c := range slices.Concat(r.WhenProven, r.UnlessProven) {
-		if err := c.check(); err != nil {
+		if err := c.Check(); err != nil {
 			return err
 		}
 	}

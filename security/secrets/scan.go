@@ -48,11 +48,35 @@ func New() (*Scanner, error) {
 	return s, nil
 }
 
-// Scan finds the secrets in a request: in its arguments, their names and what
-// the agent says of it. Each kind is named once for each place.
+// Scan finds the secrets in a request: in its arguments, their names, what the
+// agent says of it and what a proof holds. Each kind is named once for each place.
 func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
-	found, _, _ := s.scan(leavesOf(f.Args, f.Agent))
+	found, _, _ := s.scan(append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...))
 	return found
+}
+
+// proofLeaves are a proof's texts: people are shown them.
+func proofLeaves(p *approval.Proof) []leaf {
+	if p == nil {
+		return nil
+	}
+	var leaves []leaf
+	add := func(where string, texts ...string) {
+		for _, text := range texts {
+			leaves = append(leaves, newLeaf("proof."+where, "", text))
+		}
+	}
+	add("program", p.Program)
+	add("trusted", p.Trusted...)
+	add("contracts", p.Contracts...)
+	for _, x := range p.Effects {
+		add("effects", x.Domain, x.Op)
+		leaves = append(leaves, walk("proof.effects.args", x.Args)...)
+	}
+	for _, c := range p.Coverage {
+		add("coverage", append([]string{c.Domain}, c.Missing...)...)
+	}
+	return leaves
 }
 
 // scan also says which leaves hold a secret that is not to be seen as it
@@ -168,7 +192,7 @@ func (s *Scanner) search(text string, found func(r *rule, start, end int)) {
 
 // leavesOf reads a request's arguments and prose, cleaned.
 func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
-	leaves := walk(args)
+	leaves := walk("request_data", args)
 	for _, p := range []struct{ name, text string }{
 		{"title", prose.Title}, {"preview", prose.Preview}, {"rationale", prose.Rationale},
 	} {
@@ -181,7 +205,7 @@ func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
 
 // walk reads a JSON value token by token, so that its order is kept and nothing
 // is rounded. What is no JSON is one leaf.
-func walk(args approval.Raw) []leaf {
+func walk(where string, args approval.Raw) []leaf {
 	var leaves []leaf
 	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	name := ""
@@ -191,7 +215,7 @@ func walk(args approval.Raw) []leaf {
 		tok, err := d.ReadToken()
 		if err != nil {
 			if len(leaves) == 0 && len(bytes.TrimSpace(args)) > 0 && d.InputOffset() == 0 {
-				leaves = append(leaves, newLeaf("request_data", "", string(args)))
+				leaves = append(leaves, newLeaf(where, "", string(args)))
 			}
 			return leaves
 		}
@@ -205,7 +229,7 @@ func walk(args approval.Raw) []leaf {
 			if isName || kind == '[' {
 				last = ""
 			}
-			l := newLeaf("request_data"+pointer(d.StackPointer()), clean(last), text)
+			l := newLeaf(where+pointer(d.StackPointer()), clean(last), text)
 			l.key = isName
 			leaves = append(leaves, l)
 		}

@@ -104,6 +104,24 @@ func TestProseIsSearched(t *testing.T) {
 	require.Equal(t, []approval.Finding{{Kind: "aws-access-token", Where: "rationale", Length: 20}}, found)
 }
 
+func TestProofsAreSearched(t *testing.T) {
+	const key = "AKIAQYLPMN5HHHFPZAM2"
+	for where, p := range map[string]approval.Proof{
+		"proof.program":           {Program: "login('" + key + "')"},
+		"proof.trusted":           {Trusted: []string{"send", key}},
+		"proof.contracts":         {Contracts: []string{"never shows " + key}},
+		"proof.effects":           {Effects: []approval.ProvenEffect{{Domain: "mail", Op: key}}},
+		"proof.effects.args.to.1": {Effects: []approval.ProvenEffect{{Domain: "mail", Args: approval.Raw(`{"to":["a","` + key + `"]}`)}}},
+		"proof.coverage":          {Coverage: []approval.ProofCoverage{{Domain: "mail", Missing: []string{key}}}},
+	} {
+		found := scanner(t).Scan(&approval.Facts{Args: approval.Raw(`{}`), Evidence: approval.Evidence{Proof: &p}})
+		require.Len(t, found, 1, where)
+		require.Equal(t, where, found[0].Where)
+	}
+	digest := approval.Proof{Verified: true, Prover: "lab", ProgramSHA256: approval.Digest([]byte(key)), Program: "x = 1"}
+	require.Empty(t, scanner(t).Scan(&approval.Facts{Args: approval.Raw(`{}`), Evidence: approval.Evidence{Proof: &digest}}), "a digest is none")
+}
+
 func TestRedactorHidesEveryForm(t *testing.T) {
 	k := valid(key)
 	s := scanner(t)

@@ -14,7 +14,7 @@ import (
 // detector a sample has to do.
 const (
 	wantedStates = 200_000
-	sampleStates = 5_000
+	sampleStates = 2_000
 )
 
 // TestCrash holds every promise on every disk state that it can reach.
@@ -23,7 +23,7 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
-	x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: budget(), Relive: soak()}
+	x := &Explorer{Lab: lab, Seed: 1, Seeds: seeds(), Budget: budget(), Relive: soak()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -35,6 +35,14 @@ func TestCrash(t *testing.T) {
 }
 
 func soak() bool { return os.Getenv("PERMESSO_SOAK") != "" }
+
+// seeds is how many power cuts are drawn at every crash.
+func seeds() int {
+	if raceEnabled {
+		return 1
+	}
+	return 6
+}
 
 // budget is how many states an exploration must see.
 func budget() int {

@@ -79,6 +79,7 @@ func run(dir, bin, only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	spread(dir)
 	b := &bench{dir: dir, bin: bin}
 	if err := b.unit(); err != nil {
 		return err

@@ -46,6 +46,7 @@ type Config struct {
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
+	Provers        approval.Provers
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
@@ -89,6 +90,7 @@ func blank() *Config {
 		Workspaces:     map[string]approval.Workspace{},
 		Approvers:      map[string]approval.Approver{},
 		Tools:          map[string]approval.Tool{},
+		Provers:        approval.Provers{},
 		Limits:         map[string]policy.Limits{},
 		AgentUIDs:      map[string][]string{},
 		TelegramChats:  map[string]TelegramChat{},

@@ -25,7 +25,7 @@ func TestSettings(t *testing.T) {
 	c, err := config.Parse("on.toml", []byte(strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)))
 	require.NoError(t, err)
 	all := settings(c)
-	keys := regexp.MustCompile(`(?m)^([a-z_]+) = [^{\n]`).FindAllStringSubmatch(on, -1)
+	keys := regexp.MustCompile(`(?m)^([a-z_]+) = (?:[^{\[\n]|\[[^{\n])`).FindAllStringSubmatch(on, -1)
 	require.Greater(t, len(keys), 15)
 	for _, k := range keys {
 		found := false

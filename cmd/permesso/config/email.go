@@ -139,6 +139,10 @@ func (s *section) absolute(key string) string {
 	if n == nil {
 		return ""
 	}
+	return s.absolutePath(key, n)
+}
+
+func (s *section) absolutePath(key string, n *node) string {
 	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		s.fail(n.val, key, "", "%s must be an absolute path", key)
 		return ""

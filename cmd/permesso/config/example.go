@@ -114,11 +114,32 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", en
 #ca_file = "/etc/permesso/ca.pem" # instead of the system's authorities
 #idempotent = false              # true: asked once more after a crash, with the same Idempotency-Key
 
+# Which arguments are what: cards say it, and rules can rely on it. And a tool whose
+# argument is a program: what such a program does, only a prover can say.
+#[tools.newsletter]
+#facts = { recipient = ["to", "cc", "bcc"], path = "attachment" }  # recipient, path, host, amount, table
+#[tools.script]
+#program = "code"
+
+# Whose proofs are believed. This key is an example: nobody has its other half.
+#[provers.lab]
+#public_key = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="  # or public_key_file: base64, or PEM
+
 # What no rule names is asked.
 [[rules]]
 match = { tool = "hello", workspace = "default" }
 outcome = "ask"                  # allow, ask, deny
 reason = "somebody should see it once"
+# A rule may depend on what a prover has proven or, where no program comes with the
+# request, on the arguments. What is unknown is not proven; never the agent's word.
+#[[rules]]
+#match = { tool = "script" }
+#outcome = "deny"                # unless_proven: for deny and ask; when_proven: for allow
+#unless_proven = [{ domain = "mail", op = "send", at_most = 0, of = { recipient = "boss@example.org" } }]
+#[[rules]]
+#match = { tool = "script" }
+#outcome = "allow"
+#when_proven = [{ domain = "mail", op = "send", only = { recipient = ["ann@example.org"] } }, { domain = "mail", unique = "recipient" }, { domain = "mail", at_most = 10 }, { domain = "file", under = { path = ["/srv/out"] } }]
 
 # People are asked by e-mail, and a reply decides: permesso email setup finds out
 # what belongs here. Passwords lie in files (mode 600), or in PERMESSO_EMAIL_PASSWORD.

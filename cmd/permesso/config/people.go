@@ -44,6 +44,7 @@ func (r *reader) file(root *node) {
 	s.approvers()
 	s.workspaces()
 	s.tools()
+	s.provers()
 	s.rules()
 	s.retention()
 	s.cleanRooms()

@@ -48,6 +48,7 @@ func (s *section) rule(name string) policy.Rule {
 		s.fail(s.node.key, "outcome", `outcome = "ask"`, "rule has no outcome: %s", list(outcomes))
 	}
 	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
+	s.proofs(&r)
 	s.match(&r)
 	s.done()
 	return r
@@ -257,7 +258,7 @@ func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
 		return r.Outcome == approval.Deny && (r.Workspace == "" || r.Workspace == ws) &&
 			r.Tool == tool && r.Capability == "" && r.Target == "" && r.Session == "" && r.Client == "" && r.Approver == "" &&
-			len(r.Args) == 0
+			len(r.Args) == 0 && len(r.UnlessProven) == 0
 	})
 }
 

@@ -39,6 +39,8 @@ func (s *section) tools() {
 			Territory:     sub.oneOf("territory", "none", []string{"none", "session", "permanent"}),
 			Trust:         sub.trust(),
 			Cost:          sub.number("cost", 0, 0, 1<<53, "a whole number, in units of your own"),
+			Program:       sub.program(),
+			Facts:         sub.facts(),
 			Handler:       sub.handler(),
 		}
 		if tool.Target == "" {

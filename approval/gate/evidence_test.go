@@ -1,0 +1,120 @@
+package gate_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+const program = "send('bob@example.com')"
+
+func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)) }
+
+// proving is a request that runs program, with a proof that it mails to one
+// person, signed by a key.
+func proving(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom string) string {
+	t.Helper()
+	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + whom + `" },"status":"proven"}]}`
+	b, err := approval.ProofBytes(approval.Raw(proof))
+	require.NoError(t, err)
+	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`
+	args, err := json.Marshal(map[string]string{"code": program})
+	require.NoError(t, err)
+	return request(k, "script", string(args), `"proof":`+proof)
+}
+
+// What is known is sealed into P where somebody is asked and, where nobody is, into
+// the record, with the rule and whose word it was; the log says so, too.
+func TestEvidenceIsKept(t *testing.T) {
+	mail := []policy.Clause{{Domain: "mail", Op: "send", Kind: policy.Only, Arg: "recipient", Values: []string{"bob@example.com"}}}
+	boss := []policy.Clause{{Domain: "mail", Kind: policy.AtMost, Arg: "recipient", Values: []string{"ceo@example.com"}}}
+	h := newHouse(t, plan{
+		memory: true, frozen: true, inline: true,
+		tools: map[string]approval.Tool{"script": {
+			Name: "script", Program: "code", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
+		}},
+		rules: []policy.Rule{
+			{Name: "friends", Tool: "script", Outcome: approval.Allow, WhenProven: mail},
+			{Name: "not the boss", Tool: "script", Outcome: approval.Deny, UnlessProven: boss},
+		},
+		provers: approval.Provers{"lab": prover().Public().(ed25519.PublicKey)},
+	})
+	allowed, asks, denied, claimed := key(1), key(2), key(3), key(4)
+	h.drop(allowed, proving(t, allowed, prover(), "bob@example.com"))
+	_, err := h.submit(asks, proving(t, asks, prover(), "eve@example.com"), phone)
+	require.NoError(t, err)
+	h.put(approval.DocPending, denied, proving(t, denied, prover(), "ceo@example.com"))
+	h.drop(claimed, proving(t, claimed, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)), "bob@example.com"))
+	h.reopen()
+	h.step(h.keys...)
+
+	const word = "by a proof of lab: mail send: every recipient is bob@example.com"
+	rec := h.record(allowed)
+	require.Equal(t, "auto_approved", h.outcome(allowed))
+	require.Equal(t, "friends", rec.Ruling.Rule)
+	require.Equal(t, word, rec.Ruling.Proven)
+	require.Equal(t, rec.Receipt, *h.response(allowed).Receipt)
+	require.True(t, rec.Facts.Proof.Verified)
+	require.Equal(t, "lab", rec.Facts.Proof.Prover)
+	require.Equal(t, `{"recipient":"bob@example.com"}`, string(rec.Facts.Proof.Effects[0].Args))
+	entry := h.entry(allowed, approval.EventAutoApproved)
+	require.Equal(t, "friends", entry.Rule)
+	require.Equal(t, word, entry.Reason)
+	require.Equal(t, approval.Digest([]byte(rec.Receipt)), entry.ReceiptSHA256)
+
+	h.reopen() // and read again by whoever looks later
+	p := h.pending(asks)
+	require.NotNil(t, p)
+	require.True(t, p.Facts.Proof.Verified, "true of it, though no rule covers it")
+	require.Contains(t, string(p.Proof), `{ "recipient": "eve@example.com" }`, "the request's own bytes")
+	require.Contains(t, p.Facts.Host, approval.HostFact{Domain: "digest", Name: "args_sha256", Values: []string{approval.Digest(p.RequestData)}, From: "digest"})
+
+	for k, why := range map[approval.Key]string{
+		denied:  `deny by rule "not the boss" (not proven: mail: at most 0 to ceo@example.com (there are more))`,
+		claimed: `deny by rule "not the boss" (not proven: mail: at most 0 to ceo@example.com (the proof is a claim: the signature is not that of the prover it names))`,
+	} {
+		require.Equal(t, "auto_rejected: Denied by policy: "+why, h.outcome(k))
+		require.Equal(t, "not the boss", h.record(k).Ruling.Rule)
+		require.Equal(t, k == denied, h.record(k).Facts.Proof.Verified)
+		require.Nil(t, h.response(k).Receipt)
+		require.Empty(t, h.hands.of(k), "nothing ran")
+	}
+	require.Len(t, h.hands.of(allowed), 1)
+
+	h.decide(answer(asks, approval.Approved))
+	h.step(asks)
+	require.Equal(t, "approved", h.outcome(asks), "a person may, whatever is proven")
+	require.Empty(t, h.entry(asks, approval.EventApproved).Reason)
+}
+
+// Without a configured prover nobody is believed.
+func TestWithoutProversAProofIsAClaim(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
+	h.ask(key(1), proving(t, key(1), prover(), "bob@example.com"))
+	require.Equal(t, "the operator knows no such prover", h.pending(key(1)).Facts.Proof.Why)
+	h.ask(key(2), request(key(2), "script", `{"code":"x"}`, `"proof":{"anything":["you","like"]}`))
+	require.Equal(t, `it cannot be read: unknown key "anything"`, h.pending(key(2)).Facts.Proof.Why)
+	require.JSONEq(t, `{"anything":["you","like"]}`, string(h.pending(key(2)).Proof))
+}
+
+// entry is the log's one entry of an event of a request.
+func (h *house) entry(k approval.Key, event approval.Event) (found approval.Entry) {
+	require.NoError(h.t, h.log.Sync())
+	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
+		if e.Workspace == k.Workspace && e.RequestID == k.ID && e.Event == event {
+			found = e
+		}
+		return nil
+	}))
+	require.Equal(h.t, event, found.Event)
+	return found
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// spread is only of use on Linux.
+func spread(string) {}

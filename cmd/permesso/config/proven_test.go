@@ -1,0 +1,178 @@
+package config_test
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+const labKey = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
+
+func TestProofsAreRead(t *testing.T) {
+	c, err := config.Parse("p.toml", []byte(`
+[provers.lab]
+public_key = "`+labKey+`"
+[tools.script]
+program = "code"
+facts = { recipient = ["to", "cc"], path = "file" }
+[[rules]]
+name = "deny-blocked-recipients"
+match = { tool = "script" }
+outcome = "deny"
+unless_proven = [{ domain = "email", op = "send", at_most = 0, of = { recipients = "ceo@example.com" } }]
+[[rules]]
+name = "auto-pass-internal"
+match = { tool = "script" }
+outcome = "allow"
+when_proven = [
+  { domain = "email", op = "send", only = { recipients = ["bob@example.com", "ann@example.com"] } },
+  { domain = "email", unique = "recipients" },
+  { domain = "email", at_most = 10 },
+  { domain = "file", under = { path = "/srv/out" } },
+]
+`))
+	require.NoError(t, err)
+	key, err := base64.StdEncoding.DecodeString(labKey)
+	require.NoError(t, err)
+	require.Equal(t, approval.Provers{"lab": ed25519.PublicKey(key)}, c.Provers)
+	require.Equal(t, "code", c.Tools["script"].Program)
+	require.Equal(t, map[string][]string{"recipient": {"to", "cc"}, "path": {"file"}}, c.Tools["script"].Facts)
+	require.Equal(t, []policy.Rule{
+		{
+			Name: "deny-blocked-recipients", Tool: "script", Outcome: approval.Deny,
+			UnlessProven: []policy.Clause{{Domain: "email", Op: "send", Kind: policy.AtMost, Arg: "recipients", Values: []string{"ceo@example.com"}}},
+		},
+		{
+			Name: "auto-pass-internal", Tool: "script", Outcome: approval.Allow,
+			WhenProven: []policy.Clause{
+				{Domain: "email", Op: "send", Kind: policy.Only, Arg: "recipients", Values: []string{"bob@example.com", "ann@example.com"}},
+				{Domain: "email", Kind: policy.Unique, Arg: "recipients"},
+				{Domain: "email", Kind: policy.AtMost, Max: 10},
+				{Domain: "file", Kind: policy.Under, Arg: "path", Values: []string{"/srv/out"}},
+			},
+		},
+	}, c.Rules)
+	shown := settings(c)
+	require.Equal(t, `provers.lab.public_key = "`+labKey+`"`, shown["provers.lab.public_key"].String())
+	require.Equal(t, `["to", "cc"]`, shown["tools.script.facts.recipient"].Text())
+	require.Equal(t, "unique = recipients", fmt.Sprint("unique = ", shown["rules[2].when_proven[2].unique"].Value))
+}
+
+func TestProofErrors(t *testing.T) {
+	const tool = "[tools.t]\n[[rules]]\nmatch = { tool = \"t\" }\n"
+	const clauses = "\nhint: a list of clauses: [{ domain = \"mail\", op = \"send\", only = { recipient = [\"ann@example.org\"] } }]"
+	const atMost = "\nhint: at_most = 10, or at_most = 0 with of = { recipient = \"boss@example.org\" }"
+	for _, c := range []struct{ why, file, want string }{
+		{"the wrong one", tool + "outcome = \"deny\"\nwhen_proven = [{ domain = \"mail\", at_most = 1 }]", `p.toml:5:1: when_proven belongs to an allow; a deny or an ask takes unless_proven`},
+		{"the other wrong one", tool + "outcome = \"allow\"\nunless_proven = [{ domain = \"mail\", at_most = 1 }]", `p.toml:5:1: unless_proven belongs to a deny or an ask; an allow takes when_proven`},
+		{"nothing", tool + "outcome = \"allow\"\nwhen_proven = []", "p.toml:5:1: when_proven names no clause" + clauses},
+		{"words", tool + "outcome = \"allow\"\nwhen_proven = [\"pol.only([\"]", "p.toml:5:16: when_proven must hold tables, not a string" + clauses},
+		{"no domain", tool + "outcome = \"allow\"\nwhen_proven = [{ at_most = 1 }]", "p.toml:5:16: a clause names no domain\nhint: domain = \"mail\""},
+		{"no demand", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\" }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses},
+		{"two demands", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", at_most = 1, unique = \"to\" }]", "p.toml:5:35: a clause demands one thing, not unique and at_most\nhint: write two clauses"},
+		{"a demand that is none", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onyl = { to = \"a@x\" } }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses + "\np.toml:5:35: unknown key \"onyl\"\nhint: did you mean \"only\"?"},
+		{"of what?", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", unique = \"to\", of = { to = \"a@x\" } }]", "p.toml:5:50: of belongs to at_most" + atMost},
+		{"two arguments", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"a@x\", cc = \"b@x\" } }]", "p.toml:5:35: only names one argument\nhint: only = { recipient = [\"ann@example.org\"] }"},
+		{"no address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" can be no value of to`},
+		{"out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is no folder: no .. that leads out of it, no backslash, no invisible characters`},
+		{"less than none", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"mail\", at_most = -1 }]", "p.toml:5:47: at_most must be 0 to 1000000" + atMost},
+
+		{"no such fact", "[tools.t]\nfacts = { recipients = \"to\" }", "p.toml:2:11: unknown key \"recipients\"\nhint: did you mean \"recipient\"?"},
+		{"no argument", "[tools.t]\nfacts = { path = [] }", "p.toml:2:11: path must name arguments of the tool\nhint: facts = { recipient = [\"to\", \"cc\"], path = \"file\" }"},
+		{"no fact", "[tools.t]\nfacts = {}", "p.toml:2:1: facts says of no argument what it is: recipient, path, host, amount or table\nhint: facts = { recipient = [\"to\", \"cc\"], path = \"file\" }"},
+		{"no program", "[tools.t]\nprogram = \"\"", "p.toml:2:11: program must name an argument of the tool\nhint: the name of an argument: program = \"code\""},
+
+		{"no key", "[provers.lab]", "p.toml:1:10: prover \"lab\" has no key\nhint: " + keyHint},
+		{"two keys", "[provers.lab]\npublic_key = \"x\"\npublic_key_file = \"/x\"", "p.toml:3:1: public_key and public_key_file contradict each other\nhint: leave one of them out"},
+		{"a private key", "[provers.lab]\nprivate_key = \"hunter2\"", "p.toml:1:10: prover \"lab\" has no key\nhint: " + keyHint + "\np.toml:2:1: private_key: a secret may not stand in this file\nhint: keep it in a file of its own that only the gate can read, and name that file: private_key_file = \"/path\""},
+		{"no such key", "[provers.lab]\npublic_key = \"hunter2\"", "p.toml:2:14: public_key is no public Ed25519 key\nhint: " + keyHint},
+		{"a key too short", "[provers.lab]\npublic_key = \"AAAA\"", "p.toml:2:14: public_key is no public Ed25519 key\nhint: " + keyHint},
+		{"everybody's key", "[provers.lab]\npublic_key = \"" + strings.Repeat("A", 43) + "=\"", "p.toml:2:14: public_key is one that anybody can sign for\nhint: " + keyHint},
+		{"no such file", "[provers.lab]\npublic_key_file = \"/nowhere/x\"", "p.toml:2:19: public_key_file: stat /nowhere/x: no such file or directory\nhint: " + keyHint},
+		{"a relative one", "[provers.lab]\npublic_key_file = \"x\"", "p.toml:2:19: public_key_file must be an absolute path"},
+		{"no file", "[provers.lab]\npublic_key_file = \"/dev/zero\"", "p.toml:2:19: public_key_file: not an ordinary file\nhint: " + keyHint},
+		{"one key twice", "[provers.a]\npublic_key = \"" + labKey + "\"\n[provers.b]\npublic_key = \"" + labKey + "\"", "p.toml:3:10: the key is already that of prover \"a\"\nhint: one key, one prover"},
+		{"no name", "[provers.\"A b\"]\npublic_key = \"" + labKey + "\"", "p.toml:1:10: prover \"A b\": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"},
+	} {
+		_, err := config.Parse("p.toml", []byte(c.file))
+		require.EqualError(t, err, c.want, c.why)
+	}
+}
+
+const keyHint = "the 32 bytes of an Ed25519 key in base64, or a file made by: openssl pkey -in prover.key -pubout"
+
+// A deny that something can be proven against does not keep an admin's room clean.
+func TestADenyWithAWayOutKeepsNoRoomClean(t *testing.T) {
+	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
+		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\" }\nunless_proven = [{ domain = \"host\", at_most = 1 }]"))
+	require.ErrorContains(t, err, "its room stays clean")
+}
+
+func TestProverKeyFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), mode))
+		require.NoError(t, os.Chmod(path, mode))
+		return "[provers.lab]\npublic_key_file = \"" + path + "\""
+	}
+	const spki = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAMu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU=\n-----END PUBLIC KEY-----\n"
+	for why, file := range map[string]string{
+		"base64":          write("a", labKey+"\n", 0o644),
+		"without padding": write("b", strings.TrimRight(labKey, "="), 0o600),
+		"openssl's":       write("c", spki, 0o444),
+	} {
+		c, err := config.Parse("p.toml", []byte(file))
+		require.NoError(t, err, why)
+		require.Equal(t, labKey, base64.StdEncoding.EncodeToString(c.Provers["lab"]), why)
+	}
+	for why, c := range map[string]struct{ file, want string }{
+		"that others may change": {write("d", labKey, 0o664), "others may change this file: chmod go-w"},
+		"with a private key":     {write("e", "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n", 0o600), "what is in it is no public Ed25519 key"},
+		"with nothing":           {write("f", "", 0o600), "what is in it is no public Ed25519 key"},
+		"too long":               {write("g", strings.Repeat("A", 5000), 0o600), "not a file with one key"},
+	} {
+		_, err := config.Parse("p.toml", []byte(c.file))
+		require.ErrorContains(t, err, c.want, why)
+		require.NotContains(t, err.Error(), "MC4CAQ", "nothing of it is quoted")
+	}
+}
+
+// Every key that is refused as everybody's is one: the same signature, made without
+// any private key, verifies under it for some message. And every spelling of a
+// refused point is refused.
+func TestWeakKeysAreWeak(t *testing.T) {
+	signature := make([]byte, ed25519.SignatureSize)
+	signature[0] = 1 // the neutral point, and zero
+	for _, point := range []string{
+		strings.Repeat("00", 32), "01" + strings.Repeat("00", 31), "ec" + strings.Repeat("ff", 30) + "7f",
+		"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05", "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+		"ed" + strings.Repeat("ff", 30) + "7f", "ee" + strings.Repeat("ff", 30) + "7f",
+	} {
+		for _, sign := range []byte{0, 0x80} {
+			key, err := hex.DecodeString(point)
+			require.NoError(t, err)
+			key[31] |= sign
+			_, err = config.Parse("p.toml", []byte("[provers.lab]\npublic_key = \""+base64.StdEncoding.EncodeToString(key)+"\""))
+			require.ErrorContains(t, err, "is one that anybody can sign for", point)
+			forged := false
+			for n := range 200 {
+				forged = forged || ed25519.Verify(key, fmt.Appendf(nil, "message %d", n), signature)
+			}
+			if sign == 0 {
+				require.True(t, forged, "%s is not weak", point)
+			}
+		}
+	}
+}

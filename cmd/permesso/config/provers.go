@@ -1,0 +1,151 @@
+package config
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+const keyHint = `the 32 bytes of an Ed25519 key in base64, or a file made by: openssl pkey -in prover.key -pubout`
+
+// provers reads whose proofs are believed.
+func (s *section) provers() {
+	s.each("provers", "write [provers.NAME]", func(name string, sub *section) {
+		if !namePattern.MatchString(name) {
+			sub.fail(sub.node.key, "", "", "prover %s: a name is %s", quote(name), nameRule)
+		}
+		key := sub.publicKey(name)
+		sub.done()
+		for other, known := range s.cfg.Provers {
+			if key != nil && key.Equal(known) {
+				sub.fail(sub.node.key, "", "one key, one prover", "the key is already that of prover %s", quote(other))
+			}
+		}
+		if key != nil {
+			s.cfg.Provers[name] = key
+		}
+		if len(s.cfg.Provers) == approval.MaxProvers+1 {
+			sub.fail(sub.node.key, "", "", "more than %d provers", approval.MaxProvers)
+		}
+	})
+}
+
+func (s *section) publicKey(name string) ed25519.PublicKey {
+	line, file := s.get("public_key", text, keyHint), s.get("public_key_file", text, keyHint)
+	switch {
+	case s.has("public_key") && s.has("public_key_file"):
+		s.fail(s.node.kids["public_key_file"].key, "public_key_file", "leave one of them out", "public_key and public_key_file contradict each other")
+	case line != nil:
+		key, err := parsePublicKey([]byte(line.text))
+		if err != nil {
+			s.fail(line.val, "public_key", keyHint, "public_key %s", err)
+		}
+		return key
+	case file != nil:
+		path := s.absolutePath("public_key_file", file)
+		if path == "" {
+			return nil
+		}
+		key, err := readPublicKey(path)
+		if err != nil {
+			s.fail(file.val, "public_key_file", keyHint, "public_key_file: %s", visible(err.Error()))
+		}
+		return key
+	case !s.has("public_key") && !s.has("public_key_file"):
+		s.fail(s.node.key, "public_key", keyHint, "prover %s has no key", quote(name))
+	}
+	return nil
+}
+
+// maxKeyFile is more than any Ed25519 key has.
+const maxKeyFile = 4 << 10
+
+// readPublicKey reads a key that only the operator can have put there: whoever may
+// change the file decides what counts as proven.
+func readPublicKey(path string) (ed25519.PublicKey, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not an ordinary file")
+	case info.Mode().Perm()&0o022 != 0:
+		return nil, errors.New("others may change this file: chmod go-w")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil || len(data) > maxKeyFile {
+		return nil, fmt.Errorf("not a file with one key: %w", errors.Join(err))
+	}
+	key, err := parsePublicKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("what is in it %w", err)
+	}
+	return key, nil
+}
+
+// parsePublicKey reads a key in base64, or in PEM as openssl writes it. No error of
+// it quotes what it read: it may be a private key.
+func parsePublicKey(data []byte) (ed25519.PublicKey, error) {
+	errNone := errors.New("is no public Ed25519 key")
+	var key ed25519.PublicKey
+	if block, _ := pem.Decode(data); block != nil {
+		if block.Type != "PUBLIC KEY" {
+			return nil, errNone
+		}
+		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+		own, ok := parsed.(ed25519.PublicKey)
+		if err != nil || !ok {
+			return nil, errNone
+		}
+		key = own
+	} else {
+		b, err := base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(string(bytes.TrimSpace(data)), "="))
+		if err != nil || len(b) != ed25519.PublicKeySize {
+			return nil, errNone
+		}
+		key = b
+	}
+	if weak(key) {
+		return nil, errors.New("is one that anybody can sign for")
+	}
+	return key, nil
+}
+
+// smallOrder are the points of Ed25519 of an order of at most 8, in every encoding
+// that is accepted for them, without the bit of their sign. A signature that
+// verifies with one of them can be made without a private key.
+var smallOrder = []string{
+	"0000000000000000000000000000000000000000000000000000000000000000",
+	"0100000000000000000000000000000000000000000000000000000000000000",
+	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+}
+
+func weak(key ed25519.PublicKey) bool {
+	unsigned := bytes.Clone(key)
+	unsigned[len(unsigned)-1] &= 0x7f
+	for _, point := range smallOrder {
+		if hex.EncodeToString(unsigned) == point {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// announceKeys audits each key for the HTTP door, and its end, once. Keys are made
+// and taken back by other processes than the one that holds the log.
+func (m *memory) announceKeys(add func(approval.Entry) error) error {
+	ids, _, err := m.house.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	if err != nil {
+		return fmt.Errorf("list keys: %w", err)
+	}
+	ring := keyring{m.house.store, m.keys.seal}
+	var errs []error
+	for _, id := range ids {
+		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.APIKeys(), id+".json"))
+		now := stamp{}
+		if err == nil {
+			now = stamp{info.Size(), info.ModTime()}
+		}
+		if err != nil || m.keysAt[id] == now {
+			continue
+		}
+		k, err := ring.byID(id)
+		if err != nil { // it opens nothing; key list and doctor count it
+			m.keysAt[id] = now
+			continue
+		}
+		if err := m.announceKey(k, add); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.keysAt[id] = now
+	}
+	return errors.Join(errs...)
+}
+
+func (m *memory) announceKey(k *approval.APIKey, add func(approval.Entry) error) error {
+	may := strings.Join(k.Scopes, ",")
+	if k.Owner != "" {
+		may += " for " + k.Owner
+	}
+	say := func(e approval.Event, by string) error {
+		if m.knows(e, k.ID) {
+			return nil
+		}
+		return add(approval.Entry{
+			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Consent: k.ID, By: by, Via: "cli",
+			Reason: k.Name, Detail: may,
+		})
+	}
+	if err := say(approval.EventKeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+		return err
+	}
+	return say(approval.EventKeyRevoked, k.RevokedBy)
+}

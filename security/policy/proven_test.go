@@ -1,0 +1,533 @@
+package policy_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+const program = "send('bob@example.com')\n"
+
+func effect(domain, op, args string) approval.ProvenEffect {
+	return approval.ProvenEffect{Domain: domain, Op: op, Args: approval.Raw(args), Status: approval.EffectProven}
+}
+
+func mailTo(to string) approval.ProvenEffect {
+	return effect("email", "send", `{"recipient":"`+to+`"}`)
+}
+
+// programFact is what the gate reads where a program comes along.
+var programFact = approval.HostFact{Domain: approval.DomainProgram, Name: "program_sha256", Values: []string{approval.Digest([]byte(program))}, From: approval.FromArgument}
+
+// runs is the evidence of a program with these effects, proven.
+func runs(effects ...approval.ProvenEffect) approval.Evidence {
+	return approval.Evidence{
+		Host:  []approval.HostFact{programFact},
+		Proof: &approval.Proof{Verified: true, Prover: "lab", ProgramSHA256: programFact.Values[0], Effects: effects},
+	}
+}
+
+func coverage(e approval.Evidence, domain, status string) approval.Evidence {
+	e.Proof.Coverage = append(e.Proof.Coverage, approval.ProofCoverage{Domain: domain, Status: status})
+	return e
+}
+
+// arguments is the evidence of a tool whose arguments the operator has declared.
+func arguments(facts ...approval.HostFact) approval.Evidence { return approval.Evidence{Host: facts} }
+
+func to(values ...string) approval.HostFact {
+	return approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: values, From: approval.FromArgument}
+}
+
+func file(values ...string) approval.HostFact {
+	return approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: values, From: approval.FromTemplate}
+}
+
+func allowWhen(c ...policy.Clause) policy.Rule {
+	return policy.Rule{Name: "auto", Tool: "t", Outcome: approval.Allow, WhenProven: c}
+}
+
+func denyUnless(c ...policy.Clause) policy.Rule {
+	return policy.Rule{Name: "blocked", Tool: "t", Outcome: approval.Deny, UnlessProven: c}
+}
+
+func only(values ...string) policy.Clause {
+	return policy.Clause{Domain: "mail", Op: "send", Kind: policy.Only, Arg: "recipients", Values: values}
+}
+
+func neverTo(whom string) policy.Clause {
+	return policy.Clause{Domain: "mail", Op: "send", Kind: policy.AtMost, Arg: "recipients", Values: []string{whom}}
+}
+
+func under(folder ...string) policy.Clause {
+	return policy.Clause{Domain: "file", Kind: policy.Under, Arg: "path", Values: folder}
+}
+
+// proven says whether a clause counts as proven: by an allow that depends on it,
+// and by a deny that does. The two never contradict each other.
+func proven(t require.TestingT, e approval.Evidence, c policy.Clause) bool {
+	judge := func(r policy.Rule) approval.Ruling {
+		require.NoError(t, r.Check())
+		engine := &policy.Engine{}
+		require.NoError(t, engine.Load(policy.Config{Rules: []policy.Rule{r}}))
+		f := facts("fs:write")
+		f.Evidence = e
+		return engine.Judge(f)
+	}
+	allowed, denied := judge(allowWhen(c)), judge(denyUnless(c))
+	require.NotEqual(t, approval.Deny, allowed.Outcome)
+	require.NotEqual(t, approval.Allow, denied.Outcome)
+	if allowed.Outcome == approval.Allow {
+		require.Equal(t, approval.Ask, denied.Outcome, "what is proven enough to allow is enough not to deny: %v", denied.Reasons)
+		require.NotEmpty(t, allowed.Proven)
+		return true
+	}
+	require.Empty(t, allowed.Proven)
+	return denied.Outcome == approval.Ask
+}
+
+func TestClauses(t *testing.T) {
+	unique := policy.Clause{Domain: "mail", Kind: policy.Unique, Arg: "recipient"}
+	atMost := func(n int) policy.Clause { return policy.Clause{Domain: "mail", Kind: policy.AtMost, Max: n} }
+	twice := neverTo("ceo@example.com")
+	twice.Max = 2
+	host := policy.Clause{Domain: "host", Kind: policy.Only, Arg: "host", Values: []string{"api.example.org"}}
+	ceo := neverTo("ceo@example.com")
+	for _, c := range []struct {
+		why    string
+		e      approval.Evidence
+		clause policy.Clause
+		want   bool
+	}{
+		{"one of them", runs(mailTo("bob@example.com")), only("ann@example.com", "bob@example.com"), true},
+		{"another", runs(mailTo("eve@example.com")), only("bob@example.com"), false},
+		{"one and another", runs(mailTo("bob@example.com"), mailTo("eve@example.com")), only("bob@example.com"), false},
+		{"a domain has no case", runs(mailTo("bob@EXAMPLE.com.")), only("bob@example.com"), true},
+		{"a mailbox may have one", runs(mailTo("Bob@example.com")), only("bob@example.com"), false},
+		{"two in one string", runs(mailTo("bob@example.com,eve@example.com")), only("bob@example.com"), false},
+		{"a name before it", runs(mailTo("Eve <bob@example.com>")), only("bob@example.com"), false},
+		{"letters that look alike", runs(mailTo("b\u043eb@example.com")), only("bob@example.com"), false},
+		{"empty", runs(mailTo("")), only("bob@example.com"), false},
+		{"in copy to another", runs(effect("mail", "send", `{"to":"bob@example.com","bcc":["eve@example.com"]}`)), only("bob@example.com"), false},
+		{"a symbol for a value", runs(effect("mail", "send", `{"to":{"row":"email"}}`)), only("bob@example.com"), false},
+		{"no such argument", runs(effect("mail", "send", `{"subject":"x"}`)), only("bob@example.com"), false},
+		{"no arguments", runs(effect("mail", "send", `null`)), only("bob@example.com"), false},
+		{"another op is not spoken of", runs(mailTo("bob@example.com"), effect("mail", "forward", `{"to":"bob@example.com"}`)), only("bob@example.com"), true},
+		{"an op that is not said may be this", runs(mailTo("bob@example.com"), effect("mail", "", `{"to":"eve@example.com"}`)), only("bob@example.com"), false},
+		{"no effect in the domain", runs(effect("file", "read", `{"path":"/x"}`)), only("bob@example.com"), false},
+		{"none, and the domain is covered", coverage(runs(), "mail", "covered"), only("bob@example.com"), true},
+		{"none, and there is a gap", coverage(runs(), "mail", "recommended_gap"), only("bob@example.com"), false},
+		{"none of this kind, and nobody says that these are all", runs(effect("mail", "read", `{}`)), only("bob@example.com"), false},
+		{"an effect that is not proven", runs(mailTo("bob@example.com"), approval.ProvenEffect{Domain: "mail", Op: "send", Args: approval.Raw(`{"to":"bob@example.com"}`), Status: "not_proven"}), only("bob@example.com"), false},
+		{"a required contract is missing", coverage(runs(mailTo("bob@example.com")), "email", "required_gap"), only("bob@example.com"), false},
+		{"the agent states no contract, the effects are proven", coverage(runs(mailTo("bob@example.com")), "email", "silent_gap"), only("bob@example.com"), true},
+
+		{"to somebody else", runs(mailTo("bob@example.com")), ceo, true},
+		{"to the boss", runs(mailTo("ceo@example.com")), ceo, false},
+		{"to the boss, spelt otherwise", runs(mailTo("CEO+x@Example.COM")), ceo, false},
+		{"to the boss, with a name", runs(mailTo("x <ceo@example.com>")), ceo, false},
+		{"to somebody who may be the boss", runs(mailTo("\uff43eo@example.com")), ceo, false},
+		{"twice is at most twice", runs(mailTo("ceo@example.com"), mailTo("ceo@example.com")), twice, true},
+		{"three times is not", runs(mailTo("ceo@example.com"), mailTo("ceo@example.com"), mailTo("ceo@example.com")), twice, false},
+		{"three times at once", runs(effect("mail", "send", `{"to":"ceo@example.com","times":3}`)), twice, false},
+		{"nobody knows how often", runs(effect("mail", "send", `{"to":"ceo@example.com","times":"n"}`)), twice, false},
+
+		{"all different", runs(mailTo("a@x"), mailTo("b@x")), unique, true},
+		{"one twice", runs(mailTo("a@x"), mailTo("A@x")), unique, false},
+		{"one to several at once", runs(effect("mail", "send", `{"to":["a@x","b@x"]}`)), unique, true},
+		{"one twice in one list", runs(effect("mail", "send", `{"to":["a@x"],"cc":"a@x"}`)), unique, false},
+		{"one mail, sent twice", runs(effect("mail", "send", `{"to":["a@x"],"times":2}`)), unique, false},
+
+		{"as many as may be", runs(mailTo("a@x"), mailTo("b@x")), atMost(2), true},
+		{"one too many", runs(mailTo("a@x"), mailTo("b@x")), atMost(1), false},
+		{"each recipient counts", runs(effect("mail", "send", `{"to":["a@x","b@x"]}`)), atMost(1), false},
+		{"each time counts", runs(effect("mail", "send", `{"to":"a@x","times":3}`)), atMost(2), false},
+		{"no less than once", runs(effect("mail", "send", `{"to":"a@x","times":-5}`), mailTo("a@x")), atMost(1), false},
+		{"none at all", coverage(runs(), "mail", "covered"), atMost(0), true},
+		{"none at all, as far as is known", runs(), atMost(0), false},
+
+		{"in the folder", runs(effect("fs", "write", `{"path":"/srv/out/a/b.txt"}`)), under("/srv/out"), true},
+		{"the folder itself", runs(effect("fs", "write", `{"path":"/srv/out"}`)), under("/srv/out/"), true},
+		{"in one that begins alike", runs(effect("fs", "write", `{"path":"/srv/output/a"}`)), under("/srv/out"), false},
+		{"out of it", runs(effect("fs", "write", `{"path":"/srv/out/../../etc/passwd"}`)), under("/srv/out"), false},
+		{"out and in again", runs(effect("fs", "write", `{"path":"/srv/./x//../out/a"}`)), under("/srv/out"), true},
+		{"above the root", runs(effect("fs", "write", `{"path":"/../srv/out/a"}`)), under("/srv/out"), true},
+		{"relative to something", runs(effect("fs", "write", `{"path":"srv/out/a"}`)), under("/srv/out"), false},
+		{"absolute where relative is meant", runs(effect("fs", "write", `{"path":"/out/a"}`)), under("out"), false},
+		{"relative both", runs(effect("fs", "write", `{"path":"./out/a"}`)), under("out"), true},
+		{"relative, and out of it", runs(effect("fs", "write", `{"path":"out/../../out/a"}`)), under("out"), false},
+		{"somebody's home", runs(effect("fs", "write", `{"path":"~/out/a"}`)), under("."), false},
+		{"another system's", runs(effect("fs", "write", `{"path":"out\\..\\..\\x"}`)), under("out"), false},
+		{"with an invisible letter", runs(effect("fs", "write", `{"path":"/srv/out\u200b/a"}`)), under("/srv"), false},
+		{"no path", runs(effect("fs", "write", `{"path":""}`)), under("/"), false},
+		{"in one of several", runs(effect("fs", "write", `{"files":["/a/x","/b/y"]}`)), under("/a", "/b"), true},
+
+		{"a host by its URL", runs(effect("http", "get", `{"url":"https://API.example.org/v1"}`)), host, true},
+		{"another host", runs(effect("http", "get", `{"url":"https://api.example.org.evil.net/"}`)), host, false},
+		{"a host that two readers read differently", runs(effect("http", "get", `{"url":"https://api.example.org\\@evil.net/"}`)), host, false},
+
+		{"arguments: one of them", arguments(to("bob@example.com")), only("bob@example.com"), true},
+		{"arguments: another", arguments(to("bob@example.com", "eve@example.com")), only("bob@example.com"), false},
+		{"arguments: one that was left out", arguments(approval.HostFact{Domain: "mail", Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, Left: 1, From: "argument"}), only("bob@example.com"), false},
+		{"arguments: not declared", arguments(file("/srv/out/a")), only("bob@example.com"), false},
+		{"arguments: nothing at all", approval.Evidence{}, only("bob@example.com"), false},
+		{"arguments: a folder", arguments(file("/srv/out/a")), under("/srv/out"), true},
+		{"arguments: template and field both", arguments(file("/srv/out/a"), approval.HostFact{Domain: "file", Op: "write", Name: "path", Values: []string{"/etc/x"}, From: "argument"}), under("/srv/out"), false},
+		{"arguments: not to the boss", arguments(to("bob@example.com")), ceo, true},
+		{"arguments: each recipient counts", arguments(to("a@x", "b@x")), atMost(1), false},
+		{"arguments say nothing of a program", approval.Evidence{Host: []approval.HostFact{programFact, to("bob@example.com")}}, only("bob@example.com"), false},
+		{"nor of a command line", approval.Evidence{Host: []approval.HostFact{{Domain: "command", Name: "program", Values: []string{"mail"}, From: "command"}, to("bob@example.com")}}, only("bob@example.com"), false},
+		{"nor does a proof, of what brings none along", approval.Evidence{Proof: runs(mailTo("bob@example.com")).Proof}, only("bob@example.com"), false},
+		{"what stands in a digest is no fact", arguments(approval.HostFact{Domain: "mail", Name: "recipient", Values: []string{"bob@example.com"}, From: "digest"}), only("bob@example.com"), false},
+	} {
+		require.Equal(t, c.want, proven(t, c.e, c.clause), c.why)
+	}
+}
+
+// A proof must not allow what the rule does not speak of.
+func TestAnAllowSpeaksOfEveryEffect(t *testing.T) {
+	bob := mailTo("bob@example.com")
+	unproven := effect("file", "write", `{"path":"/srv/out/x"}`)
+	unproven.Status = approval.EffectUnknown
+	narrow := allowWhen(only("bob@example.com"))
+	wide := allowWhen(only("bob@example.com"), under("/srv/out"), policy.Clause{Domain: "mail", Kind: policy.AtMost, Max: 9})
+	for _, c := range []struct {
+		why   string
+		e     approval.Evidence
+		rule  policy.Rule
+		wants approval.Outcome
+	}{
+		{"nothing else", runs(bob), narrow, approval.Allow},
+		{"another domain", runs(bob, effect("file", "write", `{"path":"/srv/out/x"}`)), narrow, approval.Ask},
+		{"another domain, spoken of", runs(bob, effect("file", "write", `{"path":"/srv/out/x"}`)), wide, approval.Allow},
+		{"another op", runs(bob, effect("mail", "delete", `{"recipient":"bob@example.com"}`)), narrow, approval.Ask},
+		{"another op, spoken of", coverage(runs(bob, effect("mail", "delete", `{"recipient":"bob@example.com"}`)), "file", "covered"), wide, approval.Allow},
+		{"an effect that is not proven", runs(bob, unproven), narrow, approval.Ask},
+		{"an effect that is not proven, spoken of", runs(bob, unproven), wide, approval.Ask},
+		{"a required contract missing elsewhere", coverage(runs(bob), "own", "required_gap"), narrow, approval.Ask},
+		{"a contract that would be good to have", coverage(runs(bob), "own", "recommended_gap"), narrow, approval.Allow},
+	} {
+		f := facts("fs:write")
+		f.Evidence = c.e
+		r := engine(t, policy.Config{Rules: []policy.Rule{c.rule}}).Judge(f)
+		require.Equal(t, c.wants, r.Outcome, "%s: %v", c.why, r.Reasons)
+	}
+}
+
+func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
+	for _, dangerous := range []approval.Property{"false", "true", ""} {
+		f := facts("channel:out")
+		f.Trust.DangerousWrites, f.Evidence = dangerous, runs(mailTo("bob@example.com"))
+		r := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com"))}}).Judge(f)
+		require.Equal(t, approval.Allow, r.Outcome, r.Reasons)
+		require.Equal(t, "auto", r.Rule)
+		require.Equal(t, "by a proof of lab: mail send: every recipient is bob@example.com", r.Proven)
+		require.Contains(t, r.Reasons, `allow by rule "auto"`)
+	}
+}
+
+// A ruling says what it rests on only where it does.
+func TestWhatARulingRestsOn(t *testing.T) {
+	proved := allowWhen(only("bob@example.com"))
+	f := facts("channel:out")
+	f.Evidence = runs(mailTo("bob@example.com"))
+	for name, rests := range map[string]bool{"a": true, "z": false} { // the last that allows is the one that is named
+		plain := rule(approval.Allow)
+		plain.Name = name
+		r := engine(t, policy.Config{Rules: []policy.Rule{proved, plain}}).Judge(f)
+		require.Equal(t, approval.Allow, r.Outcome)
+		require.Equal(t, rests, r.Rule == "auto")
+		require.Equal(t, rests, r.Proven != "")
+	}
+}
+
+// What only a person may let through, no proof does.
+func TestAProofLiftsNothingElse(t *testing.T) {
+	sink := harmless
+	sink.PublicSink = "true"
+	noSink := harmless
+	noSink.PublicSink = "forbidden"
+	auto := policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com"))}}
+	with := func(c policy.Config, more ...policy.Rule) policy.Config {
+		c.Rules = append(append([]policy.Rule{}, c.Rules...), more...)
+		return c
+	}
+	limited := func(l policy.Limits) policy.Config {
+		return policy.Config{Rules: auto.Rules, Limits: map[string]policy.Limits{"w": l}}
+	}
+	for why, c := range map[string]struct {
+		want approval.Outcome
+		set  func(f *approval.Facts) *policy.Engine
+	}{
+		"code:exec":            {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Capability = "code:exec"; return engine(t, auto) }},
+		"mail:send":            {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Capability = "mail:send"; return engine(t, auto) }},
+		"the table's deny":     {approval.Deny, func(f *approval.Facts) *policy.Engine { f.Autonomy = approval.ReadOnly; return engine(t, auto) }},
+		"a deny rule":          {approval.Deny, func(*approval.Facts) *policy.Engine { return engine(t, with(auto, rule(approval.Deny))) }},
+		"an ask rule":          {approval.Ask, func(*approval.Facts) *policy.Engine { return engine(t, with(auto, rule(approval.Ask))) }},
+		"a forbidden property": {approval.Deny, func(f *approval.Facts) *policy.Engine { f.Trust = noSink; return engine(t, auto) }},
+		"the trifecta":         {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Trust = sink; return tainted(t, auto) }},
+		"an unknown tool":      {approval.Ask, func(f *approval.Facts) *policy.Engine { f.KnownTool = false; return engine(t, auto) }},
+		"a question":           {approval.Ask, func(f *approval.Facts) *policy.Engine { f.Question = true; return engine(t, auto) }},
+		"a rate": {approval.Ask, func(*approval.Facts) *policy.Engine {
+			return engine(t, limited(policy.Limits{Ask: map[string]policy.Rate{"channel:out": {Burst: 0, Per: time.Hour}}}))
+		}},
+		"a hard budget": {approval.Deny, func(f *approval.Facts) *policy.Engine {
+			f.Cost = 5
+			return engine(t, limited(policy.Limits{Day: policy.Budget{Hard: 4}}))
+		}},
+		"secrets": {approval.Ask, func(*approval.Facts) *policy.Engine {
+			e := engine(t, auto)
+			e.Scan = func(*approval.Facts) []approval.Finding {
+				return []approval.Finding{{Kind: "k", Where: "x", Length: 9}}
+			}
+			return e
+		}},
+		"always, with every argument spelt out": {approval.Ask, func(f *approval.Facts) *policy.Engine {
+			f.Capability, f.Args = "code:exec", approval.Raw(`{"a":"x"}`)
+			c := auto.Rules[0]
+			c.Args = []policy.Condition{{Field: "a", Equals: approval.Raw(`"x"`)}}
+			return engine(t, policy.Config{Rules: []policy.Rule{c}})
+		}},
+	} {
+		f := facts("channel:out")
+		f.Evidence = runs(mailTo("bob@example.com"))
+		e := c.set(&f)
+		r := e.Judge(f)
+		require.Equal(t, c.want, r.Outcome, "%s: %v", why, r.Reasons)
+		require.Empty(t, r.Proven, why)
+		undo, refused := e.Reserve(f, approval.Ruling{Outcome: approval.Allow, Secrets: r.Secrets}, false)
+		require.Nil(t, undo, "%s: at the claim it is the same", why)
+		require.Equal(t, c.want, refused.Outcome, why)
+	}
+}
+
+// Whoever only says that something is proven has proven nothing.
+func TestForgedEvidence(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32))
+	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32))
+	provers := approval.Provers{"lab": key.Public().(ed25519.PublicKey)}
+	signed := func(by ed25519.PrivateKey, proof string) approval.Raw {
+		b, err := approval.ProofBytes(approval.Raw(proof))
+		require.NoError(t, err)
+		return approval.Raw(strings.TrimSuffix(proof, "}") + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`)
+	}
+	body := func(sha, to string) string {
+		return `{"prover":"lab","program_sha256":"` + sha + `","effects":[{"domain":"email","op":"send","args":{"recipient":"` + to + `"},"status":"proven"}]}`
+	}
+	sha, other := approval.Digest([]byte(program)), approval.Digest([]byte("rm()"))
+	good := signed(key, body(sha, "bob@example.com"))
+	tool := approval.Tool{Name: "t", Program: "code", Capability: "channel:out"}
+	args, err := json.Marshal(map[string]string{"code": program})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		why   string
+		proof approval.Raw
+		agent approval.Prose
+		want  approval.Outcome
+	}{
+		{"the real one", good, approval.Prose{}, approval.Allow},
+		{"unsigned", approval.Raw(body(sha, "bob@example.com")), approval.Prose{}, approval.Deny},
+		{"signed by a stranger", signed(stranger, body(sha, "bob@example.com")), approval.Prose{}, approval.Deny},
+		{"a changed recipient", bytes.Replace(good, []byte("bob@"), []byte("ann@"), 1), approval.Prose{}, approval.Deny},
+		{"another status", bytes.Replace(good, []byte(`"proven"`), []byte(`"unknown"`), 1), approval.Prose{}, approval.Deny},
+		{"for another program", signed(key, body(other, "bob@example.com")), approval.Prose{}, approval.Deny},
+		{"a digest put in afterwards", bytes.Replace(signed(key, body(other, "bob@example.com")), []byte(other), []byte(sha), 1), approval.Prose{}, approval.Deny},
+		{"only words", nil, approval.Prose{Title: "verified", Preview: "proven: pre-approved by admin", Rationale: "status: proven ✓ verified by lab"}, approval.Deny},
+		{"words of its own in the proof", approval.Raw(`{"verified":true,"prover":"lab","why":""}`), approval.Prose{}, approval.Deny},
+	} {
+		r := &approval.Request{ToolName: "t", RequestData: args, Proof: c.proof, Title: c.agent.Title, Preview: c.agent.Preview, Rationale: c.agent.Rationale}
+		f := facts("channel:out")
+		f.Args, f.Agent, f.Evidence = args, c.agent, approval.EvidenceOf(tool, r, provers)
+		e := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com", "ann@example.com")), denyUnless(neverTo("ceo@example.com"))}})
+		require.Equal(t, c.want, e.Judge(f).Outcome, "%s: %v", c.why, e.Judge(f).Reasons)
+		if c.want == approval.Allow {
+			continue
+		}
+		f.Trust.DangerousWrites = "true"
+		alone := engine(t, policy.Config{Rules: []policy.Rule{allowWhen(only("bob@example.com", "ann@example.com"))}})
+		require.Equal(t, approval.Ask, alone.Judge(f).Outcome, c.why)
+	}
+}
+
+func TestRulesOverProofsAreChecked(t *testing.T) {
+	for why, c := range map[string]struct {
+		rule policy.Rule
+		says string
+	}{
+		"a deny when":      {policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
+		"an ask when":      {policy.Rule{Outcome: approval.Ask, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow: a deny or an ask takes unless_proven"},
+		"an allow unless":  {policy.Rule{Outcome: approval.Allow, UnlessProven: []policy.Clause{only("a@x")}}, "unless_proven belongs to a deny or an ask: an allow takes when_proven"},
+		"no domain":        {allowWhen(policy.Clause{Kind: policy.AtMost}), "a clause names no domain"},
+		"no clause":        {allowWhen(policy.Clause{Domain: "mail", Kind: "proves"}), `"proves" is no clause: only, under, unique or at_most`},
+		"a command's name": {allowWhen(policy.Clause{Domain: "command", Kind: policy.Only, Arg: "program", Values: []string{"git"}}), `nothing can be proven of the domain "command": name what it touches, such as file or mail`},
+		"no argument":      {allowWhen(policy.Clause{Domain: "mail", Kind: policy.Only, Values: []string{"x"}}), "only names no argument"},
+		"no value":         {allowWhen(only()), "only names no value"},
+		"no address":       {allowWhen(only("Bob <bob@x>")), `"Bob <bob@x>" can be no value of recipients`},
+		"no folder":        {allowWhen(under("../x")), `"../x" is no folder: no .. that leads out of it, no backslash, no invisible characters`},
+		"two of whom":      {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to", Values: []string{"a@x", "b@x"}}), "at_most is a number of effects, or of one value of one argument"},
+		"of whom?":         {denyUnless(policy.Clause{Domain: "mail", Kind: policy.AtMost, Arg: "to"}), "at_most is a number of effects, or of one value of one argument"},
+		"a value too much": {denyUnless(policy.Clause{Domain: "mail", Kind: policy.Unique, Arg: "to", Values: []string{"x"}}), "unique takes no values"},
+	} {
+		c.rule.Name = "r"
+		require.EqualError(t, c.rule.Check(), `check rule "r": `+c.says, why)
+	}
+}
+
+func drawEffect(rt *rapid.T) approval.ProvenEffect {
+	return approval.ProvenEffect{
+		Domain: pick(rt, "domain", "mail", "email", "file", "own"), Op: pick(rt, "op", "send", "send", "write", ""),
+		Args:   approval.Raw(pick(rt, "args", `{"to":"a@x"}`, `{"to":"b@x"}`, `{"to":["a@x","b@x"]}`, `{"path":"/srv/a"}`, `{"path":"/etc"}`, `{"to":{}}`, `null`)),
+		Status: pick(rt, "status", approval.EffectProven, approval.EffectProven, approval.EffectProven, approval.EffectUnknown),
+	}
+}
+
+func drawEvidence(rt *rapid.T) approval.Evidence {
+	var e approval.Evidence
+	if rapid.Bool().Draw(rt, "program") {
+		e.Host = append(e.Host, programFact)
+	}
+	for _, h := range []approval.HostFact{to("a@x"), to("b@x"), file("/srv/a"), file("/etc/x")} {
+		if rapid.Bool().Draw(rt, "fact") {
+			h.Left = pick(rt, "left", 0, 0, 1)
+			e.Host = append(e.Host, h)
+		}
+	}
+	if pick(rt, "proof", true, true, false) {
+		e.Proof = &approval.Proof{Verified: pick(rt, "verified", true, true, false), Prover: "lab", Effects: rapid.SliceOfN(rapid.Custom(drawEffect), 0, 3).Draw(rt, "effects")}
+		if !e.Proof.Verified {
+			e.Proof.Why = "nobody has signed it"
+		}
+		for _, d := range []string{"mail", "file"} {
+			if s := pick(rt, "coverage", "", "covered", "silent_gap", "required_gap"); s != "" {
+				e = coverage(e, d, s)
+			}
+		}
+	}
+	return e
+}
+
+func drawClauses(rt *rapid.T) []policy.Clause {
+	return rapid.SliceOfN(rapid.SampledFrom([]policy.Clause{
+		only("a@x"), only("a@x", "b@x"), neverTo("b@x"), under("/srv"), {Domain: "mail", Kind: policy.Unique, Arg: "to"},
+		{Domain: "email", Kind: policy.AtMost, Max: 1}, {Domain: "own", Kind: policy.AtMost},
+	}), 1, 2).Draw(rt, "clauses")
+}
+
+// drawProofWorld is a world in which some rules are over what is proven.
+func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
+	w, f := drawWorld(rt), drawFacts(rt)
+	for range rapid.IntRange(1, 3).Draw(rt, "rules over proofs") {
+		r := policy.Rule{Name: pick(rt, "name", "p1", "p2"), Outcome: pick(rt, "outcome", approval.Deny, approval.Ask, approval.Allow, approval.Allow)}
+		if r.Outcome == approval.Allow {
+			r.WhenProven = drawClauses(rt)
+		} else {
+			r.UnlessProven = drawClauses(rt)
+		}
+		w.config.Rules = append(w.config.Rules, r)
+	}
+	f.Evidence = drawEvidence(rt)
+	return w, f
+}
+
+// weaker takes something away from what is known.
+func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
+	b, err := json.Marshal(e)
+	require.NoError(rt, err)
+	var less approval.Evidence
+	require.NoError(rt, json.Unmarshal(b, &less))
+	switch rapid.IntRange(0, 5).Draw(rt, "take away") {
+	case 0:
+		less.Proof = nil
+	case 1:
+		if less.Proof != nil {
+			less.Proof.Verified = false
+		}
+	case 2:
+		if less.Proof != nil && len(less.Proof.Effects) > 0 {
+			less.Proof.Effects[0].Status = pick(rt, "now", approval.EffectUnknown, approval.EffectNotProven)
+		}
+	case 3:
+		// A gap is not taken away: nobody can take it out of what is signed.
+		if less.Proof != nil {
+			less.Proof.Coverage = slices.DeleteFunc(less.Proof.Coverage, func(c approval.ProofCoverage) bool { return c.Status == approval.Covered })
+		}
+	case 4:
+		if len(less.Host) > 0 && less.Host[len(less.Host)-1].Domain != approval.DomainProgram {
+			less.Host[len(less.Host)-1].Left++
+		}
+	default:
+		less.Host = append(less.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Left: 1, From: approval.FromCommand})
+		less.Proof = nil
+	}
+	return less
+}
+
+func TestPropLessEvidenceIsNeverMilder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		before := w.judge(rt, f)
+		f.Evidence = weaker(rt, f.Evidence)
+		require.LessOrEqual(rt, w.judge(rt, f).Outcome, before.Outcome)
+	})
+}
+
+func TestPropAClaimChangesNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		f.Evidence.Proof = nil
+		before := w.judge(rt, f)
+		f.Evidence.Proof = drawEvidence(rt).Proof
+		if f.Evidence.Proof != nil {
+			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, "nobody has signed it"
+		}
+		f.Agent = approval.Prose{Title: "verified", Rationale: "proven by lab"}
+		after := w.judge(rt, f)
+		require.Equal(rt, before.Outcome, after.Outcome)
+		require.Equal(rt, before.Rule, after.Rule)
+		require.Equal(rt, before.Proven, after.Proven)
+	})
+}
+
+func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		without := w
+		without.config.Rules = nil
+		for _, r := range w.config.Rules {
+			if len(r.WhenProven) == 0 {
+				without.config.Rules = append(without.config.Rules, r)
+			}
+		}
+		before, after := without.judge(rt, f), w.judge(rt, f)
+		require.GreaterOrEqual(rt, after.Outcome, before.Outcome)
+		if after.Outcome == before.Outcome {
+			return
+		}
+		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays one")
+		require.Contains(rt, []string{"table", "trust"}, before.Rule, "and so does whatever else asks: %v", before.Reasons)
+		c, has := approval.CapabilityNamed(f.Capability)
+		require.False(rt, has && c.Default == approval.ConsentAlways)
+		require.True(rt, f.KnownTool)
+		require.NotEmpty(rt, after.Proven)
+	})
+}
+
+func TestPropTheOrderOfProofsDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		before := w.judge(rt, f)
+		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
+		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+	})
+}
