@@ -124,7 +124,7 @@ func (v *visit) pending(w approval.Waiting) *requestPage {
 	switch {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
-		r.Result = v.decidedLine(d)
+		r.Result, r.Refresh = v.decidedLine(d), true // not while somebody may be typing an answer
 		r.Undo = undoable(r.Key, d)
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate

@@ -34,7 +34,7 @@ type browserPlan struct {
 	Only      string                  `json:"only,omitempty"`
 	Shots     string                  `json:"shots"`
 	Pictures  string                  `json:"pictures,omitempty"` // where those of the README go; "": nowhere
-	Strings   []string                `json:"strings"` // that somebody may try
+	Strings   []string                `json:"strings"`            // that somebody may try
 	Houses    map[string]browserHouse `json:"houses"`
 }
 
