@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -121,7 +122,14 @@ func (v *visit) decide() {
 		v.fail(http.StatusUnprocessableEntity, v.w.Unclear)
 		return
 	}
-	v.hear(a.key, v.People.Interceptor(v.se.guest).Handle(v.r.Context(), m))
+	v.handle(a.key, m)
+}
+
+// handle has a message acted on, whether or not the browser waits for that.
+func (v *visit) handle(k approval.Key, m chat.Message) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 3*v.Patience)
+	defer cancel()
+	v.hear(k, v.People.Interceptor(v.se.guest).Handle(ctx, m))
 }
 
 func careful(p *approval.Pending) bool {
@@ -192,5 +200,5 @@ func (v *visit) undo() {
 		v.fail(http.StatusUnprocessableEntity, v.w.Unclear)
 		return
 	}
-	v.hear(k, v.People.Interceptor(v.se.guest).Handle(v.r.Context(), m))
+	v.handle(k, m)
 }

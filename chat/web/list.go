@@ -160,7 +160,7 @@ func (v *visit) list() {
 	}
 	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(mine)}, Pause: v.pauses()}
 	p.Waiting = len(mine)
-	p.Stream = "events?rev=" + itoa(rev)
+	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
 	if p.Rows, err = v.rowsOf(mine, v.lang); err != nil {
 		v.broken(err)
 		return

@@ -45,7 +45,6 @@ type requestPage struct {
 	Why      []string
 	Change   []string
 	Rule     string
-	Known    []marked // what is known besides
 	Changes  []marked // what differs from the request that it resubmits
 	Source   []string // of the program, line by line
 	Verified bool     // … and it is the one that a prover has signed
@@ -60,14 +59,6 @@ type requestPage struct {
 
 // marked is a line with the class by which it is drawn.
 type marked struct{ Class, Text string }
-
-func knownLines(c chat.Card) (lines []marked) {
-	classes := map[chat.Source]string{chat.FromHost: "host", chat.FromProver: "prover"}
-	for _, k := range c.Evidence {
-		lines = append(lines, marked{cmp.Or(classes[k.From], "unknown"), k.Text})
-	}
-	return lines
-}
 
 func changedLines(c chat.Card) (lines []marked) {
 	for _, l := range c.Changes {
@@ -133,7 +124,7 @@ func (v *visit) pending(w approval.Waiting) *requestPage {
 	switch {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
-		r.Result = v.decidedLine(d)
+		r.Result, r.Refresh = v.decidedLine(d), true // not while somebody may be typing an answer
 		r.Undo = undoable(r.Key, d)
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate
@@ -180,7 +171,7 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact, r.Known, r.Changes = exact(style, p, r.Card), knownLines(r.Card), changedLines(r.Card)
+	r.Exact, r.Changes = exact(style, p, r.Card), changedLines(r.Card)
 	r.Why, r.Change = style.Why(p)
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
 		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified

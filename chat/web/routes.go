@@ -197,6 +197,7 @@ type page struct {
 	Base    string // where the session's paths begin
 	Here    string // which of the pages it is
 	Stream  string // where its events come from; "": it has none
+	Refresh bool   // without JavaScript the page is loaded again now and then
 	Waiting int
 	Keys    bool
 	Rights  Rights

@@ -93,13 +93,13 @@ func (s *Server) enter(token string) *session {
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	s.sweep(now) // takes away what is too old, this link too
 	hash := approval.Digest([]byte(token))
 	l, ok := x.links[hash]
-	delete(x.links, hash)
-	if !ok || !now.Before(l.until) {
+	if !ok {
 		return nil
 	}
-	s.sweep(now)
+	delete(x.links, hash)
 	if len(x.open) >= maxSessions {
 		x.end(x.oldest())
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -32,6 +33,7 @@ type stream struct {
 	out   *http.ResponseController
 	rows  bool          // the page shows the list
 	rev   int64         // what it shows of it
+	held  string        // what it says of pauses
 	about *approval.Key // the request that it shows
 	state string        // how that was
 	began bool
@@ -48,7 +50,7 @@ func (v *visit) events() {
 	st := &stream{visit: v, out: http.NewResponseController(v.rw)}
 	q := v.r.URL.Query()
 	if q.Has("rev") {
-		st.rows = true
+		st.rows, st.held = true, strings.Join(st.pauses(), "\n")
 		st.rev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
 		if last, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
 			st.rev = last
@@ -135,7 +137,10 @@ func (st *stream) news(mine []*item, rev int64) (change, bool, error) {
 			return c, false, err
 		}
 	}
-	turned := false
+	turned, err := st.heldChanges(&html)
+	if err != nil {
+		return c, false, err
+	}
 	if st.about != nil {
 		page, err := st.look(*st.about)
 		if err != nil {
@@ -152,6 +157,19 @@ func (st *stream) news(mine []*item, rev int64) (change, bool, error) {
 	st.rev = rev
 	c.HTML = html.String()
 	return c, news, nil
+}
+
+// heldChanges writes what the list says of pauses, where that is new.
+func (st *stream) heldChanges(to *bytes.Buffer) (changed bool, err error) {
+	if !st.rows {
+		return false, nil
+	}
+	now := st.pauses()
+	if text := strings.Join(now, "\n"); text != st.held {
+		st.held = text
+		return true, st.render(to, "pauses-oob", now)
+	}
+	return false, nil
 }
 
 // rowChanges writes the rows that come, and a word for those that go. One that

@@ -5,12 +5,14 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
@@ -225,6 +227,31 @@ func TestListUpdates(t *testing.T) {
 	require.Contains(t, e.HTML, `data-n="1"`)
 	s = b.listen("rev=99999")
 	require.True(t, s.next().Stale, "a page of another time loads again")
+}
+
+// A pause is said on a list that is open.
+func TestPauseOnTheList(t *testing.T) {
+	w := newWorld(t)
+	held := atomic.Bool{}
+	w.server.Style = func(lang string) chat.Style {
+		return chat.Style{Language: lang, Paused: func(string) *chat.Pause {
+			if held.Load() {
+				return &chat.Pause{By: "<b>ann", Since: w.clock(), Reason: "lunch"}
+			}
+			return nil
+		}}
+	}
+	b := w.login()
+	s := b.listen("rev=0")
+	s.next()
+	for _, now := range []bool{true, false} {
+		held.Store(now)
+		w.server.Changed(approval.Key{})
+		e := s.until(func(e event) bool { return strings.Contains(e.HTML, `id="pauses"`) })
+		require.Equal(t, now, strings.Contains(e.HTML, "lunch"))
+		require.NotContains(t, e.HTML, "<b>")
+		require.Equal(t, now, strings.Contains(b.in("").text, "lunch"))
+	}
 }
 
 func TestNext(t *testing.T) {

@@ -53,7 +53,6 @@ type words struct {
 	NoReason     string
 	Source       string
 	SourceClaim  string
-	ChangesTitle string
 	Decide       string
 	Codes        map[string]string
 	DenyReason   string
@@ -252,7 +251,6 @@ func english() *words {
 		NoReason:     "No reason was recorded.",
 		Source:       "The program, as it was verified",
 		SourceClaim:  "The program, as the agent gives it",
-		ChangesTitle: "What changed since the earlier request",
 		Decide:       "Your decision",
 		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Ask for this instead", "6": "Always allow"},
 		DenyReason:   "Reason, if you like (the agent reads it)",

@@ -51,7 +51,6 @@ func italian() *words {
 		NoReason:     "Nessun motivo è stato annotato.",
 		Source:       "Il programma, com'è stato verificato",
 		SourceClaim:  "Il programma, come lo dà l'agente",
-		ChangesTitle: "Che cosa è cambiato dalla richiesta precedente",
 		Decide:       "La tua decisione",
 		Codes:        map[string]string{"1": "Permetti una volta", "2": "Permetti per questa sessione", "3": "Nega", "4": "Permetti con questa nota", "5": "Chiedi invece questo", "6": "Permetti sempre"},
 		DenyReason:   "Motivo, se vuoi (l'agente lo legge)",

@@ -155,8 +155,17 @@ func (w *world) count() int {
 	return len(w.answers)
 }
 
-// Decide implements chat.Decider as the gate does, in its order.
+// Decide implements chat.Decider.
 func (w *world) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+	d, err := w.take(a)
+	if err == nil {
+		w.server.Changed(a.Key) // as the daemon does
+	}
+	return d, err
+}
+
+// take decides as the gate does, in its order.
+func (w *world) take(a approval.Answer) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
@@ -181,7 +190,6 @@ func (w *world) Decide(_ context.Context, a approval.Answer) (*approval.Decision
 	}
 	w.decided[a.Key] = d
 	w.answers = append(w.answers, a)
-	go w.server.Changed(a.Key)
 	return d, nil
 }
 

@@ -31,7 +31,7 @@ type pages struct {
 func (s *server) newUI() *web.Server {
 	var errs seldom
 	return &web.Server{
-		People: uiPeople{s}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
+		People: uiPeople{s, &seldom{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
 		Workspaces: func() []string { return sortedNames(s.conf()) }, House: s.uiHouse(),
 		Log: func(err error) {
 			if errs.allow("") {
@@ -112,7 +112,7 @@ func (s *server) privateServer() *local.Server {
 	}
 	server.May = func(string, *approval.Pending, approval.Person) bool { return false }
 	server.Link = func(p approval.Person) (string, time.Duration, error) {
-		return s.ui.Link(web.Guest{Person: p, Operator: true})
+		return s.giveLink(web.Guest{Person: p, Operator: true})
 	}
 	return server
 }
@@ -130,19 +130,38 @@ func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
 	if s.ui.Home == "" {
 		return "", 0, errors.New("the gate serves no pages: see ui in permesso.toml")
 	}
-	return s.ui.Link(web.Guest{Person: p})
+	return s.giveLink(web.Guest{Person: p})
+}
+
+// giveLink says in the log who was given a link, never which.
+func (s *server) giveLink(g web.Guest) (string, time.Duration, error) {
+	address, life, err := s.ui.Link(g)
+	if err == nil {
+		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("somebody was given a link to the pages")
+	}
+	return address, life, err
 }
 
 // uiPeople says who may what at the pages.
-type uiPeople struct{ *server }
+type uiPeople struct {
+	*server
+	refusals *seldom
+}
 
 // deciderOf is Decide for a guest: one who came through the public socket is an
 // approver or nobody.
 func (u uiPeople) deciderOf(g web.Guest) *gate.Decider {
+	d := u.localDecider()
 	if g.Operator {
-		return u.decider(u.keys, u.server)
+		d = u.decider(u.keys, u.server)
 	}
-	return u.localDecider()
+	refused := d.Refused
+	d.Refused = func(k approval.Key, by approval.Person, via string) {
+		if u.refusals.allow(by.ID) {
+			refused(k, by, via)
+		}
+	}
+	return d
 }
 
 // Rights implements web.People.

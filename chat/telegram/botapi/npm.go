@@ -25,9 +25,9 @@ import (
 var lock embed.FS
 
 const (
-	startTimeout   = 30 * time.Second
-	startAttempts  = 3
-	idlePause      = 20 * time.Millisecond // between polls that found nothing
+	startTimeout  = 30 * time.Second
+	startAttempts = 3
+	idlePause     = 20 * time.Millisecond // between polls that found nothing
 )
 
 // serve starts the server at a port that it is told, and ends with its standard input, so that nothing is

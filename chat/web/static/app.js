@@ -76,14 +76,39 @@ function changed (e) {
   }
 }
 
-if (body.dataset.stream && window.EventSource && window.htmx) {
-  const stream = new EventSource(body.dataset.stream)
+let stream = null
+
+// The page says by itself what it shows; the address that it came with may be old.
+function whatIsShown () {
+  const url = new URL(body.dataset.stream, location.href)
+  const state = byId('state')
+  if (state && url.searchParams.has('state')) url.searchParams.set('state', state.dataset.state)
+  return url.href
+}
+
+function listen () {
+  if (stream) return
+  stream = new EventSource(whatIsShown())
   stream.addEventListener('change', changed)
-  stream.addEventListener('over', () => { stream.close(); lost() })
+  stream.addEventListener('over', () => { deaf(); lost() })
   stream.addEventListener('open', () => { const p = byId('lost'); if (p) p.hidden = true })
-  stream.addEventListener('error', () => { if (stream.readyState === EventSource.CLOSED) lost() })
-  window.addEventListener('pagehide', () => stream.close())
+  stream.addEventListener('error', () => { if (stream && stream.readyState === EventSource.CLOSED) lost() })
+}
+
+function deaf () {
+  if (stream) stream.close()
+  stream = null
+}
+
+if (body.dataset.stream && window.EventSource && window.htmx) {
+  listen()
+  window.addEventListener('pagehide', deaf)
   window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload() })
+  // Browsers have six lines to one host. The list keeps its own for the badge and
+  // for notifications; a request that nobody sees needs none.
+  if (!byId('waiting')) {
+    document.addEventListener('visibilitychange', () => { if (document.hidden) deaf(); else listen() })
+  }
 }
 
 // Notifications of the desktop, for who asked for them.
