@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 //go:embed templates static
@@ -21,6 +22,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
 		"bare": bare,
+		"from": sourceClass,
 		"say":  say,
 		"itoa": strconv.Itoa,
 		"inc":  func(i int) int { return i + 1 },
@@ -31,6 +33,18 @@ var templates = sync.OnceValue(func() *template.Template {
 // bare is the head of a card without the sign before it, for which a page has its own.
 func bare(head string) string {
 	return strings.TrimLeftFunc(head, func(r rune) bool { return !unicode.IsLetter(r) })
+}
+
+// sourceClass is how a style sheet calls where something is known from.
+func sourceClass(s chat.Source) string {
+	switch s {
+	case chat.FromHost:
+		return "host"
+	case chat.FromProver:
+		return "prover"
+	default:
+		return "nobody"
+	}
 }
 
 // asset is one file of ours that pages load.

@@ -15,6 +15,12 @@ function fakeDesktop() {
   Object.defineProperty(Document.prototype, 'hidden', { get: () => location.pathname.endsWith('/') })
 }
 
+/** Tells a page that it is looked at, or no longer: a browser without windows says so of none. */
+function seen(now) {
+  Object.defineProperty(document, 'hidden', { configurable: true, get: () => !now })
+  document.dispatchEvent(new Event('visibilitychange'))
+}
+
 export const scenarios = {
   'nothing, one, five hundred, and the end of the gate': async (scene) => {
     const agent = scene.quiet.agent('crowd')
@@ -86,10 +92,11 @@ export const scenarios = {
       const tab = await scene.tab(page.context())
       await tab.goto(href)
       tabs.push(tab)
+      if (n < 9) await tab.evaluate(seen, false) // the next one lies before it
     }
     await tabs.at(-1).locator('#code-3').click()
     await tabs.at(-1).locator('#state[data-state="settled:denied"]').waitFor()
-    await tabs[0].bringToFront()
+    await tabs[0].evaluate(seen, true)
     await tabs[0].locator('#state[data-state="settled:denied"]').waitFor()
   },
 }

@@ -9,6 +9,9 @@ const TOGETHER = 60 // strings in one request's arguments
 const ELEMENTS = `html head meta title link script noscript body a header nav ul ol li form span button p main h1 h2 h3 article section
   time pre code blockquote bdi details summary input label textarea select option div dl dt dd table thead tbody tr th td strong kbd`.split(/\s+/)
 
+/** The beginning of a text, cut between two characters. */
+const cut = (text, n) => [...text].slice(0, n).join('')
+
 /** Elements, attributes and addresses of a page that are none of ours. */
 const foreign = (page) => page.evaluate((ours) => {
   const bad = []
@@ -33,21 +36,26 @@ export const scenarios = {
     const asked = []
     for (let n = 0; n < strings.length; n += TOGETHER) {
       const some = strings.slice(n, n + TOGETHER)
-      const prose = some.filter((text) => text.includes('<')).join(' ').slice(0, 1500) || 'nothing'
-      const args = { folder: some[0] || '-', ...Object.fromEntries(some.map((text, i) => [`${i} ${text}`.slice(0, 60), text])) }
-      asked.push(await agent.submit('tidy', args, { title: prose.slice(0, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
+      const prose = cut(some.filter((text) => text.includes('<')).join(' '), 1500) || 'nothing'
+      const args = { folder: some[0] || '-', ...Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) }
+      asked.push(await agent.submit('tidy', args, { title: cut(prose, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
     }
-    const markup = strings.filter((text) => text.includes('<')).map((text) => text.slice(0, 80)).slice(0, 8)
+    const markup = strings.filter((text) => text.includes('<')).map((text) => cut(text, 80)).slice(0, 8)
     asked.push(await agent.submit('', {}, { type: 'question', title: markup[0], options: markup }))
     asked.push(await agent.submit('', { text: markup[1] }, { actionType: 'custom:x' }))
     const page = await scene.enter(scene.home)
     const look = async (where) => assert.deepEqual(await foreign(page), [], where)
-    for (const { id } of asked) await page.locator(`#q-home-${id}`).waitFor()
+    for (const { id } of asked) {
+      const row = page.locator(`#q-home-${id}`)
+      const settled = agent.wait(id).then((told) => assert.fail(`${told.outcome}: ${told.error}`))
+      await Promise.race([row.waitFor(), settled])
+      settled.catch(() => {})
+    }
     await look('the list')
     for (const { id } of asked) {
       await page.goto(new URL(`/${page.url().split('/').slice(3, 5).join('/')}/r/home/${id}`, page.url()).href)
       await page.locator('#state[data-state=waiting]').waitFor()
-      for (const closed of await page.locator('summary').all()) await closed.click()
+      await page.evaluate(() => document.querySelectorAll('details').forEach((d) => { d.open = true }))
       await look(id)
       await page.locator('#ask-text').fill(markup.join('\n'))
       await page.locator('#code-ask').click() // what a person writes comes back on the page, too
