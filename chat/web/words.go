@@ -43,7 +43,6 @@ type words struct {
 	// A request.
 	Facts        string
 	Evidence     string
-	Changes      string
 	Exact        string
 	ExactHint    string
 	AgentSays    string
@@ -242,7 +241,6 @@ func english() *words {
 
 		Facts:        "The facts",
 		Evidence:     "What is known of it",
-		Changes:      "What changed since you asked back",
 		Exact:        "Exactly this would run",
 		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
 		AgentSays:    "The agent says",

@@ -41,7 +41,6 @@ func italian() *words {
 
 		Facts:        "I fatti",
 		Evidence:     "Che cosa se ne sa",
-		Changes:      "Che cosa è cambiato da quando hai chiesto",
 		Exact:        "Verrebbe eseguito esattamente questo",
 		ExactHint:    "Tutti gli argomenti. Ciò che è invisibile è scritto per esteso; i segreti sono sostituiti da tipo e lunghezza.",
 		AgentSays:    "L'agente dice",

@@ -20,6 +20,7 @@ import (
 // browserHouse is what the scenarios know of a gate; House in testdata/browser/house.mjs.
 type browserHouse struct {
 	Program string                       `json:"program"`
+	Pid     int                          `json:"pid"`
 	Flags   []string                     `json:"flags"`
 	Folders map[string]map[string]string `json:"folders"` // by workspace
 	Sandbox string                       `json:"sandbox"` // a line of shell that runs permesso in the first workspace's sandbox
@@ -39,7 +40,7 @@ type browserPlan struct {
 }
 
 // newBrowserHouse starts a gate with its pages, by a configuration of testdata/browser.
-func newBrowserHouse(t *testing.T, config string, workspaces ...string) (browserHouse, *daemon) {
+func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserHouse {
 	t.Helper()
 	p := newPlace(t, workspaces[0], "")
 	effects := filepath.Join(p.dir, "effects")
@@ -54,14 +55,14 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) (browser
 	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
 	require.Zero(t, code, errs)
 	h := browserHouse{
-		Program: program(t, true), Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
+		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
 		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
 			agentBin + "/permesso permesso \"$@\"",
 	}
 	for _, ws := range workspaces {
 		h.Folders[ws] = map[string]string{"requests": p.layout.Requests(ws), "responses": p.layout.Responses(ws)}
 	}
-	return h, d
+	return h
 }
 
 // browsers plays scenario files in one Chromium, and gives each a test of its own.
@@ -112,13 +113,31 @@ func browsers(t *testing.T, plan browserPlan) {
 	require.Empty(t, errs.String())
 }
 
+// strangeStrings are ours, and those of the corpus where it is.
+func strangeStrings(t *testing.T) (all []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/browser/strings.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &all))
+	b, err = os.ReadFile("../../../shared/corpora/blns.json")
+	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
+		return all
+	}
+	require.NoError(t, err)
+	var corpus []string
+	require.NoError(t, json.Unmarshal(b, &corpus))
+	return append(all, corpus...)
+}
+
 // TestBrowser has people look and decide in a real browser.
 func TestBrowser(t *testing.T) {
-	home, _ := newBrowserHouse(t, "home.toml", "home", "crowd")
-	tour, _ := newBrowserHouse(t, "tour.toml", "personal", "research")
+	home := newBrowserHouse(t, "home.toml", "home", "crowd", "shut")
+	quiet := newBrowserHouse(t, "home.toml", "crowd")
+	tour := newBrowserHouse(t, "tour.toml", "personal", "research")
 	browsers(t, browserPlan{
-		Scenarios: []string{"decide.mjs", "dialog.mjs", "tour.mjs"},
-		Houses:    map[string]browserHouse{"home": home, "tour": tour},
+		Scenarios: []string{"crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
+		Houses:    map[string]browserHouse{"home": home, "quiet": quiet, "tour": tour},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
+		Strings:   strangeStrings(t),
 	})
 }
