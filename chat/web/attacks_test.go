@@ -160,7 +160,7 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, token, attr(p.find("door"), "data-never")+token)
 		require.Empty(t, p.Cookies(), "looking at the door opens nothing")
 	}
-	require.Equal(t, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, 200, "a wrong one looks the same")
+	require.Equal(t, 200, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, "a wrong one looks the same")
 	enter := func(token string, change func(*http.Request)) *page {
 		return w.stranger().do(http.MethodPost, "/enter", url.Values{"token": {token}}.Encode(), change)
 	}

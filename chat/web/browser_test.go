@@ -162,7 +162,7 @@ func (b *browser) listen(query string) *stream {
 	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.base+b.at+"events?"+query, nil)
 	require.NoError(b.t, err)
 	client := &http.Client{Jar: b.client.Jar, Transport: &http.Transport{}}
-	resp, err := client.Do(r)
+	resp, err := client.Do(r) //nolint:bodyclose // close does
 	require.NoError(b.t, err)
 	require.Equal(b.t, http.StatusOK, resp.StatusCode)
 	s := &stream{b.t, resp.Body, make(chan event, 1000)}

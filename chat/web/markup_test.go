@@ -2,9 +2,11 @@ package web_test
 
 import (
 	"encoding/json"
+	"flag"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -182,5 +184,69 @@ func TestNothingInTheStreamIsMarkup(t *testing.T) {
 	want := send("word")
 	for _, text := range hostile(t)[:30] {
 		require.Equal(t, want, send(text), "%.200q", text)
+	}
+}
+
+// lines are the text of an element, one line for each thing that stands on one.
+func lines(n *html.Node) string {
+	var b strings.Builder
+	var write func(n *html.Node)
+	write = func(n *html.Node) {
+		if n.Type == html.TextNode {
+			b.WriteString(strings.Trim(n.Data, "\n"))
+		}
+		for c := range n.ChildNodes() {
+			write(c)
+		}
+		if slices.Contains([]string{"p", "li", "h2", "span", "summary", "dt", "dd", "button"}, n.Data) && !strings.HasSuffix(b.String(), "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	if n != nil {
+		write(n)
+	}
+	return b.String()
+}
+
+var update = flag.Bool("update", false, "write the golden pages anew")
+
+// What an agent forges stands in its box, or among the arguments, and nowhere else
+// on the page.
+func TestForgedEvidence(t *testing.T) {
+	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, samples)
+	w := newWorld(t)
+	w.later(time.Until(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC))) // the samples wait until 12:05
+	b := w.login()
+	for _, sample := range samples {
+		name := strings.TrimSuffix(filepath.Base(sample), ".json")
+		data, err := os.ReadFile(sample)
+		require.NoError(t, err)
+		k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
+		p, err := approval.ParsePending(data, k)
+		require.NoError(t, err, name)
+		w.put(k, p)
+		page := b.in("r/personal/" + k.ID)
+		require.Equal(t, http.StatusOK, page.StatusCode)
+		var got strings.Builder
+		for _, id := range []string{"facts", "evidence", "changes", "exact", "agent", "why"} {
+			if n := page.find(id); n != nil {
+				got.WriteString("# " + id + "\n" + lines(n))
+			}
+		}
+		golden := filepath.Join("..", "..", "testdata", "forged", name+".web.txt")
+		if *update {
+			require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
+		}
+		want, err := os.ReadFile(golden)
+		require.NoError(t, err)
+		require.Equal(t, string(want), got.String(), golden)
+		for _, id := range []string{"facts", "evidence", "changes", "state", "why"} {
+			for line := range strings.SplitSeq(lines(page.find(id)), "\n") {
+				require.NotRegexp(t, `^\s*(✔|Verified|Unknown: nothing|pre-approved)`, line, name)
+			}
+		}
+		require.NotContains(t, page.text, `class="prover"`, "nobody has verified anything")
 	}
 }
