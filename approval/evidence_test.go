@@ -86,7 +86,7 @@ func TestProofThatIsVerified(t *testing.T) {
 	e := approval.EvidenceOf(script(), asking(t, proof), provers())
 	require.True(t, e.Proof.Verified, "who passes a proof on may write it with other white space: %s", e.Proof.Why)
 	require.Equal(t, string(before), string(proof), "the bytes that came stay as they came")
-	require.Equal(t, `{"recipient":"bob@example.com"}`, string(e.Proof.Effects[0].Args))
+	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), e.Proof.Effects[0].Args)
 }
 
 // Whatever is not signed by a known prover for the very program that would run is

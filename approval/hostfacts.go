@@ -54,6 +54,9 @@ func hostFacts(t Tool, r *Request) []HostFact {
 	if f, ok := targetFact(t, op, r.RequestData); ok {
 		facts = append(facts, f)
 	}
+	if f, ok := handlerFact(t, op); ok && !slices.ContainsFunc(facts, func(h HostFact) bool { return h.Name == f.Name && slices.Equal(h.Values, f.Values) }) {
+		facts = append(facts, f)
+	}
 	for _, name := range FactNames() {
 		if f, ok := declaredFact(name, t.Facts[name], fields); ok {
 			f.Domain, f.Op = domainOf(name, t.Capability), op
@@ -94,6 +97,16 @@ func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 	}
 	f.add([]string{Expand(t.Target, data)}, 0)
 	return f, true
+}
+
+// handlerFact is the one host that a tool of kind http calls: no argument can
+// change it, and no redirect leads to another.
+func handlerFact(t Tool, op string) (HostFact, bool) {
+	host, ok := HostIn(t.Handler.HTTP.URL)
+	if t.Handler.Kind != HandlerHTTP || !ok {
+		return HostFact{}, false
+	}
+	return HostFact{Domain: DomainHost, Op: op, Name: factHost, Values: []string{host}, From: FromTemplate}, true
 }
 
 // complete says whether every field of a template is there.
@@ -261,45 +274,44 @@ func pathsAmong(words []string) (paths []string) {
 // two readers could read differently: names and passwords before an @, a
 // backslash, blanks, percent signs, and letters that are not ASCII.
 func HostIn(s string) (host string, ok bool) {
-	if scheme, rest, found := strings.Cut(s, "://"); found {
-		if scheme == "" || strings.ContainsFunc(scheme, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) }) {
-			return "", false
-		}
-		s = rest
-	} else if strings.HasPrefix(s, "/") {
+	scheme, rest, found := strings.Cut(s, "://")
+	switch {
+	case !found && strings.HasPrefix(s, "/"):
+		return "", false
+	case !found:
+		rest = s
+	case scheme == "" || !only(scheme, "+-."):
 		return "", false
 	}
-	if i := strings.IndexAny(s, "/?#"); i >= 0 {
-		s = s[:i]
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
 	}
-	s = strings.ToLower(s)
-	name, port := s, ""
-	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
-		inside, behind, closed := strings.Cut(rest, "]")
-		if !closed || inside == "" || strings.ContainsFunc(inside, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }) {
-			return "", false
-		}
-		name = "[" + inside + "]"
-		if behind != "" {
-			var colon bool
-			if port, colon = strings.CutPrefix(behind, ":"); !colon {
-				return "", false
-			}
-		}
-	} else {
-		name, port, _ = strings.Cut(s, ":")
-		name = strings.TrimSuffix(name, ".")
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && !strings.ContainsRune("-._", r) }) {
-			return "", false
-		}
-	}
-	if strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }) || len(port) > 5 {
+	name, port, ok := splitAuthority(strings.ToLower(rest))
+	switch {
+	case !ok || len(port) > 5 || strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }):
 		return "", false
-	}
-	if port == "" || port == "80" || port == "443" {
+	case port == "" || port == "80" || port == "443":
 		return name, true
 	}
 	return name + ":" + port, true
 }
 
-func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+// splitAuthority parts name and port; an address of IPv6 stands in brackets.
+func splitAuthority(s string) (name, port string, ok bool) {
+	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
+		inside, behind, closed := strings.Cut(rest, "]")
+		port, colon := strings.CutPrefix(behind, ":")
+		strange := func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }
+		return "[" + inside + "]", port, closed && inside != "" && (colon || behind == "") && !strings.ContainsFunc(inside, strange)
+	}
+	name, port, _ = strings.Cut(s, ":")
+	name = strings.TrimSuffix(name, ".")
+	return name, port, name != "" && only(name, "-._")
+}
+
+// only says whether s consists of ASCII letters, digits and these.
+func only(s, others string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(others, r)
+	})
+}

@@ -30,6 +30,11 @@ func TestHostFacts(t *testing.T) {
 	mail := approval.Tool{Name: "mail", Capability: "mail:send", Target: "{to}", Facts: map[string][]string{"recipient": {"to", "cc"}, "path": {"files"}}}
 	get := approval.Tool{Name: "get", Capability: "network:http", Target: "{url}", Facts: map[string][]string{"host": {"url", "then"}}}
 	pay := approval.Tool{Name: "pay", Facts: map[string][]string{"amount": {"sum"}}}
+	post := approval.Tool{Name: "post", Capability: "channel:out", Target: "api.example.org", Handler: approval.Handler{
+		Kind: approval.HandlerHTTP, HTTP: approval.HTTP{URL: "https://api.example.org/v1/{board}/posts"},
+	}}
+	fetch := post
+	fetch.Capability = "network:http"
 	write := approval.Tool{Name: "write", Capability: "fs:write", Target: "/srv/{name}"}
 	for _, c := range []struct {
 		why  string
@@ -49,6 +54,8 @@ file send path argument ["a.txt"]`},
 		{"hosts, not URLs", get, `{"url":"HTTPS://API.example.org:443/v1?x=@evil.org","then":"api.example.org:8080"}`, `host http host template ["api.example.org"]
 host http host argument ["api.example.org" "api.example.org:8080"]`},
 		{"a URL that two readers read differently", get, `{"url":"https://good.org\\@evil.org/"}`, "host http host template [] and 1\nhost http host argument [] and 1"},
+		{"the host of the tool's own URL", post, `{"board":"x"}`, "channel out target template [\"api.example.org\"]\nhost out host template [\"api.example.org\"]"},
+		{"once is enough", fetch, `{"board":"x"}`, `host http host template ["api.example.org"]`},
 		{"a path is one", write, `{"name":"../etc/passwd"}`, `file write path template ["/srv/../etc/passwd"]`},
 		{"the program's digest", script(), `{"code":"x"}`, fmt.Sprintf("program program_sha256 argument [%q]", approval.Digest([]byte("x")))},
 		{"two programs", script(), `{"code":"x","Code":"y"}`, "program program_sha256 argument [] and 1"},

@@ -31,15 +31,19 @@ type speech struct {
 	asks   map[string]bool  // words that make it a question
 	whom   map[string]bool  // … about people
 	why    map[string]bool  // … about the asking itself
+	opens  map[string]bool  // words besides these that one can begin with
 	joints map[string]bool  // words that change nothing
 	about  map[string]topic // words that say what it is about
 }
 
-var speeches = sync.OnceValue(func() []speech {
-	return []speech{{
+var speeches = sync.OnceValue(func() []speech { return []speech{englishSpeech(), italianSpeech()} })
+
+func englishSpeech() speech {
+	return speech{
 		asks: setOf("what which much many"), whom: setOf("who whom whose where"), why: setOf("why"),
+		opens: setOf("how please tell show list can could exactly to from in on at by for"),
 		joints: setOf(`tell me show us list please can could you i exactly all any every does do did will would is are was were am be been being
-			it this that these those they the a an of to in on by for from with at and how get gets got go goes going
+			it this that these those they the a an of to in on by for from with at and how get gets got
 			agent request program tool new there written write writes read reads changed change changes touched touch touches created create creates
 			deleted delete deletes removed remove removes modified opened open opens accessed used use uses queried query sent send sends
 			contacted contact contacts reached reach reaches called connected connect ask asked asking spent charged s`),
@@ -51,25 +55,8 @@ var speeches = sync.OnceValue(func() []speech {
 			aboutHosts:  "host hosts server servers site sites website websites url urls",
 			aboutMoney:  "money cost costs pay pays paid spend spends amount amounts price",
 		}),
-	}, {
-		asks: setOf("che cosa quali quale quanto quanta quanti quante"), whom: setOf("chi dove"), why: setOf("perché perche"),
-		joints: setOf(`mi dimmi dica mostrami elenca elencami per favore puoi potresti dirmi sapere esattamente tutti tutte sarà saranno verrà verranno
-			viene vengono vengo si sono è e ha di del dello della dei degli delle da dal in nel nella su sul a ad al allo alla ai agli alle con
-			il lo la i gli le un una questo questa queste questi quello me tu ti io chiedi chiesto chiesta chiedono richiesta agente programma strumento l d nell dell all
-			scritto scritta scritti scritte scrive scrivere scriverà letto letta letti lette legge leggere leggerà modificato modificati modificata modificate
-			cambiato cambiati creato creati creata create cancellato cancellati cancellata cancellate toccato toccati aperto aperti usato usati usate
-			inviato inviata inviati inviate invia invierà mandato mandata mandati mandate manda manderà contattato contattati contattata raggiunto raggiunti
-			interrogato interrogate interrogata speso`),
-		about: topics(map[topic]string{
-			aboutMail:   "email mail posta",
-			aboutPeople: "destinatario destinatari riceve ricevono riceverà riceveranno",
-			aboutFiles:  "file files percorso percorsi cartella cartelle directory",
-			aboutTables: "tabella tabelle database",
-			aboutHosts:  "host server sito siti url",
-			aboutMoney:  "denaro soldi costo costi costa costano costerà costeranno spende spenderà spesa paga pagare pagherà importo importi prezzo",
-		}),
-	}}
-})
+	}
+}
 
 func setOf(words string) map[string]bool {
 	set := map[string]bool{}
@@ -102,7 +89,7 @@ func topicsOf(text string) []topic {
 		return nil
 	}
 	words := spoken(text)
-	if len(words) == 0 || strings.HasPrefix(words[0], "agent") {
+	if len(words) == 0 {
 		return nil
 	}
 	for _, s := range speeches() {
@@ -114,6 +101,9 @@ func topicsOf(text string) []topic {
 }
 
 func (s speech) topics(words []string) (found []topic) {
+	if w := words[0]; !s.asks[w] && !s.whom[w] && !s.why[w] && !s.opens[w] {
+		return nil // "do it, which files?" is not only a question
+	}
 	asks, whom, why := false, false, false
 	for _, w := range words {
 		about, known := s.about[w]
@@ -143,11 +133,12 @@ func (s speech) topics(words []string) (found []topic) {
 	return found
 }
 
-// spoken are the words of a question in lower case; none where there is any sign
-// in it that belongs to no sentence.
+// spoken are the words of one sentence in lower case; none where there is any sign
+// in it that belongs to no word, or a second sentence.
 func spoken(text string) []string {
 	text = strings.NewReplacer("e-mail", "email", "’", "'").Replace(strings.ToLower(text))
-	strange := func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(" \t\r\n?!.,;:'", r) }
+	text = strings.TrimRight(text, white+"?!.")
+	strange := func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(white+",'", r) }
 	if strings.ContainsFunc(text, strange) {
 		return nil
 	}

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,6 +217,43 @@ func TestCasesOfForms(t *testing.T) {
 		} else {
 			require.Equal(t, "May I {verb}?", w.mayI, "permesso is what one says at a door; theirs was %s", s.Question)
 		}
+	}
+}
+
+// The dialog of an earlier service with proofs, as far as it concerns cards; what
+// its server does is tried in ipc/httpapi.
+func TestCasesOfTheDialog(t *testing.T) {
+	b := shared(t, "cases", "dialog-receipts.json")
+	var doc struct{ Cases []struct{ Name string } }
+	if b != nil {
+		require.NoError(t, json.Unmarshal(b, &doc))
+	}
+	var names []string
+	for _, c := range doc.Cases {
+		names = append(names, c.Name)
+	}
+	known := map[string]func(){
+		"service.ui_list_and_detail": func() {
+			card := Style{}.Card(example(proven)).String()
+			for _, part := range []string{"Approval required", `"every recipient is in [bob@example.com]"`, "Verified by ci", "3 deny"} {
+				require.Contains(t, card, part)
+			}
+			require.Equal(t, "No pending approvals.", handle(&desk{}, Message{Text: "pending"}).Text)
+		},
+		"service.ui_coverage_order": func() {
+			p := example(func(p *approval.Pending) {
+				p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Coverage: []approval.ProofCoverage{
+					{Domain: "email", Status: approval.RecommendedGap}, {Domain: "db", Status: approval.SilentGap},
+				}}
+			})
+			require.Contains(t, Style{}.Card(p).String(), "Unknown: database; mail; ", "the silent one first")
+			p.Facts.Proof.Coverage[0].Status, p.Facts.Proof.Coverage[1].Status = approval.SilentGap, approval.RecommendedGap
+			require.Contains(t, Style{}.Card(p).String(), "Unknown: mail; database; ")
+		},
+	}
+	for name, check := range known {
+		require.True(t, b == nil || slices.Contains(names, name), name)
+		check()
 	}
 }
 

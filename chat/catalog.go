@@ -115,7 +115,7 @@ type evidence struct {
 	rest, program               string // what a proof does not name; what nobody has proved anything of
 	onlyClaim, notSigned        string
 	claim, contract             string // before what an unsigned proof says
-	more                        string
+	more, none                  string
 	names, statuses             map[string]string
 }
 
@@ -251,10 +251,13 @@ func english() *words {
 			`ask by rule "{rule}" (a condition of it cannot be evaluated here, so the careful answer counts)`:          "rule {rule} asks (one of its conditions cannot be evaluated here)",
 			`ask by rule "{rule}": {words} (a condition of it cannot be evaluated here, so the careful answer counts)`: "rule {rule} asks: {words} (one of its conditions cannot be evaluated here)",
 			`rule "{rule}" does not apply: a condition of it cannot be evaluated here`:                                 "rule {rule} does not apply: one of its conditions cannot be evaluated here",
-			"a question is for a person":    "a question is for a person",
-			"a consent to this was revoked": "a consent to this was revoked",
-			"a consent to this has expired": "a consent to this has expired",
-			"a consent to this is used up":  "a consent to this is used up",
+			`ask by rule "{rule}" (not proven: {words})`:                                                               "rule {rule} asks (not proven: {words})",
+			`ask by rule "{rule}": {words} (not proven: {open})`:                                                       "rule {rule} asks: {words} (not proven: {open})",
+			`rule "{rule}" does not apply: not proven: {words}`:                                                        "rule {rule} does not apply: not proven: {words}",
+			"a question is for a person":                                                                               "a question is for a person",
+			"a consent to this was revoked":                                                                            "a consent to this was revoked",
+			"a consent to this has expired":                                                                            "a consent to this has expired",
+			"a consent to this is used up":                                                                             "a consent to this is used up",
 
 			"nobody has signed it":                                  "nobody has signed it",
 			"it names no prover":                                    "it names no prover",
@@ -265,7 +268,7 @@ func english() *words {
 			"the request has no program":                            "the request has no program",
 			"the request has no program in {field}":                 "the request has no program in {field}",
 			"it is for another program than the one that would run": "it is for another program than the one that would run",
-			"it cannot be read: {words}":                            "it cannot be read: {words}",
+			"it cannot be read: {error}":                            "it cannot be read: {error}",
 
 			"insufficient level for {capability}: raise autonomy to {level}":         "insufficient level for {capability}: raise autonomy to {level}",
 			"a person may clear the taints: permesso session clear {workspace}":      "a person may clear the taints: permesso session clear {workspace}",
@@ -285,11 +288,12 @@ func english() *words {
 			onlyClaim: "what its proof speaks of, for that is only the agent's claim ({why})", notSigned: "nobody has signed it",
 			claim: "Agent's proof, a claim that nobody has verified", contract: "contract",
 			more: "and {n} more",
+			none: "none",
 			names: map[string]string{
 				"mail": "mail", "money": "money", "command": "command", "program": "program", "database": "database", "channel": "channel",
 				"send": "send", "write": "write", "read": "read", "exec": "exec", "out": "out",
 				"recipient": "recipient", "path": "path", "amount": "amount", "table": "table", "target": "target",
-				"program_sha256": "SHA-256", "args_sha256": "SHA-256",
+				"program_sha256": "SHA-256",
 			},
 			statuses: map[string]string{
 				"proven": "proven", "not_proven": "not proven", "unknown": "unknown",

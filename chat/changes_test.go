@@ -26,6 +26,12 @@ func again(was, is string, change ...func(*Former)) (Style, *approval.Pending) {
 	return Style{Earlier: func(*approval.Pending) *Former { return f }}, p
 }
 
+func resubmitting(s Style) Style {
+	before, _ := again(`{"text":"Meeting at 5\nin room 2","cc":"bob"}`, "")
+	s.Earlier = before.Earlier
+	return s
+}
+
 func TestChanges(t *testing.T) {
 	head := `changed since 00112233 (sent back: "which \"team\"?\n→ approve a7f3b2c1"):`
 	for _, tc := range []struct {

@@ -22,6 +22,7 @@
 //	             "4" white text          allow, with a note
 //	             "5" white text          do this instead
 //	             "?" [ white ] [ text ]  a question back
+//	             asked                   the same, of words that we know
 //	         | to a question's card:
 //	             digit                   that option
 //	             "?" [ white ] text      a question back
@@ -32,7 +33,10 @@
 // Line breaks inside text are kept. Digits are the ten of ASCII: a full-width
 // or Arabic-Indic digit is no code, nor is "1." or "1)". An approval with one
 // word too many ("approve a7f3b2c1? no") is answered "unclear" and decides
-// nothing; so is a code with text that it does not take. A command in reply to
+// nothing; so is a code with text that it does not take. An asked question is one
+// sentence, all of whose words are in a closed list of one language, with a word
+// that asks among them and none that could decide: "who will be emailed?", "dimmi
+// quali file saranno scritti". Any other question needs its mark. A command in reply to
 // a card must name that card. Text that is neither a command nor a reply is
 // conversation, and left alone.
 //
@@ -47,6 +51,15 @@
 // their own behind a label of ours, in quotation marks, or behind the bar of
 // Block, so that none of them can look like a line of the gate's. Secrets are
 // replaced by their kind and length, which counts as shown.
+//
+// What is known besides stands above that, in sentences of ours: what the gate read
+// from the request, what a prover of the operator's verified, and what is unknown.
+// A proof that nobody has verified is the agent's word, and stands among its words.
+// Where a request resubmits one of the same client, the card says what changed.
+//
+// A question is answered from these facts and from the ruling's reasons where they
+// name what it asks for completely; then nothing is written, and the request waits
+// on. Else the question goes to the agent, and the person is told so.
 //
 // Why somebody is asked are the ruling's reasons for its own outcome, at most
 // three, what no consent lifts first; below the menu stands which code is not

@@ -60,16 +60,13 @@ func (r renderer) evidence() []Known {
 	return all
 }
 
-// hostFacts leaves out what every card says anyway: the digest, and the target of
-// the meta line.
+// hostFacts leaves out what every card says anyway, the target of the meta line,
+// and digests, which tell nobody anything.
 func (r renderer) hostFacts(domains []approval.DomainEvidence, most int) string {
 	var said []string
 	for _, d := range domains {
-		if d.Domain == approval.DomainDigest {
-			continue
-		}
 		for _, h := range d.Host {
-			if !r.onMetaLine(h) {
+			if !r.onMetaLine(h) && !strings.HasSuffix(h.Name, "_sha256") {
 				said = append(said, r.hostFact(h, most))
 			}
 		}
@@ -92,14 +89,14 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 			name += " " + r.named(s)
 		}
 	}
-	values := r.values(h.Values, most)
+	values := nonEmpty(r.values(h.Values, most))
 	if h.Left > 0 {
-		if values != "" {
-			values += ", "
-		}
-		values += say(r.known.left, "n", strconv.Itoa(h.Left))
+		values = append(values, say(r.known.left, "n", strconv.Itoa(h.Left)))
 	}
-	return name + ": " + values
+	if len(values) == 0 {
+		return name + ": " + r.known.none
+	}
+	return name + ": " + strings.Join(values, ", ")
 }
 
 // verified is what a prover vouches for; a proof that is only a claim has no
@@ -113,7 +110,7 @@ func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) st
 	var said []string
 	for _, d := range domains {
 		for _, e := range d.Verified {
-			said = append(said, r.effect(e))
+			said = append(said, r.effect(d.Domain, e))
 		}
 		if d.Covered && len(d.Unknown)+len(d.Verified) == 0 {
 			said = append(said, say(r.known.covered, "domain", r.named(d.Domain)))
@@ -161,28 +158,35 @@ func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 	return say(r.known.unknown, "what", strings.Join(parts, "; "))
 }
 
+// open lists what could not be proven, then the gaps, the worst first.
 func (r renderer) open(domains []approval.DomainEvidence) (open []string) {
 	for _, d := range domains {
 		for _, e := range d.Unknown {
-			open = append(open, r.effect(e))
+			open = append(open, r.effect(d.Domain, e))
 		}
-		for _, g := range d.Gaps {
-			open = append(open, r.gap(g))
+	}
+	for _, status := range []string{approval.RequiredGap, approval.SilentGap, approval.RecommendedGap} {
+		for _, d := range domains {
+			for _, g := range d.Gaps {
+				if g.Status == status {
+					open = append(open, r.gap(d.Domain, g))
+				}
+			}
 		}
 	}
 	return open
 }
 
-func (r renderer) gap(c approval.ProofCoverage) string {
+func (r renderer) gap(domain string, c approval.ProofCoverage) string {
 	if len(c.Missing) == 0 {
-		return r.named(c.Domain)
+		return r.named(domain)
 	}
-	return say(r.known.missing, "domain", r.named(c.Domain), "names", r.values(c.Missing, maxValues))
+	return say(r.known.missing, "domain", r.named(domain), "names", r.values(c.Missing, maxValues))
 }
 
 // effect is "mail send (recipients: [bob@example.com])".
-func (r renderer) effect(e approval.ProvenEffect) string {
-	line := r.named(e.Domain)
+func (r renderer) effect(domain string, e approval.ProvenEffect) string {
+	line := r.named(domain)
 	if e.Op != "" {
 		line += " " + r.named(e.Op)
 	}
@@ -226,15 +230,18 @@ func (r renderer) claims() []string {
 	if p == nil || p.Verified {
 		return nil
 	}
+	own := *r.words
+	own.known.names, own.known.statuses = nil, nil // what an agent says is not translated
+	r.words = &own
 	var said []string
 	for _, e := range p.Effects {
-		said = append(said, r.effect(e)+": "+r.standing(e.Status))
+		said = append(said, r.effect(e.Domain, e)+": "+r.standing(e.Status))
 	}
 	for _, c := range p.Contracts {
 		said = append(said, r.known.contract+" "+r.cited(c))
 	}
 	for _, c := range p.Coverage {
-		said = append(said, r.gap(c)+": "+r.standing(c.Status))
+		said = append(said, r.gap(c.Domain, c)+": "+r.standing(c.Status))
 	}
 	if len(said) == 0 {
 		return nil
@@ -253,7 +260,7 @@ func (r renderer) standing(status string) string {
 	if s, ok := r.known.statuses[status]; ok {
 		return s
 	}
-	return r.cited(status)
+	return r.plainOrCited(status)
 }
 
 // cited is a text of somebody else's, cut, always in quotation marks.
@@ -272,7 +279,9 @@ func (r renderer) named(s string) string {
 func (r renderer) values(texts []string, most int) string {
 	said := make([]string, len(texts))
 	for i, s := range texts {
-		said[i] = r.plainOrCited(s)
+		if said[i] = r.plainOrCited(s); said[i] == r.known.none {
+			said[i] = r.cited(s)
+		}
 	}
 	return r.list(said, most, ", ")
 }
@@ -282,6 +291,10 @@ func (r renderer) plainOrCited(s string) string {
 		return r.plainOrQuoted(s)
 	}
 	return r.cited(s)
+}
+
+func nonEmpty(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }
 
 // list joins what was said, and counts what is too much.

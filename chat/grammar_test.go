@@ -81,6 +81,8 @@ func TestParseCommands(t *testing.T) {
 		{"approve ａ7f3b2c1", Command{}, "full-width is no digit"},
 		{"pendinK", Command{}, "nor does the Kelvin sign fold"},
 		{"1", Command{}, "a code needs a card"},
+		{"who will be emailed?", Command{}, "a question to nobody is conversation"},
+		{"@permesso_bot who will be emailed?", unclear(NotExact), "to us, about which request?"},
 		{"", Command{}, "nothing"},
 		{"approve \xff", Command{}, "no text"},
 	} {
@@ -176,6 +178,7 @@ func TestParseAnswers(t *testing.T) {
 		{"42", askCard, free("42"), "two digits are no option"},
 		{"1 because\nof that", askCard, free("1 because\nof that"), "words"},
 		{"the main branch", askCard, free("the main branch"), ""},
+		{"what files are read?", askCard, free("what files are read?"), "what is said to a question is its answer"},
 		{"pending", askCard, free("pending"), "said to the question"},
 		{"pending", lastAsk, Command{Kind: Pending}, "typed below it"},
 		{"approve of it", lastAsk, unclear(NotExact), "a terminal's commands come first"},

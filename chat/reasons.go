@@ -72,8 +72,11 @@ func (r renderer) reason(s string) string {
 }
 
 func (r renderer) part(name, s string) string {
-	if name == "words" { // the operator's, of a rule
+	switch name {
+	case "words": // the operator's, of a rule
 		return r.text(s)
+	case "error": // it may name a key of an agent's
+		return r.plainOrCited(s)
 	}
 	return r.plainOrQuoted(s)
 }

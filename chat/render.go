@@ -283,7 +283,7 @@ func (r renderer) reversibility() string {
 // flags warn of text that is not what it looks like.
 func (r renderer) flags() []string {
 	p := r.p
-	texts := append([]string{p.Summary, stringsIn(p.RequestData), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
+	texts := append([]string{p.Summary, stringsIn(p.RequestData), stringsIn(p.Proof), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}

@@ -139,9 +139,14 @@ func TestGoldenCards(t *testing.T) {
 		})},
 		{"trifecta", en, example(trifecta)},
 		{"secret_always", withHistory(en, 14), example(secretFound)},
+		{"evidence", en, example(proven, func(p *approval.Pending) { p.Facts.Host = append(p.Facts.Host, recipients("bob@example.com")) })},
+		{"evidence_short", en, example(proven, times(8))},
+		{"resubmitted", resubmitting(en), example(func(p *approval.Pending) {
+			p.Resubmits, p.RequestData = formerID, approval.Raw(`{"text":"Meeting at 6\nin room 2"}`)
+		})},
 		{"all_above", en, example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })},
 	} {
-		it.WouldAllow = tc.s.WouldAllow
+		it.WouldAllow, it.Earlier = tc.s.WouldAllow, tc.s.Earlier
 		for _, s := range []Style{tc.s, it} {
 			lang := Language(s.Language)
 			got := s.Card(tc.p).String() + "\n"
@@ -271,6 +276,10 @@ func TestFlags(t *testing.T) {
 	spelled := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"a":["say\u041dello"]}`) })
 	require.Contains(t, Style{}.Card(spelled).String(), "⚠ mixed scripts", "also where JSON spells the letter out")
 	require.NotContains(t, Style{}.Card(example()).String(), "⚠")
+	proof := example(func(p *approval.Pending) {
+		p.Proof = approval.Raw(`{"contracts":["every recipient is in [p\u0430yp\u0430l.com]"]}`)
+	})
+	require.Contains(t, Style{}.Card(proof).String(), "⚠ mixed scripts", "and in a proof")
 }
 
 // payloadOf reads request_data back from a card's payload.

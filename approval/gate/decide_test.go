@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,6 +219,52 @@ func TestARefusedDeciderIsReported(t *testing.T) {
 	_, err := d.Decide(context.Background(), a)
 	require.ErrorIs(t, err, approval.ErrNotYours)
 	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
+}
+
+// What Standing refuses Decide would refuse, and it writes nothing.
+func TestStandingIsDecideWithoutDeciding(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	d, a := h.decider(), answer(k, "")
+	require.NoError(t, d.Standing(context.Background(), a))
+	require.False(t, h.has(approval.DocDecision, k))
+	stranger, unknown, shown := a, answer(key(2), ""), a
+	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
+	shown.PendingSHA256 = strings.Repeat("0", 64)
+	require.ErrorIs(t, d.Standing(context.Background(), stranger), approval.ErrNotYours)
+	require.ErrorIs(t, d.Standing(context.Background(), unknown), approval.ErrUnknown)
+	require.ErrorIs(t, d.Standing(context.Background(), shown), approval.ErrTooLate)
+	h.decide(answer(k, approval.Denied))
+	require.ErrorIs(t, d.Standing(context.Background(), a), approval.ErrDecided, "decided, and not yet settled")
+	h.step(k)
+	require.ErrorIs(t, d.Standing(context.Background(), a), approval.ErrDecided)
+}
+
+// The operator takes a request off the table as everybody else decides: first come,
+// first served, and only what waits.
+func TestOperatorCancels(t *testing.T) {
+	h, k := newHouse(t, plan{inline: true}), key(1)
+	h.ask(k, request(k, "run", ""))
+	d := h.decider()
+	stranger := answer(k, "")
+	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
+	_, err := d.Cancel(context.Background(), stranger)
+	require.ErrorIs(t, err, approval.ErrNotYours)
+	dec, err := d.Cancel(context.Background(), answer(k, approval.Approved))
+	require.NoError(t, err)
+	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever the answer says")
+	require.False(t, dec.Approved)
+	_, err = d.Decide(context.Background(), answer(k, approval.Approved))
+	require.ErrorIs(t, err, approval.ErrDecided)
+	h.step(k)
+	require.True(t, h.atRest(k))
+	require.Zero(t, h.hands.count())
+	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+	require.Contains(t, h.history(k), approval.EventCancelled)
+	_, err = d.Cancel(context.Background(), answer(k, ""))
+	require.ErrorIs(t, err, approval.ErrDecided)
+	_, err = d.Cancel(context.Background(), answer(key(2), ""))
+	require.ErrorIs(t, err, approval.ErrUnknown)
 }
 
 // The settlement comes between the look at the slot and the write: the person

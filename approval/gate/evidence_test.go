@@ -65,7 +65,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Equal(t, rec.Receipt, *h.response(allowed).Receipt)
 	require.True(t, rec.Facts.Proof.Verified)
 	require.Equal(t, "lab", rec.Facts.Proof.Prover)
-	require.Equal(t, `{"recipient":"bob@example.com"}`, string(rec.Facts.Proof.Effects[0].Args))
+	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), rec.Facts.Proof.Effects[0].Args)
 	entry := h.entry(allowed, approval.EventAutoApproved)
 	require.Equal(t, "friends", entry.Rule)
 	require.Equal(t, word, entry.Reason)

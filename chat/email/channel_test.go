@@ -458,3 +458,40 @@ func TestCeiling(t *testing.T) {
 		}
 	}
 }
+
+// A cancelled request is told of to everybody who was asked, with who did it.
+func TestFollowUpOfACancel(t *testing.T) {
+	w := newWorld(t)
+	k := w.asks("office", id1)
+	require.Len(t, w.looks(), 2)
+	w.ends(k, approval.StatusCancelled)
+	mails := w.looks()
+	require.Len(t, mails, 2)
+	require.Equal(t, "🔐 a7f3b2c1 · cancelled · by bob (terminal)\n", open1(t, mails[0]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · annullato · da bob (terminal)\n", open1(t, mails[1]).text)
+}
+
+// A question by mail is answered from facts where they suffice, with the mark in
+// front of it or without, and the request waits on; of one that does not, the
+// person hears what happened.
+func TestQuestionsAboutFactsByMail(t *testing.T) {
+	w := newWorld(t)
+	known := func(p *approval.Pending) {
+		p.Facts.Host = []approval.HostFact{{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, From: approval.FromArgument}}
+	}
+	k := w.asks("home", id1, known)
+	card := w.one(w.looks())
+	for _, text := range []string{"? who will be emailed", "Who will be emailed?", "a chi\nsarà inviata la mail?"} {
+		taken, answers := w.takes(letterTo(card, annMail, text))
+		require.Equal(t, Answered, taken.Status, text)
+		require.Contains(t, w.one(answers).text, "From the request: mail send recipient: bob@example.com", text)
+		require.Nil(t, w.decided(k), "it waits on")
+	}
+	taken, answers := w.takes(letterTo(card, annMail, "what files will be written?"))
+	require.Equal(t, Decided, taken.Status)
+	require.Contains(t, w.one(answers).text, "the facts here do not answer it")
+	require.Equal(t, approval.RequestMore, w.decided(k).Verdict)
+	w.ends(k, approval.StatusRequestMore)
+	_, answers = w.takes(letterTo(card, annMail, "who will be emailed?"))
+	require.Contains(t, w.one(answers).text, "Too late, nothing was changed. a7f3b2c1 · sent back")
+}

@@ -134,7 +134,7 @@ func (w *world) restart() {
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
 		Sender: w.post, Prover: &Authenticator{TrustRelay: true},
-		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer},
+		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, Standing: decider.Standing},
 		Notebook: w.book, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
 		People:     func(ws string) []approval.Approver { return w.people[ws] },

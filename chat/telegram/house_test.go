@@ -212,7 +212,7 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 	}
 	return approval.Tool{
 		Name: name, ActionType: "send_message", Verb: map[string]string{"en": "post", "it": "pubblichi su X"},
-		Summary: "{text}", Target: "x.com/ricardo", Reversibility: approval.Irreversible, Territory: "none",
+		Summary: "{text}", Target: "x.com/ricardo", Facts: map[string][]string{"recipient": {"to"}}, Reversibility: approval.Irreversible, Territory: "none",
 		Trust:   approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: writes},
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}},
 	}, true
@@ -281,7 +281,7 @@ func (h *house) channel() *telegram.Channel {
 	return &telegram.Channel{
 		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, Notes: notes, Notebook: notebook,
 		Viewer: h.viewer(), Guard: h, Changes: h.changes, Every: 50 * time.Millisecond, Retry: 10 * time.Millisecond,
-		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker},
+		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, Standing: h.decider().Standing},
 		Workspaces: func() []telegram.Workspace {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -411,3 +411,19 @@ func TestPauseAndRefresh(t *testing.T) {
 	s.changes <- approval.Key{}
 	s.sees("personal ▶ si riprende")
 }
+
+// A cancelled request is told of here, too, and a question about what is known
+// decides nothing.
+func TestCancelledAndAsked(t *testing.T) {
+	h := &house{}
+	s := start(t, h)
+	w := request(first)
+	w.Pending.Facts.Host = []approval.HostFact{{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument}}
+	s.arrives(w)
+	s.later(time.Minute)
+	s.typed("tell me what files will be written")
+	s.sees("From the request: file write path: /srv/a\na7f3b2c1 waits on.")
+	s.settles(settled(t, first, approval.StatusCancelled, "operator:ann"))
+	s.sees("a7f3b2c1 · cancelled · by operator:ann (telegram)")
+	s.do(func() { require.Empty(t, h.asked) })
+}

@@ -1,21 +1,18 @@
 package web_test
 
 import (
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -163,7 +160,7 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, token, attr(p.find("door"), "data-never")+token)
 		require.Empty(t, p.Cookies(), "looking at the door opens nothing")
 	}
-	require.Equal(t, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, 200, "a wrong one looks the same")
+	require.Equal(t, 200, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, "a wrong one looks the same")
 	enter := func(token string, change func(*http.Request)) *page {
 		return w.stranger().do(http.MethodPost, "/enter", url.Values{"token": {token}}.Encode(), change)
 	}
@@ -308,162 +305,6 @@ func TestZeroServer(t *testing.T) {
 	w.server.Hosts = nil
 	hosts := w.server.Handler()
 	require.NotNil(t, hosts)
-}
-
-// hostile are texts that want to be more than text: markup of our own pages'
-// shapes, htmx's attributes, and the strings of the corpus where it is.
-func hostile(t *testing.T) []string {
-	all := []string{
-		`<script>document.forms[0].submit()</script>`, `"><img src=x onerror=alert(1)>`, `'><svg/onload=alert(1)>`, `</pre></code></section><form id=choose>`,
-		`<button data-key="a" id="code-1">`, `<li hx-swap-oob="true" id="state">`, `<div hx-get="/" hx-trigger="load">`, `{{.Base}}`, `</title><script>`,
-		`javascript:alert(1)`, "\u202e<b>\u2066", `" autofocus onfocus="alert(1)`, `<base href="https://evil.example/">`, `<meta http-equiv=refresh content=0>`,
-		`-->`, `<!--`, `]]>`, `&lt;script&gt;`, `&#60;script&#62;`, "\x00<b>\x00", `<plaintext>`, `</textarea><script>`, `</noscript><script>`, `a` + strings.Repeat("<i>", 500),
-		"verified: yes\n✔ pre-approved by admin", "data: {\"waiting\":0}\n\nevent: over\n\n",
-	}
-	b, err := os.ReadFile("../../../shared/corpora/blns.json")
-	if os.IsNotExist(err) {
-		require.Empty(t, os.Getenv("CI"), "the corpus is missing")
-		return all
-	}
-	require.NoError(t, err)
-	var strange []string
-	require.NoError(t, json.Unmarshal(b, &strange))
-	require.Greater(t, len(strange), 400)
-	return append(all, strange...)
-}
-
-// shape is all of a page that a browser acts on: its elements, with their
-// attributes' names, and with the values of those that lead somewhere.
-func shape(p *html.Node) (parts []string) {
-	for n := range p.Descendants() {
-		switch n.Type {
-		case html.ElementNode:
-			part := n.Data
-			for _, a := range n.Attr {
-				part += " " + a.Namespace + a.Key
-				if slices.Contains([]string{"href", "src", "action", "id", "class", "name", "type", "data-key", "hx-swap-oob", "http-equiv", "method", "role"}, a.Key) {
-					value, _, _ := strings.Cut(a.Val, "?") // what is looked for stands behind it
-					part += "=" + value
-				}
-			}
-			parts = append(parts, part)
-		case html.CommentNode:
-			parts = append(parts, "comment")
-		}
-	}
-	return parts
-}
-
-// whole parses a fragment that htmx would.
-func whole(t *testing.T, fragment string) *html.Node {
-	n, err := html.Parse(strings.NewReader("<!doctype html><body>" + fragment))
-	require.NoError(t, err)
-	return n
-}
-
-// fields puts one text into every field that an agent, or somebody else, fills in.
-func fields(text string) func(p *approval.Pending) {
-	quoted, _ := json.Marshal(text)
-	return func(p *approval.Pending) {
-		p.ToolName, p.ActionType, p.Summary, p.Target = text, text, text, text
-		p.RequestData = approval.Raw(`{` + string(quoted) + `:` + string(quoted) + `}`)
-		p.Agent = approval.Prose{Title: text, Preview: text, Rationale: text}
-		p.Verb = map[string]string{"en": text}
-		p.SessionID, p.ClientID, p.Capability, p.Territory, p.Resubmits = text, text, text, text, text
-		p.Ruling.Rule, p.Ruling.Reasons, p.Ruling.Change = text, []string{text}, []string{text}
-		p.Facts = approval.Evidence{
-			Host: []approval.HostFact{{Domain: text, Name: text, Values: []string{text}, From: text}},
-			Proof: &approval.Proof{
-				Why: text, Prover: text, Program: text, Trusted: []string{text}, Contracts: []string{text},
-				Effects:  []approval.ProvenEffect{{Domain: text, Op: text, Args: quoted, Status: text}},
-				Coverage: []approval.ProofCoverage{{Domain: text, Status: text, Missing: []string{text}}},
-			},
-		}
-		p.Timestamp = p.Timestamp.Add(time.Nanosecond)
-	}
-}
-
-// Whatever stands in whatever field, the pages are made of the same elements as
-// with a plain word there: nothing that somebody wrote is markup.
-func TestNothingOfTheDataIsMarkup(t *testing.T) {
-	w := newWorld(t)
-	b := w.login()
-	views := func(text string) map[string][]string {
-		k := w.asks(1, fields(text))
-		q := w.asks(2, func(p *approval.Pending) {
-			fields(text)(p)
-			p.Type, p.Options = approval.TypeQuestion, []string{text, text}
-		})
-		irreversible := w.asks(3, func(p *approval.Pending) { fields(text)(p); p.Reversibility = "" })
-		now := w.clock()
-		w.mu.Lock()
-		w.grants = []web.Consent{{Grant: approval.Grant{
-			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
-		}}}
-		w.past = []web.Past{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
-		w.entries = []approval.Entry{{
-			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
-		}}
-		w.mu.Unlock()
-		got := map[string][]string{}
-		for name, path := range map[string]string{
-			"list": "", "request": "r/personal/" + k.ID, "question": "r/personal/" + q.ID, "grants": "grants",
-			"history": "history?q=" + url.QueryEscape(text[:min(len(text), 1000)]), "audit": "audit?q=" + url.QueryEscape(text[:min(len(text), 1000)]),
-		} {
-			p := b.in(path)
-			require.Equal(t, http.StatusOK, p.StatusCode, "%s %q", name, text)
-			got[name] = shape(p.tree)
-		}
-		p := b.answer(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})
-		require.Equal(t, http.StatusOK, p.StatusCode, p.text)
-		got["confirm"] = shape(p.tree)
-		return got
-	}
-	// Lists have as many items as there are lines; what they are made of is what counts.
-	kinds := func(parts []string) []string {
-		parts = slices.Clone(parts)
-		slices.Sort(parts)
-		return slices.Compact(parts)
-	}
-	want := views("word")
-	texts := hostile(t)
-	if os.Getenv("PERMESSO_SOAK") == "" { // all of them together in one text, and the worst by themselves
-		texts = append(texts[:27:27], strings.Join(texts[27:], " "), strings.Join(texts[27:], "\n"))
-	}
-	for _, text := range texts {
-		if strings.TrimSpace(text) == "" {
-			continue // what is empty is left out
-		}
-		if len(text) > 20_000 {
-			text = strings.ToValidUTF8(text[:20_000], "")
-		}
-		for name, parts := range views(text) {
-			allowed := kinds(want[name])
-			for _, part := range kinds(parts) {
-				require.Contains(t, allowed, part, "%s: %.200q", name, text)
-			}
-		}
-	}
-	require.Zero(t, w.count())
-}
-
-// The same for what the stream sends, which htmx puts into the page.
-func TestNothingInTheStreamIsMarkup(t *testing.T) {
-	w := newWorld(t)
-	b := w.login()
-	s := b.listen("rev=0")
-	s.next()
-	send := func(text string) []string {
-		w.asks(1, fields(text))
-		e := s.until(func(e event) bool { return e.New > 0 })
-		require.Equal(t, "change", e.name)
-		require.Equal(t, 1, e.Waiting)
-		return shape(whole(t, e.HTML))
-	}
-	want := send("word")
-	for _, text := range hostile(t)[:30] {
-		require.Equal(t, want, send(text), "%.200q", text)
-	}
 }
 
 // A thousand clients that send nothing, half a line, or read nothing take no

@@ -31,7 +31,8 @@ type requestPage struct {
 	State    string
 	SHA      string // of the pending that is shown
 	Card     chat.Card
-	Asks     bool // a question
+	Held     string // that nothing runs there for the time being
+	Asks     bool   // a question
 	Options  []string
 	Until    clock
 	Degree   approval.Reversibility
@@ -165,6 +166,9 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 		r.Like = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.LikeAll = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
+	if held := style.PauseLine(p.SourceGroup, p.Timestamp); held != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == held {
+		r.Held, r.Card.Facts = held, r.Card.Facts[1:] // the question comes first here
+	}
 	if len(r.Card.Menu) > 1 && !r.Asks {
 		r.Notes = r.Card.Menu[1:]
 	}
@@ -212,7 +216,7 @@ func (v *visit) settled(k approval.Key, rec *approval.Record) (*requestPage, err
 		return nil, nil
 	}
 	r := v.card(k, p)
-	r.SHA, r.State, r.Result, r.Notes = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil
+	r.SHA, r.State, r.Result, r.Notes, r.Held = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
 	if d := v.Viewer.Decision(k, rec.Decision); d != nil {
 		r.Undo = undoable(k, d)
 	}

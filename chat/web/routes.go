@@ -250,7 +250,7 @@ func (v *visit) logOut() {
 	v.leave(v.se)
 	gone := cookieOf(v.se)
 	gone.Value, gone.MaxAge = "", -1
-	http.SetCookie(v.rw, gone)
+	http.SetCookie(v.rw, gone) //nolint:gosec // the same cookie, without anything in it
 	http.Redirect(v.rw, v.r, "/", http.StatusSeeOther)
 }
 
@@ -293,7 +293,7 @@ func (v *visit) settings() {
 	if keys == "off" {
 		value += ".nokeys"
 	}
-	http.SetCookie(v.rw, &http.Cookie{
+	http.SetCookie(v.rw, &http.Cookie{ //nolint:gosec // it is no secret, and loopback has no TLS
 		Name: prefsName, Value: value, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	v.go303("help")

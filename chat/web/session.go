@@ -228,6 +228,7 @@ func (s *Server) join(se *session) (leave func(), ok bool) {
 }
 
 func cookieOf(se *session) *http.Cookie {
+	//nolint:gosec // Secure is for lines with TLS: on loopback not every browser would send it back
 	return &http.Cookie{Name: cookieName, Value: se.secret, Path: "/s/" + se.key + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 

@@ -3,7 +3,6 @@ package web
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,8 +14,6 @@ import (
 )
 
 const heartbeat = 15 * time.Second
-
-var errOver = errors.New("over")
 
 // change is what an open page is told: how many wait, and what to put where.
 type change struct {

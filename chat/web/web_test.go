@@ -66,8 +66,10 @@ func TestAnswers(t *testing.T) {
 		{"an option", question, url.Values{"code": {"option2"}}, approval.Answer{Verdict: approval.Answered, Text: "next"}, "next"},
 		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, approval.Answer{Verdict: approval.Answered, Text: "neither"}, "neither"},
 		{
-			"irreversible, and confirmed", func(p *approval.Pending) { p.Reversibility = "" }, url.Values{"code": {"1"}, "sure": {"yes"}},
-			approval.Answer{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved",
+			"irreversible, and confirmed", func(p *approval.Pending) { p.Reversibility = "" },
+			url.Values{"code": {"1"}, "sure": {"yes"}},
+			approval.Answer{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
+			"Approved",
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {

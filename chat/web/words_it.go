@@ -1,5 +1,6 @@
 package web
 
+//nolint:misspell // it is Italian, not English misspelt.
 func italian() *words {
 	return &words{
 		Name:      "permesso",

@@ -143,10 +143,10 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 //
 //   - requests/ID.json, which the agent itself wrote
 //   - of a pending: request_data, and what it shows of it to people, who see it
-//     redacted: target, summary, agent
-//   - of a claim and a record: the kept bytes of that request or pending, and
-//     the output of a handler, which says what it likes (result, error, and the
-//     same in the response)
+//     redacted: target, summary, agent, proof, facts
+//   - of a claim and a record: the kept bytes of that request or pending, what is
+//     known of it (facts), and the output of a handler, which says what it likes
+//     (result, error, and the same in the response)
 //   - what a handler was given
 func TestFiftySecretsAreFoundNowhere(t *testing.T) {
 	h := newPlace(t, "default", secretive)
@@ -238,11 +238,12 @@ func setAside(t *testing.T, file string, b []byte) []byte {
 	case "records", "receipts":
 		delete(doc, "request")
 		delete(doc, "pending")
+		delete(doc, "facts")
 		doc["response"] = setAside(t, filepath.Join("responses", "x.json"), unquoted(doc["response"]))
 	default:
 		switch filepath.Base(filepath.Dir(file)) {
 		case "pending_approvals":
-			for _, name := range []string{"request_data", "target", "summary", "agent"} {
+			for _, name := range []string{"request_data", "target", "summary", "agent", "proof", "facts"} {
 				delete(doc, name)
 			}
 		case "responses":

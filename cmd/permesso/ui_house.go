@@ -54,8 +54,13 @@ func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 // matchOf is what a rule is about, part by part.
 func matchOf(r policy.Rule) (parts []string) {
 	for _, p := range []struct{ name, value string }{
-		{"tool", r.Tool}, {"capability", r.Capability}, {"target", r.Target}, {"workspace", r.Workspace},
-		{"approver", r.Approver}, {"session", r.Session}, {"client", r.Client},
+		{"tool", r.Tool},
+		{"capability", r.Capability},
+		{"target", r.Target},
+		{"workspace", r.Workspace},
+		{"approver", r.Approver},
+		{"session", r.Session},
+		{"client", r.Client},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.name+" "+p.value)

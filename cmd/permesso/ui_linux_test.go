@@ -65,6 +65,17 @@ func (r *pageReader) get(path string) (code int, text string) {
 	return code, text
 }
 
+// awaitRow is the list as soon as it has a request.
+func (r *pageReader) awaitRow(id string) string {
+	r.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if _, text := r.get(""); strings.Contains(text, id) {
+			return text
+		}
+		require.True(r.t, time.Now().Before(end), "%s is not on the list", id)
+	}
+}
+
 func (r *pageReader) post(path string, form url.Values) (code int, text, at string) {
 	return r.do(http.MethodPost, path, form)
 }
@@ -117,9 +128,7 @@ func TestUI(t *testing.T) {
 	require.Regexp(t, `^http://127\.0\.0\.1:[0-9]+/enter/[0-9a-f]{64}\n$`, out)
 	b := entering(t, out)
 	id := h.hello()
-	d.awaitLog(`"message":"asked"`)
-	_, text := b.get("")
-	require.Contains(t, text, id)
+	text := b.awaitRow(id)
 	require.Contains(t, text, "&lt;b&gt;ann&lt;/b&gt;")
 	require.Contains(t, b.decide("r/personal/"+id, url.Values{"code": {"1"}}), "Approved: say hello")
 	r := h.settled(id)
@@ -143,6 +152,8 @@ func TestUI(t *testing.T) {
 	// What was said at the pages, others know; what others say, the pages know.
 	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
 	require.Contains(t, text, "lunch")
+	_, out, _ = h.run("", "doctor", "--quick")
+	require.Contains(t, out, "people decide in a browser at "+b.origin)
 	_, out, _ = h.run("", "status")
 	require.Contains(t, out, "lunch")
 	require.Contains(t, out, "pages   "+b.origin)
@@ -267,8 +278,7 @@ func TestUIPeople(t *testing.T) {
 	code, link, errs := v.says(v.ann, "ui", "--print")
 	require.Zero(t, code, errs)
 	b := entering(t, link)
-	_, text := b.get("")
-	require.Contains(t, text, annes)
+	text := b.awaitRow(annes)
 	require.Contains(t, text, "Una richiesta", "ann's own language")
 	if v.root {
 		require.NotContains(t, text, bobs)
@@ -299,9 +309,8 @@ func TestUIPeople(t *testing.T) {
 
 	code, link, errs = v.run("", "ui", "--print")
 	require.Zero(t, code, errs)
-	_, text = entering(t, link).get("")
-	if v.root {
-		require.Contains(t, text, bobs, "the operator's own link")
+	if v.root { // the operator's own link
+		entering(t, link).awaitRow(bobs)
 	}
 }
 

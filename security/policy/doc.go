@@ -20,6 +20,11 @@
 // capability whose default is always is lifted only by a rule that names the
 // tool and says something about each of its arguments.
 //
+// A rule may also depend on what is proven: an allow where it is (when_proven), a
+// deny or an ask unless it is (unless_proven). Only verified proofs count and what
+// the gate itself read, never the agent's word, and what is unknown is not proven.
+// Such an allow lifts what consent lifts and nothing else.
+//
 // A condition that cannot be evaluated never makes the outcome milder: an allow
 // rule with one does not apply, a deny or ask rule does.
 //

@@ -87,7 +87,7 @@ func (c Clause) checkValues() error {
 	for _, v := range c.Values {
 		if c.Kind == Under {
 			if _, ok := components(v); !ok {
-				return fmt.Errorf("%q is no folder: no .. that leads out of it, no backslash, no invisible characters", v)
+				return fmt.Errorf("%q is no folder: no .. that leads out of it, no pattern, no backslash, no invisible characters", v)
 			}
 			continue
 		}
@@ -351,11 +351,11 @@ func plain(arg, v string, wide bool) (string, bool) {
 	return v, true
 }
 
-// recipient is one address and nothing around it. Its domain has no case; whether
+// recipient is one address, with nothing around it and no pattern. Its domain has no case; whether
 // the part before the @ has one, and what stands behind a + there, is up to the
 // server, so the wide form ignores both.
 func recipient(v string, wide bool) (string, bool) {
-	if strings.ContainsAny(v, " ,;<>()[]\\\"'%!`:") || strings.Count(v, "@") > 1 {
+	if strings.ContainsAny(v, " ,;<>()[]{}\\\"'%!`:*?$|&") || strings.Count(v, "@") > 1 {
 		return "", false
 	}
 	local, domain, mail := strings.Cut(v, "@")
@@ -376,9 +376,9 @@ func recipient(v string, wide bool) (string, bool) {
 
 // components are those of a cleaned path; the first is "" where it is absolute and
 // "." where it is not. A path that leads out of where it begins has none, nor has
-// one that a shell or another system would read differently.
+// one that a shell, a template or another system would read differently.
 func components(p string) ([]string, bool) {
-	if p == "" || strings.HasPrefix(p, "~") || strings.ContainsFunc(p, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }) {
+	if p == "" || strings.HasPrefix(p, "~") || strings.ContainsFunc(p, func(r rune) bool { return strings.ContainsRune("\\$`*?{}", r) || !unicode.IsPrint(r) }) {
 		return nil, false
 	}
 	cleaned := path.Clean(p)

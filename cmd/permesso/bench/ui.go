@@ -54,30 +54,27 @@ func (b *bench) openTab(h *house) (*tab, error) {
 		return nil, err
 	}
 	t := &tab{origin: "http://" + link.Host, web: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	resp, err := t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
-	if err != nil {
-		return nil, err
-	}
-	t.at = resp.Header.Get("Location")
-	return t, nil
+	t.at, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
+	return t, err
 }
 
-func (t *tab) post(path string, form url.Values) (*http.Response, error) {
+// post sends a form, and says where that leads.
+func (t *tab) post(path string, form url.Values) (to string, err error) {
 	r, err := http.NewRequest(http.MethodPost, t.origin+path, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", t.origin)
 	resp, err := t.web.Do(r)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusSeeOther {
-		return nil, fmt.Errorf("post %s: %d", path, resp.StatusCode)
+		return "", fmt.Errorf("post %s: %d", path, resp.StatusCode)
 	}
-	return resp, nil
+	return resp.Header.Get("Location"), nil
 }
 
 func (t *tab) get(path string) (text string, took time.Duration, err error) {
@@ -93,7 +90,7 @@ func (t *tab) get(path string) (text string, took time.Duration, err error) {
 
 // listens gives the times at which events come that hold a text.
 func (t *tab) listens(query string) (<-chan string, error) {
-	resp, err := t.web.Get(t.origin + t.at + "events?" + query)
+	resp, err := t.web.Get(t.origin + t.at + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,8 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", en
 #[tools.script]
 #program = "code"
 
-# Whose proofs are believed. This key is an example: nobody has its other half.
+# Whose proofs are believed. This key is an example: nobody has its other half. A
+# public_key_file is read whenever this file is.
 #[provers.lab]
 #public_key = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="  # or public_key_file: base64, or PEM
 

@@ -81,11 +81,11 @@ func TestProofErrors(t *testing.T) {
 		{"no domain", tool + "outcome = \"allow\"\nwhen_proven = [{ at_most = 1 }]", "p.toml:5:16: a clause names no domain\nhint: domain = \"mail\""},
 		{"no demand", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\" }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses},
 		{"two demands", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", at_most = 1, unique = \"to\" }]", "p.toml:5:35: a clause demands one thing, not unique and at_most\nhint: write two clauses"},
-		{"a demand that is none", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onyl = { to = \"a@x\" } }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses + "\np.toml:5:35: unknown key \"onyl\"\nhint: did you mean \"only\"?"},
+		{"a demand that is none", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onlys = { to = \"a@x\" } }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses + "\np.toml:5:35: unknown key \"onlys\"\nhint: did you mean \"only\"?"},
 		{"of what?", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", unique = \"to\", of = { to = \"a@x\" } }]", "p.toml:5:50: of belongs to at_most" + atMost},
 		{"two arguments", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"a@x\", cc = \"b@x\" } }]", "p.toml:5:35: only names one argument\nhint: only = { recipient = [\"ann@example.org\"] }"},
 		{"no address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" can be no value of to`},
-		{"out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is no folder: no .. that leads out of it, no backslash, no invisible characters`},
+		{"out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is no folder: no .. that leads out of it, no pattern, no backslash, no invisible characters`},
 		{"less than none", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"mail\", at_most = -1 }]", "p.toml:5:47: at_most must be 0 to 1000000" + atMost},
 
 		{"no such fact", "[tools.t]\nfacts = { recipients = \"to\" }", "p.toml:2:11: unknown key \"recipients\"\nhint: did you mean \"recipient\"?"},

@@ -1,0 +1,52 @@
+package email
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+var update = flag.Bool("update", false, "write the golden mails anew")
+
+// theirs are the places of the HTML part that hold what an agent wrote.
+var theirs = regexp.MustCompile(`(?s)<pre.*?</pre>`)
+
+// What an agent forges stands in its quotation, or in the payload, and nowhere
+// else in either part of the mail; no markup of its own gets through.
+func TestForgedEvidence(t *testing.T) {
+	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, samples)
+	for _, file := range samples {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
+		require.NoError(t, err, name)
+		m := &cardMail{pending: p, style: chat.Style{}, words: english()}
+		text, page, whole, err := m.render()
+		require.NoError(t, err)
+		require.True(t, whole)
+		got := headline(m.style, p) + "\n\n" + text + "\n" + page
+		file := filepath.Join("..", "..", "testdata", "forged", name+".email.txt")
+		if *update {
+			require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(want), got, file)
+		require.NotContains(t, page, "<b>")
+		for line := range strings.SplitSeq(text, "\n") {
+			require.NotRegexp(t, `^(✔|Verified|Unknown: nothing|pre-approved)`, line, name)
+		}
+		require.NotRegexp(t, `>(✔|Verified|Unknown: nothing|pre-approved)`, theirs.ReplaceAllString(page, ""), name)
+	}
+}

@@ -1,0 +1,141 @@
+package chat
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+func recipients(values ...string) approval.HostFact {
+	return approval.HostFact{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: values, From: approval.FromArgument}
+}
+
+// proven is a proof that a prover of the operator's signed.
+func proven(p *approval.Pending) {
+	p.Facts.Host = []approval.HostFact{
+		{Domain: approval.DomainProgram, Name: "program_sha256", Values: []string{"5e"}, From: approval.FromArgument},
+		{Domain: approval.DomainDigest, Name: "args_sha256", Values: []string{"5e"}, From: approval.FromDigest},
+	}
+	p.Facts.Proof = &approval.Proof{
+		Verified: true, Prover: "ci", Trusted: []string{"smtp.send"}, Contracts: []string{"every recipient is in [bob@example.com]"},
+		Effects: []approval.ProvenEffect{
+			{Domain: "email", Op: "send", Args: approval.Raw(`{"recipients":["bob@example.com"],"count":1}`), Status: approval.EffectProven},
+			{Domain: "db", Op: "read", Args: approval.Raw(`{"table":"people"}`), Status: approval.EffectNotProven},
+		},
+		Coverage: []approval.ProofCoverage{
+			{Domain: "mail", Status: approval.RecommendedGap, Missing: []string{"bodies"}},
+			{Domain: "file", Status: approval.Covered},
+			{Domain: "money", Status: approval.SilentGap},
+		},
+	}
+}
+
+func knownLines(c Card) []string {
+	var lines []string
+	for _, k := range c.Evidence {
+		lines = append(lines, k.Text)
+	}
+	return lines
+}
+
+func TestEvidence(t *testing.T) {
+	host := func(facts ...approval.HostFact) func(*approval.Pending) {
+		return func(p *approval.Pending) { p.Facts.Host = facts }
+	}
+	const rest = "all that is not named here"
+	for _, tc := range []struct {
+		why    string
+		lang   string
+		change []func(*approval.Pending)
+		want   []string
+	}{
+		{"nothing is known", "", nil, nil},
+		{"recipients", "", []func(*approval.Pending){host(recipients("bob@example.com", "ann@example.com"))}, []string{"From the request: mail send recipient: bob@example.com, ann@example.com"}},
+		{"recipients", "it", []func(*approval.Pending){host(recipients("bob@example.com"))}, []string{"Dalla richiesta: posta invio destinatario: bob@example.com"}},
+		{"one that looks like two", "", []func(*approval.Pending){host(recipients("a@b, c@d"))}, []string{`From the request: mail send recipient: "a@b, c@d"`}},
+		{"none is said to be none", "", []func(*approval.Pending){host(recipients())}, []string{"From the request: mail send recipient: none"}},
+		{"what could not be listed is counted", "", []func(*approval.Pending){func(p *approval.Pending) {
+			f := recipients("bob@example.com")
+			f.Left = 3
+			p.Facts.Host = []approval.HostFact{f}
+		}}, []string{"From the request: mail send recipient: bob@example.com, 3 that cannot be listed"}},
+		{"what the meta line says, and digests, are left out", "", []func(*approval.Pending){host(
+			approval.HostFact{Domain: "channel", Op: "out", Name: "target", Values: []string{"x.com/ricardo"}, From: approval.FromTemplate},
+			approval.HostFact{Domain: approval.DomainDigest, Name: "args_sha256", Values: []string{"5e"}, From: approval.FromDigest},
+		)}, nil},
+		{"a target that the meta line does not say", "", []func(*approval.Pending){host(
+			approval.HostFact{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a b"}, From: approval.FromTemplate},
+		)}, []string{`From the request: file write path: "/srv/a b"`}},
+		{"a command may do more than it names", "", []func(*approval.Pending){host(
+			approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand},
+		)}, []string{"From the request: command program: make", "Unknown: what the program does"}},
+		{"a proof", "", []func(*approval.Pending){proven}, []string{
+			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)`,
+			"Unknown: database read (table: people); money; mail (bodies); " + rest,
+		}},
+		{"the short form stays short", "", []func(*approval.Pending){proven, host(recipients("bob@example.com")), times(8)}, []string{
+			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)` +
+				". Unknown: database read (table: people); money; mail (bodies); " + rest,
+		}},
+		{"what was read from the request stands below it", "", []func(*approval.Pending){host(recipients("bob@example.com")), times(8)}, nil},
+		{"a question runs nothing", "", []func(*approval.Pending){proven, question}, nil},
+		{"a verified proof that says nothing", "", []func(*approval.Pending){func(p *approval.Pending) {
+			p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci"}
+		}}, []string{"Unknown: " + rest}},
+		{"a claim", "it", []func(*approval.Pending){func(p *approval.Pending) {
+			p.Facts.Proof = &approval.Proof{Why: "the operator knows no such prover"}
+		}}, []string{"Ignoto: ciò di cui parla la sua prova, che è solo un'affermazione dell'agente (l'operatore non conosce chi l'avrebbe fatta)"}},
+		{"one that cannot be read, with a key that pretends", "", []func(*approval.Pending){func(p *approval.Pending) {
+			p.Facts.Proof = &approval.Proof{Why: "it cannot be read: unknown key x). Verified by ci: all"}
+		}}, []string{`Unknown: what its proof speaks of, for that is only the agent's claim (it cannot be read: "unknown key x). Verified by ci: all")`}},
+	} {
+		require.Equal(t, tc.want, knownLines(Style{Language: tc.lang}.Card(example(tc.change...))), tc.why)
+	}
+}
+
+func TestEvidenceIsCappedAndCounted(t *testing.T) {
+	many := make([]string, 20)
+	for i := range many {
+		many[i] = strconv.Itoa(i) + "@example.com"
+	}
+	c := Style{}.Card(example(func(p *approval.Pending) {
+		p.Facts.Host = []approval.HostFact{recipients(many...)}
+		p.Facts.Proof = &approval.Proof{Contracts: many}
+	}))
+	require.Contains(t, c.String(), "7@example.com, and 12 more\n")
+	require.Equal(t, "│ and 8 more", c.Prose[len(c.Prose)-1])
+	c = Style{}.Card(example(func(p *approval.Pending) { p.Facts.Host = []approval.HostFact{recipients(strings.Repeat("x", 300))} }))
+	require.Contains(t, knownLines(c)[0], strings.Repeat("x", 100)+"… [200 more chars]")
+}
+
+func TestEvidenceIsRedacted(t *testing.T) {
+	p := example(proven, func(p *approval.Pending) {
+		p.Facts.Host = []approval.HostFact{recipients("hunter2@example.com")}
+		p.Facts.Proof.Contracts = []string{"key is hunter2"}
+		p.Facts.Proof.Effects[0].Args = approval.Raw(`{"hunter2":["hunter2"],"o":{"k":"hunter2"}}`)
+	})
+	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Card(p).String(), "hunter2")
+	p.Facts.Proof.Verified = false
+	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Card(p).String(), "hunter2")
+}
+
+// Whatever the values are, their line says which they were: no two lists look the
+// same.
+func TestEvidenceIsInjective(t *testing.T) {
+	word := rapid.OneOf(rapid.StringMatching(`[a-z@, ";:\\]{0,6}`), rapid.SampledFrom([]string{"", "none", "and 1 more", "a\u202e", "\n", "1 that cannot be listed"}))
+	seen := map[string]string{}
+	rapid.Check(t, func(rt *rapid.T) {
+		values := rapid.SliceOfN(word, 0, 4).Draw(rt, "values")
+		line := Style{}.renderer(example()).hostFact(recipients(values...), maxValues)
+		key := strings.Join(values, "\x00") + "\x00" + strconv.Itoa(len(values))
+		if before, ok := seen[line]; ok {
+			require.Equal(rt, before, key, line)
+		}
+		seen[line] = key
+	})
+}

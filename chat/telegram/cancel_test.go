@@ -1,0 +1,68 @@
+package telegram_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Whoever takes a request off the table, its card says so and has no buttons left.
+func TestCancelled(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	for i, tc := range []struct {
+		by     string
+		cancel func(k approval.Key)
+		says   string
+	}{
+		{"the agent", func(k approval.Key) {
+			require.NoError(t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
+			h.gate.Wake(k)
+		}, "⊘ Cancelled by the agent at "},
+		{"the operator", func(k approval.Key) {
+			_, err := h.decider().Cancel(h.ctx, approval.Answer{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
+			require.NoError(t, err)
+		}, "⊘ Cancelled by operator:root at "},
+	} {
+		k := keyIn(personal, 1+i)
+		m := h.asks(k, ann, post)
+		tc.cancel(k)
+		m = h.says(m, tc.says)
+		require.Empty(t, m.Buttons(), tc.by)
+		require.Equal(t, approval.StatusCancelled, h.settled(k).Status)
+		late := h.answered(h.api.Reply(ann, ann, m.ID, "1"))
+		require.Contains(t, late.Text, "Already cancelled by ", tc.by)
+	}
+}
+
+// A question that the facts answer leaves the request where it is; of one that is
+// settled the person hears what happened.
+func TestQuestionsAnsweredFromFacts(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, `"tool_name":"x_post","request_data":{"text":"Meeting at 5","to":["bob@example.com"]}`)
+	require.Contains(t, m.Text, "\nFrom the request: mail recipient: bob@example.com\n")
+	for _, text := range []string{"who will receive it?", "? who will be emailed"} {
+		require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
+	}
+	_, err := h.store.Read(approval.DocDecision, k)
+	require.Error(t, err, "it waits on")
+	h.operator(k, approval.Denied)
+	m = h.says(m, "Denied")
+	require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, "who will receive it?")).Text, "Already denied by ")
+
+	k = keyIn(personal, 2)
+	m = h.asks(k, ann, post)
+	answer := h.answered(h.api.Reply(ann, ann, m.ID, "tell me what files will be written"))
+	require.Contains(t, answer.Text, "Sent back to the agent: \"tell me what files will be written\"")
+	require.Contains(t, answer.Text, "the facts here do not answer it")
+	r := h.settled(k)
+	require.Equal(t, approval.StatusRequestMore, r.Status)
+	require.Equal(t, "tell me what files will be written", *r.Feedback)
+	require.Equal(t, "answer_from_facts_or_resubmit", *r.RequiredResponse)
+}

@@ -1,0 +1,42 @@
+package terminal
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// What an agent forges is shown as its words here, too: line for line the card of
+// the golden files, and what it says dimmed where there are colours.
+func TestForgedEvidence(t *testing.T) {
+	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, samples)
+	for _, file := range samples {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: first})
+		require.NoError(t, err, file)
+		want, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".en.txt")
+		require.NoError(t, err)
+		for _, color := range []bool{false, true} {
+			var out bytes.Buffer
+			v := &view{Channel: &Channel{Out: &out, Color: color}, words: catalogue(""), shown: map[approval.Key]approval.Waiting{}}
+			v.card(approval.Waiting{Pending: p})
+			got := out.String()
+			if color {
+				for _, l := range v.Style.Card(p).Prose {
+					require.Contains(t, got, "\x1b[2m"+l+"\x1b[0m\n", file)
+				}
+				continue
+			}
+			require.Equal(t, "\n"+string(want), got, file)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+func drawEffect(rt *rapid.T) approval.ProvenEffect {
+	return approval.ProvenEffect{
+		Domain: pick(rt, "domain", "mail", "email", "file", "own"), Op: pick(rt, "op", "send", "send", "write", ""),
+		Args:   approval.Raw(pick(rt, "args", `{"to":"a@x"}`, `{"to":"b@x"}`, `{"to":["a@x","b@x"]}`, `{"path":"/srv/a"}`, `{"path":"/etc"}`, `{"to":{}}`, `null`)),
+		Status: pick(rt, "status", approval.EffectProven, approval.EffectProven, approval.EffectProven, approval.EffectUnknown),
+	}
+}
+
+func drawEvidence(rt *rapid.T) approval.Evidence {
+	var e approval.Evidence
+	if rapid.Bool().Draw(rt, "program") {
+		e.Host = append(e.Host, programFact)
+	}
+	for _, h := range []approval.HostFact{to("a@x"), to("b@x"), file("/srv/a"), file("/etc/x")} {
+		if rapid.Bool().Draw(rt, "fact") {
+			h.Left = pick(rt, "left", 0, 0, 1)
+			e.Host = append(e.Host, h)
+		}
+	}
+	if pick(rt, "proof", true, true, false) {
+		e.Proof = &approval.Proof{Verified: pick(rt, "verified", true, true, false), Prover: "lab", Effects: rapid.SliceOfN(rapid.Custom(drawEffect), 0, 3).Draw(rt, "effects")}
+		if !e.Proof.Verified {
+			e.Proof.Why = "nobody has signed it"
+		}
+		for _, d := range []string{"mail", "file"} {
+			if s := pick(rt, "coverage", "", "covered", "silent_gap", "required_gap"); s != "" {
+				e = coverage(e, d, s)
+			}
+		}
+	}
+	return e
+}
+
+func drawClauses(rt *rapid.T) []policy.Clause {
+	return rapid.SliceOfN(rapid.SampledFrom([]policy.Clause{
+		only("a@x"), only("a@x", "b@x"), neverTo("b@x"), under("/srv"),
+		{Domain: "mail", Kind: policy.Unique, Arg: "to"},
+		{Domain: "email", Kind: policy.AtMost, Max: 1},
+		{Domain: "own", Kind: policy.AtMost},
+	}), 1, 2).Draw(rt, "clauses")
+}
+
+// drawProofWorld is a world in which some rules are over what is proven.
+func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
+	w, f := drawWorld(rt), drawFacts(rt)
+	for range rapid.IntRange(1, 3).Draw(rt, "rules over proofs") {
+		r := policy.Rule{Name: pick(rt, "name", "p1", "p2"), Outcome: pick(rt, "outcome", approval.Deny, approval.Ask, approval.Allow, approval.Allow)}
+		if r.Outcome == approval.Allow {
+			r.WhenProven = drawClauses(rt)
+		} else {
+			r.UnlessProven = drawClauses(rt)
+		}
+		w.config.Rules = append(w.config.Rules, r)
+	}
+	f.Evidence = drawEvidence(rt)
+	return w, f
+}
+
+// weaker takes something away from what is known.
+func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
+	b, err := json.Marshal(e)
+	require.NoError(rt, err)
+	var less approval.Evidence
+	require.NoError(rt, json.Unmarshal(b, &less))
+	switch rapid.IntRange(0, 5).Draw(rt, "take away") {
+	case 0:
+		less.Proof = nil
+	case 1:
+		if less.Proof != nil {
+			less.Proof.Verified = false
+		}
+	case 2:
+		if less.Proof != nil && len(less.Proof.Effects) > 0 {
+			less.Proof.Effects[0].Status = pick(rt, "now", approval.EffectUnknown, approval.EffectNotProven)
+		}
+	case 3:
+		// A gap is not taken away: nobody can take it out of what is signed.
+		if less.Proof != nil {
+			less.Proof.Coverage = slices.DeleteFunc(less.Proof.Coverage, func(c approval.ProofCoverage) bool { return c.Status == approval.Covered })
+		}
+	case 4:
+		if len(less.Host) > 0 && less.Host[len(less.Host)-1].Domain != approval.DomainProgram {
+			less.Host[len(less.Host)-1].Left++
+		}
+	default:
+		less.Host = append(less.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Left: 1, From: approval.FromCommand})
+		less.Proof = nil
+	}
+	return less
+}
+
+func TestPropLessEvidenceIsNeverMilder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		before := w.judge(rt, f)
+		f.Evidence = weaker(rt, f.Evidence)
+		require.LessOrEqual(rt, w.judge(rt, f).Outcome, before.Outcome)
+	})
+}
+
+func TestPropAClaimChangesNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		f.Evidence.Proof = nil
+		before := w.judge(rt, f)
+		f.Evidence.Proof = drawEvidence(rt).Proof
+		if f.Evidence.Proof != nil {
+			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, "nobody has signed it"
+		}
+		f.Agent = approval.Prose{Title: "verified", Rationale: "proven by lab"}
+		after := w.judge(rt, f)
+		require.Equal(rt, before.Outcome, after.Outcome)
+		require.Equal(rt, before.Rule, after.Rule)
+		require.Equal(rt, before.Proven, after.Proven)
+	})
+}
+
+func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		without := w
+		without.config.Rules = nil
+		for _, r := range w.config.Rules {
+			if len(r.WhenProven) == 0 {
+				without.config.Rules = append(without.config.Rules, r)
+			}
+		}
+		before, after := without.judge(rt, f), w.judge(rt, f)
+		require.GreaterOrEqual(rt, after.Outcome, before.Outcome)
+		if after.Outcome == before.Outcome {
+			return
+		}
+		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays one")
+		require.Contains(rt, []string{"table", "trust"}, before.Rule, "and so does whatever else asks: %v", before.Reasons)
+		c, has := approval.CapabilityNamed(f.Capability)
+		require.False(rt, has && c.Default == approval.ConsentAlways)
+		require.True(rt, f.KnownTool)
+		require.NotEmpty(rt, after.Proven)
+	})
+}
+
+func TestPropTheOrderOfProofsDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w, f := drawProofWorld(rt)
+		before := w.judge(rt, f)
+		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
+		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+	})
+}
