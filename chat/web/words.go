@@ -43,6 +43,7 @@ type words struct {
 	// A request.
 	Facts        string
 	Evidence     string
+	ChangesTitle string
 	Exact        string
 	ExactHint    string
 	AgentSays    string
@@ -241,6 +242,7 @@ func english() *words {
 
 		Facts:        "The facts",
 		Evidence:     "What is known of it",
+		ChangesTitle: "What changed since the earlier request",
 		Exact:        "Exactly this would run",
 		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
 		AgentSays:    "The agent says",

@@ -42,6 +42,7 @@ func italian() *words {
 
 		Facts:        "I fatti",
 		Evidence:     "Che cosa se ne sa",
+		ChangesTitle: "Che cosa è cambiato dalla richiesta precedente",
 		Exact:        "Verrebbe eseguito esattamente questo",
 		ExactHint:    "Tutti gli argomenti. Ciò che è invisibile è scritto per esteso; i segreti sono sostituiti da tipo e lunghezza.",
 		AgentSays:    "L'agente dice",

@@ -51,6 +51,11 @@ func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserH
 	code, _, errs := p.run("", "config", "check")
 	require.Zero(t, code, errs)
 	d := p.serve()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(d.said())
+		}
+	})
 	d.awaitLog(`"message":"serving"`)
 	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
 	require.Zero(t, code, errs)

@@ -136,8 +136,11 @@ export const scenarios = {
   'two tabs at once': async (scene) => {
     const one = await scene.enter(scene.home)
     const other = await scene.enter(scene.home)
-    const asked = await ask(scene, one, 'tidy', { folder: '/srv/race' })
-    await other.goto(new URL(`r/home/${asked.id}`, other.url()).href)
+    await Promise.all([one, other].map((page) => page.route('**/events*', (asked) => asked.abort()))) // neither hears of the other
+    const asked = await scene.home.agent('home').submit('tidy', { folder: '/srv/race' })
+    await scene.eventually(async () => (await one.goto(new URL(`r/home/${asked.id}`, other.url()).href)).ok())
+    await other.goto(one.url())
+    await Promise.all([one, other].map((page) => page.unroute('**/events*')))
     await Promise.all([one.locator('#code-1').click(), other.locator('#code-3').click()])
     const notes = await Promise.all([one, other].map(async (page) => {
       await page.locator('#note').waitFor()
@@ -149,6 +152,7 @@ export const scenarios = {
     assert.equal(scene.home.ran(asked.id), notes[0].won ? 1 : 0)
     assert.match(notes.find((n) => !n.won).text, /already|too late/i)
     await Promise.all([state(one, `settled:${told.outcome}`), state(other, `settled:${told.outcome}`)])
+    scene.expect(/ERR_FAILED|404/)
   },
 
   'decided in another tab': async (scene) => {

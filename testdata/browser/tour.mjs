@@ -7,13 +7,7 @@ import { PHONE } from './scene.mjs'
 
 const DESK = { viewport: { width: 1120, height: 900 } }
 
-/** The four ways to look. */
-const LOOKS = {
-  light: { ...DESK, colorScheme: 'light' },
-  dark: { ...DESK, colorScheme: 'dark' },
-  phone: { ...PHONE, colorScheme: 'light' },
-  'phone-dark': { ...PHONE, colorScheme: 'dark' },
-}
+const LOOKS = { desk: DESK, phone: PHONE }
 
 /** What has happened in the house by the time somebody looks, and what waits. */
 async function furnish(house) {
@@ -33,7 +27,7 @@ async function furnish(house) {
     return agent.wait(asked)
   }
   await personal.request('read_calendar', { from: 'Monday', until: 'Friday' })
-  await Promise.all([
+  const [done] = await Promise.all([
     decide(personal, 'x_post', { text: 'The garden is open on Sunday.' }, { sessionId: 'garden' }, 'approve'),
     decide(personal, 'write_file', { path: '/home/ann/invoices/2026-11.csv', content: 'date,amount\n2026-11-02,41.50\n' }, {}, 'approve'),
     decide(personal, 'send_mail', { to: 'everyone@example.org', subject: 'Sale', body: 'Everything must go.' }, {}, 'deny', 'not to everyone'),
@@ -41,7 +35,7 @@ async function furnish(house) {
   ])
   await research.request('send_mail', { to: 'bob@example.org', subject: 'Draft', body: '…' })
 
-  const waiting = {}
+  const waiting = { done: done.id }
   waiting.mail = await personal.submit('send_mail', {
     to: 'bob@example.org', subject: 'Lunch on Thursday?', body: 'Hi Bob,\n\nshall we meet at noon, at the usual place?\n\nAnn',
   }, { title: 'Answer Bob', preview: 'A short mail', rationale: 'Bob asked on Monday when you would have time, and Thursday noon is free.' })
@@ -55,34 +49,43 @@ async function furnish(house) {
   return waiting
 }
 
+/** A picture for the README, where pictures are wanted. */
+async function picture(scene, page, name, look) {
+  const { pictures } = scene.plan
+  if (pictures) await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
+}
+
 export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, options]) => [`the tour: ${look}`, async (scene) => {
   const house = scene.tour
   const waiting = await (house.furnished ??= furnish(house))
   const page = await scene.enter(house, options)
   const base = page.url()
-  const visit = async (name, path, ready) => {
-    await page.goto(new URL(path, base).href)
-    await (ready ?? page.locator('main h1')).first().waitFor()
-    await scene.accessible(page, `${name}, ${look}`)
+  const examine = async (name) => {
     await scene.fits(page, `${name}, ${look}`)
-    const { pictures } = scene.plan
-    if (pictures && look !== 'phone-dark') await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
+    await scene.accessible(page, `${name}, ${look}`)
+    await picture(scene, page, name, look === 'desk' ? 'light' : look)
+    await page.emulateMedia({ colorScheme: 'dark' })
+    await scene.legible(page, `${name}, ${look}, at night`)
+    if (look === 'desk') await picture(scene, page, name, 'dark')
+    await page.emulateMedia({ colorScheme: 'light' })
+  }
+  const visit = async (name, path) => {
+    await page.goto(new URL(path, base).href)
+    await page.locator('main h1').waitFor()
+    await examine(name)
   }
   await page.locator(`#q-research-${waiting.question.id}`).waitFor()
   await visit('list', '')
   await visit('request', `r/personal/${waiting.mail.id}`)
-  await visit('question', `r/research/${waiting.question.id}`)
-  await visit('help', 'help')
-  const more = await page.locator('header nav a').evaluateAll((list) => list.map((a) => a.href))
-  for (const href of more) {
-    const name = new URL(href).pathname.replace(/^\/s\/[0-9a-f]+\//, '')
-    if (name && name !== 'help') await visit(name, name)
-  }
-  await page.goto(new URL(`r/personal/${waiting.mail.id}`, base).href)
   await page.locator('#code-1').click()
   await page.locator('#careful').waitFor()
-  await scene.accessible(page, `confirm, ${look}`)
-  await scene.fits(page, `confirm, ${look}`)
-  if (scene.plan.pictures && look !== 'phone-dark') await page.screenshot({ path: join(scene.plan.pictures, `confirm-${look}.png`), scale: 'css' })
-  assert.equal(await page.locator('#sure').count(), 1)
+  await examine('confirm')
+  await visit('question', `r/research/${waiting.question.id}`)
+  await visit('settled', `r/personal/${waiting.done}`)
+  const links = await page.locator('header nav a').evaluateAll((all) => all.map((a) => a.href))
+  assert.equal(links.length, 7)
+  for (const href of links.slice(1)) await visit(href.split('/').pop(), href)
+  await page.locator('#leave').click()
+  await page.locator('h1').waitFor()
+  await examine('outside')
 }]))
