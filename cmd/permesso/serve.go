@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,9 @@ func (a *app) serveCmd() *cobra.Command {
 			scriptHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.Env("GOGC") == "" {
+				debug.SetGCPercent(50) // a gate mostly waits: memory that lies about costs more than collecting it
+			}
 			return a.serve(cmd.Context(), a.Err)
 		},
 	}
