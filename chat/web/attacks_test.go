@@ -367,6 +367,27 @@ func TestBounds(t *testing.T) {
 	require.True(t, full, "nothing bounds the streams of a session")
 }
 
+// However many look for something in a long log, the gate goes on.
+func TestFewReadTheLogAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.hold = make(chan struct{})
+	b := w.login()
+	k := w.asks(1, nil)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() { b.in("history?q=x") })
+	}
+	for end := time.Now().Add(10 * time.Second); w.looking.Load() < 2; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "nobody reads the log")
+	}
+	for range 10 { // the others stand in line, and these do not
+		require.Equal(t, http.StatusOK, b.in("r/personal/"+k.ID).StatusCode)
+		require.EqualValues(t, 2, w.looking.Load())
+	}
+	close(w.hold)
+	wg.Wait()
+}
+
 // Nothing that could open a session, and nothing that somebody sent, is logged.
 func TestNothingSecretIsLogged(t *testing.T) {
 	w := newWorld(t)

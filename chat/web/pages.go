@@ -192,11 +192,26 @@ func (v *visit) history() {
 	v.write(v.rw, http.StatusOK, "history", p)
 }
 
+// takeTurn waits until the log may be read; done must be called then.
+func (v *visit) takeTurn() (done func(), err error) {
+	select {
+	case v.readers <- struct{}{}:
+		return func() { <-v.readers }, nil
+	case <-v.r.Context().Done():
+		return nil, v.r.Context().Err()
+	}
+}
+
 // past leaves out what waits for somebody else.
 func (v *visit) past(q PastQuery) ([]Past, bool, error) {
 	if v.House.History == nil || len(q.Workspaces) == 0 {
 		return nil, false, nil
 	}
+	done, err := v.takeTurn()
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
 	list, more, err := v.House.History.Past(v.r.Context(), q)
 	if v.se.guest.Operator {
 		return list, more, err

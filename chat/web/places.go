@@ -33,6 +33,11 @@ type auditPage struct {
 func (v *visit) audit() {
 	q := v.r.URL.Query()
 	p := auditPage{page: v.page("audit", v.w.AuditTitle), Query: searched(q.Get("q"))}
+	done, err := v.takeTurn()
+	if err != nil {
+		return // nobody waits for it any more
+	}
+	defer done()
 	if v.House.Audit != nil {
 		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
 		list, more, err := v.House.Audit.Entries(v.r.Context(), EntryQuery{
@@ -116,6 +121,11 @@ type placesPage struct {
 // workspaces is the page of the workspaces.
 func (v *visit) workspaces() {
 	p := placesPage{page: v.page("workspaces", v.w.PlacesTitle), MayAll: v.rights.Operator && v.House.Pauser != nil}
+	done, err := v.takeTurn()
+	if err != nil {
+		return // nobody waits for it any more
+	}
+	defer done()
 	for _, ws := range v.rights.See {
 		if v.House.Places == nil {
 			break

@@ -248,9 +248,9 @@ func (v *visit) go303(path string) {
 
 func (v *visit) logOut() {
 	v.leave(v.se)
-	gone := cookieOf(v.se)
+	gone := cookieOf(v.se) //nolint:gosec // the same cookie, without anything in it
 	gone.Value, gone.MaxAge = "", -1
-	http.SetCookie(v.rw, gone) //nolint:gosec // the same cookie, without anything in it
+	http.SetCookie(v.rw, gone)
 	http.Redirect(v.rw, v.r, "/", http.StatusSeeOther)
 }
 

@@ -77,7 +77,12 @@ type Server struct {
 	sessions sessions
 	shelf    shelf
 	rows     rows
+	readers  chan struct{} // who reads the log, which may be long
 }
+
+// maxReaders is how many pages are made from the log at once, so that nobody who
+// looks for something keeps the gate from its work.
+const maxReaders = 2
 
 // What a Server has where nothing else is said.
 const (
@@ -103,6 +108,7 @@ func (s *Server) init() {
 			s.Style = func(language string) chat.Style { return chat.Style{Language: language} }
 		}
 		s.shelf.init()
+		s.readers = make(chan struct{}, maxReaders)
 	})
 }
 

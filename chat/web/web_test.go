@@ -256,6 +256,34 @@ func TestPauseOnTheList(t *testing.T) {
 	}
 }
 
+// A page with all there is: what is known, what changed, and a program's text.
+func TestEverythingKnown(t *testing.T) {
+	w := newWorld(t)
+	w.server.Style = func(lang string) chat.Style {
+		return chat.Style{Language: lang, Earlier: func(p *approval.Pending) *chat.Former {
+			former := *p
+			former.RequestData = approval.Raw(`{"text":"Meeting at 4"}`)
+			return &chat.Former{Request: &former}
+		}}
+	}
+	b := w.login()
+	k := w.asks(1, func(p *approval.Pending) {
+		p.Resubmits = "00000000000000aa"
+		p.Facts.Host = []approval.HostFact{{Domain: "mail", Name: "recipient", Values: []string{"bob@example.org"}, From: "template"}}
+		p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci", Program: "send(x)\n\u202eend", Effects: []approval.ProvenEffect{
+			{Domain: "mail", Op: "send", Args: approval.Raw(`{}`), Status: approval.EffectProven},
+		}}
+	})
+	p := b.in("r/personal/" + k.ID)
+	require.Equal(t, http.StatusOK, p.StatusCode, p.text)
+	require.Contains(t, inner(p.find("evidence")), "bob@example.org")
+	require.Contains(t, p.text, `class="prover"`)
+	require.Contains(t, inner(p.find("changes")), "Meeting at 4")
+	require.Contains(t, inner(p.find("changes")), "Meeting at 5")
+	require.Contains(t, inner(p.find("source")), `\u{202E}end`)
+	require.Contains(t, inner(p.find("source")), "as it was verified")
+}
+
 func TestNext(t *testing.T) {
 	w := newWorld(t)
 	b := w.login()

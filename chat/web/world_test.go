@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type world struct {
 	braked   []string
 	verified int
 	reads    int
+	hold     chan struct{} // what the log waits for; nil: nothing
+	looking  atomic.Int32
 }
 
 const workspace = "personal"
@@ -305,6 +308,11 @@ func (w *world) List(ws string) (list []web.Consent) {
 
 // Past implements web.History.
 func (w *world) Past(_ context.Context, q web.PastQuery) ([]web.Past, bool, error) {
+	w.looking.Add(1)
+	defer w.looking.Add(-1)
+	if w.hold != nil {
+		<-w.hold
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := slices.Clone(w.past)

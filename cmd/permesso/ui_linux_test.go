@@ -346,3 +346,39 @@ func TestUIOpensAFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "nobody to open it for")
 }
+
+// What somebody decides elsewhere leaves an open list at once, not when what was
+// approved has come to its end.
+func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
+	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "60"]`, 1))
+	_, link, _ := h.run("", "ui", "--print")
+	b := entering(t, link)
+	id := h.hello()
+	b.awaitRow(id)
+	code, _, errs := h.run("", "approve", id)
+	require.Zero(t, code, errs)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, text := b.get(""); !strings.Contains(text, id) {
+			break
+		}
+		require.True(t, time.Now().Before(end), "what was decided is still on the list")
+	}
+	_, text := b.get("r/personal/" + id)
+	require.Contains(t, text, `data-state="decided:approved"`)
+	_, err := os.Stat(filepath.Join(h.agent.Responses, id+".json"))
+	require.ErrorIs(t, err, os.ErrNotExist, "it still runs")
+	d.kill()
+}
+
+// Where a script answers, nobody else does.
+func TestUINotBesideAScript(t *testing.T) {
+	h := newPlace(t, "personal", uiConfig)
+	script := filepath.Join(h.dir, "script.toml")
+	require.NoError(t, os.WriteFile(script, []byte("[[rules]]\ndo = \"deny\""), 0o600))
+	d := h.start(h.command("serve", "--script", script))
+	d.awaitLog(`"message":"serving"`)
+	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
+	code, _, errs := h.run("", "ui", "--print")
+	require.Equal(t, codeError, code)
+	require.Contains(t, errs, "the gate serves no pages")
+}
