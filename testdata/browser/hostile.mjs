@@ -44,6 +44,7 @@ export const scenarios = {
     asked.push(await agent.submit('', {}, { type: 'question', title: markup[0], options: markup }))
     asked.push(await agent.submit('', { text: markup[1] }, { actionType: 'custom:x' }))
     const page = await scene.enter(scene.home)
+    const base = page.url()
     const look = async (where) => {
       await page.waitForLoadState()
       assert.deepEqual(await foreign(page), [], where)
@@ -56,13 +57,13 @@ export const scenarios = {
     }
     await look('the list')
     for (const { id } of asked) {
-      await page.goto(new URL(`/${page.url().split('/').slice(3, 5).join('/')}/r/home/${id}`, page.url()).href)
+      await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#state[data-state=waiting]').waitFor()
       await page.evaluate(() => document.querySelectorAll('details').forEach((d) => { d.open = true }))
       await look(id)
     }
     for (const { id } of asked.slice(-2)) {
-      await page.goto(new URL(`/${page.url().split('/').slice(3, 5).join('/')}/r/home/${id}`, page.url()).href)
+      await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#ask-text').fill(markup.join('\n'))
       await page.locator('#code-ask').click() // what a person writes comes back on the page, too
       await page.locator('#note').waitFor()
