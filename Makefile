@@ -17,7 +17,7 @@ TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
+.PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
 
 test-fast: deps-tools ## the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
+
+screenshots: deps-tools ## take the README's pictures of the pages anew
+	PERMESSO_BROWSER_ONLY=tour PERMESSO_SCREENSHOTS=$(CURDIR)/.pkg/screenshots go test -count=1 -run TestBrowser ./cmd/permesso
 
 soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
 	@.ci/deps debootstrap

@@ -83,6 +83,9 @@ func browsers(t *testing.T, plan browserPlan) {
 		t.Cleanup(func() { _ = os.Remove(plan.Shots) }) // stays where there are pictures in it
 	}
 	require.NoError(t, err)
+	if plan.Pictures != "" {
+		require.NoError(t, os.MkdirAll(plan.Pictures, 0o755))
+	}
 	plan.Only = os.Getenv("PERMESSO_BROWSER_ONLY")
 	text, err := json.Marshal(plan)
 	require.NoError(t, err)

@@ -100,6 +100,7 @@ export class Scene {
   }
 
   async examine(page, where, options) {
+    await page.waitForLoadState()
     if (!await page.evaluate(() => 'axe' in globalThis)) await page.evaluate(this.axe)
     const found = await page.evaluate((what) => globalThis.axe.run({ ...what, resultTypes: ['violations'] }), options)
     const list = found.violations.map((v) => `${v.id}: ${v.help}\n  ${v.nodes.map((n) => `${n.html}\n  ${n.failureSummary}`).join('\n  ')}`)
@@ -109,6 +110,7 @@ export class Scene {
 
   /** Nothing of the page is beyond its right edge. */
   async fits(page, where) {
+    await page.waitForLoadState() // with its style sheet
     const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth])
     assert.ok(wide <= window, `${where}: ${wide} px wide in a window of ${window}`)
   }

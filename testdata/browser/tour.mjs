@@ -37,7 +37,7 @@ async function furnish(house) {
 
   const waiting = { done: done.id }
   waiting.mail = await personal.submit('send_mail', {
-    to: 'bob@example.org', subject: 'Lunch on Thursday?', body: 'Hi Bob,\n\nshall we meet at noon, at the usual place?\n\nAnn',
+    to: 'bob@example.org', cc: 'ann@example.org', subject: 'Lunch on Thursday?', body: 'Hi Bob,\n\nshall we meet at noon, at the usual place?\n\nAnn',
   }, { title: 'Answer Bob', preview: 'A short mail', rationale: 'Bob asked on Monday when you would have time, and Thursday noon is free.' })
   waiting.file = await personal.submit('write_file', { path: '/home/ann/notes/garden.md', content: '# Garden\n\n- plant garlic\n- order mulch\n' },
     { rationale: 'You asked for a list.' })
@@ -49,10 +49,12 @@ async function furnish(house) {
   return waiting
 }
 
+const SHOWN = ['list', 'request', 'confirm', 'history', 'workspaces']
+
 /** A picture for the README, where pictures are wanted. */
 async function picture(scene, page, name, look) {
   const { pictures } = scene.plan
-  if (pictures) await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
+  if (pictures && SHOWN.includes(name)) await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
 }
 
 export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, options]) => [`the tour: ${look}`, async (scene) => {
