@@ -20,6 +20,7 @@ type shelf struct {
 	items   map[approval.Key]*item
 	dirty   map[approval.Key]bool
 	all     bool // look at everything
+	soon    bool // … if that was not done a moment ago
 	read    time.Time
 	rev     int64         // of the newest change that was seen
 	gone    []departure   // the newest last
@@ -40,7 +41,8 @@ type departure struct {
 
 const (
 	maxGone   = 2000
-	readAgain = time.Minute // an event may be lost; a page that is opened then finds what is so
+	readSoon  = 5 * time.Second // "something changed" comes with every claim
+	readAgain = time.Minute     // an event may be lost; a page that is opened then finds what is so
 )
 
 func (f *shelf) init() {
@@ -51,9 +53,12 @@ func (f *shelf) init() {
 func (f *shelf) stir(k approval.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k == (approval.Key{}) || len(f.dirty) > maxGone {
+	switch {
+	case k == (approval.Key{}):
+		f.soon = true
+	case len(f.dirty) > maxGone:
 		f.all = true
-	} else {
+	default:
 		f.dirty[k] = true
 	}
 	f.knock()
@@ -86,8 +91,9 @@ func (s *Server) waiting(ctx context.Context) ([]*item, int64, error) {
 	f.look.Lock()
 	defer f.look.Unlock()
 	f.mu.Lock()
-	all, dirty := f.all || s.Now().Sub(f.read) >= readAgain, f.dirty
-	f.all, f.dirty = false, map[approval.Key]bool{}
+	age, dirty := s.Now().Sub(f.read), f.dirty
+	all := f.all || f.soon && age >= readSoon || age >= readAgain
+	f.all, f.soon, f.dirty = false, f.soon && !all, map[approval.Key]bool{}
 	f.mu.Unlock()
 	var err error
 	if all {

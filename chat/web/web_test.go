@@ -284,6 +284,39 @@ func TestEverythingKnown(t *testing.T) {
 	require.Contains(t, inner(p.find("source")), "as it was verified")
 }
 
+// "Something changed" has the folders read anew, and not again and again; what
+// nobody told of is found by whoever looks a minute later.
+func TestFoldersAreReadSeldom(t *testing.T) {
+	w := newWorld(t)
+	b := w.login()
+	k := w.asks(1, nil)
+	b.in("")
+	w.mu.Lock()
+	before := w.reads
+	w.mu.Unlock()
+	for range 100 {
+		w.server.Changed(approval.Key{})
+		b.in("")
+	}
+	silently := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		require.LessOrEqual(t, w.reads, before+1)
+		delete(w.waiting, k)
+	}
+	silently()
+	require.Equal(t, "One request waits.", inner(b.in("").find("count")))
+	w.later(5 * time.Second)
+	require.Equal(t, "Nothing waits.", inner(b.in("").find("count")), "what changed is looked for a moment later")
+	w.put(k, w.asked[k])
+	b.in("")
+	w.mu.Lock()
+	delete(w.waiting, k)
+	w.mu.Unlock()
+	w.later(time.Minute)
+	require.Equal(t, "Nothing waits.", inner(b.in("").find("count")))
+}
+
 func TestNext(t *testing.T) {
 	w := newWorld(t)
 	b := w.login()
