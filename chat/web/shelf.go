@@ -34,8 +34,10 @@ type item struct {
 	since int64 // the revision with which it came
 }
 
+// departure is one that waits no longer. Of its pending only as much is kept as
+// says who could see it.
 type departure struct {
-	key approval.Key
+	item
 	rev int64
 }
 
@@ -193,12 +195,14 @@ func (f *shelf) keep(now map[approval.Key]bool) {
 
 // remove takes one away; the caller holds the lock.
 func (f *shelf) remove(k approval.Key) {
-	if f.items[k] == nil {
+	i := f.items[k]
+	if i == nil {
 		return
 	}
 	delete(f.items, k)
 	f.rev++
-	f.gone = append(f.gone, departure{k, f.rev})
+	p := &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, Principal: i.Pending.Principal}
+	f.gone = append(f.gone, departure{item{approval.Waiting{Pending: p, SHA256: i.SHA256}, i.since}, f.rev})
 	if len(f.gone) > maxGone {
 		f.earlier = f.gone[0].rev
 		f.gone = f.gone[1:]
@@ -213,17 +217,17 @@ func (f *shelf) forget() {
 	f.gone, f.earlier = nil, f.rev
 }
 
-// goneSince lists who left after a revision; known is false where that is too
-// long ago to say.
-func (f *shelf) goneSince(rev int64) (keys []approval.Key, known bool) {
+// goneSince lists who was there at a revision and has left since; known is false
+// where that is too long ago to say.
+func (f *shelf) goneSince(rev int64) (left []*item, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, d := range f.gone {
-		if d.rev > rev {
-			keys = append(keys, d.key)
+	for i := range f.gone {
+		if d := &f.gone[i]; d.rev > rev && d.since <= rev {
+			left = append(left, &item{d.Waiting, d.since})
 		}
 	}
-	return keys, rev >= f.earlier
+	return left, rev >= f.earlier
 }
 
 // seen are the items that somebody may see, and so decide.

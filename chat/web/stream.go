@@ -123,6 +123,7 @@ func (st *stream) news(mine []*item, rev int64) (change, bool, error) {
 	if st.rows && rev != st.rev {
 		gone, known := st.shelf.goneSince(st.rev)
 		c.Stale = !known || st.rev > rev
+		gone = st.seen(st.se.guest, st.rights, gone) // nobody hears of what they could not see
 		var fresh []*item
 		for _, i := range mine {
 			if i.since > st.rev {
@@ -171,9 +172,9 @@ func (st *stream) heldChanges(to *bytes.Buffer) (changed bool, err error) {
 
 // rowChanges writes the rows that come, and a word for those that go. One that
 // came back under its id is both, in this order.
-func (st *stream) rowChanges(to *bytes.Buffer, gone []approval.Key, fresh []*item, n int) error {
-	for _, k := range gone {
-		fmt.Fprintf(to, `<li id="%s" hx-swap-oob="delete"></li>`, rowID(k))
+func (st *stream) rowChanges(to *bytes.Buffer, gone, fresh []*item, n int) error {
+	for _, i := range gone {
+		fmt.Fprintf(to, `<li id="%s" hx-swap-oob="delete"></li>`, rowID(i.Key()))
 	}
 	for _, i := range fresh {
 		row, err := st.row(i, st.lang)
