@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { answer } from './decide.mjs'
 
-const TOGETHER = 150 // strings in one request's arguments
+const TOGETHER = 100 // strings in one request's arguments
 
 /** What a page may be made of. */
 const ELEMENTS = `html head meta title link script noscript body a header nav ul ol li form span button p main h1 h2 h3 article section
@@ -31,7 +31,7 @@ const foreign = (page) => page.evaluate((ours) => {
 export const scenarios = {
   'markup in every field': async (scene) => {
     const agent = scene.home.agent('home')
-    const strings = scene.plan.strings
+    const strings = scene.plan.strings.filter((text) => /[<>&"'`{]/.test(text)) // what can be markup; the server's tests have all
     assert.ok(strings.length > 20)
     const asked = []
     for (let n = 0; n < strings.length; n += TOGETHER) {
