@@ -24,7 +24,10 @@ async function key(page, name, heard) {
 }
 
 /** Awaits what a page says has become of its request. */
-export const state = (page, text) => page.locator(`#state[data-state="${text}"]`).waitFor()
+export async function state(page, text) {
+  await page.locator(`#state[data-state="${text}"]`).waitFor()
+  await page.waitForLoadState()
+}
 
 export const scenarios = {
   // The main road, by mouse, for an effect that can be taken back.
@@ -143,6 +146,7 @@ export const scenarios = {
     await Promise.all([one.locator('#code-1').dispatchEvent('click'), other.locator('#code-3').dispatchEvent('click')])
     const notes = await Promise.all([one, other].map(async (page) => {
       await page.locator('#note').waitFor()
+      await page.waitForLoadState()
       return { won: (await page.locator('#note').getAttribute('class')).split(' ').includes('done'), text: await page.locator('#note').innerText() }
     }))
     assert.equal(notes.filter((n) => n.won).length, 1, JSON.stringify(notes))

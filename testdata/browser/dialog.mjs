@@ -11,6 +11,7 @@ export const scenarios = {
     await page.locator('#ask-text').fill('who will be emailed?')
     await page.locator('#code-ask').click()
     await page.locator('#note').waitFor()
+    await page.waitForLoadState()
     assert.match(await page.locator('#note').innerText(), /bob@example\.org/)
     await state(page, 'waiting')
     await page.locator('#ask-text').fill('why am I asked?')
@@ -37,6 +38,7 @@ export const scenarios = {
     await page.locator('#back').click()
     await page.locator(`#q-home-${again.id} a`).click()
     await page.locator('#changes').waitFor()
+    await page.waitForLoadState() // all of it
     const changes = await page.locator('#changes').innerText()
     assert.match(changes, /- .*bob@example\.org/)
     assert.match(changes, /\+ .*ann@example\.org/)

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { answer } from './decide.mjs'
 
-const TOGETHER = 100 // strings in one request's arguments
+const TOGETHER = 40 // strings in one request's arguments
 
 /** What a page may be made of. */
 const ELEMENTS = `html head meta title link script noscript body a header nav ul ol li form span button p main h1 h2 h3 article section
