@@ -426,3 +426,22 @@ func TestCatalogues(t *testing.T) {
 		require.Equal(t, holes(en.Field(i).String()), holes(it.Field(i).String()), name)
 	}
 }
+
+// Nobody hears of the end of what they could not see, nor of what was over before they came.
+func TestDeparturesAreOnesOwn(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *web.Rights) { r.Operator = false })
+	mine := w.asks(1, nil)
+	theirs := w.asks(2, func(p *approval.Pending) { p.Principal = "bob" })
+	s := w.login().listen("rev=0")
+	require.Contains(t, s.until(func(e event) bool { return e.Waiting == 1 }).HTML, mine.ID)
+	w.settle(theirs, approval.StatusDenied)
+	w.settle(mine, approval.StatusDenied)
+	all := ""
+	s.until(func(e event) bool {
+		all += e.HTML
+		return e.Waiting == 0
+	})
+	require.Contains(t, all, mine.ID)
+	require.NotContains(t, all, theirs.ID)
+}
