@@ -137,8 +137,9 @@ export const scenarios = {
 
   // Both are sent at the same moment; one of them decides.
   'two tabs at once': async (scene) => {
-    const one = await scene.enter(scene.home)
-    const other = await scene.enter(scene.home)
+    const one = await scene.enter(scene.home, {})
+    const other = await scene.tab(one.context())
+    await other.goto(one.url())
     await Promise.all([one, other].map((page) => page.route('**/events*', (asked) => asked.abort()))) // neither hears of the other
     const asked = await scene.home.agent('home').submit('tidy', { folder: '/srv/race' })
     await scene.eventually(async () => (await one.goto(new URL(`r/home/${asked.id}`, other.url()).href)).ok())

@@ -13,7 +13,7 @@ const FLAGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', '--process-per-site',
 ]
-const TOGETHER = 4 // scenarios at once: more would only wait for one another
+const TOGETHER = 4 // scenarios at once: most share a browser, which has six lines to a gate, and each open page holds one
 const PATIENCE = 20_000
 
 // Whoever started us holds our standard input open. When they are gone, so are we, and the browser.
