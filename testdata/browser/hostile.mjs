@@ -31,16 +31,16 @@ const foreign = (page) => page.evaluate((ours) => {
 export const scenarios = {
   'markup in every field': async (scene) => {
     const agent = scene.home.agent('home')
-    const strings = scene.plan.strings.filter((text) => /[<>&"'`{]/.test(text)) // what can be markup; the server's tests have all
-    assert.ok(strings.length > 20)
+    const strings = scene.plan.strings.filter((text) => text.includes('<')) // markup; the server's tests have all of them
+    assert.ok(strings.length > 10)
     const asked = []
     for (let n = 0; n < strings.length; n += TOGETHER) {
       const some = strings.slice(n, n + TOGETHER)
-      const prose = cut(some.filter((text) => text.includes('<')).join(' '), 1500) || 'nothing'
-      const args = { folder: some[0] || '-', ...Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) }
+      const prose = cut(some.join(' '), 600)
+      const args = { folder: some[0], ...Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) }
       asked.push(await agent.submit('tidy', args, { title: cut(prose, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
     }
-    const markup = strings.filter((text) => text.includes('<')).map((text) => cut(text, 80)).slice(0, 8)
+    const markup = strings.map((text) => cut(text, 80)).slice(0, 8)
     asked.push(await agent.submit('', {}, { type: 'question', title: markup[0], options: markup }))
     asked.push(await agent.submit('', { text: markup[1] }, { actionType: 'custom:x' }))
     const page = await scene.enter(scene.home)
