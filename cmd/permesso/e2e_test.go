@@ -325,6 +325,7 @@ func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
 // What runs when the home goes away dies with the daemon: it cannot tell
 // anybody any more what came of it.
 func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", "")
 	begun := filepath.Join(h.dir, "begun")
 	file := h.script("slow", "echo $$ > "+begun+".tmp; mv "+begun+".tmp "+begun+"; exec sleep 600")
