@@ -12,12 +12,12 @@ EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PREFIX  ?= /usr/local
 
 # Packages tested at once. Several tests kill processes and measure time: more than the cores would
-# only make them wait for one another.
+# only make them wait for one another. The longest package comes first, beside all others.
 TEST_P   ?= 2
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
+.PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ deps: deps-tools ## install what the tests need, through apt, if it is missing
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm dovecot smtpd dnsmasq
+	@.ci/deps bwrap systemd-analyze python3 node npm chromium dovecot smtpd dnsmasq
 
 deps-demo:
 	@.ci/deps bwrap
@@ -57,11 +57,14 @@ deps-demo:
 # What the race detector slows down too much runs in full without it, built as the program is
 # installed: then most of that is compiled already. make check vets.
 test: deps ## every test, with the race detector (under 10 minutes on 2 cores)
-	CGO_ENABLED=1 go test -race -vet=off -timeout 9m -p $(TEST_P) ./...
+	CGO_ENABLED=1 go test -race -vet=off -timeout 9m -p $(TEST_P) ./cmd/permesso ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 9m -p $(TEST_P) -run 'TestRealKills|TestCrash|TestMutants|TestFaults|TestClocks|TestEveryC|TestAVerifier|TestEveryVisible|TestApproveOnly' ./cmd/permesso ./approval/gate/crashtest ./security/audit ./chat/telegram
 
 test-fast: deps-tools ## the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...
+
+screenshots: deps-tools ## take the README's pictures of the pages anew
+	PERMESSO_BROWSER_ONLY=tour PERMESSO_SCREENSHOTS=$(CURDIR)/.pkg/screenshots go test -count=1 -run TestBrowser ./cmd/permesso
 
 soak: deps-tools ## every test in its long form (more kills, schedules, states; a fresh Debian)
 	@.ci/deps debootstrap

@@ -17,6 +17,15 @@
 //
 // P, D, R and C end in a MAC; what does not verify is not the document.
 //
+// # Evidence
+//
+// What is known of a request besides its bytes stands in P as facts: what the gate
+// reads out of them by itself, and what a proof says that came along. A proof is
+// verified where a prover that the operator named has signed it for the program
+// that would run; otherwise it is a claim, the agent's own words. EvidenceOf says
+// which, ByDomain sorts all of it, and nobody judges it twice: cards and rules go
+// by the same. What nothing speaks of is unknown, never safe.
+//
 // # States
 //
 // Next looks at the documents of one key and names the first row that fits.

@@ -228,7 +228,7 @@ func (x ProvenEffect) ValuesOf(arg string) (values []string, whole bool) {
 			continue
 		}
 		found = true
-		list, left := flatten(f.Value, nil)
+		list, left := flatten(f.Value)
 		values, open = append(values, list...), open || left > 0
 	}
 	return values, found && !open

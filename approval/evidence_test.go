@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
@@ -281,6 +282,30 @@ func TestValuesOf(t *testing.T) {
 		values, whole := approval.ProvenEffect{Args: approval.Raw(c.args)}.ValuesOf(c.arg)
 		require.Equal(t, c.values, values, c.why)
 		require.Equal(t, c.whole, whole, c.why)
+	}
+}
+
+// However large what an agent writes is, and however it is nested, it is read in
+// the time that reading it once takes.
+func TestEvidenceIsQuick(t *testing.T) {
+	tool := script()
+	tool.Capability, tool.Target = "fs:write", "/x/{to}"
+	tool.Facts = map[string][]string{}
+	for _, name := range approval.FactNames() {
+		tool.Facts[name] = []string{"to"}
+	}
+	ones := strings.TrimSuffix(strings.Repeat("1,", 120_000), ",")
+	for why, data := range map[string]string{
+		"a long list":   `{"to":[` + ones + `]}`,
+		"a deep one":    `{"to":` + strings.Repeat("[", 30) + ones + strings.Repeat("]", 30) + `}`,
+		"lists of none": `{"to":[` + strings.TrimSuffix(strings.Repeat("[],", 80_000), ",") + `]}`,
+		"a long text":   `{"to":"` + strings.Repeat("/", 240_000) + `"}`,
+	} {
+		r := asking(t, approval.Raw(`{}`))
+		r.RequestData = approval.Raw(data)
+		began := time.Now()
+		approval.EvidenceOf(tool, r, provers())
+		require.Less(t, time.Since(began), hostileLimit, why)
 	}
 }
 

@@ -1,9 +1,14 @@
 package approval
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // How much of a request's arguments becomes facts. What is beyond is counted, and
@@ -143,7 +148,7 @@ func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 		case len(of) == 0 || field.Value.Kind() == 'n':
 		case slices.Contains(of, field.Name):
 			found = true
-			f.add(flatten(field.Value, nil))
+			f.add(flatten(field.Value))
 		case CanonicalArg(field.Name) == name || slices.ContainsFunc(of, func(s string) bool { return strings.EqualFold(s, field.Name) }):
 			found = true
 			f.Left++
@@ -168,31 +173,40 @@ func (f *HostFact) add(values []string, left int) {
 	}
 }
 
-// flatten lists the values below v: strings as they are, numbers and booleans as
-// they are written. What is an object, or null in a list, is only counted.
-func flatten(v Raw, values []string) (all []string, left int) {
-	switch v.Kind() {
-	case '"':
-		s, ok := Field{Value: v}.Text()
-		if !ok {
-			return values, 1
+// flatten lists the values in v: strings as they are, numbers and booleans as they
+// are written, and those of lists. What is an object, or null, is only counted. It
+// reads v once, however deep it is: its size is up to an agent.
+func flatten(v Raw) (values []string, left int) {
+	d := jsontext.NewDecoder(bytes.NewReader(v))
+	for {
+		switch d.PeekKind() {
+		case '{':
+			left++
+			if d.SkipValue() != nil {
+				return values, left
+			}
+		case '[', ']':
+			if _, err := d.ReadToken(); err != nil {
+				return values, left + 1
+			}
+		case '"', '0', 't', 'f':
+			tok, err := d.ReadToken()
+			if err != nil {
+				return values, left + 1
+			}
+			values = append(values, tok.String())
+		case 'n':
+			left++
+			if _, err := d.ReadToken(); err != nil {
+				return values, left
+			}
+		default: // the end, or what is no JSON
+			if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+				left++
+			}
+			return values, left
 		}
-		return append(values, s), 0
-	case '[':
-		items, err := Items(v)
-		if err != nil {
-			return values, 1
-		}
-		for _, item := range items {
-			more := 0
-			values, more = flatten(item, values)
-			left += more
-		}
-		return values, left
-	case '0', 't', 'f':
-		return append(values, string(v)), 0
 	}
-	return values, 1
 }
 
 // programFacts is the digest of the program that the request brings along, where
@@ -233,7 +247,7 @@ func commandFacts(fields []Field) []HostFact {
 		switch f.Name {
 		case "argv", "command", "cmd":
 			lines++
-			list, left := flatten(f.Value, nil)
+			list, left := flatten(f.Value)
 			whole = whole && left == 0 && f.Value.Kind() == '[' && len(list) > 0
 			words = list
 		}

@@ -158,6 +158,19 @@ func (r renderer) reasons() []string {
 	return lines
 }
 
+// Why is every reason for which somebody is asked, and what would make the
+// ruling milder, in the reader's words, for channels that have room for all.
+func (s Style) Why(p *approval.Pending) (reasons, change []string) {
+	r := s.renderer(p)
+	for _, x := range ownReasons(p.Ruling) {
+		reasons = append(reasons, r.reason(x))
+	}
+	for _, x := range p.Ruling.Change {
+		change = append(change, r.reason(x))
+	}
+	return reasons, change
+}
+
 // menuNotes say why 2 and 6 are not possible for this request; the menu above
 // never changes.
 func (r renderer) menuNotes() []string {

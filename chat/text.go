@@ -163,6 +163,9 @@ func (s Style) Line(p *approval.Pending) string {
 	return strings.Join([]string{Escape(p.ShortID), r.short(p.SourceGroup), tool, what, r.until()}, " · ")
 }
 
+// Brief is what p would do, or asks, in a few words on one line, cut as Line cuts it.
+func (s Style) Brief(p *approval.Pending) string { return s.renderer(p).brief() }
+
 // brief is what p would do, in a few words.
 func (r renderer) brief() string {
 	p := r.p

@@ -41,6 +41,9 @@ func (l Layout) Run() string { return l.path("run") }
 // Health is what the daemon says of itself while it runs.
 func (l Layout) Health() string { return l.path("run", "health.json") }
 
+// UISocket is where whoever can enter this home asks for a link to the pages.
+func (l Layout) UISocket() string { return l.path("run", "ui.sock") }
+
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 

@@ -30,7 +30,12 @@ func (c *Client) ask(ctx context.Context, r request, each func(answer) error) er
 	if len(line) >= maxRequest {
 		return fmt.Errorf("ask the gate: more than %d bytes", maxRequest)
 	}
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "unix", c.Path)
+	path, done, err := reachable(c.Path)
+	if err != nil {
+		return fmt.Errorf("ask the gate: %w", err)
+	}
+	defer done()
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return fmt.Errorf("ask the gate: %w", err)
 	}
@@ -163,6 +168,19 @@ func (c *Client) Status(ctx context.Context) ([]byte, error) {
 		return nil
 	})
 	return b, err
+}
+
+// Link is an address that opens the gate's pages for this person in a browser,
+// once, and for how long.
+func (c *Client) Link(ctx context.Context) (address string, life time.Duration, err error) {
+	err = c.ask(ctx, request{Op: opUI}, func(a answer) error {
+		address, life = a.Link, time.Duration(a.LinkLife)*time.Second
+		return nil
+	})
+	if err == nil && address == "" {
+		err = errors.New("the gate gave no link: is it of the same version?")
+	}
+	return address, life, err
 }
 
 // Pending is one that waits, or nil.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -388,4 +389,54 @@ func FuzzParse(f *testing.F) {
 		}
 		require.Equal(t, r, again, "there is one way to read it")
 	})
+}
+
+// A link is the asker's own, and there is one only where pages are served.
+func TestLink(t *testing.T) {
+	var asked []approval.Person
+	c, stop := serve(t, &hall{}, func(s *Server) {
+		s.Link = func(p approval.Person) (string, time.Duration, error) {
+			asked = append(asked, p)
+			return "http://127.0.0.1:1/enter/x", time.Minute, nil
+		}
+	})
+	address, life, err := c.Link(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "http://127.0.0.1:1/enter/x", address)
+	require.Equal(t, time.Minute, life)
+	stop()
+	require.Equal(t, []approval.Person{{Channel: "local", ID: strconv.Itoa(os.Getuid())}}, asked)
+
+	c, _ = serve(t, &hall{})
+	_, _, err = c.Link(t.Context())
+	require.ErrorIs(t, err, approval.ErrNoSuch)
+	require.ErrorContains(t, err, "see ui in permesso.toml")
+
+	h := &hall{theirs: []string{}}
+	c, _ = serve(t, h, func(s *Server) {
+		s.Link = func(approval.Person) (string, time.Duration, error) { panic("a stranger got a link") }
+	})
+	_, _, err = c.Link(t.Context())
+	require.ErrorIs(t, err, approval.ErrNotYours)
+}
+
+// A home may lie so deep that the kernel takes no socket by its whole name.
+func TestPrivateSocketInADeepFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 40))
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	path := filepath.Join(dir, "ui.sock")
+	for range 2 { // the second time it lies there already
+		l, err := ListenPrivate(path)
+		require.NoError(t, err)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+		name, done, err := reachable(path)
+		require.NoError(t, err)
+		c, err := net.Dial("unix", name)
+		require.NoError(t, err)
+		done()
+		require.NoError(t, c.Close())
+		require.NoError(t, l.Close())
+	}
 }

@@ -31,7 +31,8 @@ type Documents interface {
 	Decision(k approval.Key, raw approval.Raw) *approval.Decision
 }
 
-// Server answers those who connect. All fields but Log must be filled in.
+// Server answers those who connect. All fields but Log and Link
+// must be filled in.
 type Server struct {
 	Decider chat.Decider
 	Viewer  Viewer
@@ -41,6 +42,9 @@ type Server struct {
 	May func(workspace string, pending *approval.Pending, by approval.Person) bool
 	// Status is what to say of these workspaces, as JSON.
 	Status func(workspaces []string) ([]byte, error)
+	// Link is an address that opens the pages for a person, once, and for how
+	// long; nil: there are no pages.
+	Link func(p approval.Person) (address string, life time.Duration, err error)
 	// Refused is told of a stranger who connected.
 	Refused func(by approval.Person)
 	Log     func(error) // errors that nobody who connects can mend; may be nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -34,6 +35,8 @@ func (t turn) answer(ctx context.Context, r request) bool {
 		err = t.decide(ctx, r)
 	case opStatus:
 		err = t.status()
+	case opUI:
+		err = t.ui()
 	default:
 		return t.say(t.conn, answer{Error: "not something that this gate can be asked for: is permesso of the same version?", End: true})
 	}
@@ -190,4 +193,16 @@ func (t turn) status() error {
 		return err
 	}
 	return t.tell(answer{Status: b})
+}
+
+// ui gives a link. There is nothing to hide from whoever may decide here.
+func (t turn) ui() error {
+	if t.Link == nil {
+		return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: "the gate serves no pages: see ui in permesso.toml"}
+	}
+	address, life, err := t.Link(t.person)
+	if err != nil {
+		return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: err.Error()}
+	}
+	return t.tell(answer{Link: address, LinkLife: int(life / time.Second)})
 }

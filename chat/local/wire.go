@@ -24,6 +24,10 @@
 //	{"op":"decide","workspace":"personal","id":"a7f3…","pending_sha256":"…","verdict":"approved","code":"1","scope":"once",
 //	 "note":"","override":"","feedback":"","answer":""}
 //	{"op":"status"}
+//	{"op":"ui"}
+//
+// The last asks for a link that opens the pages of the gate in a browser, once: it
+// is the asker's, and a secret.
 //
 // A connection may ask again after the end of an answer. It is closed when a
 // line does not come, or an answer is not taken, within ten seconds; one uid
@@ -54,6 +58,7 @@ const (
 	opShow    = "show"
 	opDecide  = "decide"
 	opStatus  = "status"
+	opUI      = "ui"
 )
 
 // request is what a line of a client's may hold.
@@ -84,6 +89,8 @@ type answer struct {
 	Record    []byte       `json:"record,omitempty"`
 	Decision  []byte       `json:"decision,omitempty"`
 	Status    approval.Raw `json:"status,omitempty"`
+	Link      string       `json:"link,omitzero"`
+	LinkLife  int          `json:"link_sec,omitzero"`
 	Language  string       `json:"language,omitzero"`
 	Refusal   *refusal     `json:"refusal,omitzero"`
 	Error     string       `json:"error,omitzero"`

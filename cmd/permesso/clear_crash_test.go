@@ -21,6 +21,7 @@ import (
 // the daemon is cut off: at every operation, with every way that a disk can
 // come back.
 func TestAClearingSurvivesEveryCut(t *testing.T) {
+	t.Parallel()
 	key, err := seal.NewKey(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	layout := ipc.Layout{Home: "/home"}

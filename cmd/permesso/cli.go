@@ -169,6 +169,7 @@ func (a *app) root() *cobra.Command {
 			a.telegramCmd(),
 		},
 		"decide": {
+			a.uiCmd(),
 			a.pendingCmd(),
 			a.showCmd(),
 			a.historyCmd(),
@@ -271,13 +272,17 @@ func (h *house) viewer(k *keys) *gate.Viewer {
 
 // operator is whoever sits at this machine: a local uid, which nobody chooses.
 var operator = sync.OnceValue(func() approval.Person {
-	uid := strconv.Itoa(os.Getuid())
+	return personOf(strconv.Itoa(os.Getuid()))
+})
+
+// personOf is the local person of a uid.
+func personOf(uid string) approval.Person {
 	name := uid
 	if u, err := user.LookupId(uid); err == nil {
 		name = u.Username
 	}
 	return approval.Person{Channel: "local", ID: uid, Name: "operator:" + name}
-})
+}
 
 // terminal says whether f is one.
 func terminal(f any) bool {

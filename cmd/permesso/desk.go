@@ -122,7 +122,7 @@ func (s *state) only(workspaces []string) *state {
 	st.Workspaces = slices.DeleteFunc(slices.Clone(s.Workspaces), func(ws string) bool { return !slices.Contains(workspaces, ws) })
 	st.Paused = slices.DeleteFunc(slices.Clone(s.Paused), func(p ipc.Pause) bool { return p.Workspace != "" && !slices.Contains(workspaces, p.Workspace) })
 	if s.Health != nil {
-		st.Health = &healthReport{Status: s.Health.Status} // its problems are the operator's
+		st.Health = &healthReport{Status: s.Health.Status, UI: s.Health.UI} // its problems are the operator's
 	}
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {

@@ -25,6 +25,7 @@ func says(list []string, text string) bool {
 // Sandboxes as somebody makes them who mounts too much, and what the probe must
 // say of each. In the right one, below, it must say nothing.
 func TestProbeFindsWrongMounts(t *testing.T) {
+	t.Parallel()
 	c, gate := newCage(t)
 	gate.stop()
 	w := &ward{c.place}
@@ -150,6 +151,7 @@ func (w *ward) unshared(t *testing.T, stdin, script string, args ...string) stri
 
 // Disks as they go wrong: each a real one, in a mount namespace of its own.
 func TestDoctorLooksAtRealDisks(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	const look = `; exec "$0" doctor --json`
 	tmpfs := func(options string) string {

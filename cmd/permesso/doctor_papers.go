@@ -376,9 +376,21 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 	}
 	if channels == 0 {
-		return orWell(list, "none configured: people answer at the terminal, or by permesso approve")
+		return append(orWell(list, "none configured: people answer at the terminal, or by permesso approve"), d.pages()...)
 	}
-	return orWell(list, "every card was sent")
+	return append(orWell(list, "every card was sent"), d.pages()...)
+}
+
+// pages says where people decide in a browser.
+func (d *doctor) pages() []finding {
+	h := d.healthOf(d.now)
+	switch {
+	case !d.running || h.UI == "" && d.cfg.UI == "":
+		return nil
+	case h.UI == "":
+		return []finding{{Severity: worthKnowing, What: "no pages are served for people in a browser", Cure: "the gate's log says why, or ui in the configuration is newer than the gate"}}
+	}
+	return []finding{well("people decide in a browser at %s: permesso ui", oneLine(h.UI))}
 }
 
 // noted says whether a page of a notebook tells of a card that was sent. One

@@ -302,6 +302,7 @@ func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
 		{"moved away", func(t *testing.T, h *place) { require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old")) }},
 		{"replaced by another", func(t *testing.T, h *place) {
 			require.NoError(t, os.Rename(h.layout.Home, h.layout.Home+".old"))
+			require.NoError(t, os.Remove(filepath.Join(h.layout.Home+".old", "run", "ui.sock"))) // no socket is copied
 			require.NoError(t, os.CopyFS(h.layout.Home, os.DirFS(h.layout.Home+".old")))
 		}},
 		{"only its lock", func(t *testing.T, h *place) { require.NoError(t, os.Remove(h.layout.Lock())) }},
@@ -324,6 +325,7 @@ func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
 // What runs when the home goes away dies with the daemon: it cannot tell
 // anybody any more what came of it.
 func TestHandlersDieWithAHomeThatIsGone(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", "")
 	begun := filepath.Join(h.dir, "begun")
 	file := h.script("slow", "echo $$ > "+begun+".tmp; mv "+begun+".tmp "+begun+"; exec sleep 600")

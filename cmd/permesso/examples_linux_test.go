@@ -96,6 +96,7 @@ const hard = "it's \"5\" o'clock \\ $HOME `id`\tè 🔐\nend, with a line\n"
 // The agents follow FORMAT.md by hand, in other languages: whatever the gate
 // answers, they tell what ran from what did not.
 func TestExampleAgents(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", exampleConfig)
 	d := h.serve()
 	defer d.stop()

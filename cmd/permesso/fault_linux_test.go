@@ -28,6 +28,7 @@ const faultsInside = "PERMESSO_TEST_MOUNTS"
 // inodes, read-only. It runs in a child with mounts of its own; whoever may not
 // mount gets a user namespace besides, and then there is only tmpfs.
 func TestRealFaults(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(faultsInside) != "" {
 		realFaults(t)
 		return

@@ -31,6 +31,7 @@ type healthReport struct {
 	StartedAt    time.Time `json:"started_at"`
 	UpdatedAt    time.Time `json:"updated_at"`
 	ConfigSHA256 string    `json:"config_sha256"`
+	UI           string    `json:"ui,omitzero"` // where the pages for people are
 }
 
 // The words of healthReport.Status, the worst last.
@@ -99,6 +100,14 @@ func (h *health) configured(sha256 string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.ConfigSHA256 = sha256
+	h.write()
+}
+
+// pages notes where the pages for people are.
+func (h *health) pages(at string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report.UI = at
 	h.write()
 }
 

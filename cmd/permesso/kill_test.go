@@ -272,6 +272,7 @@ func killRounds() int {
 // TestRealKills kills the real daemon at any moment, again and again, while
 // agents ask and people answer.
 func TestRealKills(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random, k := rand.New(rand.NewPCG(seed, 0)), newKills(t)
@@ -394,6 +395,7 @@ func (k *kills) judgeFolders() {
 // TestRealKillsOfTheCommandLine kills permesso approve at any moment, beside a
 // daemon and without one. Whatever it left behind, the next one decides.
 func TestRealKillsOfTheCommandLine(t *testing.T) {
+	t.Parallel()
 	const each = 50
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -258,6 +258,9 @@ func (s *state) String() string {
 	if s.Script != "" {
 		fmt.Fprintf(&b, "\nscript  %s answers here instead of people: good for tests alone", chat.Escape(s.Script))
 	}
+	if s.Health != nil && s.Health.UI != "" {
+		fmt.Fprintf(&b, "\npages   %s (permesso ui opens them)", chat.Escape(s.Health.UI))
+	}
 	if s.Health != nil {
 		b.WriteString(s.Health.lines())
 	}

@@ -40,6 +40,7 @@ dangerous_writes = false
 // What policy remembers is the log's: a kill, a stop and a snapshot that is
 // gone, damaged or newer than the log all end in the same memory.
 func TestPolicyRemembersOverRestarts(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", remembering)
 	d := h.serve()
 	h.approves("post")

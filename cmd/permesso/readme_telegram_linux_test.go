@@ -25,6 +25,7 @@ esac
 // The blocks of the section run one after the other, with somebody who types the
 // token at a terminal and has a telephone.
 func TestReadmeToYourPhone(t *testing.T) {
+	t.Parallel()
 	api := newTelegram(t)
 	r := newReader(t)
 	home := strings.TrimPrefix(r.env[0], "HOME=")

@@ -254,6 +254,7 @@ func (s *server) takeOver(file string, data []byte) error {
 	}
 	for what, changed := range map[string]bool{
 		"retention": next.Retention != before.Retention, "socket": next.Socket != before.Socket,
+		"ui":     next.UI != before.UI || next.UIStated != before.UIStated,
 		"listen": !slices.Equal(next.Listen, before.Listen), "listen_hosts": !slices.Equal(next.ListenHosts, before.ListenHosts),
 	} {
 		if changed {

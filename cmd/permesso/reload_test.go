@@ -130,6 +130,7 @@ func TestReloadRefusesMistakes(t *testing.T) {
 // A configuration that hangs on symbolic links, as in containers: the file's
 // folder never changes but for a link.
 func TestReloadThroughLinks(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", "")
 	dir := filepath.Join(h.dir, "etc")
 	put := func(version, content string) {

@@ -217,6 +217,7 @@ func (c *restClient) follow(last string) <-chan string {
 // TestRestAfterAKill sends a request whose answer is lost, kills the daemon, and
 // sends it again.
 func TestRestAfterAKill(t *testing.T) {
+	t.Parallel()
 	h := newRestPlace(t)
 	d := h.serve()
 	agent := &restClient{h, d.door(), h.newKey()}

@@ -149,6 +149,7 @@ func disguise(scan *secrets.Scanner, r secrets.Rule, rnd *rand.Rand, i int) (p p
 //     (result, error, and the same in the response)
 //   - what a handler was given
 func TestFiftySecretsAreFoundNowhere(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", secretive)
 	d := h.serve()
 	all := plantSecrets(t)

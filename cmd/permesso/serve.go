@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	terminalchat "github.com/permesso-dev/permesso/chat/terminal"
+	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
@@ -63,6 +64,7 @@ type server struct {
 	feed    *feed
 	census  *census
 	rest    *httpapi.Server
+	ui      *web.Server
 	script  *config.Script // answers instead of people; nil: people do
 	log     zerolog.Logger
 	logTo   *logTo
@@ -212,6 +214,7 @@ func (s *server) open() (err error) {
 	if s.rest, err = s.newRest(); err != nil {
 		return err
 	}
+	s.ui = s.newUI()
 	s.pending, err = s.gate.Start()
 	return err
 }
@@ -249,6 +252,7 @@ func (s *server) newGate() *gate.Gate {
 // changed passes a hint on; a channel that does not keep up looks by itself.
 func (s *server) changed(k approval.Key) {
 	s.rest.Changed(k)
+	s.ui.Changed(k)
 	select {
 	case s.changes <- k:
 	default:
@@ -272,7 +276,10 @@ func (h *house) decider(k *keys, in *server) *gate.Decider {
 	}
 	if in != nil {
 		d.Daemon = true
-		d.Decided = in.gate.Wake
+		d.Decided = func(k approval.Key) {
+			in.gate.Wake(k)
+			in.ui.Changed(k) // the gate tells when it has ended, and that may take long
+		}
 		d.Free = func(ctx context.Context, k approval.Key) error {
 			in.gate.Wake(k)
 			return pauseFor(ctx, 20*time.Millisecond)
@@ -358,8 +365,13 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	defer door.close()
+	pages, err := s.openPages()
+	if err != nil {
+		return err
+	}
+	defer pages.close()
 	var wg sync.WaitGroup
-	errs := make(chan error, 5)
+	errs := make(chan error, 6)
 	inner, quit := context.WithCancelCause(ctx)
 	s.quit = quit
 	stop := func() { quit(nil) }
@@ -377,6 +389,12 @@ func (s *server) run(ctx context.Context) error {
 		wg.Go(func() {
 			defer stop()
 			errs <- door.run(inner)
+		})
+	}
+	if pages != nil {
+		wg.Go(func() {
+			defer stop()
+			errs <- pages.run(inner)
 		})
 	}
 	if s.script == nil { // a script answers alone, whatever is configured later

@@ -78,6 +78,7 @@ func (s *server) localServer() *local.Server {
 			})
 		},
 		Status:   s.statusFor,
+		Link:     s.linkFor,
 		Refused:  func(by approval.Person) { d.Refused(approval.Key{}, by, local.Via) },
 		Language: s.languageOf,
 		Log: func(err error) {

@@ -84,6 +84,7 @@ func (b *botTown) taps(m botapi.Message, button string) string {
 // The whole house: a request, a card, a tap, the deed, the response, and a card
 // that says so; consent that is remembered and taken back; a pause.
 func TestTelegramFromEndToEnd(t *testing.T) {
+	t.Parallel()
 	b := newBotTown(t, annDecides)
 	d := b.serve()
 	d.awaitLog(`"serving"`)

@@ -14,6 +14,7 @@ import (
 // A key that cannot be read: the gate does not start, says what to do, and
 // makes no new one. While it runs it needs the file no more.
 func TestUnreadableKey(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"mac.key", "signing.key"} {
 		for _, tc := range []struct {
 			why, says string

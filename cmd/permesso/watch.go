@@ -88,6 +88,9 @@ func (s *server) wake(ws, kind, name string) {
 	}
 	id, _, _ := strings.Cut(name, ".")
 	k := approval.Key{Workspace: ws, ID: id}
+	if kind == string(approval.DocDecision) {
+		s.ui.Changed(k) // somebody has decided, in whatever process
+	}
 	if kind == string(approval.DocRequest) {
 		s.gate.Wake(k)
 	} else {

@@ -2,7 +2,9 @@ package policy_test
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -159,5 +161,25 @@ func TestPropTheOrderOfProofsDoesNotMatter(t *testing.T) {
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
 		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+	})
+}
+
+// However a path is written, it is under a folder exactly if the way from there to
+// it never leads out; what is relative is never under what is absolute.
+func TestPropUnderAFolder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SampledFrom([]string{"..", ".", "", "srv", "out", "output", "a"}), 1, 7).Draw(rt, "parts")
+		root := pick(rt, "root", "/", "")
+		p := root + strings.TrimLeft(strings.Join(parts, "/"), "/")
+		folder := pick(rt, "folder", "/srv/out", "/", "srv", ".")
+		want := false
+		if p != "" && strings.HasPrefix(folder, "/") == (root == "/") {
+			way, err := filepath.Rel(folder, p)
+			want = err == nil && way != ".." && !strings.HasPrefix(way, "../")
+		}
+		args, err := json.Marshal(map[string]string{"path": p})
+		require.NoError(rt, err)
+		require.Equal(rt, want, proven(rt, runs(effect("file", "write", string(args))), under(folder)), "%s under %s", p, folder)
+		require.Equal(rt, want, proven(rt, arguments(file(p)), under(folder)), "%s under %s", p, folder)
 	})
 }

@@ -4,18 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,10 +25,9 @@ import (
 var lock embed.FS
 
 const (
-	installTimeout = 3 * time.Minute
-	startTimeout   = 30 * time.Second
-	startAttempts  = 3
-	idlePause      = 20 * time.Millisecond // between polls that found nothing
+	startTimeout  = 30 * time.Second
+	startAttempts = 3
+	idlePause     = 20 * time.Millisecond // between polls that found nothing
 )
 
 // serve starts the server at a port that it is told, and ends with its standard input, so that nothing is
@@ -54,7 +50,11 @@ type Foreign struct {
 // own fake alone proves only that we agree with ourselves.
 func StartForeign(t testing.TB) *Foreign {
 	t.Helper()
-	dir, err := install(t.Context())
+	files, err := fs.Sub(lock, "npm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := Install(t.Context(), "telegram-test-api", files)
 	if err != nil {
 		t.Fatalf("install telegram-test-api: %v\nhint: it takes npm and a registry that npm reaches; by hand: make deps, then npm ci in chat/telegram/botapi/npm to see why", err)
 	}
@@ -65,60 +65,6 @@ func StartForeign(t testing.TB) *Foreign {
 		}
 	}
 	t.Fatalf("start telegram-test-api: %v\nhint: it takes Node 14 or later (make deps), and what is in %s: remove that folder to have it installed anew", err, dir)
-	return nil
-}
-
-// install returns the folder with the packages of the lock. It is made under another name and renamed, so
-// that tests which run at once do not see half of it.
-func install(ctx context.Context) (dir string, err error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	files, sum := map[string][]byte{}, sha256.New()
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		if files[name], err = lock.ReadFile("npm/" + name); err != nil {
-			return "", err
-		}
-		sum.Write(files[name])
-	}
-	parent := filepath.Join(cache, "permesso")
-	dir = filepath.Join(parent, "telegram-test-api-"+hex.EncodeToString(sum.Sum(nil))[:12])
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return "", err
-	}
-	temp, err := os.MkdirTemp(parent, ".installing-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(temp)
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(temp, name), b, 0o600); err != nil {
-			return "", err
-		}
-	}
-	if err := npmCI(ctx, temp); err != nil {
-		return "", err
-	}
-	if err := os.Rename(temp, dir); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", err
-	}
-	return dir, nil
-}
-
-// npmCI installs what the lock says, without running anything of it.
-func npmCI(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, installTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
-	cmd.Dir = dir
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm ci: %w\n%s", err, bytes.TrimSpace(out))
-	}
 	return nil
 }
 

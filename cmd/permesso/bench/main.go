@@ -106,6 +106,7 @@ func run(dir, bin, only string) error {
 		{"rest wake", b.restWake},
 		{"rest memory", b.restMemory},
 		{"tap", b.tap},
+		{"ui", b.ui},
 		{"memory", b.memory},
 		{"idle", b.idle},
 	} {

@@ -40,6 +40,8 @@ type Config struct {
 	Listen         []Listen            // where the HTTP door is; none: it is shut
 	ListenStated   bool                // the file says so
 	ListenHosts    []string            // names it answers to besides its addresses
+	UI             string              // where the pages for people are, an address of this machine; "": nowhere
+	UIStated       bool                // the file says so
 	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver

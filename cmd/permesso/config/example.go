@@ -48,7 +48,8 @@ const example = `# permesso.toml: who may ask, who may decide, what may run.
 #language = "en"                 # en, it
 #local_decisions = true          # false: nobody decides at the terminal, CLI or browser
 #listen = "127.0.0.1:8765"       # HTTP for agents that have a key: permesso key create; "" turns it off
-#listen_hosts = []               # names it answers to besides its address: ["host.docker.internal:8765"]
+#listen_hosts = []               # names it and the pages answer to besides their address: ["host.docker.internal:8765"]
+#ui = "127.0.0.1:8766"           # the pages for people, in a browser of this machine: permesso ui; false turns them off
 #socket = "/run/permesso/permesso.sock"  # where a system user runs the gate: its approvers decide through it
 
 # A workspace is the home of one agent. Rename it: the agent's two folders are

@@ -40,6 +40,7 @@ func (r *reader) file(root *node) {
 	c.Socket = s.socket()
 	c.Listen, c.ListenStated = s.listen()
 	c.ListenHosts = s.listenHosts()
+	c.UI, c.UIStated = s.ui()
 	s.approvers()
 	s.workspaces()
 	s.tools()

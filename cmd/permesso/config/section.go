@@ -269,7 +269,7 @@ func secret(key string) bool {
 // what is accepted, the reading itself says.
 func elsewhere(key, path string) string {
 	places := []struct{ where, keys string }{
-		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts"},
+		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts ui"},
 		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max quiet_hours night_timeout limits agent_uid contains_secrets admin binds_sessions sessions email_ceiling ask_above deny_above budget_session budget_day"},
 		{"in limits of [workspaces.NAME]", "pending ask_per_minute per_minute request_size running"},
 		{"in [approvers.NAME]", "email local"},

@@ -1,0 +1,220 @@
+package web_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// browser is a browser as far as cookies, Origin and Sec-Fetch-Site go.
+type browser struct {
+	*world
+	client *http.Client
+	at     string // the session's path: /s/KEY/
+}
+
+// page is an answer, read to its end.
+type page struct {
+	*http.Response
+	text string
+	tree *html.Node
+}
+
+func (w *world) stranger() *browser {
+	jar, err := cookiejar.New(nil)
+	require.NoError(w.t, err)
+	return &browser{world: w, client: &http.Client{
+		Jar: jar, Timeout: 20 * time.Second, Transport: &http.Transport{},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// token asks for a link as permesso ui does.
+func (w *world) token() string {
+	address, _, err := w.server.Link(ann)
+	require.NoError(w.t, err)
+	_, token, ok := strings.Cut(address, w.base+"/enter/")
+	require.True(w.t, ok, address)
+	return token
+}
+
+// login is a browser with a session.
+func (w *world) login() *browser {
+	b := w.stranger()
+	r := b.post("/enter", url.Values{"token": {w.token()}})
+	require.Equal(w.t, http.StatusSeeOther, r.StatusCode, r.text)
+	b.at = r.Header.Get("Location")
+	return b
+}
+
+func (b *browser) do(method, path, body string, change func(r *http.Request)) *page {
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.base+path, strings.NewReader(body))
+	require.NoError(b.t, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", b.base)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	} else {
+		r.Body, r.ContentLength = nil, 0
+	}
+	if change != nil {
+		change(r)
+	}
+	resp, err := b.client.Do(r)
+	require.NoError(b.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	p := &page{Response: resp, text: string(text)}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		p.tree, err = html.Parse(strings.NewReader(p.text))
+		require.NoError(b.t, err)
+	}
+	return p
+}
+
+func (b *browser) get(path string) *page { return b.do(http.MethodGet, path, "", nil) }
+
+func (b *browser) post(path string, form url.Values) *page {
+	return b.do(http.MethodPost, path, form.Encode(), nil)
+}
+
+func (b *browser) in(path string) *page { return b.get(b.at + path) }
+
+func (b *browser) answer(k approval.Key, form url.Values) *page {
+	if !form.Has("sha") {
+		form.Set("sha", b.sha(k))
+	}
+	return b.post(b.at+"r/"+k.Workspace+"/"+k.ID+"/decide", form)
+}
+
+// follow goes where an answer leads.
+func (b *browser) follow(p *page) *page {
+	require.Equal(b.t, http.StatusSeeOther, p.StatusCode, p.text)
+	return b.get(p.Header.Get("Location"))
+}
+
+// find is the element with an id, or nil.
+func (p *page) find(id string) *html.Node {
+	for n := range p.tree.Descendants() {
+		if n.Type == html.ElementNode && attr(n, "id") == id {
+			return n
+		}
+	}
+	return nil
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func inner(n *html.Node) string {
+	if n == nil {
+		return "(there is none)"
+	}
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// change is an event as the pages get it.
+type change struct {
+	Waiting int    `json:"waiting"`
+	New     int    `json:"new"`
+	First   string `json:"first"`
+	HTML    string `json:"html"`
+	Stale   bool   `json:"stale"`
+}
+
+// stream listens to the events of a page.
+type stream struct {
+	t      *testing.T
+	body   io.ReadCloser
+	events chan event
+}
+
+type event struct {
+	name string
+	change
+}
+
+func (b *browser) listen(query string) *stream {
+	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.base+b.at+"events?"+query, nil)
+	require.NoError(b.t, err)
+	client := &http.Client{Jar: b.client.Jar, Transport: &http.Transport{}}
+	resp, err := client.Do(r) //nolint:bodyclose // close does
+	require.NoError(b.t, err)
+	require.Equal(b.t, http.StatusOK, resp.StatusCode)
+	s := &stream{b.t, resp.Body, make(chan event, 1000)}
+	b.t.Cleanup(s.close)
+	go s.read()
+	return s
+}
+
+func (s *stream) close() { _ = s.body.Close() }
+
+func (s *stream) read() {
+	defer close(s.events)
+	in := bufio.NewScanner(s.body)
+	in.Buffer(nil, 64<<20)
+	var e event
+	for in.Scan() {
+		name, value, _ := strings.Cut(in.Text(), ": ")
+		switch name {
+		case "event":
+			e.name = value
+		case "data":
+			if json.Unmarshal([]byte(value), &e.change) != nil {
+				return
+			}
+		case "":
+			if e.name != "" {
+				s.events <- e
+			}
+			e = event{}
+		}
+	}
+}
+
+// next is the next event; it fails where none comes.
+func (s *stream) next() event {
+	s.t.Helper()
+	select {
+	case e, ok := <-s.events:
+		require.True(s.t, ok, "the line is closed")
+		return e
+	case <-time.After(10 * time.Second):
+		s.t.Fatal("no event came")
+		return event{}
+	}
+}
+
+// until gives the first event that fits.
+func (s *stream) until(fits func(event) bool) event {
+	s.t.Helper()
+	for {
+		if e := s.next(); fits(e) {
+			return e
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+type entryLine struct {
+	Seq                                 int64
+	At                                  clock
+	Event, Workspace, Path, Short, What string
+	By, Text                            string
+}
+
+type auditPage struct {
+	page
+	Query string
+	List  []entryLine
+	More  string
+	Error string
+}
+
+// audit is the page of the audit log.
+func (v *visit) audit() {
+	q := v.r.URL.Query()
+	p := auditPage{page: v.page("audit", v.w.AuditTitle), Query: searched(q.Get("q"))}
+	done, err := v.takeTurn()
+	if err != nil {
+		return // nobody waits for it any more
+	}
+	defer done()
+	if v.House.Audit != nil {
+		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
+		list, more, err := v.House.Audit.Entries(v.r.Context(), EntryQuery{
+			Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
+		})
+		if err != nil {
+			v.log(err)
+			p.Error = v.w.LogBroken
+		}
+		for _, e := range list {
+			p.List = append(p.List, v.entryLine(e))
+		}
+		if more && len(list) > 0 {
+			p.More = "audit?" + url.Values{"q": {p.Query}, "before": {itoa(list[len(list)-1].Seq)}}.Encode()
+		}
+	}
+	v.write(v.rw, http.StatusOK, "audit", p)
+}
+
+func (v *visit) entryLine(e approval.Entry) entryLine {
+	l := entryLine{Seq: e.Seq, At: v.clock(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
+	if approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace) {
+		l.Path, l.Short = pathOf(approval.Key{Workspace: e.Workspace, ID: e.RequestID}), approval.ShortID(e.RequestID)
+	}
+	what := []string{e.Tool, e.Target}
+	if e.Tool == "" {
+		what[0] = e.ActionType
+	}
+	l.What = v.plain(strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), " → "))
+	if l.By = chat.Escape(e.By); e.Via != "" {
+		l.By += " (" + chat.Escape(e.Via) + ")"
+	}
+	more := append([]string{e.Rule, e.Reason, e.Detail}, e.Taints...)
+	l.Text = v.plain(strings.Join(slices.DeleteFunc(more, func(s string) bool { return s == "" }), " · "))
+	return l
+}
+
+// verify checks the whole log, for the operator: it is the whole gate's.
+func (v *visit) verify() {
+	if v.House.Audit == nil || !v.rights.Operator {
+		v.fail(http.StatusForbidden, v.w.NotYours)
+		return
+	}
+	found, err := v.House.Audit.Verify(v.r.Context())
+	switch {
+	case errors.Is(err, ErrBusy):
+		v.tellAt("audit", v.w.VerifyBusy, false)
+	case err != nil:
+		v.tellAt("audit", say(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
+	default:
+		v.tellAt("audit", say(v.w.VerifyGood, "found", chat.Escape(found)), true)
+	}
+}
+
+type tallyLine struct {
+	Name, Share, Median string
+	Decided, Hasty      int
+	Stamps              bool
+}
+
+type placeLine struct {
+	Name, Autonomy, Principal     string
+	Approvers, Channels           string
+	Limits                        []string
+	Rates                         []string
+	Taints                        []string
+	Waiting, Requests             int
+	Timeout, Median               string
+	People                        []tallyLine
+	Pause                         string
+	PausedOwn, PausedAll, MayHere bool
+}
+
+type placesPage struct {
+	page
+	Places    []placeLine
+	AllPaused bool
+	MayAll    bool
+}
+
+// workspaces is the page of the workspaces.
+func (v *visit) workspaces() {
+	p := placesPage{page: v.page("workspaces", v.w.PlacesTitle), MayAll: v.rights.Operator && v.House.Pauser != nil}
+	done, err := v.takeTurn()
+	if err != nil {
+		return // nobody waits for it any more
+	}
+	defer done()
+	for _, ws := range v.rights.See {
+		if v.House.Places == nil {
+			break
+		}
+		place, err := v.House.Places.Place(v.r.Context(), ws)
+		if err != nil || place == nil {
+			v.log(err)
+			continue
+		}
+		l := v.placeLine(place)
+		l.PausedOwn, l.PausedAll = v.House.Places.Paused(ws)
+		l.Pause = v.Style(v.lang).PauseLine(ws, v.Now())
+		l.MayHere = v.House.Pauser != nil && v.mayPause(ws)
+		p.AllPaused = p.AllPaused || l.PausedAll
+		p.Places = append(p.Places, l)
+	}
+	v.write(v.rw, http.StatusOK, "workspaces", p)
+}
+
+// mayPause says where the guest may pause: everywhere, for who can read the
+// gate's files, else where they may decide.
+func (v *visit) mayPause(ws string) bool {
+	return v.rights.Operator && slices.Contains(v.rights.See, ws) || slices.Contains(v.rights.Decide, ws)
+}
+
+func (v *visit) placeLine(p *Place) placeLine {
+	escaped := func(list []string) string {
+		out := make([]string, len(list))
+		for i, s := range list {
+			out[i] = chat.Escape(s)
+		}
+		return strings.Join(out, ", ")
+	}
+	limits := p.Limits.WithDefaults()
+	l := placeLine{
+		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
+		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: brief(p.Timeout), Median: v.span(p.Median),
+		Limits: []string{
+			say(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), say(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
+			say(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), say(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
+			say(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
+		},
+	}
+	for _, r := range p.Rates {
+		l.Rates = append(l.Rates, chat.Escape(r))
+	}
+	for client, taints := range p.Taints {
+		for _, t := range taints {
+			l.Taints = append(l.Taints, v.plain(client)+": "+chat.Escape(t))
+		}
+	}
+	slices.Sort(l.Taints)
+	for _, t := range p.People {
+		line := tallyLine{Name: chat.Escape(t.Name), Decided: t.Decided, Hasty: t.Hasty, Median: v.span(t.Median), Stamps: t.Stamps, Share: "–"}
+		if t.Decided > 0 {
+			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
+		}
+		l.People = append(l.People, line)
+	}
+	return l
+}
+
+func (v *visit) span(d time.Duration) string {
+	if d <= 0 {
+		return "–"
+	}
+	return brief(d)
+}
+
+// pause holds everything that would run; resume ends that. The workspace "" is
+// all of them.
+func (v *visit) pause()  { v.brake(true) }
+func (v *visit) resume() { v.brake(false) }
+
+const longestReason = 300
+
+func (v *visit) brake(hold bool) {
+	ws, ok := one(v.r, "ws")
+	reason := v.r.PostForm.Get("reason")
+	switch {
+	case !ok || v.House.Pauser == nil || len(reason) > longestReason || strings.ContainsFunc(reason, unicode.IsControl):
+		v.fail(http.StatusBadRequest, v.w.BadForm)
+		return
+	case ws == "" && !v.rights.Operator, ws != "" && !v.mayPause(ws):
+		v.fail(http.StatusForbidden, v.w.NotYours)
+		return
+	}
+	var err error
+	text := v.w.PausedNow
+	if hold {
+		err = v.House.Pauser.Pause(v.r.Context(), ws, v.se.guest.Person, reason)
+	} else {
+		err, text = v.House.Pauser.Resume(v.r.Context(), ws, v.se.guest.Person), v.w.ResumedNow
+	}
+	if err != nil {
+		v.broken(err)
+		return
+	}
+	v.tellAt("workspaces", text, true)
+}

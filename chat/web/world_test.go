@@ -1,0 +1,370 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/web"
+)
+
+// world is a gate as the pages see it, in memory: it keeps what waits and what
+// was decided, and nothing else. The real one is met in cmd/permesso.
+type world struct {
+	t      *testing.T
+	server *web.Server
+	base   string // http://127.0.0.1:port
+	stop   func()
+
+	mu       sync.Mutex
+	now      time.Time
+	waiting  map[approval.Key]approval.Waiting
+	decided  map[approval.Key]*approval.Decision
+	records  map[approval.Key]*approval.Record
+	asked    map[approval.Key]*approval.Pending
+	answers  []approval.Answer
+	rights   web.Rights
+	grants   []web.Consent
+	past     []web.Past
+	entries  []approval.Entry
+	braked   []string
+	verified int
+	reads    int
+	hold     chan struct{} // what the log waits for; nil: nothing
+	looking  atomic.Int32
+}
+
+const workspace = "personal"
+
+var ann = web.Guest{Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"}, Operator: true}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		t: t, now: time.Now(), waiting: map[approval.Key]approval.Waiting{}, decided: map[approval.Key]*approval.Decision{},
+		records: map[approval.Key]*approval.Record{}, asked: map[approval.Key]*approval.Pending{},
+		rights: web.Rights{Name: "ann", See: []string{workspace}, Decide: []string{workspace}, Language: "en", Operator: true},
+	}
+	w.server = &web.Server{
+		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
+		House: web.House{
+			Consents: w, History: w, Audit: w, Places: w, Pauser: w,
+			Rules: func([]string) []web.Rule {
+				return []web.Rule{{Name: "first", Match: []string{"tool x_post"}, Outcome: approval.Ask, Reason: "see it once"}}
+			},
+		},
+		Log: func(err error) { t.Log(err) },
+	}
+	w.serve()
+	return w
+}
+
+func (w *world) serve() {
+	l, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	w.base = "http://" + l.Addr().String()
+	w.server.Home = w.base
+	w.server.Hosts = []string{l.Addr().String(), fmt.Sprintf("localhost:%d", port), fmt.Sprintf("[::1]:%d", port), "gate.test"}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.server.Run(ctx, l) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	})
+	w.t.Cleanup(w.stop)
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) later(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+// asks puts a request on the shelf.
+func (w *world) asks(n int, change func(p *approval.Pending)) approval.Key {
+	id := fmt.Sprintf("a7f3%04x00000000", n)
+	p := &approval.Pending{
+		Version: 1, RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x_post", ToolSHA256: "t",
+		SourceGroup: workspace, RequestData: approval.Raw(`{"text":"Meeting at 5"}`), Timestamp: w.clock().Add(time.Duration(n) * time.Millisecond),
+		ExpiresAt: w.clock().Add(time.Hour), ActionType: "send_message", SessionID: "s1", Reversibility: approval.Reversible,
+		Summary: "Meeting at 5", Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "trust", Reasons: []string{"ask: x"}},
+	}
+	if change != nil {
+		change(p)
+	}
+	k := approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}
+	w.put(k, p)
+	return k
+}
+
+func (w *world) put(k approval.Key, p *approval.Pending) {
+	b, err := p.Encode()
+	require.NoError(w.t, err)
+	w.mu.Lock()
+	w.waiting[k] = approval.Waiting{Pending: p, SHA256: approval.Digest(b)}
+	w.asked[k] = p
+	w.mu.Unlock()
+	w.server.Changed(k)
+}
+
+func (w *world) sha(k approval.Key) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiting[k].SHA256
+}
+
+// settle ends a request.
+func (w *world) settle(k approval.Key, status approval.Status) {
+	w.mu.Lock()
+	p := w.asked[k]
+	delete(w.waiting, k)
+	response, err := (&approval.Response{Version: 1, RequestID: k.ID, Status: status, RespondedAt: w.now, Result: approval.Raw(`"done"`)}).Encode()
+	require.NoError(w.t, err)
+	w.records[k] = &approval.Record{
+		Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Pending: approval.Raw(`{}`), RequestedAt: p.Timestamp,
+		EndedAt: w.now, Response: response, Decision: approval.Raw(`{}`),
+	}
+	w.mu.Unlock()
+	w.server.Changed(k)
+}
+
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.answers)
+}
+
+// Decide implements chat.Decider.
+func (w *world) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+	d, err := w.take(a)
+	if err == nil {
+		w.server.Changed(a.Key) // as the daemon does
+	}
+	return d, err
+}
+
+// take decides as the gate does, in its order.
+func (w *world) take(a approval.Answer) (*approval.Decision, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
+		return nil, &approval.Refusal{Reason: approval.ErrNotYours}
+	}
+	if d := w.decided[a.Key]; d != nil {
+		return nil, &approval.Refusal{Reason: approval.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
+	}
+	now, ok := w.waiting[a.Key]
+	switch {
+	case !ok:
+		return nil, &approval.Refusal{Reason: approval.ErrUnknown}
+	case a.PendingSHA256 != now.SHA256:
+		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+	case !w.now.Before(now.Pending.ExpiresAt):
+		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}
+	}
+	d := &approval.Decision{
+		Version: 1, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
+		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, PendingSHA256: a.PendingSHA256,
+		DecidedBy: "ann", Via: a.Via, DecidedAt: w.now, RunBefore: w.now.Add(time.Minute),
+	}
+	w.decided[a.Key] = d
+	w.answers = append(w.answers, a)
+	return d, nil
+}
+
+// Waiting implements web.Viewer.
+func (w *world) Waiting(_ context.Context, workspaces []string) (list []approval.Waiting, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads++
+	for k, p := range w.waiting {
+		if slices.Contains(workspaces, k.Workspace) {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// Pending implements web.Viewer.
+func (w *world) Pending(k approval.Key) (*approval.Waiting, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.waiting[k]
+	if !ok {
+		return nil, nil
+	}
+	return &p, nil
+}
+
+// Record implements web.Viewer.
+func (w *world) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.records[k], nil
+}
+
+// Decision implements web.Viewer.
+func (w *world) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.decided[k]
+}
+
+// Decided implements web.Viewer.
+func (w *world) Decided(p approval.Waiting) *approval.Decision { return w.Decision(p.Key(), nil) }
+
+// Asked implements web.Viewer.
+func (w *world) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[k]
+}
+
+// Rights implements web.People.
+func (w *world) Rights(web.Guest) web.Rights {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rights
+}
+
+func (w *world) allow(change func(r *web.Rights)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.rights)
+}
+
+// May implements web.People.
+func (w *world) May(_ web.Guest, ws string, p *approval.Pending) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.rights.Decide, ws) && (p == nil || p.Principal == "" || p.Principal == "ann")
+}
+
+// Interceptor implements web.People.
+func (w *world) Interceptor(web.Guest) *chat.Interceptor {
+	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w}
+}
+
+// Given implements chat.Revoker.
+func (w *world) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+	if d.Scope != approval.Always && d.Scope != approval.Session {
+		return nil
+	}
+	return &approval.Grant{ID: p.RequestID, Kind: approval.GrantRule, Workspace: p.SourceGroup, ActionType: p.ActionType}
+}
+
+// Remembered implements chat.Revoker.
+func (w *world) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.grants {
+		if c.RevokedAt.IsZero() && slices.Contains(workspaces, c.Workspace) {
+			list = append(list, c.Grant)
+		}
+	}
+	return list, nil
+}
+
+// Revoke implements chat.Revoker.
+func (w *world) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.grants {
+		if w.grants[i].ID == g.ID && w.grants[i].RevokedAt.IsZero() {
+			w.grants[i].RevokedAt = w.now
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// List implements web.Consents.
+func (w *world) List(ws string) (list []web.Consent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.grants {
+		if c.Workspace == ws {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// Past implements web.History.
+func (w *world) Past(_ context.Context, q web.PastQuery) ([]web.Past, bool, error) {
+	w.looking.Add(1)
+	defer w.looking.Add(-1)
+	if w.hold != nil {
+		<-w.hold
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := slices.Clone(w.past)
+	if len(list) > q.Limit {
+		return list[:q.Limit], true, nil
+	}
+	return list, false, nil
+}
+
+// Entries implements web.Audit.
+func (w *world) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.entries), false, nil
+}
+
+// Verify implements web.Audit.
+func (w *world) Verify(context.Context) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verified++
+	return "12 entries", nil
+}
+
+// Place implements web.Places.
+func (w *world) Place(_ context.Context, ws string) (*web.Place, error) {
+	return &web.Place{
+		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
+		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
+		People: []web.Tally{{Name: "ann", Decided: 40, Approved: 40, Median: 1200 * time.Millisecond, Hasty: 39, Stamps: true}},
+	}, nil
+}
+
+// Paused implements web.Places.
+func (w *world) Paused(ws string) (own, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.braked, ws), slices.Contains(w.braked, "")
+}
+
+// Pause implements web.Pauser.
+func (w *world) Pause(_ context.Context, ws string, _ approval.Person, _ string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.braked = append(w.braked, ws)
+	return nil
+}
+
+// Resume implements web.Pauser.
+func (w *world) Resume(_ context.Context, ws string, _ approval.Person) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.braked = slices.DeleteFunc(w.braked, func(s string) bool { return s == ws })
+	return nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	uiWaiting = 500
+	uiDecided = 30
+	uiList    = 150 * time.Millisecond
+	uiOther   = 100 * time.Millisecond
+)
+
+const uiConfig = `ui = "127.0.0.1:0"
+listen = ""
+[workspaces.default]
+limits = { pending = 10000 }
+[tools.none]
+public_source = false
+secret_data = false
+public_sink = false
+reversibility = "reversible"
+handler = { kind = "none" }
+`
+
+// tab is one browser with the pages open.
+type tab struct {
+	web        *http.Client
+	origin, at string
+}
+
+// openTab has the real program give a link, and opens it.
+func (b *bench) openTab(h *house) (*tab, error) {
+	out, err := osexec.Command(b.bin, "ui", "--print", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask for a link: %w", err)
+	}
+	link, err := url.Parse(strings.TrimSpace(string(out)))
+	if err != nil {
+		return nil, errors.New("ask for a link: none came")
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	t := &tab{origin: "http://" + link.Host, web: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	t.at, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
+	return t, err
+}
+
+// post sends a form, and says where that leads.
+func (t *tab) post(path string, form url.Values) (to string, err error) {
+	r, err := http.NewRequest(http.MethodPost, t.origin+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", t.origin)
+	resp, err := t.web.Do(r)
+	if err != nil {
+		return "", err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusSeeOther {
+		return "", fmt.Errorf("post %s: %d", path, resp.StatusCode)
+	}
+	return resp.Header.Get("Location"), nil
+}
+
+func (t *tab) get(path string) (text string, took time.Duration, err error) {
+	began := time.Now()
+	resp, err := t.web.Get(t.origin + t.at + path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	return string(page), time.Since(began), err
+}
+
+// listens gives the times at which events come that hold a text.
+func (t *tab) listens(query string) (<-chan string, error) {
+	resp, err := t.web.Get(t.origin + t.at + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
+	if err != nil {
+		return nil, err
+	}
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, 16<<20)
+		for in.Scan() {
+			lines <- in.Text()
+		}
+	}()
+	return lines, nil
+}
+
+// between is what stands behind a mark, up to the next quotation mark.
+func between(text, mark string) string {
+	_, rest, _ := strings.Cut(text, mark)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}
+
+// ui measures the list of pages where much waits, and how soon a second tab
+// hears of a decision in the first, with the real program.
+func (b *bench) ui() error {
+	h, err := b.build("ui")
+	if err != nil {
+		return err
+	}
+	if err := h.plant(uiWaiting, time.Hour, "none"); err != nil {
+		return err
+	}
+	c, err := b.daemon(h, uiConfig)
+	if err != nil {
+		return err
+	}
+	defer stopDaemon(c)
+	var one, two *tab
+	err = waitFor("the pages", func() bool { one, err = b.openTab(h); return err == nil })
+	if err != nil {
+		return err
+	}
+	page, first, err := one.get("")
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(page, `<li id="q-`); n != uiWaiting {
+		return fmt.Errorf("the list shows %d of %d", n, uiWaiting)
+	}
+	var took []time.Duration
+	for range 50 {
+		_, d, err := one.get("")
+		if err != nil {
+			return err
+		}
+		took = append(took, d)
+	}
+	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
+	b.add("UI: list of 500, the first time after the start", first.Round(time.Microsecond).String(), "≤ "+uiList.String(), first <= uiList)
+	b.add("UI: list of 500, p50", p50.Round(time.Microsecond).String(), "", true)
+	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiList.String(), p99 <= uiList)
+	if two, err = b.openTab(h); err != nil {
+		return err
+	}
+	lines, err := two.listens("rev=" + between(page, `data-rev="`))
+	if err != nil {
+		return err
+	}
+	took = nil
+	for _, part := range strings.Split(page, `<li id="`)[1 : uiDecided+1] {
+		d, err := decideOnce(one, part, lines)
+		if err != nil {
+			return err
+		}
+		took = append(took, d)
+	}
+	p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
+	b.add("UI: decision → event in another tab, p50", p50.Round(time.Microsecond).String(), "", true)
+	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiOther.String(), p99 <= uiOther)
+	return nil
+}
+
+// decideOnce answers the request of a row, and awaits the event that takes it
+// away: the time runs from the click to that.
+func decideOnce(t *tab, row string, lines <-chan string) (time.Duration, error) {
+	id, _, _ := strings.Cut(row, `"`)
+	path := between(row, `href="`)
+	page, _, err := t.get(path)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := t.post(t.at+path+"/decide", url.Values{"sha": {between(page, `data-sha="`)}, "code": {"3"}}); err != nil {
+		return 0, err
+	}
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return 0, errors.New("the line was closed")
+			}
+			if strings.Contains(line, id+`\" hx-swap-oob=\"delete`) {
+				return time.Since(began), nil
+			}
+		case <-time.After(20 * time.Second):
+			return 0, fmt.Errorf("no event about %s", id)
+		}
+	}
+}

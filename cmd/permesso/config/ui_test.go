@@ -1,0 +1,46 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+func TestUI(t *testing.T) {
+	for _, c := range []struct {
+		why, text, want string
+		stated          bool
+	}{
+		{"nothing is said", "", "127.0.0.1:8766", false},
+		{"off", `ui = false`, "", true},
+		{"off, as listen is", `ui = ""`, "", true},
+		{"on", `ui = true`, "127.0.0.1:8766", true},
+		{"another port", `ui = "127.0.0.1:9"`, "127.0.0.1:9", true},
+		{"any port", `ui = "127.0.0.1:0"`, "127.0.0.1:0", true},
+		{"the other loopback", `ui = "[::1]:9"`, "[::1]:9", true},
+		{"another loopback address", `ui = "127.0.0.2:9"`, "127.0.0.2:9", true},
+	} {
+		got, err := config.Parse("p.toml", []byte(c.text))
+		require.NoError(t, err, c.why)
+		require.Equal(t, c.want, got.UI, c.why)
+		require.Equal(t, c.stated, got.UIStated, c.why)
+	}
+	for text, want := range map[string]string{
+		`ui = "0.0.0.0:8766"`:            "must be an address of this machine",
+		`ui = "192.168.1.5:8766"`:        "must be an address of this machine",
+		`ui = "[::]:8766"`:               "must be an address of this machine",
+		`ui = "[::ffff:127.0.0.1]:8766"`: "must be an address of this machine",
+		`ui = "localhost:8766"`:          "must be an address with a port, or false",
+		`ui = "8766"`:                    "must be an address with a port, or false",
+		`ui = "off"`:                     "must be an address with a port, or false",
+		`ui = 8766`:                      "ui must be a string",
+		`ui = ["127.0.0.1:8766"]`:        "ui must be a string",
+		"listen = \"127.0.0.1:9\"\nui = \"127.0.0.1:9\"": "ui and listen name the same place",
+		`[workspaces.x]` + "\nui = false":                "unknown key",
+	} {
+		_, err := config.Parse("p.toml", []byte(text))
+		require.ErrorContains(t, err, want, text)
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"io/fs"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/chat/local"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+)
+
+func (a *app) uiCmd() *cobra.Command {
+	var onlyPrint bool
+	c := &cobra.Command{
+		Use: "ui", Short: "Look and decide in a browser", Args: cobra.NoArgs,
+		Long: "Look and decide in a browser: ask the running gate for a link, and open it.\n\n" +
+			"The link works once, for a minute, on this machine; whoever opens it is you. The session that it begins\n" +
+			"ends when you log out, after 12 hours, or with the gate. Without a desktop, the link is printed; from\n" +
+			"another machine, reach it with ssh -L 8766:127.0.0.1:8766. Where the gate's files are not yours to read,\n" +
+			"its socket is used: that of PERMESSO_SOCKET, of the configuration, or " + config.DefaultSocket + ".",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.ui(cmd.Context(), onlyPrint) },
+	}
+	c.Flags().BoolVar(&onlyPrint, "print", false, "print the link, and open nothing")
+	return c
+}
+
+// uiLink is what ui --json prints.
+type uiLink struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Opened    bool      `json:"opened"`
+}
+
+func (a *app) ui(ctx context.Context, onlyPrint bool) error {
+	address, life, err := a.askForLink(ctx)
+	if err != nil {
+		return err
+	}
+	l := uiLink{URL: address, ExpiresAt: time.Now().Add(life).UTC().Truncate(time.Second)}
+	if !onlyPrint && !a.json && a.desktop() {
+		err = a.openPage(address)
+		l.Opened = err == nil
+	}
+	text := address
+	if l.Opened {
+		text = "opened in your browser; if nothing happens there, open this within " + life.String() + ", once:\n" + address
+	}
+	return a.print(l, text)
+}
+
+// askForLink asks the gate at the socket that only its own user reaches, else at
+// the one that is everybody's.
+func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
+	h, err := a.house()
+	if err == nil {
+		c := &local.Client{Path: h.layout.UISocket()}
+		info, statErr := os.Stat(c.Path)
+		switch {
+		case statErr == nil && info.Mode()&fs.ModeSocket != 0:
+			if address, life, err = c.Link(ctx); err != nil {
+				return "", 0, unanswered(c.Path, err)
+			}
+			return address, life, nil
+		case errors.Is(statErr, fs.ErrPermission):
+			err = statErr
+		default:
+			err = a.noPages(h)
+		}
+	}
+	path := a.socketPath()
+	if info, statErr := os.Stat(path); !a.elsewhere(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+		return "", 0, err
+	}
+	c := &local.Client{Path: path}
+	if address, life, err = c.Link(ctx); err != nil {
+		return "", 0, unanswered(path, err)
+	}
+	return address, life, nil
+}
+
+// noPages says why there is no socket where a link is to be had.
+func (a *app) noPages(h *house) error {
+	switch running, err := h.served(); {
+	case err != nil:
+		return err
+	case !running:
+		return fail(codeError, "start it: permesso serve", "the gate does not run, and without it there are no pages")
+	}
+	return fail(codeError, "see ui in permesso.toml; permesso status", "the gate serves no pages")
+}
+
+// desktop says whether there is somebody to open a browser for.
+func (a *app) desktop() bool {
+	if runtime.GOOS == "darwin" {
+		return a.Env("SSH_CONNECTION") == ""
+	}
+	return a.Env("DISPLAY") != "" || a.Env("WAYLAND_DISPLAY") != ""
+}
+
+// openPage has the desktop open a link. Everybody on a machine may read the
+// arguments of a process, so that the browser is given a file that leads there,
+// which only this user can read.
+func (a *app) openPage(address string) error {
+	name, err := a.leading(address)
+	if err != nil {
+		return err
+	}
+	opener := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		opener = "open"
+	}
+	cmd := osexec.Command(opener, name)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // it may live as long as the browser
+	return nil
+}
+
+// leading writes a page that leads to address. It stays where the next one
+// replaces it: what it leads to is good for a minute.
+func (a *app) leading(address string) (name string, err error) {
+	dir := a.Env("XDG_RUNTIME_DIR")
+	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+		if dir, err = os.MkdirTemp("", "permesso-ui-"); err != nil {
+			return "", err
+		}
+	}
+	f, err := os.CreateTemp(dir, "permesso-*.tmp") // 0600
+	if err != nil {
+		return "", err
+	}
+	at := html.EscapeString(address)
+	_, err = fmt.Fprintf(f, `<!doctype html><meta charset="utf-8"><title>permesso</title><meta http-equiv="refresh" content="0;url=%s"><a href="%s">permesso</a>`+"\n", at, at)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	name = filepath.Join(dir, "permesso-ui.html")
+	return name, os.Rename(f.Name(), name)
+}

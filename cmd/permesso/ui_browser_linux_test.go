@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+// browserHouse is what the scenarios know of a gate; House in testdata/browser/house.mjs.
+type browserHouse struct {
+	Program string                       `json:"program"`
+	Pid     int                          `json:"pid"`
+	Flags   []string                     `json:"flags"`
+	Folders map[string]map[string]string `json:"folders"` // by workspace
+	Sandbox string                       `json:"sandbox"` // a line of shell that runs permesso in the first workspace's sandbox
+	Effects string                       `json:"effects"` // a line for each time that something ran
+}
+
+// browserPlan is what drive.mjs goes by.
+type browserPlan struct {
+	Chromium  string                  `json:"chromium"`
+	Modules   string                  `json:"modules"`
+	Scenarios []string                `json:"scenarios"`
+	Only      string                  `json:"only,omitempty"`
+	Shots     string                  `json:"shots"`
+	Pictures  string                  `json:"pictures,omitempty"` // where those of the README go; "": nowhere
+	Strings   []string                `json:"strings"`            // that somebody may try
+	Houses    map[string]browserHouse `json:"houses"`
+}
+
+// newBrowserHouse starts a gate with its pages, by a configuration of testdata/browser.
+func newBrowserHouse(t *testing.T, config string, workspaces ...string) browserHouse {
+	t.Helper()
+	p := newPlace(t, workspaces[0], "")
+	effects := filepath.Join(p.dir, "effects")
+	require.NoError(t, os.WriteFile(effects, nil, 0o600))
+	text, err := os.ReadFile("../../testdata/browser/" + config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(p.config, bytes.ReplaceAll(text, []byte("EFFECTS"), []byte(effects)), 0o600))
+	code, _, errs := p.run("", "config", "check")
+	require.Zero(t, code, errs)
+	d := p.serve()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(d.said())
+		}
+	})
+	d.awaitLog(`"message":"serving"`)
+	code, mounts, errs := p.run("", "mounts", workspaces[0], "--bwrap")
+	require.Zero(t, code, errs)
+	h := browserHouse{
+		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
+		Sandbox: "exec bwrap " + shellWords(bwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + shellWord(program(t, true)) + " " +
+			agentBin + "/permesso permesso \"$@\"",
+	}
+	for _, ws := range workspaces {
+		h.Folders[ws] = map[string]string{"requests": p.layout.Requests(ws), "responses": p.layout.Responses(ws)}
+	}
+	return h
+}
+
+// browsers plays scenario files in one Chromium, and gives each a test of its own.
+func browsers(t *testing.T, plan browserPlan) {
+	t.Helper()
+	played, err := filepath.Glob("../../testdata/browser/*.mjs")
+	require.NoError(t, err)
+	for _, file := range append(played, "../../ipc/client/typescript/permesso.mjs") {
+		_, err := os.ReadFile(file) // or go test would not know that its result depends on it
+		require.NoError(t, err)
+	}
+	plan.Chromium, err = osexec.LookPath("chromium")
+	require.NoError(t, err, "hint: make deps, or: apt-get install chromium")
+	requireVersion(t, "node", "nodejs", 18, 0)
+	plan.Modules, err = botapi.Install(t.Context(), "browser", os.DirFS("../../testdata/browser"))
+	require.NoError(t, err, "hint: it takes npm and a registry that npm reaches; npm ci in testdata/browser says why")
+	if plan.Shots, err = os.MkdirTemp("", "permesso-browser-"); err == nil {
+		t.Cleanup(func() { _ = os.Remove(plan.Shots) }) // stays where there are pictures in it
+	}
+	require.NoError(t, err)
+	if plan.Pictures != "" {
+		require.NoError(t, os.MkdirAll(plan.Pictures, 0o755))
+	}
+	plan.Only = os.Getenv("PERMESSO_BROWSER_ONLY")
+	text, err := json.Marshal(plan)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := osexec.CommandContext(ctx, "node", "--unhandled-rejections=strict", "../../testdata/browser/drive.mjs")
+	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceAtOnce)
+	cmd.WaitDelay = 5 * time.Second
+	stdin, err := cmd.StdinPipe() // the driver ends with it
+	require.NoError(t, err)
+	defer stdin.Close()
+	cmd.Cancel = stdin.Close
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Run(), "%s%s", &out, &errs)
+	n := 0
+	lines := bufio.NewScanner(&out)
+	lines.Buffer(nil, 1<<20) // what axe finds is told at length
+	for ; lines.Scan(); n++ {
+		var o struct {
+			Name, Error string
+			Notes       []string
+			Took        int
+		}
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &o), "%s", lines.Text())
+		t.Run(o.Name, func(t *testing.T) {
+			t.Logf("%d ms %s", o.Took, strings.Join(o.Notes, "; "))
+			require.Empty(t, o.Error)
+		})
+	}
+	require.NotZero(t, n, "%s", &errs)
+	require.Empty(t, errs.String())
+}
+
+// strangeStrings are ours, and those of the corpus where it is.
+func strangeStrings(t *testing.T) (all []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/browser/strings.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &all))
+	b, err = os.ReadFile("../../../shared/corpora/blns.json")
+	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
+		return all
+	}
+	require.NoError(t, err)
+	var corpus []string
+	require.NoError(t, json.Unmarshal(b, &corpus))
+	return append(all, corpus...)
+}
+
+// TestBrowser has people look and decide in a real browser.
+func TestBrowser(t *testing.T) {
+	home := newBrowserHouse(t, "home.toml", "home", "crowd", "shut")
+	quiet := newBrowserHouse(t, "home.toml", "crowd")
+	tour := newBrowserHouse(t, "tour.toml", "personal", "research")
+	browsers(t, browserPlan{
+		Scenarios: []string{"crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
+		Houses:    map[string]browserHouse{"home": home, "quiet": quiet, "tour": tour},
+		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
+		Strings:   strangeStrings(t),
+	})
+}

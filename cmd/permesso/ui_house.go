@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/web"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+)
+
+// uiHouse is what the pages show besides requests.
+func (s *server) uiHouse() web.House {
+	return web.House{
+		Consents: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, Places: uiPlaces{s}, Pauser: uiPauser{s},
+	}
+}
+
+type uiConsents struct{ *memory }
+
+// List implements web.Consents.
+func (c uiConsents) List(ws string) (list []web.Consent) {
+	for _, r := range c.Grants() {
+		if r.Workspace == ws {
+			list = append(list, web.Consent{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
+		}
+	}
+	return list
+}
+
+// uiRules are the operator's rules, as far as they are about some of the workspaces.
+func (s *server) uiRules(workspaces []string) (list []web.Rule) {
+	for _, r := range s.conf().Rules {
+		begin, open := strings.CutSuffix(r.Workspace, "*")
+		theirs := slices.ContainsFunc(workspaces, func(ws string) bool {
+			return r.Workspace == "" || ws == r.Workspace || open && strings.HasPrefix(ws, begin)
+		})
+		if theirs {
+			list = append(list, web.Rule{Name: r.Name, Match: matchOf(r), Outcome: r.Outcome, Reason: r.Reason})
+		}
+	}
+	return list
+}
+
+// matchOf is what a rule is about, part by part.
+func matchOf(r policy.Rule) (parts []string) {
+	for _, p := range []struct{ name, value string }{
+		{"tool", r.Tool},
+		{"capability", r.Capability},
+		{"target", r.Target},
+		{"workspace", r.Workspace},
+		{"approver", r.Approver},
+		{"session", r.Session},
+		{"client", r.Client},
+	} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	for _, c := range r.Args {
+		if c.Glob != "" {
+			parts = append(parts, c.Field+" like "+c.Glob)
+		} else {
+			parts = append(parts, c.Field+" = "+string(c.Equals))
+		}
+	}
+	return parts
+}
+
+type uiPast struct{ *server }
+
+// Past implements web.History.
+func (u uiPast) Past(_ context.Context, q web.PastQuery) (list []web.Past, more bool, err error) {
+	v, text := u.viewer(u.keys), strings.ToLower(q.Text)
+	found, more, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
+		Until: q.Before, Limit: q.Limit,
+		Match: func(r *audit.Request) bool {
+			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
+				return false
+			}
+			catchUp(v, r)
+			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
+				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
+			}, "\n")), text))
+		},
+	})
+	for _, r := range found {
+		kind := r.Tool
+		if kind == "" {
+			kind = r.ActionType
+		}
+		list = append(list, web.Past{
+			Key: r.Key, Kind: kind, Target: r.Target, Status: r.Status, By: r.By, Via: r.Via, Rule: r.Rule,
+			Asked: r.Asked(), Decided: r.DecidedAt, EndedAt: r.EndedAt,
+		})
+	}
+	return list, more, err
+}
+
+type uiAudit struct {
+	*server
+	verifying sync.Mutex
+}
+
+var errEnoughEntries = errors.New("enough")
+
+// Entries implements web.Audit.
+func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
+	text := strings.ToLower(q.Text)
+	var keep func(line []byte) bool
+	if text != "" && plainASCII(text) { // a line is ASCII, so that what is there can be found without decoding
+		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
+	}
+	err = audit.Backwards(u.fs, u.layout.Audit(), keep, func(e approval.Entry) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		theirs := q.All || slices.Contains(q.Workspaces, e.Workspace)
+		if !theirs || q.Before > 0 && e.Seq >= q.Before || text != "" && !strings.Contains(strings.ToLower(entryLine(e)), text) {
+			return nil
+		}
+		if len(list) == q.Limit {
+			more = true
+			return errEnoughEntries
+		}
+		list = append(list, e)
+		return nil
+	})
+	if errors.Is(err, errEnoughEntries) {
+		err = nil
+	}
+	return list, more, err
+}
+
+// plainASCII says whether JSON writes a text as it is.
+func plainASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
+}
+
+// Verify implements web.Audit.
+func (u *uiAudit) Verify(context.Context) (found string, err error) {
+	if !u.verifying.TryLock() {
+		return "", web.ErrBusy
+	}
+	defer u.verifying.Unlock()
+	c := &audit.Check{FS: u.fs, Dir: u.layout.Audit(), Receipts: map[string]string{}}
+	if c.Keys, err = u.believed(""); err != nil {
+		return "", err
+	}
+	note := u.heldReceipts(c.Receipts)
+	report, err := c.Run()
+	if err != nil {
+		return "", err
+	}
+	found = fmt.Sprintf("%d / %d, %d checkpoints, %d witnesses", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
+	if note != "" {
+		found += "; " + note
+	}
+	return found, nil
+}
+
+type uiPlaces struct{ *server }
+
+// tallied is how far back people's figures go.
+const tallied = 30 * 24 * time.Hour
+
+// Place implements web.Places.
+func (u uiPlaces) Place(_ context.Context, name string) (*web.Place, error) {
+	cfg := u.conf()
+	ws, ok := cfg.Workspaces[name]
+	if !ok {
+		return nil, nil
+	}
+	p := &web.Place{
+		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
+		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
+	}
+	ids, _, err := u.store.List(approval.DocPending, name)
+	if err != nil {
+		return nil, err
+	}
+	p.Waiting = len(ids)
+	found, _, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
+		Since: time.Now().Add(-tallied), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
+	})
+	st := count(found)
+	p.Requests, p.Median = st.Requests, durationOf(st.Median)
+	for _, t := range st.Approvers {
+		p.People = append(p.People, web.Tally{
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Hasty: t.Hasty, Stamps: t.stamps(),
+		})
+	}
+	return p, err
+}
+
+func durationOf(sec *float64) time.Duration {
+	if sec == nil {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
+}
+
+// rateLines are policy's limits in the words of the configuration.
+func rateLines(l policy.Limits) (lines []string) {
+	for what, rates := range map[string]map[string]policy.Rate{"ask_above": l.Ask, "deny_above": l.Deny} {
+		for capability, r := range rates {
+			if capability == "" {
+				capability = "other"
+			}
+			lines = append(lines, fmt.Sprintf("%s: %s %d per %s", what, capability, r.Burst, r.Per))
+		}
+	}
+	slices.Sort(lines)
+	for _, b := range []struct {
+		name string
+		b    policy.Budget
+	}{{"budget_session", l.Session}, {"budget_day", l.Day}} {
+		if b.b != (policy.Budget{}) {
+			lines = append(lines, fmt.Sprintf("%s: ask from %d, deny above %d", b.name, b.b.Soft, b.b.Hard))
+		}
+	}
+	return lines
+}
+
+// Paused implements web.Places.
+func (u uiPlaces) Paused(ws string) (own, all bool) {
+	list, err := u.store.Pauses()
+	if err != nil {
+		return true, true // the gate holds everything where it cannot look
+	}
+	for _, p := range list {
+		own = own || p.Workspace == ws
+		all = all || p.Workspace == ipc.Everything
+	}
+	return own, all
+}
+
+type uiPauser struct{ *server }
+
+func pauseName(ws string) string {
+	if ws == "" {
+		return ipc.Everything
+	}
+	return ws
+}
+
+// named is what others are told of who paused.
+func (u uiPauser) named(ws string, by approval.Person) string {
+	if name, ok := u.conf().MayDecide(ws, by); ok {
+		return name
+	}
+	return by.Name
+}
+
+// Pause implements web.Pauser.
+func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason string) error {
+	name := pauseName(ws)
+	err := u.store.Pause(ipc.Pause{Workspace: name, By: u.named(ws, by), Via: web.Via, At: time.Now().UTC(), Reason: reason})
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	err = u.awaitClaims(name)
+	u.lookAtPauses()
+	return err
+}
+
+// Resume implements web.Pauser.
+func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error {
+	_, err := u.store.ResumeVia(pauseName(ws), u.named(ws, by), web.Via, time.Now().UTC())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	u.lookAtPauses()
+	return nil
+}

@@ -1,0 +1,384 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// pageReader is a browser as far as this test needs one.
+type pageReader struct {
+	t      *testing.T
+	client *http.Client
+	origin string
+	at     string // the session's beginning
+}
+
+// entering opens a link as a browser does.
+func entering(t *testing.T, link string) *pageReader {
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	u, err := url.Parse(strings.TrimSpace(link))
+	require.NoError(t, err)
+	r := &pageReader{t: t, client: &http.Client{Jar: jar, Timeout: patience}, origin: "http://" + u.Host}
+	code, text, at := r.post("/enter", url.Values{"token": {strings.TrimPrefix(u.Path, "/enter/")}})
+	require.Equal(t, http.StatusOK, code, text)
+	r.at = at
+	return r
+}
+
+func (r *pageReader) do(method, path string, form url.Values) (code int, text, at string) {
+	if !strings.HasPrefix(path, "/") {
+		path = r.at + path
+	}
+	q, err := http.NewRequestWithContext(r.t.Context(), method, r.origin+path, strings.NewReader(form.Encode()))
+	require.NoError(r.t, err)
+	if method == http.MethodPost {
+		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		q.Header.Set("Origin", r.origin)
+	}
+	resp, err := r.client.Do(q)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return resp.StatusCode, string(b), resp.Request.URL.Path
+}
+
+func (r *pageReader) get(path string) (code int, text string) {
+	code, text, _ = r.do(http.MethodGet, path, nil)
+	return code, text
+}
+
+// awaitRow is the list as soon as it has a request.
+func (r *pageReader) awaitRow(id string) string {
+	r.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if _, text := r.get(""); strings.Contains(text, id) {
+			return text
+		}
+		require.True(r.t, time.Now().Before(end), "%s is not on the list", id)
+	}
+}
+
+func (r *pageReader) post(path string, form url.Values) (code int, text, at string) {
+	return r.do(http.MethodPost, path, form)
+}
+
+var shownDigest = regexp.MustCompile(`data-sha="([0-9a-f]{64})"`)
+
+// decide answers the request that is shown at a path.
+func (r *pageReader) decide(path string, form url.Values) string {
+	_, text := r.get(path)
+	m := shownDigest.FindStringSubmatch(text)
+	require.NotNil(r.t, m, text)
+	form.Set("sha", m[1])
+	code, text, _ := r.post(path+"/decide", form)
+	require.Equal(r.t, http.StatusOK, code, text)
+	return text
+}
+
+const uiConfig = `ui = "127.0.0.1:0"
+[workspaces.personal]
+approval_timeout = "1h"
+[tools.hello]
+verb = "say hello"
+summary = "hello to {name}"
+public_source = false
+secret_data = false
+public_sink = false
+reversibility = "reversible"
+handler = { kind = "command", argv = ["/bin/echo", "hello"] }
+`
+
+// uiPlace is a gate with pages, being served.
+func uiPlace(t *testing.T, config string) (*place, *daemon) {
+	h := newPlace(t, "personal", config)
+	d := h.serve()
+	d.awaitLog("people decide in a browser here")
+	return h, d
+}
+
+func (h *place) hello() string {
+	id := client.NewID()
+	require.NoError(h.t, h.agent.Submit(id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":"hello","request_data":{"name":"<b>ann</b>"}}`, id)))
+	return id
+}
+
+// A link is opened, a request is approved there, it runs, and the agent hears it.
+func TestUI(t *testing.T) {
+	h, d := uiPlace(t, uiConfig)
+	code, out, errs := h.run("", "ui", "--print")
+	require.Zero(t, code, errs)
+	require.Regexp(t, `^http://127\.0\.0\.1:[0-9]+/enter/[0-9a-f]{64}\n$`, out)
+	b := entering(t, out)
+	id := h.hello()
+	text := b.awaitRow(id)
+	require.Contains(t, text, "&lt;b&gt;ann&lt;/b&gt;")
+	require.Contains(t, b.decide("r/personal/"+id, url.Values{"code": {"1"}}), "Approved: say hello")
+	r := h.settled(id)
+	require.Equal(t, approval.StatusApproved, r.Status)
+	require.Equal(t, "web", *r.Decision.Via)
+	for _, path := range []string{"", "r/personal/" + id, "history", "audit", "grants", "rules", "workspaces", "help", "like?ws=personal&kind=hello"} {
+		code, text := b.get(path)
+		require.Equal(t, http.StatusOK, code, path)
+		require.NotContains(t, text, "could not be read")
+	}
+	_, text = b.get("audit?q=" + id)
+	require.Contains(t, text, "approval_requested")
+	require.Contains(t, text, "executed")
+	_, text = b.get("history?q=hello&status=approved")
+	require.Contains(t, text, id)
+	_, text = b.get("history?q=nothing-of-the-kind")
+	require.NotContains(t, text, id)
+	_, text, _ = b.post("audit/verify", url.Values{"verify": {"yes"}})
+	require.Contains(t, text, "The log is as it was signed")
+
+	// What was said at the pages, others know; what others say, the pages know.
+	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
+	require.Contains(t, text, "lunch")
+	_, out, _ = h.run("", "doctor", "--quick")
+	require.Contains(t, out, "people decide in a browser at "+b.origin)
+	_, out, _ = h.run("", "status")
+	require.Contains(t, out, "lunch")
+	require.Contains(t, out, "pages   "+b.origin)
+	_, _, errs = h.run("", "resume", "personal")
+	require.Empty(t, errs)
+	_, text = b.get("")
+	require.NotContains(t, text, "lunch")
+
+	code, out, _ = h.run("", "ui", "--json")
+	require.Zero(t, code)
+	var link uiLink
+	require.NoError(t, json.Unmarshal([]byte(out), &link))
+	require.False(t, link.Opened)
+	require.WithinDuration(t, time.Now().Add(time.Minute), link.ExpiresAt, 10*time.Second)
+	log := d.said()
+	require.NotContains(t, log, "/enter/")
+	require.NotContains(t, log, strings.TrimPrefix(b.at, "/s/")[:32], "the path of a session is half of its key")
+
+	d.stop()
+	code, _, errs = h.run("", "ui", "--print")
+	require.Equal(t, codeError, code)
+	require.Contains(t, errs, "the gate does not run")
+	d = h.serve()
+	d.awaitLog("people decide in a browser here")
+	resp, err := b.client.Get(b.origin + b.at)
+	if err == nil { // the same port again, or nobody's
+		require.Equal(t, http.StatusForbidden, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+// The settled response of a request, once it is there.
+func (h *place) settled(id string) *approval.Response {
+	h.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if b, err := os.ReadFile(filepath.Join(h.agent.Responses, id+".json")); err == nil {
+			r, err := approval.ParseResponse(b)
+			require.NoError(h.t, err)
+			return r
+		}
+		require.True(h.t, time.Now().Before(end), "no response to %s", id)
+	}
+}
+
+// What was approved, and always, is taken back with one tap, and asked again.
+func TestUIUndo(t *testing.T) {
+	h, _ := uiPlace(t, uiConfig)
+	_, link, _ := h.run("", "ui", "--print")
+	b := entering(t, link)
+	id := h.hello()
+	(&village{place: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), id+".json"))
+	b.decide("r/personal/"+id, url.Values{"code": {"6"}})
+	h.settled(id)
+	require.Equal(t, approval.StatusAutoApproved, h.settled(h.hello()).Status)
+	_, text := b.get("grants")
+	require.Contains(t, text, "g-"+id)
+	_, text, _ = b.post("r/personal/"+id+"/undo", url.Values{"undo": {"yes"}})
+	require.Contains(t, text, "id=\"note\"")
+	again := h.hello()
+	(&village{place: h}).awaitFile(filepath.Join(h.layout.Pendings("personal"), again+".json"))
+	_, text = b.get("grants")
+	require.Contains(t, text, "revoked")
+}
+
+func TestUIReadOnlyAndOff(t *testing.T) {
+	h, d := uiPlace(t, "local_decisions = false\n"+uiConfig)
+	_, link, errs := h.run("", "ui", "--print")
+	require.Empty(t, errs)
+	b := entering(t, link)
+	id := h.hello()
+	d.awaitLog(`"message":"asked"`)
+	path := "r/personal/" + id
+	_, text := b.get(path)
+	require.Contains(t, text, "not decide it here")
+	require.NotContains(t, text, `name="code"`)
+	for _, code := range []string{"1", "2", "3", "6", "?"} {
+		require.Contains(t, b.decide(path, url.Values{"code": {code}, "text": {"why me and not you"}, "sure": {"yes"}}), "othing here for you", code)
+	}
+	_, err := os.Stat(filepath.Join(h.layout.Decisions("personal"), id+".json"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	d.stop()
+
+	require.NoError(t, os.WriteFile(h.config, []byte(strings.Replace(uiConfig, `"127.0.0.1:0"`, "false", 1)), 0o600))
+	d = h.serve()
+	d.awaitLog(`"message":"serving"`)
+	code, _, errs := h.run("", "ui")
+	require.Equal(t, codeError, code)
+	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
+	require.NotContains(t, d.said(), "people decide in a browser here")
+}
+
+// A port that is somebody else's is left to them, unless the configuration wants it.
+func TestUIPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:8766")
+	if err == nil {
+		defer taken.Close()
+	} // else it is taken already
+	h := newPlace(t, "default", "")
+	d := h.serve()
+	d.awaitLog("people decide in a browser here")
+	require.Contains(t, d.said(), "the pages are at another port")
+	_, link, errs := h.run("", "ui", "--print")
+	require.Empty(t, errs)
+	require.NotContains(t, link, ":8766/")
+	code, _ := entering(t, link).get("")
+	require.Equal(t, http.StatusOK, code)
+	d.stop()
+	require.NoError(t, os.WriteFile(h.config, []byte(`ui = "127.0.0.1:8766"`), 0o600))
+	code, _, errs = h.run("", "serve")
+	require.Equal(t, codeError, code)
+	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
+}
+
+// Whoever comes through the socket is the approver that the kernel says, and
+// sees what is theirs; the operator sees all.
+func TestUIPeople(t *testing.T) {
+	v := newVillage(t)
+	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(villageConfig, v.socket, v.ann))
+	d := v.serving()
+	d.awaitLog("people decide in a browser here")
+	annes, bobs := v.asks("annes"), v.asks("bobs")
+	code, link, errs := v.says(v.ann, "ui", "--print")
+	require.Zero(t, code, errs)
+	b := entering(t, link)
+	text := b.awaitRow(annes)
+	require.Contains(t, text, "Una richiesta", "ann's own language")
+	if v.root {
+		require.NotContains(t, text, bobs)
+		require.Contains(t, text, "Sei ann")
+		for _, path := range []string{"r/bobs/" + bobs, "r/annes/" + bobs} {
+			code, _ := b.get(path)
+			require.Equal(t, http.StatusNotFound, code)
+		}
+		_, text = b.get("audit")
+		require.NotContains(t, text, bobs)
+		_, text = b.get("workspaces")
+		require.NotContains(t, text, `id="ws-bobs"`)
+		for form, ws := range map[string]string{"": "", "bobs": "bobs"} {
+			code, _, _ := b.post("workspaces/pause", url.Values{"ws": {ws}})
+			require.Equal(t, http.StatusForbidden, code, form)
+		}
+		for _, uid := range []int{uidStranger, uidAgent} {
+			code, out, errs := v.says(uid, "ui", "--print")
+			require.Equal(t, codeRefused, code)
+			require.Empty(t, out)
+			require.Equal(t, "permesso: nothing here for you\n", errs)
+		}
+	}
+	b.decide("r/annes/"+annes, url.Values{"code": {"1"}, "sure": {"yes"}})
+	v.agent = client.Files{Requests: v.layout.Requests("annes"), Responses: v.layout.Responses("annes")}
+	r := v.settled(annes)
+	require.Equal(t, "ann", *r.Decision.By)
+
+	code, link, errs = v.run("", "ui", "--print")
+	require.Zero(t, code, errs)
+	if v.root { // the operator's own link
+		entering(t, link).awaitRow(bobs)
+	}
+}
+
+// Tokens never stand in an argument list: the browser is given a file.
+func TestUIOpensAFile(t *testing.T) {
+	h, _ := uiPlace(t, uiConfig)
+	bin, run := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(run, 0o700))
+	seen := filepath.Join(bin, "seen")
+	script := "#!/bin/sh\nprintf '%s\\n' \"$*\" >" + seen + ".new\nmv " + seen + ".new " + seen + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o755))
+	cmd := h.command("ui")
+	cmd.Env = append(cmd.Env, "DISPLAY=:9", "XDG_RUNTIME_DIR="+run, "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "opened in your browser")
+	(&village{place: h}).awaitFile(seen)
+	b, err := os.ReadFile(seen)
+	require.NoError(t, err)
+	file := filepath.Join(run, "permesso-ui.html")
+	require.Equal(t, file+"\n", string(b))
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	b, err = os.ReadFile(file)
+	require.NoError(t, err)
+	link := regexp.MustCompile(`http://[^"]+`).FindString(string(b))
+	code, _ := entering(t, link).get("")
+	require.Equal(t, http.StatusOK, code)
+	cmd = h.command("ui")
+	cmd.Env = append(cmd.Env, "DISPLAY=", "WAYLAND_DISPLAY=")
+	out, err = cmd.Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^http://[^ \n]+\n$`, string(out), "nobody to open it for")
+}
+
+// What somebody decides elsewhere leaves an open list at once, not when what was
+// approved has come to its end.
+func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
+	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "60"]`, 1))
+	_, link, _ := h.run("", "ui", "--print")
+	b := entering(t, link)
+	id := h.hello()
+	b.awaitRow(id)
+	code, _, errs := h.run("", "approve", id)
+	require.Zero(t, code, errs)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, text := b.get(""); !strings.Contains(text, id) {
+			break
+		}
+		require.True(t, time.Now().Before(end), "what was decided is still on the list")
+	}
+	_, text := b.get("r/personal/" + id)
+	require.Contains(t, text, `data-state="decided:approved"`)
+	_, err := os.Stat(filepath.Join(h.agent.Responses, id+".json"))
+	require.ErrorIs(t, err, os.ErrNotExist, "it still runs")
+	d.kill()
+}
+
+// Where a script answers, nobody else does.
+func TestUINotBesideAScript(t *testing.T) {
+	h := newPlace(t, "personal", uiConfig)
+	script := filepath.Join(h.dir, "script.toml")
+	require.NoError(t, os.WriteFile(script, []byte("[[rules]]\ndo = \"deny\""), 0o600))
+	d := h.start(h.command("serve", "--script", script))
+	d.awaitLog(`"message":"serving"`)
+	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
+	code, _, errs := h.run("", "ui", "--print")
+	require.Equal(t, codeError, code)
+	require.Contains(t, errs, "the gate serves no pages")
+}
