@@ -390,14 +390,15 @@ func TestFewReadTheLogAtOnce(t *testing.T) {
 
 // Nothing that could open a session, and nothing that somebody sent, is logged.
 func TestNothingSecretIsLogged(t *testing.T) {
-	w := newWorld(t)
 	var mu sync.Mutex
 	var said strings.Builder
-	w.server.Log = func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		said.WriteString(err.Error())
-	}
+	w := newWorld(t, func(w *world) {
+		w.server.Log = func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			said.WriteString(err.Error())
+		}
+	})
 	token := w.token()
 	b := w.stranger()
 	b.get("/enter/" + token)

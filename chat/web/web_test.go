@@ -233,16 +233,17 @@ func TestListUpdates(t *testing.T) {
 
 // A pause is said on a list that is open.
 func TestPauseOnTheList(t *testing.T) {
-	w := newWorld(t)
 	held := atomic.Bool{}
-	w.server.Style = func(lang string) chat.Style {
-		return chat.Style{Language: lang, Paused: func(string) *chat.Pause {
-			if held.Load() {
-				return &chat.Pause{By: "<b>ann", Since: w.clock(), Reason: "lunch"}
-			}
-			return nil
-		}}
-	}
+	w := newWorld(t, func(w *world) {
+		w.server.Style = func(lang string) chat.Style {
+			return chat.Style{Language: lang, Paused: func(string) *chat.Pause {
+				if held.Load() {
+					return &chat.Pause{By: "<b>ann", Since: w.clock(), Reason: "lunch"}
+				}
+				return nil
+			}}
+		}
+	})
 	b := w.login()
 	s := b.listen("rev=0")
 	s.next()
@@ -258,14 +259,15 @@ func TestPauseOnTheList(t *testing.T) {
 
 // A page with all there is: what is known, what changed, and a program's text.
 func TestEverythingKnown(t *testing.T) {
-	w := newWorld(t)
-	w.server.Style = func(lang string) chat.Style {
-		return chat.Style{Language: lang, Earlier: func(p *approval.Pending) *chat.Former {
-			former := *p
-			former.RequestData = approval.Raw(`{"text":"Meeting at 4"}`)
-			return &chat.Former{Request: &former}
-		}}
-	}
+	w := newWorld(t, func(w *world) {
+		w.server.Style = func(lang string) chat.Style {
+			return chat.Style{Language: lang, Earlier: func(p *approval.Pending) *chat.Former {
+				former := *p
+				former.RequestData = approval.Raw(`{"text":"Meeting at 4"}`)
+				return &chat.Former{Request: &former}
+			}}
+		}
+	})
 	b := w.login()
 	k := w.asks(1, func(p *approval.Pending) {
 		p.Resubmits = "00000000000000aa"

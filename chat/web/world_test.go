@@ -47,7 +47,8 @@ const workspace = "personal"
 
 var ann = web.Guest{Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"}, Operator: true}
 
-func newWorld(t *testing.T) *world {
+// newWorld serves; with is what else the server is given before it does.
+func newWorld(t *testing.T, with ...func(w *world)) *world {
 	w := &world{
 		t: t, now: time.Now(), waiting: map[approval.Key]approval.Waiting{}, decided: map[approval.Key]*approval.Decision{},
 		records: map[approval.Key]*approval.Record{}, asked: map[approval.Key]*approval.Pending{},
@@ -62,6 +63,9 @@ func newWorld(t *testing.T) *world {
 			},
 		},
 		Log: func(err error) { t.Log(err) },
+	}
+	for _, set := range with {
+		set(w)
 	}
 	w.serve()
 	return w
