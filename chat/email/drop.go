@@ -63,27 +63,8 @@ func withoutEnvelope(raw []byte) []byte {
 
 // Run is Box's.
 func (d *Drop) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
-	retries, changes := map[string]retry{}, d.Changes
-	for ctx.Err() == nil {
-		err := d.look(ctx, take, retries)
-		if ctx.Err() != nil {
-			break
-		}
-		if d.Report != nil {
-			d.Report(err)
-		}
-		timer := time.NewTimer(d.every())
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case _, open := <-changes:
-			if !open {
-				changes = nil
-			}
-		}
-		timer.Stop()
-	}
-	return context.Cause(ctx)
+	retries := map[string]retry{}
+	return lookOn(ctx, d.Changes, d.every, d.Report, func() error { return d.look(ctx, take, retries) })
 }
 
 func (d *Drop) every() time.Duration {

@@ -78,21 +78,26 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 	if r.isFirst, err = r.load(); err != nil {
 		return err
 	}
-	changes := b.Changes
+	return lookOn(ctx, b.Changes, r.nextLook, b.Report, func() error { return r.look(ctx) })
+}
+
+// lookOn looks until ctx ends: at every hint, and whenever the wait is over. What
+// came of each look is reported; changes and report may be nil.
+func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
-		err := r.look(ctx)
+		err := look()
 		if ctx.Err() != nil {
 			break
 		}
-		if b.Report != nil {
-			b.Report(err)
+		if report != nil {
+			report(err)
 		}
-		timer := time.NewTimer(r.nextLook())
+		timer := time.NewTimer(wait())
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case _, ok := <-changes:
-			if !ok {
+		case _, open := <-changes:
+			if !open {
 				changes = nil
 			}
 		}

@@ -146,7 +146,7 @@ func TestAChatThatCannotBeWrittenTo(t *testing.T) {
 				defer h.mu.Unlock()
 				return strings.Contains(h.problem+" "+hint, tc.want)
 			})
-			require.Contains(t, h.page(k), `"state":"sending"`)
+			h.until("its page", func() bool { return strings.Contains(h.page(k), `"state":"sending"`) })
 			tc.mend(h)
 			h.card(k, ann)
 			h.until("the end of the complaint", func() bool { return h.trouble() == "" })

@@ -133,7 +133,6 @@ func TestUndoAfterRestart(t *testing.T) {
 	h.close()
 	h.open(clock)
 	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, By: "ann"})
-	time.Sleep(10 * time.Millisecond)
 	ahead.Store(int64(25 * time.Hour))
 	m = h.becomes(m, "no button", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
 	require.Contains(t, m.Text, "✅ Approved for this session by ann")

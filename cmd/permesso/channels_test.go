@@ -127,9 +127,7 @@ func TestChannelsHearOfChanges(t *testing.T) {
 		}), nil
 	}})
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
-	for c.running("ear") == nil {
-		time.Sleep(time.Millisecond)
-	}
+	require.Eventually(t, func() bool { return c.running("ear") != nil }, patience, time.Millisecond)
 	c.changed(k)
 	require.Equal(t, k, <-heard)
 	for range 1000 { // more than anybody reads: the gate never waits for a channel

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -172,40 +169,13 @@ func (m mailSettings) lookup() func(context.Context, string) ([]string, error) {
 func (m mailSettings) password(s config.MailServer) func() (string, error) {
 	return func() (string, error) {
 		if s.PasswordFile != "" {
-			return passwordIn(s.PasswordFile)
+			return secretLine(s.PasswordFile)
 		}
 		if p := m.env(emailPassword); p != "" {
 			return p, nil
 		}
 		return "", fmt.Errorf("no password: name a password_file, or set %s", emailPassword)
 	}
-}
-
-// passwordIn is the one line of a file that others may not read.
-func passwordIn(file string) (string, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return "", err
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s: not a file", file)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("%s: others than its owner may read it; chmod 600 %s", file, file)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 1025))
-	if err != nil {
-		return "", err
-	}
-	p := strings.TrimRight(string(b), "\r\n")
-	if p == "" || len(b) > 1024 || strings.ContainsAny(p, "\r\n\x00") {
-		return "", fmt.Errorf("%s: must hold one line of at most 1024 bytes", file)
-	}
-	return p, nil
 }
 
 // emailNotebook is what the channel remembers, for a command.

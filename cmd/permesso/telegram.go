@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -59,7 +55,7 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram") },
 	}
 	if w := cfg.Webhook; w != nil {
-		secret, err := secretLine(w.SecretFile)
+		secret, err := secretWord(w.SecretFile)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +70,7 @@ func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
 	token, from := env(telegramToken), telegramToken
 	if cfg.TokenFile != "" {
 		var err error
-		if token, err = secretLine(cfg.TokenFile); err != nil {
+		if token, err = secretWord(cfg.TokenFile); err != nil {
 			return "", err
 		}
 		from = cfg.TokenFile
@@ -86,33 +82,6 @@ func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
 		return "", fmt.Errorf("%s does not hold a token: one looks like 123456789:AA… and comes from @BotFather", from)
 	}
 	return token, nil
-}
-
-// secretLine is the one line of a file that nobody but its owner may read.
-func secretLine(file string) (string, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return "", err
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s: not a file", file)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("%s: others than its owner may read it; chmod 600 %s", file, file)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 1025))
-	if err != nil {
-		return "", err
-	}
-	line := strings.TrimRight(string(b), " \t\r\n")
-	if line == "" || len(b) > 1024 || strings.ContainsAny(line, " \t\r\n\x00") {
-		return "", fmt.Errorf("%s: must hold one line and nothing else", file)
-	}
-	return line, nil
 }
 
 // telegramDesk is the room as the channel needs it.

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// longestSecret is how many bytes a password or token may have, in its file.
+const longestSecret = 1024
+
+// secretLine is the one line of a file that nobody but its owner may read.
+func secretLine(file string) (string, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s: not a file", file)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s: others than its owner may read it; chmod 600 %s", file, file)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, longestSecret+1))
+	if err != nil {
+		return "", err
+	}
+	line := strings.TrimRight(string(b), "\r\n")
+	if line == "" || len(b) > longestSecret || strings.ContainsAny(line, "\r\n\x00") {
+		return "", fmt.Errorf("%s: must hold one line of at most %d bytes", file, longestSecret)
+	}
+	return line, nil
+}
+
+// secretWord is secretLine for what has no blanks in it, such as a token.
+func secretWord(file string) (string, error) {
+	line, err := secretLine(file)
+	if err != nil {
+		return "", err
+	}
+	word := strings.TrimRight(line, " \t")
+	if word == "" || strings.ContainsAny(word, " \t") {
+		return "", fmt.Errorf("%s: must hold one line and nothing else", file)
+	}
+	return word, nil
+}
