@@ -41,7 +41,9 @@ func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
 			g.turnAwayWeak(g.offers.at(k))
 			return g.afterExamination(next), nil
 		}
-		if look := g.index.calm(k); !look.IsZero() {
+		// Somebody at the door is no echo of our own writing: he came while it
+		// was going on, and waits.
+		if look := g.index.calm(k); !look.IsZero() && g.offers.at(k) == nil {
 			return look, nil
 		}
 		s, err := g.load(k)

@@ -210,6 +210,48 @@ func TestSubmitAtOnce(t *testing.T) {
 	}
 }
 
+// watched is a context that says when somebody has begun to wait for its end.
+type watched struct {
+	context.Context
+	waits func()
+}
+
+func (w watched) Done() <-chan struct{} {
+	w.waits()
+	return w.Context.Done()
+}
+
+// TestSubmitWhileItEnds offers a request under an id that is just being settled:
+// between its response and the end of that step. The answer comes with the next
+// look, not with the one that is due for settled keys: no clock moves here.
+func TestSubmitWhileItEnds(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true})
+	heard := make(chan error, 1)
+	var once sync.Once
+	h.gate.Changed = func(k approval.Key) {
+		h.tick()
+		if !h.has(approval.DocResponse, k) {
+			return
+		}
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			waits := make(chan struct{})
+			go func() {
+				defer cancel()
+				var begun sync.Once
+				_, err := h.gate.Submit(watched{ctx, func() { begun.Do(func() { close(waits) }) }}, k, []byte(request(k, "auto", `{"n":2}`)), phone)
+				heard <- err
+			}()
+			<-waits
+		})
+	}
+	h.run(0)
+	_, err := h.submit(key(1), request(key(1), "auto", ""), phone)
+	require.NoError(t, err)
+	require.ErrorIs(t, <-heard, approval.ErrTaken)
+	require.Len(t, h.hands.of(key(1)), 1)
+}
+
 func TestSubmitOnAFailingDisk(t *testing.T) {
 	broken := &failing{doc: approval.DocPending, err: syscall.EIO}
 	h := newHouse(t, plan{memory: true, inline: true, store: func(s gate.Store) gate.Store {
