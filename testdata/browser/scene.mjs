@@ -89,6 +89,17 @@ export class Scene {
     assert.fail('waited in vain')
   }
 
+  /**
+   * Taps until that shows what comes next. Where the machine is busy a touch may last so long that it is another
+   * gesture, and then nothing happens: a thumb taps again.
+   */
+  async tap(what, next) {
+    await this.eventually(async () => {
+      await what.tap({ timeout: 3000 }).catch(() => {}) // a late answer to the touch before may have taken it away
+      return next.waitFor({ timeout: 3000 }).then(() => true, () => false)
+    })
+  }
+
   /** Finds no barrier on the page as it stands. */
   accessible(page, where) {
     return this.examine(page, where, { runOnly: BARRIERS, rules: { 'target-size': { enabled: true } } })
