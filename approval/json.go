@@ -254,7 +254,10 @@ func Items(array Raw) ([]Raw, error) {
 	return items, nil
 }
 
-var rawType = reflect.TypeFor[Raw]()
+var (
+	rawType    = reflect.TypeFor[Raw]()
+	stringType = reflect.TypeFor[string]()
+)
 
 // marshal writes doc, a struct, without white space of its own. Raw members
 // are copied verbatim, which the library would not do: it reformats them.
@@ -285,11 +288,14 @@ func marshal(doc any) ([]byte, error) {
 }
 
 func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
-	if f.Type() == rawType {
+	switch f.Type() {
+	case rawType:
 		if f.Len() == 0 {
 			return append(buf, "null"...), nil
 		}
 		return append(buf, f.Bytes()...), nil
+	case stringType: // what most members are, as the library writes it
+		return jsontext.AppendQuote(buf, f.String())
 	}
 	// Maps in the order of their keys: the same value is the same bytes.
 	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true))
