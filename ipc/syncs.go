@@ -58,9 +58,9 @@ func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
 
 // shared runs one function at a time for everybody who asked before it began.
 type shared struct {
-	running sync.Mutex
-	mu      sync.Mutex
-	next    *turn
+	mu   sync.Mutex
+	next *turn // of those who wait for one that has not begun
+	busy bool
 }
 
 type turn struct {
@@ -68,24 +68,41 @@ type turn struct {
 	err  error
 }
 
+// do runs f, or waits until somebody else has: always one that begins after do was
+// called.
 func (s *shared) do(f func() error) error {
 	s.mu.Lock()
-	t := s.next
-	if t != nil {
+	if s.busy {
+		if s.next == nil {
+			s.next = &turn{done: make(chan struct{})}
+		}
+		t := s.next
 		s.mu.Unlock()
 		<-t.done
 		return t.err
 	}
-	t = &turn{done: make(chan struct{})}
-	s.next = t
+	s.busy = true
 	s.mu.Unlock()
+	err := f()
+	if t := s.follow(); t != nil {
+		go s.serve(t, f)
+	}
+	return err
+}
 
-	s.running.Lock()
-	defer s.running.Unlock()
+// serve runs one turn after the other without a pause, as long as somebody waits.
+func (s *shared) serve(t *turn, f func() error) {
+	for ; t != nil; t = s.follow() {
+		t.err = f()
+		close(t.done)
+	}
+}
+
+// follow takes the turn that comes next, and is nil where nobody waits.
+func (s *shared) follow() *turn {
 	s.mu.Lock()
-	s.next = nil
-	s.mu.Unlock()
-	t.err = f()
-	close(t.done)
-	return t.err
+	defer s.mu.Unlock()
+	t := s.next
+	s.next, s.busy = nil, t != nil
+	return t
 }

@@ -1,0 +1,94 @@
+package ipc
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestShared: whoever asks while one runs waits for one that begins afterwards, all
+// of them for the same, and gets its error and no other's.
+func TestShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, end := make(chan int, 1), make(chan error)
+		runs := 0
+		f := func() error {
+			runs++
+			begun <- runs
+			return <-end
+		}
+		var s shared
+		call := func(n int) chan error {
+			errs := make(chan error, n)
+			for range n {
+				go func() { errs <- s.do(f) }()
+			}
+			synctest.Wait()
+			return errs
+		}
+		one := call(1)
+		require.Equal(t, 1, <-begun)
+		five := call(5)
+		require.Empty(t, begun, "not two at once")
+		failed := errors.New("the first")
+		end <- failed
+		synctest.Wait()
+		require.ErrorIs(t, <-one, failed)
+		require.Empty(t, five, "what began before they asked counts for none of them")
+		require.Equal(t, 2, <-begun)
+		late := call(2)
+		end <- nil
+		synctest.Wait()
+		require.Len(t, five, 5, "one run for all of them")
+		for range 5 {
+			require.NoError(t, <-five)
+		}
+		require.Equal(t, 3, <-begun)
+		end <- failed
+		synctest.Wait()
+		require.ErrorIs(t, <-late, failed)
+		require.ErrorIs(t, <-late, failed)
+		again := call(1)
+		require.Equal(t, 4, <-begun, "and it can be used again")
+		end <- nil
+		require.NoError(t, <-again)
+	})
+}
+
+// TestSharedCovers: a run counts only for calls that were made before it began.
+func TestSharedCovers(t *testing.T) {
+	const callers, calls = 16, 200
+	var s shared
+	var mu sync.Mutex
+	written, durable := 0, 0
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				mu.Lock()
+				written++
+				mine := written
+				mu.Unlock()
+				err := s.do(func() error {
+					mu.Lock()
+					now := written
+					mu.Unlock()
+					mu.Lock()
+					defer mu.Unlock()
+					durable = max(durable, now)
+					return nil
+				})
+				mu.Lock()
+				ok := err == nil && durable >= mine
+				mu.Unlock()
+				if !ok {
+					t.Errorf("%d is not durable", mine)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
