@@ -57,6 +57,47 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error
 	return openNoFollow(name, flag, perm)
 }
 
+// ReadFile is an optional part of an FS: what Open, Stat, Read and Close do, in as
+// few calls. The error wraps ErrTooLarge for more than limit bytes.
+func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
+	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
+	var fd int
+	err = retryEINTR(func() (err error) {
+		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		return err
+	})
+	if err != nil {
+		return nil, failed("open", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := retryEINTR(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return nil, failed("stat", err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, failed("read", ErrNotRegular)
+	case st.Size > limit:
+		return nil, failed("read", ErrTooLarge)
+	}
+	b = make([]byte, st.Size)
+	for n := 0; n < len(b); {
+		var got int
+		err := retryEINTR(func() (err error) {
+			got, err = unix.Read(fd, b[n:])
+			return err
+		})
+		switch {
+		case err != nil:
+			return nil, failed("read", err)
+		case got == 0:
+			return b[:n], nil // it has shrunk
+		}
+		n += got
+	}
+	return b, nil
+}
+
 // openNoFollow returns a bare nil with an error: a nil *os.File inside an
 // afero.File would not compare equal to nil.
 func openNoFollow(name string, flag int, perm os.FileMode) (afero.File, error) {

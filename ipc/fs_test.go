@@ -275,3 +275,40 @@ func TestTryLockIsNotInherited(t *testing.T) {
 	require.NoError(t, stdin.Close())
 	require.NoError(t, child.Wait())
 }
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	name, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	write(t, name, "content")
+	write(t, filepath.Join(dir, "empty"), "")
+	require.NoError(t, os.Symlink(name, link))
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	fsys, ok := OS().(wholeReader)
+	require.True(t, ok)
+	for _, tt := range []struct {
+		name, want string
+		limit      int64
+		err        error
+	}{
+		{name: name, want: "content", limit: 7},
+		{name: filepath.Join(dir, "empty"), limit: 7},
+		{name: name, limit: 6, err: ErrTooLarge},
+		{name: filepath.Join(dir, "nobody"), limit: 7, err: fs.ErrNotExist},
+		{name: filepath.Join(name, "below"), limit: 7, err: syscall.ENOTDIR},
+		{name: link, limit: 7, err: syscall.ELOOP},
+		{name: dir, limit: 7, err: ErrNotRegular},
+		{name: fifo, limit: 7, err: ErrNotRegular}, // without waiting for anybody to write into it
+	} {
+		b, err := fsys.ReadFile(tt.name, tt.limit)
+		require.ErrorIs(t, err, tt.err, tt.name)
+		require.Equal(t, tt.want, string(b), tt.name)
+		if tt.err != nil {
+			require.ErrorContains(t, err, tt.name)
+		}
+		if tt.err == nil || errors.Is(tt.err, fs.ErrNotExist) {
+			other, err := readAll(struct{ FS }{OS()}, tt.name)
+			require.ErrorIs(t, err, tt.err, "as where a file is opened")
+			require.Equal(t, b, other)
+		}
+	}
+}

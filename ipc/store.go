@@ -73,15 +73,23 @@ func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 		}
 		return nil, err
 	}
-	f, err := s.FS.Open(s.path(d, k))
+	return readAll(s.FS, s.path(d, k))
+}
+
+// wholeReader is an FS that reads a whole file in one go.
+type wholeReader interface {
+	ReadFile(name string, limit int64) ([]byte, error)
+}
+
+func readAll(fsys FS, name string) ([]byte, error) {
+	if w, ok := fsys.(wholeReader); ok {
+		return w.ReadFile(name, maxDocument)
+	}
+	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readAll(f)
-}
-
-func readAll(f afero.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -96,6 +104,12 @@ func readAll(f afero.File) ([]byte, error) {
 		return buf[:n], nil
 	}
 	return nil, err
+}
+
+// Stat looks at a document's file without reading it: another file is another
+// document.
+func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
+	return lstat(s.FS, s.path(d, k))
 }
 
 func (s *Store) readRequest(k approval.Key) ([]byte, error) {
