@@ -22,6 +22,12 @@ func (o Origin) Client(workspace string) string {
 	return o.ClientID
 }
 
+// Taken is what a request has become that a door inside the daemon submitted.
+type Taken struct {
+	Again   bool     // it had been accepted before, with these bytes from this origin
+	Pending *Pending // what somebody is asked since now; nil: look at what there is
+}
+
 // Why a gate did not accept what a door inside the daemon submitted. Besides
 // these it may be ErrMalformed, ErrRefused (too large), or an error of the disk.
 // Nothing of the request is left then, except after ErrHeld and errors of the

@@ -172,7 +172,7 @@ func (g *Gate) execute(r run) error {
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}
-	g.accept(r.offer)
+	g.accept(r.offer, nil)
 	if r.decision == nil && !r.again {
 		if err := g.removeRequest(r.key, r.offer); err != nil {
 			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")

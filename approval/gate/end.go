@@ -66,7 +66,7 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	g.accept(e.offer)
+	g.accept(e.offer, nil)
 	if err := g.reveal(e.key, show); err != nil {
 		g.ended(e)
 		return err

@@ -173,9 +173,14 @@ func (h *house) run(interval time.Duration) {
 func (h *house) watcher(interval time.Duration) *watcher.Watcher {
 	w := &watcher.Watcher{
 		Interval: interval, Log: zerolog.New(h.logs),
-		Wake: func(ws, _, name string) {
+		Wake: func(ws, kind, name string) {
 			id, _, _ := strings.Cut(name, ".")
-			h.gate.Wake(approval.Key{Workspace: ws, ID: id})
+			k := approval.Key{Workspace: ws, ID: id}
+			if d := approval.Doc(kind); d != approval.DocRequest {
+				h.gate.Hint(k, d)
+				return
+			}
+			h.gate.Wake(k)
 		},
 		Rescan: func(ws string) {
 			if err := h.gate.Rescan(ws); err != nil {
@@ -185,10 +190,10 @@ func (h *house) watcher(interval time.Duration) *watcher.Watcher {
 	}
 	for _, ws := range []string{home, other} {
 		for _, f := range []watcher.Folder{
-			{Path: h.layout.Requests(ws), Suffixes: []string{".json", ".cancel"}},
-			{Path: h.layout.Pendings(ws), Trusted: true},
-			{Path: h.layout.Decisions(ws), Trusted: true},
-			{Path: h.layout.Responses(ws), Trusted: true},
+			{Path: h.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
+			{Path: h.layout.Pendings(ws), Kind: string(approval.DocPending), Trusted: true},
+			{Path: h.layout.Decisions(ws), Kind: string(approval.DocDecision), Trusted: true},
+			{Path: h.layout.Responses(ws), Kind: string(approval.DocResponse), Trusted: true},
 		} {
 			f.Group = ws
 			require.NoError(h.t, w.Add(f))

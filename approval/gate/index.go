@@ -24,6 +24,7 @@ type index struct {
 	alone   map[approval.Key]bool        // at the start there was a pending and nothing else
 	untidy  map[approval.Key]bool        // settled in a crowd: documents are still to be removed
 	bare    map[approval.Key]bool        // settled so long ago that there is no response any more
+	echo    map[approval.Key]time.Time   // until when an event about a pending may be that of our own writing it
 }
 
 func newIndex() index {
@@ -31,7 +32,7 @@ func newIndex() index {
 		waiting: map[approval.Key]bool{}, counts: map[string]int{},
 		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
 		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{}, untidy: map[approval.Key]bool{},
-		bare: map[approval.Key]bool{},
+		bare: map[approval.Key]bool{}, echo: map[approval.Key]time.Time{},
 	}
 }
 
@@ -102,6 +103,7 @@ func (x *index) addShort(k approval.Key) {
 }
 
 func (x *index) dropWaiting(k approval.Key) {
+	delete(x.echo, k)
 	if !x.waiting[k] {
 		return
 	}
@@ -183,6 +185,24 @@ func (x *index) calm(k approval.Key) time.Time {
 		return time.Time{}
 	}
 	return x.due[k]
+}
+
+// expect says that a pending is about to be written here, and until when the event
+// that it causes may come.
+func (x *index) expect(k approval.Key, until time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.echo[k] = until
+}
+
+// echoes says, once, that an event about a pending is only that of our own writing
+// it. A later one is somebody else's.
+func (x *index) echoes(k approval.Key, now time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	until, ok := x.echo[k]
+	delete(x.echo, k)
+	return ok && now.Before(until)
 }
 
 // stir ends the calm: something new may have come.

@@ -118,6 +118,8 @@ func (g *Gate) allow(s *state, w wish) (held bool, err error) {
 	return g.refuseRuled(s, w.ruling, "Denied by policy: "+because(w.ruling))
 }
 
+// ask makes the request wait for a person. It reports held where that is all there
+// is to do.
 func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	release, ok := g.reserve(need(len(s.q), w.tool))
 	if !ok {
@@ -146,11 +148,12 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	if s.Pending == approval.Unsound {
 		how = approval.Replace
 	}
+	g.index.expect(s.key, g.Now().Add(afterlook))
 	if err := g.Store.Create(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
-	g.accept(s.offer)
+	g.accept(s.offer, p)
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
 	if w.known { // any other name is the agent's own text
 		l = l.Str("tool", p.ToolName)
@@ -162,7 +165,12 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		e.Exact, e.Channel, e.Sender = w.ruling.Exact, p.Channel, p.Sender
 	})
 	g.changed(s.key)
-	return false, g.removeRequest(s.key, s.offer)
+	if err := g.removeRequest(s.key, s.offer); err != nil {
+		return false, err
+	}
+	s.again = p.ExpiresAt
+	// Nothing else lay there a moment ago; what has come since wakes the key.
+	return !s.Cancel && s.Decision == approval.Absent && s.Response == approval.Absent, nil
 }
 
 // newPending is the request as the host sees it: what the agent wrote is data

@@ -55,9 +55,13 @@ func (g *Gate) Wake(k approval.Key) {
 	g.enqueue(k)
 }
 
-// Hint is Wake for an event that our own writing may have caused: a key that
-// was settled a moment ago is looked at a moment later, once.
-func (g *Gate) Hint(k approval.Key) {
+// Hint is Wake for an event of a kind of document that our own writing may have
+// caused: a pending that we have just written is known, and a key that was settled
+// a moment ago is looked at a moment later, once.
+func (g *Gate) Hint(k approval.Key, d approval.Doc) {
+	if d == approval.DocPending && g.index.echoes(k, g.Now()) {
+		return
+	}
 	if g.index.calm(k).IsZero() {
 		g.Wake(k)
 	}

@@ -31,7 +31,7 @@ type offer struct {
 	done chan struct{} // closed once it is answered
 
 	waiting int // callers of Submit
-	again   bool
+	taken   approval.Taken
 	err     error
 	closed  bool
 }
@@ -45,26 +45,25 @@ type offers struct {
 
 // Submit takes a request in that no file holds: the gate's door for others
 // inside the daemon. It returns once the request is durable as a pending, a claim
-// or a record; again says that it had been accepted before, with these bytes
-// from this origin. What is in flight under the same key is waited for, not
+// or a record, and says what it has become. What is in flight under the same key is waited for, not
 // doubled.
 //
 // Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
 // wraps approval.ErrHeld: then it is not known whether the request was accepted,
 // and the same request under the same key finds out.
-func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (again bool, err error) {
+func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.Taken, err error) {
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
-		return false, fmt.Errorf("submit %s: not a request id", k)
+		return t, fmt.Errorf("submit %s: not a request id", k)
 	case !known:
-		return false, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrNotHere, k.Workspace)
+		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrNotHere, k.Workspace)
 	case len(request) > limit:
-		return false, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
+		return t, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
 	}
 	o, err := g.offers.join(k, request, from)
 	if err != nil {
-		return false, err
+		return t, err
 	}
 	if g.Inline {
 		_, _ = g.Step(k) // what went wrong before it was accepted, the offer tells
@@ -75,11 +74,11 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 	case <-o.done:
 	case <-ctx.Done():
 	}
-	again, err = g.offers.leave(o)
+	t, err = g.offers.leave(o)
 	if errors.Is(err, approval.ErrHeld) {
 		g.Wake(k) // to forget that it was ever seen
 	}
-	return again, err
+	return t, err
 }
 
 // join adds a caller to the offer of a key, and makes it where there is none.
@@ -106,17 +105,17 @@ func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, e
 
 // leave gives the answer to an offer; the last caller who waited in vain takes
 // the offer away.
-func (x *offers) leave(o *offer) (again bool, err error) {
+func (x *offers) leave(o *offer) (t approval.Taken, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o.waiting--
 	if o.closed {
-		return o.again, o.err
+		return o.taken, o.err
 	}
 	if o.waiting == 0 {
 		delete(x.byKey, o.key)
 	}
-	return false, approval.ErrHeld
+	return t, approval.ErrHeld
 }
 
 // at is the offer of a key that nobody has answered, if there is one.
@@ -127,7 +126,7 @@ func (x *offers) at(k approval.Key) *offer {
 }
 
 // answer closes an offer; the first answer counts. It takes nil.
-func (x *offers) answer(o *offer, again bool, err error) {
+func (x *offers) answer(o *offer, t approval.Taken, err error) {
 	if o == nil {
 		return
 	}
@@ -136,23 +135,24 @@ func (x *offers) answer(o *offer, again bool, err error) {
 	if o.closed {
 		return
 	}
-	o.again, o.err, o.closed = again, err, true
+	o.taken, o.err, o.closed = t, err, true
 	close(o.done)
 	if x.byKey[o.key] == o {
 		delete(x.byKey, o.key)
 	}
 }
 
-// accept says that what was offered is durable.
-func (g *Gate) accept(o *offer) {
+// accept says that what was offered is durable; p is what somebody is asked, nil
+// where nobody is.
+func (g *Gate) accept(o *offer, p *approval.Pending) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
 	}
-	g.offers.answer(o, false, nil)
+	g.offers.answer(o, approval.Taken{Pending: p}, nil)
 }
 
 // turnAway says that it is not, and why.
-func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, false, why) }
+func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, approval.Taken{}, why) }
 
 func (g *Gate) turnAwayWeak(o *offer) {
 	if o == nil {
@@ -223,7 +223,7 @@ func (g *Gate) meet(s *state) error {
 	if sha != approval.Digest(o.q) || here.Client(s.key.Workspace) != o.from.Client(s.key.Workspace) || askOn != o.from.AskOn {
 		g.turnAway(o, approval.ErrTaken)
 	} else {
-		g.offers.answer(o, true, nil)
+		g.offers.answer(o, approval.Taken{Again: true}, nil)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ var phone = approval.Origin{ClientID: "0123456789ab"}
 func (h *house) submit(k approval.Key, body string, from approval.Origin) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return h.gate.Submit(ctx, k, []byte(body), from)
+	taken, err := h.gate.Submit(ctx, k, []byte(body), from)
+	return taken.Again, err
 }
 
 func TestSubmitIsIntake(t *testing.T) {
@@ -107,6 +108,8 @@ func TestSubmitOneID(t *testing.T) {
 	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
 	require.NoError(t, err, "nobody else knows the id: what lies there is not its request")
 	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
+	require.NoError(t, h.gate.Rescan(home))
+	h.step(key(2))
 	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
 	h.ask(key(3), request(key(3), "run", ""))
 	_, err = h.submit(key(3), request(key(3), "run", ""), phone)

@@ -94,7 +94,7 @@ func (s *server) wake(ws, kind, name string) {
 	if kind == string(approval.DocRequest) {
 		s.gate.Wake(k)
 	} else {
-		s.gate.Hint(k)
+		s.gate.Hint(k, approval.Doc(kind))
 	}
 }
 

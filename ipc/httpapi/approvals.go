@@ -114,16 +114,18 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	if strings.ContainsFunc(in.Once, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without blanks")
 	}
-	key, again, err := s.submit(ctx, k, &in.Body, in.Once, from)
+	key, taken, err := s.submit(ctx, k, &in.Body, in.Once, from)
 	if err != nil {
 		return nil, s.submission(err)
 	}
-	a, err := s.view(ctx, key)
-	if err != nil || a == nil {
+	var a *Approval
+	if taken.Pending != nil {
+		a = waiting(taken.Pending)
+	} else if a, err = s.view(ctx, key); err != nil || a == nil {
 		return nil, s.broken("look at what was accepted", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
-	if again {
+	if taken.Again {
 		out.Status = http.StatusOK
 	}
 	s.Metrics.created.Inc()
@@ -163,18 +165,18 @@ const defaultExpiry = 600
 
 // submit gives the request an id and hands it to the gate. A random id that
 // happens to begin like another one is drawn anew.
-func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *Wish, once string, from approval.Origin) (key approval.Key, again bool, err error) {
+func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *Wish, once string, from approval.Origin) (key approval.Key, t approval.Taken, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Taking)
 	defer cancel()
 	for try := 1; ; try++ {
 		key = approval.Key{Workspace: k.Workspace, ID: newID(k, once)}
 		b, err := w.request(key.ID)
 		if err != nil {
-			return key, false, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
+			return key, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		}
-		again, err = s.Gate.Submit(ctx, key, b, from)
+		t, err = s.Gate.Submit(ctx, key, b, from)
 		if !errors.Is(err, approval.ErrClash) || once != "" || try == 3 {
-			return key, again, err
+			return key, t, err
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -44,10 +45,11 @@ func (s *Server) decisions(api huma.API) {
 }
 
 func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {
-	key, _, err := s.find(ctx, k, in.ID)
-	if err != nil {
-		return nil, err
+	if k.Can(approval.MayRequest) {
+		return nil, problem(http.StatusForbidden, "a key that asks decides nothing")
 	}
+	// Of its workspace such a key may see everything, so what does not exist, Decide says.
+	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(in.ID, idPrefix)}
 	a, p := in.Body.answer()
 	if p != nil {
 		return nil, p

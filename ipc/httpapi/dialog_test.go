@@ -61,7 +61,7 @@ var dialog = map[string]func(h *house, t *testing.T) bool{
 		require.Equal(t, "who will be emailed?", blocked.json["feedback"])
 		require.Equal(t, "answer_from_facts_or_resubmit", blocked.json["required_response"])
 		require.Nil(t, blocked.json["receipt"])
-		return strings.Contains(id, "abab")
+		return strings.Contains(id, strings.Repeat("ab", 8))
 	},
 	"service.api_aliases": func(h *house, _ *testing.T) bool {
 		return h.do("agent", "POST", "/api/requests", map[string]any{"tool_name": "run"}).StatusCode != 404 ||

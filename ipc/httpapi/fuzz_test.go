@@ -23,9 +23,9 @@ type scribe struct {
 }
 
 // Submit implements httpapi.Gate.
-func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (bool, error) {
+func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.Taken, error) {
 	s.key, s.got, s.from = k, request, from
-	return false, nil
+	return approval.Taken{}, nil
 }
 
 // Withdraw implements httpapi.Gate.

@@ -15,7 +15,7 @@ import (
 
 // Gate takes requests in, and takes back what their own client no longer wants.
 type Gate interface {
-	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (again bool, err error)
+	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (approval.Taken, error)
 	Withdraw(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error)
 }
 

@@ -210,7 +210,7 @@ func (s *stageSet) served() error {
 // offer submits, and remembers what the client was told. That an id is taken is
 // an answer, as is that the disk is ill.
 func (w *World) offer(g *gate.Gate, r put) error {
-	again, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
+	taken, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
 	switch {
 	case errors.Is(err, crashfs.ErrKilled):
 		return err
@@ -219,7 +219,7 @@ func (w *World) offer(g *gate.Gate, r put) error {
 	case err != nil:
 	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
 		w.broken = append(w.broken, "I5 other bytes were accepted under an id that was given away")
-	case w.submitted[r.id] == r.text && !again:
+	case w.submitted[r.id] == r.text && !taken.Again:
 		w.broken = append(w.broken, "I5 a request was accepted anew that was accepted before")
 	default:
 		w.submitted[r.id] = r.text

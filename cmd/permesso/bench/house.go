@@ -155,7 +155,7 @@ func (h *house) wake(_, kind, name string) {
 	if kind == "request" {
 		h.gate.Wake(k)
 	} else {
-		h.gate.Hint(k)
+		h.gate.Hint(k, approval.Doc(kind))
 	}
 }
 
