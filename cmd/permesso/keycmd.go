@@ -148,7 +148,7 @@ func (a *app) keyring() (*house, keyring, error) {
 	if err != nil {
 		return nil, keyring{}, err
 	}
-	return h, keyring{h.store, k.seal}, nil
+	return h, keyring{store: h.store, seal: k.seal}, nil
 }
 
 func (a *app) keyListCmd() *cobra.Command {

@@ -16,7 +16,7 @@ func (m *memory) announceKeys(add func(approval.Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	ring := keyring{m.house.store, m.keys.seal}
+	ring := keyring{store: m.house.store, seal: m.keys.seal}
 	var errs []error
 	for _, id := range ids {
 		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.APIKeys(), id+".json"))

@@ -19,7 +19,6 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
-	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // door is the HTTP door, open.
@@ -116,7 +115,7 @@ func (s *server) newRest() (*httpapi.Server, error) {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal},
+		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
 		History: past{s}, Log: s.feed, Consents: consents{s.memory}, Receipts: papers{s, verifier},
 		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Diary: s.log,
 	}, nil
@@ -149,64 +148,6 @@ func (s *server) keyDecider() *gate.Decider {
 		return by.Name, true
 	}
 	return d
-}
-
-// keyring finds keys in their files. Each is read anew, so that one that somebody
-// has just revoked opens nothing.
-type keyring struct {
-	store *ipc.Store
-	seal  *seal.Key
-}
-
-// Key implements httpapi.Keys.
-func (r keyring) Key(hash string) (*approval.APIKey, error) {
-	k, err := r.byID(approval.APIKeyID(hash))
-	if err == nil && k.Hash != hash {
-		return nil, fmt.Errorf("find key: %w", fs.ErrNotExist)
-	}
-	return k, err
-}
-
-func (r keyring) byID(id string) (*approval.APIKey, error) {
-	b, err := r.store.Read(approval.DocAPIKey, approval.APIKeyKey(id))
-	if err != nil {
-		return nil, err
-	}
-	body, err := r.seal.Open(approval.DocAPIKey, approval.APIKeyKey(id), b)
-	if err != nil {
-		return nil, fmt.Errorf("open key %s: %w", id, err)
-	}
-	return approval.ParseAPIKey(body, id)
-}
-
-func (r keyring) save(k *approval.APIKey, how approval.How) error {
-	if err := k.Check(); err != nil {
-		return err
-	}
-	body, err := k.Encode()
-	if err != nil {
-		return err
-	}
-	at := approval.APIKeyKey(k.ID)
-	return r.store.Create(approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
-}
-
-// all lists the keys that can be read; what cannot opens nothing.
-func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
-	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list keys: %w", err)
-	}
-	for _, id := range ids {
-		k, err := r.byID(id)
-		if err != nil {
-			damaged++
-			continue
-		}
-		list = append(list, k)
-	}
-	slices.SortFunc(list, func(a, b *approval.APIKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	return list, damaged, nil
 }
 
 // places says where people are asked.

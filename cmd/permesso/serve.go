@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +41,10 @@ func (a *app) serveCmd() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Env("GOGC") == "" {
-				debug.SetGCPercent(50) // a gate mostly waits: memory that lies about costs more than collecting it
+				thrift()
+			}
+			if a.Env("GOMAXPROCS") == "" {
+				runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // what comes back from the disk need not wait for what computes
 			}
 			return a.serve(cmd.Context(), a.Err)
 		},

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+// keyring finds keys in their files. Its file is looked at each time, so that a key
+// that somebody has just revoked opens nothing.
+type keyring struct {
+	store *ipc.Store
+	seal  *seal.Key
+	known *knownKeys // nil: each is read anew
+}
+
+// knownKeys keeps what was read, with the file that it was read from. A key that
+// somebody revokes or makes is a new file.
+type knownKeys struct {
+	mu   sync.Mutex
+	byID map[string]knownKey
+}
+
+type knownKey struct {
+	file fs.FileInfo
+	key  approval.APIKey
+}
+
+// mostKnown bounds what is kept; there are rarely more keys than this.
+const mostKnown = 1000
+
+// find is the key that a file held when it was read, if it is still the same file.
+func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.byID[id]
+	if !ok || !os.SameFile(at.file, now) || at.file.Size() != now.Size() || !at.file.ModTime().Equal(now.ModTime()) {
+		return nil
+	}
+	k := at.key
+	k.Scopes = slices.Clone(k.Scopes)
+	return &k
+}
+
+func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil || len(c.byID) >= mostKnown {
+		c.byID = map[string]knownKey{}
+	}
+	copied := *k
+	copied.Scopes = slices.Clone(k.Scopes)
+	c.byID[id] = knownKey{file, copied}
+}
+
+// Key implements httpapi.Keys.
+func (r keyring) Key(hash string) (*approval.APIKey, error) {
+	k, err := r.current(approval.APIKeyID(hash))
+	if err == nil && k.Hash != hash {
+		return nil, fmt.Errorf("find key: %w", fs.ErrNotExist)
+	}
+	return k, err
+}
+
+// current is byID, read only where the file is another one than last time. It is
+// looked at before it is read, so that what comes in between is seen next time.
+func (r keyring) current(id string) (*approval.APIKey, error) {
+	if r.known == nil {
+		return r.byID(id)
+	}
+	file, err := r.store.Stat(approval.DocAPIKey, approval.APIKeyKey(id))
+	if err != nil {
+		return nil, err
+	}
+	if k := r.known.find(id, file); k != nil {
+		return k, nil
+	}
+	k, err := r.byID(id)
+	if err == nil {
+		r.known.keep(id, file, k)
+	}
+	return k, err
+}
+
+func (r keyring) byID(id string) (*approval.APIKey, error) {
+	b, err := r.store.Read(approval.DocAPIKey, approval.APIKeyKey(id))
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.seal.Open(approval.DocAPIKey, approval.APIKeyKey(id), b)
+	if err != nil {
+		return nil, fmt.Errorf("open key %s: %w", id, err)
+	}
+	return approval.ParseAPIKey(body, id)
+}
+
+func (r keyring) save(k *approval.APIKey, how approval.How) error {
+	if err := k.Check(); err != nil {
+		return err
+	}
+	body, err := k.Encode()
+	if err != nil {
+		return err
+	}
+	at := approval.APIKeyKey(k.ID)
+	return r.store.Create(approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
+}
+
+// all lists the keys that can be read; what cannot opens nothing.
+func (r keyring) all() (list []*approval.APIKey, damaged int, err error) {
+	ids, _, err := r.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list keys: %w", err)
+	}
+	for _, id := range ids {
+		k, err := r.byID(id)
+		if err != nil {
+			damaged++
+			continue
+		}
+		list = append(list, k)
+	}
+	slices.SortFunc(list, func(a, b *approval.APIKey) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	return list, damaged, nil
+}

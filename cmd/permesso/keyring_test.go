@@ -1,0 +1,90 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+// reads counts how often a file is opened to be read.
+type reads struct {
+	ipc.FS
+	n int
+}
+
+func (r *reads) ReadFile(name string, limit int64) ([]byte, error) {
+	r.n++
+	return r.FS.(interface {
+		ReadFile(name string, limit int64) ([]byte, error)
+	}).ReadFile(name, limit)
+}
+
+// TestKeyring: a key's file is read once and looked at each time.
+func TestKeyring(t *testing.T) {
+	layout := ipc.Layout{Home: t.TempDir()}
+	require.NoError(t, layout.PrepareHome(ipc.OS()))
+	require.NoError(t, layout.PrepareAPIKeys(ipc.OS()))
+	disk := &reads{FS: ipc.OS()}
+	sealer, err := seal.LoadOrCreate(ipc.OS(), layout.Keys())
+	require.NoError(t, err)
+	ring := keyring{&ipc.Store{FS: disk, Layout: layout}, sealer, &knownKeys{}}
+	k := approval.NewAPIKey("secret")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = "default", []string{approval.MayRequest, approval.MayRead}, time.Now().UTC(), "test"
+	_, err = ring.Key(k.Hash)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, ring.save(k, approval.Durable))
+
+	get := func() *approval.APIKey {
+		got, err := ring.Key(k.Hash)
+		require.NoError(t, err)
+		return got
+	}
+	disk.n = 0
+	first := get()
+	require.Equal(t, k.Scopes, first.Scopes)
+	first.Scopes[0], first.Workspace = approval.MayDecide, "other"
+	second := get()
+	require.Equal(t, []string{approval.MayRequest, approval.MayRead}, second.Scopes, "nobody changes what others are told")
+	require.Equal(t, "default", second.Workspace)
+	second.Scopes[0] = approval.MayDecide
+	require.True(t, get().Can(approval.MayRequest))
+	require.Equal(t, 1, disk.n)
+
+	_, err = ring.Key(k.Hash[:60] + "0000")
+	require.ErrorIs(t, err, fs.ErrNotExist, "another key with the same id")
+	revoked := *k
+	revoked.RevokedAt, revoked.RevokedBy = time.Now().UTC(), "test"
+	require.NoError(t, ring.save(&revoked, approval.Replace))
+	require.False(t, get().RevokedAt.IsZero(), "at once")
+
+	file := ring.store
+	name := layout.APIKeys() + "/" + k.ID + ".json"
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	info, err := file.Stat(approval.DocAPIKey, approval.APIKeyKey(k.ID))
+	require.NoError(t, err)
+	b[len(b)/2] ^= 1
+	require.NoError(t, os.WriteFile(name, b, 0o600))
+	require.NoError(t, os.Chtimes(name, time.Time{}, info.ModTime().Add(time.Second)))
+	_, err = ring.Key(k.Hash)
+	require.Error(t, err, "the same file with another content is not what was read")
+	require.NoError(t, os.Remove(name))
+	_, err = ring.Key(k.Hash)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// What is kept has an end.
+func TestKeyringForgets(t *testing.T) {
+	c := &knownKeys{}
+	for i := range 3 * mostKnown {
+		c.keep(string(rune(i)), nil, &approval.APIKey{})
+		require.LessOrEqual(t, len(c.byID), mostKnown)
+	}
+}

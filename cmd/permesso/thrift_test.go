@@ -1,0 +1,19 @@
+package main
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLitterPercent(t *testing.T) {
+	const mb = 1 << 20
+	for inUse, want := range map[uint64]int{
+		0: 1000, 1: 1000, mb: 1000, 8 * mb: 300, 10 * mb: 240, 24 * mb: 100, 40 * mb: 60, 48 * mb: 50, 200 * mb: 50, 1 << 40: 50,
+	} {
+		require.Equal(t, want, litterPercent(inUse), "%d MB in use", inUse/mb)
+	}
+	runtime.GC()
+	require.Greater(t, inUse(), uint64(100<<10), "this program holds something")
+}
