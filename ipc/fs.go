@@ -63,7 +63,7 @@ func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 	var fd int
 	err = retryEINTR(func() (err error) {
-		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		return err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for something that should come soon.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // An ear remembers what a Watcher said.
 type ear struct {

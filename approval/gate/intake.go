@@ -153,7 +153,6 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
-	g.accept(s.offer, p)
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
 	if w.known { // any other name is the agent's own text
 		l = l.Str("tool", p.ToolName)
@@ -164,6 +163,7 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		e.Rule = w.ruling.Rule
 		e.Exact, e.Channel, e.Sender = w.ruling.Exact, p.Channel, p.Sender
 	})
+	g.accept(s.offer, p) // who hears of it finds it in the log
 	g.changed(s.key)
 	if err := g.removeRequest(s.key, s.offer); err != nil {
 		return false, err

@@ -345,7 +345,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	t.Parallel()
 	const crowd, stranger = 10_000, "stranger"
 	var steps, until atomic.Int64
-	single := keyIn(other, 1)
+	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
 	h := newHouse(t, plan{memory: true, store: func(s gate.Store) gate.Store {
 		return counting{Store: s, looked: func(k approval.Key) {
@@ -354,6 +354,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 				return
 			}
 			steps.Add(1)
+			<-woken
 		}}
 	}})
 	require.NoError(t, h.layout.Prepare(ipc.OS(), stranger))
@@ -367,9 +368,11 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	h.run(0)
 	require.NoError(t, h.gate.Rescan(home))
 	require.NoError(t, h.gate.Rescan(stranger))
-	var before int64
-	h.await(10*time.Second, "the crowd", func() bool { before = steps.Load(); return before > 100 })
+	const workers = 128
+	h.await(10*time.Second, "the crowd", func() bool { return steps.Load() == workers })
+	before := steps.Load()
 	h.gate.Wake(single)
+	close(woken)
 	took := h.await(10*time.Second, "the neighbour's answer", func() bool { return h.has(approval.DocResponse, single) })
 	between := until.Load() - before
 	t.Logf("%d steps of the crowd came before, the answer took %v", between, took)

@@ -20,7 +20,7 @@ import (
 
 const (
 	day      = 24 * time.Hour
-	patience = 20 * time.Second
+	patience = time.Minute
 )
 
 // settled is a house in which a rule let key(1) run, that long ago.

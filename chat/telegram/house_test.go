@@ -36,7 +36,7 @@ const (
 	personal = "personal"
 	other    = "other"
 
-	awhile = 20 * time.Second
+	awhile = time.Minute
 )
 
 // house is a gate with everything real in it except the handlers, a Telegram channel, and a strict Telegram.

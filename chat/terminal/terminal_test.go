@@ -135,7 +135,7 @@ func start(t *testing.T, h *house, change ...func(*Channel)) *stage {
 		select {
 		case err := <-s.done:
 			require.NoError(t, err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "Run does not end")
 		}
 	})
@@ -150,7 +150,7 @@ func (s *stage) typed(line string) {
 
 func (s *stage) sees(text string) {
 	s.t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for !strings.Contains(s.String(), text) {
 		select {
 		case <-s.more:

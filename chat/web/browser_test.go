@@ -203,7 +203,7 @@ func (s *stream) next() event {
 	case e, ok := <-s.events:
 		require.True(s.t, ok, "the line is closed")
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("no event came")
 		return event{}
 	}

@@ -103,7 +103,7 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 		Gate: h.gate, Viewer: view, Keys: h, Settings: places{h}, Log: h.feed, Consents: h, History: h,
 		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.may},
 		Ready:   h.gate.Alive, Version: "test", Diary: zerolog.New(&h.logs),
-		Receipts: papers{h, signer}, Taking: 2 * time.Second,
+		Receipts: papers{h, signer},
 	}
 	for _, f := range shape {
 		f(h)

@@ -103,7 +103,7 @@ func converse(t *testing.T, s side) (log []string) {
 		select {
 		case u := <-heard:
 			return u
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "no update came", "%q", log)
 			return nil
 		}
