@@ -9,6 +9,7 @@ type Origin struct {
 	ClientID  string // who asks; "": whatever writes into the folder
 	Principal string // the approver it asks for, who alone decides; "": as the workspace has it
 	AskOn     string // the one channel to ask on, "telegram" or "email"; "": on all of them
+	Fresh     bool   // the door has just drawn the id, at random: there can be nothing under it yet
 }
 
 // FolderClient is the client id of whatever writes into a workspace's folder.

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -28,15 +29,22 @@ func (l *glances) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 // TestAskingIsOneLook: what the gate has just written it need not read again,
 // neither at once nor when the folder says that something has come.
 func TestAskingIsOneLook(t *testing.T) {
-	for why, ask := range map[string]func(h *house){
-		"through a door": func(h *house) {
+	for why, tt := range map[string]struct {
+		looks int
+		ask   func(h *house)
+	}{
+		"through a door": {1, func(h *house) {
 			_, err := h.submit(key(1), request(key(1), "run", ""), phone)
 			require.NoError(t, err)
-		},
-		"through the folder": func(h *house) {
+		}},
+		"with an id that was just drawn": {0, func(h *house) {
+			_, err := h.submit(key(1), request(key(1), "run", ""), drawn)
+			require.NoError(t, err)
+		}},
+		"through the folder": {1, func(h *house) {
 			h.drop(key(1), request(key(1), "run", ""))
 			h.step(key(1))
-		},
+		}},
 	} {
 		t.Run(why, func(t *testing.T) {
 			seen := &glances{}
@@ -44,15 +52,63 @@ func TestAskingIsOneLook(t *testing.T) {
 				seen.Store = s
 				return seen
 			}})
-			ask(h)
+			tt.ask(h)
 			require.True(t, h.has(approval.DocPending, key(1)))
-			require.EqualValues(t, 1, seen.n.Load())
+			require.EqualValues(t, tt.looks, seen.n.Load())
 			h.gate.Hint(key(1), approval.DocPending)
 			require.True(t, h.gate.Idle(), "that was the event of our own file")
 			h.gate.Hint(key(1), approval.DocPending)
 			require.False(t, h.gate.Idle(), "a second one is somebody else's")
 		})
 	}
+}
+
+// drawn is phone, with an id that its door has just drawn.
+var drawn = approval.Origin{ClientID: phone.ClientID, Fresh: true}
+
+// TestDrawnTwice: a door that calls an id new which is not overwrites nothing and
+// runs nothing, whatever lies there; and it is believed once.
+func TestDrawnTwice(t *testing.T) {
+	for _, tool := range []string{"run", "auto", "never"} {
+		for _, other := range []string{"run", "auto", "never"} {
+			h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+			_, err := h.submit(key(1), request(key(1), tool, ""), drawn)
+			require.NoError(t, err)
+			before, ran := h.outcome(key(1)), len(h.hands.of(key(1)))
+			_, err = h.submit(key(1), request(key(1), other, `{"n":2}`), drawn)
+			require.Error(t, err, "%s, then %s", tool, other)
+			h.step(key(1))
+			require.Equal(t, before, h.outcome(key(1)), "%s, then %s", tool, other)
+			require.Len(t, h.hands.of(key(1)), ran, "%s, then %s", tool, other)
+			require.True(t, h.has(approval.DocPending, key(1)) || h.has(approval.DocRecord, key(1)))
+		}
+	}
+}
+
+// TestDrawnAndHeld: what could not be taken in at the first look is looked at as a
+// whole from then on.
+func TestDrawnAndHeld(t *testing.T) {
+	seen := &glances{}
+	h := newHouse(t, plan{memory: true, frozen: true, store: func(s gate.Store) gate.Store {
+		seen.Store = s
+		return seen
+	}})
+	h.gate.Brake = stuck{}
+	h.run(0)
+	ctx, cancel := context.WithCancel(context.Background())
+	waits, left := make(chan struct{}, 2), make(chan error, 1)
+	go func() {
+		_, err := h.gate.Submit(watched{ctx, func() { waits <- struct{}{} }}, key(1), []byte(request(key(1), "auto", "")), drawn)
+		left <- err
+	}()
+	<-waits
+	h.await(5*time.Second, "rest", h.gate.Idle)
+	require.Zero(t, seen.n.Load())
+	h.gate.Wake(key(1))
+	h.await(5*time.Second, "rest", h.gate.Idle)
+	require.NotZero(t, seen.n.Load())
+	cancel()
+	require.ErrorIs(t, <-left, approval.ErrHeld)
 }
 
 // TestEventsOfOthers: an event that is not that of our own writing wakes its key.

@@ -71,6 +71,14 @@ func (x *index) taken(k approval.Key, keep bool) (why string) {
 	return why
 }
 
+// knows says that a pending, a claim or a record has, or had, k's short id.
+func (x *index) knows(k approval.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, ok := x.shorts[k.Workspace][approval.ShortID(k.ID)]
+	return ok
+}
+
 // clash says whose short id k would share.
 func (x *index) clash(k approval.Key) (why string) {
 	short := approval.ShortID(k.ID)

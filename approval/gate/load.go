@@ -41,6 +41,9 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 		s.now = late
 	}
 	g.mu.Unlock()
+	if g.loadFresh(s) {
+		return s, nil
+	}
 	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
 	if g.index.onlyPending(k) {
 		// The start has just seen that there is nothing else. What comes later

@@ -31,6 +31,7 @@ type offer struct {
 	done chan struct{} // closed once it is answered
 
 	waiting int // callers of Submit
+	seen    bool
 	taken   approval.Taken
 	err     error
 	closed  bool
@@ -182,9 +183,34 @@ func (g *Gate) loadOffer(s *state) bool {
 	if o == nil {
 		return false
 	}
+	s.take(o)
+	return true
+}
+
+// loadFresh lets an offer be all there is, once: under an id that was drawn a
+// moment ago, and of which the index knows not even the first digits, there is
+// nothing to be read.
+func (g *Gate) loadFresh(s *state) bool {
+	if g.index.knows(s.key) {
+		return false
+	}
+	x := &g.offers
+	x.mu.Lock()
+	o := x.byKey[s.key]
+	fresh := o != nil && o.from.Fresh && !o.seen
+	if fresh {
+		o.seen = true
+	}
+	x.mu.Unlock()
+	if fresh {
+		s.take(o)
+	}
+	return fresh
+}
+
+func (s *state) take(o *offer) {
 	s.offer, s.q, s.Request = o, o.q, approval.Sound
 	s.request, s.qErr = approval.ParseRequest(o.q, s.key.ID)
-	return true
 }
 
 // origin is where the request of this look came from.

@@ -168,6 +168,7 @@ const defaultExpiry = 600
 func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *Wish, once string, from approval.Origin) (key approval.Key, t approval.Taken, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Taking)
 	defer cancel()
+	from.Fresh = once == ""
 	for try := 1; ; try++ {
 		key = approval.Key{Workspace: k.Workspace, ID: newID(k, once)}
 		b, err := w.request(key.ID)

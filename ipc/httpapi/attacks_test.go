@@ -104,7 +104,7 @@ func (h *house) status(r *http.Request) int {
 // TestSlowClients opens a thousand lines on which hardly anything is said. They
 // are cut, and everybody else is served meanwhile.
 func TestSlowClients(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Patience = 2 * time.Second })
+	h := newHouse(t, func(h *house) { h.server.Patience = 5 * time.Second })
 	addr := strings.TrimPrefix(h.base, "http://")
 	const many = 1000
 	ended := make(chan struct{}, many)
@@ -130,9 +130,9 @@ func TestSlowClients(t *testing.T) {
 		id := h.askAs("another")
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=20"), nil).json["status"])
-		require.Less(t, time.Since(began), 2*time.Second, "others are served meanwhile")
+		require.Less(t, time.Since(began), 5*time.Second, "others are served meanwhile")
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for range many {
 		select {
 		case <-ended:

@@ -60,14 +60,48 @@ func (single) Place(string) (httpapi.Place, bool) {
 	return httpapi.Place{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
 }
 
+// scribbling is a door to a scribe, for one key: "key".
+func scribbling() (*scribe, *approval.APIKey, http.Handler) {
+	k := approval.NewAPIKey("key")
+	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
+	s := &scribe{}
+	return s, k, (&httpapi.Server{Gate: s, Viewer: blind{s}, Keys: single{k}, Settings: single{k}, Hosts: []string{"permesso"}}).Handler()
+}
+
+func scribble(handler http.Handler, body []byte, once string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/v1/approvals", bytes.NewReader(body))
+	r.Host = "permesso"
+	r.Header.Set("Authorization", "Bearer key")
+	r.Header.Set("Content-Type", "application/json")
+	if once != "" {
+		r.Header.Set("Idempotency-Key", once)
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+// An id that a client's word was made into may have been given before.
+func TestOnlyDrawnIDsAreFresh(t *testing.T) {
+	s, _, handler := scribbling()
+	body := []byte(`{"tool_name":"x"}`)
+	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
+	require.True(t, s.from.Fresh)
+	drawn := s.key.ID
+	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
+	require.NotEqual(t, drawn, s.key.ID)
+	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	require.False(t, s.from.Fresh)
+	made := s.key.ID
+	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	require.Equal(t, made, s.key.ID)
+}
+
 // FuzzCreate sends any body. Whatever is taken from it is a request that the gate
 // can read, under the id that was given it, with the arguments as they were sent,
 // from the client that sent it, and asked nowhere else than is configured.
 func FuzzCreate(f *testing.F) {
-	k := approval.NewAPIKey("key")
-	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
-	s := &scribe{}
-	handler := (&httpapi.Server{Gate: s, Viewer: blind{s}, Keys: single{k}, Settings: single{k}, Hosts: []string{"permesso"}}).Handler()
+	s, k, handler := scribbling()
 	for _, seed := range []string{
 		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","options":["a"]}`,
 		`{"tool_name":"x","proof":{"a":[1,2]},"resubmits":"appr_0123456789abcdef"}`, `{"request_id":"0123456789abcdef"}`, `{"tool_name":null}`, `[`, ``,
@@ -76,18 +110,13 @@ func FuzzCreate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.got = nil
-		r := httptest.NewRequest(http.MethodPost, "/v1/approvals", bytes.NewReader(body))
-		r.Host = "permesso"
-		r.Header.Set("Authorization", "Bearer key")
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
+		w := scribble(handler, body, "")
 		require.Less(t, w.Code, 500, "%s", w.Body)
 		require.Equal(t, w.Code == http.StatusCreated, s.got != nil)
 		if s.got == nil {
 			return
 		}
-		require.Equal(t, approval.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn}, s.from)
+		require.Equal(t, approval.Origin{ClientID: k.ClientID(), AskOn: s.from.AskOn, Fresh: true}, s.from)
 		require.Contains(t, []string{"", "email"}, s.from.AskOn)
 		require.Equal(t, home, s.key.Workspace)
 		q, err := approval.ParseRequest(s.got, s.key.ID)
