@@ -9,7 +9,7 @@ import (
 const (
 	// litterRoom is how much garbage may lie about before it is collected: with
 	// little in use, collecting it at every few megabytes costs a fifth of all work.
-	litterRoom = 24 << 20
+	litterRoom = 16 << 20
 	// litterShare is how much of what is in use may lie about, in per cent, where
 	// that is more: a gate mostly waits, and memory that lies about costs more than
 	// collecting it.
