@@ -31,7 +31,7 @@ type offer struct {
 	done chan struct{} // closed once it is answered
 
 	waiting int // callers of Submit
-	seen    bool
+	seen    bool // it was looked at without reading what lies beside it
 	taken   approval.Taken
 	err     error
 	closed  bool
@@ -46,8 +46,8 @@ type offers struct {
 
 // Submit takes a request in that no file holds: the gate's door for others
 // inside the daemon. It returns once the request is durable as a pending, a claim
-// or a record, and says what it has become. What is in flight under the same key is waited for, not
-// doubled.
+// or a record, and says what it has become. What is in flight under the same key is
+// waited for, not doubled.
 //
 // Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
 // wraps approval.ErrHeld: then it is not known whether the request was accepted,
