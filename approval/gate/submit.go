@@ -30,7 +30,7 @@ type offer struct {
 	from approval.Origin
 	done chan struct{} // closed once it is answered
 
-	waiting int // callers of Submit
+	waiting int  // callers of Submit
 	seen    bool // it was looked at without reading what lies beside it
 	taken   approval.Taken
 	err     error
