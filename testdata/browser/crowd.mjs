@@ -68,6 +68,18 @@ export const scenarios = {
     scene.expect(/ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE|CONNECTION_RESET)/)
   },
 
+  // Whoever dies without a word is missed, and found again.
+  'a gate that does not answer': async (scene) => {
+    const page = await scene.enter(scene.home, {})
+    const stream = (url) => url.pathname.endsWith('/events')
+    await page.route(stream, (route) => route.abort())
+    await page.reload()
+    await page.locator('#lost').waitFor()
+    await page.unroute(stream)
+    await page.locator('#lost').waitFor({ state: 'hidden' })
+    scene.expect(/ERR_FAILED/)
+  },
+
   // Who decides elsewhere alone looks here, and finds no button.
   'only to look at': async (scene) => {
     const agent = scene.home.agent('shut')

@@ -14,7 +14,7 @@ const FLAGS = [
   '--disable-component-update', '--disable-sync', '--process-per-site',
 ]
 const TOGETHER = 4 // scenarios at once: most share a browser, which has six lines to a gate, and each open page holds one
-const PATIENCE = 20_000
+const PATIENCE = 60_000
 
 // Whoever started us holds our standard input open. When they are gone, so are we, and the browser.
 process.stdin.on('end', () => process.exit(1)).resume()

@@ -77,6 +77,7 @@ function changed (e) {
 }
 
 let stream = null
+let failures = 0 // in a row, of the stream to come about
 
 // The page says by itself what it shows; the address that it came with may be old.
 function whatIsShown () {
@@ -91,8 +92,9 @@ function listen () {
   stream = new EventSource(whatIsShown())
   stream.addEventListener('change', changed)
   stream.addEventListener('over', () => { deaf(); lost() })
-  stream.addEventListener('open', () => { const p = byId('lost'); if (p) p.hidden = true })
-  stream.addEventListener('error', () => { if (stream && stream.readyState === EventSource.CLOSED) lost() })
+  stream.addEventListener('open', () => { failures = 0; const p = byId('lost'); if (p) p.hidden = true })
+  // A line that breaks is tried again by itself; a gate that is gone without a word answers no more.
+  stream.addEventListener('error', () => { if (stream && (stream.readyState === EventSource.CLOSED || ++failures > 1)) lost() })
 }
 
 function deaf () {
