@@ -22,7 +22,7 @@ func (w *world) drawer(name string) chat.Drawer {
 // awaits polls for what has no event to wait for.
 func awaits(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ready(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(2 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "waited in vain for %s", what)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"testing"
@@ -64,20 +65,35 @@ func TestKeyring(t *testing.T) {
 	require.NoError(t, ring.save(&revoked, approval.Replace))
 	require.False(t, get().RevokedAt.IsZero(), "at once")
 
-	file := ring.store
+	// Whatever is not the very file that was read is read.
 	name := layout.APIKeys() + "/" + k.ID + ".json"
 	b, err := os.ReadFile(name)
 	require.NoError(t, err)
-	info, err := file.Stat(approval.DocAPIKey, approval.APIKeyKey(k.ID))
-	require.NoError(t, err)
-	b[len(b)/2] ^= 1
-	require.NoError(t, os.WriteFile(name, b, 0o600))
-	require.NoError(t, os.Chtimes(name, time.Time{}, info.ModTime().Add(time.Second)))
-	_, err = ring.Key(k.Hash)
-	require.Error(t, err, "the same file with another content is not what was read")
+	at := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(name, at, at))
+	get()
+	other := bytes.Clone(b)
+	other[len(b)/2] ^= 1
+	for why, change := range map[string]func(){
+		"another file of the same size and time":             func() { put(t, name+".new", other, at); require.NoError(t, os.Rename(name+".new", name)) },
+		"the same file, of the same time, with another size": func() { put(t, name, append(other, ' '), at) },
+		"the same file, of the same size, at another time":   func() { put(t, name, other, at.Add(time.Second)) },
+	} {
+		change()
+		_, err = ring.Key(k.Hash)
+		require.Error(t, err, why)
+		require.NoError(t, os.Remove(name))
+		put(t, name, b, at)
+		get()
+	}
 	require.NoError(t, os.Remove(name))
 	_, err = ring.Key(k.Hash)
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func put(t *testing.T, name string, b []byte, at time.Time) {
+	require.NoError(t, os.WriteFile(name, b, 0o600))
+	require.NoError(t, os.Chtimes(name, at, at))
 }
 
 // What is kept has an end.
