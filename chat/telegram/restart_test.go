@@ -3,6 +3,8 @@ package telegram_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,9 +84,49 @@ func TestATapOnACardThatWasNotNoted(t *testing.T) {
 			require.Equal(t, approval.StatusApproved, h.settled(k).Status)
 			h.says(tapped, "✅ Approved by ann")
 			require.Equal(t, 1, h.hands.count(k))
+			if tapped.ID == fresh.ID { // the other one still has its buttons, in a later life, too
+				h.close()
+				h.open()
+				require.Regexp(t, "^Already approved by ann at ", h.taps(ann, old, "❌ Deny").Text)
+				h.says(old, "✅ Approved by ann")
+			}
 			h.until("the end of the page", func() bool { return h.page(k) == "" })
 		})
 	}
+}
+
+// A card that perhaps stands somewhere is waited for a week, and no more than five hundred of them are.
+func TestPagesThatLinger(t *testing.T) {
+	h := newHouse(t)
+	h.brittle = true
+	var ahead atomic.Int64
+	clock := func(c *telegram.Channel) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}
+	h.open(clock)
+	h.close()
+	page := func(n int, began time.Time) string {
+		return fmt.Sprintf(`{"version":1,"state":"sent","pending_sha256":"x","began":%q,"last":2,"posts":[`+
+			`{"n":1,"chat_id":%d,"language":"en","nonces":{"1":"a%d"},"doubtful":true,"phase":"over","life":"x"},`+
+			`{"n":2,"chat_id":%[2]d,"language":"en","nonces":{"1":"b%[3]d"},"message_id":9%03[3]d,"phase":"over","life":"x"}]}`,
+			began.Format(time.RFC3339), ann, n)
+	}
+	began := time.Now()
+	for n := range 502 {
+		require.NoError(t, h.channel().Notebook.Write(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
+	}
+	h.open(clock)
+	h.until("two to go", func() bool { return h.page(keyIn(personal, 1)) == "" && h.page(keyIn(personal, 2)) == "" })
+	h.changed(keyIn(personal, 502))
+	h.asks(keyIn(personal, 900), ann, post) // heeded after that one
+	for n := range 500 {
+		require.NotEmpty(t, h.page(keyIn(personal, n+3)), "page %d", n+3)
+	}
+	ahead.Store(int64(8 * 24 * time.Hour))
+	h.until("the others to go", func() bool {
+		ids, err := h.channel().Notebook.Pages(personal)
+		return err == nil && !slices.ContainsFunc(ids, func(id string) bool { return id != keyIn(personal, 900).ID })
+	})
 }
 
 // After a restart a card is answered as before, from its page alone.

@@ -245,11 +245,17 @@ func (s *session) look(ctx context.Context) {
 			s.told(k, s.ask(ws, k, scene{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
 		}
 	}
+	lingering := map[approval.Key]time.Time{}
 	for _, k := range s.book.keys(names) {
-		if !asked[k] {
+		switch p := s.book.page(k); {
+		case asked[k] || p == nil:
+		case p.lingers(s.now()):
+			lingering[k] = p.Began
+		default:
 			s.heed(ctx, k)
 		}
 	}
+	s.thin(lingering)
 	s.fresh = false
 	s.forgetChats()
 	s.refreshDigests()

@@ -2,6 +2,7 @@ package telegram
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,11 @@ const (
 	undoFor = 24 * time.Hour
 	// outcomePatience is how long an edit waits for the outcome, so that it can tell both.
 	outcomePatience = time.Second
+	// orphanFor is how long a settled request's page is kept for a card that was perhaps sent, and of which
+	// only a tap can tell where it stands.
+	orphanFor = 7 * 24 * time.Hour
+	// maxOrphans is how many pages are kept for that.
+	maxOrphans = 500
 )
 
 // scene is a request's story as its cards tell it.
@@ -64,7 +70,7 @@ func (s *session) settle(k approval.Key, p *page, sc scene) error {
 			s.tellDigest(x.Digest)
 		}
 	}
-	if p.over() {
+	if p.over() && !p.lingers(s.now()) {
 		return s.book.remove(k)
 	}
 	return nil
@@ -73,6 +79,24 @@ func (s *session) settle(k approval.Key, p *page, sc scene) error {
 // over says whether there is nothing left to say on any card.
 func (p *page) over() bool {
 	return !slices.ContainsFunc(p.Posts, func(x *post) bool { return x.Phase != over })
+}
+
+// lingers says whether a page on which all is said stays for a card that may stand somewhere with its
+// buttons: whoever taps on it, in a later life of the gate, too, is to hear how it ended.
+func (p *page) lingers(now time.Time) bool {
+	lost := func(x *post) bool { return x.Doubtful && x.Message == 0 }
+	return now.Before(p.Began.Add(orphanFor)) && p.over() && slices.ContainsFunc(p.Posts, lost)
+}
+
+// thin tears out the oldest of many pages that linger; given is when each began.
+func (s *session) thin(began map[approval.Key]time.Time) {
+	if len(began) <= maxOrphans {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(began), func(a, b approval.Key) int { return began[a].Compare(began[b]) })
+	for _, k := range oldest[:len(oldest)-maxOrphans] {
+		s.told(k, s.book.remove(k))
+	}
 }
 
 // finish has one card say that it is over, or what came of it so far. One that cannot be changed any more
@@ -114,7 +138,7 @@ func (s *session) finish(ctx context.Context, k approval.Key, x *post, sc scene)
 	if err != nil {
 		return err
 	}
-	if p = s.book.page(k); p != nil && !sc.waits() && p.over() {
+	if p = s.book.page(k); p != nil && !sc.waits() && p.over() && !p.lingers(s.now()) {
 		return s.book.remove(k)
 	}
 	return nil

@@ -190,6 +190,7 @@ func (s *session) adopt(k approval.Key, n, id int, whole bool) {
 			return errKept
 		}
 		y.Message, y.SentAt, y.Whole = id, s.now().UTC(), y.Whole || whole
+		y.Phase = unsent // what it shows is not what it is to show, be that over
 		return nil
 	})
 	if err != nil {
