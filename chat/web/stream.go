@@ -15,6 +15,9 @@ import (
 
 const heartbeat = 15 * time.Second
 
+// unknown is what a page says of pauses before it was told: it may have been deaf for a while.
+const unknown = "?"
+
 // change is what an open page is told: how many wait, and what to put where.
 type change struct {
 	Waiting int    `json:"waiting"`
@@ -47,7 +50,7 @@ func (v *visit) events() {
 	st := &stream{visit: v, out: http.NewResponseController(v.rw)}
 	q := v.r.URL.Query()
 	if q.Has("rev") {
-		st.rows, st.held = true, strings.Join(st.pauses(), "\n")
+		st.rows, st.held = true, unknown
 		st.rev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
 		if last, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
 			st.rev = last

@@ -254,6 +254,9 @@ func TestPauseOnTheList(t *testing.T) {
 		require.Equal(t, now, strings.Contains(e.HTML, "lunch"))
 		require.NotContains(t, e.HTML, "<b>")
 		require.Equal(t, now, strings.Contains(b.in("").text, "lunch"))
+		e = b.listen("rev=0").next() // a page that was deaf for a while
+		require.Contains(t, e.HTML, `id="pauses"`)
+		require.Equal(t, now, strings.Contains(e.HTML, "lunch"))
 	}
 }
 

@@ -111,4 +111,32 @@ export const scenarios = {
     await tabs[0].evaluate(seen, true)
     await tabs[0].locator('#state[data-state="settled:denied"]').waitFor()
   },
+
+  // Of the lists that nobody sees one listens, then the next; what the others missed they learn when they are seen.
+  'ten lists': async (scene) => {
+    const agent = scene.home.agent('home')
+    const page = await scene.enter(scene.home, {})
+    const tabs = []
+    for (let n = 0; n < 10; n++) {
+      const tab = await scene.tab(page.context())
+      await tab.goto(page.url())
+      await tab.evaluate(seen, false)
+      tabs.push(tab)
+    }
+    const asked = await agent.submit('tidy', { folder: '/srv/lists' })
+    const row = `#q-home-${asked.id}`
+    await tabs[0].locator(row).waitFor()
+    assert.equal(await tabs[1].locator(row).count(), 0)
+    await tabs[0].close()
+    await tabs[1].locator(row).waitFor()
+    await tabs[1].evaluate(seen, true)
+    await tabs[2].locator(row).waitFor()
+    await agent.cancel(asked)
+    for (const tab of tabs.slice(1, 3)) await tab.locator(row).waitFor({ state: 'detached' })
+    const next = await agent.submit('tidy', { folder: '/srv/next' })
+    await tabs[9].evaluate(seen, true)
+    await tabs[9].locator(`#q-home-${next.id}`).waitFor()
+    assert.equal(await tabs[9].locator(row).count(), 0)
+    await agent.cancel(next)
+  },
 }

@@ -51,8 +51,11 @@ function lost () {
   }
 }
 
+let heard = '' // of the list: how far its page knows it
+
 function changed (e) {
   const c = JSON.parse(e.data)
+  heard = e.lastEventId
   if (c.stale) {
     location.reload()
     return
@@ -77,6 +80,7 @@ function changed (e) {
 }
 
 let stream = null
+let turn = null // of a list that nobody sees, to listen
 let failures = 0 // in a row, of the stream to come about
 
 // The page says by itself what it shows; the address that it came with may be old.
@@ -84,6 +88,7 @@ function whatIsShown () {
   const url = new URL(body.dataset.stream, location.href)
   const state = byId('state')
   if (state && url.searchParams.has('state')) url.searchParams.set('state', state.dataset.state)
+  if (heard && url.searchParams.has('rev')) url.searchParams.set('rev', heard)
   return url.href
 }
 
@@ -103,14 +108,31 @@ function deaf () {
 }
 
 if (body.dataset.stream && window.EventSource && window.htmx) {
-  listen()
+  if (document.hidden) unseen(); else listen()
   window.addEventListener('pagehide', deaf)
   window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload() })
-  // Browsers have six lines to one host. The list keeps its own for the badge and
-  // for notifications; a request that nobody sees needs none.
-  if (!byId('waiting')) {
-    document.addEventListener('visibilitychange', () => { if (document.hidden) deaf(); else listen() })
-  }
+  document.addEventListener('visibilitychange', () => { if (document.hidden) unseen(); else seen() })
+}
+
+// Browsers have six lines to one host. A request that nobody sees needs none, and
+// of the lists that nobody sees one listens: for the badge and for notifications.
+function unseen () {
+  if (byId('waiting') && !navigator.locks) return
+  deaf()
+  if (!byId('waiting') || turn) return
+  turn = new AbortController()
+  const { signal } = turn
+  navigator.locks.request('permesso-list', { signal }, () => new Promise((resolve) => {
+    if (signal.aborted) return resolve()
+    signal.addEventListener('abort', resolve)
+    listen()
+  })).catch(() => {}) // its turn had not come
+}
+
+function seen () {
+  if (turn) turn.abort()
+  turn = null
+  listen()
 }
 
 // Notifications of the desktop, for who asked for them.
