@@ -285,15 +285,15 @@ func (s *stage) introduce(box sandbox) {
 func (s *stage) answer(ctx context.Context, k *keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	in := io.Reader(r)
+	in, eyes := io.Reader(r), &witness{Writer: s.out}
 	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, "deny", "the input has ended") }}
+		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, eyes, "deny", "the input has ended") }}
 	} else {
-		go s.typeAnswer(ctx, k, w, "approve", "typed by the demo itself")
+		go s.typeAnswer(ctx, k, w, eyes, "approve", "typed by the demo itself")
 	}
 	decider := s.h.decider(k, nil)
 	c := &terminalchat.Channel{
-		In: in, Out: s.out, Viewer: s.h.viewer(k),
+		In: in, Out: eyes, Viewer: s.h.viewer(k),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), Standing: decider.Standing,
 		},
@@ -326,14 +326,34 @@ func (k *keyboard) Read(b []byte) (int, error) {
 	return k.then.Read(b)
 }
 
-// typeAnswer stands in for the person, before the very same channel.
-func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, verb, why string) {
+// witness remembers what the channel has shown.
+type witness struct {
+	io.Writer
+	mu    sync.Mutex
+	shown strings.Builder
+}
+
+func (w *witness) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shown.Write(b)
+	return w.Writer.Write(b)
+}
+
+func (w *witness) saw(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.shown.String(), text)
+}
+
+// typeAnswer stands in for the person, before the very same channel, and answers what it has shown.
+func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, eyes *witness, verb, why string) {
 	for {
-		if err := pauseFor(ctx, 300*time.Millisecond); err != nil { // after the card
+		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
 		list, err := s.h.viewer(k).Waiting(ctx, []string{demoWorkspace})
-		if err != nil || len(list) == 0 {
+		if err != nil || len(list) == 0 || !eyes.saw("approve "+list[0].Pending.ShortID) {
 			continue
 		}
 		line := verb + " " + list[0].Pending.ShortID

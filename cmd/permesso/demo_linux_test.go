@@ -167,7 +167,7 @@ func TestDemoAnswersItself(t *testing.T) {
 			if row.code != 0 {
 				return
 			}
-			require.Regexp(t, `(?m)^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said)
+			require.Regexp(t, `(?ms)^→ approve [0-9a-f]{8} .*^> approve [0-9a-f]{8} +\(typed by the demo itself\)$`, said, "the card, then the answer")
 			for _, line := range []string{
 				`agent │ auto_approved (policy)`, `agent │ result: {"output":"Hello, world!\n"}`,
 				`text: Meeting at 5`, `agent │ approved (operator:`,
