@@ -31,7 +31,7 @@ export class House {
 
   /** Has an agent in a sandbox ask and wait; gives the response that it read there. */
   async sandboxed(...args) {
-    const child = spawn('/bin/sh', ['-c', this.sandbox, 'sh', 'request', ...args, '--wait', '--timeout', '60s', '--json'])
+    const child = spawn('/bin/sh', ['-c', this.sandbox, 'sh', 'request', ...args, '--wait', '--timeout', '180s', '--json'])
     let out = ''
     let errs = ''
     child.stdout.on('data', (text) => (out += text))
