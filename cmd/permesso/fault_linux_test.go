@@ -7,6 +7,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -191,6 +192,17 @@ func (f *faulty) want(tool string) string {
 	return id
 }
 
+// waits awaits that a request is asked, and that a disk which fails from now on
+// cannot take that back: what is only visible may not be durable yet.
+func (f *faulty) waits(id string) {
+	f.t.Helper()
+	await(f.t, f.d.log, func() bool {
+		return slices.ContainsFunc(strings.Split(f.d.said(), "\n"), func(line string) bool {
+			return strings.Contains(line, id) && strings.Contains(line, `"asked"`)
+		})
+	})
+}
+
 func (f *faulty) answered(id string) *approval.Response {
 	b, err := os.ReadFile(filepath.Join(f.agent.Responses, id+".json"))
 	if err != nil {
@@ -239,7 +251,7 @@ func (f *faulty) goesOn(waiting string, acked bool, lying ...string) {
 	require.Equal(f.t, approval.StatusApproved, f.response(waiting).Status)
 	require.Equal(f.t, 1, f.ran(waiting))
 	id := f.want("run")
-	f.awaitPending("w", id)
+	f.waits(id)
 	require.True(f.t, f.approve(id))
 	require.Equal(f.t, approval.StatusApproved, f.response(id).Status)
 }
@@ -305,7 +317,7 @@ func realFaults(t *testing.T) {
 func diskFull(t *testing.T, on *disk) {
 	f := newFaulty(t, on)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	on.fill(0)
 	lying := f.want("auto")
 	f.d.awaitLog(stops)
@@ -323,7 +335,7 @@ func diskFull(t *testing.T, on *disk) {
 func diskAlmostFull(t *testing.T, on *disk) {
 	f := newFaulty(t, on)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	on.fill(300 << 10)
 	for _, tool := range []string{"auto", "run"} {
 		refused := f.want(tool)
@@ -344,7 +356,7 @@ func diskAlmostFull(t *testing.T, on *disk) {
 func noInodes(t *testing.T, on *disk) {
 	f := newFaulty(t, on)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	on.takeInodes()
 	lying := f.want("auto")
 	f.d.awaitLog(stops)
@@ -362,7 +374,7 @@ func noInodes(t *testing.T, on *disk) {
 func diskReadOnly(t *testing.T, on *disk) {
 	f := newFaulty(t, on)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	home := f.layout.Home
 	require.NoError(t, unix.Mount(home, home, "", unix.MS_BIND|unix.MS_REC, ""))
 	require.NoError(t, unix.Mount("", home, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
@@ -383,7 +395,7 @@ func diskReadOnly(t *testing.T, on *disk) {
 func tooManyFiles(t *testing.T, on *disk) {
 	f := newFaulty(t, on)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	pid := f.d.cmd.Process.Pid
 	var old unix.Rlimit
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &old))
@@ -415,7 +427,7 @@ func brokenDisk(t *testing.T) {
 	t.Cleanup(func() { _ = osexec.Command("umount", "--lazy", d.path).Run() })
 	f := newFaulty(t, d)
 	waiting := f.want("run")
-	f.awaitPending("w", waiting)
+	f.waits(waiting)
 	below.fill(0)
 	var asked []string
 	for range 200 { // until a block is needed that was never written
@@ -440,6 +452,7 @@ func brokenDisk(t *testing.T) {
 	below.free()
 	mount()
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
+	require.FileExists(t, filepath.Join(f.layout.Pendings("w"), waiting+".json"), "it was durable before the disk broke")
 	f.start()
 	if !acked {
 		f.approve(waiting)

@@ -139,9 +139,11 @@ func TestUI(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, path)
 		require.NotContains(t, text, "could not be read")
 	}
-	_, text = b.get("audit?q=" + id)
+	require.Eventually(t, func() bool { // the response comes before its entry
+		_, text = b.get("audit?q=" + id)
+		return strings.Contains(text, "executed")
+	}, patience, 20*time.Millisecond)
 	require.Contains(t, text, "approval_requested")
-	require.Contains(t, text, "executed")
 	_, text = b.get("history?q=hello&status=approved")
 	require.Contains(t, text, id)
 	_, text = b.get("history?q=nothing-of-the-kind")
