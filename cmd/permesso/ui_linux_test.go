@@ -350,14 +350,14 @@ func TestUIOpensAFile(t *testing.T) {
 // What somebody decides elsewhere leaves an open list at once, not when what was
 // approved has come to its end.
 func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
-	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "60"]`, 1))
+	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
 	_, link, _ := h.run("", "ui", "--print")
 	b := entering(t, link)
 	id := h.hello()
 	b.awaitRow(id)
 	code, _, errs := h.run("", "approve", id)
 	require.Zero(t, code, errs)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if _, text := b.get(""); !strings.Contains(text, id) {
 			break
 		}
