@@ -115,7 +115,7 @@ func TestRevokedAtOnce(t *testing.T) {
 	id := h.ask()
 	require.Contains(t, s.next(t).data, id)
 	done := make(chan answer, 1)
-	go func() { done <- h.do("agent", "GET", path(id, "?wait=30"), nil) }()
+	go func() { done <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	require.Eventually(t, func() bool {
 		return strings.Contains(string(h.do("watch", "GET", "/metrics", nil).body), "permesso_rest_waiting_clients 1")
 	}, time.Minute, 5*time.Millisecond)
