@@ -299,7 +299,9 @@ func TestRestDoorShut(t *testing.T) {
 			defer standard.Close()
 		} // else somebody else's gate has it, which is as good as long as it stays
 		d = plain.serve()
-		await(t, d.log, func() bool { return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "agents with a key ask here") })
+		await(t, d.log, func() bool {
+			return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "agents with a key ask here")
+		})
 		if strings.Contains(d.said(), shut) {
 			break
 		}
