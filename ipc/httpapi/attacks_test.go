@@ -245,7 +245,7 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 func TestUnwell(t *testing.T) {
 	h := newHouse(t, func(h *house) {
 		h.gate.Brake = stuck{}
-		h.server.Taking = 50 * time.Millisecond
+		h.server.Taking = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
