@@ -50,6 +50,7 @@ type Store struct {
 	syncs   sharedSyncs
 	mu      sync.Mutex
 	folders map[string]Requests
+	young   map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
 	refused map[string]int
 	lock    io.Closer // nil unless Open took it
 
@@ -110,6 +111,28 @@ func readAll(fsys FS, name string) ([]byte, error) {
 // document.
 func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
+}
+
+// Unsure implements the gate's Doubter.
+func (s *Store) Unsure(d approval.Doc, k approval.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d == approval.DocPending && s.young[k]
+}
+
+// making notes that a pending is being made, until done is called.
+func (s *Store) making(k approval.Key) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.young == nil {
+		s.young = map[approval.Key]bool{}
+	}
+	s.young[k] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.young, k)
+	}
 }
 
 func (s *Store) readRequest(k approval.Key) ([]byte, error) {

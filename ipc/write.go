@@ -38,6 +38,9 @@ func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside fu
 
 func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
+	if d == approval.DocPending {
+		defer s.making(k)()
+	}
 	// Nothing new begins on a disk that is in doubt. How something ended is
 	// written even so: the restart that must follow may find it.
 	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {

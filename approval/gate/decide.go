@@ -30,7 +30,7 @@ type Decider struct {
 	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
 	RunBefore time.Duration // 0: DefaultRunBefore
 	// Daemon says that this process holds the home's lock, so that what is
-	// visible among the pendings was made durable by itself.
+	// visible among the pendings was made durable by itself, or is just being.
 	Daemon bool
 	// Free clears a slot that an invalid decision blocks, or waits a moment
 	// for the daemon to do so.
@@ -60,9 +60,9 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if !d.Daemon {
+	if doubts, ok := d.Store.(Doubter); !d.Daemon || ok && doubts.Unsure(approval.DocPending, a.Key) {
 		// The daemon may have been killed between making P visible and making
-		// it durable; a decision must not outlive what it decides.
+		// it durable, or is in between; a decision must not outlive what it decides.
 		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
 			return nil, fmt.Errorf("sync pendings: %w", err)
 		}

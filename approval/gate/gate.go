@@ -74,6 +74,12 @@ type Besider interface {
 	CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error
 }
 
+// Doubter is a Store that tells whether a document which it shows is not yet known
+// to be durable; a Store need not be one.
+type Doubter interface {
+	Unsure(d approval.Doc, k approval.Key) bool
+}
+
 // Stager is a Store that can write a response where no agent sees it yet, while
 // its record becomes durable; a Store need not be one.
 type Stager interface {

@@ -170,7 +170,7 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	}
 	s.again = p.ExpiresAt
 	// Nothing else lay there a moment ago; what has come since wakes the key.
-	return !s.Cancel && s.Decision == approval.Absent && s.Response == approval.Absent, nil
+	return !s.Cancel && !s.company && s.Decision == approval.Absent && s.Response == approval.Absent, nil
 }
 
 // newPending is the request as the host sees it: what the agent wrote is data

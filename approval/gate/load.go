@@ -18,6 +18,7 @@ type state struct {
 	again    time.Time          // set by a move that is held: when to try it again
 
 	offer   *offer // what a door offered, where the request is that
+	company bool   // a file lies under the id of what was offered
 	q       []byte // the request's bytes: Q's, an offer's, or those of an unsealed P
 	qErr    error  // why q is no request
 	request *approval.Request
@@ -175,15 +176,16 @@ func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.Toolbox) {
 }
 
 func (g *Gate) loadRequest(s *state) error {
-	if g.loadOffer(s) {
-		return nil // whatever lies in the folder under its id is looked at afterwards
-	}
 	_, cancel, err := g.present(approval.DocCancel, s.key)
 	if err != nil {
 		return err
 	}
 	s.Cancel = cancel
 	b, ok, err := g.present(approval.DocRequest, s.key)
+	if g.loadOffer(s) {
+		s.company = ok || err != nil // it is looked at afterwards
+		return nil
+	}
 	if errors.Is(err, approval.ErrRefused) {
 		s.Request, s.qErr = approval.Sound, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil

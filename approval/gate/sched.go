@@ -128,11 +128,12 @@ func (q *scheduler) take() (approval.Key, bool) {
 	return approval.Key{}, false
 }
 
-// done gives a key back; failures counts how often in a row it failed.
-func (q *scheduler) done(k approval.Key, failed bool) (failures int) {
+// done gives a key back; failures counts how often in a row it failed. Before anybody
+// else gets the key, rest is told of that: what it notes is never older than what the
+// next step does. It may be nil.
+func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (failures int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.busy, k)
 	if q.held[k.Workspace]--; q.held[k.Workspace] == 0 {
 		delete(q.held, k.Workspace)
 	}
@@ -142,6 +143,10 @@ func (q *scheduler) done(k approval.Key, failed bool) (failures int) {
 		delete(q.failed, k)
 	}
 	failures = q.failed[k]
+	if rest != nil {
+		rest(failures)
+	}
+	delete(q.busy, k)
 	if q.again[k] {
 		delete(q.again, k)
 		if !failed {
@@ -227,15 +232,16 @@ func (g *Gate) worker() {
 			continue
 		}
 		again, err := g.step(k)
-		failures := g.sched.done(k, err != nil)
-		if err != nil {
-			again = g.retryAt(failures)
-			// A disk that is ill fails for every key; that has been said.
-			if !g.weak() && (failures == 1 || failures%20 == 0) {
-				g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
+		failures := g.sched.done(k, err != nil, func(failures int) {
+			if err != nil {
+				again = g.retryAt(failures)
 			}
+			g.index.lookAgain(k, again)
+		})
+		// A disk that is ill fails for every key; that has been said.
+		if err != nil && !g.weak() && (failures == 1 || failures%20 == 0) {
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
 		}
-		g.index.lookAgain(k, again)
 		g.nudge(again)
 		g.unpark(k.Workspace)
 	}
@@ -328,7 +334,7 @@ func (g *Gate) answerProbes() {
 	for _, p := range probes {
 		close(p)
 	}
-	g.sched.done(probe, false)
+	g.sched.done(probe, false, nil)
 }
 
 // crowd is how many keys must be waiting for tidying to wait too.

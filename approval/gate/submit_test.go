@@ -108,8 +108,6 @@ func TestSubmitOneID(t *testing.T) {
 	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
 	require.NoError(t, err, "nobody else knows the id: what lies there is not its request")
 	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
-	require.NoError(t, h.gate.Rescan(home))
-	h.step(key(2))
 	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
 	h.ask(key(3), request(key(3), "run", ""))
 	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
@@ -253,6 +251,22 @@ func TestSubmitWhileItEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, <-heard, approval.ErrTaken)
 	require.Len(t, h.hands.of(key(1)), 1)
+}
+
+// TestSubmitWithCompany: what lay in the folder when its id was offered had its wake-up
+// before, so it is looked at together with the offer.
+func TestSubmitWithCompany(t *testing.T) {
+	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+	h.cancel(key(1))
+	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.NoError(t, err)
+	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+
+	h.drop(key(2), request(key(2), "run", ""))
+	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	require.NoError(t, err)
+	require.NoFileExists(t, h.requestPath(key(2)), "its own bytes once more")
+	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
 }
 
 func TestSubmitOnAFailingDisk(t *testing.T) {

@@ -35,7 +35,7 @@ func (w *world) stranger() *browser {
 	jar, err := cookiejar.New(nil)
 	require.NoError(w.t, err)
 	return &browser{world: w, client: &http.Client{
-		Jar: jar, Timeout: 20 * time.Second, Transport: &http.Transport{},
+		Jar: jar, Timeout: time.Minute, Transport: &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }

@@ -161,7 +161,7 @@ func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) 
 		}
 		if rest {
 			require.GreaterOrEqual(t, o.Took, s.Least, why)
-			require.Less(t, o.Took, 30.0, why)
+			require.Less(t, o.Took, client.DefaultPatience.Seconds(), why)
 		}
 	}
 }
@@ -200,7 +200,10 @@ type badLine struct {
 	seen map[string]map[string][]sent // scenario → method → what was sent
 }
 
-type sent struct{ key, body string }
+type sent struct {
+	key, body string
+	at        time.Time
+}
 
 func newBadLine(t *testing.T, socket string, todo []scenario) *badLine {
 	l := &badLine{faults: map[string]string{}, ids: map[string]string{}, seen: map[string]map[string][]sent{}}
@@ -232,7 +235,7 @@ func (l *badLine) note(r *http.Request, body []byte) (name string, before int) {
 		l.seen[name] = map[string][]sent{}
 	}
 	before = len(l.seen[name][r.Method])
-	l.seen[name][r.Method] = append(l.seen[name][r.Method], sent{r.Header.Get("Idempotency-Key"), string(body)})
+	l.seen[name][r.Method] = append(l.seen[name][r.Method], sent{r.Header.Get("Idempotency-Key"), string(body), time.Now()})
 	return name, before
 }
 
@@ -329,13 +332,19 @@ func (l *badLine) check(t *testing.T, todo []scenario) {
 		if s.Gets > 0 {
 			require.LessOrEqual(t, len(seen[http.MethodGet]), s.Gets, "%s: %s", s.Name, s.Why)
 		}
+		// From the beginning of one question to that of the next; where it began, we know
+		// of the one before only.
+		for all, i := slices.Concat(seen[http.MethodPost], seen[http.MethodGet]), 2; s.Fault == "hurried" && i < len(all); i++ {
+			require.Greater(t, all[i].at.Sub(all[i-2].at), 900*time.Millisecond, s.Why)
+		}
 		if s.Deletes > 0 {
 			require.Len(t, seen[http.MethodDelete], s.Deletes, "%s: %s", s.Name, s.Why)
 		}
 		for _, one := range seen[http.MethodPost] {
 			require.NotEmpty(t, one.key, s.Name)
 			if s.Do != "again" {
-				require.Equal(t, seen[http.MethodPost][0], one, "%s: what is sent again is the same, to the letter", s.Name)
+				first := seen[http.MethodPost][0]
+				require.Equal(t, []string{first.key, first.body}, []string{one.key, one.body}, "%s: what is sent again is the same, to the letter", s.Name)
 			}
 		}
 	}
@@ -371,7 +380,7 @@ func driveBy(t *testing.T, r *rehearsal, todo []scenario, program string, args .
 	for _, s := range todo {
 		args = append(args, s.Name)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), r.env...)
@@ -555,19 +564,15 @@ func (p *goPlay) guard(ctx context.Context, req approval.Request, o *outcomeOfSc
 	for name, v := range p.s.Args {
 		args[name] = v
 	}
-	var mu sync.Mutex
-	arg := &changing{mu: &mu, m: args}
-	guarded := client.NeedsApproval(p.Gate, req, func(_ context.Context, a *changing) (string, error) {
+	arg := &changing{m: args}
+	gate := p.Gate
+	if p.s.Do == "mutate" {
+		gate = meddling{gate, args}
+	}
+	guarded := client.NeedsApproval(gate, req, func(_ context.Context, a *changing) (string, error) {
 		o.Ran++
 		return fmt.Sprint(a.m["path"]), nil
 	})
-	if p.s.Do == "mutate" {
-		time.AfterFunc(300*time.Millisecond, func() {
-			mu.Lock()
-			defer mu.Unlock()
-			args["path"] = "/etc"
-		})
-	}
 	value, err := guarded(ctx, arg)
 	if err == nil && value != p.s.Args["path"] {
 		return fmt.Errorf("it was given %q", value)
@@ -576,16 +581,22 @@ func (p *goPlay) guard(ctx context.Context, req approval.Request, o *outcomeOfSc
 }
 
 // changing is an argument that somebody else may change.
-type changing struct {
-	mu *sync.Mutex
-	m  map[string]any
-}
+type changing struct{ m map[string]any }
 
 // MarshalJSON implements json.Marshaler.
-func (c *changing) MarshalJSON() ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return json.Marshal(c.m)
+func (c *changing) MarshalJSON() ([]byte, error) { return json.Marshal(c.m) }
+
+// meddling has an argument changed as soon as it was shown.
+type meddling struct {
+	client.Gate
+	args map[string]any
+}
+
+// Ask implements client.Gate.
+func (m meddling) Ask(ctx context.Context, r approval.Request) (client.Asked, error) {
+	asked, err := m.Gate.Ask(ctx, r)
+	m.args["path"] = "/etc"
+	return asked, err
 }
 
 func driveShell(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {

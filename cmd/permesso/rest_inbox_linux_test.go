@@ -49,7 +49,7 @@ func TestRestInbox(t *testing.T) {
 	status, a = bring(subject, "4 count them twice")
 	require.Equal(t, 200, status, "%v\n%s", a, w.daemon.said())
 	require.Equal(t, map[string]any{"status": "approved", "approval_id": id}, a)
-	_, a = agent.do("GET", "/v1/approvals/"+id+"?wait=30", "")
+	_, a = agent.do("GET", "/v1/approvals/"+id+"?wait=60", "")
 	require.Equal(t, "approved", a["outcome"], "%v", a)
 	require.Equal(t, "count them twice", a["decision"].(map[string]any)["note"])
 	status, a = bring(subject, "3")

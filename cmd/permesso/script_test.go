@@ -89,7 +89,7 @@ func newIDCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func poll(ts *testscript.TestScript, what string, ready func() bool) {
-	for end := time.Now().Add(patience / 2); !ready(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			ts.Fatalf("waited in vain for %s", what)
 		}

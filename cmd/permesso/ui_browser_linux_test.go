@@ -95,7 +95,7 @@ func browsers(t *testing.T, plan browserPlan) {
 	text, err := json.Marshal(plan)
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "node", "--unhandled-rejections=strict", "../../testdata/browser/drive.mjs")
 	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceAtOnce)

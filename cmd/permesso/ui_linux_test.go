@@ -169,7 +169,7 @@ func TestUI(t *testing.T) {
 	var link uiLink
 	require.NoError(t, json.Unmarshal([]byte(out), &link))
 	require.False(t, link.Opened)
-	require.WithinDuration(t, time.Now().Add(time.Minute), link.ExpiresAt, 10*time.Second)
+	require.WithinDuration(t, time.Now().Add(time.Minute), link.ExpiresAt, 50*time.Second)
 	log := d.said()
 	require.NotContains(t, log, "/enter/")
 	require.NotContains(t, log, strings.TrimPrefix(b.at, "/s/")[:32], "the path of a session is half of its key")
@@ -249,21 +249,31 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 
 // A port that is somebody else's is left to them, unless the configuration wants it.
 func TestUIPortTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:8766")
-	if err == nil {
-		defer taken.Close()
-	} // else it is taken already
 	h := newPlace(t, "default", "")
-	d := h.serve()
-	d.awaitLog("people decide in a browser here")
-	require.Contains(t, d.said(), "the pages are at another port")
+	var d *daemon
+	for {
+		taken, err := net.Listen("tcp", "127.0.0.1:8766")
+		if err == nil {
+			defer taken.Close()
+		} // else somebody else's gate has it, which is as good as long as it stays
+		d = h.serve()
+		d.awaitLog("people decide in a browser here")
+		if strings.Contains(d.said(), "the pages are at another port") {
+			break
+		}
+		require.Error(t, err, "it listens where we do")
+		d.stop()
+	}
 	_, link, errs := h.run("", "ui", "--print")
 	require.Empty(t, errs)
 	require.NotContains(t, link, ":8766/")
 	code, _ := entering(t, link).get("")
 	require.Equal(t, http.StatusOK, code)
 	d.stop()
-	require.NoError(t, os.WriteFile(h.config, []byte(`ui = "127.0.0.1:8766"`), 0o600))
+	ours, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ours.Close()
+	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, "ui = %q", ours.Addr()), 0o600))
 	code, _, errs = h.run("", "serve")
 	require.Equal(t, codeError, code)
 	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
@@ -352,14 +362,14 @@ func TestUIOpensAFile(t *testing.T) {
 // What somebody decides elsewhere leaves an open list at once, not when what was
 // approved has come to its end.
 func TestUIHearsOfDecisionsElsewhere(t *testing.T) {
-	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "60"]`, 1))
+	h, d := uiPlace(t, strings.Replace(uiConfig, `argv = ["/bin/echo", "hello"]`, `argv = ["/bin/sleep", "600"], timeout = "10m"`, 1))
 	_, link, _ := h.run("", "ui", "--print")
 	b := entering(t, link)
 	id := h.hello()
 	b.awaitRow(id)
 	code, _, errs := h.run("", "approve", id)
 	require.Zero(t, code, errs)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if _, text := b.get(""); !strings.Contains(text, id) {
 			break
 		}

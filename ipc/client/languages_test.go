@@ -27,7 +27,7 @@ func TestOtherLanguages(t *testing.T) {
 			t.Parallel()
 			_, err := exec.LookPath(row.argv[0])
 			require.NoError(t, err, "%s is needed\nhint: make deps installs it, or: %s", row.argv[0], row.hint)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, row.argv[0], row.argv[1:]...)
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+t.TempDir())

@@ -31,7 +31,7 @@ func TestAskAndDecide(t *testing.T) {
 	require.Equal(t, http.StatusOK, d.StatusCode, "%s", d.body)
 	require.Equal(t, "approved", d.json["status"])
 
-	got = h.do("agent", "GET", path(id, "?wait=20"), nil)
+	got = h.do("agent", "GET", path(id, "?wait=60"), nil)
 	require.Equal(t, "approved", got.json["status"])
 	require.Equal(t, "approved", got.json["outcome"])
 	require.Equal(t, "done", got.json["execution"])

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,10 +99,11 @@ func (h *house) status(r *http.Request) int {
 	return resp.StatusCode
 }
 
-// TestSlowClients opens a thousand lines on which hardly anything is said. They
-// are cut, and everybody else is served meanwhile.
+// TestSlowClients opens a thousand lines on which hardly anything is said. Everybody
+// else is served as long as they are there, and then they are cut.
 func TestSlowClients(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Patience = 5 * time.Second })
+	const patience = 15 * time.Second
+	h := newHouse(t, func(h *house) { h.server.Patience = patience })
 	addr := strings.TrimPrefix(h.base, "http://")
 	const many = 1000
 	ended := make(chan struct{}, many)
@@ -129,10 +128,10 @@ func TestSlowClients(t *testing.T) {
 		began := time.Now()
 		id := h.askAs("another")
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
-		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=20"), nil).json["status"])
-		require.Less(t, time.Since(began), 5*time.Second, "others are served meanwhile")
+		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=60"), nil).json["status"])
+		require.Less(t, time.Since(began), patience, "others are served meanwhile")
 	}
-	deadline := time.After(time.Minute)
+	deadline := time.After(2 * time.Minute)
 	for range many {
 		select {
 		case <-ended:
@@ -153,27 +152,21 @@ func (h *house) askAs(key string) string {
 // TestCrowd holds the door at its limits: a connection too many is closed at
 // once, and no key takes more than half of the places.
 func TestCrowd(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Connections = 20 })
+	h := newHouse(t, func(h *house) { h.server.Connections, h.server.Patience = 20, time.Hour })
 	id := h.ask()
-	var wg sync.WaitGroup
-	statuses := make(chan int, 12)
+	answers := make(chan answer, 12)
 	for range 12 {
-		wg.Go(func() {
-			a := h.do("agent", "GET", path(id, "?wait=3"), nil)
-			statuses <- a.StatusCode
-			if a.StatusCode == 429 {
-				require.Equal(t, "1", a.Header.Get("Retry-After"))
-			}
-		})
+		go func() { answers <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	}
-	wg.Wait()
-	close(statuses)
-	seen := map[int]int{}
-	for s := range statuses {
-		seen[s]++
+	for range 2 {
+		a := h.got(answers)
+		require.Equal(t, 429, a.StatusCode, "%s", a.body)
+		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
-	require.Equal(t, 10, seen[200], "%v", seen)
-	require.Equal(t, 2, seen[429])
+	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
+	for range 10 {
+		require.Equal(t, "denied", h.got(answers).json["status"])
+	}
 	h.web.CloseIdleConnections()
 
 	addr := strings.TrimPrefix(h.base, "http://")
@@ -184,17 +177,20 @@ func TestCrowd(t *testing.T) {
 		defer c.Close()
 		lines = append(lines, c)
 	}
-	var closed atomic.Int32
+	closed := make(chan struct{}, len(lines))
 	for _, c := range lines {
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
-		wg.Go(func() {
-			if _, err := c.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
-				closed.Add(1)
-			}
-		})
+		go func() {
+			_, _ = c.Read(make([]byte, 1)) // nobody says anything: it is closed
+			closed <- struct{}{}
+		}()
 	}
-	wg.Wait()
-	require.GreaterOrEqual(t, closed.Load(), int32(20))
+	for range 20 {
+		select {
+		case <-closed:
+		case <-time.After(time.Minute):
+			require.Fail(t, "a connection too many was not closed")
+		}
+	}
 	for _, c := range lines {
 		_ = c.Close()
 	}
@@ -249,7 +245,7 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 func TestUnwell(t *testing.T) {
 	h := newHouse(t, func(h *house) {
 		h.gate.Brake = stuck{}
-		h.server.Taking = 50 * time.Millisecond
+		h.server.Taking = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})

@@ -102,7 +102,7 @@ var cases = map[string]func(h *house, t *testing.T) bool{
 	},
 	"api/decision after expiry": func(h *house, t *testing.T) bool {
 		id := h.ask(func(w map[string]any) { w["expires_in_sec"] = 1 })
-		got := h.do("agent", "GET", path(id, "?wait=20"), nil)
+		got := h.do("agent", "GET", path(id, "?wait=60"), nil)
 		h.says(h.do("ann", "POST", path(id, "/decision"), code("1")), 410, "approval expired")
 		return got.json["status"] == "expired"
 	},
@@ -149,7 +149,7 @@ func (h *house) remember(with, session string) {
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": session})
 	id := a.json["approval_id"].(string)
 	require.Equal(h.t, http.StatusOK, h.do("ann", "POST", path(id, "/decision"), code(with)).StatusCode)
-	require.Equal(h.t, "approved", h.do("agent", "GET", path(id, "?wait=20"), nil).json["status"])
+	require.Equal(h.t, "approved", h.do("agent", "GET", path(id, "?wait=60"), nil).json["status"])
 }
 
 // decided asks, has ann decide, and gives the end.
@@ -158,7 +158,7 @@ func (h *house) decided(verdict map[string]any) answer {
 	id := h.ask()
 	d := h.do("ann", "POST", path(id, "/decision"), verdict)
 	require.Equal(h.t, http.StatusOK, d.StatusCode, "%s", d.body)
-	return h.do("agent", "GET", path(id, "?wait=20"), nil)
+	return h.do("agent", "GET", path(id, "?wait=60"), nil)
 }
 
 func TestCases(t *testing.T) {

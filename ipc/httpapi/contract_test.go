@@ -142,7 +142,7 @@ func TestContract(t *testing.T) {
 	c.call("agent", "GET", one, id, "", nil, 200)
 	c.call("agent", "GET", all, "", "?status=pending&limit=3", nil, 200)
 	c.call("ann", "POST", one+"/decision", id, "", code("1"), 200)
-	c.call("agent", "GET", one, id, "?wait=20", nil, 200)
+	c.call("agent", "GET", one, id, "?wait=60", nil, 200)
 	c.call("ann", "POST", one+"/decision", id, "", code("1"), 409)
 	c.call("agent", "DELETE", one, id, "", nil, 409)
 	receipt := c.call("agent", "GET", one, id, "", nil, 200).json["receipt"].(string)
@@ -157,7 +157,7 @@ func TestContract(t *testing.T) {
 	gone := c.call("agent", "POST", all, "", "", map[string]any{"action_type": "exec_cmd"}, 201).json["approval_id"].(string)
 	c.call("agent", "DELETE", one, gone, "", nil, 200)
 	late := c.call("agent", "POST", all, "", "", map[string]any{"tool_name": "run", "expires_in_sec": 1}, 201).json["approval_id"].(string)
-	require.Equal(t, "expired", c.call("agent", "GET", one, late, "?wait=20", nil, 200).json["status"])
+	require.Equal(t, "expired", c.call("agent", "GET", one, late, "?wait=60", nil, 200).json["status"])
 	c.call("ann", "POST", one+"/decision", late, "", code("1"), 410)
 	c.call("agent", "DELETE", one, late, "", nil, 410)
 	for _, tool := range []string{"auto", "never", "fails", "note"} {
@@ -165,7 +165,7 @@ func TestContract(t *testing.T) {
 	}
 	question := c.call("agent", "POST", all, "", "", map[string]any{"type": "question", "title": "Which?", "options": []string{"a", "b"}}, 201).json["approval_id"].(string)
 	c.call("bob", "POST", one+"/decision", question, "", map[string]any{"answer": "a"}, 200)
-	require.Equal(t, "answered", c.call("agent", "GET", one, question, "?wait=20", nil, 200).json["outcome"])
+	require.Equal(t, "answered", c.call("agent", "GET", one, question, "?wait=60", nil, 200).json["outcome"])
 	c.call("ann", "GET", all, "", "?limit=2", nil, 200)
 
 	now := time.Now()

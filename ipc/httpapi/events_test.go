@@ -115,7 +115,7 @@ func TestRevokedAtOnce(t *testing.T) {
 	id := h.ask()
 	require.Contains(t, s.next(t).data, id)
 	done := make(chan answer, 1)
-	go func() { done <- h.do("agent", "GET", path(id, "?wait=30"), nil) }()
+	go func() { done <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	require.Eventually(t, func() bool {
 		return strings.Contains(string(h.do("watch", "GET", "/metrics", nil).body), "permesso_rest_waiting_clients 1")
 	}, time.Minute, 5*time.Millisecond)
@@ -150,7 +150,7 @@ func TestWaiting(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
 	done := make(chan answer, 3)
 	for range 3 {
-		go func() { done <- h.do("agent", "GET", path(id, "?wait=30"), nil) }()
+		go func() { done <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	}
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	began = time.Now()
@@ -159,7 +159,7 @@ func TestWaiting(t *testing.T) {
 		require.Equal(t, "denied", a.json["status"])
 		require.Equal(t, "Denied by user", a.json["error"])
 	}
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=61"), nil).StatusCode)
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=-1"), nil).StatusCode)
 }
@@ -181,5 +181,5 @@ func TestClosing(t *testing.T) {
 	require.Equal(t, "pending", h.got(done).json["status"])
 	for range s.lines {
 	}
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
 }

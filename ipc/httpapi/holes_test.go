@@ -84,7 +84,7 @@ func (h *house) race() bool {
 	}
 	close(start)
 	wg.Wait()
-	got := h.do("agent", "GET", path(id, "?wait=20"), nil).json
+	got := h.do("agent", "GET", path(id, "?wait=60"), nil).json
 	yes, no := answers[0].StatusCode, answers[1].StatusCode
 	require.True(h.t, yes == 200 && no == 409 || yes == 409 && no == 200, "%d and %d", yes, no)
 	require.Equal(h.t, map[bool]string{true: "approved", false: "denied"}[yes == 200], got["status"])
@@ -115,7 +115,7 @@ func TestUnclearIsNoAnswer(t *testing.T) {
 	} {
 		id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), verdict).StatusCode, verdict)
-		require.Equal(t, want, h.do("agent", "GET", path(id, "?wait=20"), nil).json["outcome"], verdict)
+		require.Equal(t, want, h.do("agent", "GET", path(id, "?wait=60"), nil).json["outcome"], verdict)
 		h.forget()
 	}
 }
@@ -225,7 +225,7 @@ func TestWordForWord(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
-	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=20"), nil)
+	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil)
 	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "what runs is what was sent: %s", h.effects[0].Args)
 }
 
@@ -249,7 +249,7 @@ func TestOnce(t *testing.T) {
 	}
 	require.Len(t, seen, 1)
 	for id := range seen {
-		h.do("agent", "GET", path(id, "?wait=20"), nil)
+		h.do("agent", "GET", path(id, "?wait=60"), nil)
 	}
 	require.Equal(t, 1, h.ran())
 	h.says(h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"}, "Idempotency-Key", "once"), 422, "this Idempotency-Key was used with another body")

@@ -115,7 +115,7 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	require.NoError(t, err)
 	h.base = "http://" + l.Addr().String()
 	h.server.Hosts = []string{l.Addr().String()}
-	h.web = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	h.web = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	ctx, cancel := context.WithCancel(context.Background())
 	door, doorClosed := context.WithCancel(context.Background())
 	var wg, outer sync.WaitGroup

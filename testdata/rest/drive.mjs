@@ -66,9 +66,16 @@ async function play(s) {
 
 async function guard(s, gate, more, timeoutMs) {
   const ran = []
-  const guarded = permesso.needsApproval(async (arg) => { ran.push(arg); return 'value' }, { ...more, gate, timeoutMs })
   const arg = structuredClone(s.args)
-  if (s.do === 'mutate') setTimeout(() => { arg.path = '/etc' }, 300)
+  if (s.do === 'mutate') {
+    const submit = gate.submit.bind(gate)
+    gate.submit = async (...what) => {
+      const asked = await submit(...what)
+      arg.path = '/etc' // as soon as it was shown
+      return asked
+    }
+  }
+  const guarded = permesso.needsApproval(async (arg) => { ran.push(arg); return 'value' }, { ...more, gate, timeoutMs })
   try {
     assert.equal(await guarded(arg), 'value')
     assert.deepEqual(ran, [s.args])

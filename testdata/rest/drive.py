@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import os
 import sys
-import threading
 import time
 
 import permesso
@@ -64,9 +63,20 @@ def play(s):
             gate.wait(os.environ["FOREIGN"])
     if s["do"] == "nobody":
         permesso.Gate("http://127.0.0.1:9", "permesso_x", patience=0.3).request(tool, data)
-    if s["do"] in ("guard", "mutate"):
+    if s["do"] == "mutate":
+        return guard(s, Meddling(), fields, timeout)
+    if s["do"] == "guard":
         return guard(s, gate, fields, timeout)
     raise AssertionError("not what was expected")
+
+
+class Meddling(permesso.Gate):
+    """Has an argument changed as soon as it was shown."""
+
+    def submit(self, *args, **more):
+        asked = super().submit(*args, **more)
+        self.changes.append("more")
+        return asked
 
 
 def guard(s, gate, fields, timeout):
@@ -80,7 +90,7 @@ def guard(s, gate, fields, timeout):
     args = dict(s["args"])
     if s["do"] == "mutate":
         args["list"] = []
-        threading.Timer(0.3, args["list"].append, ["more"]).start()
+        gate.changes = args["list"]
     try:
         assert guarded(**args) == "value"
         assert ran == [[args["path"], args["n"], args["flag"], args["list"]]]

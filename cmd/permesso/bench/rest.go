@@ -14,6 +14,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -116,6 +117,26 @@ func (l *line) call(method, path, body string) (id string, err error) {
 
 const wish = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
 
+// waiting is how many long-polls wait at the door.
+func (c *caller) waiting() (n int) {
+	r, err := http.NewRequest("GET", c.base+"/metrics", nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+c.key)
+	resp, err := c.web.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	for in := bufio.NewScanner(resp.Body); in.Scan(); {
+		if text, ok := strings.CutPrefix(in.Text(), "permesso_rest_waiting_clients "); ok {
+			n, _ = strconv.Atoi(text) // 0 is too few
+		}
+	}
+	return n
+}
+
 func (c *caller) create() (id string, err error) {
 	a, err := c.call("POST", "/v1/approvals", wish)
 	if err != nil {
@@ -151,7 +172,7 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 		}
 		return err == nil && resp.StatusCode == http.StatusOK
 	})
-	for c, args := range map[*caller][]string{agent: {"request,read"}, ann: {"decide", "--owner", "ann"}} {
+	for c, args := range map[*caller][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
 		if err == nil {
 			c.key, err = b.key(h, args...)
 		}
@@ -281,7 +302,7 @@ func share(callers, n int, c *caller, do func(l *line) error) error {
 // restMemory has 2,000 clients wait.
 func (b *bench) restMemory() error {
 	const waiters = 2000
-	agent, _, pid, stop, err := b.restDaemon("rest-memory")
+	agent, ann, pid, stop, err := b.restDaemon("rest-memory")
 	if err != nil {
 		return err
 	}
@@ -309,11 +330,14 @@ func (b *bench) restMemory() error {
 			}
 		})
 	}
-	time.Sleep(10 * time.Second) // all of them wait by now
-	kb, err := rss()
+	err = waitFor("two thousand who wait", func() bool {
+		time.Sleep(500 * time.Millisecond) // to look costs memory, too
+		return ann.waiting() == waiters
+	})
+	kb, rssErr := rss()
 	cancel()
 	wg.Wait()
-	if err != nil {
+	if err := errors.Join(err, rssErr); err != nil {
 		return err
 	}
 	b.add("REST: memory (RSS) with 2,000 long-polls waiting", fmt.Sprintf("%.1f MB, %.1f MB before", float64(kb)/1024, float64(before)/1024), "≤ 100 MB", kb <= 100*1024)

@@ -1,0 +1,82 @@
+package gate_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+// slowSync holds the sync of one folder up.
+type slowSync struct {
+	ipc.FS
+	dir        string
+	begun, end chan struct{}
+}
+
+// SyncDir implements ipc.FS.
+func (s *slowSync) SyncDir(name string) error {
+	if name == s.dir {
+		s.begun <- struct{}{}
+		<-s.end
+	}
+	return s.FS.SyncDir(name)
+}
+
+// telling is a store that says when a decider makes pendings durable.
+type telling struct {
+	*ipc.Store
+	asked chan struct{}
+}
+
+// Sync implements gate.Store.
+func (a telling) Sync(d approval.Doc, ws string) error {
+	a.asked <- struct{}{}
+	return a.Store.Sync(d, ws)
+}
+
+// TestDecideOnWhatIsBeingMade: a pending is seen a moment before it is durable. Who
+// decides on it within the daemon waits for that: a power cut must not take away what
+// an acknowledged decision decides.
+func TestDecideOnWhatIsBeingMade(t *testing.T) {
+	disk := &slowSync{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
+	h := newHouse(t, plan{memory: true, fs: disk})
+	disk.dir = h.layout.Pendings(home)
+	goOn := sync.OnceFunc(func() { close(disk.end) })
+	defer goOn()
+	h.run(0)
+	asked := make(chan error, 1)
+	go func() {
+		_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+		asked <- err
+	}()
+	<-disk.begun
+	require.True(t, h.has(approval.DocPending, key(1)))
+	store := telling{h.store, make(chan struct{}, 10)}
+	d := h.decider()
+	d.Store, d.Daemon, d.Decided = store, true, h.gate.Wake
+	decided := make(chan error, 1)
+	go func() {
+		_, err := d.Decide(context.Background(), answer(key(1), approval.Denied))
+		decided <- err
+	}()
+	select {
+	case <-store.asked:
+	case err := <-decided:
+		require.Fail(t, "decided what may be lost", "%v", err)
+	}
+	require.False(t, h.has(approval.DocDecision, key(1)))
+	goOn()
+	require.NoError(t, <-asked)
+	require.NoError(t, <-decided)
+
+	_, err := h.submit(key(2), request(key(2), "run", ""), phone)
+	require.NoError(t, err)
+	_, err = d.Decide(context.Background(), answer(key(2), approval.Denied))
+	require.NoError(t, err)
+	require.Empty(t, store.asked, "what is durable is not synced once more")
+}
