@@ -11,7 +11,8 @@ import (
 // IMAP is a mailbox on a server, watched with IDLE. It is a Box.
 //
 // Every mail that comes in is taken, whoever reads, moves or marks mails besides;
-// what was there before the first start is left alone. Nothing is ever deleted, and
+// what came more than an hour before the first start is left alone, however late
+// the first connection is. Nothing is ever deleted, and
 // without MarkSeen the mailbox is not even opened for writing.
 type IMAP struct {
 	Address  string                 // "host:port"

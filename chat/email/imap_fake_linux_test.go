@@ -41,11 +41,18 @@ var inbox = []step{
 	{"UID FETCH 5", "* 2 FETCH (UID 5 RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"},
 }
 
-// with puts rules in the place of inbox's.
+// with puts rules in the place of inbox's. Where none says otherwise, the first
+// look of all finds no mail that came since the first start.
 func with(rules ...step) []step {
 	own := func(s step) bool { return slices.ContainsFunc(rules, func(r step) bool { return r.await == s.await }) }
-	return append(rules, slices.DeleteFunc(slices.Clone(inbox), own)...)
+	all := append(slices.Clone(rules), slices.DeleteFunc(slices.Clone(inbox), own)...)
+	if !slices.ContainsFunc(rules, func(r step) bool { return strings.HasPrefix(r.await, sinceSearch) }) {
+		all = slices.Insert(all, 0, step{sinceSearch, "* SEARCH\r\nTAG OK\r\n"})
+	}
+	return all
 }
+
+const sinceSearch = "UID SEARCH SINCE"
 
 func newFakeIMAP(t *testing.T, greeting string, rules ...step) *fakeIMAP {
 	t.Helper()
@@ -122,12 +129,12 @@ func (f *fakeIMAP) said(command string) bool {
 	return strings.Contains(f.heard.String(), command)
 }
 
-// box reads there, and is not patient.
+// box reads there, and is not patient; but a busy machine is no silent server.
 func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Box {
 	return func(r *running) Box {
 		b := &IMAP{
 			Address: f.address, Security: NoTLS, Username: "gate", Password: password(mailserver.Password),
-			State: s, Report: r.report, Timeout: 100 * time.Millisecond, Idle: 20 * time.Millisecond, pause: 5 * time.Millisecond,
+			State: s, Report: r.report, Timeout: 2 * time.Second, Idle: 20 * time.Millisecond, pause: 5 * time.Millisecond,
 		}
 		if change != nil {
 			change(b)
