@@ -114,8 +114,8 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if err != nil {
 		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // it will not get better
 	}
-	if c.rehearsed(m, in.Raw) {
-		return Taken{Status: Ignored, Why: "it answers a test"}, nil
+	if test, err := c.rehearsed(m, in.Raw); test {
+		return Taken{Status: Ignored, Why: "it answers a test"}, err
 	}
 	if ours, err := c.concerns(m); !ours || err != nil {
 		return Taken{Status: Ignored, Why: "it is about no card"}, err
@@ -168,12 +168,15 @@ func (c *Channel) concerns(m *Mail) (bool, error) {
 
 // loadAll reads what the notebook and the drawer say of every workspace.
 func (c *Channel) loadAll() error {
+	if err := c.loadTaken(); err != nil {
+		return err
+	}
 	for _, ws := range c.Workspaces() {
 		if err := c.load(ws); err != nil {
 			return err
 		}
 	}
-	return c.loadTaken()
+	return nil
 }
 
 // unproved refuses, or waits where the proof could not be looked up.
