@@ -104,8 +104,10 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if in.TooLarge || len(in.Raw) > MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
-	if known, err := c.before(in.Name); known || err != nil {
-		return Taken{Status: Duplicate}, err
+	if t, err := c.before(in.Name); err != nil {
+		return Taken{}, err
+	} else if t != nil {
+		return Taken{Status: Duplicate, Key: t.key()}, nil
 	}
 	if why := Automatic(in.Raw); why != "" {
 		return Taken{Status: Ignored, Why: why}, nil
@@ -140,14 +142,14 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	return t, err
 }
 
-// before says whether that very delivery was taken.
-func (c *Channel) before(name string) (bool, error) {
+// before is what was noted when that very delivery was taken; nil: nothing.
+func (c *Channel) before(name string) (*taken, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadTaken(); err != nil {
-		return false, err
+		return nil, err
 	}
-	return c.state.taken.known(name, ""), nil
+	return c.state.taken.byFile[fileOf(name)], nil
 }
 
 // concerns says whether a mail names a card that was sent. To look further costs

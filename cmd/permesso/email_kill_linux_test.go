@@ -98,7 +98,7 @@ func (w *town) replies(rounds int) map[string]string {
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			for end := time.Now().Add(3 * patience); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(10 * patience); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
 				w.readCards(cards)
 				require.True(w.t, time.Now().Before(end), "no card came about %s", id)
 			}
