@@ -50,7 +50,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		require.Equal(t, []string{"one"}, r.subjects(1))
 		require.Contains(t, string(r.taken[0].Raw), "\r\nDelivered-To: permesso+TOKEN7@gate.test\r\n")
 		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "\r\n\r\n1\r\n"))
-		require.Regexp(t, `^imap [1-9]\d*/2$`, r.taken[0].Name)
+		require.Regexp(t, `^imap [1-9]\d*/2 of [0-9a-f]{8}$`, r.taken[0].Name)
 		r.stop()
 		v.Drop(t, mailserver.Gate, mailOf("two"))
 		r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))

@@ -35,7 +35,7 @@ func TestRealKillsDuringReplies(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := newTown(t)
+	w := newTown(t, `approval_timeout = "10m"`, `approval_timeout = "2h"`)
 	w.daemon.kill()
 	w.plain = true
 	ctx, stop := context.WithCancel(t.Context())
