@@ -105,7 +105,7 @@ func (s *server) stop() {
 	s.process = nil
 	if s.first >= 0 {
 		for end := time.Now().Add(patience); time.Now().Before(end); {
-			if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(s.first), Events: unix.POLLIN}}, 1000); n > 0 { //nolint:gosec // few files are open
+			if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(s.first), Events: unix.POLLIN}}, 1000); n > 0 {
 				break
 			}
 		}
