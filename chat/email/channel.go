@@ -70,6 +70,7 @@ type state struct {
 	kick     chan struct{} // there is something to send
 	mu       sync.Mutex
 	pages    pages
+	heard    approval.Key // a reply is being acted on: who is told how it ended stands when it is noted
 	taken    ledger
 	hold     retry // until then nothing is sent: the server is not there, or will not have us
 	vanished map[approval.Key]time.Time
@@ -193,6 +194,12 @@ func (c *Channel) look(ctx context.Context) time.Duration {
 
 // compare writes down who is to be asked, and who is to be told how it ended.
 func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.Waiting) error {
+	var tell []func()
+	defer func() {
+		for _, t := range tell {
+			t()
+		}
+	}()
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadAll(); err != nil {
@@ -201,6 +208,7 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 	now := map[approval.Key]bool{}
 	for _, w := range waiting {
 		now[w.Key()] = true
+		tell = append(tell, c.failures(w)...)
 		if c.now().Before(w.Pending.ExpiresAt) {
 			if err := c.ask(w); err != nil {
 				return err
@@ -208,13 +216,27 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 		}
 	}
 	for k, n := range c.state.pages.notes {
-		if n.Closed.IsZero() && !now[k] && slices.Contains(all, k.Workspace) {
+		if n.Closed.IsZero() && !now[k] && k != c.state.heard && slices.Contains(all, k.Workspace) {
 			if err := c.settle(ctx, k, n); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// failures tell of whom w could not be asked by mail: once in each life.
+func (c *Channel) failures(w approval.Waiting) (tell []func()) {
+	n := c.state.pages.notes[w.Key()]
+	if n == nil || n.SHA256 != w.SHA256 {
+		return nil
+	}
+	for _, a := range n.Cards {
+		if a.State == stateFailed && !a.told {
+			tell = append(tell, c.cardFailed(w.Key(), a, errors.New(a.Error)))
+		}
+	}
+	return tell
 }
 
 // ask notes everybody who is to be asked about w and is not yet.

@@ -55,6 +55,10 @@ func TestHandedOver(t *testing.T) {
 	taken, err := w.TakeRaw(t.Context(), in, approval.Person{Channel: "email", ID: "ann@HUMAN.test"})
 	require.NoError(t, err)
 	require.Equal(t, Decided, taken.Status)
+	w.restart()
+	taken, err = w.TakeRaw(t.Context(), in, approval.Person{Channel: "email", ID: annMail})
+	require.NoError(t, err)
+	require.Equal(t, Taken{Status: Duplicate, Key: k}, taken, "whoever brings it again hears what it was about")
 }
 
 // A notebook that cannot be written decides nothing that is not found again.

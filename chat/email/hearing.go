@@ -39,6 +39,7 @@ func (c *Channel) weigh(ctx context.Context, name string, m *Mail, sender string
 	if why, err := r.identify(); why != "" || err != nil {
 		return Taken{Status: Refused, Key: r.key, Why: why}, err
 	}
+	defer r.done()
 	r.words = catalogue(c.Style(r.approver.Language).Language)
 	r.text, r.clear = m.Answer()
 	c.state.mu.Lock()
@@ -99,7 +100,18 @@ func (r *hearing) identify() (why string, err error) {
 	case len(keys) > 0:
 		r.key = keys[0]
 	}
-	return r.authorised(), nil
+	if why = r.authorised(); why == "" {
+		r.state.heard = r.key
+	}
+	return why, nil
+}
+
+// done is the end of identify's heard.
+func (r *hearing) done() {
+	r.state.mu.Lock()
+	defer r.state.mu.Unlock()
+	r.state.heard = approval.Key{}
+	r.wake()
 }
 
 // authorised finds the approver. Whether they may decide is asked again by Decide.
@@ -254,7 +266,22 @@ func (r *hearing) settled(ctx context.Context) (Taken, error) {
 	if rec == nil {
 		return r.late(r.words.gone)
 	}
-	return r.late(fill(r.words.late, "outcome", r.Style(r.approver.Language).Outcome(rec)))
+	outcome := r.Style(r.approver.Language).Outcome(rec)
+	if r.opened && r.unnoted(rec) {
+		return r.conclude(Decided, "in an earlier life", outcome)
+	}
+	return r.late(fill(r.words.late, "outcome", outcome))
+}
+
+// unnoted says whether a mail of the sender's has decided that we have no note of:
+// it is this one, then, for what was not noted is handed in again first.
+func (r *hearing) unnoted(rec *approval.Record) bool {
+	resp, err := approval.ParseResponse(rec.Response)
+	if err != nil || r.seen.Used || r.seen.Late {
+		return false
+	}
+	by, via := resp.Decision.By, resp.Decision.Via
+	return by != nil && via != nil && *by == r.approver.Name && *via == channelName
 }
 
 // late tells once that it is too late.
@@ -283,14 +310,19 @@ func (r *hearing) conclude(s Status, why, text string) (Taken, error) {
 		Version: 1, Name: r.name, Print: r.print(), Sender: r.sender, At: now.UTC(), Status: s,
 		Workspace: r.key.Workspace, ID: r.key.ID,
 	}
+	if r.note != nil {
+		t.SHA256 = r.note.SHA256
+	}
 	if text != "" && r.state.taken.answered(r.sender, now.Add(-time.Hour)) < answersAnHour {
 		t.Answer = r.answer(text)
 	}
-	if err := r.mark(s); err != nil {
-		return Taken{Key: r.key}, err
-	}
+	// The mail first: a card that says what its person heard, without the answer
+	// that says it, would leave them unanswered. A start brings the card up to it.
 	if err := r.keepTaken(t); err != nil {
 		return Taken{Key: r.key}, err
+	}
+	if err := r.mark(s); err != nil {
+		r.Log.Error().Err(err).Msg("email")
 	}
 	r.wake()
 	return Taken{Status: s, Key: r.key, Why: why}, nil

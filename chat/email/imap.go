@@ -2,8 +2,11 @@ package email
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 )
@@ -11,7 +14,8 @@ import (
 // IMAP is a mailbox on a server, watched with IDLE. It is a Box.
 //
 // Every mail that comes in is taken, whoever reads, moves or marks mails besides;
-// what was there before the first start is left alone. Nothing is ever deleted, and
+// what came more than an hour before the first start is left alone, however late
+// the first connection is. Nothing is ever deleted, and
 // without MarkSeen the mailbox is not even opened for writing.
 type IMAP struct {
 	Address  string                 // "host:port"
@@ -237,7 +241,7 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 		r.settle(uid, imapMail{}) // somebody deleted it
 		return nil
 	}
-	in.Name = fmt.Sprintf("imap %d/%d", r.state.UIDValidity, uid)
+	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.whose())
 	if err := hand(ctx, r.take, *in); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -251,6 +255,14 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 		return c.markSeen(uid)
 	}
 	return nil
+}
+
+// whose tells mailboxes apart: many servers give every account's first one the same
+// UIDVALIDITY.
+func (b *IMAP) whose() string {
+	host, _, _ := net.SplitHostPort(b.Address) // whatever is wrong with it, connect says
+	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.mailbox()))
+	return hex.EncodeToString(sum[:4])
 }
 
 // nextLook is how long the server may be silent.

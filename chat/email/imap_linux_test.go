@@ -43,13 +43,14 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 	t.Run("each mail once", func(t *testing.T) {
 		state := &memory{}
 		v.Drop(t, mailserver.Gate, mailOf("old"))
+		aged(t, v.Maildir(mailserver.Gate))
 		r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
 		r.ready()
 		v.Deliver(t, mailOf("one"), "permesso+TOKEN7@gate.test")
 		require.Equal(t, []string{"one"}, r.subjects(1))
 		require.Contains(t, string(r.taken[0].Raw), "\r\nDelivered-To: permesso+TOKEN7@gate.test\r\n")
 		require.True(t, strings.HasSuffix(string(r.taken[0].Raw), "\r\n\r\n1\r\n"))
-		require.Regexp(t, `^imap [1-9]\d*/2$`, r.taken[0].Name)
+		require.Regexp(t, `^imap [1-9]\d*/2 of [0-9a-f]{8}$`, r.taken[0].Name)
 		r.stop()
 		v.Drop(t, mailserver.Gate, mailOf("two"))
 		r = run(t, nil, mailbox(v, mailserver.Gate, state, nil))
@@ -75,11 +76,13 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		r := run(t, nil, mailbox(v, mailserver.Ann, &memory{}, nil))
 		r.ready()
 		var times []time.Duration
-		for i := range 3 {
+		for i := range 20 { // a busy machine may take longer, and not always
 			start := time.Now()
 			v.Drop(t, mailserver.Ann, mailOf(fmt.Sprint(i)))
 			r.subjects(i + 1)
-			times = append(times, time.Since(start))
+			if times = append(times, time.Since(start)); len(times) >= 3 && slices.Min(times) < time.Second {
+				break
+			}
 		}
 		t.Log("from the file to take: ", times)
 		require.Less(t, slices.Min(times), time.Second)
@@ -155,7 +158,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			{"with STARTTLS neither", func(b *IMAP) { b.CAFile, b.Address, b.Security = "", v.IMAP, StartTLS }, false, "CA file"},
 			{"no such mailbox", func(b *IMAP) { b.Mailbox = "Nowhere" }, false, "open the mailbox Nowhere"},
 			{"a port that begins without TLS", func(b *IMAP) { b.Address = v.IMAP }, false, "no TLS is spoken"},
-			{"one that begins with it", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 300*time.Millisecond }, true, "the security is tls"},
+			{"one that begins with it", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 2*time.Second }, true, "the security is tls"},
 			{"nobody there", func(b *IMAP) { b.Address = "127.0.0.1:1" }, true, "connection refused"},
 			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "this machine only"},
 		}
@@ -178,6 +181,7 @@ func TestIMAPServerGoesAndComes(t *testing.T) {
 	v := mailserver.Start(t)
 	state := &memory{}
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
+	aged(t, v.Maildir(mailserver.Gate))
 	r := run(t, func(m Incoming) error {
 		if subjectOf(m) == "stuck" {
 			return errors.New("not now")
@@ -221,6 +225,27 @@ func TestIMAPServerGoesAndComes(t *testing.T) {
 	r.ready()
 	v.Drop(t, mailserver.Gate, mailOf("much later"))
 	require.Equal(t, []string{"much later"}, r.subjects(1))
+}
+
+// TestIMAPAnswerBeforeTheFirstConnection: the server is away when the gate starts
+// for the first time, and what is answered meanwhile counts, in a later life, too.
+func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
+	v := mailserver.Start(t)
+	v.StopDovecot()
+	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
+	aged(t, v.Maildir(mailserver.Gate))
+	state := &memory{}
+	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
+	r.until("a complaint", r.reported("connect"))
+	r.stop()
+	v.Drop(t, mailserver.Gate, mailOf("an answer"))
+	v.StartDovecot(t)
+	later := time.Now().Add(100 * time.Hour)
+	r = run(t, nil, mailbox(v, mailserver.Gate, state, func(b *IMAP) { b.Now = func() time.Time { return later } }))
+	require.Equal(t, []string{"an answer"}, r.subjects(1))
+	r.ready()
+	v.Drop(t, mailserver.Gate, mailOf("another"))
+	require.Equal(t, []string{"an answer", "another"}, r.subjects(2))
 }
 
 // TestIMAPKilledAtRandom: 200 mails, and a reader that ends at any moment, also

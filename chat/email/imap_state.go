@@ -22,6 +22,9 @@ const (
 // imapState is where an IMAP box is. Mails have numbers, UIDs, that only grow,
 // while the mailbox keeps its UIDVALIDITY: from Next on they are new to us.
 //
+// The first start is noted before the first connection: what is answered until
+// that comes about, maybe in another life, is new, too.
+//
 // When a server gives all mails new numbers, under a new UIDVALIDITY, what tells
 // old from new is the server's own date of arrival (INTERNALDATE), which it keeps:
 // mails more than an hour older than the newest one that we knew are old, and so
@@ -31,6 +34,7 @@ const (
 // takes a server whose clock went back by more than an hour.
 type imapState struct {
 	Version     int        `json:"version"`
+	Start       int64      `json:"start,omitzero"` // the first one's time, as of imapMail, until the first look
 	UIDValidity uint32     `json:"uidvalidity"`
 	Next        uint32     `json:"next"`
 	Open        []imapMail `json:"open,omitempty"` // below Next, and not taken yet
@@ -64,6 +68,8 @@ func (r *imapReader) load() error {
 		return fmt.Errorf("load the mailbox's state: %w", err)
 	}
 	if len(data) == 0 {
+		r.state, r.dirty = imapState{Version: 1, Start: r.now().Unix()}, true
+		r.save()
 		return nil
 	}
 	if err := json.Unmarshal(data, &r.state, json.RejectUnknownMembers(true)); err != nil {
@@ -105,7 +111,7 @@ func (r *imapReader) arrive(c *imapConn, s selected) error {
 		}
 	}
 	switch {
-	case r.state.Version == 0:
+	case r.state.UIDValidity == 0:
 		return r.first(c, s)
 	case s.validity != r.state.UIDValidity, s.next < r.state.Next: // the latter: restored from a backup
 		return r.renumber(c, s)
@@ -113,22 +119,26 @@ func (r *imapReader) arrive(c *imapConn, s selected) error {
 	return nil
 }
 
-// first is the first start. The mails that are there are remembered as seen.
+// first is the first look. The mails that were there before the first start are
+// remembered as seen.
 func (r *imapReader) first(c *imapConn, s selected) error {
-	r.state = imapState{Version: 1, UIDValidity: s.validity, Next: s.next}
-	if r.TakeOld {
-		r.state.Next = 1
-	} else {
+	next := imapState{Version: 1, UIDValidity: s.validity, Next: 1}
+	if !r.TakeOld {
+		next.Next = s.next
+		since := r.state.Start - int64(overlap.Seconds())
 		newest, err := c.newest(s.count, maxSeen)
 		if err != nil {
-			r.state = imapState{}
 			return err
 		}
-		for _, m := range newest {
-			r.remember(m)
+		fresh, err := c.since(time.Unix(since, 0))
+		if err != nil {
+			return err
 		}
+		old := func(m imapMail) bool { return m.Date < since }
+		next.Seen = slices.DeleteFunc(newest, func(m imapMail) bool { return !old(m) })
+		next.Open = slices.DeleteFunc(fresh, func(m imapMail) bool { return old(m) || m.UID >= s.next })
 	}
-	r.dirty = true
+	r.state, r.dirty = next, true
 	r.save()
 	return nil
 }

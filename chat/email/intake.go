@@ -104,8 +104,10 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if in.TooLarge || len(in.Raw) > MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
-	if known, err := c.before(in.Name); known || err != nil {
-		return Taken{Status: Duplicate}, err
+	if t, err := c.before(in.Name); err != nil {
+		return Taken{}, err
+	} else if t != nil {
+		return Taken{Status: Duplicate, Key: t.key()}, nil
 	}
 	if why := Automatic(in.Raw); why != "" {
 		return Taken{Status: Ignored, Why: why}, nil
@@ -114,8 +116,8 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if err != nil {
 		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // it will not get better
 	}
-	if c.rehearsed(m, in.Raw) {
-		return Taken{Status: Ignored, Why: "it answers a test"}, nil
+	if test, err := c.rehearsed(m, in.Raw); test {
+		return Taken{Status: Ignored, Why: "it answers a test"}, err
 	}
 	if ours, err := c.concerns(m); !ours || err != nil {
 		return Taken{Status: Ignored, Why: "it is about no card"}, err
@@ -140,14 +142,14 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	return t, err
 }
 
-// before says whether that very delivery was taken.
-func (c *Channel) before(name string) (bool, error) {
+// before is what was noted when that very delivery was taken; nil: nothing.
+func (c *Channel) before(name string) (*taken, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadTaken(); err != nil {
-		return false, err
+		return nil, err
 	}
-	return c.state.taken.known(name, ""), nil
+	return c.state.taken.byFile[fileOf(name)], nil
 }
 
 // concerns says whether a mail names a card that was sent. To look further costs
@@ -168,12 +170,15 @@ func (c *Channel) concerns(m *Mail) (bool, error) {
 
 // loadAll reads what the notebook and the drawer say of every workspace.
 func (c *Channel) loadAll() error {
+	if err := c.loadTaken(); err != nil {
+		return err
+	}
 	for _, ws := range c.Workspaces() {
 		if err := c.load(ws); err != nil {
 			return err
 		}
 	}
-	return c.loadTaken()
+	return nil
 }
 
 // unproved refuses, or waits where the proof could not be looked up.

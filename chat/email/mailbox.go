@@ -42,7 +42,7 @@ type State interface {
 
 // Incoming is a mail that arrived.
 type Incoming struct {
-	Name     string // of this delivery: "imap UIDVALIDITY/UID", "maildir FILENAME"
+	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
 	Raw      []byte // as it came, with CRLF at the end of each line
 	Size     int64  // bytes, all of it
 	TooLarge bool   // larger than MaxMail: Raw is the header, and of that no more than 64 KiB

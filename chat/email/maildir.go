@@ -21,8 +21,8 @@ import (
 // Maildir is a folder that a mail server of this machine delivers into, with new
 // and cur below it. It is a Box.
 //
-// Every mail that comes in is taken, whoever reads it besides; what was there
-// before the first start is left alone. No file is ever changed, moved or removed.
+// Every mail that comes in is taken, whoever reads it besides; what came more than
+// an hour before the first start is left alone. No file is ever changed, moved or removed.
 // A mail is known by the part of its name before the ":", which it keeps when
 // somebody reads it. What is no regular file, or is reached through a link, is not
 // opened, and reported.
@@ -51,9 +51,10 @@ var _ Box = (*Maildir)(nil)
 // maildirState is what is remembered: the names of the mails that were taken and
 // are there still. The list is as long as the maildir is full.
 type maildirState struct {
-	Version int      `json:"version"`
-	Path    string   `json:"path"` // of another maildir nothing is known
-	Taken   []string `json:"taken"`
+	Version int       `json:"version"`
+	Path    string    `json:"path"`           // of another maildir nothing is known
+	Start   time.Time `json:"start,omitzero"` // the first one, until the first look
+	Taken   []string  `json:"taken"`
 }
 
 // Check says whether the folders are there and can be read. Its error is a
@@ -74,10 +75,10 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 		return &BoxError{Stage: "read the maildir", Err: fmt.Errorf("%q is no absolute path", b.Path)}
 	}
 	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
-	var err error
-	if r.isFirst, err = r.load(); err != nil {
+	if err := r.load(); err != nil {
 		return err
 	}
+	r.save()
 	return lookOn(ctx, b.Changes, r.nextLook, b.Report, func() error { return r.look(ctx) })
 }
 
@@ -110,7 +111,7 @@ func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Durat
 type maildirReader struct {
 	*Maildir
 	take    func(context.Context, Incoming) error
-	isFirst bool // nothing was ever looked at
+	start   time.Time // the first one, where nothing was ever looked at
 	taken   map[string]bool
 	dirty   bool  // taken is newer than what was saved
 	unsaved error // … because of this
@@ -125,31 +126,33 @@ func (r *maildirReader) now() time.Time {
 	return time.Now()
 }
 
-func (r *maildirReader) load() (first bool, err error) {
+func (r *maildirReader) load() error {
 	if r.State == nil {
-		return false, errors.New("maildir: there is no place for the state")
+		return errors.New("maildir: there is no place for the state")
 	}
 	data, err := r.State.Load()
 	if err != nil {
-		return false, fmt.Errorf("load the maildir's state: %w", err)
+		return fmt.Errorf("load the maildir's state: %w", err)
 	}
+	r.start, r.dirty = r.now(), true
 	if len(data) == 0 {
-		return true, nil
+		return nil
 	}
 	var s maildirState
 	if err := json.Unmarshal(data, &s, json.RejectUnknownMembers(true)); err != nil {
-		return false, fmt.Errorf("read the maildir's state: %w", err)
+		return fmt.Errorf("read the maildir's state: %w", err)
 	}
 	if s.Version != 1 {
-		return false, fmt.Errorf("read the maildir's state: version %d is unknown", s.Version)
+		return fmt.Errorf("read the maildir's state: version %d is unknown", s.Version)
 	}
 	if s.Path != r.Path {
-		return true, nil
+		return nil
 	}
+	r.start, r.dirty = s.Start, false
 	for _, name := range s.Taken {
 		r.taken[name] = true
 	}
-	return false, nil
+	return nil
 }
 
 // save writes the state where it changed. Where it cannot, mails go on being taken,
@@ -158,7 +161,7 @@ func (r *maildirReader) save() {
 	if !r.dirty {
 		return
 	}
-	data, err := json.Marshal(&maildirState{1, r.Path, slices.Sorted(maps.Keys(r.taken))})
+	data, err := json.Marshal(&maildirState{1, r.Path, r.start.UTC(), slices.Sorted(maps.Keys(r.taken))})
 	if err == nil {
 		err = r.State.Save(data)
 	}
@@ -168,18 +171,21 @@ func (r *maildirReader) save() {
 	}
 }
 
-// first is the first start: what is there counts as taken. A folder that is not
-// there yet, as before the very first mail, holds nothing.
+// first is the first look: what came before the first start counts as taken. A
+// folder that is not there yet, as before the very first mail, holds nothing.
 func (r *maildirReader) first(d maildirScan, err error) {
-	if !r.isFirst || err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	r.isFirst, r.dirty = false, true
+	since := r.start.Add(-overlap)
+	r.start, r.dirty = time.Time{}, true
 	if r.TakeOld {
 		return
 	}
 	for _, m := range d.mails {
-		r.taken[m.name] = true
+		if info, err := os.Lstat(filepath.Join(m.folder, m.file)); err == nil && info.ModTime().Before(since) {
+			r.taken[m.name] = true
+		}
 	}
 }
 

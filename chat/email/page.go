@@ -38,6 +38,8 @@ type asking struct {
 	Used    bool `json:"used,omitempty"`    // a reply to it has decided
 	Late    bool `json:"late,omitempty"`    // its person was told that it is too late
 	Unclear int  `json:"unclear,omitempty"` // how often a reply was answered with the menu
+
+	told bool // that no attempt will help, in this life
 }
 
 // The states of a mail of ours. The zero state is one of a mail that waits for
@@ -142,8 +144,34 @@ func (c *Channel) load(ws string) error {
 		}
 		p.notes[k] = n
 	}
+	c.catchUp(ws)
 	p.loaded[ws] = true
 	return nil
+}
+
+// catchUp marks on a workspace's cards what the ledger says of replies to them: an
+// earlier life may have ended before it did.
+func (c *Channel) catchUp(ws string) {
+	unclear := map[*asking]int{}
+	for _, t := range c.state.taken.byFile {
+		n := c.state.pages.notes[t.key()]
+		if t.Workspace != ws || n == nil || t.SHA256 != n.SHA256 {
+			continue
+		}
+		a := n.card(t.Sender)
+		if a == nil {
+			continue
+		}
+		switch t.Status {
+		case Decided:
+			a.Used = true
+		case Late:
+			a.Late = true
+		case Unclear:
+			unclear[a]++
+			a.Unclear = max(a.Unclear, unclear[a])
+		}
+	}
 }
 
 // save makes a note durable.

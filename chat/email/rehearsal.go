@@ -133,9 +133,9 @@ func (r *Rehearsal) End() error {
 }
 
 // rehearsed lays a mail down that answers a test, and says whether it does.
-func (c *Channel) rehearsed(m *Mail, raw []byte) bool {
+func (c *Channel) rehearsed(m *Mail, raw []byte) (bool, error) {
 	if c.Tests == nil {
-		return false
+		return false, nil
 	}
 	for _, ref := range m.Refs(c.Addressing) {
 		if ref.Token == "" {
@@ -146,11 +146,11 @@ func (c *Channel) rehearsed(m *Mail, raw []byte) bool {
 			continue
 		}
 		if err := c.Tests.Put(digest+answerSuffix, raw); err != nil {
-			c.Log.Warn().Err(err).Msg("email: the answer to a test cannot be laid down")
+			return true, fmt.Errorf("lay down the answer to a test: %w", err)
 		}
-		return true
+		return true, nil
 	}
-	return false
+	return false, nil
 }
 
 // Findings are what an answer to a test shows of the mail server.

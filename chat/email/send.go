@@ -28,9 +28,10 @@ type job struct {
 	what string // for the log
 	*delivery
 	mail   *dispatch
-	keep   func() error    // makes the delivery durable; the caller holds the lock
-	unsent func()          // it surely did not arrive; may be nil. The caller holds the lock
-	failed func(why error) // no attempt will help; may be nil
+	maybe  bool                          // an earlier attempt may have arrived
+	keep   func() error                  // makes the delivery durable; the caller holds the lock
+	unsent func()                        // it surely did not arrive; may be nil. The caller holds the lock
+	failed func(why error) (tell func()) // no attempt will help; may be nil. The caller holds the lock
 }
 
 // send sends what is due, one mail after the other.
@@ -81,9 +82,11 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	if j == nil {
 		return nil, nil
 	}
-	// After a crash in the midst of it there is a pause, too.
+	// After a crash in the midst of it there is a pause, too, and nobody knows
+	// whether it arrived.
 	again := retry{n: j.Tries}.again(c.now(), c.firstPause(), longestSendPause)
 	j.State, j.Tries, j.Next = stateSending, again.n, again.at.UTC()
+	j.maybe, j.Maybe = j.Maybe, true
 	return j, j.keep()
 }
 
@@ -117,7 +120,7 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
 				keep:   func() error { return c.save(k, n) },
 				unsent: func() { a.withdraw(token) },
-				failed: func(why error) { c.cardFailed(k, a.To, why) },
+				failed: func(why error) func() { return c.cardFailed(k, a, why) },
 			}, nil
 		}
 	}
@@ -226,7 +229,7 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 // be told without the lock.
 func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()) {
 	if err == nil {
-		j.State, j.Error, j.Next = stateSent, "", time.Time{}
+		j.State, j.Maybe, j.Error, j.Next = stateSent, j.maybe, "", time.Time{}
 		c.state.hold = retry{}
 		return func() {
 			c.well("server")
@@ -235,10 +238,10 @@ func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()
 		}
 	}
 	e := sendErrorOf(err)
+	j.Maybe = j.maybe || e.MaybeSent
 	if ctx.Err() != nil {
 		return func() {} // we end; the next start tries again
 	}
-	j.Maybe = j.Maybe || e.MaybeSent
 	j.Error = e.Error()
 	if !e.MaybeSent && j.unsent != nil {
 		j.unsent()
@@ -261,12 +264,11 @@ func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()
 		}
 	case !e.Temporary:
 		j.State = stateFailed
-		return func() {
-			log()
-			if j.failed != nil {
-				j.failed(e)
-			}
+		if j.failed == nil {
+			return log
 		}
+		tell := j.failed(e)
+		return func() { log(); tell() }
 	}
 	return log
 }
@@ -291,12 +293,16 @@ func hintOr(hint, otherwise string) string {
 	return otherwise
 }
 
-// cardFailed tells of somebody who cannot be asked by mail.
-func (c *Channel) cardFailed(k approval.Key, to string, why error) {
-	what := fmt.Sprintf("the mail about %s to %s was refused: %v", approval.ShortID(k.ID), said(to), why)
-	c.trouble("to "+to, what, "correct the address in [approvers], or answer with: permesso approve "+approval.ShortID(k.ID))
-	if c.Alert != nil {
-		c.Alert(k.Workspace, what)
+// cardFailed notes that somebody cannot be asked by mail, and returns what tells
+// of it without the lock.
+func (c *Channel) cardFailed(k approval.Key, a *asking, why error) (tell func()) {
+	a.told = true
+	to, what := a.To, fmt.Sprintf("the mail about %s to %s was refused: %v", approval.ShortID(k.ID), said(a.To), why)
+	return func() {
+		c.trouble("to "+to, what, "correct the address in [approvers], or answer with: permesso approve "+approval.ShortID(k.ID))
+		if c.Alert != nil {
+			c.Alert(k.Workspace, what)
+		}
 	}
 }
 
@@ -307,8 +313,12 @@ func (c *Channel) next() time.Duration {
 	now := c.now()
 	at := now.Add(c.every())
 	sooner := func(d *delivery) {
-		if d != nil && d.open() && d.Next.Before(at) {
+		switch {
+		case d == nil || !d.open() || !d.Next.Before(at):
+		case d.Next.After(now):
 			at = d.Next
+		case now.Add(time.Second).Before(at):
+			at = now.Add(time.Second) // due, and what it is about does not wait just now
 		}
 	}
 	for _, n := range c.state.pages.notes {

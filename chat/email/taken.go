@@ -24,6 +24,7 @@ type taken struct {
 	Status    Status    `json:"status"`
 	Workspace string    `json:"workspace"`
 	ID        string    `json:"id"`
+	SHA256    string    `json:"pending_sha256,omitempty"` // of the pending that the card showed
 	Answer    *answerTo `json:"answer,omitempty"`
 }
 

@@ -190,7 +190,11 @@ func (w *world) asksNext(ws string, change ...func(*approval.Pending)) approval.
 // ends writes the record of a request.
 func (w *world) ends(k approval.Key, status approval.Status) {
 	w.t.Helper()
-	by, via := "bob", "terminal"
+	w.endsBy(k, status, "bob", "terminal")
+}
+
+func (w *world) endsBy(k approval.Key, status approval.Status, by, via string) {
+	w.t.Helper()
 	resp := approval.Response{Version: 1, RequestID: k.ID, Status: status, RespondedAt: w.clock.now()}
 	resp.Decision.By, resp.Decision.Via = &by, &via
 	b, err := resp.Encode()

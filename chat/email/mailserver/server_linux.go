@@ -10,6 +10,9 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
 )
 
 // server is one daemon in a PID namespace of its own: when the one process that
@@ -18,6 +21,7 @@ type server struct {
 	name, dir string
 	listens   []string
 	process   *os.Process
+	first     int           // a pidfd of the namespace's first process, whose end is the last of all
 	ended     chan struct{} // closed when process has been waited for
 }
 
@@ -29,10 +33,16 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 		return err
 	}
 	defer log.Close()
-	command := append([]string{"--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/", "--proc", "/proc", "--cap-add", "ALL"}, sandbox...)
+	told, tells, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer told.Close()
+	command := append([]string{"--info-fd", "3", "--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/", "--proc", "/proc", "--cap-add", "ALL"}, sandbox...)
 	command = append(append(command, "--", name), args...)
 	cmd := exec.Command("bwrap", command...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{tells}
 	// The parent whose death kills is the thread that started the child.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -47,10 +57,21 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 			_ = cmd.Wait() // killed, or its log says why
 		}
 	}()
-	if err := <-started; err != nil {
+	err = <-started
+	tells.Close()
+	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
-	s.process = cmd.Process
+	s.process, s.first = cmd.Process, -1
+	var info struct {
+		PID int `json:"child-pid"`
+	}
+	if err := json.UnmarshalRead(told, &info); err != nil {
+		return fmt.Errorf("start %s: %w: %s", s.name, err, s.log())
+	}
+	if s.first, err = unix.PidfdOpen(info.PID, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
 	return s.await()
 }
 
@@ -72,8 +93,9 @@ func (s *server) await() error {
 	return nil
 }
 
-// stop kills and waits until the ports are free again: the namespace dies a
-// moment after the process that we know.
+// stop kills, and waits until all that the server started is gone and the ports are
+// free again: the namespace dies a moment after the process that we started, and
+// what is left of it would answer at a socket that the next one wants.
 func (s *server) stop() {
 	if s.process == nil {
 		return
@@ -81,6 +103,14 @@ func (s *server) stop() {
 	_ = s.process.Kill() // it may have ended by itself
 	<-s.ended
 	s.process = nil
+	if s.first >= 0 {
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(s.first), Events: unix.POLLIN}}, 1000); n > 0 {
+				break
+			}
+		}
+		_ = unix.Close(s.first)
+	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if !reachable(s.listens...) {
 			return

@@ -42,7 +42,7 @@ const (
 var users = []string{Gate, Ann, Bob, Eve}
 
 // patience is how long anything here may take on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Village is a running set of servers. The addresses are "127.0.0.1:port".
 type Village struct {
