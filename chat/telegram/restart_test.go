@@ -95,6 +95,36 @@ func TestATapOnACardThatWasNotNoted(t *testing.T) {
 	}
 }
 
+// The same where the request is settled before the next life: no card takes the place of the one that was
+// not noted, and whoever taps on it hears how it ended, however many lives later.
+func TestATapOnACardThatWasNotNotedAndIsSettled(t *testing.T) {
+	h := newHouse(t)
+	h.brittle = true
+	h.open(func(c *telegram.Channel) {
+		c.Notebook = brittle{c.Notebook, func(p string) error {
+			if strings.Contains(p, `"message_id"`) {
+				return errDiskFull
+			}
+			return nil
+		}}
+	})
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	h.close()
+	require.NotContains(t, h.page(k), "message_id")
+	h.operator(k, approval.Denied)
+	h.settled(k)
+	for range 2 {
+		h.open()
+		h.until("all to be said", func() bool { return h.page(k) == "" || strings.Contains(h.page(k), `"phase":"over"`) })
+		h.close()
+	}
+	h.open()
+	require.Regexp(t, "^Already denied by operator:root at ", h.taps(ann, m, "✅ Once").Text)
+	require.Empty(t, h.says(m, "❌ Denied by operator:root").Buttons())
+	h.until("the end of the page", func() bool { return h.page(k) == "" })
+}
+
 // A card that perhaps stands somewhere is waited for a week, and no more than five hundred of them are.
 func TestPagesThatLinger(t *testing.T) {
 	h := newHouse(t)

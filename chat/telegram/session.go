@@ -249,7 +249,7 @@ func (s *session) look(ctx context.Context) {
 	for _, k := range s.book.keys(names) {
 		switch p := s.book.page(k); {
 		case asked[k] || p == nil:
-		case p.lingers(s.now()):
+		case s.lingers(p):
 			lingering[k] = p.Began
 		default:
 			s.heed(ctx, k)
