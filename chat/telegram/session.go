@@ -135,6 +135,7 @@ func (s *session) introduce(ctx context.Context) {
 		me, err := s.api.me(ctx)
 		if err == nil {
 			s.callUs(me.Username)
+			s.troubles.anew()
 			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
 				s.log(fmt.Errorf("offer commands: %w", err))
 			}
