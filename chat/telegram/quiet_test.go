@@ -136,7 +136,7 @@ func TestNight(t *testing.T) {
 	waits, expired, answered := keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)
 	m := h.asks(waits, ann, post)
 	require.True(t, m.Silent)
-	h.asks(expired, ann, post+`,"expires_in_sec":1`)
+	h.asks(expired, ann, post+`,"expires_in_sec":5`)
 	m = h.asks(answered, ann, post)
 	h.taps(ann, m, "❌ Deny")
 	h.settled(answered)

@@ -182,7 +182,7 @@ func TestRealKillsTelegram(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWired(t, many(workspaces))
 	w.plain = true
-	w.api.CallbackTimeout = 2 * time.Second
+	w.api.CallbackTimeout = 10 * time.Second // on a slow machine people wait, or most would see nothing
 	k := &tapKills{wired: w, files: map[string]client.Files{}, asked: map[string]*tappedOn{}}
 	// Which runs again where it was interrupted, and does nothing where it was done before.
 	file := w.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+w.effects+" || echo $PERMESSO_REQUEST_ID >>"+w.effects)

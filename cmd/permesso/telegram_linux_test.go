@@ -297,7 +297,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			s.becomes(m, "❓ Sent back by ann at ")
 		},
 		"expiry": func(s *scene) {
-			m := s.asks(ask5 + " --expires 2s")
+			m := s.asks(ask5 + " --expires 10s") // time enough to see it with its buttons
 			late := m.Keyboard.Rows[0][0].CallbackData
 			require.Equal(s.t, "Approval expired (no response within timeout)", *s.settles(approval.StatusExpired, 0).Error)
 			require.Empty(s.t, s.becomes(m, "⌛ Expired at ").Buttons())
