@@ -36,6 +36,7 @@ type session struct {
 	fresh       bool // nothing was looked at yet in this life
 	flood       flood
 	nightsKnown map[string]bool // whether a workspace has one to tell of
+	nightly     sync.Mutex      // one change of a night at a time
 }
 
 // Run asks people and takes their answers until ctx ends. It returns an error where the token is not
@@ -260,7 +261,7 @@ func (s *session) look(ctx context.Context) {
 	s.fresh = false
 	s.forgetChats()
 	s.refreshDigests()
-	s.nights(ctx)
+	s.nights()
 	s.unasked(waiting)
 }
 
