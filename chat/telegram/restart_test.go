@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -334,4 +335,35 @@ func TestAnUpdateThatKills(t *testing.T) {
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-5")
 	})
 	require.Contains(t, h.trouble(), "could not be handled")
+}
+
+// One update in the journal that cannot be read holds up no other.
+func TestAnUpdateThatCannotBeRead(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	h.close()
+	b, _ := m.Button("✅ Once")
+	for id, data := range map[int]string{900_000_001: "?", 900_000_002: b.CallbackData} {
+		raw, err := json.Marshal(map[string]any{"update_id": id, "callback_query": map[string]any{
+			"id": "1", "from": map[string]any{"id": ann, "first_name": "Ann"}, "chat_instance": "1", "data": data,
+			"message": map[string]any{"message_id": m.ID, "date": 1, "chat": map[string]any{"id": ann, "type": "private"}},
+		}})
+		require.NoError(t, err)
+		require.NoError(t, h.channel().Updates.Put(fmt.Sprintf("update-%d.json", id), raw))
+	}
+	h.open(func(c *telegram.Channel) { c.Updates = badDrawer{c.Updates} })
+	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	h.until("the complaint", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
+}
+
+// badDrawer has one thing in it that cannot be read.
+type badDrawer struct{ chat.Drawer }
+
+func (d badDrawer) Get(name string) ([]byte, error) {
+	if name == "update-900000001.json" {
+		return nil, syscall.EIO
+	}
+	return d.Drawer.Get(name)
 }
