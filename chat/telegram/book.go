@@ -120,14 +120,20 @@ var errKept = errors.New("nothing to change")
 
 // change rewrites a page, a blank one where there is none, and has it durable before anybody sees it.
 func (b *book) change(k approval.Key, how func(p *page) error) error {
-	_, err := b.rewrite(k, how)
+	_, err := b.rewrite(k, how, false)
+	return err
+}
+
+// remember is note for what people may answer before the disk has it.
+func (b *book) remember(k approval.Key, how func(p *page) error) error {
+	_, err := b.rewrite(k, how, true)
 	return err
 }
 
 // note is change for what has happened already: it holds in memory even where the disk refuses it, or a
 // card would be sent over and over.
 func (b *book) note(k approval.Key, how func(p *page) error) error {
-	next, err := b.rewrite(k, how)
+	next, err := b.rewrite(k, how, false)
 	if err != nil && next != nil {
 		b.mu.Lock()
 		b.swap(k, next)
@@ -136,7 +142,8 @@ func (b *book) note(k approval.Key, how func(p *page) error) error {
 	return err
 }
 
-func (b *book) rewrite(k approval.Key, how func(p *page) error) (*page, error) {
+// rewrite has a page durable before it is seen, or, where early says so, seen before.
+func (b *book) rewrite(k approval.Key, how func(p *page) error, early bool) (*page, error) {
 	defer b.locks.take(k)()
 	next := b.page(k).clone()
 	if next == nil {
@@ -152,12 +159,19 @@ func (b *book) rewrite(k approval.Key, how func(p *page) error) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
+	if early {
+		b.mu.Lock()
+		b.swap(k, next)
+		b.mu.Unlock()
+	}
 	if err := b.notebook.Write(k, raw); err != nil {
 		return next, fmt.Errorf("write page %s: %w", k, err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.swap(k, next)
+	if !early {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.swap(k, next)
+	}
 	return next, nil
 }
 

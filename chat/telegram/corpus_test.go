@@ -66,7 +66,7 @@ func (h *house) tries(c updateCase, k approval.Key) {
 	h.open()
 	members := post
 	if c.Before == "expired" {
-		members += `,"expires_in_sec":1`
+		members += `,"expires_in_sec":4` // time enough to see it with its buttons
 	}
 	card := h.asks(k, place.Chat, members)
 	switch c.Before {

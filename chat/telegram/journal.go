@@ -276,7 +276,7 @@ func (j *Journal) setAside(raw []byte, why error) error {
 }
 
 // Unfinished lists, in the order of their ids, the updates that were journaled and that nobody has
-// finished or is handling in this process.
+// finished or is handling in this process. One that cannot be read is an error beside the others.
 func (j *Journal) Unfinished() ([]Update, error) {
 	j.mu.Lock()
 	err := j.load()
@@ -292,14 +292,16 @@ func (j *Journal) Unfinished() ([]Update, error) {
 	}
 	slices.Sort(ids)
 	updates := make([]Update, 0, len(ids))
+	var errs []error
 	for _, id := range ids {
 		raw, err := j.Store.Get(updateName(id))
 		if err != nil {
-			return nil, fmt.Errorf("read update %d: %w", id, err)
+			errs = append(errs, fmt.Errorf("read update %d: %w", id, err))
+			continue
 		}
 		updates = append(updates, Update{ID: id, JSON: raw})
 	}
-	return updates, nil
+	return updates, errors.Join(errs...)
 }
 
 // Begin claims an update for the one that will handle it. It is false for an update that is finished, that

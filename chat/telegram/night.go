@@ -14,7 +14,8 @@ import (
 
 // night is what was asked of a workspace while its people were not to be woken.
 type night struct {
-	Asked []string `json:"asked"` // ids
+	Asked []string `json:"asked"`          // ids
+	Told  []string `json:"told,omitempty"` // the places that have heard of it
 }
 
 // mostAsked is how many of one night are told of in the morning.
@@ -28,9 +29,11 @@ func (s *session) atNight(ws Workspace, k approval.Key) {
 	if !ws.Quiet.Covers(s.now()) {
 		return
 	}
+	s.nightly.Lock()
+	defer s.nightly.Unlock()
 	n, err := s.night(ws.Name)
 	if err == nil && !slices.Contains(n.Asked, k.ID) && len(n.Asked) < mostAsked {
-		n.Asked = append(n.Asked, k.ID)
+		n.Asked, n.Told = append(n.Asked, k.ID), nil
 		err = s.keepNight(ws.Name, n)
 		s.nightsKnown[ws.Name] = true
 	}
@@ -65,22 +68,14 @@ func (s *session) keepNight(ws string, n night) error {
 }
 
 // nights tells, where a night is over, what waited in it and what expired.
-func (s *session) nights(ctx context.Context) {
+func (s *session) nights() {
 	for _, ws := range s.Workspaces() {
 		if ws.Quiet.Covers(s.now()) || !s.nightKnown(ws.Name) {
 			continue
 		}
-		n, err := s.night(ws.Name)
-		if err == nil {
-			err = s.morning(ctx, ws, n)
-		}
-		if err != nil {
+		if err := s.morning(ws); err != nil {
 			s.log(err)
 		}
-		if err := s.Notes.Remove(nightName(ws.Name)); err != nil {
-			s.log(err)
-		}
-		s.nightsKnown[ws.Name] = false
 	}
 }
 
@@ -95,14 +90,63 @@ func (s *session) nightKnown(ws string) bool {
 	return err == nil
 }
 
-// morning sends one message about a night.
-func (s *session) morning(ctx context.Context, ws Workspace, n night) error {
-	var waiting, expired []approval.Key
+// morning has every place told of a night. It is forgotten when all have been, which may take as long as
+// Telegram is away.
+func (s *session) morning(ws Workspace) error {
+	n, err := s.night(ws.Name)
+	left := slices.DeleteFunc(slices.Clone(ws.Places), n.toldIn)
+	if err != nil || len(left) == 0 {
+		s.nightsKnown[ws.Name] = false
+		return errors.Join(err, s.Notes.Remove(nightName(ws.Name)))
+	}
+	for _, to := range left {
+		s.outbox.put(to.Chat, job{
+			name: nightName(ws.Name) + " " + mark(to), rank: rankNotice,
+			do: func(ctx context.Context) error { return s.greet(ctx, ws.Name, to) },
+		}, 0)
+	}
+	return nil
+}
+
+func mark(to Place) string {
+	return strconv.FormatInt(to.Chat, 10) + "/" + strconv.Itoa(to.Thread)
+}
+
+func (n night) toldIn(to Place) bool { return slices.Contains(n.Told, mark(to)) }
+
+// greet sends one message about a night, where there is something to tell, and notes that.
+func (s *session) greet(ctx context.Context, name string, to Place) error {
+	ws, _ := s.workspace(name)
+	n, err := s.night(name)
+	if err != nil || n.toldIn(to) || ws.Quiet.Covers(s.now()) || !slices.ContainsFunc(ws.Places, func(p Place) bool { return mark(p) == mark(to) }) {
+		return nil //nolint:nilerr // the next look tells of it
+	}
+	waiting, expired, err := s.wasAsked(ctx, name, n)
+	if err != nil {
+		return err
+	}
+	if len(waiting)+len(expired) > 0 {
+		_, err = s.api.send(ctx, to.Chat, s.greeting(ctx, ws, to, waiting, expired), how{thread: to.Thread})
+	}
+	if err != nil && troubleOf(err) != refused {
+		return err
+	}
+	s.nightly.Lock()
+	defer s.nightly.Unlock()
+	if n, err = s.night(name); err != nil || len(n.Asked) == 0 {
+		return err
+	}
+	n.Told = append(n.Told, mark(to))
+	return s.keepNight(name, n)
+}
+
+// wasAsked sorts what was asked in a night by what became of it.
+func (s *session) wasAsked(ctx context.Context, ws string, n night) (waiting, expired []approval.Key, err error) {
 	for _, id := range n.Asked {
-		k := approval.Key{Workspace: ws.Name, ID: id}
+		k := approval.Key{Workspace: ws, ID: id}
 		st, err := s.Viewer.Story(ctx, k)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		switch {
 		case st.waits():
@@ -111,16 +155,10 @@ func (s *session) morning(ctx context.Context, ws Workspace, n night) error {
 			expired = append(expired, k)
 		}
 	}
-	if len(waiting)+len(expired) == 0 {
-		return nil
-	}
-	for _, to := range ws.Places {
-		s.greet(ctx, ws, to, waiting, expired)
-	}
-	return nil
+	return waiting, expired, nil
 }
 
-func (s *session) greet(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) {
+func (s *session) greeting(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) look {
 	if to.Language == "" {
 		to.Language = ws.Language
 	}
@@ -146,5 +184,5 @@ func (s *session) greet(ctx context.Context, ws Workspace, to Place, waiting, ex
 	}
 	l := plain(lines...)
 	l.rows = slices.Collect(slices.Chunk(faces, 2))
-	s.reply(to.Chat, to.Thread, 0, l)
+	return l
 }

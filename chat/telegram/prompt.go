@@ -19,7 +19,7 @@ func (t *tapped) prompt(at button, x *post) {
 		if err != nil {
 			return err
 		}
-		err = s.book.note(at.key, func(p *page) error {
+		err = s.book.remember(at.key, func(p *page) error {
 			y := p.post(x.N)
 			if y == nil {
 				return errKept

@@ -1,6 +1,7 @@
 package telegram_test
 
 import (
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -136,7 +137,7 @@ func TestNight(t *testing.T) {
 	waits, expired, answered := keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)
 	m := h.asks(waits, ann, post)
 	require.True(t, m.Silent)
-	h.asks(expired, ann, post+`,"expires_in_sec":1`)
+	h.asks(expired, ann, post+`,"expires_in_sec":5`)
 	m = h.asks(answered, ann, post)
 	h.taps(ann, m, "❌ Deny")
 	h.settled(answered)
@@ -160,4 +161,53 @@ func TestNight(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, n)
+}
+
+// The morning's message is sent as soon as Telegram is there, in a later life, too, and once.
+func TestAMorningWithoutTelegram(t *testing.T) {
+	h := newHouse(t, telegram.Place{Chat: ann}, telegram.Place{Chat: bob})
+	var shift atomic.Int64
+	midnight := time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC)
+	began := time.Now()
+	clock := func(c *telegram.Channel) {
+		c.Now = func() time.Time { return midnight.Add(time.Since(began) + time.Duration(shift.Load())) }
+	}
+	h.workspaces[0].Quiet = approval.Night{From: 22 * time.Hour, To: 7 * time.Hour}
+	h.open(clock)
+	k := keyIn(personal, 1)
+	h.asks(k, ann, post)
+	h.card(k, bob)
+	h.api.Fail("sendMessage", botapi.Fault{Kind: botapi.TooMany})
+	shift.Store(int64(7 * time.Hour))
+	h.await("messages that are refused, in vain for longer than an answer is tried", func(s botapi.State) bool {
+		n := 0
+		for _, c := range s.Calls {
+			if c.Method == "sendMessage" && c.Code == http.StatusTooManyRequests {
+				n++
+			}
+		}
+		return n >= 20
+	})
+	h.close()
+	h.api.Heal()
+	for range 2 {
+		h.open(clock)
+		for _, who := range []int64{ann, bob} {
+			h.sees(who, "the morning's message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
+		}
+		h.until("the end of the night", func() bool {
+			names, err := h.channel().Notes.List()
+			return err == nil && !strings.Contains(strings.Join(names, " "), "night-")
+		})
+		h.close()
+	}
+	for _, who := range []int64{ann, bob} {
+		n := 0
+		for _, m := range h.api.State().FromBot(who) {
+			if strings.HasPrefix(m.Text, "🌅 ") {
+				n++
+			}
+		}
+		require.Equal(t, 1, n)
+	}
 }

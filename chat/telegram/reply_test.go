@@ -3,11 +3,13 @@ package telegram_test
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -177,4 +179,36 @@ func TestTalkIsLeftAlone(t *testing.T) {
 	last := h.api.Say(ann, family, "/help")
 	h.answered(last)
 	require.Len(t, h.api.State().FromBot(family), 2, h.chats())
+}
+
+// What is said to a prompt counts while the disk is still at the note of it.
+func TestAPromptIsAnsweredAtOnce(t *testing.T) {
+	h := newHouse(t)
+	let := make(chan struct{})
+	free := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(free)
+	h.open(func(c *telegram.Channel) { c.Notebook = slowNotebook{c.Notebook, let} })
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	h.taps(ann, m, "❓ Ask")
+	h.until("the prompt on disk", func() bool { return strings.Contains(h.page(k), `"prompts"`) })
+	prompt := h.sees(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
+	said := h.api.Reply(ann, ann, prompt.ID, "which meeting?")
+	require.Equal(t, approval.StatusRequestMore, h.settled(k).Status)
+	free()
+	require.Contains(t, h.answered(said).Text, "Sent back to the agent")
+}
+
+// slowNotebook writes a page with a prompt, and then takes its time.
+type slowNotebook struct {
+	chat.Notebook
+	let chan struct{}
+}
+
+func (b slowNotebook) Write(k approval.Key, p []byte) error {
+	err := b.Notebook.Write(k, p)
+	if strings.Contains(string(p), `"prompts"`) {
+		<-b.let
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +94,36 @@ func TestATapOnACardThatWasNotNoted(t *testing.T) {
 			h.until("the end of the page", func() bool { return h.page(k) == "" })
 		})
 	}
+}
+
+// The same where the request is settled before the next life: no card takes the place of the one that was
+// not noted, and whoever taps on it hears how it ended, however many lives later.
+func TestATapOnACardThatWasNotNotedAndIsSettled(t *testing.T) {
+	h := newHouse(t)
+	h.brittle = true
+	h.open(func(c *telegram.Channel) {
+		c.Notebook = brittle{c.Notebook, func(p string) error {
+			if strings.Contains(p, `"message_id"`) {
+				return errDiskFull
+			}
+			return nil
+		}}
+	})
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	h.close()
+	require.NotContains(t, h.page(k), "message_id")
+	h.operator(k, approval.Denied)
+	h.settled(k)
+	for range 2 {
+		h.open()
+		h.until("all to be said", func() bool { return h.page(k) == "" || strings.Contains(h.page(k), `"phase":"over"`) })
+		h.close()
+	}
+	h.open()
+	require.Regexp(t, "^Already denied by operator:root at ", h.taps(ann, m, "✅ Once").Text)
+	require.Empty(t, h.says(m, "❌ Denied by operator:root").Buttons())
+	h.until("the end of the page", func() bool { return h.page(k) == "" })
 }
 
 // A card that perhaps stands somewhere is waited for a week, and no more than five hundred of them are.
@@ -219,10 +250,10 @@ func TestReminder(t *testing.T) {
 	h.open()
 	k := keyIn(personal, 1)
 	asked := time.Now()
-	m := h.asks(k, ann, post+`,"expires_in_sec":2`)
+	m := h.asks(k, ann, post+`,"expires_in_sec":8`) // on a slow machine, too, there is time to remind
 	r := h.sees(ann, "a reminder", func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 	require.True(t, strings.HasPrefix(r.Text, "⏳ a7000001 aspetta ancora, fino alle "), r.Text)
-	require.GreaterOrEqual(t, time.Since(asked), 900*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(asked), 3900*time.Millisecond)
 	h.says(m, "⌛ Scaduto alle ")
 	require.Len(t, h.api.State().FromBot(ann), 2)
 }
@@ -304,4 +335,35 @@ func TestAnUpdateThatKills(t *testing.T) {
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-5")
 	})
 	require.Contains(t, h.trouble(), "could not be handled")
+}
+
+// One update in the journal that cannot be read holds up no other.
+func TestAnUpdateThatCannotBeRead(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	h.close()
+	b, _ := m.Button("✅ Once")
+	for id, data := range map[int]string{900_000_001: "?", 900_000_002: b.CallbackData} {
+		raw, err := json.Marshal(map[string]any{"update_id": id, "callback_query": map[string]any{
+			"id": "1", "from": map[string]any{"id": ann, "first_name": "Ann"}, "chat_instance": "1", "data": data,
+			"message": map[string]any{"message_id": m.ID, "date": 1, "chat": map[string]any{"id": ann, "type": "private"}},
+		}})
+		require.NoError(t, err)
+		require.NoError(t, h.channel().Updates.Put(fmt.Sprintf("update-%d.json", id), raw))
+	}
+	h.open(func(c *telegram.Channel) { c.Updates = badDrawer{c.Updates} })
+	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	h.until("the complaint", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
+}
+
+// badDrawer has one thing in it that cannot be read.
+type badDrawer struct{ chat.Drawer }
+
+func (d badDrawer) Get(name string) ([]byte, error) {
+	if name == "update-900000001.json" {
+		return nil, syscall.EIO
+	}
+	return d.Drawer.Get(name)
 }

@@ -36,6 +36,7 @@ type session struct {
 	fresh       bool // nothing was looked at yet in this life
 	flood       flood
 	nightsKnown map[string]bool // whether a workspace has one to tell of
+	nightly     sync.Mutex      // one change of a night at a time
 }
 
 // Run asks people and takes their answers until ctx ends. It returns an error where the token is not
@@ -135,6 +136,7 @@ func (s *session) introduce(ctx context.Context) {
 		me, err := s.api.me(ctx)
 		if err == nil {
 			s.callUs(me.Username)
+			s.troubles.anew()
 			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
 				s.log(fmt.Errorf("offer commands: %w", err))
 			}
@@ -249,7 +251,7 @@ func (s *session) look(ctx context.Context) {
 	for _, k := range s.book.keys(names) {
 		switch p := s.book.page(k); {
 		case asked[k] || p == nil:
-		case p.lingers(s.now()):
+		case s.lingers(p):
 			lingering[k] = p.Began
 		default:
 			s.heed(ctx, k)
@@ -259,7 +261,7 @@ func (s *session) look(ctx context.Context) {
 	s.fresh = false
 	s.forgetChats()
 	s.refreshDigests()
-	s.nights(ctx)
+	s.nights()
 	s.unasked(waiting)
 }
 

@@ -70,7 +70,7 @@ func (s *session) settle(k approval.Key, p *page, sc scene) error {
 			s.tellDigest(x.Digest)
 		}
 	}
-	if p.over() && !p.lingers(s.now()) {
+	if p.over() && !s.lingers(p) {
 		return s.book.remove(k)
 	}
 	return nil
@@ -83,9 +83,9 @@ func (p *page) over() bool {
 
 // lingers says whether a page on which all is said stays for a card that may stand somewhere with its
 // buttons: whoever taps on it, in a later life of the gate, too, is to hear how it ended.
-func (p *page) lingers(now time.Time) bool {
-	lost := func(x *post) bool { return x.Doubtful && x.Message == 0 }
-	return now.Before(p.Began.Add(orphanFor)) && p.over() && slices.ContainsFunc(p.Posts, lost)
+func (s *session) lingers(p *page) bool {
+	lost := func(x *post) bool { return x.Message == 0 && (x.Doubtful || s.left(x)) }
+	return s.now().Before(p.Began.Add(orphanFor)) && p.over() && slices.ContainsFunc(p.Posts, lost)
 }
 
 // thin tears out the oldest of many pages that linger; given is when each began.
@@ -138,7 +138,7 @@ func (s *session) finish(ctx context.Context, k approval.Key, x *post, sc scene)
 	if err != nil {
 		return err
 	}
-	if p = s.book.page(k); p != nil && !sc.waits() && p.over() && !p.lingers(s.now()) {
+	if p = s.book.page(k); p != nil && !sc.waits() && p.over() && !s.lingers(p) {
 		return s.book.remove(k)
 	}
 	return nil

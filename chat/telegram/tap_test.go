@@ -166,7 +166,7 @@ func TestALateTap(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post+`,"expires_in_sec":1`)
+	m := h.asks(k, ann, post+`,"expires_in_sec":5`) // time enough to see it with its buttons
 	require.Equal(t, approval.StatusExpired, h.settled(k).Status)
 	h.says(m, "⌛ Expired at ")
 	late := h.answer(h.api.TapData(ann, ann, m.ID, m.Keyboard.Rows[0][0].CallbackData))

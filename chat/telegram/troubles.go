@@ -47,6 +47,13 @@ func (t *troubles) clear(name string) {
 	}
 }
 
+// anew tells of all again: what was told in an earlier life may be over.
+func (t *troubles) anew() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.say()
+}
+
 // names lists the troubles there are.
 func (t *troubles) names() []string {
 	t.mu.Lock()

@@ -43,7 +43,9 @@ func (s *session) receive(ctx context.Context) error {
 		Handler: s.hook(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, MaxHeaderBytes: 16 << 10,
 	}
+	closed := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {
+		defer close(closed)
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer stop()
 		_ = server.Shutdown(last) // what is under way is answered, or delivered again
@@ -52,6 +54,7 @@ func (s *session) receive(ctx context.Context) error {
 	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the webhook: %w", err)
 	}
+	<-closed // a next life finds in the journal what this one has answered for
 	return nil
 }
 

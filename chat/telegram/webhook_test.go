@@ -107,6 +107,49 @@ func TestWebhookRefuses(t *testing.T) {
 	require.Equal(t, 1, h.hands.count(k))
 }
 
+// What comes as the channel ends is in the journal before it has ended: Telegram will not send it again, and
+// a next life reads the journal once.
+func TestWebhookAtTheEnd(t *testing.T) {
+	h := newHouse(t)
+	h.api.Local = true
+	address := freePort(t)
+	hook := func(c *telegram.Channel) {
+		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
+	}
+	putting, let := make(chan struct{}), make(chan struct{})
+	h.open(hook, func(c *telegram.Channel) { c.Updates = slowDrawer{c.Updates, putting, let} })
+	k := keyIn(personal, 1)
+	m := h.asks(k, ann, post)
+	b, _ := m.Button("✅ Once")
+	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData)
+	<-putting
+	time.AfterFunc(100*time.Millisecond, func() { close(let) }) // however long: the end waits for it
+	h.close()
+	select {
+	case <-let:
+	default:
+		require.Fail(t, "the channel has ended, and an update is on its way")
+	}
+	h.open(hook)
+	require.Contains(t, h.answer(tap).Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	require.Equal(t, 1, h.hands.count(k))
+}
+
+// slowDrawer stores a tap when it is let.
+type slowDrawer struct {
+	chat.Drawer
+	putting, let chan struct{}
+}
+
+func (d slowDrawer) Put(name string, b []byte) error {
+	if strings.HasPrefix(name, "update-") && strings.Contains(string(b), "callback_query") {
+		close(d.putting)
+		<-d.let
+	}
+	return d.Drawer.Put(name, b)
+}
+
 type fullDrawer struct {
 	chat.Drawer
 	full *atomic.Bool

@@ -263,9 +263,12 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 	}
 	list, err := r.viewer.Waiting(ctx, asked)
 	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
-		return w.Pending.AskOn != "" && w.Pending.AskOn != r.name // its client wants it asked elsewhere alone
+		return !r.asks(w.Pending)
 	}), err
 }
+
+// asks says whether a request is asked here: its client may want it asked elsewhere alone.
+func (r *room) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
 // Find implements chat.Finder.
 func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {

@@ -410,7 +410,7 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending
-		if d.now.Sub(p.Timestamp) < askedBy || !d.now.Before(p.ExpiresAt) {
+		if d.now.Sub(p.Timestamp) < askedBy || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
 			continue
 		}
 		if !noted(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {

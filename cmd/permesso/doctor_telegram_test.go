@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 func TestDoctorAsksTelegram(t *testing.T) {
@@ -61,4 +64,18 @@ func TestDoctorAsksTelegram(t *testing.T) {
 	}
 	d := &doctor{house: &house{cfg: config.Default()}}
 	require.Equal(t, []finding{well("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
+}
+
+// No card is missed on a channel where its client does not want it asked.
+func TestDoctorMissesNoCardElsewhere(t *testing.T) {
+	now := time.Now()
+	d := &doctor{house: &house{layout: ipc.Layout{Home: t.TempDir()}}, now: now}
+	for askOn, missed := range map[string][2]int{"": {1, 1}, "telegram": {1, 0}, "email": {0, 1}} {
+		waiting := []approval.Waiting{{Pending: &approval.Pending{
+			RequestID: "a7f3b2c1d4e5f6a7", AskOn: askOn, Timestamp: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour),
+		}}}
+		for i, channel := range []string{"telegram", "email"} {
+			require.Len(t, d.unsent(channel, "w", waiting), missed[i], "%s, asked on %q", channel, askOn)
+		}
+	}
 }

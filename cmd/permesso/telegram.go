@@ -126,6 +126,9 @@ func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.St
 	if err != nil {
 		return st, err
 	}
+	if w != nil && !d.asks(w.Pending) {
+		return st, nil // as if there were none, also where a hint brings us here
+	}
 	if w != nil {
 		st.Pending, st.SHA256 = w.Pending, w.SHA256
 		if st.Decision, err = d.decision(k, w.SHA256); err != nil {

@@ -297,7 +297,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			s.becomes(m, "❓ Sent back by ann at ")
 		},
 		"expiry": func(s *scene) {
-			m := s.asks(ask5 + " --expires 2s")
+			m := s.asks(ask5 + " --expires 10s") // time enough to see it with its buttons
 			late := m.Keyboard.Rows[0][0].CallbackData
 			require.Equal(s.t, "Approval expired (no response within timeout)", *s.settles(approval.StatusExpired, 0).Error)
 			require.Empty(s.t, s.becomes(m, "⌛ Expired at ").Buttons())
@@ -414,8 +414,17 @@ func TestTelegramWithAForeignServer(t *testing.T) {
 	require.Equal(t, 1, w.runs(id))
 	sees("✅ Approved by ann at ")
 
+	// Words count for a card that the gate knows was sent: people take longer to write some.
+	shown := func(id string) {
+		t.Helper()
+		sees("one · post · " + id[:8])
+		await(t, w.layout.Sent("telegram", "one"), func() bool {
+			b, err := os.ReadFile(filepath.Join(w.layout.Sent("telegram", "one"), id+".json"))
+			return err == nil && strings.Contains(string(b), `"message_id":`)
+		})
+	}
 	id = w.ask(`{"tool_name":"post","request_data":{"text":"two"}}`)
-	sees("one · post · " + id[:8])
+	shown(id)
 	require.NoError(t, f.Say(t.Context(), ann, chat, "deny "+id[:8]+" no"))
 	r := w.response(id)
 	require.Equal(t, approval.StatusDenied, r.Status)
@@ -424,7 +433,7 @@ func TestTelegramWithAForeignServer(t *testing.T) {
 	sees("❌ Denied by ann at ")
 
 	id = w.ask(`{"tool_name":"post","request_data":{"text":"three"}}`)
-	sees("one · post · " + id[:8])
+	shown(id)
 	require.NoError(t, f.Say(t.Context(), ann, chat, "pending"))
 	require.NoError(t, f.Say(t.Context(), ann, chat, "approve "+id[:4]))
 	require.Equal(t, approval.StatusApproved, w.response(id).Status)

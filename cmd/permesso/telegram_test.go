@@ -156,11 +156,48 @@ func TestTelegramTokenIsMended(t *testing.T) {
 	require.NoError(t, os.WriteFile(token, []byte("110201543:AAwrongwrongwrongwrongwrongwrong\n"), 0o600))
 	d := b.serve()
 	d.awaitLog("does not accept the token")
+	troubled := func() bool {
+		_, out, _ := b.run("", "status")
+		return strings.Contains(out, "telegram reaches nobody: ")
+	}
+	await(t, b.layout.Run(), troubled)
 	require.NoError(t, os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600))
 	id := b.ask(`{"tool_name":"say"}`)
 	require.Contains(t, b.taps(b.card(id), "❌ Deny"), "Denied: ")
 	require.Equal(t, approval.StatusDenied, b.response(id).Status)
 	require.NotContains(t, d.said(), "wrongwrong")
+	await(t, b.layout.Run(), func() bool { return !troubled() })
+	d.stop()
+}
+
+// What its client wants to be asked by mail alone is not asked here as well, hints or no hints.
+func TestTelegramIsNotForAll(t *testing.T) {
+	t.Parallel()
+	b := newBotTown(t, strings.Replace(annDecides, `["telegram"]`, `["telegram", "email"]`, 1))
+	text, err := os.ReadFile(b.config)
+	require.NoError(t, err)
+	word := filepath.Join(b.dir, "password")
+	require.NoError(t, os.WriteFile(word, []byte("secret\n"), 0o600))
+	nowhere := `{ address = "127.0.0.1:9", security = "starttls", username = "permesso@gate.test", password_file = "` + word + `" }`
+	mail := "listen = \"127.0.0.1:0\"\n[channels.email]\nfrom = \"permesso@gate.test\"\nsmtp = " + nowhere + "\nimap = " + nowhere + "\n"
+	text = []byte(mail + strings.Replace(string(text), "telegram = 1001", "telegram = 1001\nemail = \"ann@example.org\"", 1))
+	require.NoError(t, os.WriteFile(b.config, text, 0o600))
+	d := b.serve()
+	d.awaitLog("agents with a key ask here")
+	code, key, errs := b.run("", "key", "create", "default")
+	require.Zero(t, code, errs)
+	agent := &restClient{b.place, "http://" + listensOn.FindStringSubmatch(d.said())[1], strings.TrimSpace(key)}
+	ask := func(channel string) (id string) {
+		status, a := agent.do("POST", "/v1/approvals", `{"tool_name":"say","channel":"`+channel+`"}`)
+		require.Equal(t, 201, status, "%v", a)
+		id, _ = a["approval_id"].(string)
+		return strings.TrimPrefix(id, "appr_")
+	}
+	mailed := ask("email")
+	b.card(ask("telegram")) // heeded after that one
+	for _, m := range b.api.State().FromBot(ann) {
+		require.NotContains(t, m.Text, approval.ShortID(mailed))
+	}
 	d.stop()
 }
 
