@@ -154,6 +154,30 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, []string{"pause personal 1001 it goes wild", "pause personal 1001", "resume personal 1002"}, b.said)
 }
 
+// Who calls the bot by a name that it does not know yet is heard when it does, in a later life, too.
+func TestCalledByName(t *testing.T) {
+	for _, lives := range []int{1, 2} {
+		h := newHouse(t, telegram.Place{Chat: family})
+		b := &brake{on: map[string]bool{}}
+		open := func() { h.open(func(c *telegram.Channel) { c.Pauser = b }) }
+		h.api.Fail("getMe", botapi.Fault{Kind: botapi.BadGateway})
+		open()
+		m := h.api.Say(ann, family, "/pause@permesso_bot it goes wild")
+		h.until("the update", func() bool {
+			names, err := h.channel().Updates.List()
+			return err == nil && strings.Contains(strings.Join(names, " "), "update-")
+		})
+		if lives > 1 {
+			h.close()
+			open()
+		}
+		require.Empty(t, h.api.State().FromBot(family))
+		h.api.Heal()
+		require.Contains(t, h.answered(m).Text, "⏸ personal: paused")
+		require.Equal(t, []string{"pause personal 1001 it goes wild"}, b.said)
+	}
+}
+
 type history []approval.Key
 
 func (h history) Last(context.Context, []string, int) ([]approval.Key, error) { return h, nil }

@@ -18,6 +18,8 @@ const (
 	mostTries = 3
 	// handlingTime bounds the handling of one update: a disk that hangs must not hold up everything.
 	handlingTime = time.Minute
+	// nameTime is how much of it may pass until we know our name.
+	nameTime = 30 * time.Second
 )
 
 // intake hands updates to their handlers: one after the other where they concern the same request, side by
@@ -138,8 +140,29 @@ func (in *intake) handle(ctx context.Context, u *models.Update) {
 		}
 		s.poisoned(u.ID)
 	}()
+	if !s.knowsUs(ctx, u) {
+		s.journal.Abandon(u.ID) // a next life finds it
+		return
+	}
 	s.handle(ctx, u)
 	in.done(u.ID)
+}
+
+// knowsUs waits for our name where somebody calls a bot by its name: before we know ours it could be
+// another's. It is false where this life ends meanwhile.
+func (s *session) knowsUs(ctx context.Context, u *models.Update) bool {
+	if u.Message == nil || !strings.Contains(u.Message.Text, "@") {
+		return true
+	}
+	ctx, stop := context.WithTimeout(ctx, nameTime)
+	defer stop()
+	select {
+	case <-s.met:
+	case <-ctx.Done(): // it is not to be had: what we were called before has to do
+	case <-s.outbox.ctx.Done():
+		return false
+	}
+	return true
 }
 
 func (in *intake) failed(id int64) int {

@@ -27,6 +27,7 @@ type session struct {
 	digests   digests
 	feeds     feeds
 	bots      atomic.Pointer[[]string] // our names, once they are known
+	met       chan struct{}            // closed when Telegram has told us our name
 	listener  net.Listener             // of the webhook
 	heardAt   atomic.Int64             // when the last update came, in Unix seconds
 	stirred   chan approval.Key        // requests to look at, from handlers
@@ -50,9 +51,9 @@ func (c *Channel) Run(ctx context.Context) error {
 	}
 	c.running.Store(s)
 	defer c.running.CompareAndSwap(s, nil)
-	s.replay(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.introduce(ctx) })
+	s.replay(ctx)
 	wg.Go(func() {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
 			stop(err)
@@ -86,7 +87,7 @@ var errToken = errors.New("Telegram does not accept the token: is it complete, a
 func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
 		Channel: c, life: nonce(), nightsKnown: map[string]bool{}, book: &book{notebook: c.Notebook},
-		stirred: make(chan approval.Key, 256), fresh: true, outbox: &outbox{ctx: ctx, first: c.Retry},
+		stirred: make(chan approval.Key, 256), met: make(chan struct{}), fresh: true, outbox: &outbox{ctx: ctx, first: c.Retry},
 	}
 	s.troubles.tell, s.outbox.told, s.intake.session = c.Problem, s.sent, s
 	s.journal = &Journal{Client: &watchedClient{HTTPClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
@@ -136,6 +137,7 @@ func (s *session) introduce(ctx context.Context) {
 		me, err := s.api.me(ctx)
 		if err == nil {
 			s.callUs(me.Username)
+			close(s.met)
 			s.troubles.anew()
 			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
 				s.log(fmt.Errorf("offer commands: %w", err))
