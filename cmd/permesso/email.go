@@ -92,7 +92,7 @@ func (h mailHints) knock(kind string) {
 }
 
 // watchMails has the watcher tell of mails. What it cannot watch is looked at
-// every few seconds.
+// every half minute.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
 	folders := []watcher.Folder{{Path: s.layout.Drawer(emailChannel, drawerInbox), Kind: drawerInbox}}
@@ -104,7 +104,7 @@ func (s *server) watchMails(cfg *config.Email) {
 	for _, f := range folders {
 		f.Group, f.Trusted = mailGroup, true
 		if err := s.watcher.Add(f); err != nil {
-			s.log.Warn().Err(err).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every few seconds")
+			s.log.Warn().Err(err).Str("via", emailChannel).Msg("a folder of mails is not watched, but looked at every half minute")
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -27,7 +28,7 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 		}
 		ask := r
 		ask.RequestData = args
-		asked, err := g.Ask(ctx, ask)
+		asked, err := askOut(ctx, g, ask)
 		if err != nil {
 			return none, err
 		}
@@ -47,6 +48,22 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 		}
 		return do(ctx, arg)
 	}
+}
+
+// askOut asks to the end, for a moment when ctx is over, too: what the gate may have taken
+// in can be taken back only under the id that it gives.
+func askOut(ctx context.Context, g Gate, r approval.Request) (Asked, error) {
+	if err := ctx.Err(); err != nil {
+		return Asked{}, err
+	}
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(settling, cancel) })()
+	asked, err := g.Ask(asking, r)
+	if err != nil && ctx.Err() != nil {
+		return asked, ctx.Err()
+	}
+	return asked, err
 }
 
 // withdraw spares people a question whose answer nobody waits for any more.

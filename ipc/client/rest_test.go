@@ -206,10 +206,16 @@ type fixed struct {
 	asked   approval.Request
 	back    int
 	waiting bool
+	asking  func(context.Context) error
 }
 
-func (f *fixed) Ask(_ context.Context, r approval.Request) (Asked, error) {
+func (f *fixed) Ask(ctx context.Context, r approval.Request) (Asked, error) {
 	f.asked = r
+	if f.asking != nil {
+		if err := f.asking(ctx); err != nil {
+			return Asked{}, err
+		}
+	}
 	return Asked{ID: "0123456789abcdef"}, nil
 }
 
@@ -261,6 +267,22 @@ func TestNeedsApproval(t *testing.T) {
 	_, err = NeedsApproval(g, wish, do)(ctx, arg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, 1, g.back, "nobody is asked any longer")
+	require.Equal(t, 1, ran)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	g = &fixed{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
+	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, g.back, "not even where it ended while the gate took it in")
+	g = &fixed{status: approval.StatusApproved}
+	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, g.asked.Title, "who waits no more asks nobody")
+	ctx, cancel = context.WithCancel(t.Context())
+	g = &fixed{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
+	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, g.back)
 	require.Equal(t, 1, ran)
 }
 
