@@ -55,21 +55,26 @@ func TestNothingIsSentThatIsNotNoted(t *testing.T) {
 	h.card(k, ann)
 }
 
+// openForgetful starts a life that sends cards and notes of none that it was sent.
+func (h *house) openForgetful() {
+	h.brittle = true
+	h.open(func(c *telegram.Channel) {
+		c.Notebook = brittle{c.Notebook, func(p string) error {
+			if strings.Contains(p, `"message_id"`) {
+				return errDiskFull
+			}
+			return nil
+		}}
+	})
+}
+
 // The gate dies between sending a card and noting that. A tap on that card is understood all the same, and
 // so is one on the card that is sent in its place.
 func TestATapOnACardThatWasNotNoted(t *testing.T) {
 	for _, which := range []string{"the one that was not noted", "the new one"} {
 		t.Run(which, func(t *testing.T) {
 			h := newHouse(t)
-			h.brittle = true
-			h.open(func(c *telegram.Channel) {
-				c.Notebook = brittle{c.Notebook, func(p string) error {
-					if strings.Contains(p, `"message_id"`) {
-						return errDiskFull
-					}
-					return nil
-				}}
-			})
+			h.openForgetful()
 			k := keyIn(personal, 1)
 			old := h.asks(k, ann, post)
 			h.until("the page", func() bool { return strings.Contains(h.page(k), `"state":"sending"`) })
@@ -100,15 +105,7 @@ func TestATapOnACardThatWasNotNoted(t *testing.T) {
 // not noted, and whoever taps on it hears how it ended, however many lives later.
 func TestATapOnACardThatWasNotNotedAndIsSettled(t *testing.T) {
 	h := newHouse(t)
-	h.brittle = true
-	h.open(func(c *telegram.Channel) {
-		c.Notebook = brittle{c.Notebook, func(p string) error {
-			if strings.Contains(p, `"message_id"`) {
-				return errDiskFull
-			}
-			return nil
-		}}
-	})
+	h.openForgetful()
 	k := keyIn(personal, 1)
 	m := h.asks(k, ann, post)
 	h.close()
