@@ -14,9 +14,9 @@ type Person struct {
 	Name    string // what others are told: "ann", "operator:root"
 }
 
-// Answer is what a person wants done with one pending. Only Decide turns it
+// DecisionInput is what a person wants done with one pending. Only Decide turns it
 // into a decision.
-type Answer struct {
+type DecisionInput struct {
 	Key           Key
 	PendingSHA256 string // digest of the pending that was shown; "": the one on disk
 	Verdict       Verdict
@@ -42,11 +42,11 @@ func (w Waiting) Key() Key { return Key{w.Pending.SourceGroup, w.Pending.Request
 // The reasons for which Decide refuses. Each is one sentence for the person
 // who asked; a *Refusal says it in full.
 var (
-	ErrNotYours = errors.New("nothing here for you")
-	ErrUnknown  = errors.New("no such request")
-	ErrDecided  = errors.New("already decided")
-	ErrTooLate  = errors.New("too late")
-	ErrNoSuch   = errors.New("not possible here")
+	ErrNotAuthorized = errors.New("nothing here for you")
+	ErrUnknown       = errors.New("no such request")
+	ErrDecided       = errors.New("already decided")
+	ErrTooLate       = errors.New("too late")
+	ErrNotApplicable = errors.New("not possible here")
 )
 
 // Refusal is a Decide that wrote nothing, or withdrew what it wrote.
@@ -81,7 +81,7 @@ type Workspace struct {
 	LocalDecisions bool // the local operator may decide at a terminal
 	Timeout        time.Duration
 	MaxTimeout     time.Duration
-	Night          Night
+	QuietHours     QuietHours
 	Language       string
 	ChatJID        string
 	Limits         Limits

@@ -3,20 +3,20 @@ package approval
 import "slices"
 
 // Consent says how often a capability wants a person by default.
-type Consent string
+type AskMode string
 
 // The three kinds of default consent.
 const (
-	ConsentNone      Consent = "none"
-	ConsentPerTarget Consent = "per_target"
-	ConsentAlways    Consent = "always"
+	AskNone      AskMode = "none"
+	AskPerTarget AskMode = "per_target"
+	AskAlways    AskMode = "always"
 )
 
 // Capability is one entry of the closed set of things a tool can be.
 type Capability struct {
 	Name       string
 	Critical   bool
-	Default    Consent
+	Default    AskMode
 	TargetKind string // exact, host, path_glob, none
 }
 
@@ -24,17 +24,17 @@ type Capability struct {
 func Capabilities() []Capability { return slices.Clone(capabilities[:]) }
 
 var capabilities = [...]Capability{
-	{"fs:read", false, ConsentPerTarget, "path_glob"},
-	{"fs:write", true, ConsentPerTarget, "path_glob"},
-	{"code:exec", true, ConsentAlways, "exact"},
-	{"network:http", false, ConsentPerTarget, "host"},
-	{"llm:local", false, ConsentNone, "none"},
-	{"llm:online", false, ConsentPerTarget, "none"},
-	{"mail:read", false, ConsentPerTarget, "exact"},
-	{"mail:send", true, ConsentAlways, "exact"},
-	{"channel:in", false, ConsentNone, "exact"},
-	{"channel:out", false, ConsentPerTarget, "exact"},
-	{"time:read", false, ConsentNone, "none"},
-	{"parse:local", false, ConsentNone, "none"},
-	{"calendar:read", false, ConsentPerTarget, "exact"},
+	{"fs:read", false, AskPerTarget, "path_glob"},
+	{"fs:write", true, AskPerTarget, "path_glob"},
+	{"code:exec", true, AskAlways, "exact"},
+	{"network:http", false, AskPerTarget, "host"},
+	{"llm:local", false, AskNone, "none"},
+	{"llm:online", false, AskPerTarget, "none"},
+	{"mail:read", false, AskPerTarget, "exact"},
+	{"mail:send", true, AskAlways, "exact"},
+	{"channel:in", false, AskNone, "exact"},
+	{"channel:out", false, AskPerTarget, "exact"},
+	{"time:read", false, AskNone, "none"},
+	{"parse:local", false, AskNone, "none"},
+	{"calendar:read", false, AskPerTarget, "exact"},
 }

@@ -152,9 +152,9 @@ func CapabilityNamed(name string) (Capability, bool) {
 	return Capability{}, false
 }
 
-// NotRemembered says why an approval of this request cannot be remembered, ""
+// NotGrantable says why an approval of this request cannot be remembered, ""
 // where it can.
-func NotRemembered(p *Pending, s Scope) string {
+func NotGrantable(p *Pending, s Scope) string {
 	c, has := CapabilityNamed(p.Capability)
 	switch {
 	case s != Session && s != Always:
@@ -163,7 +163,7 @@ func NotRemembered(p *Pending, s Scope) string {
 		return "an answer is for one question"
 	case s == Session && p.SessionID == "":
 		return "the request names no session"
-	case has && c.Default == ConsentAlways:
+	case has && c.Default == AskAlways:
 		return c.Name + " is asked every time"
 	case p.ToolName != "" && p.ToolSHA256 == "":
 		return "the tool is unknown here"

@@ -53,7 +53,7 @@ type Ruling struct {
 	Rule    string    `json:"rule"`
 	Reasons []string  `json:"reasons"`
 	Change  []string  `json:"change,omitempty"`  // what would make it milder
-	Consent string    `json:"consent,omitempty"` // id of the grant that lifted an ask
+	Grant   string    `json:"consent,omitempty"` // id of the grant that lifted an ask
 	Secrets []Finding `json:"secrets,omitempty"`
 	Taints  []string  `json:"taints,omitempty"` // what running it adds to its client
 	Proven  string    `json:"proven,omitempty"` // what the rule that allowed it rests on, and whose word that is

@@ -70,7 +70,7 @@ type Entry struct {
 	Reason        string    `json:"reason,omitzero"`
 	ReceiptSHA256 string    `json:"receipt_sha256,omitzero"`
 	Detail        string    `json:"detail,omitzero"`
-	Consent       string    `json:"consent,omitzero"` // the grant, or the key's id, that was used, given or taken back
+	Grant         string    `json:"consent,omitzero"` // the grant, or the key's id, that was used, given or taken back
 	Exact         string    `json:"exact,omitzero"`
 	Cost          int64     `json:"cost,omitzero"`
 	Human         bool      `json:"human,omitzero"` // a person approved this one request

@@ -2,29 +2,29 @@ package approval
 
 import "time"
 
-// Patience is how long a request that does not parse yet may stay so, counted
+// IncompleteGrace is how long a request that does not parse yet may stay so, counted
 // from when our own clock first saw it.
-const Patience = 2 * time.Second
+const IncompleteGrace = 2 * time.Second
 
 // Presence says whether a document is there, and whether it is what its name
 // promises.
 type Presence uint8
 
-// The three presences. For a request, Unsound means incomplete; for a
+// The three presences. For a request, Invalid means incomplete; for a
 // response, other bytes than the record's; for a decision, one that does not
 // verify or belongs to another pending; for a pending, one without a seal.
 const (
 	Absent Presence = iota
-	Unsound
-	Sound
+	Invalid
+	Valid
 )
 
-// Toolbox says what became of the tool since the person was asked.
-type Toolbox uint8
+// ToolState says what became of the tool since the person was asked.
+type ToolState uint8
 
 // The three answers. The zero value runs nothing.
 const (
-	ToolGone Toolbox = iota
+	ToolGone ToolState = iota
 	ToolChanged
 	ToolSame
 )
@@ -35,7 +35,7 @@ type Documents struct {
 	RequestOwn bool      // Q's bytes are those that P was made from
 	FirstSeen  time.Time // when an incomplete Q was first seen
 	Cancel     bool      // X
-	Pending    Presence  // P; Unsound: a host program's request
+	Pending    Presence  // P; Invalid: a host program's request
 	ExpiresAt  time.Time // of P
 	Decision   Presence  // D
 	Verdict    Verdict   // of D
@@ -45,7 +45,7 @@ type Documents struct {
 	Record     bool      // C
 	Response   Presence  // S
 	Retained   bool      // the response has not outlived its retention
-	Tool       Toolbox
+	Tool       ToolState
 	Running    bool // an execution of this key is under way in this process
 	Idempotent bool // the claimed tool permits one more run
 }
@@ -55,7 +55,7 @@ type Move uint8
 
 // The moves, in the order of the state table.
 const (
-	Rest           Move = iota // row 16
+	NoMove         Move = iota // row 16
 	Settle                     // row 1
 	WaitRunning                // row 2
 	EndInterrupted             // row 3
@@ -84,28 +84,28 @@ func Next(d Documents, now time.Time) (Move, time.Time) {
 		return nextSettled(d), time.Time{}
 	case d.Claim:
 		return nextClaimed(d), time.Time{}
-	case d.Pending == Sound && d.Decision != Absent:
+	case d.Pending == Valid && d.Decision != Absent:
 		return nextDecided(d, now), time.Time{}
-	case d.Pending == Sound:
+	case d.Pending == Valid:
 		return nextPending(d, now)
-	case d.Request == Unsound && now.Sub(d.FirstSeen) < Patience:
-		return WaitRequest, d.FirstSeen.Add(Patience)
-	case d.Request != Absent || d.Pending == Unsound:
+	case d.Request == Invalid && now.Sub(d.FirstSeen) < IncompleteGrace:
+		return WaitRequest, d.FirstSeen.Add(IncompleteGrace)
+	case d.Request != Absent || d.Pending == Invalid:
 		return Intake, time.Time{}
 	case d.Decision != Absent:
 		return RejectDecision, time.Time{}
 	case d.Cancel:
 		return DropCancel, time.Time{}
 	}
-	return Rest, time.Time{}
+	return NoMove, time.Time{}
 }
 
 func nextSettled(d Documents) Move {
 	left := d.Pending != Absent || d.Decision != Absent || d.Claim || d.Request != Absent || d.Cancel
-	if left || d.Retained && d.Response != Sound {
+	if left || d.Retained && d.Response != Valid {
 		return Settle
 	}
-	return Rest
+	return NoMove
 }
 
 func nextClaimed(d Documents) Move {
@@ -120,7 +120,7 @@ func nextClaimed(d Documents) Move {
 
 func nextDecided(d Documents, now time.Time) Move {
 	switch {
-	case d.Decision == Unsound:
+	case d.Decision == Invalid:
 		return RejectDecision
 	case d.Verdict != Approved:
 		return EndVerdict
@@ -136,7 +136,7 @@ func nextDecided(d Documents, now time.Time) Move {
 
 func nextPending(d Documents, now time.Time) (Move, time.Time) {
 	switch {
-	case d.Request == Sound && d.RequestOwn:
+	case d.Request == Valid && d.RequestOwn:
 		return DropRequest, time.Time{}
 	case d.Request != Absent:
 		return RejectRequest, time.Time{}

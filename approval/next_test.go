@@ -23,9 +23,9 @@ type moment struct {
 }
 
 func (m moment) hasQ() bool   { return m.Request != approval.Absent }
-func (m moment) hasP() bool   { return m.Pending == approval.Sound } // unsealed, it is no P: row 13
+func (m moment) hasP() bool   { return m.Pending == approval.Valid } // unsealed, it is no P: row 13
 func (m moment) hasD() bool   { return m.Decision != approval.Absent }
-func (m moment) ownQ() bool   { return m.Request == approval.Sound && m.RequestOwn }
+func (m moment) ownQ() bool   { return m.Request == approval.Valid && m.RequestOwn }
 func (m moment) isYes() bool  { return m.Verdict == approval.Approved }
 func (m moment) inTime() bool { return m.now.Compare(m.RunBefore) <= 0 }
 func (m moment) leftover() bool {
@@ -45,13 +45,13 @@ type line struct {
 func table() []line {
 	return []line{
 		{1, func(m moment) bool {
-			return m.Record && (m.leftover() || m.Retained && m.Response != approval.Sound)
+			return m.Record && (m.leftover() || m.Retained && m.Response != approval.Valid)
 		}, approval.Settle, nil},
-		{16, func(m moment) bool { return m.Record }, approval.Rest, nil}, // settled: rows 2 to 15 are about no C
+		{16, func(m moment) bool { return m.Record }, approval.NoMove, nil}, // settled: rows 2 to 15 are about no C
 		{2, func(m moment) bool { return m.Claim && m.Running }, approval.WaitRunning, nil},
 		{3, func(m moment) bool { return m.Claim && m.Idempotent && !m.Again }, approval.RunAgain, nil},
 		{3, func(m moment) bool { return m.Claim }, approval.EndInterrupted, nil},
-		{4, func(m moment) bool { return m.hasP() && m.Decision == approval.Unsound }, approval.RejectDecision, nil},
+		{4, func(m moment) bool { return m.hasP() && m.Decision == approval.Invalid }, approval.RejectDecision, nil},
 		{5, func(m moment) bool {
 			return m.hasP() && m.hasD() && m.isYes() && m.inTime() && m.Tool == approval.ToolSame
 		}, approval.RunClaim, nil},
@@ -70,14 +70,14 @@ func table() []line {
 		{11, moment.hasP, approval.WaitDecision, func(m moment) time.Time { return m.ExpiresAt }},
 		{
 			12, func(m moment) bool {
-				return m.Request == approval.Unsound && m.now.Before(m.FirstSeen.Add(2*time.Second))
+				return m.Request == approval.Invalid && m.now.Before(m.FirstSeen.Add(2*time.Second))
 			},
 			approval.WaitRequest, func(m moment) time.Time { return m.FirstSeen.Add(2 * time.Second) },
 		},
-		{13, func(m moment) bool { return m.hasQ() || m.Pending == approval.Unsound }, approval.Intake, nil},
+		{13, func(m moment) bool { return m.hasQ() || m.Pending == approval.Invalid }, approval.Intake, nil},
 		{14, moment.hasD, approval.RejectDecision, nil},
 		{15, func(m moment) bool { return m.Cancel }, approval.DropCancel, nil},
-		{16, func(moment) bool { return true }, approval.Rest, nil},
+		{16, func(moment) bool { return true }, approval.NoMove, nil},
 	}
 }
 
@@ -125,7 +125,7 @@ func dimensions() []dimension {
 		flagged(func(d *approval.Documents, on bool) { d.Record = on }),
 		presence(func(d *approval.Documents) *approval.Presence { return &d.Response }),
 		flagged(func(d *approval.Documents, on bool) { d.Retained = on }),
-		{3, func(d *approval.Documents, v int) { d.Tool = approval.Toolbox(v) }},
+		{3, func(d *approval.Documents, v int) { d.Tool = approval.ToolState(v) }},
 		flagged(func(d *approval.Documents, on bool) { d.Running = on }),
 		flagged(func(d *approval.Documents, on bool) { d.Idempotent = on }),
 		around(func(d *approval.Documents) *time.Time { return &d.ExpiresAt }),
@@ -177,7 +177,7 @@ func TestNextAgreesWithTheTableOnEveryCombination(t *testing.T) {
 	for row := 1; row <= 16; row++ {
 		require.Positive(t, rows[row], "row %d is never the first that fits", row)
 	}
-	for move := approval.Rest; move <= approval.DropCancel; move++ {
+	for move := approval.NoMove; move <= approval.DropCancel; move++ {
 		require.Positive(t, moves[move], "move %d is never made", move)
 	}
 	require.Len(t, moves, int(approval.DropCancel)+1)
@@ -188,7 +188,7 @@ func TestNextRunsNothingUnasked(t *testing.T) {
 	everyCombination(dimensions(), func(d approval.Documents) {
 		switch move, _ := approval.Next(d, noon()); move {
 		case approval.RunClaim:
-			if d.Pending != approval.Sound || d.Decision != approval.Sound || d.Verdict != approval.Approved ||
+			if d.Pending != approval.Valid || d.Decision != approval.Valid || d.Verdict != approval.Approved ||
 				d.Tool != approval.ToolSame || d.Claim || d.Record || noon().After(d.RunBefore) {
 				t.Fatalf("runs: %+v", d)
 			}
@@ -197,7 +197,7 @@ func TestNextRunsNothingUnasked(t *testing.T) {
 				t.Fatalf("runs again: %+v", d)
 			}
 		case approval.Intake:
-			if d.Claim || d.Record || d.Pending == approval.Sound {
+			if d.Claim || d.Record || d.Pending == approval.Valid {
 				t.Fatalf("is judged anew: %+v", d)
 			}
 		}
@@ -207,10 +207,10 @@ func TestNextRunsNothingUnasked(t *testing.T) {
 func TestNextAtTheEdges(t *testing.T) {
 	now := noon()
 	tick := time.Nanosecond
-	pending := approval.Documents{Pending: approval.Sound, ExpiresAt: now.Add(time.Hour)}
+	pending := approval.Documents{Pending: approval.Valid, ExpiresAt: now.Add(time.Hour)}
 	approved := pending
-	approved.Decision, approved.Verdict, approved.Tool, approved.RunBefore = approval.Sound, approval.Approved, approval.ToolSame, now
-	half := approval.Documents{Request: approval.Unsound, FirstSeen: now}
+	approved.Decision, approved.Verdict, approved.Tool, approved.RunBefore = approval.Valid, approval.Approved, approval.ToolSame, now
+	half := approval.Documents{Request: approval.Invalid, FirstSeen: now}
 
 	for _, c := range []struct {
 		why  string
@@ -219,12 +219,12 @@ func TestNextAtTheEdges(t *testing.T) {
 		move approval.Move
 		wake time.Time
 	}{
-		{"nothing there", approval.Documents{}, now, approval.Rest, time.Time{}},
-		{"nothing there, at the zero time", approval.Documents{}, time.Time{}, approval.Rest, time.Time{}},
+		{"nothing there", approval.Documents{}, now, approval.NoMove, time.Time{}},
+		{"nothing there, at the zero time", approval.Documents{}, time.Time{}, approval.NoMove, time.Time{}},
 
 		{"one tick left to decide", pending, pending.ExpiresAt.Add(-tick), approval.WaitDecision, pending.ExpiresAt},
 		{"the deadline itself is too late", pending, pending.ExpiresAt, approval.DecideExpiry, time.Time{}},
-		{"no deadline is a deadline long past", approval.Documents{Pending: approval.Sound}, now, approval.DecideExpiry, time.Time{}},
+		{"no deadline is a deadline long past", approval.Documents{Pending: approval.Valid}, now, approval.DecideExpiry, time.Time{}},
 
 		{"run_before itself is in time", approved, now, approval.RunClaim, time.Time{}},
 		{"one tick later is not", approved, now.Add(tick), approval.EndLate, time.Time{}},
@@ -247,19 +247,19 @@ func TestNextAtTheEdges(t *testing.T) {
 			time.Time{},
 		},
 
-		{"half a request, just seen", half, now, approval.WaitRequest, now.Add(approval.Patience)},
-		{"one tick of patience left", half, now.Add(approval.Patience - tick), approval.WaitRequest, now.Add(approval.Patience)},
-		{"patience is over", half, now.Add(approval.Patience), approval.Intake, time.Time{}},
-		{"the clock was set back behind first seen: young, not old", half, now.Add(-time.Hour), approval.WaitRequest, now.Add(approval.Patience)},
-		{"never seen before is not young", approval.Documents{Request: approval.Unsound}, now, approval.Intake, time.Time{}},
+		{"half a request, just seen", half, now, approval.WaitRequest, now.Add(approval.IncompleteGrace)},
+		{"one tick of patience left", half, now.Add(approval.IncompleteGrace - tick), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
+		{"patience is over", half, now.Add(approval.IncompleteGrace), approval.Intake, time.Time{}},
+		{"the clock was set back behind first seen: young, not old", half, now.Add(-time.Hour), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
+		{"never seen before is not young", approval.Documents{Request: approval.Invalid}, now, approval.Intake, time.Time{}},
 		{
 			"half a request beside a host program's: row 12 stands before row 13",
-			approval.Documents{Request: approval.Unsound, FirstSeen: now, Pending: approval.Unsound},
-			now, approval.WaitRequest, now.Add(approval.Patience),
+			approval.Documents{Request: approval.Invalid, FirstSeen: now, Pending: approval.Invalid},
+			now, approval.WaitRequest, now.Add(approval.IncompleteGrace),
 		},
 		{
 			"half a request beside its pending was not what the pending was made of",
-			approval.Documents{Request: approval.Unsound, RequestOwn: true, FirstSeen: now, Pending: approval.Sound, ExpiresAt: now.Add(time.Hour)},
+			approval.Documents{Request: approval.Invalid, RequestOwn: true, FirstSeen: now, Pending: approval.Valid, ExpiresAt: now.Add(time.Hour)},
 			now, approval.RejectRequest,
 			time.Time{},
 		},
@@ -303,7 +303,7 @@ func TestPackageCommentPublishesTheTable(t *testing.T) {
 
 func moveWords() map[approval.Move]string {
 	return map[approval.Move]string{
-		approval.Rest: "rest", approval.Settle: "settle", approval.WaitRunning: "wait",
+		approval.NoMove: "rest", approval.Settle: "settle", approval.WaitRunning: "wait",
 		approval.EndInterrupted: "end interrupted", approval.RunAgain: "run once more",
 		approval.RejectDecision: "reject D", approval.RunClaim: "claim, run, end",
 		approval.EndToolGone: "end failed", approval.EndToolChanged: "end failed",

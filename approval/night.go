@@ -2,15 +2,15 @@ package approval
 
 import "time"
 
-// Night is the part of each day in which people are left in peace: what asks
-// them does so silently, and waits longer. The zero Night never comes.
-type Night struct {
+// QuietHours is the part of each day in which people are left in peace: what asks
+// them does so silently, and waits longer. The zero QuietHours never comes.
+type QuietHours struct {
 	From, To time.Duration // since midnight, by the clock on the wall; equal: there is none
 	Timeout  time.Duration // how long what was asked at night waits; 0: as by day
 }
 
 // Covers says whether it is night at t, by the clock of t's own zone.
-func (n Night) Covers(t time.Time) bool {
+func (n QuietHours) Covers(t time.Time) bool {
 	if n.From == n.To {
 		return false
 	}

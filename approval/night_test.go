@@ -8,16 +8,16 @@ import (
 )
 
 func TestNightCovers(t *testing.T) {
-	over := Night{From: 22 * time.Hour, To: 7 * time.Hour}
-	nap := Night{From: 13 * time.Hour, To: 14*time.Hour + 30*time.Minute}
+	over := QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
+	nap := QuietHours{From: 13 * time.Hour, To: 14*time.Hour + 30*time.Minute}
 	for _, tc := range []struct {
 		why   string
-		night Night
+		night QuietHours
 		at    string
 		want  bool
 	}{
-		{"none is never", Night{}, "03:00:00", false},
-		{"equal ends are none, not a whole day", Night{From: time.Hour, To: time.Hour}, "01:00:00", false},
+		{"none is never", QuietHours{}, "03:00:00", false},
+		{"equal ends are none, not a whole day", QuietHours{From: time.Hour, To: time.Hour}, "01:00:00", false},
 		{"it begins on the dot", over, "22:00:00", true},
 		{"a second before it is day", over, "21:59:59", false},
 		{"midnight is in it", over, "00:00:00", true},

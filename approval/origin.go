@@ -24,27 +24,27 @@ func (o Origin) Client(workspace string) string {
 }
 
 // Taken is what a request has become that a door inside the daemon submitted.
-type Taken struct {
-	Again   bool     // it had been accepted before, with these bytes from this origin
-	Pending *Pending // what somebody is asked since now; nil: look at what there is
+type SubmitResult struct {
+	Repeated bool     // it had been accepted before, with these bytes from this origin
+	Pending  *Pending // what somebody is asked since now; nil: look at what there is
 }
 
 // Why a gate did not accept what a door inside the daemon submitted. Besides
 // these it may be ErrMalformed, ErrRefused (too large), or an error of the disk.
-// Nothing of the request is left then, except after ErrHeld and errors of the
+// Nothing of the request is left then, except after ErrPaused and errors of the
 // disk: the same request under the same id finds out.
 var (
-	// ErrBusy says that the workspace has used up one of its limits.
-	ErrBusy = errors.New("too many requests")
-	// ErrUnwell says that the gate takes no new work: see its Problem.
-	ErrUnwell = errors.New("the gate cannot take requests now")
-	// ErrHeld says that the request would have run at once and could not yet.
-	ErrHeld = errors.New("the gate is paused, or every place for a handler is taken")
-	// ErrTaken says that the id is that of other bytes, or of somebody else's.
-	ErrTaken = errors.New("the id is that of another request")
-	// ErrClash says that the first digits of the id are those of another
+	// ErrLimitReached says that the workspace has used up one of its limits.
+	ErrLimitReached = errors.New("too many requests")
+	// ErrDegraded says that the gate takes no new work: see its Problem.
+	ErrDegraded = errors.New("the gate cannot take requests now")
+	// ErrPaused says that the request would have run at once and could not yet.
+	ErrPaused = errors.New("the gate is paused, or every place for a handler is taken")
+	// ErrIDTaken says that the id is that of other bytes, or of somebody else's.
+	ErrIDTaken = errors.New("the id is that of another request")
+	// ErrShortIDTaken says that the first digits of the id are those of another
 	// request: another id will do.
-	ErrClash = errors.New("the id resembles that of another request")
-	// ErrNotHere says that the workspace takes nothing from this origin.
-	ErrNotHere = errors.New("not possible in this workspace")
+	ErrShortIDTaken = errors.New("the id resembles that of another request")
+	// ErrWorkspaceRefused says that the workspace takes nothing from this origin.
+	ErrWorkspaceRefused = errors.New("not possible in this workspace")
 )

@@ -3,13 +3,13 @@ package approval
 import "errors"
 
 // How says how a document is written. The zero value is the safe one.
-type How uint8
+type WriteMode uint8
 
 // The three ways to write.
 const (
-	Durable  How = iota // neither a kill nor a power cut takes it away afterwards
-	Volatile            // visible, not synced: losing it is harmless
-	Replace             // durable, over whatever is there
+	Durable  WriteMode = iota // neither a kill nor a power cut takes it away afterwards
+	Volatile                  // visible, not synced: losing it is harmless
+	Replace                   // durable, over whatever is there
 )
 
 // ErrRefused marks a request that is no ordinary file within its limits. The
@@ -19,8 +19,8 @@ var ErrRefused = errors.New("refused")
 // What a store says when the disk fails it. Errors that wrap none of these mean
 // that the one operation did not happen, and may be tried again.
 var (
-	// ErrNoRoom says that the disk has no room for what a run would leave.
-	ErrNoRoom = errors.New("the disk is almost full")
+	// ErrNoSpace says that the disk has no room for what a run would leave.
+	ErrNoSpace = errors.New("the disk is almost full")
 	// ErrUnsynced marks a document that is visible while nobody knows whether
 	// it is durable: nothing may be built on it yet.
 	ErrUnsynced = errors.New("the disk did not confirm what was written")

@@ -260,7 +260,7 @@ func TestCapabilitiesAreTheClosedSet(t *testing.T) {
 		if c.Critical {
 			critical = append(critical, c.Name)
 		}
-		require.Contains(t, []approval.Consent{approval.ConsentNone, approval.ConsentPerTarget, approval.ConsentAlways}, c.Default)
+		require.Contains(t, []approval.AskMode{approval.AskNone, approval.AskPerTarget, approval.AskAlways}, c.Default)
 		require.Contains(t, []string{"exact", "host", "path_glob", "none"}, c.TargetKind)
 	}
 	require.Len(t, names, 13)
@@ -281,7 +281,7 @@ func TestRefusalSaysWhoWasFirst(t *testing.T) {
 		want    string
 	}{
 		{approval.Refusal{Reason: approval.ErrUnknown}, "no such request"},
-		{approval.Refusal{Reason: approval.ErrNoSuch, Hint: "a question has no code 6"}, "not possible here: a question has no code 6"},
+		{approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "a question has no code 6"}, "not possible here: a question has no code 6"},
 		{
 			approval.Refusal{Reason: approval.ErrDecided, By: "ann", At: noon().In(time.FixedZone("", 3600)), Verdict: approval.Denied, Hint: "x"},
 			"already decided: denied by ann at 2026-11-21T12:00:00Z",

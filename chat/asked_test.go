@@ -159,13 +159,13 @@ func TestQuestionsAboutWhatIsSettled(t *testing.T) {
 		{why: "run", err: &ended, want: "Already approved by bob at 12:01 UTC.", isnt: "⏸"},
 		{why: "expired", err: &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}, want: "Too late: the request has expired or is settled. (it expired)"},
 		{why: "gone", err: &approval.Refusal{Reason: approval.ErrUnknown}, want: "No such request"},
-		{why: "a stranger", err: &approval.Refusal{Reason: approval.ErrNotYours}, want: "Nothing here for you."},
+		{why: "a stranger", err: &approval.Refusal{Reason: approval.ErrNotAuthorized}, want: "Nothing here for you."},
 	} {
 		for _, text := range []string{"who will be emailed?", "?who will be emailed", "? why am I asked"} {
 			w := waiting(known)
 			d := &desk{waiting: []approval.Waiting{w}, refuse: tc.err}
-			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, Standing: func(_ context.Context, a approval.Answer) error {
-				require.Equal(t, approval.Answer{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
+			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(_ context.Context, a approval.DecisionInput) error {
+				require.Equal(t, approval.DecisionInput{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
 				return tc.err
 			}}
 			r := ic.Handle(context.Background(), Message{From: ann, Via: "telegram", Text: text, Card: &w, Workspaces: []string{"personal"}})
@@ -205,7 +205,7 @@ func FuzzTopics(f *testing.F) {
 			return
 		}
 		require.NotContains(t, []Kind{Approve, Deny, Undo, Pending, Menu}, Parse(s, actionCard).Kind)
-		require.Equal(t, NotForUs, Parse(s, noCard).Kind)
+		require.Equal(t, NotAddressed, Parse(s, noCard).Kind)
 		require.NotEqual(t, Question, Parse(s, openCard).Kind)
 		require.Equal(t, about, topicsOf(s))
 	})

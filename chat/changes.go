@@ -9,7 +9,7 @@ import (
 )
 
 // Former is a request that another one resubmits, and how it was answered.
-type Former struct {
+type EarlierRequest struct {
 	Request  *approval.Pending  // as much of it as is kept
 	Decision *approval.Decision // nil: nobody decided about it
 }
@@ -51,7 +51,7 @@ func (s Style) changes(p *approval.Pending) []string {
 }
 
 // answered is what the earlier request got for an answer, "" if nothing.
-func (s Style) answered(f *Former) string {
+func (s Style) answered(f *EarlierRequest) string {
 	if f.Decision == nil {
 		return ""
 	}

@@ -14,8 +14,8 @@ import (
 const formerID = "00112233445566778899aabbccddeeff"
 
 // again is a request that resubmits one with the given arguments.
-func again(was, is string, change ...func(*Former)) (Style, *approval.Pending) {
-	f := &Former{
+func again(was, is string, change ...func(*EarlierRequest)) (Style, *approval.Pending) {
+	f := &EarlierRequest{
 		Request:  example(func(p *approval.Pending) { p.RequestID, p.RequestData = formerID, approval.Raw(was) }),
 		Decision: &approval.Decision{Verdict: approval.RequestMore, Feedback: "which \"team\"?\n→ approve a7f3b2c1"},
 	}
@@ -23,7 +23,7 @@ func again(was, is string, change ...func(*Former)) (Style, *approval.Pending) {
 		c(f)
 	}
 	p := example(func(p *approval.Pending) { p.Resubmits, p.RequestData = formerID, approval.Raw(is) })
-	return Style{Earlier: func(*approval.Pending) *Former { return f }}, p
+	return Style{Earlier: func(*approval.Pending) *EarlierRequest { return f }}, p
 }
 
 func resubmitting(s Style) Style {
@@ -91,16 +91,16 @@ func TestNothingToCompareWith(t *testing.T) {
 	found := s.Earlier(p)
 	for _, tc := range []struct {
 		why    string
-		former *Former
+		former *EarlierRequest
 		en, it string
 	}{
 		{"nobody knows it", nil, "no such request is known here", "qui non si conosce una richiesta così"},
-		{"of another workspace", &Former{Request: example(func(p *approval.Pending) { p.SourceGroup = "other"; p.RequestData = found.Request.RequestData })}, "of another workspace", "di un altro spazio"},
-		{"of another client", &Former{Request: example(func(p *approval.Pending) { p.ClientID = "other"; p.RequestData = found.Request.RequestData })}, "of another client", "di un altro client"},
-		{"it cannot be opened", &Former{}, "no such request is known here", ""},
+		{"of another workspace", &EarlierRequest{Request: example(func(p *approval.Pending) { p.SourceGroup = "other"; p.RequestData = found.Request.RequestData })}, "of another workspace", "di un altro spazio"},
+		{"of another client", &EarlierRequest{Request: example(func(p *approval.Pending) { p.ClientID = "other"; p.RequestData = found.Request.RequestData })}, "of another client", "di un altro client"},
+		{"it cannot be opened", &EarlierRequest{}, "no such request is known here", ""},
 	} {
 		for lang, want := range map[string]string{"en": tc.en, "it": tc.it} {
-			s := Style{Language: lang, Earlier: func(*approval.Pending) *Former { return tc.former }}
+			s := Style{Language: lang, Earlier: func(*approval.Pending) *EarlierRequest { return tc.former }}
 			c := s.Card(p)
 			require.Len(t, c.Changes, 1, tc.why)
 			require.Contains(t, c.Changes[0], want, tc.why)
@@ -112,7 +112,7 @@ func TestNothingToCompareWith(t *testing.T) {
 }
 
 func TestChangesAreRedacted(t *testing.T) {
-	s, p := again(`{"key":"hunter2","b":1}`, `{"key":"hunter3","b":1}`, func(f *Former) { f.Decision.Feedback = "not hunter2" })
+	s, p := again(`{"key":"hunter2","b":1}`, `{"key":"hunter3","b":1}`, func(f *EarlierRequest) { f.Decision.Feedback = "not hunter2" })
 	s.Redact = secretWords{"hunter2", "hunter3"}
 	c := s.Card(p)
 	require.NotContains(t, c.String(), "hunter")

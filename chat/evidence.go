@@ -15,9 +15,9 @@ type Source uint8
 
 // The sources. The zero value is nobody: then it is not known.
 const (
-	FromNobody Source = iota // it is unknown, and named as that
-	FromHost                 // the gate read it out of the bytes that would run
-	FromProver               // a prover of the operator's signed it, for these bytes
+	FromUnknown Source = iota // it is unknown, and named as that
+	FromHost                  // the gate read it out of the bytes that would run
+	FromProver                // a prover of the operator's signed it, for these bytes
 )
 
 // Known is one line of what is known of a request besides its arguments, label
@@ -53,7 +53,7 @@ func (r renderer) evidence() []Known {
 		add(FromHost, r.hostFacts(domains, maxValues))
 	}
 	add(FromProver, r.verified(domains, true))
-	add(FromNobody, r.unknowns(domains))
+	add(FromUnknown, r.unknowns(domains))
 	if short && len(all) > 1 {
 		all = []Known{{all[0].From, all[0].Text + ". " + all[1].Text}}
 	}

@@ -13,16 +13,16 @@ type Kind uint8
 
 // The kinds of message. The zero value decides nothing and asks for no reply.
 const (
-	NotForUs Kind = iota // conversation
-	Unclear              // meant for us and not exact: one helpful answer
-	Approve              // approve ID
-	Deny                 // deny ID, with Text as the reason
-	Pending              // the list, please
-	Menu                 // Code, with Text where the code takes some
-	Question             // a question back, in Text
-	Option               // option number Option of a question
-	Free                 // the answer to a question, in Text
-	Undo                 // undo ID: take back what is remembered of that approval
+	NotAddressed Kind = iota // conversation
+	Unclear                  // meant for us and not exact: one helpful answer
+	Approve                  // approve ID
+	Deny                     // deny ID, with Text as the reason
+	Pending                  // the list, please
+	Menu                     // Code, with Text where the code takes some
+	Question                 // a question back, in Text
+	Option                   // option number Option of a question
+	Free                     // the answer to a question, in Text
+	Undo                     // undo ID: take back what is remembered of that approval
 )
 
 // Problem says why a message is Unclear.
@@ -181,7 +181,7 @@ func likeID(s string) bool {
 
 // reply parses what is said to an action's card.
 func reply(text string, c Context) Command {
-	if cmd := command(text, false); cmd.Kind != NotForUs {
+	if cmd := command(text, false); cmd.Kind != NotAddressed {
 		return sameCard(cmd, c)
 	}
 	code, rest, _ := cutWhite(text)
@@ -221,8 +221,8 @@ func sameCard(cmd Command, c Context) Command {
 func answer(text string, c Context) Command {
 	cmd := command(text, false)
 	named := cmd.ID != "" && strings.HasPrefix(c.ID, cmd.ID)
-	if named || c.Implicit && (cmd.Kind != NotForUs || commandWord(text)) {
-		if cmd.Kind == NotForUs {
+	if named || c.Implicit && (cmd.Kind != NotAddressed || commandWord(text)) {
+		if cmd.Kind == NotAddressed {
 			return Command{Kind: Unclear}
 		}
 		return cmd

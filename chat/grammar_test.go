@@ -212,7 +212,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, c := range contexts {
 			cmd := Parse(s, c)
-			if cmd.Kind == NotForUs || cmd.Kind == Unclear {
+			if cmd.Kind == NotAddressed || cmd.Kind == Unclear {
 				require.False(t, cmd.NeedsCard())
 				continue
 			}

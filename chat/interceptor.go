@@ -12,7 +12,7 @@ import (
 // Decider has an answer written into the slot, or refuses with an
 // *approval.Refusal. Whether the person may decide is its business.
 type Decider interface {
-	Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error)
+	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
 }
 
 // Viewer lists what waits in the given workspaces, oldest first. It is never
@@ -76,11 +76,11 @@ type Interceptor struct {
 	Zone    *time.Location
 	Redact  Redactor
 	Revoker Revoker // nil: nothing can be undone here
-	// Standing is Decide without deciding: it says whether the person may answer
+	// CanDecide is Decide without deciding: it says whether the person may answer
 	// and the request still waits for an answer, with the *approval.Refusal that
 	// Decide would give. nil: a question is answered without asking.
-	Standing func(ctx context.Context, a approval.Answer) error
-	Paused   func(workspace string) *Pause // as of Style
+	CanDecide func(ctx context.Context, a approval.DecisionInput) error
+	Paused    func(workspace string) *Pause // as of Style
 }
 
 // Handle understands a message and acts on it.
@@ -88,7 +88,7 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 	t := ic.turn(m)
 	cmd := m.Command()
 	switch {
-	case cmd.Kind == NotForUs:
+	case cmd.Kind == NotAddressed:
 		return Reply{Ignore: true}
 	case len(m.Workspaces) == 0 || ic.Decider == nil || ic.Viewer == nil:
 		// A stranger learns nothing, not even which ids there are.
@@ -110,7 +110,7 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 // Confirm is what whoever decided d was told, or would have been: for a message
 // to its card that came twice.
 func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
-	a := approval.Answer{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
+	a := approval.DecisionInput{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
 	return ic.turn(m).confirm(a, d, m.Card)
 }
 
@@ -147,7 +147,7 @@ func (t turn) named(ctx context.Context, cmd Command) Reply {
 	if reply != nil {
 		return *reply
 	}
-	a := approval.Answer{Key: key, Verdict: approval.Approved, Scope: approval.Once}
+	a := approval.DecisionInput{Key: key, Verdict: approval.Approved, Scope: approval.Once}
 	if cmd.Kind == Deny {
 		a.Verdict, a.Scope, a.Feedback = approval.Denied, "", cmd.Text
 	}
@@ -213,7 +213,7 @@ func (t turn) card(ctx context.Context, cmd Command) Reply {
 		}
 	}
 	a := t.answer(cmd)
-	if why := approval.NotRemembered(p, a.Scope); why != "" {
+	if why := approval.NotGrantable(p, a.Scope); why != "" {
 		return Reply{Text: say(t.notHere, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)
@@ -221,8 +221,8 @@ func (t turn) card(ctx context.Context, cmd Command) Reply {
 
 // answer translates the menu. What it does not know stays without a verdict,
 // which nobody takes for an approval.
-func (t turn) answer(cmd Command) approval.Answer {
-	a := approval.Answer{Key: t.Card.Key(), Code: cmd.Code}
+func (t turn) answer(cmd Command) approval.DecisionInput {
+	a := approval.DecisionInput{Key: t.Card.Key(), Code: cmd.Code}
 	switch cmd.Kind {
 	case Question:
 		a.Verdict, a.Feedback = approval.RequestMore, cmd.Text
@@ -273,11 +273,11 @@ func (t turn) fromFacts(ctx context.Context, question string) (Reply, bool) {
 // stillTrue is an answer about a request that waits. Of one that does not the
 // person hears what became of it; a stranger hears nothing.
 func (t turn) stillTrue(ctx context.Context, text string) (Reply, bool) {
-	if t.Standing == nil {
+	if t.CanDecide == nil {
 		return Reply{Text: text}, true
 	}
-	a := approval.Answer{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
-	if err := t.Standing(ctx, a); err != nil {
+	a := approval.DecisionInput{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
+	if err := t.CanDecide(ctx, a); err != nil {
 		return t.refused(err, a.Key.Workspace), true
 	}
 	return Reply{Text: text}, true
@@ -303,7 +303,7 @@ func (r renderer) unanswered(question string) string {
 	return r.notFromFacts
 }
 
-func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting) Reply {
+func (t turn) decide(ctx context.Context, a approval.DecisionInput, w *approval.Waiting) Reply {
 	a.By, a.Via = t.From, t.Via
 	if w != nil {
 		a.PendingSHA256 = w.SHA256
@@ -318,7 +318,7 @@ func (t turn) decide(ctx context.Context, a approval.Answer, w *approval.Waiting
 	return Reply{Text: t.confirm(a, d, w), Acted: true, Key: a.Key}
 }
 
-func (t turn) confirm(a approval.Answer, d *approval.Decision, w *approval.Waiting) string {
+func (t turn) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.Waiting) string {
 	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
 		r = t.style.renderer(w.Pending)
@@ -345,7 +345,7 @@ func (t turn) refused(err error, workspace string) Reply {
 		r = &approval.Refusal{Reason: err}
 	}
 	switch {
-	case errors.Is(r.Reason, approval.ErrNotYours):
+	case errors.Is(r.Reason, approval.ErrNotAuthorized):
 		return Reply{Text: t.notYours}
 	case errors.Is(r.Reason, approval.ErrUnknown):
 		return Reply{Text: t.gone}
@@ -360,7 +360,7 @@ func (t turn) refused(err error, workspace string) Reply {
 		return Reply{Text: text}
 	case errors.Is(r.Reason, approval.ErrTooLate):
 		return Reply{Text: hinted(t.tooLate, r.Hint)}
-	case errors.Is(r.Reason, approval.ErrNoSuch):
+	case errors.Is(r.Reason, approval.ErrNotApplicable):
 		return Reply{Text: hinted(t.notPossible, r.Hint)}
 	}
 	return Reply{Text: t.unconfirmed, Err: err}

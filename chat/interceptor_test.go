@@ -16,7 +16,7 @@ import (
 type desk struct {
 	waiting []approval.Waiting
 	settled []approval.Key
-	asked   []approval.Answer
+	asked   []approval.DecisionInput
 	refuse  error
 	broken  error
 	empty   bool // decides nothing and says nothing
@@ -34,7 +34,7 @@ func (d *desk) Waiting(_ context.Context, workspaces []string) ([]approval.Waiti
 	return list, d.broken
 }
 
-func (d *desk) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (d *desk) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	d.asked = append(d.asked, a)
 	if d.refuse != nil || d.empty {
 		return nil, d.refuse
@@ -79,8 +79,8 @@ func TestHandleDecides(t *testing.T) {
 	card := waiting()
 	ask := waiting(question)
 	key := card.Key()
-	base := approval.Answer{Key: key, PendingSHA256: card.SHA256, By: ann, Via: "telegram"}
-	with := func(change func(*approval.Answer)) approval.Answer {
+	base := approval.DecisionInput{Key: key, PendingSHA256: card.SHA256, By: ann, Via: "telegram"}
+	with := func(change func(*approval.DecisionInput)) approval.DecisionInput {
 		a := base
 		change(&a)
 		return a
@@ -89,30 +89,30 @@ func TestHandleDecides(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		card *approval.Waiting
-		want approval.Answer
+		want approval.DecisionInput
 		says string
 	}{
-		{"approve a7f3b2c1", nil, with(func(a *approval.Answer) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · runs by 12:11 UTC or not at all"},
-		{"approve A7F3", nil, with(func(a *approval.Answer) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
-		{"deny a7f3b2c1 not now", nil, with(func(a *approval.Answer) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
-		{"1", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
-		{"2", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Session, "2" }), "Approved: " + what},
-		{"3", &card, with(func(a *approval.Answer) { a.Verdict, a.Code = approval.Denied, "3" }), "Denied: " + what},
-		{"3 no", &card, with(func(a *approval.Answer) { a.Verdict, a.Code, a.Feedback = approval.Denied, "3", "no" }), "Denied: " + what},
-		{"4 add\nlogs", &card, with(func(a *approval.Answer) {
+		{"approve a7f3b2c1", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · runs by 12:11 UTC or not at all"},
+		{"approve A7F3", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
+		{"deny a7f3b2c1 not now", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
+		{"1", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
+		{"2", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Session, "2" }), "Approved: " + what},
+		{"3", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code = approval.Denied, "3" }), "Denied: " + what},
+		{"3 no", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code, a.Feedback = approval.Denied, "3", "no" }), "Denied: " + what},
+		{"4 add\nlogs", &card, with(func(a *approval.DecisionInput) {
 			a.Verdict, a.Scope, a.Code, a.Note = approval.Approved, approval.Once, "4", "add\nlogs"
 		}), "Approved: " + what},
-		{"5 npm test", &card, with(func(a *approval.Answer) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
-		{"6", &card, with(func(a *approval.Answer) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
-		{"? which team", &card, with(func(a *approval.Answer) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
-		{"2", &ask, with(func(a *approval.Answer) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
-		{"neither\nof them", &ask, with(func(a *approval.Answer) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
-		{"deny a7f3b2c1", &ask, with(func(a *approval.Answer) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
+		{"5 npm test", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
+		{"6", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
+		{"? which team", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
+		{"2", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
+		{"neither\nof them", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
+		{"deny a7f3b2c1", &ask, with(func(a *approval.DecisionInput) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
 	} {
 		d := &desk{waiting: []approval.Waiting{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.NoError(t, r.Err, tc.text)
-		require.Equal(t, []approval.Answer{tc.want}, d.asked, tc.text)
+		require.Equal(t, []approval.DecisionInput{tc.want}, d.asked, tc.text)
 		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
@@ -208,14 +208,14 @@ func TestHandleRefusals(t *testing.T) {
 		en, it   string
 		loggable bool
 	}{
-		{&approval.Refusal{Reason: approval.ErrNotYours, By: "bob", Hint: "ask bob"}, "Nothing here for you.", "Qui non c'è nulla per te.", false},
+		{&approval.Refusal{Reason: approval.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "Nothing here for you.", "Qui non c'è nulla per te.", false},
 		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: it was never here, or is long settled.", "Nessuna richiesta del genere: non c'è mai stata, o è conclusa da tempo.", false},
 		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob alle 11:59 UTC.`, false},
 		{&approval.Refusal{Reason: approval.ErrDecided}, "Already decided.", "Già deciso.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
 		{&approval.Refusal{Reason: approval.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
-		{&approval.Refusal{Reason: approval.ErrNoSuch, Hint: "no session"}, "Not possible here. (no session)", italian().notPossible + " (no session)", false},
+		{&approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", italian().notPossible + " (no session)", false},
 		{approval.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{errors.New("sync /srv/secret/path: no space"), "That could not be confirmed: do not count on it. The gate's log says why.", "Non c'è conferma: non farci conto. Il registro del varco dice perché.", true},
 	} {

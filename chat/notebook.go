@@ -9,21 +9,21 @@ import (
 // Notebook is what a channel remembers between two starts: for each request a
 // page that says what was sent for it. Whoever waits and has no page has not
 // been asked yet.
-type Notebook interface {
+type SentStore interface {
 	// Page gives what was noted; its error wraps fs.ErrNotExist where nothing was.
-	Page(k approval.Key) ([]byte, error)
+	Load(k approval.Key) ([]byte, error)
 	// Write is durable when it returns, and replaces what the page said.
-	Write(k approval.Key, b []byte) error
+	Save(k approval.Key, b []byte) error
 	// Remove tears a page out; one that is gone is no error.
 	Remove(k approval.Key) error
 	// Pages lists the ids in a workspace that have a page.
-	Pages(workspace string) ([]string, error)
+	List(workspace string) ([]string, error)
 }
 
 // Drawer keeps what a channel must not lose and what belongs to no request:
 // updates that it has taken, places in a mailbox. Names are letters, digits and
 // any of ". _ -", the first no dot.
-type Drawer interface {
+type StateStore interface {
 	Put(name string, b []byte) error // durable when it returns
 	Get(name string) ([]byte, error) // wraps fs.ErrNotExist where there is none
 	List() ([]string, error)         // sorted

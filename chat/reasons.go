@@ -174,7 +174,7 @@ func (s Style) Why(p *approval.Pending) (reasons, change []string) {
 // menuNotes say why 2 and 6 are not possible for this request; the menu above
 // never changes.
 func (r renderer) menuNotes() []string {
-	two, six := approval.NotRemembered(r.p, approval.Session), approval.NotRemembered(r.p, approval.Always)
+	two, six := approval.NotGrantable(r.p, approval.Session), approval.NotGrantable(r.p, approval.Always)
 	switch {
 	case two == "" && six == "":
 		return nil
@@ -197,7 +197,7 @@ const (
 
 // history says what "always" would have let through.
 func (r renderer) history() []string {
-	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || approval.NotRemembered(r.p, approval.Always) != "" {
+	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || approval.NotGrantable(r.p, approval.Always) != "" {
 		return nil
 	}
 	which, n, of := r.WouldAllow(r.p)

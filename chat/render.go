@@ -48,7 +48,7 @@ type Style struct {
 	// Earlier looks up the request that p resubmits, among all there are; nil
 	// where there is none of that id. Whether it was its client's own is not its
 	// business. A nil func knows none.
-	Earlier func(p *approval.Pending) *Former
+	Earlier func(p *approval.Pending) *EarlierRequest
 }
 
 // Card is a pending request as a person sees it, line by line.

@@ -86,7 +86,7 @@ func TestUndoNothing(t *testing.T) {
 		{"another workspace's", "undo a7f3d", nothing, nil, nil},
 		{"two fit", "undo a7f3", "Several requests begin with a7f3: type more digits.", nil, nil},
 		{"a stranger", "undo a7f3b2c1", "Nothing here for you.", []string{}, nil},
-		{"who may not decide there", "undo a7f3b2c1", "Nothing here for you.", nil, func(a *attic) { a.refuse = &approval.Refusal{Reason: approval.ErrNotYours} }},
+		{"who may not decide there", "undo a7f3b2c1", "Nothing here for you.", nil, func(a *attic) { a.refuse = &approval.Refusal{Reason: approval.ErrNotAuthorized} }},
 		{"one too many", "undo a7f3b2c1 now", "Unclear, nothing was decided.", nil, nil},
 		{"the disk", "undo a7f3b2c1", "do not count on it", nil, func(a *attic) { a.broken = errors.New("disk") }},
 	} {

@@ -42,8 +42,8 @@ func TestFindMount(t *testing.T) {
 			m, err := findMount(strings.NewReader(mountinfo), row.path)
 			require.NoError(t, err)
 			require.Equal(t, row.point, m.Point)
-			requireSays(t, row.loses, m.Loses())
-			requireSays(t, row.doubts, m.Doubts())
+			requireSays(t, row.loses, m.LosesData())
+			requireSays(t, row.doubts, m.Warnings())
 		})
 	}
 	_, err := findMount(strings.NewReader("nothing\n"), "/x")
@@ -67,27 +67,27 @@ func requireSays(t *testing.T, want string, err error) {
 func TestRoom(t *testing.T) {
 	for _, row := range []struct {
 		why             string
-		room            Room
+		room            FreeSpace
 		refuses, shorts string
 	}{
-		{"plenty", Room{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
-		{"as many files as fit", Room{Bytes: 1 << 40}, "", ""},
-		{"little", Room{Bytes: shortBytes - 1}, "", "255 MiB left"},
-		{"next to nothing", Room{Bytes: leastBytes - 1}, "16383 KiB left", "15 MiB left"},
-		{"few files", Room{Bytes: 1 << 40, Files: shortFiles - 1, Counted: true}, "", "9999 more files"},
-		{"hardly a file", Room{Bytes: 1 << 40, Files: leastFiles - 1, Counted: true}, "999 more files", "999 more files"},
-		{"nothing at all", Room{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
-		{"the zero Room", Room{}, "0 KiB left", "0 MiB left"},
+		{"plenty", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
+		{"as many files as fit", FreeSpace{Bytes: 1 << 40}, "", ""},
+		{"little", FreeSpace{Bytes: shortBytes - 1}, "", "255 MiB left"},
+		{"next to nothing", FreeSpace{Bytes: leastBytes - 1}, "16383 KiB left", "15 MiB left"},
+		{"few files", FreeSpace{Bytes: 1 << 40, Files: shortFiles - 1, Counted: true}, "", "9999 more files"},
+		{"hardly a file", FreeSpace{Bytes: 1 << 40, Files: leastFiles - 1, Counted: true}, "999 more files", "999 more files"},
+		{"nothing at all", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
+		{"the zero Room", FreeSpace{}, "0 KiB left", "0 MiB left"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			requireSays(t, row.refuses, row.room.Refuses())
-			requireSays(t, row.shorts, row.room.Short())
+			requireSays(t, row.shorts, row.room.Low())
 		})
 	}
-	room, err := RoomOf(t.TempDir())
+	room, err := FreeSpaceOf(t.TempDir())
 	require.NoError(t, err)
 	require.NotZero(t, room.Bytes)
-	_, err = RoomOf("/no/such/folder")
+	_, err = FreeSpaceOf("/no/such/folder")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 

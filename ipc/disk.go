@@ -78,7 +78,7 @@ func unescapeMount(s string) string {
 
 // Loses says why nothing that is written here outlives the machine's next
 // start, or a power cut: an fsync does nothing here. Nil where it should work.
-func (m Mount) Loses() error {
+func (m Mount) LosesData() error {
 	switch {
 	case slices.Contains([]string{"tmpfs", "ramfs", "rootfs"}, m.Type):
 		return fmt.Errorf("%s is a %s: its files are gone at the next start of the machine, decisions and records with them\n"+
@@ -96,7 +96,7 @@ func (m Mount) Loses() error {
 }
 
 // Doubts says what makes it less sure than it could be.
-func (m Mount) Doubts() error {
+func (m Mount) Warnings() error {
 	switch {
 	case m.Type == "overlay":
 		return fmt.Errorf("%s is an overlay, as a container's own files are: it goes away with the container\n"+
@@ -115,7 +115,7 @@ func (m Mount) Memory() bool { return m.Type == "tmpfs" || m.Type == "ramfs" || 
 
 // Room is what is left on the file system that holds a path, for somebody who
 // is not root.
-type Room struct {
+type FreeSpace struct {
 	Device   string // where it is mounted, or the path where that is not known
 	Bytes    uint64
 	Files    uint64 // how many more it can hold
@@ -123,13 +123,13 @@ type Room struct {
 	ReadOnly bool
 }
 
-// RoomOf asks the file system.
-func RoomOf(path string) (Room, error) {
+// FreeSpaceOf asks the file system.
+func FreeSpaceOf(path string) (FreeSpace, error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Statfs(path, &st) }); err != nil {
-		return Room{}, fmt.Errorf("look at disk of %s: %w", path, err)
+		return FreeSpace{}, fmt.Errorf("look at disk of %s: %w", path, err)
 	}
-	r := Room{Device: path, Bytes: uint64(st.Bavail) * uint64(st.Bsize), Files: uint64(st.Ffree), Counted: st.Files > 0}
+	r := FreeSpace{Device: path, Bytes: uint64(st.Bavail) * uint64(st.Bsize), Files: uint64(st.Ffree), Counted: st.Files > 0}
 	r.ReadOnly = uint64(st.Flags)&readOnlyMount != 0
 	if m, err := MountOf(path); err == nil {
 		r.Device = m.Point
@@ -148,7 +148,7 @@ const (
 )
 
 // Refuses says that there is too little room to take new work, or none.
-func (r Room) Refuses() error {
+func (r FreeSpace) Refuses() error {
 	switch {
 	case r.ReadOnly:
 		return fmt.Errorf("%s is mounted read-only\nhint: after a disk error look at dmesg first, then: mount -o remount,rw %s",
@@ -162,8 +162,8 @@ func (r Room) Refuses() error {
 	return nil
 }
 
-// Short says that it is time to make room.
-func (r Room) Short() error {
+// Low says that it is time to make room.
+func (r FreeSpace) Low() error {
 	switch {
 	case r.Bytes < shortBytes:
 		return fmt.Errorf("%s has %d MiB left\nhint: make room there", r.Device, r.Bytes>>20)

@@ -50,9 +50,9 @@ func (l Layout) IPC() string { return l.path("ipc") }
 // Sent is the notebook of one channel: what it sent for one workspace.
 func (l Layout) Sent(channel, ws string) string { return l.path("sent", channel, ws) }
 
-// Drawer is a channel's place for what belongs to no request; no workspace can be
+// ChannelState is a channel's place for what belongs to no request; no workspace can be
 // called so.
-func (l Layout) Drawer(channel, name string) string { return l.path("sent", channel, "."+name) }
+func (l Layout) ChannelState(channel, name string) string { return l.path("sent", channel, "."+name) }
 
 // Receipts is the folder of a workspace's claims: what is running.
 func (l Layout) Receipts(ws string) string { return l.path("receipts", ws) }

@@ -16,14 +16,14 @@ import (
 // request, which says what was sent for it, and drawers for what belongs to no
 // request. Nobody else reads it, and losing it costs a card that is sent twice,
 // never a decision.
-type Notebook struct {
+type SentStore struct {
 	Store   *Store
 	Channel string // telegram, email …; a name like a workspace's
 }
 
-// Page is what was noted for a request; the error wraps fs.ErrNotExist where
+// Load is what was noted for a request; the error wraps fs.ErrNotExist where
 // nothing was.
-func (n *Notebook) Page(k approval.Key) ([]byte, error) {
+func (n *SentStore) Load(k approval.Key) ([]byte, error) {
 	name, err := n.page(k)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (n *Notebook) Page(k approval.Key) ([]byte, error) {
 }
 
 // Write makes a page durable, over what it said before.
-func (n *Notebook) Write(k approval.Key, b []byte) error {
+func (n *SentStore) Save(k approval.Key, b []byte) error {
 	name, err := n.page(k)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (n *Notebook) Write(k approval.Key, b []byte) error {
 
 // Remove tears a page out; one that is gone already is no error. It is not made
 // durable: a page that comes back is only removed again.
-func (n *Notebook) Remove(k approval.Key) error {
+func (n *SentStore) Remove(k approval.Key) error {
 	name, err := n.page(k)
 	if err != nil {
 		return err
@@ -53,8 +53,8 @@ func (n *Notebook) Remove(k approval.Key) error {
 	return n.Store.gone(name)
 }
 
-// Pages lists the ids in a workspace that have a page.
-func (n *Notebook) Pages(ws string) ([]string, error) {
+// List lists the ids in a workspace that have a page.
+func (n *SentStore) List(ws string) ([]string, error) {
 	if err := errors.Join(n.check(), checkWorkspace(ws)); err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func (n *Notebook) Pages(ws string) ([]string, error) {
 	return ids, nil
 }
 
-// Drawer is a place for what belongs to no request. Its name follows the rules
+// ChannelState is a place for what belongs to no request. Its name follows the rules
 // for workspaces.
-func (n *Notebook) Drawer(name string) (*Drawer, error) {
+func (n *SentStore) State(name string) (*StateStore, error) {
 	if err := errors.Join(n.check(), checkWorkspace(name)); err != nil {
 		return nil, err
 	}
-	dir := n.Store.Layout.Drawer(n.Channel, name)
+	dir := n.Store.Layout.ChannelState(n.Channel, name)
 	err := makeFolders(n.Store.FS, []folder{
 		{filepath.Dir(dir), 0o700, othersWrite},
 		{dir, 0o700, othersWrite},
@@ -85,17 +85,17 @@ func (n *Notebook) Drawer(name string) (*Drawer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare notebook of %s: %w", n.Channel, err)
 	}
-	return &Drawer{n.Store, dir}, nil
+	return &StateStore{n.Store, dir}, nil
 }
 
-func (n *Notebook) check() error {
+func (n *SentStore) check() error {
 	if !ValidWorkspace(n.Channel) {
 		return fmt.Errorf("channel %q: not a valid name", n.Channel)
 	}
 	return nil
 }
 
-func (n *Notebook) page(k approval.Key) (string, error) {
+func (n *SentStore) page(k approval.Key) (string, error) {
 	if err := errors.Join(n.check(), checkWorkspace(k.Workspace)); err != nil {
 		return "", err
 	}
@@ -105,15 +105,15 @@ func (n *Notebook) page(k approval.Key) (string, error) {
 	return filepath.Join(n.Store.Layout.Sent(n.Channel, k.Workspace), k.ID+docSuffix), nil
 }
 
-// Drawer holds small files of a channel, by names of 1 to 100 letters, digits
+// ChannelState holds small files of a channel, by names of 1 to 100 letters, digits
 // and any of ". _ -", the first of them no dot.
-type Drawer struct {
+type StateStore struct {
 	store *Store
 	dir   string
 }
 
 // Put makes a file durable, over what it held before.
-func (d *Drawer) Put(name string, b []byte) error {
+func (d *StateStore) Put(name string, b []byte) error {
 	if !validDrawerName(name) {
 		return fmt.Errorf("put %q: not a valid name", name)
 	}
@@ -121,7 +121,7 @@ func (d *Drawer) Put(name string, b []byte) error {
 }
 
 // Get reads a file; the error wraps fs.ErrNotExist where there is none.
-func (d *Drawer) Get(name string) ([]byte, error) {
+func (d *StateStore) Get(name string) ([]byte, error) {
 	if !validDrawerName(name) {
 		return nil, fmt.Errorf("get %q: %w", name, fs.ErrNotExist)
 	}
@@ -129,7 +129,7 @@ func (d *Drawer) Get(name string) ([]byte, error) {
 }
 
 // List gives the names, sorted.
-func (d *Drawer) List() ([]string, error) {
+func (d *StateStore) List() ([]string, error) {
 	all, err := d.store.names(d.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", filepath.Base(d.dir), err)
@@ -146,7 +146,7 @@ func (d *Drawer) List() ([]string, error) {
 
 // Remove takes a file away; one that is gone already is no error. It is not made
 // durable.
-func (d *Drawer) Remove(name string) error {
+func (d *StateStore) Remove(name string) error {
 	if !validDrawerName(name) {
 		return fmt.Errorf("remove %q: not a valid name", name)
 	}

@@ -12,30 +12,30 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func notebook(t *testing.T) (*ipc.Notebook, ipc.Layout) {
+func notebook(t *testing.T) (*ipc.SentStore, ipc.Layout) {
 	t.Helper()
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
 	require.NoError(t, layout.Prepare(ipc.OS(), "personal"))
-	return &ipc.Notebook{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Channel: "telegram"}, layout
+	return &ipc.SentStore{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Channel: "telegram"}, layout
 }
 
 func TestNotebookPages(t *testing.T) {
 	n, layout := notebook(t)
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
 
-	ids, err := n.Pages("personal")
+	ids, err := n.List("personal")
 	require.NoError(t, err)
 	require.Empty(t, ids, "before anything was sent")
-	_, err = n.Page(k)
+	_, err = n.Load(k)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	require.NoError(t, n.Write(k, []byte("one")))
-	require.NoError(t, n.Write(k, []byte("two")))
-	b, err := n.Page(k)
+	require.NoError(t, n.Save(k, []byte("one")))
+	require.NoError(t, n.Save(k, []byte("two")))
+	b, err := n.Load(k)
 	require.NoError(t, err)
 	require.Equal(t, "two", string(b))
-	ids, err = n.Pages("personal")
+	ids, err = n.List("personal")
 	require.NoError(t, err)
 	require.Equal(t, []string{k.ID}, ids)
 
@@ -45,13 +45,13 @@ func TestNotebookPages(t *testing.T) {
 
 	require.NoError(t, n.Remove(k))
 	require.NoError(t, n.Remove(k), "twice is no error")
-	_, err = n.Page(k)
+	_, err = n.Load(k)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestNotebookDrawers(t *testing.T) {
 	n, layout := notebook(t)
-	d, err := n.Drawer("updates")
+	d, err := n.State("updates")
 	require.NoError(t, err)
 	require.NoError(t, d.Put("2", []byte("b")))
 	require.NoError(t, d.Put("1", []byte("a")))
@@ -81,7 +81,7 @@ func TestNotebookDrawers(t *testing.T) {
 // Names come from the network: none may lead out of the drawer.
 func TestNotebookRefusesNames(t *testing.T) {
 	n, _ := notebook(t)
-	d, err := n.Drawer("updates")
+	d, err := n.State("updates")
 	require.NoError(t, err)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", ".hidden", "a\x00b", "é", string(make([]byte, 101))} {
 		require.Error(t, d.Put(name, nil), "%q", name)
@@ -90,13 +90,13 @@ func TestNotebookRefusesNames(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist, "%q", name)
 	}
 	for _, k := range []approval.Key{{}, {Workspace: "..", ID: "a7f3b2c1d4e5f6a7"}, {Workspace: "personal", ID: "../../keys/mac"}} {
-		require.Error(t, n.Write(k, nil), "%s", k)
+		require.Error(t, n.Save(k, nil), "%s", k)
 		require.Error(t, n.Remove(k), "%s", k)
-		_, err := n.Page(k)
+		_, err := n.Load(k)
 		require.Error(t, err, "%s", k)
 	}
-	_, err = n.Drawer("../x")
+	_, err = n.State("../x")
 	require.Error(t, err)
-	_, err = (&ipc.Notebook{Store: n.Store, Channel: ".."}).Drawer("x")
+	_, err = (&ipc.SentStore{Store: n.Store, Channel: ".."}).State("x")
 	require.Error(t, err)
 }

@@ -13,7 +13,7 @@ import (
 // Old gives the ids whose document of kind d was last written before a time,
 // with its size in bytes. It goes by the file's time, which says when to look
 // closer and proves nothing.
-func (s *Store) Old(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
+func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
 	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
 	sizes = map[string]int64{}
 	err = s.older(s.dir(d, ws), before, func(name string, size int64) error {
@@ -27,7 +27,7 @@ func (s *Store) Old(d approval.Doc, ws string, before time.Time) (sizes map[stri
 
 // OldRefusals counts the descriptions of refused things that were written before
 // a time, and removes them if told to.
-func (s *Store) OldRefusals(ws string, before time.Time, remove bool) (n int, size int64, err error) {
+func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n int, size int64, err error) {
 	dir := s.Layout.Errors(ws)
 	err = s.older(dir, before, func(name string, bytes int64) error {
 		if strings.HasPrefix(name, tempPrefix) {

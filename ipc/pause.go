@@ -249,14 +249,14 @@ func (s *Store) Ended() ([]Resumed, error) {
 // Forget removes an ended pause that the log knows.
 func (s *Store) Forget(id string) error { return s.FS.Remove(s.Layout.endedPause(id)) }
 
-// Brake implements the gate's Brake with the folder of pauses: it looks there
+// PauseGuard implements the gate's PauseGuard with the folder of pauses: it looks there
 // before every claim, so that a pause holds from the moment it is there,
 // however late the news of it comes.
 //
 // While a claim is being made, its workspace's lock is held. Whoever pauses
 // writes the file first and then waits for the lock: then every claim that saw
 // no pause is made, and every later one sees it.
-type Brake struct {
+type PauseGuard struct {
 	Store *Store
 
 	mu      sync.Mutex
@@ -271,7 +271,7 @@ type claims struct {
 
 // Enter says whether a claim may begin in ws. After a yes, Leave must follow
 // once the claim is made or given up.
-func (b *Brake) Enter(ws string) bool {
+func (b *PauseGuard) Enter(ws string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.claims[ws]
@@ -302,7 +302,7 @@ func (b *Brake) Enter(ws string) bool {
 
 // Trouble is why Enter last said no where that was not a pause: a disk that
 // cannot be written, say.
-func (b *Brake) Trouble() error {
+func (b *PauseGuard) Failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.trouble
@@ -310,7 +310,7 @@ func (b *Brake) Trouble() error {
 
 // lock takes a workspace's lock from those who wait for it: they give it back
 // at once.
-func (b *Brake) lock(ws string) (lock io.Closer, err error) {
+func (b *PauseGuard) lock(ws string) (lock io.Closer, err error) {
 	for range 50 {
 		lock, err = b.Store.FS.TryLock(b.Store.Layout.claimLock(ws))
 		if !errors.Is(err, ErrLocked) {
@@ -322,7 +322,7 @@ func (b *Brake) lock(ws string) (lock io.Closer, err error) {
 }
 
 // Leave ends what Enter began.
-func (b *Brake) Leave(ws string) {
+func (b *PauseGuard) Leave(ws string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.claims[ws]

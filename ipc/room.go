@@ -11,8 +11,8 @@ import (
 // claims, record, response, temporary files, and a segment of the log.
 const inodesPerRun = 8
 
-// Spacer is an FS that knows how much room there is; an FS need not be one.
-type Spacer interface {
+// SpaceReporter is an FS that knows how much room there is; an FS need not be one.
+type SpaceReporter interface {
 	// Free gives the bytes and inodes that are free for us on the file system
 	// that holds name. Where there is no such limit it is math.MaxUint64.
 	Free(name string) (bytes, inodes uint64, err error)
@@ -33,15 +33,15 @@ func (s *Store) Reserve(bytes int64) (release func(), err error) {
 	r := &s.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if spacer, ok := s.FS.(Spacer); ok {
+	if spacer, ok := s.FS.(SpaceReporter); ok {
 		free, inodes, err := spacer.Free(s.Layout.Home)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("look for room: %w", err)
 		case free < r.bytes+want:
-			return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoRoom, free>>10, (r.bytes+want)>>10)
+			return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoSpace, free>>10, (r.bytes+want)>>10)
 		case inodes < (r.runs+1)*inodesPerRun:
-			return nil, fmt.Errorf("%w: %d inodes free, %d needed", approval.ErrNoRoom, inodes, (r.runs+1)*inodesPerRun)
+			return nil, fmt.Errorf("%w: %d inodes free, %d needed", approval.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
 		}
 	}
 	r.bytes += want

@@ -10,7 +10,7 @@ import (
 // The real figures are of the right order: more would let runs start in vain,
 // less would keep every gate shut.
 func TestFreeIsWhatTheKernelSays(t *testing.T) {
-	spacer, ok := OS().(Spacer)
+	spacer, ok := OS().(SpaceReporter)
 	require.True(t, ok)
 	bytes, inodes, err := spacer.Free(t.TempDir())
 	require.NoError(t, err)

@@ -114,7 +114,7 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 }
 
 // Unsure implements the gate's Doubter.
-func (s *Store) Unsure(d approval.Doc, k approval.Key) bool {
+func (s *Store) Unsynced(d approval.Doc, k approval.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d == approval.DocPending && s.young[k]

@@ -15,7 +15,7 @@ import (
 )
 
 // Create implements the gate's Store.
-func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
 		return fmt.Errorf("create %s of %s: no such key", d, k)
 	}
@@ -32,11 +32,11 @@ func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.Ho
 // CreateBeside implements the gate's Besider: it is Create, durable, with
 // beside running from the moment the file's data is durable. What beside
 // writes shares the folder's commit.
-func (s *Store) CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
+func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
 	return s.create(d, k, b, approval.Durable, beside)
 }
 
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.How, beside func() error) error {
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
 		defer s.making(k)()

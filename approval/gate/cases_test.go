@@ -163,7 +163,7 @@ func caseChecks() map[string]check {
 }
 
 func (h *house) viewer() *gate.Viewer {
-	return &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 }
 
 func (h *house) find(t *testing.T, prefix string) []approval.Key {

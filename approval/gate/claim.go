@@ -143,7 +143,7 @@ func (g *Gate) execute(r run) error {
 	}
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
 	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
-	note, err := g.Notary.Certify(c, r.decision, now.Add(receiptLife))
+	note, err := g.Receipts.IssueReceipt(c, r.decision, now.Add(receiptLife))
 	if err != nil {
 		g.abandon(r)
 		return fmt.Errorf("issue receipt: %w", err)
@@ -161,8 +161,8 @@ func (g *Gate) execute(r run) error {
 	g.setRunning(r.key, true)
 	file := g.Seal.Seal(doc, r.key, body)
 	history := func() error { return g.Audit.Append(r.entry(now)) }
-	if store, ok := g.Store.(Besider); ok && !g.Inline {
-		err = store.CreateBeside(doc, r.key, file, history)
+	if store, ok := g.Store.(ParallelCreator); ok && !g.Inline {
+		err = store.CreateParallel(doc, r.key, file, history)
 	} else {
 		err = g.both(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
 	}
@@ -226,14 +226,14 @@ func (r *run) entry(now time.Time) approval.Entry {
 	e := approval.Entry{
 		Time: now, Event: approval.EventAutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
-		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Consent: r.ruling.Consent,
+		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
 	r.asked.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
 		e.Rule, e.Reason = r.claim.Ruling.Rule, r.claim.Ruling.Proven
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.Consent, e.Human = approval.EventApproved, "", !r.again
+		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.again
 		decider(&e, d)
 	}
 	if r.again {

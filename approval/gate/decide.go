@@ -47,7 +47,7 @@ type Decider struct {
 // has not passed and nobody was first. It returns only when the decision is
 // durable. Every refusal is an *approval.Refusal; after any error nothing was
 // decided, except where the error is of the disk: then ask again.
-func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	p, sha, err := d.lookUp(a)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if doubts, ok := d.Store.(Doubter); !d.Daemon || ok && doubts.Unsure(approval.DocPending, a.Key) {
+	if doubts, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && doubts.Unsynced(approval.DocPending, a.Key) {
 		// The daemon may have been killed between making P visible and making
 		// it durable, or is in between; a decision must not outlive what it decides.
 		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
@@ -90,15 +90,15 @@ func (d *Decider) Decide(ctx context.Context, a approval.Answer) (*approval.Deci
 
 // Cancel is Decide for the operator who takes a request off the table: nobody has
 // denied it, and nothing runs.
-func (d *Decider) Cancel(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	c := *d
 	c.cancels, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
-// Standing is Decide without deciding: nil where the person may answer and the
+// CanDecide is Decide without deciding: nil where the person may answer and the
 // request waits for an answer, else the *approval.Refusal that Decide would give.
-func (d *Decider) Standing(_ context.Context, a approval.Answer) error {
+func (d *Decider) CanDecide(_ context.Context, a approval.DecisionInput) error {
 	_, _, err := d.lookUp(a)
 	return err
 }
@@ -111,7 +111,7 @@ func (d *Decider) now() time.Time {
 }
 
 // lookUp checks, in this order: authorised, known, unresolved, unexpired.
-func (d *Decider) lookUp(a approval.Answer) (p *approval.Pending, sha string, err error) {
+func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
 	k := a.Key
 	b, err := d.Store.Read(approval.DocPending, k)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -124,13 +124,13 @@ func (d *Decider) lookUp(a approval.Answer) (p *approval.Pending, sha string, er
 		}
 	}
 	if d.May == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotYours}
+		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
 	if _, ok := d.May(k.Workspace, p, a.By); !ok {
 		if d.Refused != nil {
 			d.Refused(k, a.By, a.Via)
 		}
-		return nil, "", &approval.Refusal{Reason: approval.ErrNotYours}
+		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
 	if ref := d.settledBy(k); ref != nil {
 		return nil, "", ref
@@ -187,7 +187,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
 }
 
-func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*approval.Decision, error) {
+func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
 	if err := d.fits(a, p); err != nil {
 		return nil, err
@@ -216,8 +216,8 @@ func (d *Decider) compose(a approval.Answer, p *approval.Pending, sha string) (*
 }
 
 // fits refuses an answer that this kind of request has no use for.
-func (d *Decider) fits(a approval.Answer, p *approval.Pending) error {
-	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: hint} }
+func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
+	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
 	if d.cancels && a.Verdict == approval.Cancelled {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (d *Decider) fits(a approval.Answer, p *approval.Pending) error {
 		return no("an answer approves, denies, answers, changes or asks")
 	}
 	if a.Verdict == approval.Approved {
-		if why := approval.NotRemembered(p, a.Scope); why != "" {
+		if why := approval.NotGrantable(p, a.Scope); why != "" {
 			return no(why + ": allow it once")
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Every refusal writes nothing: the request waits on, and somebody who may
 // decide still can.
 func TestDecideRefuses(t *testing.T) {
-	yes := func(k approval.Key) approval.Answer { return answer(k, approval.Approved) }
+	yes := func(k approval.Key) approval.DecisionInput { return answer(k, approval.Approved) }
 	question := func(k approval.Key) string {
 		return `{"request_id":"` + k.ID + `","type":"question","title":"Which?","options":["a","b"]}`
 	}
@@ -24,24 +24,24 @@ func TestDecideRefuses(t *testing.T) {
 		body   func(approval.Key) string // nil: an action that asks
 		change func(*gate.Decider)
 		late   time.Duration
-		answer func(approval.Key) approval.Answer
+		answer func(approval.Key) approval.DecisionInput
 		reason error
 		says   string
 	}{
 		"a stranger": {
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.By = approval.Person{Channel: "telegram", ID: "666", Name: "ann"} // a name proves nothing
 				return a
 			},
-			reason: approval.ErrNotYours, says: "nothing here for you",
+			reason: approval.ErrNotAuthorized, says: "nothing here for you",
 		},
 		"nobody may where nobody was asked who may": {
 			change: func(d *gate.Decider) { d.May = nil },
-			answer: yes, reason: approval.ErrNotYours, says: "nothing here for you",
+			answer: yes, reason: approval.ErrNotAuthorized, says: "nothing here for you",
 		},
 		"another pending than the one shown": {
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
 				return a
@@ -55,72 +55,72 @@ func TestDecideRefuses(t *testing.T) {
 			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, says: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
 		"a question is not approved": {
-			body: question, answer: yes, reason: approval.ErrNoSuch, says: "not possible here: it is a question: answer it",
+			body: question, answer: yes, reason: approval.ErrNotApplicable, says: "not possible here: it is a question: answer it",
 		},
 		"an action is not answered": {
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := answer(k, approval.Answered)
 				a.Text = "b"
 				return a
 			},
-			reason: approval.ErrNoSuch, says: "not possible here: it is no question: approve or deny it",
+			reason: approval.ErrNotApplicable, says: "not possible here: it is no question: approve or deny it",
 		},
 		"an answer of no words": {
 			body:   question,
-			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Answered) },
-			reason: approval.ErrNoSuch, says: "not possible here: the answer is empty",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Answered) },
+			reason: approval.ErrNotApplicable, says: "not possible here: the answer is empty",
 		},
 		"an override that changes nothing": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Overridden) },
-			reason: approval.ErrNoSuch, says: "not possible here: say what is to change",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Overridden) },
+			reason: approval.ErrNotApplicable, says: "not possible here: say what is to change",
 		},
 		"asking for more, but not what": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, approval.RequestMore) },
-			reason: approval.ErrNoSuch, says: "not possible here: say what you want to know",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.RequestMore) },
+			reason: approval.ErrNotApplicable, says: "not possible here: say what you want to know",
 		},
 		"a session that is none": {
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope = approval.Session
 				return a
 			},
-			reason: approval.ErrNoSuch, says: "not possible here: the request names no session: allow it once",
+			reason: approval.ErrNotApplicable, says: "not possible here: the request names no session: allow it once",
 		},
 		"always, of a tool that nobody here has described": {
 			body: func(k approval.Key) string { return request(k, "nosuch", "") },
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope, a.Code = approval.Always, "6"
 				return a
 			},
-			reason: approval.ErrNoSuch, says: "not possible here: the tool is unknown here: allow it once",
+			reason: approval.ErrNotApplicable, says: "not possible here: the tool is unknown here: allow it once",
 		},
 		"always, of a command that opens a shell": {
 			body: func(k approval.Key) string {
 				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`
 			},
-			answer: func(k approval.Key) approval.Answer {
+			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope = approval.Always
 				return a
 			},
-			reason: approval.ErrNoSuch, says: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
+			reason: approval.ErrNotApplicable, says: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
 		},
 		"only the agent cancels": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Cancelled) },
-			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Cancelled) },
+			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
 		},
 		"only the deadline expires": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, approval.Expired) },
-			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Expired) },
+			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
 		},
 		"no verdict": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, "") },
-			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, "") },
+			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
 		},
 		"a verdict nobody knows": {
-			answer: func(k approval.Key) approval.Answer { return answer(k, "perhaps") },
-			reason: approval.ErrNoSuch, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return answer(k, "perhaps") },
+			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestDecideRefusesWhatIsNotThere(t *testing.T) {
 	d := h.decider()
 	d.May = nil
 	_, err = d.Decide(context.Background(), answer(key(404), approval.Approved))
-	requireRefusal(t, err, approval.ErrNotYours, "nothing here for you")
+	requireRefusal(t, err, approval.ErrNotAuthorized, "nothing here for you")
 
 	// What a host program put there is not a pending before the gate judged it.
 	k := key(1)
@@ -217,27 +217,27 @@ func TestARefusedDeciderIsReported(t *testing.T) {
 	a := answer(k, approval.Approved)
 	a.By, a.Via = approval.Person{Channel: "telegram", ID: "666"}, "telegram"
 	_, err := d.Decide(context.Background(), a)
-	require.ErrorIs(t, err, approval.ErrNotYours)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
 }
 
-// What Standing refuses Decide would refuse, and it writes nothing.
+// What CanDecide refuses Decide would refuse, and it writes nothing.
 func TestStandingIsDecideWithoutDeciding(t *testing.T) {
 	h, k := newHouse(t, plan{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d, a := h.decider(), answer(k, "")
-	require.NoError(t, d.Standing(context.Background(), a))
+	require.NoError(t, d.CanDecide(context.Background(), a))
 	require.False(t, h.has(approval.DocDecision, k))
 	stranger, unknown, shown := a, answer(key(2), ""), a
 	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
 	shown.PendingSHA256 = strings.Repeat("0", 64)
-	require.ErrorIs(t, d.Standing(context.Background(), stranger), approval.ErrNotYours)
-	require.ErrorIs(t, d.Standing(context.Background(), unknown), approval.ErrUnknown)
-	require.ErrorIs(t, d.Standing(context.Background(), shown), approval.ErrTooLate)
+	require.ErrorIs(t, d.CanDecide(context.Background(), stranger), approval.ErrNotAuthorized)
+	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), approval.ErrUnknown)
+	require.ErrorIs(t, d.CanDecide(context.Background(), shown), approval.ErrTooLate)
 	h.decide(answer(k, approval.Denied))
-	require.ErrorIs(t, d.Standing(context.Background(), a), approval.ErrDecided, "decided, and not yet settled")
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, and not yet settled")
 	h.step(k)
-	require.ErrorIs(t, d.Standing(context.Background(), a), approval.ErrDecided)
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided)
 }
 
 // The operator takes a request off the table as everybody else decides: first come,
@@ -249,7 +249,7 @@ func TestOperatorCancels(t *testing.T) {
 	stranger := answer(k, "")
 	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
 	_, err := d.Cancel(context.Background(), stranger)
-	require.ErrorIs(t, err, approval.ErrNotYours)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	dec, err := d.Cancel(context.Background(), answer(k, approval.Approved))
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever the answer says")
@@ -326,7 +326,7 @@ type racing struct {
 	before func()
 }
 
-func (r *racing) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (r *racing) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == approval.DocDecision {
 		r.before()
 	}
@@ -359,7 +359,7 @@ type failing struct {
 	sync error
 }
 
-func (f failing) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (f failing) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == f.doc {
 		return f.err
 	}

@@ -19,8 +19,8 @@ import (
 // few seconds the gate tries, and goes on by itself. Only when a sync failed
 // that cannot be repeated it has to be restarted, and says so.
 
-// Prober is a Store that knows how its disk is; a Store need not be one.
-type Prober interface {
+// HealthStore is a Store that knows how its disk is; a Store need not be one.
+type HealthStore interface {
 	// Probe tries everything that writing a document takes. After nil,
 	// whatever is visible is durable. It wraps approval.ErrRestart where
 	// trying again is of no use.
@@ -30,7 +30,7 @@ type Prober interface {
 }
 
 // Problem is why the gate takes no new work.
-type Problem struct {
+type Degradation struct {
 	What    string // "its disk is full": completes a sentence about the gate
 	Hint    string // what the operator can do
 	Since   time.Time
@@ -62,7 +62,7 @@ type condition struct {
 
 	mu      sync.Mutex
 	can     strength
-	problem Problem
+	problem Degradation
 	news    int                     // bad news so far: an examination that began before it is worth nothing
 	next    time.Time               // of the next examination
 	looked  time.Time               // when the last one began
@@ -70,7 +70,7 @@ type condition struct {
 }
 
 // Problem tells why the gate takes no new work; ok is false when it does.
-func (g *Gate) Problem() (p Problem, ok bool) {
+func (g *Gate) Degraded() (p Degradation, ok bool) {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (g *Gate) suspect(err error) {
 	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
 		g.become(uncertain, err, -1)
 		g.Examine()
-	case errors.Is(err, approval.ErrNoRoom):
+	case errors.Is(err, approval.ErrNoSpace):
 		g.become(tight, err, -1)
 	case describe(err).What != "" && g.mayLook():
 		g.Examine()
@@ -153,7 +153,7 @@ func (g *Gate) Examine() {
 }
 
 func (g *Gate) examine() (strength, error) {
-	prober, ok := g.Store.(Prober)
+	prober, ok := g.Store.(HealthStore)
 	if !ok {
 		return well, nil
 	}
@@ -171,7 +171,7 @@ func (g *Gate) examine() (strength, error) {
 	// A little more than one run needs, lest the gate opens and closes all the time.
 	release, err := prober.Reserve(2 * need(0, approval.Tool{}))
 	switch {
-	case errors.Is(err, approval.ErrNoRoom):
+	case errors.Is(err, approval.ErrNoSpace):
 		return tight, err
 	case err != nil:
 		return ill, err
@@ -185,7 +185,7 @@ func (g *Gate) examine() (strength, error) {
 func (g *Gate) become(can strength, cause error, news int) {
 	c := &g.condition
 	now := g.Now()
-	p := Problem{}
+	p := Degradation{}
 	if can != well {
 		p = describe(cause)
 		p.Since, p.Restart = now, errors.Is(cause, approval.ErrRestart)
@@ -210,7 +210,7 @@ func (g *Gate) become(can strength, cause error, news int) {
 	}
 }
 
-func (g *Gate) tell(was, can strength, p Problem, cause error) {
+func (g *Gate) tell(was, can strength, p Degradation, cause error) {
 	if can == well {
 		if was == well {
 			return
@@ -228,15 +228,15 @@ func (g *Gate) tell(was, can strength, p Problem, cause error) {
 
 // describe says in words what an error of the disk means; What is empty where
 // it is none.
-func describe(err error) Problem {
+func describe(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
-		return Problem{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
+		return Degradation{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
 	}
 	for _, x := range []struct {
 		is         []error
 		what, hint string
 	}{
-		{[]error{approval.ErrNoRoom}, "its disk is almost full", "free space or inodes where the home lies"},
+		{[]error{approval.ErrNoSpace}, "its disk is almost full", "free space or inodes where the home lies"},
 		{[]error{syscall.ENOSPC}, "its disk is full", "free space or inodes where the home lies"},
 		{[]error{syscall.EDQUOT}, "its disk quota is used up", "free space, or raise the quota of the gate's user"},
 		{[]error{syscall.EROFS}, "its disk is read-only", "look at the kernel's log, then mount it read-write again"},
@@ -247,15 +247,15 @@ func describe(err error) Problem {
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
-				return Problem{What: x.what, Hint: x.hint}
+				return Degradation{What: x.what, Hint: x.hint}
 			}
 		}
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
-		return Problem{What: "its files cannot be written", Hint: "look at the log"}
+		return Degradation{What: "its files cannot be written", Hint: "look at the log"}
 	}
-	return Problem{}
+	return Degradation{}
 }
 
 // hold keeps back what a gate that is not well must not do. A request that is

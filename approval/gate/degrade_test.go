@@ -100,7 +100,7 @@ func TestWeaknessIsSaidOncePerChange(t *testing.T) {
 	disk := newWeakDisk()
 	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
 	var told []bool
-	h.gate.Health = func(p gate.Problem, present bool) {
+	h.gate.Health = func(p gate.Degradation, present bool) {
 		told = append(told, present)
 		if present {
 			require.Equal(t, "its disk is almost full", p.What)
@@ -115,12 +115,12 @@ func TestWeaknessIsSaidOncePerChange(t *testing.T) {
 		h.step(key(n))
 		require.Equal(t, weakAnswer, h.outcome(key(n)))
 	}
-	_, weak := h.gate.Problem()
+	_, weak := h.gate.Degraded()
 	require.True(t, weak)
 	disk.set(func() { disk.room = 0 })
 	h.clock.move(6 * time.Second)
 	h.gate.Examine()
-	_, weak = h.gate.Problem()
+	_, weak = h.gate.Degraded()
 	require.False(t, weak)
 	require.Equal(t, []bool{true, false}, told)
 	require.Zero(t, h.hands.count())
@@ -263,7 +263,7 @@ func TestAToolThatMayPutOutTooMuchIsRefusedAlone(t *testing.T) {
 	h.step(key(1))
 	require.Contains(t, h.outcome(key(1)), "its disk has no room for what this tool may put out")
 	h.ask(key(2), request(key(2), "run", ""))
-	_, weak := h.gate.Problem()
+	_, weak := h.gate.Degraded()
 	require.False(t, weak)
 }
 
@@ -285,7 +285,7 @@ func TestAFailedSyncFSAsksForARestart(t *testing.T) {
 		h.keys = append(h.keys, key(n))
 	}
 	h.run(0)
-	h.await(20*time.Second, "restart asked for", func() bool { p, _ := h.gate.Problem(); return p.Restart })
+	h.await(20*time.Second, "restart asked for", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
 	h.await(20*time.Second, "rest", func() bool { return h.gate.Idle() })
 	h.drop(key(99), request(key(99), "auto", ""))
 	h.gate.Wake(key(99))
@@ -329,7 +329,7 @@ func TestAnAgentsFolderThatFailsStopsNobodyElse(t *testing.T) {
 	h.drop(keyIn(other, 2), request(keyIn(other, 2), "auto", ""))
 	_, err := h.gate.Step(keyIn(other, 2))
 	require.ErrorIs(t, err, syscall.EIO)
-	_, weak := h.gate.Problem()
+	_, weak := h.gate.Degraded()
 	require.False(t, weak)
 	h.drop(key(1), request(key(1), "auto", ""))
 	h.step(key(1))
@@ -368,7 +368,7 @@ func TestNothingUnconfirmedIsDecided(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrUnknown)
 	fail("nothing", nil)
 	h.gate.Examine()
-	p, _ := h.gate.Problem()
+	p, _ := h.gate.Degraded()
 	require.True(t, p.Restart, "it does not go away by itself")
 
 	h.reopen()
@@ -381,7 +381,7 @@ func TestNothingUnconfirmedIsDecided(t *testing.T) {
 // answers it.
 type takenBack struct{ *ipc.Store }
 
-func (s takenBack) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (s takenBack) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	err := s.Store.Create(d, k, b, how)
 	return errors.Join(err, s.Remove(approval.DocPending, k))
 }
@@ -405,7 +405,7 @@ type slow struct {
 	pass func()
 }
 
-func (s slow) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (s slow) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	s.pass()
 	return s.Store.Create(d, k, b, how)
 }

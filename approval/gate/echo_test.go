@@ -93,7 +93,7 @@ func TestDrawnAndHeld(t *testing.T) {
 		seen.Store = s
 		return seen
 	}})
-	h.gate.Brake = stuck{}
+	h.gate.Pauses = stuck{}
 	h.run(0)
 	ctx, cancel := context.WithCancel(context.Background())
 	waits, left := make(chan struct{}, 2), make(chan error, 1)
@@ -108,7 +108,7 @@ func TestDrawnAndHeld(t *testing.T) {
 	h.await(5*time.Second, "rest", h.gate.Idle)
 	require.NotZero(t, seen.n.Load())
 	cancel()
-	require.ErrorIs(t, <-left, approval.ErrHeld)
+	require.ErrorIs(t, <-left, approval.ErrPaused)
 }
 
 // TestEventsOfOthers: an event that is not that of our own writing wakes its key.

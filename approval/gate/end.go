@@ -87,14 +87,14 @@ func (g *Gate) end(e ending) error {
 // concede makes durable, before the outcome, what the person let through from
 // now on.
 func (g *Gate) concede(e *ending) error {
-	if g.Memory == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
+	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
 	p, err := openedPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
 		return fmt.Errorf("remember consent: %w", err)
 	}
-	if err := g.Memory.Concede(p, e.decision); err != nil {
+	if err := g.Grants.AddFromDecision(p, e.decision); err != nil {
 		return fmt.Errorf("remember consent: %w", err)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (g *Gate) concede(e *ending) error {
 func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(Stager)
+	store, ok := g.Store.(ResponseStager)
 	if !ok {
 		return none
 	}

@@ -34,7 +34,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 
 // provers are those that the settings name; without any, every proof is a claim.
 func provers(settings Settings) approval.Provers {
-	if b, ok := settings.(Believer); ok {
+	if b, ok := settings.(ProverSource); ok {
 		return b.Provers()
 	}
 	return nil

@@ -43,7 +43,7 @@ type Store interface {
 	Read(d approval.Doc, k approval.Key) ([]byte, error)
 	// Create writes a document under a name that is free; it wraps
 	// fs.ErrExist when the name is taken.
-	Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error
+	Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error
 	// Publish makes a response visible, over whatever is there, and returns
 	// the function that makes it durable.
 	Publish(k approval.Key, b []byte) (sync func() error, err error)
@@ -53,8 +53,8 @@ type Store interface {
 	Sync(d approval.Doc, workspace string) error
 }
 
-// Keeper is what a Store that belongs to a daemon can do besides.
-type Keeper interface {
+// Workspaces is what a Store that belongs to a daemon can do besides.
+type WorkspaceStore interface {
 	// Workspaces lists the workspaces that have folders.
 	Workspaces() ([]string, error)
 	// List gives the ids that have a document of kind d, and the names in
@@ -68,21 +68,21 @@ type Keeper interface {
 	RemoveStray(workspace, name string) error
 }
 
-// Besider is a Store that can do something else while a folder's names become
+// ParallelCreator is a Store that can do something else while a folder's names become
 // durable; a Store need not be one.
-type Besider interface {
-	CreateBeside(d approval.Doc, k approval.Key, b []byte, beside func() error) error
+type ParallelCreator interface {
+	CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error
 }
 
-// Doubter is a Store that tells whether a document which it shows is not yet known
+// UnsyncedReporter is a Store that tells whether a document which it shows is not yet known
 // to be durable; a Store need not be one.
-type Doubter interface {
-	Unsure(d approval.Doc, k approval.Key) bool
+type UnsyncedReporter interface {
+	Unsynced(d approval.Doc, k approval.Key) bool
 }
 
-// Stager is a Store that can write a response where no agent sees it yet, while
+// ResponseStager is a Store that can write a response where no agent sees it yet, while
 // its record becomes durable; a Store need not be one.
-type Stager interface {
+type ResponseStager interface {
 	Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
 }
 
@@ -93,9 +93,9 @@ type Sealer interface {
 	Open(d approval.Doc, k approval.Key, file []byte) (body []byte, err error)
 }
 
-// Notary issues the signed note that an executor demands.
-type Notary interface {
-	Certify(c *approval.Claim, d *approval.Decision, expires time.Time) (note string, err error)
+// Receipts issues the signed note that an executor demands.
+type ReceiptIssuer interface {
+	IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (note string, err error)
 }
 
 // Policy judges without writing anything.
@@ -111,11 +111,11 @@ type Policy interface {
 	Recurrence(workspace, capability, tool, target string) int
 }
 
-// Memory keeps the consent that an approval gives besides.
-type Memory interface {
-	// Concede makes durable what the decision lets through from now on, named
+// Grants keeps the consent that an approval gives besides.
+type GrantStore interface {
+	// AddFromDecision makes durable what the decision lets through from now on, named
 	// by the request's id. It may be called again for the same decision.
-	Concede(p *approval.Pending, d *approval.Decision) error
+	AddFromDecision(p *approval.Pending, d *approval.Decision) error
 }
 
 // Executor carries out what was approved, after verifying the receipt.
@@ -130,18 +130,18 @@ type Audit interface {
 	Note(e approval.Entry)
 }
 
-// Brake stops what would run. Enter says whether a claim may begin in a
+// Pauses stops what would run. Enter says whether a claim may begin in a
 // workspace at this moment; after a yes, Leave follows when the claim is made
 // or given up.
-type Brake interface {
+type PauseGuard interface {
 	Enter(workspace string) bool
 	Leave(workspace string)
 }
 
-// Troubled is a Brake that can tell why it last said no, where that was not for
-// a pause; a Brake need not be one.
-type Troubled interface {
-	Trouble() error
+// PauseFailure is a Pauses that can tell why it last said no, where that was not for
+// a pause; a Pauses need not be one.
+type PauseFailure interface {
+	Failure() error
 }
 
 // Settings is what the configuration says; it answers for one moment.
@@ -150,40 +150,40 @@ type Settings interface {
 	Tool(name string) (approval.Tool, bool)
 }
 
-// Believer is a Settings that names provers; a Settings need not be one.
-type Believer interface {
+// ProverSource is a Settings that names provers; a Settings need not be one.
+type ProverSource interface {
 	Provers() approval.Provers
 }
 
-// Moment is a Settings that may change while the gate runs. It gives what holds
+// Snapshot is a Settings that may change while the gate runs. It gives what holds
 // now, the policy included, so that a request is judged and run by one and the
 // same configuration.
-type Moment interface {
-	Moment() (Settings, Policy)
+type SettingsSnapshotter interface {
+	Snapshot() (Settings, Policy)
 }
 
 // Gate is the daemon's heart. Fill the fields in, call Start, then either Run
 // or Step.
 type Gate struct {
-	Store    Store
-	Keeper   Keeper
-	Seal     Sealer
-	Notary   Notary
-	Policy   Policy
-	Memory   Memory // nil: nothing is remembered
-	Executor Executor
-	Audit    Audit
-	Settings Settings
-	Brake    Brake // nil: nothing is ever paused
-	Log      zerolog.Logger
+	Store      Store
+	Workspaces WorkspaceStore
+	Seal       Sealer
+	Receipts   ReceiptIssuer
+	Policy     Policy
+	Grants     GrantStore // nil: nothing is remembered
+	Executor   Executor
+	Audit      Audit
+	Settings   Settings
+	Pauses     PauseGuard // nil: nothing is ever paused
+	Log        zerolog.Logger
 
-	Now       func() time.Time              // nil: time.Now
-	Changed   func(approval.Key)            // told when a request starts or stops to wait; may be nil
-	Accepted  func(approval.Key)            // told before whoever submitted a request, once it is durable; may be nil
-	Retention time.Duration                 // of responses; 0: DefaultResponses
-	Records   time.Duration                 // retention of records; 0: DefaultRecords
-	Health    func(p Problem, present bool) // told when the gate stops or begins again to take new work; may be nil
-	Inline    bool                          // effects and parallel writes run in the caller, one after the other
+	Now       func() time.Time                  // nil: time.Now
+	Changed   func(approval.Key)                // told when a request starts or stops to wait; may be nil
+	Accepted  func(approval.Key)                // told before whoever submitted a request, once it is durable; may be nil
+	Retention time.Duration                     // of responses; 0: DefaultResponses
+	Records   time.Duration                     // retention of records; 0: DefaultRecords
+	Health    func(p Degradation, present bool) // told when the gate stops or begins again to take new work; may be nil
+	Inline    bool                              // effects and parallel writes run in the caller, one after the other
 
 	index     index
 	sched     scheduler
@@ -234,8 +234,8 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 
 // moment is the configuration that one intake goes by.
 func (g *Gate) moment() (Settings, Policy) {
-	if m, ok := g.Settings.(Moment); ok {
-		return m.Moment()
+	if m, ok := g.Settings.(SettingsSnapshotter); ok {
+		return m.Snapshot()
 	}
 	return g.Settings, g.Policy
 }

@@ -186,7 +186,7 @@ func TestHostileFolder(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			h.answered(key(n), 4*time.Second)
-			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.Patience-100*time.Millisecond, "it was waited for")
+			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "it was waited for")
 			h.requireRefused(t, key(n), c.says)
 		})
 	}

@@ -41,7 +41,7 @@ type plan struct {
 	inline  bool            // effects happen within Step
 	limits  approval.Limits // of both workspaces
 	timeout time.Duration   // 0: an hour
-	night   approval.Night
+	night   approval.QuietHours
 	tools   map[string]approval.Tool
 	rules   []policy.Rule
 	provers approval.Provers
@@ -140,7 +140,7 @@ func (h *house) open() {
 		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}, h.plan.rules...)
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.key, Notary: h.signer, Policy: ruled(h.t, rules),
+		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: h.signer, Policy: ruled(h.t, rules),
 		Executor: h.hands, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
 		Changed: func(approval.Key) { h.tick() }, Inline: h.plan.inline,
 	}
@@ -227,7 +227,7 @@ func (h *house) Workspace(name string) (approval.Workspace, bool) {
 		return approval.Workspace{}, false
 	}
 	return approval.Workspace{
-		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), Night: h.plan.night, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
+		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), QuietHours: h.plan.night, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
 	}, true
 }
 
@@ -239,7 +239,7 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Provers implements gate.Believer.
+// Provers implements gate.ProverSource.
 func (h *house) Provers() approval.Provers { return h.plan.provers }
 
 // setTool changes the configuration; the zero Tool takes it away.
@@ -312,12 +312,12 @@ func person(name string) approval.Person {
 	return approval.Person{Channel: "local", ID: "1000", Name: name}
 }
 
-func answer(k approval.Key, v approval.Verdict) approval.Answer {
-	return approval.Answer{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
+func answer(k approval.Key, v approval.Verdict) approval.DecisionInput {
+	return approval.DecisionInput{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
 }
 
 // decide has ann decide, successfully.
-func (h *house) decide(a approval.Answer) {
+func (h *house) decide(a approval.DecisionInput) {
 	_, err := h.decider().Decide(context.Background(), a)
 	require.NoError(h.t, err)
 }
@@ -358,7 +358,7 @@ func (h *house) outcome(k approval.Key) string {
 }
 
 func (h *house) record(k approval.Key) *approval.Record {
-	v := gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 	r, err := v.Record(context.Background(), k)
 	require.NoError(h.t, err)
 	return r
@@ -366,7 +366,7 @@ func (h *house) record(k approval.Key) *approval.Record {
 
 // pending is the verified pending, nil where there is none.
 func (h *house) pending(k approval.Key) *approval.Pending {
-	v := gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}
+	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 	w, err := v.Pending(k)
 	require.NoError(h.t, err)
 	if w == nil {

@@ -142,7 +142,7 @@ type meddled struct {
 	before func(approval.Key)
 }
 
-func (m meddled) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (m meddled) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == m.doc {
 		m.before(k)
 	}

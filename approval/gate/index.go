@@ -135,7 +135,7 @@ func (x *index) settled(k approval.Key) {
 func (x *index) learn(s *state, m approval.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if m == approval.Rest {
+	if m == approval.NoMove {
 		delete(x.untidy, s.key)
 		if s.Record && !s.Retained && s.Response == approval.Absent {
 			x.bare[s.key] = true
@@ -146,10 +146,10 @@ func (x *index) learn(s *state, m approval.Move) {
 		x.dropWaiting(s.key)
 		x.addShort(s.key)
 		delete(x.due, s.key)
-	case s.Pending == approval.Sound:
+	case s.Pending == approval.Valid:
 		x.addWaiting(s.key)
 		x.due[s.key] = s.ExpiresAt
-	case m == approval.Rest:
+	case m == approval.NoMove:
 		x.dropWaiting(s.key)
 		delete(x.due, s.key)
 	}
@@ -260,7 +260,7 @@ func (x *index) isWaiting(k approval.Key) bool {
 // first those with something unfinished, then those whose response is only to
 // be compared with its record.
 func (g *Gate) scanAll() ([]approval.Key, error) {
-	names, err := g.Keeper.Workspaces()
+	names, err := g.Workspaces.Workspaces()
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
@@ -278,7 +278,7 @@ func (g *Gate) scanAll() ([]approval.Key, error) {
 func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 	unfinished, settled, more := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse} {
-		ids, strays, err := g.Keeper.List(d, ws)
+		ids, strays, err := g.Workspaces.List(d, ws)
 		if err != nil {
 			return nil, nil, fmt.Errorf("list %s documents of %s: %w", d, ws, err)
 		}
@@ -323,7 +323,7 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 // is not known to be waiting. It is what makes a lost event harmless.
 func (g *Gate) Rescan(ws string) error {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
-		ids, strays, err := g.Keeper.List(d, ws)
+		ids, strays, err := g.Workspaces.List(d, ws)
 		if err != nil {
 			return fmt.Errorf("rescan %s: %w", ws, err)
 		}
@@ -343,11 +343,11 @@ func (g *Gate) Rescan(ws string) error {
 // RescanSettled compares the responses of a workspace with its records, by
 // name: one that is missing, or that nobody recorded, is looked at.
 func (g *Gate) RescanSettled(ws string) error {
-	records, _, err := g.Keeper.List(approval.DocRecord, ws)
+	records, _, err := g.Workspaces.List(approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("rescan %s: %w", ws, err)
 	}
-	responses, _, err := g.Keeper.List(approval.DocResponse, ws)
+	responses, _, err := g.Workspaces.List(approval.DocResponse, ws)
 	if err != nil {
 		return fmt.Errorf("rescan %s: %w", ws, err)
 	}
@@ -381,12 +381,12 @@ func (g *Gate) Stray(ws, name string) {
 		return // described later, at a rescan
 	}
 	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
-	if err := g.Keeper.Refuse(ws, name, why); err != nil {
+	if err := g.Workspaces.Refuse(ws, name, why); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file")
 		return
 	}
 	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
-	if err := g.Keeper.RemoveStray(ws, name); err != nil {
+	if err := g.Workspaces.RemoveStray(ws, name); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file")
 	}
 }

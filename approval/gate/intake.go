@@ -17,17 +17,17 @@ func (g *Gate) intake(s *state) (held bool, err error) {
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
-			approval.ErrNotHere, fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
+			approval.ErrWorkspaceRefused, fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
 	}
 	if s.qErr != nil || s.request == nil {
 		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformed(s))
 	}
 	r := s.request
 	if g.tooOld(s, timeout(r, ws, s.now)) {
-		return g.refuseLimited(s, approval.StatusExpired, approval.ErrHeld, errExpired)
+		return g.refuseLimited(s, approval.StatusExpired, approval.ErrPaused, errExpired)
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrNotHere,
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
 			fmt.Sprintf("the key asks for %s, and the workspace works for %s", who, ws.Principal))
 	}
 	if g.weak() {
@@ -83,7 +83,7 @@ func because(r approval.Ruling) string {
 func (g *Gate) allow(s *state, w wish) (held bool, err error) {
 	tool := w.tool
 	if why := g.index.taken(s.key, false); why != "" {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrClash, why)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
 	}
 	if !g.takeRoom(s, len(s.q), tool) {
 		return g.refuseWeak(s)
@@ -91,13 +91,13 @@ func (g *Gate) allow(s *state, w wish) (held bool, err error) {
 	if !g.begin(s.key, tool) {
 		g.giveRoom(s.key)
 		if s.Cancel && g.halts(s.key) {
-			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrHeld, "Cancelled by the agent while the gate was paused")
+			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrPaused, "Cancelled by the agent while the gate was paused")
 		}
 		return true, nil
 	}
-	why, reason := g.index.taken(s.key, true), approval.ErrClash
+	why, reason := g.index.taken(s.key, true), approval.ErrShortIDTaken
 	if why == "" {
-		reason = approval.ErrBusy
+		reason = approval.ErrLimitReached
 		why = g.limits(w.ws.Name).over(s.now, w.ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
@@ -129,14 +129,14 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	limits := w.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if taken != "" {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrClash, taken)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
 	}
 	if full != "" {
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrBusy, full)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
 	}
 	if why := g.limits(w.ws.Name).over(s.now, limits, true); why != "" {
 		g.index.release(s.key)
-		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrBusy, why)
+		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
 	}
 	p := g.newPending(s, w)
 	body, err := p.Encode()
@@ -145,7 +145,7 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 		return false, fmt.Errorf("encode pending: %w", err)
 	}
 	how := approval.Durable
-	if s.Pending == approval.Unsound {
+	if s.Pending == approval.Invalid {
 		how = approval.Replace
 	}
 	g.index.expect(s.key, g.Now().Add(afterlook))
@@ -213,8 +213,8 @@ func timeout(r *approval.Request, ws approval.Workspace, now time.Time) time.Dur
 	if t <= 0 {
 		t = DefaultTimeout
 	}
-	if ws.Night.Covers(now.Local()) {
-		t = max(t, ws.Night.Timeout)
+	if ws.QuietHours.Covers(now.Local()) {
+		t = max(t, ws.QuietHours.Timeout)
 	}
 	if r.ExpiresInSec > 0 {
 		t = min(time.Duration(r.ExpiresInSec)*time.Second, max(t, ws.MaxTimeout))
@@ -255,7 +255,7 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why str
 		return true, nil
 	}
 	if st == approval.StatusMalformed {
-		if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
 			return false, fmt.Errorf("describe malformed request: %w", err)
 		}
 	}
@@ -266,7 +266,7 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why str
 // gate is willing to write refusals.
 func (g *Gate) later(s *state) (held bool, err error) {
 	if s.offer != nil {
-		g.turnAway(s.offer, fmt.Errorf("%w: this workspace was refused too often", approval.ErrBusy))
+		g.turnAway(s.offer, fmt.Errorf("%w: this workspace was refused too often", approval.ErrLimitReached))
 		return true, nil
 	}
 	s.again = s.now.Add(time.Second)

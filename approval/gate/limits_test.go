@@ -226,7 +226,7 @@ func (c counting) Remove(d approval.Doc, k approval.Key) error {
 	return err
 }
 
-func (c counting) Create(d approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (c counting) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if c.created != nil {
 		c.created(d, k)
 	}

@@ -49,7 +49,7 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 	if g.index.onlyPending(k) {
 		// The start has just seen that there is nothing else. What comes later
 		// announces itself, and the slot has its own referee.
-		if err := g.loadPending(s); err != nil || s.Pending == approval.Sound {
+		if err := g.loadPending(s); err != nil || s.Pending == approval.Valid {
 			return s, err
 		}
 		s = &state{key: k, now: s.now}
@@ -120,7 +120,7 @@ func (g *Gate) loadPending(s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Pending, s.pBytes = approval.Unsound, b
+	s.Pending, s.pBytes = approval.Invalid, b
 	body, err := g.Seal.Open(approval.DocPending, s.key, b)
 	if err != nil {
 		return nil //nolint:nilerr // without a seal it is a host program's request
@@ -128,7 +128,7 @@ func (g *Gate) loadPending(s *state) error {
 	if s.pending, err = approval.ParsePending(body, s.key); err != nil {
 		return err
 	}
-	s.Pending = approval.Sound
+	s.Pending = approval.Valid
 	s.ExpiresAt = s.pending.ExpiresAt
 	return nil
 }
@@ -138,12 +138,12 @@ func (g *Gate) loadDecision(s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Decision, s.dBytes = approval.Unsound, b
+	s.Decision, s.dBytes = approval.Invalid, b
 	d, err := openDecision(g.Seal, s.key, b)
 	if err != nil || s.pending == nil || d.PendingSHA256 != approval.Digest(s.pBytes) {
 		return nil //nolint:nilerr // unsound, as already stated
 	}
-	s.decision, s.Decision = d, approval.Sound
+	s.decision, s.Decision = d, approval.Valid
 	s.Verdict, s.RunBefore = d.Verdict, d.RunBefore
 	if d.Approved {
 		s.tool, s.Tool = g.toolbox(s.pending)
@@ -161,7 +161,7 @@ func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, er
 
 // toolbox looks at the tool once: the one that is compared is the one that runs,
 // whatever the configuration says a moment later.
-func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.Toolbox) {
+func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.ToolState) {
 	if p.ToolName == "" {
 		return approval.Tool{}, approval.ToolSame
 	}
@@ -187,7 +187,7 @@ func (g *Gate) loadRequest(s *state) error {
 		return nil
 	}
 	if errors.Is(err, approval.ErrRefused) {
-		s.Request, s.qErr = approval.Sound, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
+		s.Request, s.qErr = approval.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil
 	}
 	if err != nil {
@@ -195,20 +195,20 @@ func (g *Gate) loadRequest(s *state) error {
 	}
 	if !ok {
 		g.forgetSeen(s.key)
-		if s.Pending == approval.Unsound {
+		if s.Pending == approval.Invalid {
 			s.q = s.pBytes
 			s.request, s.qErr = approval.ParseHostRequest(s.q, s.key.ID)
 		}
 		return nil
 	}
-	s.q, s.Request = b, approval.Sound
-	if s.Record || s.Pending == approval.Sound {
+	s.q, s.Request = b, approval.Valid
+	if s.Record || s.Pending == approval.Valid {
 		s.RequestOwn = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
 		return nil
 	}
 	s.request, s.qErr = approval.ParseRequest(b, s.key.ID)
 	if errors.Is(s.qErr, approval.ErrIncomplete) {
-		s.Request, s.FirstSeen = approval.Unsound, g.firstSeen(s.key, s.now)
+		s.Request, s.FirstSeen = approval.Invalid, g.firstSeen(s.key, s.now)
 	}
 	return nil
 }
@@ -235,9 +235,9 @@ func (g *Gate) loadResponse(s *state) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.Response = approval.Unsound
+	s.Response = approval.Invalid
 	if s.record != nil && string(b) == string(s.record.Response) {
-		s.Response = approval.Sound
+		s.Response = approval.Valid
 	}
 	return nil
 }

@@ -79,14 +79,14 @@ func (g *Gate) learnLate(s *state, m approval.Move) {
 	switch {
 	case m == approval.EndLate || m == approval.DecideExpiry:
 		g.late[s.key] = s.now
-	case s.Record || s.Pending != approval.Sound:
+	case s.Record || s.Pending != approval.Valid:
 		delete(g.late, s.key)
 	}
 }
 
 func waits(m approval.Move) bool {
 	switch m {
-	case approval.Rest, approval.WaitRunning, approval.WaitDecision, approval.WaitRequest:
+	case approval.NoMove, approval.WaitRunning, approval.WaitDecision, approval.WaitRequest:
 		return true
 	}
 	return false
@@ -132,7 +132,7 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 
 // settle is row 1: the outcome stands in C; the rest is projection and tidying.
 func (g *Gate) settle(s *state) (held bool, err error) {
-	if s.Retained && (s.Response != approval.Sound || g.isUnsynced(s.key)) {
+	if s.Retained && (s.Response != approval.Valid || g.isUnsynced(s.key)) {
 		if !g.tidying(s) {
 			g.noteAbout(s, approval.EventResponseRestored, "")
 		}
@@ -228,7 +228,7 @@ func (g *Gate) rejectForeign(s *state) (held bool, err error) {
 }
 
 func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
-	if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
+	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
 		return fmt.Errorf("describe refused decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
@@ -243,7 +243,7 @@ func (g *Gate) rejectRequest(s *state) (held bool, err error) {
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.later(s)
 	}
-	if err := g.Keeper.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
+	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
 		return false, fmt.Errorf("describe refused request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
@@ -285,6 +285,6 @@ func (g *Gate) decideAlone(s *state, v approval.Verdict) error {
 	if err != nil {
 		return fmt.Errorf("take the slot: %w", err)
 	}
-	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Sound, v
+	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
 	return g.endVerdict(s)
 }

@@ -13,18 +13,18 @@ import (
 // nobody's wish to wait less is overruled.
 func TestAtNightPeopleGetMoreTime(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local().Hour()
-	around := approval.Night{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}
-	later := approval.Night{From: around.To, To: around.From, Timeout: 9 * time.Hour}
+	around := approval.QuietHours{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}
+	later := approval.QuietHours{From: around.To, To: around.From, Timeout: 9 * time.Hour}
 	for _, tc := range []struct {
 		why   string
-		night approval.Night
+		night approval.QuietHours
 		more  string
 		want  time.Duration
 	}{
 		{"at night", around, "", 9 * time.Hour},
 		{"by day", later, "", time.Hour},
-		{"a night that says nothing of it", approval.Night{From: around.From, To: around.To}, "", time.Hour},
-		{"a shorter one does not take time away", approval.Night{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
+		{"a night that says nothing of it", approval.QuietHours{From: around.From, To: around.To}, "", time.Hour},
+		{"a shorter one does not take time away", approval.QuietHours{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
 		{"the agent may be in a hurry", around, `"expires_in_sec":60`, time.Minute},
 	} {
 		t.Run(tc.why, func(t *testing.T) {

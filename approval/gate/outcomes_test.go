@@ -20,11 +20,11 @@ import (
 // handler ran, and what history says.
 func TestOutcomes(t *testing.T) {
 	const question = `{"request_id":"0000000100000000abcdef01","type":"question","title":"Which?"}`
-	code := func(c string) func(*approval.Answer) { return func(a *approval.Answer) { a.Code = c } }
+	code := func(c string) func(*approval.DecisionInput) { return func(a *approval.DecisionInput) { a.Code = c } }
 	for name, c := range map[string]struct {
 		tool    string
 		verdict approval.Verdict
-		fill    func(*approval.Answer)
+		fill    func(*approval.DecisionInput)
 		between func(*house, approval.Key) // after the decision, before the gate sees it
 		want    string
 		ran     int
@@ -45,7 +45,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"approve with a note": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			fill:    func(a *approval.Answer) { a.Code, a.Note = "4", "mind the\ntime zone" },
+			fill:    func(a *approval.DecisionInput) { a.Code, a.Note = "4", "mind the\ntime zone" },
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "mind the\ntime zone", *r.Decision.Note) },
 		},
@@ -60,7 +60,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"deny with a reason": {
 			tool: "run", verdict: approval.Denied, want: "denied: Denied by user",
-			fill:    func(a *approval.Answer) { a.Code, a.Feedback = "3", "not on a Sunday" },
+			fill:    func(a *approval.DecisionInput) { a.Code, a.Feedback = "3", "not on a Sunday" },
 			history: []approval.Event{approval.EventDeniedByUser},
 			check: func(t *testing.T, r *approval.Response) {
 				require.Equal(t, "not on a Sunday", *r.Feedback)
@@ -69,7 +69,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"override": {
 			tool: "run", verdict: approval.Overridden,
-			fill:    func(a *approval.Answer) { a.Code, a.Override = "5", "at six, not at five" },
+			fill:    func(a *approval.DecisionInput) { a.Code, a.Override = "5", "at six, not at five" },
 			want:    "overridden: Not run: the approver asks for a change, see decision.override",
 			history: []approval.Event{approval.EventOverridden},
 			check: func(t *testing.T, r *approval.Response) {
@@ -78,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"request_more": {
 			tool: "run", verdict: approval.RequestMore,
-			fill:    func(a *approval.Answer) { a.Feedback = "to whom?" },
+			fill:    func(a *approval.DecisionInput) { a.Feedback = "to whom?" },
 			want:    "request_more: Not run: the approver asks for more, see feedback",
 			history: []approval.Event{approval.EventRequestMore},
 			check: func(t *testing.T, r *approval.Response) {
@@ -87,7 +87,7 @@ func TestOutcomes(t *testing.T) {
 			},
 		},
 		"a question is answered": {
-			verdict: approval.Answered, fill: func(a *approval.Answer) { a.Text = "the \"second\"" }, want: "answered",
+			verdict: approval.Answered, fill: func(a *approval.DecisionInput) { a.Text = "the \"second\"" }, want: "answered",
 			history: []approval.Event{approval.EventAnswered},
 			check: func(t *testing.T, r *approval.Response) {
 				require.JSONEq(t, `{"answer":"the \"second\""}`, string(r.Result))

@@ -5,9 +5,9 @@ import "github.com/permesso-dev/permesso/approval"
 // begin asks the brake and takes a place, before a claim. Where either says no
 // the key is parked, and woken when it may try again.
 func (g *Gate) begin(k approval.Key, t approval.Tool) bool {
-	if g.Brake != nil && !g.Brake.Enter(k.Workspace) {
-		if b, ok := g.Brake.(Troubled); ok && b.Trouble() != nil {
-			g.suspect(b.Trouble())
+	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
+		if b, ok := g.Pauses.(PauseFailure); ok && b.Failure() != nil {
+			g.suspect(b.Failure())
 		}
 		g.halt(k)
 		return false
@@ -29,8 +29,8 @@ func (g *Gate) forgo(k approval.Key, t approval.Tool) {
 
 // leave tells the brake that a claim is made, or was given up.
 func (g *Gate) leave(ws string) {
-	if g.Brake != nil {
-		g.Brake.Leave(ws)
+	if g.Pauses != nil {
+		g.Pauses.Leave(ws)
 	}
 }
 
@@ -43,8 +43,8 @@ func (g *Gate) halt(k approval.Key) {
 		g.halted[k.Workspace] = append(g.halted[k.Workspace], k)
 	}
 	g.mu.Unlock()
-	if g.Brake.Enter(k.Workspace) {
-		g.Brake.Leave(k.Workspace)
+	if g.Pauses.Enter(k.Workspace) {
+		g.Pauses.Leave(k.Workspace)
 		g.release(k.Workspace)
 	}
 }
@@ -58,7 +58,7 @@ func (g *Gate) halts(k approval.Key) bool {
 // Resumed looks which workspaces are no longer paused, and wakes what was held
 // there.
 func (g *Gate) Resumed() {
-	if g.Brake == nil {
+	if g.Pauses == nil {
 		return
 	}
 	g.mu.Lock()
@@ -68,8 +68,8 @@ func (g *Gate) Resumed() {
 	}
 	g.mu.Unlock()
 	for _, ws := range names {
-		if g.Brake.Enter(ws) {
-			g.Brake.Leave(ws)
+		if g.Pauses.Enter(ws) {
+			g.Pauses.Leave(ws)
 			g.release(ws)
 		}
 	}

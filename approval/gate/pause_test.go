@@ -16,7 +16,7 @@ import (
 // pausable is a house whose gate has the brake that serve gives it.
 func pausable(t *testing.T, p plan) *house {
 	h := newHouse(t, p)
-	h.gate.Brake = &ipc.Brake{Store: h.store}
+	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	return h
 }
 
@@ -59,7 +59,7 @@ func TestPauseHoldsWhatWouldRun(t *testing.T) {
 			require.Contains(t, h.outcome(cancelled), "cancelled")
 
 			h.reopen() // a pause survives a restart
-			h.gate.Brake = &ipc.Brake{Store: h.store}
+			h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 			h.step(approved, allowed)
 			require.Zero(t, h.hands.count(), "nothing runs after a restart")
 
@@ -116,7 +116,7 @@ func TestPauseWithoutContent(t *testing.T) {
 func TestPauseFailsClosed(t *testing.T) {
 	h := pausable(t, plan{memory: true, frozen: true, inline: true})
 	h.write(h.layout.Pauses()+"/broken", "")
-	h.gate.Brake = &ipc.Brake{Store: &ipc.Store{FS: ipc.OS(), Layout: ipc.Layout{Home: h.layout.Pauses() + "/broken"}}}
+	h.gate.Pauses = &ipc.PauseGuard{Store: &ipc.Store{FS: ipc.OS(), Layout: ipc.Layout{Home: h.layout.Pauses() + "/broken"}}}
 	k := key(1)
 	h.drop(k, request(k, "auto", ""))
 	h.step(k)
@@ -199,7 +199,7 @@ func (h *house) claimed(n int) map[int]bool {
 func TestPauseIsQuiet(t *testing.T) {
 	var reads atomic.Int64
 	h := newHouse(t, plan{store: func(s gate.Store) gate.Store { return looks{s, &reads} }})
-	h.gate.Brake = &ipc.Brake{Store: h.store}
+	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	h.pause(home)
 	h.run(0)
 	for i := range 10 {

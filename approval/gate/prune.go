@@ -21,15 +21,15 @@ const (
 // to them.
 const pruneBatch = 64
 
-// Ager is a Keeper that knows how old things are.
-type Ager interface {
-	Keeper
+// RetentionStore is a Workspaces that knows how old things are.
+type RetentionStore interface {
+	WorkspaceStore
 	// Old gives the ids whose document of kind d was last written before a
 	// time, with its size.
-	Old(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
-	// OldRefusals counts the descriptions written before a time, and removes
+	OlderThan(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
+	// RefusalsOlderThan counts the descriptions written before a time, and removes
 	// them if told to.
-	OldRefusals(workspace string, before time.Time, remove bool) (n int, size int64, err error)
+	RefusalsOlderThan(workspace string, before time.Time, remove bool) (n int, size int64, err error)
 }
 
 // Pruned counts what was removed, or what would be.
@@ -56,11 +56,11 @@ func (p Pruned) Nothing() bool { return p.Records+p.Responses+p.Refusals+p.Marke
 // Pruner finds what has outlived its retention. It changes nothing, and works
 // whether or not a daemon runs.
 type Pruner struct {
-	Store     Store
-	Keeper    Ager
-	Seal      Sealer
-	Responses time.Duration // since the request ended
-	Records   time.Duration
+	Store      Store
+	Workspaces RetentionStore
+	Seal       Sealer
+	Responses  time.Duration // since the request ended
+	Records    time.Duration
 }
 
 // aged is what may have outlived its retention in one workspace, by the times
@@ -74,7 +74,7 @@ type aged struct {
 // Count says what is to be removed at now, by workspace; step is called now and
 // then, and its error ends the counting. It may be nil.
 func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, error) {
-	names, err := p.Keeper.Workspaces()
+	names, err := p.Workspaces.Workspaces()
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}
@@ -111,7 +111,7 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 			n.Add(Pruned{Markers: 1, Bytes: size})
 		}
 	}
-	refusals, size, err := p.Keeper.OldRefusals(ws, now.Add(-p.Records), false)
+	refusals, size, err := p.Workspaces.RefusalsOlderThan(ws, now.Add(-p.Records), false)
 	n.Add(Pruned{Refusals: refusals, Bytes: size})
 	return n, err
 }
@@ -126,7 +126,7 @@ func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
 		{approval.DocResponse, p.Responses, &a.responses},
 		{approval.DocRedeemed, p.Records, &a.markers},
 	} {
-		if *x.to, err = p.Keeper.Old(x.doc, ws, now.Add(-x.before)); err != nil {
+		if *x.to, err = p.Workspaces.OlderThan(x.doc, ws, now.Add(-x.before)); err != nil {
 			return a, fmt.Errorf("look for old %s documents of %s: %w", x.doc, ws, err)
 		}
 	}
@@ -202,10 +202,10 @@ func (p *Pruner) orphan(k approval.Key) bool {
 	return err == nil && !there
 }
 
-// Pruner is the gate's own, with its store and retention; nil where its Keeper
+// Pruner is the gate's own, with its store and retention; nil where its Workspaces
 // cannot tell how old things are.
 func (g *Gate) Pruner() *Pruner {
-	keeper, ok := g.Keeper.(Ager)
+	keeper, ok := g.Workspaces.(RetentionStore)
 	if !ok {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (g *Gate) Pruner() *Pruner {
 	if records == 0 {
 		records = DefaultRecords
 	}
-	return &Pruner{Store: g.Store, Keeper: keeper, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
+	return &Pruner{Store: g.Store, Workspaces: keeper, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
 }
 
 // Prune removes what has outlived its retention, in small batches. Before every
@@ -234,7 +234,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 	if err := g.doubt(nil); err != nil {
 		return all, err
 	}
-	names, err := g.Keeper.Workspaces()
+	names, err := g.Workspaces.Workspaces()
 	if err != nil {
 		return all, fmt.Errorf("list workspaces: %w", err)
 	}
@@ -361,7 +361,7 @@ func (g *Gate) pruneRest(p *Pruner, ws string, markers map[string]int64) (n Prun
 		}
 		n.Add(Pruned{Markers: 1, Bytes: markers[id]})
 	}
-	refusals, size, err := p.Keeper.OldRefusals(ws, g.Now().Add(-p.Records), true)
+	refusals, size, err := p.Workspaces.RefusalsOlderThan(ws, g.Now().Add(-p.Records), true)
 	n.Add(Pruned{Refusals: refusals, Bytes: size})
 	if err != nil {
 		return n, fmt.Errorf("remove old descriptions: %w", err)

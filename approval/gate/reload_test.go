@@ -42,8 +42,8 @@ func (c *turning) Tool(name string) (approval.Tool, bool) {
 	return c.house.Tool(name)
 }
 
-// Moment gives one configuration, policy included.
-func (c *turning) Moment() (gate.Settings, gate.Policy) {
+// Snapshot gives one configuration, policy included.
+func (c *turning) Snapshot() (gate.Settings, gate.Policy) {
 	defer c.looked()
 	c.house.mu.Lock()
 	defer c.house.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *turning) Moment() (gate.Settings, gate.Policy) {
 
 // Judge is what the gate would ask if it looked twice.
 func (c *turning) Judge(f approval.Facts) approval.Ruling {
-	_, policy := c.Moment()
+	_, policy := c.Snapshot()
 	return policy.Judge(f)
 }
 

@@ -29,12 +29,12 @@ func (b *books) Leave(string)      { b.inside.Add(-1) }
 // roomy counts the room that is set aside.
 type roomy struct {
 	gate.Store
-	gate.Prober
+	gate.HealthStore
 	books *books
 }
 
 func (r *roomy) Reserve(bytes int64) (release func(), err error) {
-	back, err := r.Prober.Reserve(bytes)
+	back, err := r.HealthStore.Reserve(bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +58,9 @@ func TestPolicyHasTheLastWord(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			b := &books{}
 			h := newHouse(t, plan{memory: true, frozen: true, inline: true, store: func(s gate.Store) gate.Store {
-				return &roomy{s, s.(gate.Prober), b}
+				return &roomy{s, s.(gate.HealthStore), b}
 			}})
-			h.gate.Brake = b
+			h.gate.Pauses = b
 			h.gate.Policy = &lastWord{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []string{c.now.String() + ": no more today"}}}
 			for n := range 20 { // more than there are places
 				k := key(n)

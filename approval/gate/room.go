@@ -17,9 +17,9 @@ const (
 // refuseWeak is the answer to a request that the gate cannot take now, as long
 // as there is room for one.
 func (g *Gate) refuseWeak(s *state) (held bool, err error) {
-	p, weak := g.Problem()
+	p, weak := g.Degraded()
 	if weak && s.offer != nil {
-		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
 		return true, nil
 	}
 	if !weak {
@@ -27,7 +27,7 @@ func (g *Gate) refuseWeak(s *state) (held bool, err error) {
 	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalRoom))
 	if !ok && s.offer != nil {
-		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+		g.turnAway(s.offer, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
 		return true, nil
 	}
 	if !ok {
@@ -36,7 +36,7 @@ func (g *Gate) refuseWeak(s *state) (held bool, err error) {
 		return true, nil
 	}
 	defer release()
-	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrUnwell, fmt.Sprintf(
+	return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrDegraded, fmt.Sprintf(
 		"The gate cannot take requests now: %s. Nothing ran; ask again later under a new id.", p.What))
 }
 
@@ -51,7 +51,7 @@ func need(request int, t approval.Tool) int64 {
 }
 
 func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
-	prober, is := g.Store.(Prober)
+	prober, is := g.Store.(HealthStore)
 	if !is {
 		return func() {}, true
 	}
@@ -60,7 +60,7 @@ func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
 		return release, true
 	}
 	// A tool that may put out more than others must not keep the others waiting.
-	if usual := 2 * need(0, approval.Tool{}); errors.Is(err, approval.ErrNoRoom) && bytes > usual {
+	if usual := 2 * need(0, approval.Tool{}); errors.Is(err, approval.ErrNoSpace) && bytes > usual {
 		if release, err := prober.Reserve(usual); err == nil {
 			release()
 			return nil, false

@@ -32,7 +32,7 @@ type offer struct {
 
 	waiting int  // callers of Submit
 	seen    bool // it was looked at without reading what lies beside it
-	taken   approval.Taken
+	taken   approval.SubmitResult
 	err     error
 	closed  bool
 }
@@ -52,13 +52,13 @@ type offers struct {
 // Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
 // wraps approval.ErrHeld: then it is not known whether the request was accepted,
 // and the same request under the same key finds out.
-func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.Taken, err error) {
+func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.SubmitResult, err error) {
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
 		return t, fmt.Errorf("submit %s: not a request id", k)
 	case !known:
-		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrNotHere, k.Workspace)
+		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrWorkspaceRefused, k.Workspace)
 	case len(request) > limit:
 		return t, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
 	}
@@ -76,7 +76,7 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 	case <-ctx.Done():
 	}
 	t, err = g.offers.leave(o)
-	if errors.Is(err, approval.ErrHeld) {
+	if errors.Is(err, approval.ErrPaused) {
 		g.Wake(k) // to forget that it was ever seen
 	}
 	return t, err
@@ -87,11 +87,11 @@ func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, e
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.shut {
-		return nil, fmt.Errorf("%w: it is about to stop", approval.ErrUnwell)
+		return nil, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded)
 	}
 	if o := x.byKey[k]; o != nil {
 		if !bytes.Equal(o.q, q) || o.from != from {
-			return nil, approval.ErrTaken
+			return nil, approval.ErrIDTaken
 		}
 		o.waiting++
 		return o, nil
@@ -106,7 +106,7 @@ func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, e
 
 // leave gives the answer to an offer; the last caller who waited in vain takes
 // the offer away.
-func (x *offers) leave(o *offer) (t approval.Taken, err error) {
+func (x *offers) leave(o *offer) (t approval.SubmitResult, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o.waiting--
@@ -116,7 +116,7 @@ func (x *offers) leave(o *offer) (t approval.Taken, err error) {
 	if o.waiting == 0 {
 		delete(x.byKey, o.key)
 	}
-	return t, approval.ErrHeld
+	return t, approval.ErrPaused
 }
 
 // at is the offer of a key that nobody has answered, if there is one.
@@ -127,7 +127,7 @@ func (x *offers) at(k approval.Key) *offer {
 }
 
 // answer closes an offer; the first answer counts. It takes nil.
-func (x *offers) answer(o *offer, t approval.Taken, err error) {
+func (x *offers) answer(o *offer, t approval.SubmitResult, err error) {
 	if o == nil {
 		return
 	}
@@ -149,18 +149,18 @@ func (g *Gate) accept(o *offer, p *approval.Pending) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
 	}
-	g.offers.answer(o, approval.Taken{Pending: p}, nil)
+	g.offers.answer(o, approval.SubmitResult{Pending: p}, nil)
 }
 
 // turnAway says that it is not, and why.
-func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, approval.Taken{}, why) }
+func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, approval.SubmitResult{}, why) }
 
 func (g *Gate) turnAwayWeak(o *offer) {
 	if o == nil {
 		return
 	}
-	p, _ := g.Problem()
-	g.turnAway(o, fmt.Errorf("%w: %s", approval.ErrUnwell, p.What))
+	p, _ := g.Degraded()
+	g.turnAway(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
 }
 
 // dismiss turns everybody away once no worker is left.
@@ -170,7 +170,7 @@ func (g *Gate) dismiss() {
 	left := slices.Collect(maps.Values(g.offers.byKey))
 	g.offers.mu.Unlock()
 	for _, o := range left {
-		g.turnAway(o, fmt.Errorf("%w: it is about to stop", approval.ErrUnwell))
+		g.turnAway(o, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded))
 	}
 }
 
@@ -209,7 +209,7 @@ func (g *Gate) loadFresh(s *state) bool {
 }
 
 func (s *state) take(o *offer) {
-	s.offer, s.q, s.Request = o, o.q, approval.Sound
+	s.offer, s.q, s.Request = o, o.q, approval.Valid
 	s.request, s.qErr = approval.ParseRequest(o.q, s.key.ID)
 }
 
@@ -238,7 +238,7 @@ func (g *Gate) meet(s *state) error {
 			return err
 		}
 		p, client, sha = g.asked(s.key, c.Pending), c.ClientID, c.RequestSHA256
-	case s.Pending != approval.Sound:
+	case s.Pending != approval.Valid:
 		return nil // what lies there is looked at first
 	}
 	// Where nobody was asked, nobody was asked on another channel.
@@ -247,9 +247,9 @@ func (g *Gate) meet(s *state) error {
 		here.ClientID, sha, askOn = p.ClientID, p.RequestSHA256, p.AskOn
 	}
 	if sha != approval.Digest(o.q) || here.Client(s.key.Workspace) != o.from.Client(s.key.Workspace) || askOn != o.from.AskOn {
-		g.turnAway(o, approval.ErrTaken)
+		g.turnAway(o, approval.ErrIDTaken)
 	} else {
-		g.offers.answer(o, approval.Taken{Again: true}, nil)
+		g.offers.answer(o, approval.SubmitResult{Repeated: true}, nil)
 	}
 	return nil
 }
@@ -283,11 +283,11 @@ func (g *Gate) removeRequest(k approval.Key, o *offer) error {
 	return g.Store.Remove(approval.DocRequest, k)
 }
 
-// Withdraw is an agent's cancel for a request that it submitted: it takes the
+// Cancel is an agent's cancel for a request that it submitted: it takes the
 // slot as a person's answer does, so that the first of them counts. It returns
 // when that is durable. A refusal is an *approval.Refusal; to everybody but the
 // client that asked, the request does not exist.
-func (g *Gate) Withdraw(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
+func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
 	d := &Decider{
 		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, cancels: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -303,7 +303,7 @@ func (g *Gate) Withdraw(ctx context.Context, k approval.Key, from approval.Origi
 			}
 		},
 	}
-	return d.Decide(ctx, approval.Answer{
+	return d.Decide(ctx, approval.DecisionInput{
 		Key: k, Verdict: approval.Cancelled, Via: "rest",
 		By: approval.Person{Channel: "client", ID: from.Client(k.Workspace), Name: "agent"},
 	})

@@ -25,7 +25,7 @@ func (h *house) submit(k approval.Key, body string, from approval.Origin) (again
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	taken, err := h.gate.Submit(ctx, k, []byte(body), from)
-	return taken.Again, err
+	return taken.Repeated, err
 }
 
 func TestSubmitIsIntake(t *testing.T) {
@@ -95,14 +95,14 @@ func TestSubmitOneID(t *testing.T) {
 			"the folder's id": {body, approval.Origin{}},
 		} {
 			_, err := h.submit(key(1), other.body, other.from)
-			require.ErrorIs(t, err, approval.ErrTaken, "%s, %s", tool, why)
+			require.ErrorIs(t, err, approval.ErrIDTaken, "%s, %s", tool, why)
 		}
 	}
 	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
 	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
 	require.NoError(t, err)
 	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: phone.ClientID, AskOn: "email"})
-	require.ErrorIs(t, err, approval.ErrTaken, "asked on another channel")
+	require.ErrorIs(t, err, approval.ErrIDTaken, "asked on another channel")
 
 	h.drop(key(2), request(key(2), "run", `{"text":"squatting"}`))
 	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
@@ -111,7 +111,7 @@ func TestSubmitOneID(t *testing.T) {
 	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
 	h.ask(key(3), request(key(3), "run", ""))
 	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
-	require.ErrorIs(t, err, approval.ErrTaken, "unless it was taken in before")
+	require.ErrorIs(t, err, approval.ErrIDTaken, "unless it was taken in before")
 	require.Equal(t, "ws:personal", h.pending(key(3)).ClientID)
 
 	h.drop(key(1), request(key(1), "run", `{"text":"evil"}`))
@@ -132,17 +132,17 @@ func TestSubmitTurnsAway(t *testing.T) {
 	refused(key(1), `{"request_id":`, phone, approval.ErrMalformed)
 	refused(key(1), request(key(2), "run", ""), phone, approval.ErrMalformed)
 	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), phone, approval.ErrRefused)
-	refused(keyIn("nowhere", 1), request(key(1), "run", ""), phone, approval.ErrNotHere)
+	refused(keyIn("nowhere", 1), request(key(1), "run", ""), phone, approval.ErrWorkspaceRefused)
 	for n := range 2 {
 		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), phone)
 		require.NoError(t, err)
 	}
 	clash := approval.Key{Workspace: home, ID: key(10).ID[:8] + "ffffffff"}
-	refused(clash, request(clash, "auto", ""), phone, approval.ErrClash)
-	refused(key(12), request(key(12), "run", ""), phone, approval.ErrBusy)
+	refused(clash, request(clash, "auto", ""), phone, approval.ErrShortIDTaken)
+	refused(key(12), request(key(12), "run", ""), phone, approval.ErrLimitReached)
 	for range 6 {
 		_, err := h.submit(key(1), "no", phone)
-		if errors.Is(err, approval.ErrBusy) {
+		if errors.Is(err, approval.ErrLimitReached) {
 			return
 		}
 		require.ErrorIs(t, err, approval.ErrMalformed)
@@ -152,14 +152,14 @@ func TestSubmitTurnsAway(t *testing.T) {
 
 func TestSubmitHeld(t *testing.T) {
 	h := newHouse(t, plan{memory: true})
-	h.gate.Brake = stuck{}
+	h.gate.Pauses = stuck{}
 	h.run(0)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), phone)
-	require.ErrorIs(t, err, approval.ErrHeld, "under a pause nothing that would run is accepted")
+	require.ErrorIs(t, err, approval.ErrPaused, "under a pause nothing that would run is accepted")
 	require.False(t, h.has(approval.DocClaim, key(1)))
-	h.gate.Brake = nil
+	h.gate.Pauses = nil
 	h.gate.Wake(key(1))
 	h.await(5*time.Second, "rest", h.gate.Idle)
 	require.Equal(t, "none", h.outcome(key(1)), "what was withdrawn never runs")
@@ -168,7 +168,7 @@ func TestSubmitHeld(t *testing.T) {
 	h.halt()
 	h.halt = nil
 	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
-	require.ErrorIs(t, err, approval.ErrUnwell, "a gate that has stopped keeps nobody waiting")
+	require.ErrorIs(t, err, approval.ErrDegraded, "a gate that has stopped keeps nobody waiting")
 }
 
 // stuck is a pause that does not end.
@@ -205,7 +205,7 @@ func TestSubmitAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		require.Less(t, odd, callers, "somebody is taken in: %v", errs)
-		require.Equal(t, map[string]int{approval.ErrTaken.Error(): odd}, errs, "others hear that the id is taken")
+		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "others hear that the id is taken")
 		h.answered(k, 10*time.Second)
 		require.Len(t, h.hands.of(k), 1)
 	}
@@ -249,7 +249,7 @@ func TestSubmitWhileItEnds(t *testing.T) {
 	h.run(0)
 	_, err := h.submit(key(1), request(key(1), "auto", ""), phone)
 	require.NoError(t, err)
-	require.ErrorIs(t, <-heard, approval.ErrTaken)
+	require.ErrorIs(t, <-heard, approval.ErrIDTaken)
 	require.Len(t, h.hands.of(key(1)), 1)
 }
 
@@ -290,24 +290,24 @@ func TestWithdraw(t *testing.T) {
 	ctx := context.Background()
 	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
 	require.NoError(t, err)
-	_, err = h.gate.Withdraw(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
-	require.ErrorIs(t, err, approval.ErrNotYours)
-	_, err = h.gate.Withdraw(ctx, key(1), approval.Origin{})
-	require.ErrorIs(t, err, approval.ErrNotYours, "the folder is another client")
-	d, err := h.gate.Withdraw(ctx, key(1), phone)
+	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
+	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{})
+	require.ErrorIs(t, err, approval.ErrNotAuthorized, "the folder is another client")
+	d, err := h.gate.Cancel(ctx, key(1), phone)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, d.Verdict)
 	_, err = h.decider().Decide(ctx, answer(key(1), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrDecided, "first answer wins")
 	h.step(key(1))
 	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
-	_, err = h.gate.Withdraw(ctx, key(1), phone)
+	_, err = h.gate.Cancel(ctx, key(1), phone)
 	require.ErrorIs(t, err, approval.ErrDecided)
 
 	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
 	require.NoError(t, err)
 	h.decide(answer(key(2), approval.Approved))
-	_, err = h.gate.Withdraw(ctx, key(2), phone)
+	_, err = h.gate.Cancel(ctx, key(2), phone)
 	require.ErrorIs(t, err, approval.ErrDecided, "what was approved is not taken back")
 	h.step(key(2))
 	require.Len(t, h.hands.of(key(2)), 1)

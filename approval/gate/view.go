@@ -14,9 +14,9 @@ import (
 // Viewer reads what lies in the folders, for people. It changes nothing, and
 // works whether or not a daemon runs.
 type Viewer struct {
-	Store  Store
-	Keeper Keeper
-	Seal   Sealer
+	Store      Store
+	Workspaces WorkspaceStore
+	Seal       Sealer
 }
 
 // Waiting lists the verified pendings of the given workspaces (nil: of all),
@@ -24,13 +24,13 @@ type Viewer struct {
 func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Keeper.Workspaces(); err != nil {
+		if workspaces, err = v.Workspaces.Workspaces(); err != nil {
 			return nil, err
 		}
 	}
 	var list []approval.Waiting
 	for _, ws := range workspaces {
-		ids, _, err := v.Keeper.List(approval.DocPending, ws)
+		ids, _, err := v.Workspaces.List(approval.DocPending, ws)
 		if err != nil {
 			return nil, fmt.Errorf("list pendings of %s: %w", ws, err)
 		}
@@ -122,14 +122,14 @@ func (v *Viewer) Asked(k approval.Key, raw approval.Raw) *approval.Pending {
 func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if workspaces == nil {
 		var err error
-		if workspaces, err = v.Keeper.Workspaces(); err != nil {
+		if workspaces, err = v.Workspaces.Workspaces(); err != nil {
 			return nil, err
 		}
 	}
 	var keys []approval.Key
 	for _, ws := range workspaces {
 		for _, d := range []approval.Doc{approval.DocPending, approval.DocRecord} {
-			ids, _, err := v.Keeper.List(d, ws)
+			ids, _, err := v.Workspaces.List(d, ws)
 			if err != nil {
 				return nil, err
 			}

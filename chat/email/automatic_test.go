@@ -153,7 +153,7 @@ func TestBounces(t *testing.T) {
 	for name, mail := range bounces {
 		text := firstText(unixLines(mail))
 		said := chat.Parse(text, chat.Context{Reply: true, Type: approval.TypeAction, ID: strings.Repeat("a", 16)})
-		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotForUs}, said.Kind, name)
+		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotAddressed}, said.Kind, name)
 	}
 }
 

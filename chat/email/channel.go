@@ -20,27 +20,27 @@ type Sender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }
 
-// Prover says who wrote a mail, and how that was proved. *Authenticator is one;
+// SenderVerifier says who wrote a mail, and how that was proved. *Authenticator is one;
 // its errors are *AuthError.
-type Prover interface {
+type SenderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
 
 // Channel asks by mail, and has what is answered decided. Fill the fields in,
-// then Run it. Without a Prover nobody decides anything.
+// then Run it. Without a SenderVerifier nobody decides anything.
 type Channel struct {
 	Addressing Addressing // where replies go; its Local and Domain are our address
 	FollowUp   bool       // people are told how it ended
 	Sender     Sender
-	Boxes      []Box // the ways in; TakeForwarded is another
-	Prover     Prover
+	Boxes      []Mailbox // the ways in; TakeForwarded is another
+	Prover     SenderVerifier
 
 	Viewer      chat.Viewer // what waits and is to be asked here
 	Records     chat.Records
 	Interceptor *chat.Interceptor
-	Notebook    chat.Notebook
-	Taken       chat.Drawer // the mails that were taken, and the answers to them
-	Tests       chat.Drawer // see Rehearsal; may be nil
+	Notebook    chat.SentStore
+	Taken       chat.StateStore // the mails that were taken, and the answers to them
+	Tests       chat.StateStore // see TestMail; may be nil
 
 	Workspaces func() []string
 	People     func(workspace string) []approval.Approver

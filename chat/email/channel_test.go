@@ -18,7 +18,7 @@ func TestAskedOnce(t *testing.T) {
 	w := newWorld(t)
 	k := w.asks("office", id1)
 	w.post.before = func(to string, raw []byte) error {
-		page, err := w.book.Page(k)
+		page, err := w.book.Load(k)
 		require.NoError(t, err, "the page is durable before the mail goes")
 		card := open1(t, sentMail{to, raw})
 		require.Contains(t, string(page), TokenDigest(card.token))
@@ -245,11 +245,11 @@ func TestPagesAreForgotten(t *testing.T) {
 	w.looks() // it is told, then closed
 	w.clock.passes(29 * 24 * time.Hour)
 	w.looks()
-	_, err := w.book.Page(k)
+	_, err := w.book.Load(k)
 	require.NoError(t, err)
 	w.clock.passes(2 * 24 * time.Hour)
 	w.looks()
-	_, err = w.book.Page(k)
+	_, err = w.book.Load(k)
 	require.Error(t, err)
 	taken, answers := w.takes(letterTo(card, annMail, "1"))
 	require.Equal(t, Ignored, taken.Status)
@@ -281,11 +281,11 @@ func TestTakenBack(t *testing.T) {
 	w.looks()
 	require.NoError(t, w.store.Remove(approval.DocPending, k))
 	w.looks()
-	_, err := w.book.Page(k)
+	_, err := w.book.Load(k)
 	require.NoError(t, err, "the record may be about to come")
 	w.clock.passes(2 * time.Minute)
 	require.Empty(t, w.looks())
-	_, err = w.book.Page(k)
+	_, err = w.book.Load(k)
 	require.Error(t, err)
 }
 

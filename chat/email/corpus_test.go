@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// believed is a Prover that takes everything for ann's.
+// believed is a SenderVerifier that takes everything for ann's.
 type believed struct{}
 
 func (believed) Sender(context.Context, []byte) (string, string, error) {

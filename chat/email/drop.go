@@ -15,8 +15,8 @@ import (
 
 // Drop is a drawer that another process lays mails in, one a file: a Box for who
 // has a mail server that hands mails to a program. What was taken is removed.
-type Drop struct {
-	Drawer  chat.Drawer
+type InboxQueue struct {
+	Drawer  chat.StateStore
 	Changes <-chan struct{}  // hints that something came; nil: none
 	Every   time.Duration    // how often to look without a hint; 0: 2 s
 	Report  func(error)      // told what is wrong after each look, or nil; may be nil
@@ -25,7 +25,7 @@ type Drop struct {
 	pause time.Duration // the shortest before trying a mail again; 0: 1 s
 }
 
-var _ Box = (*Drop)(nil)
+var _ Mailbox = (*InboxQueue)(nil)
 
 // headerOnly ends the name of a mail that was too large to be kept whole.
 const headerOnly = ".header"
@@ -33,7 +33,7 @@ const headerOnly = ".header"
 // Put lays a mail in the drawer, durably, under a name that no other one has. Of
 // one that is too large only the header is kept: nobody will read it, but to
 // refuse it would send the sender a bounce, whoever that is.
-func (d *Drop) Put(name string, mail io.Reader) error {
+func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
 	if err != nil {
 		return fmt.Errorf("read the mail: %w", err)
@@ -62,29 +62,29 @@ func withoutEnvelope(raw []byte) []byte {
 }
 
 // Run is Box's.
-func (d *Drop) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
+func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	retries := map[string]retry{}
 	return lookOn(ctx, d.Changes, d.every, d.Report, func() error { return d.look(ctx, take, retries) })
 }
 
-func (d *Drop) every() time.Duration {
+func (d *InboxQueue) every() time.Duration {
 	if d.Every > 0 {
 		return d.Every
 	}
 	return 2 * time.Second
 }
 
-func (d *Drop) now() time.Time {
+func (d *InboxQueue) now() time.Time {
 	if d.Now != nil {
 		return d.Now()
 	}
 	return time.Now()
 }
 
-func (d *Drop) look(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
 	names, err := d.Drawer.List()
 	if err != nil {
-		return &BoxError{Stage: "look for delivered mails", Temporary: true, Err: err}
+		return &MailboxError{Stage: "look for delivered mails", Temporary: true, Err: err}
 	}
 	first := d.pause
 	if first <= 0 {
@@ -108,7 +108,7 @@ func (d *Drop) look(ctx context.Context, take func(context.Context, Incoming) er
 	return trouble
 }
 
-func (d *Drop) one(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
+func (d *InboxQueue) one(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
 	raw, err := d.Drawer.Get(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -123,16 +123,16 @@ func (d *Drop) one(ctx context.Context, take func(context.Context, Incoming) err
 	return d.Drawer.Remove(name)
 }
 
-// Shelf is a State that lies in a drawer under a name.
-type Shelf struct {
-	Drawer chat.Drawer
+// MailboxState is a State that lies in a drawer under a name.
+type MailboxState struct {
+	Drawer chat.StateStore
 	Name   string
 }
 
-var _ State = Shelf{}
+var _ State = MailboxState{}
 
 // Load implements State.
-func (s Shelf) Load() ([]byte, error) {
+func (s MailboxState) Load() ([]byte, error) {
 	b, err := s.Drawer.Get(s.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -141,4 +141,4 @@ func (s Shelf) Load() ([]byte, error) {
 }
 
 // Save implements State.
-func (s Shelf) Save(data []byte) error { return s.Drawer.Put(s.Name, data) }
+func (s MailboxState) Save(data []byte) error { return s.Drawer.Put(s.Name, data) }

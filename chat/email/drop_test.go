@@ -13,8 +13,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-func (w *world) drawer(name string) chat.Drawer {
-	d, err := w.book.Drawer(name)
+func (w *world) drawer(name string) chat.StateStore {
+	d, err := w.book.State(name)
 	require.NoError(w.t, err)
 	return d
 }
@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 	w := newWorld(t)
 	inbox := w.drawer("inbox")
 	hints, changes := make(chan struct{}, 1), make(chan approval.Key, 10)
-	w.Boxes = []Box{&Drop{Drawer: inbox, Changes: hints, Report: w.Reports("delivery")}}
+	w.Boxes = []Mailbox{&InboxQueue{Drawer: inbox, Changes: hints, Report: w.Reports("delivery")}}
 	w.Changes, w.Every = changes, time.Hour
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	var cards []sentMail
 	awaits(t, "the card", func() bool { cards = append(cards, w.post.take()...); return len(cards) > 0 })
 	in := letterTo(w.one(cards), annMail, "1")
-	require.NoError(t, (&Drop{Drawer: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
+	require.NoError(t, (&InboxQueue{Drawer: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
 	hints <- struct{}{}
 	awaits(t, "the decision", func() bool { return w.decided(k) != nil })
 	var answers []sentMail
@@ -62,14 +62,14 @@ func (brokenBox) Run(context.Context, func(context.Context, Incoming) error) err
 // A way in that cannot work ends the channel, so that it is said.
 func TestRunEndsWithAWayIn(t *testing.T) {
 	w := newWorld(t)
-	w.Boxes = []Box{&Drop{Drawer: w.drawer("inbox")}, brokenBox{}}
+	w.Boxes = []Mailbox{&InboxQueue{Drawer: w.drawer("inbox")}, brokenBox{}}
 	require.EqualError(t, w.Run(t.Context()), "settings that cannot work")
 }
 
 // What cannot be taken now comes again, and keeps no other one waiting.
 func TestDrop(t *testing.T) {
 	w := newWorld(t)
-	d := &Drop{Drawer: w.drawer("inbox"), Now: w.clock.now}
+	d := &InboxQueue{Drawer: w.drawer("inbox"), Now: w.clock.now}
 	require.ErrorIs(t, d.Put("x", strings.NewReader("")), ErrNoMail)
 	require.NoError(t, d.Put("1", strings.NewReader("Subject: a\n\n1\n")))
 	require.NoError(t, d.Put("2", strings.NewReader("From x\nSubject: b\r\n\r\n2\r\n")))
@@ -104,7 +104,7 @@ func TestDrop(t *testing.T) {
 
 func TestShelf(t *testing.T) {
 	w := newWorld(t)
-	s := Shelf{Drawer: w.drawer("state"), Name: "imap"}
+	s := MailboxState{Drawer: w.drawer("state"), Name: "imap"}
 	b, err := s.Load()
 	require.NoError(t, err)
 	require.Empty(t, b)
@@ -112,7 +112,7 @@ func TestShelf(t *testing.T) {
 	b, err = s.Load()
 	require.NoError(t, err)
 	require.Equal(t, "here", string(b))
-	require.ErrorIs(t, func() error { _, err := Shelf{Drawer: brokenDrawer{}, Name: "imap"}.Load(); return err }(), errFull, "lost is not new")
+	require.ErrorIs(t, func() error { _, err := MailboxState{Drawer: brokenDrawer{}, Name: "imap"}.Load(); return err }(), errFull, "lost is not new")
 }
 
 // An answer to a test is laid down, answered by nobody, and decides nothing.
@@ -120,7 +120,7 @@ func TestRehearsal(t *testing.T) {
 	w := newWorld(t)
 	for _, separator := range []string{"+", ""} {
 		w.Addressing.Separator = separator
-		r := &Rehearsal{Drawer: w.Tests, Addressing: w.Addressing, Sender: w.post, To: annMail}
+		r := &TestMail{Drawer: w.Tests, Addressing: w.Addressing, Sender: w.post, To: annMail}
 		require.NoError(t, r.Send(t.Context()))
 		card := w.one(w.post.take())
 		require.Equal(t, "auto-generated", card.header.Get("Auto-Submitted"))
@@ -134,8 +134,8 @@ func TestRehearsal(t *testing.T) {
 		require.Equal(t, string(in.Raw), string(raw))
 		require.NoError(t, r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
 		r.Inbox = w.drawer("inbox")
-		require.NoError(t, (&Drop{Drawer: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
-		require.NoError(t, (&Drop{Drawer: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
+		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
+		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
 		raw, err = r.Await(t.Context(), nil)
 		require.NoError(t, err, "no gate runs: the answer lies in the inbox")
 		require.Equal(t, string(in.Raw), string(raw))

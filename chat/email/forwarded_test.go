@@ -101,7 +101,7 @@ func (brokenDrawer) Remove(name string) error   { return errFull }
 // brokenDecider cannot write; what it left behind nobody knows.
 type brokenDecider struct{}
 
-func (brokenDecider) Decide(context.Context, approval.Answer) (*approval.Decision, error) {
+func (brokenDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
 	return nil, errFull
 }
 

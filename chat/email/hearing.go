@@ -243,7 +243,7 @@ type witness struct {
 }
 
 // Decide implements chat.Decider.
-func (w *witness) Decide(ctx context.Context, a approval.Answer) (d *approval.Decision, err error) {
+func (w *witness) Decide(ctx context.Context, a approval.DecisionInput) (d *approval.Decision, err error) {
 	d, err = w.Decider.Decide(ctx, a)
 	w.err = err
 	return d, err

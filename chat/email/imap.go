@@ -31,7 +31,7 @@ type IMAP struct {
 
 	// Report is told nil after each look at the mailbox that found all in order,
 	// and otherwise what is wrong; may be nil. The connection's troubles are
-	// *BoxError.
+	// *MailboxError.
 	Report func(error)
 
 	Timeout time.Duration // for each answer; 0: 30 s
@@ -51,9 +51,9 @@ const (
 	noIdle       = 15 * time.Second // between two looks where there is no IDLE
 )
 
-var _ Box = (*IMAP)(nil)
+var _ Mailbox = (*IMAP)(nil)
 
-// Check logs in, opens the mailbox and leaves. Its error is a *BoxError.
+// Check logs in, opens the mailbox and leaves. Its error is a *MailboxError.
 func (b *IMAP) Check(ctx context.Context) error {
 	c, err := b.connect(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 
 // longest is the longest pause after such an error.
 func (b *IMAP) longest(err error) time.Duration {
-	var e *BoxError
+	var e *MailboxError
 	if errors.As(err, &e) && !e.Temporary {
 		return refusedPause
 	}

@@ -88,11 +88,11 @@ func (c *imapConn) greet(e endpoint) error {
 
 func (c *imapConn) login(b *IMAP) error {
 	if b.Password == nil {
-		return &BoxError{Stage: "log in", Err: errors.New("there is no password")}
+		return &MailboxError{Stage: "log in", Err: errors.New("there is no password")}
 	}
 	password, err := b.Password()
 	if err != nil {
-		return &BoxError{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
+		return &MailboxError{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
 	}
 	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
@@ -119,7 +119,7 @@ func refusedByServer(err error) bool {
 // would be refused again.
 func refused(err error, hint string) error {
 	var reply *imap.Error
-	var e *BoxError
+	var e *MailboxError
 	if errors.As(err, &reply) && errors.As(err, &e) && reply.Type == imap.StatusResponseTypeNo {
 		switch reply.Code {
 		case imap.ResponseCodeUnavailable, imap.ResponseCodeInUse, imap.ResponseCodeLimit, imap.ResponseCodeServerBug:
@@ -141,7 +141,7 @@ func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
 		return selected{}, refused(err, "is there such a mailbox? that of new mails is INBOX")
 	}
 	if data.UIDValidity == 0 {
-		return selected{}, &BoxError{Stage: "open the mailbox", Err: errors.New("the server numbers its mails afresh each time (no UIDVALIDITY)")}
+		return selected{}, &MailboxError{Stage: "open the mailbox", Err: errors.New("the server numbers its mails afresh each time (no UIDVALIDITY)")}
 	}
 	return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, nil
 }
@@ -404,11 +404,11 @@ func (c *imapConn) do(stage string, exchange func() error) error {
 	return nil
 }
 
-// error is a BoxError with the server's words made fit for a log.
-func (c *imapConn) error(stage string, err error) *BoxError {
+// error is a MailboxError with the server's words made fit for a log.
+func (c *imapConn) error(stage string, err error) *MailboxError {
 	e := boxError(stage, err)
 	if c.ctx.Err() != nil {
-		return &BoxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
+		return &MailboxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
 	}
 	var reply *imap.Error
 	if errors.As(err, &reply) {
@@ -420,12 +420,12 @@ func (c *imapConn) error(stage string, err error) *BoxError {
 
 func (b *IMAP) error(stage string, err error) error { return boxError(stage, err) }
 
-func boxError(stage string, err error) *BoxError {
+func boxError(stage string, err error) *MailboxError {
 	var f *fault
 	if errors.As(err, &f) {
-		return &BoxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
+		return &MailboxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
 	}
-	return &BoxError{Stage: stage, Temporary: true, Err: err}
+	return &MailboxError{Stage: stage, Temporary: true, Err: err}
 }
 
 // saidError is an error in other words.

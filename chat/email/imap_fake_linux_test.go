@@ -130,8 +130,8 @@ func (f *fakeIMAP) said(command string) bool {
 }
 
 // box reads there, and is not patient; but a busy machine is no silent server.
-func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Box {
-	return func(r *running) Box {
+func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Mailbox {
+	return func(r *running) Mailbox {
 		b := &IMAP{
 			Address: f.address, Security: NoTLS, Username: "gate", Password: password(mailserver.Password),
 			State: s, Report: r.report, Timeout: 2 * time.Second, Idle: 20 * time.Millisecond, pause: 5 * time.Millisecond,
@@ -223,7 +223,7 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			if tt.want == "" {
 				return
 			}
-			var e *BoxError
+			var e *MailboxError
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want)
 			require.NotContains(t, e.Error()+e.Hint, mailserver.Password)
@@ -250,9 +250,9 @@ func TestIMAPNames(t *testing.T) {
 // TestIMAPPauses: a refusal is not repeated as fast as a fault.
 func TestIMAPPauses(t *testing.T) {
 	b := &IMAP{}
-	require.Equal(t, refusedPause, b.longest(&BoxError{}))
-	require.Equal(t, longestPause, b.longest(&BoxError{Temporary: true}))
-	require.Equal(t, longestPause, b.longest(errors.Join(&BoxError{Temporary: true}, nil)))
+	require.Equal(t, refusedPause, b.longest(&MailboxError{}))
+	require.Equal(t, longestPause, b.longest(&MailboxError{Temporary: true}))
+	require.Equal(t, longestPause, b.longest(errors.Join(&MailboxError{Temporary: true}, nil)))
 	for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
 		b := &IMAP{Address: "127.0.0.1:1", State: &memory{data: []byte(data)}}
 		require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)

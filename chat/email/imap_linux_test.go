@@ -19,8 +19,8 @@ import (
 )
 
 // mailbox is an IMAP box of a user of the village.
-func mailbox(v *mailserver.Village, user string, s State, change func(*IMAP)) func(*running) Box {
-	return func(r *running) Box {
+func mailbox(v *mailserver.Village, user string, s State, change func(*IMAP)) func(*running) Mailbox {
+	return func(r *running) Mailbox {
 		b := &IMAP{
 			Address: v.IMAPS, Username: user, Password: password(mailserver.Password), CAFile: v.CAFile,
 			State: s, Report: r.report, Timeout: patience, Idle: patience, pause: 10 * time.Millisecond,
@@ -165,7 +165,7 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		for _, tt := range tests {
 			b := mailbox(v, mailserver.Ann, nil, tt.change)(&running{}).(*IMAP)
 			err := b.Check(t.Context())
-			var e *BoxError
+			var e *MailboxError
 			require.ErrorAs(t, err, &e, tt.why)
 			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want, tt.why)
 			require.NotContains(t, e.Error()+e.Hint, mailserver.Password, tt.why)

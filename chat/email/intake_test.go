@@ -391,7 +391,7 @@ func TestNobodyProvesAnything(t *testing.T) {
 	w := newWorld(t)
 	k := w.asks("home", id1)
 	card := w.one(w.looks())
-	for _, p := range []Prover{nil, &Authenticator{}} {
+	for _, p := range []SenderVerifier{nil, &Authenticator{}} {
 		w.Prover = p
 		taken, answers := w.takes(letterTo(card, annMail, "1"))
 		require.Equal(t, Refused, taken.Status)

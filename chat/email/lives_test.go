@@ -28,19 +28,19 @@ func (m *mortal) writes() error {
 }
 
 type mortalBook struct {
-	chat.Notebook
+	chat.SentStore
 	*mortal
 }
 
-func (b mortalBook) Write(k approval.Key, page []byte) error {
+func (b mortalBook) Save(k approval.Key, page []byte) error {
 	if err := b.writes(); err != nil {
 		return err
 	}
-	return b.Notebook.Write(k, page)
+	return b.SentStore.Save(k, page)
 }
 
 type mortalDrawer struct {
-	chat.Drawer
+	chat.StateStore
 	*mortal
 }
 
@@ -48,7 +48,7 @@ func (d mortalDrawer) Put(name string, b []byte) error {
 	if err := d.writes(); err != nil {
 		return err
 	}
-	return d.Drawer.Put(name, b)
+	return d.StateStore.Put(name, b)
 }
 
 // dies has this life end before its write number n from now, counted from 0.
@@ -192,7 +192,7 @@ type faster struct {
 	settles func()
 }
 
-func (f faster) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (f faster) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	d, err := f.Decider.Decide(ctx, a)
 	f.settles()
 	return d, err
@@ -235,7 +235,7 @@ func TestDueAndNotWaiting(t *testing.T) {
 // The answer to a test that cannot be laid down comes again.
 func TestRehearsalOnAFullDisk(t *testing.T) {
 	w := newWorld(t)
-	sent := &Rehearsal{Drawer: w.drawer("tests"), Addressing: w.Addressing, Sender: w.post, To: annMail}
+	sent := &TestMail{Drawer: w.drawer("tests"), Addressing: w.Addressing, Sender: w.post, To: annMail}
 	require.NoError(t, sent.Send(t.Context()))
 	in := letterTo(w.one(w.post.take()), annMail, "1")
 	whole := w.Tests

@@ -28,7 +28,7 @@ const maxHeader = 64 << 10
 //   - A crash, or a full disk, between take's return and the note of it makes the
 //     next Run hand out the same mail once more. Take must recognise it, by
 //     Incoming.Name, which is then the same, and by the token in it, which is used.
-type Box interface {
+type Mailbox interface {
 	Run(ctx context.Context, take func(ctx context.Context, m Incoming) error) error
 }
 
@@ -48,17 +48,17 @@ type Incoming struct {
 	TooLarge bool   // larger than MaxMail: Raw is the header, and of that no more than 64 KiB
 }
 
-// BoxError says why mails cannot be fetched for the time being.
-type BoxError struct {
+// MailboxError says why mails cannot be fetched for the time being.
+type MailboxError struct {
 	Stage     string // "connect", "log in" …: what could not be done
 	Temporary bool   // trying again may help; otherwise a person must mend something
 	Hint      string // what to do about it; may be empty
 	Err       error  // never holds a password
 }
 
-func (e *BoxError) Error() string { return e.Stage + ": " + e.Err.Error() }
+func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
-func (e *BoxError) Unwrap() error { return e.Err }
+func (e *MailboxError) Unwrap() error { return e.Err }
 
 // hand gives a mail to take. A mail that makes it panic is one that it failed on:
 // otherwise the same mail would end the daemon after each start.

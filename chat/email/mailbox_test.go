@@ -65,7 +65,7 @@ type running struct {
 }
 
 // run starts a box; refuse may be nil. The caller sets the box's Report to report.
-func run(t *testing.T, refuse func(Incoming) error, start func(r *running) Box) *running {
+func run(t *testing.T, refuse func(Incoming) error, start func(r *running) Mailbox) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, cancel: cancel, done: make(chan error, 1), happens: make(chan struct{}, 1), refuse: refuse}

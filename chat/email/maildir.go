@@ -46,7 +46,7 @@ type Maildir struct {
 // taken: a folder that is read while a file in it is renamed may show neither name.
 const forgetAfter = time.Hour
 
-var _ Box = (*Maildir)(nil)
+var _ Mailbox = (*Maildir)(nil)
 
 // maildirState is what is remembered: the names of the mails that were taken and
 // are there still. The list is as long as the maildir is full.
@@ -58,11 +58,11 @@ type maildirState struct {
 }
 
 // Check says whether the folders are there and can be read. Its error is a
-// *BoxError.
+// *MailboxError.
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &BoxError{Stage: "read the maildir", Err: err, Hint: "it must be an absolute path of a folder with new and cur in it, that " +
+		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "it must be an absolute path of a folder with new and cur in it, that " +
 			"the gate's user may read"}
 	}
 	return d.trouble()
@@ -72,7 +72,7 @@ func (b *Maildir) Check(context.Context) error {
 // not absolute.
 func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if !filepath.IsAbs(b.Path) {
-		return &BoxError{Stage: "read the maildir", Err: fmt.Errorf("%q is no absolute path", b.Path)}
+		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("%q is no absolute path", b.Path)}
 	}
 	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
@@ -196,7 +196,7 @@ func (r *maildirReader) look(ctx context.Context) error {
 	r.first(d, err)
 	r.save()
 	if err != nil {
-		return errors.Join(r.unsaved, &BoxError{Stage: "read the maildir", Temporary: true, Err: err})
+		return errors.Join(r.unsaved, &MailboxError{Stage: "read the maildir", Temporary: true, Err: err})
 	}
 	var waits waiting
 	for _, m := range d.mails {
@@ -290,7 +290,7 @@ func (d maildirScan) trouble() error {
 	if len(d.refused) == 0 {
 		return nil
 	}
-	return &BoxError{
+	return &MailboxError{
 		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular ones, such as %s", len(d.refused), said(d.refused[0])),
 		Hint: "move them away: a mail server puts no links or pipes there",
 	}

@@ -62,8 +62,8 @@ func aged(t *testing.T, maildir string) {
 }
 
 // box is a Maildir that looks often, for tests.
-func (m *maildir) box(s State, change func(*Maildir)) func(*running) Box {
-	return func(r *running) Box {
+func (m *maildir) box(s State, change func(*Maildir)) func(*running) Mailbox {
+	return func(r *running) Mailbox {
 		b := &Maildir{Path: m.path, State: s, Report: r.report, Every: 5 * time.Millisecond, pause: 10 * time.Millisecond}
 		if change != nil {
 			change(b)

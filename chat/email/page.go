@@ -124,13 +124,13 @@ func (c *Channel) load(ws string) error {
 	if p.notes == nil {
 		p.notes, p.loaded = map[approval.Key]*note{}, map[string]bool{}
 	}
-	ids, err := c.Notebook.Pages(ws)
+	ids, err := c.Notebook.List(ws)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		k := approval.Key{Workspace: ws, ID: id}
-		b, err := c.Notebook.Page(k)
+		b, err := c.Notebook.Load(k)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -180,7 +180,7 @@ func (c *Channel) save(k approval.Key, n *note) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Notebook.Write(k, b); err != nil {
+	if err := c.Notebook.Save(k, b); err != nil {
 		return fmt.Errorf("note what was sent for %s: %w", approval.ShortID(k.ID), err)
 	}
 	c.state.pages.notes[k] = n

@@ -11,15 +11,15 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Rehearsal is a test card: a mail that looks like a card and is about nothing.
+// TestMail is a test card: a mail that looks like a card and is about nothing.
 // The drawer tells a channel that runs meanwhile which token is one, so that it
 // lays the answer there instead of answering it.
-type Rehearsal struct {
-	Drawer     chat.Drawer
+type TestMail struct {
+	Drawer     chat.StateStore
 	Addressing Addressing
 	Sender     Sender
 	To         string
-	Inbox      chat.Drawer // of a Drop that nobody may be reading; may be nil
+	Inbox      chat.StateStore // of a Drop that nobody may be reading; may be nil
 
 	token string
 }
@@ -31,7 +31,7 @@ const (
 )
 
 // Send sends the test card.
-func (r *Rehearsal) Send(ctx context.Context) error {
+func (r *TestMail) Send(ctx context.Context) error {
 	r.token = NewToken()
 	if err := r.Drawer.Put(TokenDigest(r.token), []byte("waits\n")); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (r *Rehearsal) Send(ctx context.Context) error {
 
 // Await gives the answer, out of the box, which may be nil, or from a channel that
 // runs meanwhile. It waits until ctx ends.
-func (r *Rehearsal) Await(ctx context.Context, box Box) ([]byte, error) {
+func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	came := make(chan []byte, 1)
@@ -93,7 +93,7 @@ func (r *Rehearsal) Await(ctx context.Context, box Box) ([]byte, error) {
 }
 
 // handedIn is the answer where it lies in the inbox, since no gate runs.
-func (r *Rehearsal) handedIn() ([]byte, error) {
+func (r *TestMail) handedIn() ([]byte, error) {
 	if r.Inbox == nil {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (r *Rehearsal) handedIn() ([]byte, error) {
 	return nil, nil
 }
 
-func (r *Rehearsal) answers(raw []byte) bool {
+func (r *TestMail) answers(raw []byte) bool {
 	m, err := Read(raw)
 	if err != nil {
 		return false
@@ -125,7 +125,7 @@ func (r *Rehearsal) answers(raw []byte) bool {
 }
 
 // End forgets the test.
-func (r *Rehearsal) End() error {
+func (r *TestMail) End() error {
 	if r.token == "" {
 		return nil
 	}

@@ -71,7 +71,7 @@ func (c *Channel) Reports(name string) func(error) {
 			return
 		}
 		hint := ""
-		var e *BoxError
+		var e *MailboxError
 		if errors.As(err, &e) {
 			hint = e.Hint
 		}

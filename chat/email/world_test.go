@@ -29,7 +29,7 @@ type world struct {
 	t       testing.TB
 	store   *ipc.Store
 	seal    *seal.Key
-	book    *ipc.Notebook
+	book    *ipc.SentStore
 	people  map[string][]approval.Approver // by workspace
 	ceil    map[string]approval.Reversibility
 	post    *outbox
@@ -115,7 +115,7 @@ func newWorld(t testing.TB) *world {
 	var err error
 	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
 	require.NoError(t, err)
-	w.book = &ipc.Notebook{Store: w.store, Channel: "email"}
+	w.book = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w
 }
@@ -124,9 +124,9 @@ func newWorld(t testing.TB) *world {
 func (w *world) restart() {
 	w.t.Helper()
 	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.may}
-	viewer := &gate.Viewer{Store: w.store, Keeper: w.store, Seal: w.seal}
-	drawer := func(name string) chat.Drawer {
-		d, err := w.book.Drawer(name)
+	viewer := &gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}
+	drawer := func(name string) chat.StateStore {
+		d, err := w.book.State(name)
 		require.NoError(w.t, err)
 		return d
 	}
@@ -134,7 +134,7 @@ func (w *world) restart() {
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
 		Sender: w.post, Prover: &Authenticator{TrustRelay: true},
-		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, Standing: decider.Standing},
+		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
 		Notebook: w.book, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
 		People:     func(ws string) []approval.Approver { return w.people[ws] },
@@ -217,7 +217,7 @@ func (w *world) decided(k approval.Key) *approval.Decision {
 	if err != nil {
 		return nil
 	}
-	return (&gate.Viewer{Store: w.store, Keeper: w.store, Seal: w.seal}).Decision(k, b)
+	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).Decision(k, b)
 }
 
 // looks does what Run does, once.

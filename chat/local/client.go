@@ -145,7 +145,7 @@ func (c *Client) Show(ctx context.Context, k approval.Key) (Story, error) {
 
 // Decide has the answer written into the slot. By and Via are the server's to
 // say.
-func (c *Client) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (c *Client) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	var d *approval.Decision
 	err := c.ask(ctx, request{
 		Op: opDecide, Workspace: a.Key.Workspace, ID: a.Key.ID, PendingSHA256: a.PendingSHA256,

@@ -29,7 +29,7 @@ type hall struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
 	record  *approval.Record
-	asked   []approval.Answer
+	asked   []approval.DecisionInput
 	refused []approval.Person
 	logged  []error
 	theirs  []string
@@ -72,7 +72,7 @@ func (h *hall) Record(_ context.Context, k approval.Key) (*approval.Record, erro
 
 func (h *hall) Decision(approval.Key, approval.Raw) *approval.Decision { return nil }
 
-func (h *hall) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (h *hall) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	if h.holding != nil {
 		close(h.entered)
 		<-h.holding
@@ -196,13 +196,13 @@ func TestClientAndServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got)
 
-	d, err := c.Decide(ctx, approval.Answer{
+	d, err := c.Decide(ctx, approval.DecisionInput{
 		Key: approval.Key{Workspace: "annes", ID: mine}, PendingSHA256: "p", Verdict: approval.Approved, Code: "4", Scope: approval.Once, Note: "n\nn",
 		By: approval.Person{Channel: "local", ID: "0", Name: "operator:root"}, Via: "cli",
 	})
 	require.NoError(t, err)
 	require.Equal(t, "n\nn", d.Note)
-	require.Equal(t, []approval.Answer{{
+	require.Equal(t, []approval.DecisionInput{{
 		Key: approval.Key{Workspace: "annes", ID: mine}, PendingSHA256: "p", Verdict: approval.Approved, Code: "4", Scope: approval.Once, Note: "n\nn",
 		By: approval.Person{Channel: "local", ID: strconv.Itoa(os.Getuid())}, Via: "socket",
 	}}, h.asked, "who decides is the kernel's to say")
@@ -219,7 +219,7 @@ func TestRefusalsCome(t *testing.T) {
 	for _, reason := range reasons() {
 		ref := &approval.Refusal{Reason: reason, By: "bob", At: at, Verdict: approval.Denied, Hint: "h"}
 		c, _ := serve(t, &hall{broken: ref})
-		_, err := c.Decide(t.Context(), approval.Answer{Key: k, Verdict: approval.Approved})
+		_, err := c.Decide(t.Context(), approval.DecisionInput{Key: k, Verdict: approval.Approved})
 		var got *approval.Refusal
 		require.ErrorAs(t, err, &got)
 		require.Equal(t, ref, got)
@@ -227,7 +227,7 @@ func TestRefusalsCome(t *testing.T) {
 
 	h := &hall{broken: errors.New("/secret/path: disk on fire")}
 	c, _ := serve(t, h)
-	_, err := c.Decide(t.Context(), approval.Answer{Key: k, Verdict: approval.Approved})
+	_, err := c.Decide(t.Context(), approval.DecisionInput{Key: k, Verdict: approval.Approved})
 	require.EqualError(t, err, "the gate could not do that; its log says why")
 	h.mu.Lock()
 	require.Equal(t, []error{h.broken}, h.logged)
@@ -246,8 +246,8 @@ func TestStrangers(t *testing.T) {
 		s.Who = func(uid string) (approval.Person, []string) { return approval.Person{Channel: "local", ID: uid}, nil }
 	})
 	for range 50 { // however the writing and the closing fall
-		_, err := c.Decide(t.Context(), approval.Answer{Key: approval.Key{Workspace: "annes", ID: mine}, Verdict: approval.Approved})
-		require.ErrorIs(t, err, approval.ErrNotYours)
+		_, err := c.Decide(t.Context(), approval.DecisionInput{Key: approval.Key{Workspace: "annes", ID: mine}, Verdict: approval.Approved})
+		require.ErrorIs(t, err, approval.ErrNotAuthorized)
 		require.EqualError(t, err, "nothing here for you")
 	}
 	require.Empty(t, h.asked)
@@ -286,7 +286,7 @@ func TestSlowClients(t *testing.T) {
 		many.waiting = append(many.waiting, waits(mine, ""))
 	}
 	var server *Server
-	c, _ := serve(t, many, func(s *Server) { s.Patience, server = 200*time.Millisecond, s })
+	c, _ := serve(t, many, func(s *Server) { s.IOTimeout, server = 200*time.Millisecond, s })
 	dial := func(sent string) net.Conn {
 		conn, err := net.Dial("unix", c.Path)
 		require.NoError(t, err)
@@ -347,7 +347,7 @@ func TestStopTellsWhatWasDecided(t *testing.T) {
 	defer idle.Close()
 	told := make(chan error, 1)
 	go func() {
-		_, err := c.Decide(context.Background(), approval.Answer{Key: approval.Key{Workspace: "annes", ID: mine}, Verdict: approval.Approved})
+		_, err := c.Decide(context.Background(), approval.DecisionInput{Key: approval.Key{Workspace: "annes", ID: mine}, Verdict: approval.Approved})
 		told <- err
 	}()
 	<-h.entered
@@ -367,9 +367,9 @@ func TestStopTellsWhatWasDecided(t *testing.T) {
 
 func TestHugeRequest(t *testing.T) {
 	c, _ := serve(t, &hall{})
-	_, err := c.Decide(t.Context(), approval.Answer{Key: approval.Key{Workspace: "annes", ID: mine}, Note: strings.Repeat("x", maxRequest)})
+	_, err := c.Decide(t.Context(), approval.DecisionInput{Key: approval.Key{Workspace: "annes", ID: mine}, Note: strings.Repeat("x", maxRequest)})
 	require.ErrorContains(t, err, "more than 262144 bytes", "the client knows")
-	require.NotErrorIs(t, err, approval.ErrNotYours)
+	require.NotErrorIs(t, err, approval.ErrNotAuthorized)
 }
 
 func FuzzParse(f *testing.F) {
@@ -409,7 +409,7 @@ func TestLink(t *testing.T) {
 
 	c, _ = serve(t, &hall{})
 	_, _, err = c.Link(t.Context())
-	require.ErrorIs(t, err, approval.ErrNoSuch)
+	require.ErrorIs(t, err, approval.ErrNotApplicable)
 	require.ErrorContains(t, err, "see ui in permesso.toml")
 
 	h := &hall{theirs: []string{}}
@@ -417,7 +417,7 @@ func TestLink(t *testing.T) {
 		s.Link = func(approval.Person) (string, time.Duration, error) { panic("a stranger got a link") }
 	})
 	_, _, err = c.Link(t.Context())
-	require.ErrorIs(t, err, approval.ErrNotYours)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 }
 
 // A home may lie so deep that the kernel takes no socket by its whole name.

@@ -49,8 +49,8 @@ type Server struct {
 	Refused func(by approval.Person)
 	Log     func(error) // errors that nobody who connects can mend; may be nil
 	// Language is what is told to clients, whose own configuration is another.
-	Language func(p approval.Person) string
-	Patience time.Duration // with who does not ask, or does not read; 0: 10 s
+	Language  func(p approval.Person) string
+	IOTimeout time.Duration // with who does not ask, or does not read; 0: 10 s
 
 	mu   sync.Mutex
 	open map[string]int // connections by uid
@@ -99,7 +99,7 @@ func (s *Server) admit(ctx context.Context, wg *sync.WaitGroup, c *net.UnixConn)
 	p, workspaces := s.Who(id)
 	if err != nil || len(workspaces) == 0 {
 		s.Refused(p)
-		s.say(c, refused(&approval.Refusal{Reason: approval.ErrNotYours}))
+		s.say(c, refused(&approval.Refusal{Reason: approval.ErrNotAuthorized}))
 		c.Close()
 		return
 	}
@@ -123,8 +123,8 @@ func (s *Server) hurry(c net.Conn) {
 }
 
 func (s *Server) patience() time.Duration {
-	if s.Patience > 0 {
-		return s.Patience
+	if s.IOTimeout > 0 {
+		return s.IOTimeout
 	}
 	return patience
 }
@@ -187,7 +187,7 @@ func (s *Server) converse(ctx context.Context, c *net.UnixConn, uid string) {
 		p, workspaces := s.Who(uid)
 		if len(workspaces) == 0 {
 			s.Refused(p)
-			s.say(c, refused(&approval.Refusal{Reason: approval.ErrNotYours}))
+			s.say(c, refused(&approval.Refusal{Reason: approval.ErrNotAuthorized}))
 			return
 		}
 		t := turn{Server: s, conn: c, person: p, theirs: workspaces}

@@ -170,9 +170,9 @@ func (t turn) decide(ctx context.Context, r request) error {
 		// The same words wherever they may not decide. Decide itself would ask
 		// the disk about a name that is none.
 		t.Refused(t.person)
-		return &approval.Refusal{Reason: approval.ErrNotYours}
+		return &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	d, err := t.Decider.Decide(ctx, approval.Answer{
+	d, err := t.Decider.Decide(ctx, approval.DecisionInput{
 		Key: k, PendingSHA256: r.PendingSHA256, Verdict: r.Verdict, Code: r.Code, Scope: r.Scope,
 		Note: r.Note, Override: r.Override, Feedback: r.Feedback, Text: r.Answer,
 		By: t.person, Via: Via,
@@ -198,11 +198,11 @@ func (t turn) status() error {
 // ui gives a link. There is nothing to hide from whoever may decide here.
 func (t turn) ui() error {
 	if t.Link == nil {
-		return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: "the gate serves no pages: see ui in permesso.toml"}
+		return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "the gate serves no pages: see ui in permesso.toml"}
 	}
 	address, life, err := t.Link(t.person)
 	if err != nil {
-		return &approval.Refusal{Reason: approval.ErrNoSuch, Hint: err.Error()}
+		return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: err.Error()}
 	}
 	return t.tell(answer{Link: address, LinkLife: int(life / time.Second)})
 }

@@ -110,11 +110,11 @@ type refusal struct {
 
 // reasons are the refusals that both sides know.
 func reasons() []error {
-	return []error{approval.ErrNotYours, approval.ErrUnknown, approval.ErrDecided, approval.ErrTooLate, approval.ErrNoSuch}
+	return []error{approval.ErrNotAuthorized, approval.ErrUnknown, approval.ErrDecided, approval.ErrTooLate, approval.ErrNotApplicable}
 }
 
 func refused(r *approval.Refusal) answer {
-	w := &refusal{Reason: approval.ErrNotYours.Error(), By: r.By, At: r.At, Verdict: r.Verdict, Hint: r.Hint}
+	w := &refusal{Reason: approval.ErrNotAuthorized.Error(), By: r.By, At: r.At, Verdict: r.Verdict, Hint: r.Hint}
 	for _, reason := range reasons() {
 		if errors.Is(r, reason) {
 			w.Reason = reason.Error()

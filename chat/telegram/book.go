@@ -15,7 +15,7 @@ import (
 // book is the notebook with an index over its pages: which button and which message stand for what. Pages
 // that it hands out are never changed.
 type book struct {
-	notebook chat.Notebook
+	notebook chat.SentStore
 	locks    locks // one change of a page at a time
 
 	mu       sync.Mutex // guards what follows
@@ -65,7 +65,7 @@ func (b *book) open(workspaces []string) error {
 		if b.opened[ws] {
 			continue
 		}
-		ids, err := b.notebook.Pages(ws)
+		ids, err := b.notebook.List(ws)
 		b.opened[ws] = err == nil
 		errs = append(errs, err)
 		for _, id := range ids {
@@ -79,7 +79,7 @@ func (b *book) open(workspaces []string) error {
 
 // read wants b.mu.
 func (b *book) read(k approval.Key) error {
-	raw, err := b.notebook.Page(k)
+	raw, err := b.notebook.Load(k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (b *book) rewrite(k approval.Key, how func(p *page) error, early bool) (*pa
 		b.swap(k, next)
 		b.mu.Unlock()
 	}
-	if err := b.notebook.Write(k, raw); err != nil {
+	if err := b.notebook.Save(k, raw); err != nil {
 		return next, fmt.Errorf("write page %s: %w", k, err)
 	}
 	if !early {

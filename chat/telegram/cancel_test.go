@@ -24,7 +24,7 @@ func TestCancelled(t *testing.T) {
 			h.gate.Wake(k)
 		}, "⊘ Cancelled by the agent at "},
 		{"the operator", func(k approval.Key) {
-			_, err := h.decider().Cancel(h.ctx, approval.Answer{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
+			_, err := h.decider().Cancel(h.ctx, approval.DecisionInput{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
 			require.NoError(t, err)
 		}, "⊘ Cancelled by operator:root at "},
 	} {

@@ -15,12 +15,12 @@ import (
 // remark must be filled in.
 type Channel struct {
 	Token     string
-	ServerURL string      // of a Bot API server; "": Telegram's
-	Client    HTTPClient  // nil: one with time-outs
-	Webhook   *Webhook    // nil: long polling
-	Updates   chat.Drawer // the journal of updates
-	Notes     chat.Drawer // what belongs to no single request: digests, the feed
-	Notebook  chat.Notebook
+	ServerURL string          // of a Bot API server; "": Telegram's
+	Client    HTTPClient      // nil: one with time-outs
+	Webhook   *Webhook        // nil: long polling
+	Updates   chat.StateStore // the journal of updates
+	Notes     chat.StateStore // what belongs to no single request: digests, the feed
+	Notebook  chat.SentStore
 
 	Viewer      Viewer
 	Interceptor *chat.Interceptor
@@ -49,7 +49,7 @@ type Workspace struct {
 	Name     string
 	Language string
 	Places   []Place // none: nobody can be asked
-	Quiet    approval.Night
+	Quiet    approval.QuietHours
 }
 
 // Place is where cards of a workspace are sent.

@@ -22,8 +22,8 @@ type Greeter struct {
 	Client    HTTPClient // nil: one with time-outs
 }
 
-// Guest is somebody who wrote /start, and where.
-type Guest struct {
+// SetupUser is somebody who wrote /start, and where.
+type SetupUser struct {
 	Person  int64  // what belongs into [approvers.NAME] as telegram = …
 	Name    string // as they call themselves: for people to look at, no proof of anything
 	Chat    int64  // the same number in a private chat; a group's is negative
@@ -32,7 +32,7 @@ type Guest struct {
 }
 
 // Private says whether they wrote to the bot alone.
-func (g Guest) Private() bool { return g.Chat == g.Person }
+func (g SetupUser) Private() bool { return g.Chat == g.Person }
 
 // Bot is the bot's name, without @: the token is one that Telegram knows.
 func (g *Greeter) Bot(ctx context.Context) (name string, err error) {
@@ -54,10 +54,10 @@ func (g *Greeter) Bot(ctx context.Context) (name string, err error) {
 var errTaken = errors.New("somebody else gets the messages of this bot: stop permesso serve, or whatever else uses it, for a moment")
 
 // Await waits for the first /start that ok accepts, nil accepting all; ctx bounds it.
-func (g *Greeter) Await(ctx context.Context, ok func(Guest) bool) (Guest, error) {
+func (g *Greeter) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var found Guest
+	var found SetupUser
 	a, err := g.api(ctx, func(_ context.Context, _ *bot.Bot, u *models.Update) {
 		guest, started := guestOf(u)
 		if started && found.Person == 0 && (ok == nil || ok(guest)) {
@@ -73,10 +73,10 @@ func (g *Greeter) Await(ctx context.Context, ok func(Guest) bool) (Guest, error)
 		}
 	})
 	if err != nil {
-		return Guest{}, err
+		return SetupUser{}, err
 	}
 	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
-		return Guest{}, Redact(g.Token, fmt.Errorf("take the webhook away: %w", err))
+		return SetupUser{}, Redact(g.Token, fmt.Errorf("take the webhook away: %w", err))
 	}
 	a.bot.Start(ctx)
 	if found.Person == 0 {
@@ -86,7 +86,7 @@ func (g *Greeter) Await(ctx context.Context, ok func(Guest) bool) (Guest, error)
 }
 
 // guestOf says who wrote /start, if a person did.
-func guestOf(u *models.Update) (g Guest, started bool) {
+func guestOf(u *models.Update) (g SetupUser, started bool) {
 	if u.Message == nil {
 		return g, false
 	}
@@ -99,7 +99,7 @@ func guestOf(u *models.Update) (g Guest, started bool) {
 		return g, false
 	}
 	name := strings.TrimSpace(m.From.FirstName + " " + m.From.LastName)
-	return Guest{m.From.ID, chat.Escape(name), m.Chat.ID, threadOf(m), strings.TrimSpace(payload)}, true
+	return SetupUser{m.From.ID, chat.Escape(name), m.Chat.ID, threadOf(m), strings.TrimSpace(payload)}, true
 }
 
 // Test sends a card that nothing waits behind, to see what one looks like.

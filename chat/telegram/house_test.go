@@ -59,7 +59,7 @@ type house struct {
 	problem    string
 	logged     []string
 	refused    []approval.Person
-	night      approval.Night
+	night      approval.QuietHours
 	style      func(*chat.Style)
 	nextUpdate int64
 	brittle    bool      // the notebook's writes fail
@@ -162,7 +162,7 @@ func (h *house) openGate() {
 	rules := &policy.Engine{}
 	require.NoError(t, rules.Load(policy.Config{Rules: []policy.Rule{{Name: "auto", Tool: "auto", Outcome: approval.Allow}}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.seal, Notary: signer, Policy: rules, Executor: h.hands, Audit: h.log,
+		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.hands, Audit: h.log,
 		Settings: h, Log: zerolog.Nop(), Changed: h.changed,
 	}
 	keys, err := h.gate.Start()
@@ -196,7 +196,7 @@ func (h *house) Workspace(name string) (approval.Workspace, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return approval.Workspace{
-		Name: name, Autonomy: approval.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, Night: h.night,
+		Name: name, Autonomy: approval.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, QuietHours: h.night,
 		Limits: approval.Limits{Pending: 1000, AskPerMinute: 10000, PerMinute: 100000, RequestSize: 4 << 20},
 	}, true
 }
@@ -242,7 +242,7 @@ func (h *house) decider() *gate.Decider {
 }
 
 func (h *house) viewer() desk {
-	return desk{&gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}, h.store}
+	return desk{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
 }
 
 // desk is what the wiring gives the channel to look at.
@@ -273,15 +273,15 @@ func (d desk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err
 
 // channel is one as cmd wires it.
 func (h *house) channel() *telegram.Channel {
-	notebook := &ipc.Notebook{Store: h.store, Channel: "telegram"}
-	updates, err := notebook.Drawer("updates")
+	notebook := &ipc.SentStore{Store: h.store, Channel: "telegram"}
+	updates, err := notebook.State("updates")
 	require.NoError(h.t, err)
-	notes, err := notebook.Drawer("notes")
+	notes, err := notebook.State("notes")
 	require.NoError(h.t, err)
 	return &telegram.Channel{
 		Token: botapi.Token, ServerURL: h.api.URL, Updates: updates, Notes: notes, Notebook: notebook,
 		Viewer: h.viewer(), Guard: h, Changes: h.changes, Every: 50 * time.Millisecond, Retry: 10 * time.Millisecond,
-		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, Standing: h.decider().Standing},
+		Interceptor: &chat.Interceptor{Decider: h.decider(), Viewer: h.viewer(), Revoker: h.revoker, CanDecide: h.decider().CanDecide},
 		Workspaces: func() []telegram.Workspace {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -474,7 +474,7 @@ func (h *house) settled(k approval.Key) *approval.Response {
 }
 
 func (h *house) page(k approval.Key) string {
-	b, err := (&ipc.Notebook{Store: h.store, Channel: "telegram"}).Page(k)
+	b, err := (&ipc.SentStore{Store: h.store, Channel: "telegram"}).Load(k)
 	if err != nil {
 		return ""
 	}
@@ -497,7 +497,7 @@ func (h *house) logs() string {
 // operator decides at the gate, and not through Telegram.
 func (h *house) operator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
-	_, err := h.decider().Decide(h.ctx, approval.Answer{
+	_, err := h.decider().Decide(h.ctx, approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli",
 	})
 	require.NoError(h.t, err)
@@ -510,7 +510,7 @@ type attic struct {
 }
 
 func (a *attic) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
-	return policy.Concession(p, d)
+	return policy.GrantFrom(p, d)
 }
 
 func (a *attic) Remembered(_ context.Context, workspaces []string) ([]approval.Grant, error) {
@@ -536,7 +536,7 @@ func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) 
 // slow is a Decider on a slow disk.
 type slow struct{ h *house }
 
-func (s slow) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (s slow) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	time.Sleep(2200 * time.Millisecond)
 	return s.h.decider().Decide(ctx, a)
 }

@@ -145,10 +145,10 @@ func verbs(w *approval.Pending) []string {
 		return append(all, verbSay)
 	}
 	all = append(all, "1", "4", "5", verbUndo)
-	if approval.NotRemembered(w, approval.Session) == "" {
+	if approval.NotGrantable(w, approval.Session) == "" {
 		all = append(all, "2")
 	}
-	if approval.NotRemembered(w, approval.Always) == "" {
+	if approval.NotGrantable(w, approval.Always) == "" {
 		all = append(all, "6")
 	}
 	return all

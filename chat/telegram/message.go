@@ -117,7 +117,7 @@ func (w *written) meant(replied bool) bool {
 	}
 	m := chat.Message{Text: w.text, Bots: w.ourNames()}
 	word, _ := w.own()
-	return word != "" || m.Command().Kind != chat.NotForUs
+	return word != "" || m.Command().Kind != chat.NotAddressed
 }
 
 // talk says whether a reply to a card could decide nothing, whoever had written it.

@@ -132,7 +132,7 @@ func TestNight(t *testing.T) {
 	clock := func(c *telegram.Channel) {
 		c.Now = func() time.Time { return midnight.Add(time.Since(began) + time.Duration(shift.Load())) }
 	}
-	h.workspaces[0].Quiet = approval.Night{From: 22 * time.Hour, To: 7 * time.Hour}
+	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
 	h.open(clock)
 	waits, expired, answered := keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)
 	m := h.asks(waits, ann, post)
@@ -172,7 +172,7 @@ func TestAMorningWithoutTelegram(t *testing.T) {
 	clock := func(c *telegram.Channel) {
 		c.Now = func() time.Time { return midnight.Add(time.Since(began) + time.Duration(shift.Load())) }
 	}
-	h.workspaces[0].Quiet = approval.Night{From: 22 * time.Hour, To: 7 * time.Hour}
+	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
 	h.open(clock)
 	k := keyIn(personal, 1)
 	h.asks(k, ann, post)

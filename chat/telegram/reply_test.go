@@ -201,12 +201,12 @@ func TestAPromptIsAnsweredAtOnce(t *testing.T) {
 
 // slowNotebook writes a page with a prompt, and then takes its time.
 type slowNotebook struct {
-	chat.Notebook
+	chat.SentStore
 	let chan struct{}
 }
 
-func (b slowNotebook) Write(k approval.Key, p []byte) error {
-	err := b.Notebook.Write(k, p)
+func (b slowNotebook) Save(k approval.Key, p []byte) error {
+	err := b.SentStore.Save(k, p)
 	if strings.Contains(string(p), `"prompts"`) {
 		<-b.let
 	}

@@ -21,15 +21,15 @@ import (
 
 // brittle is a notebook whose writes can fail.
 type brittle struct {
-	chat.Notebook
+	chat.SentStore
 	fail func(p string) error
 }
 
-func (b brittle) Write(k approval.Key, p []byte) error {
+func (b brittle) Save(k approval.Key, p []byte) error {
 	if err := b.fail(string(p)); err != nil {
 		return err
 	}
-	return b.Notebook.Write(k, p)
+	return b.SentStore.Save(k, p)
 }
 
 var errDiskFull = errors.New("no space left on device")
@@ -141,7 +141,7 @@ func TestPagesThatLinger(t *testing.T) {
 	}
 	began := time.Now()
 	for n := range 502 {
-		require.NoError(t, h.channel().Notebook.Write(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
+		require.NoError(t, h.channel().Notebook.Save(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
 	}
 	h.open(clock)
 	h.until("two to go", func() bool { return h.page(keyIn(personal, 1)) == "" && h.page(keyIn(personal, 2)) == "" })
@@ -152,7 +152,7 @@ func TestPagesThatLinger(t *testing.T) {
 	}
 	ahead.Store(int64(8 * 24 * time.Hour))
 	h.until("the others to go", func() bool {
-		ids, err := h.channel().Notebook.Pages(personal)
+		ids, err := h.channel().Notebook.List(personal)
 		return err == nil && !slices.ContainsFunc(ids, func(id string) bool { return id != keyIn(personal, 900).ID })
 	})
 }
@@ -278,7 +278,7 @@ func TestADamagedPage(t *testing.T) {
 	k := keyIn(personal, 1)
 	old := h.asks(k, ann, post)
 	h.close()
-	require.NoError(t, h.channel().Notebook.Write(k, []byte(`{"version":1,"posts":[{"n":1}]}`)))
+	require.NoError(t, h.channel().Notebook.Save(k, []byte(`{"version":1,"posts":[{"n":1}]}`)))
 	h.open()
 	h.sees(ann, "a new card", func(m botapi.Message) bool { return m.ID > old.ID && m.Keyboard != nil })
 	b, _ := old.Button("✅ Once")
@@ -356,11 +356,11 @@ func TestAnUpdateThatCannotBeRead(t *testing.T) {
 }
 
 // badDrawer has one thing in it that cannot be read.
-type badDrawer struct{ chat.Drawer }
+type badDrawer struct{ chat.StateStore }
 
 func (d badDrawer) Get(name string) ([]byte, error) {
 	if name == "update-900000001.json" {
 		return nil, syscall.EIO
 	}
-	return d.Drawer.Get(name)
+	return d.StateStore.Get(name)
 }

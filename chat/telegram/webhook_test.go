@@ -138,7 +138,7 @@ func TestWebhookAtTheEnd(t *testing.T) {
 
 // slowDrawer stores a tap when it is let.
 type slowDrawer struct {
-	chat.Drawer
+	chat.StateStore
 	putting, let chan struct{}
 }
 
@@ -147,11 +147,11 @@ func (d slowDrawer) Put(name string, b []byte) error {
 		close(d.putting)
 		<-d.let
 	}
-	return d.Drawer.Put(name, b)
+	return d.StateStore.Put(name, b)
 }
 
 type fullDrawer struct {
-	chat.Drawer
+	chat.StateStore
 	full *atomic.Bool
 }
 
@@ -159,7 +159,7 @@ func (d fullDrawer) Put(name string, b []byte) error {
 	if d.full.Load() {
 		return errors.New("no space left on device")
 	}
-	return d.Drawer.Put(name, b)
+	return d.StateStore.Put(name, b)
 }
 
 func TestWebhookNeedsASecretAndItsAddress(t *testing.T) {
@@ -186,9 +186,9 @@ func TestGreeter(t *testing.T) {
 	h.api.Say(ann, ann, "hello?")
 	h.api.SayAnonymously(family, "/start code")
 	h.api.Say(ann, family, "/start@permesso_bot code")
-	guest, err := g.Await(h.ctx, func(g telegram.Guest) bool { return g.Payload == "code" })
+	guest, err := g.Await(h.ctx, func(g telegram.SetupUser) bool { return g.Payload == "code" })
 	require.NoError(t, err)
-	require.Equal(t, telegram.Guest{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, guest)
+	require.Equal(t, telegram.SetupUser{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, guest)
 	require.False(t, guest.Private())
 
 	require.NoError(t, g.Test(h.ctx, telegram.Place{Chat: ann}, chat.Style{Language: "it"}))
@@ -197,7 +197,7 @@ func TestGreeter(t *testing.T) {
 
 	ctx, stop := context.WithTimeout(h.ctx, 50*time.Millisecond)
 	defer stop()
-	_, err = g.Await(ctx, func(telegram.Guest) bool { return false })
+	_, err = g.Await(ctx, func(telegram.SetupUser) bool { return false })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	wrong := &telegram.Greeter{Token: "110201543:AAwrongwrongwrongwrongwrongwrong", ServerURL: h.api.URL}

@@ -27,7 +27,7 @@ type house struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
 	records map[approval.Key]*approval.Record
-	asked   []approval.Answer
+	asked   []approval.DecisionInput
 	broken  error
 	keep    bool // what is decided stays among what waits
 }
@@ -44,7 +44,7 @@ func (h *house) Record(_ context.Context, k approval.Key) (*approval.Record, err
 	return h.records[k], nil
 }
 
-func (h *house) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (h *house) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = append(h.asked, a)
@@ -206,7 +206,7 @@ func TestAnswersAreDecided(t *testing.T) {
 	s.typed("4 and log it")
 	s.sees(`Approved: post say hello · runs by 12:11 UTC or not at all`)
 	s.do(func() {
-		require.Equal(t, []approval.Answer{{
+		require.Equal(t, []approval.DecisionInput{{
 			Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
 			Code: "4", Scope: approval.Once, Note: "and log it", Via: "terminal",
 			By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},

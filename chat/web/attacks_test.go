@@ -256,7 +256,7 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 	w := newWorld(t)
 	b := w.login()
 	k := w.asks(1, nil)
-	w.grants = []web.Consent{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
+	w.grants = []web.GrantUse{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}
@@ -311,7 +311,7 @@ func TestZeroServer(t *testing.T) {
 // page from anybody else.
 func TestSlowClients(t *testing.T) {
 	const patience = time.Minute
-	w := newWorld(t, func(w *world) { w.server.Patience = patience })
+	w := newWorld(t, func(w *world) { w.server.IOTimeout = patience })
 	b := w.login()
 	k := w.asks(1, nil)
 	address := strings.TrimPrefix(w.base, "http://")

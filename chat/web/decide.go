@@ -127,7 +127,7 @@ func (v *visit) decide() {
 
 // handle has a message acted on, whether or not the browser waits for that.
 func (v *visit) handle(k approval.Key, m chat.Message) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 3*v.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 3*v.IOTimeout)
 	defer cancel()
 	v.hear(k, v.People.Interceptor(v.se.guest).Handle(ctx, m))
 }

@@ -8,27 +8,27 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// House is what can be seen besides requests. Each is nil where there is nothing
+// Backend is what can be seen besides requests. Each is nil where there is nothing
 // of the kind; its page then says so.
-type House struct {
-	Consents Consents
-	Rules    func(workspaces []string) []Rule
-	History  History
-	Audit    Audit
-	Places   Places
-	Pauser   Pauser
+type Backend struct {
+	Grants        Grants
+	Rules         func(workspaces []string) []Rule
+	History       History
+	Audit         Audit
+	WorkspaceInfo WorkspaceInfo
+	Pauser        Pauser
 }
 
 // Consent is a remembered consent with its uses.
-type Consent struct {
+type GrantUse struct {
 	approval.Grant
 	Uses     int
 	LastUsed time.Time
 }
 
-// Consents is what people let through from now on, the newest first.
-type Consents interface {
-	List(workspace string) []Consent
+// Grants is what people let through from now on, the newest first.
+type Grants interface {
+	List(workspace string) []GrantUse
 }
 
 // Rule is one of the operator's, in the order in which they stand.
@@ -39,9 +39,9 @@ type Rule struct {
 	Reason  string
 }
 
-// PastQuery says which requests somebody wants to see; empty fields want
+// HistoryQuery says which requests somebody wants to see; empty fields want
 // nothing special.
-type PastQuery struct {
+type HistoryQuery struct {
 	Workspaces []string
 	Text       string // somewhere in tool, target, id or name
 	Status     approval.Status
@@ -51,7 +51,7 @@ type PastQuery struct {
 }
 
 // Past is one request of the log.
-type Past struct {
+type HistoryItem struct {
 	Key                     approval.Key
 	Kind, Target            string
 	Status                  approval.Status
@@ -62,7 +62,7 @@ type Past struct {
 // History finds requests in the log, the newest first, and says whether there
 // are more.
 type History interface {
-	Past(ctx context.Context, q PastQuery) (list []Past, more bool, err error)
+	Past(ctx context.Context, q HistoryQuery) (list []HistoryItem, more bool, err error)
 }
 
 // EntryQuery says which entries somebody wants to see.
@@ -85,17 +85,17 @@ type Audit interface {
 	Verify(ctx context.Context) (found string, err error)
 }
 
-// Tally is how one person decides.
-type Tally struct {
+// ApproverStats is how one person decides.
+type ApproverStats struct {
 	Name              string
 	Decided, Approved int
 	Median            time.Duration // to decide
-	Hasty             int           // approvals within five seconds
-	Stamps            bool          // enough of them, and fast enough, that nobody can have read them
+	Fast              int           // approvals within five seconds
+	RubberStamping    bool          // enough of them, and fast enough, that nobody can have read them
 }
 
-// Place is a workspace as the configuration and the log know it.
-type Place struct {
+// Workspace is a workspace as the configuration and the log know it.
+type Workspace struct {
 	Name, Autonomy, Principal string
 	Approvers, Channels       []string
 	Limits                    approval.Limits
@@ -105,12 +105,12 @@ type Place struct {
 	Waiting                   int
 	Requests                  int // in the time that the tallies are of
 	Median                    time.Duration
-	People                    []Tally
+	People                    []ApproverStats
 }
 
-// Places knows the workspaces.
-type Places interface {
-	Place(ctx context.Context, workspace string) (*Place, error)
+// WorkspaceInfo knows the workspaces.
+type WorkspaceInfo interface {
+	Workspace(ctx context.Context, workspace string) (*Workspace, error)
 	// Paused says whether a workspace is paused by its own name, and whether all are.
 	Paused(workspace string) (own, all bool)
 }

@@ -106,10 +106,10 @@ func TestNothingOfTheDataIsMarkup(t *testing.T) {
 		irreversible := w.asks(3, func(p *approval.Pending) { fields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
-		w.grants = []web.Consent{{Grant: approval.Grant{
+		w.grants = []web.GrantUse{{Grant: approval.Grant{
 			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
-		w.past = []web.Past{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
+		w.past = []web.HistoryItem{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
 		w.entries = []approval.Entry{{
 			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}

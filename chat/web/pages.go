@@ -53,17 +53,17 @@ type grantsPage struct {
 func (v *visit) grants() {
 	p := grantsPage{page: v.page("grants", v.w.GrantsTitle)}
 	for _, ws := range v.rights.See {
-		if v.House.Consents == nil {
+		if v.Backend.Grants == nil {
 			break
 		}
-		for _, c := range v.House.Consents.List(ws) {
+		for _, c := range v.Backend.Grants.List(ws) {
 			p.Grants = append(p.Grants, v.grantLine(c))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "grants", p)
 }
 
-func (v *visit) grantLine(c Consent) grantLine {
+func (v *visit) grantLine(c GrantUse) grantLine {
 	what := c.ActionType
 	if c.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
@@ -96,12 +96,12 @@ func (v *visit) grantLine(c Consent) grantLine {
 func (v *visit) revoke() {
 	id, ok := one(v.r, "id")
 	ws, ok2 := one(v.r, "ws")
-	if !ok || !ok2 || !slices.Contains(v.rights.Decide, ws) || v.House.Consents == nil {
+	if !ok || !ok2 || !slices.Contains(v.rights.Decide, ws) || v.Backend.Grants == nil {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	}
-	list := v.House.Consents.List(ws)
-	i := slices.IndexFunc(list, func(c Consent) bool { return c.ID == id })
+	list := v.Backend.Grants.List(ws)
+	i := slices.IndexFunc(list, func(c GrantUse) bool { return c.ID == id })
 	ic := v.People.Interceptor(v.se.guest)
 	if i < 0 || ic == nil || ic.Revoker == nil {
 		v.fail(http.StatusNotFound, v.w.NoGrant)
@@ -137,8 +137,8 @@ type rulesPage struct {
 // rules is the page of the operator's rules, which only the configuration changes.
 func (v *visit) rules() {
 	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
-	if v.House.Rules != nil {
-		for _, r := range v.House.Rules(v.rights.See) {
+	if v.Backend.Rules != nil {
+		for _, r := range v.Backend.Rules(v.rights.See) {
 			p.Rules = append(p.Rules, ruleLine{chat.Escape(r.Name), chat.Escape(strings.Join(r.Match, " · ")), v.w.Outcomes[r.Outcome.String()], chat.Escape(r.Reason)})
 		}
 	}
@@ -175,7 +175,7 @@ func (v *visit) history() {
 		p.Status = ""
 	}
 	before, _ := time.Parse(time.RFC3339Nano, q.Get("before"))
-	list, more, err := v.past(PastQuery{
+	list, more, err := v.past(HistoryQuery{
 		Workspaces: v.rights.See, Text: p.Query, Status: approval.Status(p.Status), Kind: p.Kind, Before: before, Limit: perPage,
 	})
 	if err != nil {
@@ -203,8 +203,8 @@ func (v *visit) takeTurn() (done func(), err error) {
 }
 
 // past leaves out what waits for somebody else.
-func (v *visit) past(q PastQuery) ([]Past, bool, error) {
-	if v.House.History == nil || len(q.Workspaces) == 0 {
+func (v *visit) past(q HistoryQuery) ([]HistoryItem, bool, error) {
+	if v.Backend.History == nil || len(q.Workspaces) == 0 {
 		return nil, false, nil
 	}
 	done, err := v.takeTurn()
@@ -212,17 +212,17 @@ func (v *visit) past(q PastQuery) ([]Past, bool, error) {
 		return nil, false, err
 	}
 	defer done()
-	list, more, err := v.House.History.Past(v.r.Context(), q)
+	list, more, err := v.Backend.History.Past(v.r.Context(), q)
 	if v.se.guest.Operator {
 		return list, more, err
 	}
-	return slices.DeleteFunc(list, func(x Past) bool {
+	return slices.DeleteFunc(list, func(x HistoryItem) bool {
 		w, err := v.Viewer.Pending(x.Key)
 		return err != nil || w != nil && !v.visible(v.se.guest, v.rights, w.Pending)
 	}), more, err
 }
 
-func (v *visit) pastLine(x Past) pastLine {
+func (v *visit) pastLine(x HistoryItem) pastLine {
 	what := x.Kind
 	if x.Target != "" {
 		what += " → " + x.Target
@@ -286,7 +286,7 @@ func (v *visit) like() {
 	ws, kind := v.r.URL.Query().Get("ws"), searched(v.r.URL.Query().Get("kind"))
 	p := historyPage{page: v.page("history", v.w.HistoryTitle), Kind: kind}
 	if slices.Contains(v.rights.See, ws) && kind != "" {
-		list, _, err := v.past(PastQuery{Workspaces: []string{ws}, Kind: kind, Limit: 6})
+		list, _, err := v.past(HistoryQuery{Workspaces: []string{ws}, Kind: kind, Limit: 6})
 		if err != nil {
 			v.log(err)
 			p.Error = v.w.LogBroken

@@ -38,9 +38,9 @@ func (v *visit) audit() {
 		return // nobody waits for it any more
 	}
 	defer done()
-	if v.House.Audit != nil {
+	if v.Backend.Audit != nil {
 		before, _ := strconv.ParseInt(q.Get("before"), 10, 64)
-		list, more, err := v.House.Audit.Entries(v.r.Context(), EntryQuery{
+		list, more, err := v.Backend.Audit.Entries(v.r.Context(), EntryQuery{
 			Workspaces: v.rights.See, All: v.rights.Operator, Text: p.Query, Before: max(before, 0), Limit: perPage,
 		})
 		if err != nil {
@@ -77,11 +77,11 @@ func (v *visit) entryLine(e approval.Entry) entryLine {
 
 // verify checks the whole log, for the operator: it is the whole gate's.
 func (v *visit) verify() {
-	if v.House.Audit == nil || !v.rights.Operator {
+	if v.Backend.Audit == nil || !v.rights.Operator {
 		v.fail(http.StatusForbidden, v.w.NotYours)
 		return
 	}
-	found, err := v.House.Audit.Verify(v.r.Context())
+	found, err := v.Backend.Audit.Verify(v.r.Context())
 	switch {
 	case errors.Is(err, ErrBusy):
 		v.tellAt("audit", v.w.VerifyBusy, false)
@@ -120,25 +120,25 @@ type placesPage struct {
 
 // workspaces is the page of the workspaces.
 func (v *visit) workspaces() {
-	p := placesPage{page: v.page("workspaces", v.w.PlacesTitle), MayAll: v.rights.Operator && v.House.Pauser != nil}
+	p := placesPage{page: v.page("workspaces", v.w.PlacesTitle), MayAll: v.rights.Operator && v.Backend.Pauser != nil}
 	done, err := v.takeTurn()
 	if err != nil {
 		return // nobody waits for it any more
 	}
 	defer done()
 	for _, ws := range v.rights.See {
-		if v.House.Places == nil {
+		if v.Backend.WorkspaceInfo == nil {
 			break
 		}
-		place, err := v.House.Places.Place(v.r.Context(), ws)
+		place, err := v.Backend.WorkspaceInfo.Workspace(v.r.Context(), ws)
 		if err != nil || place == nil {
 			v.log(err)
 			continue
 		}
 		l := v.placeLine(place)
-		l.PausedOwn, l.PausedAll = v.House.Places.Paused(ws)
+		l.PausedOwn, l.PausedAll = v.Backend.WorkspaceInfo.Paused(ws)
 		l.Pause = v.Style(v.lang).PauseLine(ws, v.Now())
-		l.MayHere = v.House.Pauser != nil && v.mayPause(ws)
+		l.MayHere = v.Backend.Pauser != nil && v.mayPause(ws)
 		p.AllPaused = p.AllPaused || l.PausedAll
 		p.Places = append(p.Places, l)
 	}
@@ -151,7 +151,7 @@ func (v *visit) mayPause(ws string) bool {
 	return v.rights.Operator && slices.Contains(v.rights.See, ws) || slices.Contains(v.rights.Decide, ws)
 }
 
-func (v *visit) placeLine(p *Place) placeLine {
+func (v *visit) placeLine(p *Workspace) placeLine {
 	escaped := func(list []string) string {
 		out := make([]string, len(list))
 		for i, s := range list {
@@ -179,7 +179,7 @@ func (v *visit) placeLine(p *Place) placeLine {
 	}
 	slices.Sort(l.Taints)
 	for _, t := range p.People {
-		line := tallyLine{Name: chat.Escape(t.Name), Decided: t.Decided, Hasty: t.Hasty, Median: v.span(t.Median), Stamps: t.Stamps, Share: "–"}
+		line := tallyLine{Name: chat.Escape(t.Name), Decided: t.Decided, Hasty: t.Fast, Median: v.span(t.Median), Stamps: t.RubberStamping, Share: "–"}
 		if t.Decided > 0 {
 			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
 		}
@@ -206,7 +206,7 @@ func (v *visit) brake(hold bool) {
 	ws, ok := one(v.r, "ws")
 	reason := v.r.PostForm.Get("reason")
 	switch {
-	case !ok || v.House.Pauser == nil || len(reason) > longestReason || strings.ContainsFunc(reason, unicode.IsControl):
+	case !ok || v.Backend.Pauser == nil || len(reason) > longestReason || strings.ContainsFunc(reason, unicode.IsControl):
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	case ws == "" && !v.rights.Operator, ws != "" && !v.mayPause(ws):
@@ -216,9 +216,9 @@ func (v *visit) brake(hold bool) {
 	var err error
 	text := v.w.PausedNow
 	if hold {
-		err = v.House.Pauser.Pause(v.r.Context(), ws, v.se.guest.Person, reason)
+		err = v.Backend.Pauser.Pause(v.r.Context(), ws, v.se.guest.Person, reason)
 	} else {
-		err, text = v.House.Pauser.Resume(v.r.Context(), ws, v.se.guest.Person), v.w.ResumedNow
+		err, text = v.Backend.Pauser.Resume(v.r.Context(), ws, v.se.guest.Person), v.w.ResumedNow
 	}
 	if err != nil {
 		v.broken(err)

@@ -159,10 +159,10 @@ func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
 		Card: style.Card(p), Asks: p.Type == approval.TypeQuestion,
 		Until: clockOf(p.ExpiresAt, style.Zone, v.Now()), Asked: clockOf(p.Timestamp, style.Zone, v.Now()),
 		Degree: p.Reversibility, Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
-		No2: approval.NotRemembered(p, approval.Session) != "", No6: approval.NotRemembered(p, approval.Always) != "",
+		No2: approval.NotGrantable(p, approval.Session) != "", No6: approval.NotGrantable(p, approval.Always) != "",
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
-	if kind := searched(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.House.History != nil {
+	if kind := searched(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.Backend.History != nil {
 		r.Like = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.LikeAll = "history?" + url.Values{"kind": {kind}}.Encode()
 	}

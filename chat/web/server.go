@@ -17,8 +17,8 @@ import (
 // Via is how decisions that were made in a browser are marked.
 const Via = "web"
 
-// Guest is whom a session belongs to.
-type Guest struct {
+// User is whom a session belongs to.
+type User struct {
 	Person   approval.Person
 	Operator bool // the link was asked for by somebody who can read the gate's own files
 }
@@ -45,11 +45,11 @@ type Viewer interface {
 
 // People says who may what.
 type People interface {
-	Rights(g Guest) Rights
+	Rights(g User) Rights
 	// May says whether the guest may decide, and so see, this pending.
-	May(g Guest, workspace string, p *approval.Pending) bool
+	May(g User, workspace string, p *approval.Pending) bool
 	// Interceptor decides for the guest, and refuses whatever they may not.
-	Interceptor(g Guest) *chat.Interceptor
+	Interceptor(g User) *chat.Interceptor
 }
 
 // Server serves the pages. Fill the fields in, then call Run; without People or
@@ -59,7 +59,7 @@ type Server struct {
 	Viewer     Viewer
 	Style      func(language string) chat.Style // nil: the zero Style of that language
 	Workspaces func() []string                  // all that are configured
-	House      House                            // what else can be seen
+	Backend    Backend                          // what else can be seen
 
 	Hosts []string         // names that a request may be meant for, with their ports
 	Home  string           // where links lead: "http://127.0.0.1:8766"
@@ -67,10 +67,10 @@ type Server struct {
 	Log   func(error)      // what is wrong with the disk; never what a browser sent; may be nil
 
 	Connections int           // at once; 0: DefaultConnections
-	Patience    time.Duration // for headers, for a body, and with who does not read; 0: DefaultPatience
+	IOTimeout   time.Duration // for headers, for a body, and with who does not read; 0: DefaultIOTimeout
 	LinkLife    time.Duration // 0: DefaultLinkLife
 	Idle        time.Duration // after which a session without an open page ends; 0: DefaultIdle
-	Longest     time.Duration // after which every session ends; 0: DefaultLongest
+	SessionLife time.Duration // after which every session ends; 0: DefaultSessionLife
 
 	once     sync.Once
 	quit     chan struct{} // closed when the pages are served no more
@@ -87,20 +87,20 @@ const maxReaders = 2
 // What a Server has where nothing else is said.
 const (
 	DefaultConnections = 4096
-	DefaultPatience    = 10 * time.Second
+	DefaultIOTimeout   = 10 * time.Second
 	DefaultLinkLife    = time.Minute
 	DefaultIdle        = time.Hour
-	DefaultLongest     = 12 * time.Hour
+	DefaultSessionLife = 12 * time.Hour
 )
 
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
 		orElse(&s.Connections, DefaultConnections)
-		orElse(&s.Patience, DefaultPatience)
+		orElse(&s.IOTimeout, DefaultIOTimeout)
 		orElse(&s.LinkLife, DefaultLinkLife)
 		orElse(&s.Idle, DefaultIdle)
-		orElse(&s.Longest, DefaultLongest)
+		orElse(&s.SessionLife, DefaultSessionLife)
 		if s.Now == nil {
 			s.Now = time.Now
 		}
@@ -131,9 +131,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	s.init()
 	web := &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: s.Patience,
-		ReadTimeout:       2 * s.Patience,
-		WriteTimeout:      6 * s.Patience, // a stream sets its own, line by line
+		ReadHeaderTimeout: s.IOTimeout,
+		ReadTimeout:       2 * s.IOTimeout,
+		WriteTimeout:      6 * s.IOTimeout, // a stream sets its own, line by line
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		Protocols:         new(http.Protocols),

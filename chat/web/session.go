@@ -27,7 +27,7 @@ const cookieName = "permesso_ui"
 type session struct {
 	key    string // of its path
 	secret string // of its cookie
-	guest  Guest
+	guest  User
 	began  time.Time
 
 	mu      sync.Mutex
@@ -54,7 +54,7 @@ type sessions struct {
 }
 
 type link struct {
-	guest Guest
+	guest User
 	until time.Time
 }
 
@@ -68,7 +68,7 @@ func random(bytes int) string {
 }
 
 // Link is an address that opens the pages for the guest: once, and soon.
-func (s *Server) Link(g Guest) (address string, life time.Duration, err error) {
+func (s *Server) Link(g User) (address string, life time.Duration, err error) {
 	s.init()
 	token := random(32)
 	now := s.Now()
@@ -139,7 +139,7 @@ func (se *session) lastUsed() time.Time {
 func (s *Server) stale(se *session, now time.Time) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return now.Sub(se.began) >= s.Longest || se.streams == 0 && now.Sub(se.used) >= s.Idle
+	return now.Sub(se.began) >= s.SessionLife || se.streams == 0 && now.Sub(se.used) >= s.Idle
 }
 
 // sessionOf is the session that a request belongs to: its path names it, its

@@ -231,12 +231,12 @@ func (f *shelf) goneSince(rev int64) (left []*item, known bool) {
 }
 
 // seen are the items that somebody may see, and so decide.
-func (s *Server) seen(g Guest, rights Rights, list []*item) []*item {
+func (s *Server) seen(g User, rights Rights, list []*item) []*item {
 	return slices.DeleteFunc(slices.Clone(list), func(i *item) bool { return !s.visible(g, rights, i.Pending) })
 }
 
 // visible hides what waits for somebody else.
-func (s *Server) visible(g Guest, rights Rights, p *approval.Pending) bool {
+func (s *Server) visible(g User, rights Rights, p *approval.Pending) bool {
 	ws := p.SourceGroup
 	return slices.Contains(rights.See, ws) && (g.Operator && rights.Operator || s.People.May(g, ws, p))
 }

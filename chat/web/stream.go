@@ -191,7 +191,7 @@ func (st *stream) rowChanges(to *bytes.Buffer, gone, fresh []*item, n int) error
 
 // send gives a page that does not read no more than its time.
 func (st *stream) send(text string) error {
-	if err := st.out.SetWriteDeadline(time.Now().Add(st.Patience)); err != nil {
+	if err := st.out.SetWriteDeadline(time.Now().Add(st.IOTimeout)); err != nil {
 		return err
 	}
 	if _, err := st.rw.Write([]byte(text)); err != nil {

@@ -52,23 +52,23 @@ func TestAnswers(t *testing.T) {
 		why    string
 		change func(p *approval.Pending)
 		form   url.Values
-		want   approval.Answer
+		want   approval.DecisionInput
 		said   string
 	}{
-		{"allow once", nil, url.Values{"code": {"1"}}, approval.Answer{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
-		{"for the session", nil, url.Values{"code": {"2"}}, approval.Answer{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
-		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, approval.Answer{Verdict: approval.Denied, Code: "3"}, "Denied"},
-		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, approval.Answer{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
-		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, approval.Answer{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
-		{"another way", nil, url.Values{"code": {"5"}, "text": {"say less"}}, approval.Answer{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
-		{"always", nil, url.Values{"code": {"6"}}, approval.Answer{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
-		{"ask back", nil, url.Values{"code": {"?"}, "text": {"which colour has it?"}}, approval.Answer{Verdict: approval.RequestMore, Feedback: "which colour has it?"}, "which colour"},
-		{"an option", question, url.Values{"code": {"option2"}}, approval.Answer{Verdict: approval.Answered, Text: "next"}, "next"},
-		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, approval.Answer{Verdict: approval.Answered, Text: "neither"}, "neither"},
+		{"allow once", nil, url.Values{"code": {"1"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"}, "Approved"},
+		{"for the session", nil, url.Values{"code": {"2"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Session, Code: "2"}, "Approved"},
+		{"deny", nil, url.Values{"code": {"3"}, "text": {""}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3"}, "Denied"},
+		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, approval.DecisionInput{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
+		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
+		{"another way", nil, url.Values{"code": {"5"}, "text": {"say less"}}, approval.DecisionInput{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
+		{"always", nil, url.Values{"code": {"6"}}, approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
+		{"ask back", nil, url.Values{"code": {"?"}, "text": {"which colour has it?"}}, approval.DecisionInput{Verdict: approval.RequestMore, Feedback: "which colour has it?"}, "which colour"},
+		{"an option", question, url.Values{"code": {"option2"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "next"}, "next"},
+		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, approval.DecisionInput{Verdict: approval.Answered, Text: "neither"}, "neither"},
 		{
 			"irreversible, and confirmed", func(p *approval.Pending) { p.Reversibility = "" },
 			url.Values{"code": {"1"}, "sure": {"yes"}},
-			approval.Answer{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
+			approval.DecisionInput{Verdict: approval.Approved, Scope: approval.Once, Code: "1"},
 			"Approved",
 		},
 	} {
@@ -78,7 +78,7 @@ func TestAnswers(t *testing.T) {
 			k := w.asks(1, c.change)
 			c.want.Key, c.want.PendingSHA256, c.want.By, c.want.Via = k, w.sha(k), ann.Person, "web"
 			p := b.follow(b.answer(k, c.form))
-			require.Equal(t, []approval.Answer{c.want}, w.answers)
+			require.Equal(t, []approval.DecisionInput{c.want}, w.answers)
 			require.Contains(t, inner(p.find("note")), c.said)
 			require.True(t, strings.HasPrefix(attr(p.find("state"), "data-state"), "decided:"))
 		})
@@ -172,7 +172,7 @@ func TestUndo(t *testing.T) {
 	k := w.asks(1, nil)
 	p := b.follow(b.answer(k, url.Values{"code": {"6"}}))
 	require.NotNil(t, p.find("undo"))
-	w.grants = []web.Consent{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
+	w.grants = []web.GrantUse{{Grant: approval.Grant{ID: k.ID, Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message"}}}
 	p = b.follow(b.post(b.at+"r/personal/"+k.ID+"/undo", url.Values{"undo": {"yes"}}))
 	require.Contains(t, inner(p.find("note")), "send_message")
 	require.False(t, w.grants[0].RevokedAt.IsZero())
@@ -264,10 +264,10 @@ func TestPauseOnTheList(t *testing.T) {
 func TestEverythingKnown(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.server.Style = func(lang string) chat.Style {
-			return chat.Style{Language: lang, Earlier: func(p *approval.Pending) *chat.Former {
+			return chat.Style{Language: lang, Earlier: func(p *approval.Pending) *chat.EarlierRequest {
 				former := *p
 				former.RequestData = approval.Raw(`{"text":"Meeting at 4"}`)
-				return &chat.Former{Request: &former}
+				return &chat.EarlierRequest{Request: &former}
 			}}
 		}
 	})
@@ -340,12 +340,12 @@ func TestHouse(t *testing.T) {
 	b := w.login()
 	k := w.asks(1, nil)
 	now := w.clock()
-	w.grants = []web.Consent{
+	w.grants = []web.GrantUse{
 		{Grant: approval.Grant{ID: "00000000000000aa", Kind: approval.GrantRule, Workspace: workspace, ActionType: "send_message", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
 		{Grant: approval.Grant{ID: "00000000000000bb", Kind: approval.GrantTarget, Workspace: workspace, Capability: "mail:send", Target: "bob@example.org", By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
-		w.past = append(w.past, web.Past{Key: k, Kind: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", Asked: now, EndedAt: now.Add(3 * time.Second)})
+		w.past = append(w.past, web.HistoryItem{Key: k, Kind: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", Asked: now, EndedAt: now.Add(3 * time.Second)})
 	}
 	w.entries = []approval.Entry{{Seq: 7, Time: now, Event: approval.EventApproved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 

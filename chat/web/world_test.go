@@ -31,10 +31,10 @@ type world struct {
 	decided  map[approval.Key]*approval.Decision
 	records  map[approval.Key]*approval.Record
 	asked    map[approval.Key]*approval.Pending
-	answers  []approval.Answer
+	answers  []approval.DecisionInput
 	rights   web.Rights
-	grants   []web.Consent
-	past     []web.Past
+	grants   []web.GrantUse
+	past     []web.HistoryItem
 	entries  []approval.Entry
 	braked   []string
 	verified int
@@ -45,7 +45,7 @@ type world struct {
 
 const workspace = "personal"
 
-var ann = web.Guest{Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"}, Operator: true}
+var ann = web.User{Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"}, Operator: true}
 
 // newWorld serves; with is what else the server is given before it does.
 func newWorld(t *testing.T, with ...func(w *world)) *world {
@@ -56,8 +56,8 @@ func newWorld(t *testing.T, with ...func(w *world)) *world {
 	}
 	w.server = &web.Server{
 		People: w, Viewer: w, Workspaces: func() []string { return []string{workspace} }, Now: w.clock,
-		House: web.House{
-			Consents: w, History: w, Audit: w, Places: w, Pauser: w,
+		Backend: web.Backend{
+			Grants: w, History: w, Audit: w, WorkspaceInfo: w, Pauser: w,
 			Rules: func([]string) []web.Rule {
 				return []web.Rule{{Name: "first", Match: []string{"tool x_post"}, Outcome: approval.Ask, Reason: "see it once"}}
 			},
@@ -155,7 +155,7 @@ func (w *world) count() int {
 }
 
 // Decide implements chat.Decider.
-func (w *world) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (w *world) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	d, err := w.take(a)
 	if err == nil {
 		w.server.Changed(a.Key) // as the daemon does
@@ -164,11 +164,11 @@ func (w *world) Decide(_ context.Context, a approval.Answer) (*approval.Decision
 }
 
 // take decides as the gate does, in its order.
-func (w *world) take(a approval.Answer) (*approval.Decision, error) {
+func (w *world) take(a approval.DecisionInput) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
-		return nil, &approval.Refusal{Reason: approval.ErrNotYours}
+		return nil, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
 	if d := w.decided[a.Key]; d != nil {
 		return nil, &approval.Refusal{Reason: approval.ErrDecided, By: d.DecidedBy, At: d.DecidedAt, Verdict: d.Verdict}
@@ -241,7 +241,7 @@ func (w *world) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
 }
 
 // Rights implements web.People.
-func (w *world) Rights(web.Guest) web.Rights {
+func (w *world) Rights(web.User) web.Rights {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rights
@@ -254,14 +254,14 @@ func (w *world) allow(change func(r *web.Rights)) {
 }
 
 // May implements web.People.
-func (w *world) May(_ web.Guest, ws string, p *approval.Pending) bool {
+func (w *world) May(_ web.User, ws string, p *approval.Pending) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.rights.Decide, ws) && (p == nil || p.Principal == "" || p.Principal == "ann")
 }
 
 // Interceptor implements web.People.
-func (w *world) Interceptor(web.Guest) *chat.Interceptor {
+func (w *world) Interceptor(web.User) *chat.Interceptor {
 	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w}
 }
 
@@ -298,8 +298,8 @@ func (w *world) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (
 	return false, nil
 }
 
-// List implements web.Consents.
-func (w *world) List(ws string) (list []web.Consent) {
+// List implements web.Grants.
+func (w *world) List(ws string) (list []web.GrantUse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -311,7 +311,7 @@ func (w *world) List(ws string) (list []web.Consent) {
 }
 
 // Past implements web.History.
-func (w *world) Past(_ context.Context, q web.PastQuery) ([]web.Past, bool, error) {
+func (w *world) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, bool, error) {
 	w.looking.Add(1)
 	defer w.looking.Add(-1)
 	if w.hold != nil {
@@ -341,16 +341,16 @@ func (w *world) Verify(context.Context) (string, error) {
 	return "12 entries", nil
 }
 
-// Place implements web.Places.
-func (w *world) Place(_ context.Context, ws string) (*web.Place, error) {
-	return &web.Place{
+// Workspace implements web.WorkspaceInfo.
+func (w *world) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+	return &web.Workspace{
 		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
 		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
-		People: []web.Tally{{Name: "ann", Decided: 40, Approved: 40, Median: 1200 * time.Millisecond, Hasty: 39, Stamps: true}},
+		People: []web.ApproverStats{{Name: "ann", Decided: 40, Approved: 40, Median: 1200 * time.Millisecond, Fast: 39, RubberStamping: true}},
 	}, nil
 }
 
-// Paused implements web.Places.
+// Paused implements web.WorkspaceInfo.
 func (w *world) Paused(ws string) (own, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

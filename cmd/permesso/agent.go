@@ -48,7 +48,7 @@ const wayHelp = "The gate is reached through the two folders, or by HTTP where P
 	"unix:///PATH) and no folder is named on the command line; PERMESSO_KEY is then the key."
 
 // gate is the gate that the command line or the environment names.
-func (w *way) gate(a *app) (client.Gate, error) {
+func (w *way) gate(a *app) (client.Client, error) {
 	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
 		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY")}
 		return r, unsaid(r.Check())
@@ -69,7 +69,7 @@ func unsaid(err error) error {
 		{client.ErrNotPending, codeRefused, "permesso wait says how it ended"},
 		{client.ErrNoGate, codeError, "look at PERMESSO_URL"},
 		{client.ErrUnreachable, codeError, "does permesso serve run there, and listen? look at PERMESSO_URL"},
-		{client.ErrOther, codeNotRun, "ask again under a fresh id"},
+		{client.ErrIDConflict, codeNotRun, "ask again under a fresh id"},
 	} {
 		if errors.Is(err, no.is) {
 			return &exit{no.code, err, no.hint}
@@ -248,7 +248,7 @@ func (a *app) waitCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.await(cmd.Context(), g, client.Asked{ID: pos[0]}, timeout)
+			return a.await(cmd.Context(), g, client.Submitted{ID: pos[0]}, timeout)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long (0: never)")
@@ -272,7 +272,7 @@ func (a *app) cancelCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return unsaid(g.Withdraw(cmd.Context(), client.Asked{ID: pos[0]}))
+			return unsaid(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
 		},
 	}
 	w.flags(a, c)
@@ -280,7 +280,7 @@ func (a *app) cancelCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) await(ctx context.Context, g client.Gate, asked client.Asked, timeout time.Duration) error {
+func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)

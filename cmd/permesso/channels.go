@@ -239,11 +239,11 @@ type room struct {
 	s        *server
 	decider  *gate.Decider
 	viewer   *gate.Viewer
-	notebook *ipc.Notebook
+	notebook *ipc.SentStore
 }
 
 func (s *server) room(name string) *room {
-	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.Notebook{Store: s.store, Channel: name}}
+	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
 }
 
 // workspaces are those whose people are asked here, sorted.
@@ -293,7 +293,7 @@ func (r *room) interceptor() *chat.Interceptor {
 	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
-		Standing: decider.Standing, Paused: r.s.pausedIn,
+		CanDecide: decider.Standing, Paused: r.s.pausedIn,
 	}
 }
 
@@ -324,8 +324,8 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 }
 
 var (
-	_ chat.Viewer   = (*room)(nil)
-	_ chat.Finder   = (*room)(nil)
-	_ chat.Notebook = (*ipc.Notebook)(nil)
-	_ chat.Drawer   = (*ipc.Drawer)(nil)
+	_ chat.Viewer     = (*room)(nil)
+	_ chat.Finder     = (*room)(nil)
+	_ chat.SentStore  = (*ipc.SentStore)(nil)
+	_ chat.StateStore = (*ipc.StateStore)(nil)
 )

@@ -267,7 +267,7 @@ func (h *house) actAsOwner() error {
 }
 
 func (h *house) viewer(k *keys) *gate.Viewer {
-	return &gate.Viewer{Store: h.store, Keeper: h.store, Seal: k.seal}
+	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal}
 }
 
 // operator is whoever sits at this machine: a local uid, which nobody chooses.

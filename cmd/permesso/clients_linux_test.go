@@ -161,7 +161,7 @@ func compare(t *testing.T, todo []scenario, got []outcomeOfScenario, rest bool) 
 		}
 		if rest {
 			require.GreaterOrEqual(t, o.Took, s.Least, why)
-			require.Less(t, o.Took, client.DefaultPatience.Seconds(), why)
+			require.Less(t, o.Took, client.DefaultTimeout.Seconds(), why)
 		}
 	}
 }
@@ -407,13 +407,13 @@ var errorNames = []struct {
 	{client.ErrNotPending, "not_pending"},
 	{client.ErrUnreachable, "unreachable"},
 	{client.ErrNoGate, "not_a_gate"},
-	{client.ErrOther, "mismatch"},
+	{client.ErrIDConflict, "mismatch"},
 	{context.DeadlineExceeded, "still_waiting"},
 	{client.ErrDenied, "denied"},
 	{client.ErrExpired, "expired"},
 	{client.ErrCancelled, "cancelled"},
 	{client.ErrOverridden, "overridden"},
-	{client.ErrMoreWanted, "more_wanted"},
+	{client.ErrRequestMore, "more_wanted"},
 	{client.ErrFailed, "failed"},
 }
 
@@ -481,7 +481,7 @@ func driveGo(t *testing.T, r *rehearsal, todo []scenario) []outcomeOfScenario {
 
 type goPlay struct {
 	t *testing.T
-	client.Gate
+	client.Client
 	r *rehearsal
 	s scenario
 }
@@ -518,19 +518,19 @@ func (p *goPlay) play() outcomeOfScenario {
 
 func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Response, error) {
 	req := p.s.request(p.t)
-	if rest, ok := p.Gate.(*client.REST); ok && p.s.Key != "" {
-		p.Gate = &client.REST{URL: rest.URL, Key: p.s.Key}
+	if rest, ok := p.Client.(*client.REST); ok && p.s.Key != "" {
+		p.Client = &client.REST{URL: rest.URL, Key: p.s.Key}
 	}
 	switch p.s.Do {
 	case "foreign":
-		if err := p.Withdraw(ctx, client.Asked{ID: p.r.foreign}); !errors.Is(err, client.ErrNotFound) {
+		if err := p.Cancel(ctx, client.Submitted{ID: p.r.foreign}); !errors.Is(err, client.ErrNotFound) {
 			return nil, fmt.Errorf("cancel: %w", err)
 		}
-		return p.Await(ctx, client.Asked{ID: p.r.foreign})
+		return p.Await(ctx, client.Submitted{ID: p.r.foreign})
 	case "guard", "mutate":
 		return nil, p.guard(ctx, req, o)
 	case "nobody":
-		_, err := (&client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x", Patience: 300 * time.Millisecond}).Ask(ctx, req)
+		_, err := (&client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x", Timeout: 300 * time.Millisecond}).Ask(ctx, req)
 		return nil, err
 	case "again":
 		req.RequestID = "again"
@@ -541,7 +541,7 @@ func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Respo
 	}
 	switch p.s.Do {
 	case "cancel":
-		if err := errors.Join(p.Withdraw(ctx, asked), p.Withdraw(ctx, asked)); err != nil {
+		if err := errors.Join(p.Cancel(ctx, asked), p.Cancel(ctx, asked)); err != nil {
 			return nil, err
 		}
 	case "again":
@@ -554,7 +554,7 @@ func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Respo
 		if _, err := p.Await(ctx, asked); err != nil {
 			return nil, err
 		}
-		return nil, p.Withdraw(ctx, asked)
+		return nil, p.Cancel(ctx, asked)
 	}
 	return p.Await(ctx, asked)
 }
@@ -565,7 +565,7 @@ func (p *goPlay) guard(ctx context.Context, req approval.Request, o *outcomeOfSc
 		args[name] = v
 	}
 	arg := &changing{m: args}
-	gate := p.Gate
+	gate := p.Client
 	if p.s.Do == "mutate" {
 		gate = meddling{gate, args}
 	}
@@ -588,13 +588,13 @@ func (c *changing) MarshalJSON() ([]byte, error) { return json.Marshal(c.m) }
 
 // meddling has an argument changed as soon as it was shown.
 type meddling struct {
-	client.Gate
+	client.Client
 	args map[string]any
 }
 
 // Ask implements client.Gate.
-func (m meddling) Ask(ctx context.Context, r approval.Request) (client.Asked, error) {
-	asked, err := m.Gate.Ask(ctx, r)
+func (m meddling) Ask(ctx context.Context, r approval.Request) (client.Submitted, error) {
+	asked, err := m.Client.Ask(ctx, r)
 	m.args["path"] = "/etc"
 	return asked, err
 }
@@ -647,7 +647,7 @@ var (
 	said      = regexp.MustCompile(`the gate answers (\d+)`)
 	shellSays = []struct{ text, kind string }{
 		{"no response to", "still_waiting"},
-		{client.ErrOther.Error(), "mismatch"},
+		{client.ErrIDConflict.Error(), "mismatch"},
 		{client.ErrNoGate.Error(), "not_a_gate"},
 		{client.ErrUnreachable.Error(), "unreachable"},
 		{"malformed request", "invalid"},

@@ -56,7 +56,7 @@ type checked struct {
 	Warnings []configFinding `json:"warnings"`
 }
 
-func findings(problems []config.Problem) []configFinding {
+func findings(problems []config.Issue) []configFinding {
 	list := make([]configFinding, 0, len(problems))
 	for _, p := range problems {
 		list = append(list, configFinding{p.Line, p.Col, p.Key, p.Message, p.Hint})

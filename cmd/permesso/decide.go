@@ -28,7 +28,7 @@ func (a *app) approveCmd() *cobra.Command {
 		Long:              "Approve what waits: it runs exactly as permesso show ID shows it, once unless you say more.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			ans := approval.Answer{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
+			ans := approval.DecisionInput{Verdict: approval.Approved, Code: "1", Scope: approval.Once, Note: note}
 			switch {
 			case note != "":
 				ans.Code = "4"
@@ -53,7 +53,7 @@ func (a *app) denyCmd() *cobra.Command {
 		Long:              "Deny what waits: nothing runs, and the agent is told the reason, if you give one.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], approval.Answer{
+			return a.decide(cmd.Context(), pos[0], approval.DecisionInput{
 				Verdict: approval.Denied, Code: "3", Feedback: strings.Join(pos[1:], " "),
 			})
 		},
@@ -95,7 +95,7 @@ func (a *app) decideCmd() *cobra.Command {
 			if w.Workspace != "" {
 				id = w.Workspace + "/" + id
 			}
-			return a.decide(cmd.Context(), id, approval.Answer{
+			return a.decide(cmd.Context(), id, approval.DecisionInput{
 				PendingSHA256: w.PendingSHA256, Verdict: w.Verdict, Code: w.Code, Scope: w.Scope,
 				Note: w.Note, Override: w.Override, Feedback: w.Feedback, Text: w.Answer,
 			})
@@ -130,7 +130,7 @@ func (a *app) readWanted() (*wanted, error) {
 }
 
 // decide answers one request, whether or not a daemon runs.
-func (a *app) decide(ctx context.Context, typed string, ans approval.Answer) error {
+func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
 	desk, err := a.desk(ctx)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	if err != nil {
 		return err
 	}
-	d, err := files.Cancel(ctx, approval.Answer{Key: k, By: operator(), Via: "cli"})
+	d, err := files.Cancel(ctx, approval.DecisionInput{Key: k, By: operator(), Via: "cli"})
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bo
 	what, undo := d.RequestID, ""
 	if w != nil {
 		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"
-		if g := policy.Concession(w.Pending, d); g != nil {
+		if g := policy.GrantFrom(w.Pending, d); g != nil {
 			undo = "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
 	}

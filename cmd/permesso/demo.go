@@ -295,7 +295,7 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 	c := &terminalchat.Channel{
 		In: in, Out: eyes, Viewer: s.h.viewer(k),
 		Interceptor: &chat.Interceptor{
-			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), Standing: decider.Standing,
+			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), CanDecide: decider.CanDecide,
 		},
 		Person: operator(), Workspaces: []string{demoWorkspace},
 		Style: s.h.style(), Color: s.out.color,

@@ -198,7 +198,7 @@ func (d *doctor) checkDisk(context.Context) []finding {
 	}
 	left := ""
 	for _, dir := range append(dirs, d.layout.Audit()) {
-		room, err := ipc.RoomOf(dir)
+		room, err := ipc.FreeSpaceOf(dir)
 		if err != nil {
 			continue // the check of the folders says why
 		}
@@ -220,7 +220,7 @@ func (d *doctor) checkDisk(context.Context) []finding {
 
 // short is milder to the requests, which may have a small disk of their own to
 // keep a flood from filling ours.
-func (d *doctor) short(dir string, room ipc.Room) []finding {
+func (d *doctor) short(dir string, room ipc.FreeSpace) []finding {
 	own := slices.ContainsFunc(d.names, func(ws string) bool { return dir == d.layout.Requests(ws) })
 	if own && !room.ReadOnly && room.Bytes > 0 {
 		return nil
@@ -228,7 +228,7 @@ func (d *doctor) short(dir string, room ipc.Room) []finding {
 	if err := room.Refuses(); err != nil {
 		return foundAll(serious, "", err)
 	}
-	return foundAll(warning, "", room.Short())
+	return foundAll(warning, "", room.Low())
 }
 
 const syncRounds = 20
@@ -239,7 +239,7 @@ func (d *doctor) checkSync(context.Context) []finding {
 	if err != nil {
 		return []finding{{Severity: worthKnowing, What: "this system does not say how the disk is mounted: " + oneLine(err.Error())}}
 	}
-	list := slices.Concat(foundAll(serious, "", m.Loses()), foundAll(warning, "", m.Doubts()))
+	list := slices.Concat(foundAll(serious, "", m.LosesData()), foundAll(warning, "", m.Warnings()))
 	measured := ""
 	if !d.quick {
 		list = append(list, d.scratch(func(dir string) []finding {

@@ -11,15 +11,15 @@ import (
 
 // earlier looks up the request that another resubmits: first where it belongs, then
 // everywhere, for a card says so where it is another's.
-func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.Former {
-	return func(p *approval.Pending) *chat.Former {
+func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
+	return func(p *approval.Pending) *chat.EarlierRequest {
 		if !approval.ValidID(p.Resubmits) {
 			return nil
 		}
 		if f := former(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
-		all, err := v.Keeper.Workspaces()
+		all, err := v.Workspaces.Workspaces()
 		if err != nil {
 			return nil
 		}
@@ -33,7 +33,7 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.Former {
 }
 
 // former is a request as its record or pending keeps it, nil where there is none.
-func former(v *gate.Viewer, k approval.Key) *chat.Former {
+func former(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
 	rec, err := v.Record(context.Background(), k)
 	if err != nil {
 		return nil
@@ -43,16 +43,16 @@ func former(v *gate.Viewer, k approval.Key) *chat.Former {
 		if err != nil || w == nil {
 			return nil
 		}
-		return &chat.Former{Request: w.Pending}
+		return &chat.EarlierRequest{Request: w.Pending}
 	}
 	if p := v.Asked(k, rec.Pending); p != nil {
-		return &chat.Former{Request: p, Decision: v.Decision(k, rec.Decision)}
+		return &chat.EarlierRequest{Request: p, Decision: v.Decision(k, rec.Decision)}
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
 	if err != nil {
 		return nil // it was malformed
 	}
-	return &chat.Former{Request: &approval.Pending{
+	return &chat.EarlierRequest{Request: &approval.Pending{
 		RequestID: k.ID, SourceGroup: k.Workspace, ClientID: cmp.Or(rec.ClientID, approval.FolderClient(k.Workspace)),
 		ToolName: r.ToolName, ActionType: r.ActionType, RequestData: r.RequestData,
 		Agent: approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}, Options: r.Options,

@@ -44,9 +44,9 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	if cfg == nil {
 		return nil, errors.New("[channels.email] is gone")
 	}
-	drawers := map[string]chat.Drawer{}
+	drawers := map[string]chat.StateStore{}
 	for _, name := range []string{drawerTaken, drawerInbox, drawerTests, drawerState} {
-		d, err := r.notebook.Drawer(name)
+		d, err := r.notebook.State(name)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	if box := post.box(drawers[drawerState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.Drop{Drawer: drawers[drawerInbox], Report: c.Reports("delivery"), Changes: s.mails[drawerInbox]})
+	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: drawers[drawerInbox], Report: c.Reports("delivery"), Changes: s.mails[drawerInbox]})
 	for _, b := range c.Boxes {
 		if m, ok := b.(*email.Maildir); ok {
 			m.Changes = s.mails[kindMaildir]
@@ -95,7 +95,7 @@ func (h mailHints) knock(kind string) {
 // every half minute.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
-	folders := []watcher.Folder{{Path: s.layout.Drawer(emailChannel, drawerInbox), Kind: drawerInbox}}
+	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, drawerInbox), Kind: drawerInbox}}
 	if cfg.Maildir != "" {
 		folders = append(folders,
 			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
@@ -132,12 +132,12 @@ func (m mailSettings) smtp() *email.SMTP {
 }
 
 // box is the way in; nil where mails are only handed over.
-func (m mailSettings) box(state chat.Drawer, reports func(string) func(error)) email.Box {
+func (m mailSettings) box(state chat.StateStore, reports func(string) func(error)) email.Mailbox {
 	switch {
 	case m.IMAP.Address != "":
-		return m.imap(email.Shelf{Drawer: state, Name: "imap"}, reports("imap"))
+		return m.imap(email.MailboxState{Drawer: state, Name: "imap"}, reports("imap"))
 	case m.Maildir != "":
-		return &email.Maildir{Path: m.Maildir, State: email.Shelf{Drawer: state, Name: "maildir"}, Report: reports("maildir")}
+		return &email.Maildir{Path: m.Maildir, State: email.MailboxState{Drawer: state, Name: "maildir"}, Report: reports("maildir")}
 	}
 	return nil
 }
@@ -179,6 +179,6 @@ func (m mailSettings) password(s config.MailServer) func() (string, error) {
 }
 
 // emailNotebook is what the channel remembers, for a command.
-func emailNotebook(h *house) *ipc.Notebook {
-	return &ipc.Notebook{Store: h.store, Channel: emailChannel}
+func emailNotebook(h *house) *ipc.SentStore {
+	return &ipc.SentStore{Store: h.store, Channel: emailChannel}
 }

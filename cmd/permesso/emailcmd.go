@@ -70,12 +70,12 @@ func (a *app) deliver() error {
 	if err := h.actAsOwner(); err != nil {
 		return err
 	}
-	inbox, err := emailNotebook(h).Drawer(drawerInbox)
+	inbox, err := emailNotebook(h).State(drawerInbox)
 	if err != nil {
 		return err
 	}
 	name := strconv.FormatInt(time.Now().UnixNano(), 10) + "." + email.NewToken()
-	return (&email.Drop{Drawer: inbox}).Put(name, a.In)
+	return (&email.InboxQueue{Drawer: inbox}).Put(name, a.In)
 }
 
 // emailSetup is what the command line says of [channels.email].
@@ -189,7 +189,7 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 
 func mailHint(err error) string {
 	var s *email.SendError
-	var b *email.BoxError
+	var b *email.MailboxError
 	switch {
 	case errors.As(err, &s):
 		return s.Hint
@@ -229,7 +229,7 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 		return err
 	}
 	m := mailSettings{h.cfg.Email, a.Env}
-	tests, err := emailNotebook(h).Drawer(drawerTests)
+	tests, err := emailNotebook(h).State(drawerTests)
 	if err != nil {
 		return err
 	}
@@ -240,11 +240,11 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 	case *email.Maildir:
 		b.State = &forgetful{}
 	}
-	inbox, err := emailNotebook(h).Drawer(drawerInbox)
+	inbox, err := emailNotebook(h).State(drawerInbox)
 	if err != nil {
 		return err
 	}
-	test := &email.Rehearsal{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
+	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
 		return &exit{codeError, fmt.Errorf("send the test card: %w", err), mailHint(err)}

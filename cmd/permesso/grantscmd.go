@@ -43,7 +43,7 @@ func (a *app) grantsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := slices.DeleteFunc(m.Grants(), func(r policy.Remembered) bool {
+			list := slices.DeleteFunc(m.Grants(), func(r policy.GrantUse) bool {
 				return !all && !r.RevokedAt.IsZero() || channel != "" && r.Channel != channel ||
 					sender != "" && r.Sender != sender || workspace != "" && r.Workspace != workspace
 			})
@@ -95,7 +95,7 @@ type grantLine struct {
 	RevokedBy  string             `json:"revoked_by"`
 }
 
-func lineOf(r policy.Remembered, now time.Time) grantLine {
+func lineOf(r policy.GrantUse, now time.Time) grantLine {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -119,7 +119,7 @@ func lineOf(r policy.Remembered, now time.Time) grantLine {
 	return l
 }
 
-func (a *app) printGrants(list []policy.Remembered) error {
+func (a *app) printGrants(list []policy.GrantUse) error {
 	now := time.Now()
 	if !a.json && len(list) == 0 {
 		fmt.Fprintln(a.Out, "No consent is remembered.")
@@ -220,7 +220,7 @@ func (a *app) grantAdd(f grantFlags) error {
 	if err := m.saveGrant(g, approval.Durable); err != nil {
 		return fail(codeUsage, "permesso grant add --help", "%w", err)
 	}
-	return a.print(lineOf(policy.Remembered{Grant: *g}, time.Now()), "granted "+g.ID)
+	return a.print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
 }
 
 func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*approval.Grant, error) {
@@ -228,7 +228,7 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 	switch {
 	case !ok:
 		return nil, fail(codeUsage, "permesso policy registry lists the 13", "%q is no capability", f.capability)
-	case c.Default == approval.ConsentAlways:
+	case c.Default == approval.AskAlways:
 		return nil, fail(codeRefused, "a rule in the configuration can allow it, if it names the tool and each of its arguments", "%s is asked every time: no grant lifts that", c.Name)
 	case f.life <= 0:
 		return nil, fail(codeUsage, "for example --for 24h", "a grant has to end after it began")

@@ -69,7 +69,7 @@ func (a *app) sweep() error {
 		}
 		moved++
 	}
-	problem, weak := s.gate.Problem()
+	problem, weak := s.gate.Degraded()
 	if err := errors.Join(stepErr, s.close()); err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response,
 	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
 	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}
 	err := a.compose(&r, []string{"name=you"}, "")
-	var asked client.Asked
+	var asked client.Submitted
 	if err == nil {
 		asked, err = files.Ask(ctx, r)
 	}

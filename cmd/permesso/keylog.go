@@ -51,7 +51,7 @@ func (m *memory) announceKey(k *approval.APIKey, add func(approval.Entry) error)
 			return nil
 		}
 		return add(approval.Entry{
-			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Consent: k.ID, By: by, Via: "cli",
+			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: by, Via: "cli",
 			Reason: k.Name, Detail: may,
 		})
 	}

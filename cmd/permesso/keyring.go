@@ -100,7 +100,7 @@ func (r keyring) byID(id string) (*approval.APIKey, error) {
 	return approval.ParseAPIKey(body, id)
 }
 
-func (r keyring) save(k *approval.APIKey, how approval.How) error {
+func (r keyring) save(k *approval.APIKey, how approval.WriteMode) error {
 	if err := k.Check(); err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func (k *kills) submit(p plan) {
 	k.mu.Unlock()
 	err := k.agent.Submit(id, []byte(body))
 	if err == nil && p.cancel {
-		err = k.agent.Cancel(id)
+		err = k.agent.CancelByID(id)
 	}
 	k.note(err)
 }
@@ -218,7 +218,7 @@ func (k *kills) answer(ctx context.Context, id string) {
 		return
 	}
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[p.verdict]
-	_, err := k.decider.Decide(ctx, approval.Answer{
+	_, err := k.decider.Decide(ctx, approval.DecisionInput{
 		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: operator(), Via: "cli",
 	})
 	var refused *approval.Refusal

@@ -98,7 +98,7 @@ func (m *memory) learn(x approval.Entry) {
 	switch x.Event {
 	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
 		m.mu.Lock()
-		m.said[string(x.Event)+" "+x.Consent] = true
+		m.said[string(x.Event)+" "+x.Grant] = true
 		m.mu.Unlock()
 	}
 }
@@ -124,7 +124,7 @@ func (m *memory) grant(id string) (*approval.Grant, error) {
 }
 
 // saveGrant writes a grant, how says whether over an older state of it.
-func (m *memory) saveGrant(g *approval.Grant, how approval.How) error {
+func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -136,13 +136,13 @@ func (m *memory) saveGrant(g *approval.Grant, how approval.How) error {
 	if err := m.house.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
-	return m.Remember(*g)
+	return m.AddGrant(*g)
 }
 
 // Concede implements the gate's Memory. A grant that is there already stays as
 // it is: it may have been revoked since.
-func (m *memory) Concede(p *approval.Pending, d *approval.Decision) error {
-	g := policy.Concession(p, d)
+func (m *memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := policy.GrantFrom(p, d)
 	if g == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 	for id := range m.files {
 		if !there[id] {
 			delete(m.files, id)
-			m.Forget(id)
+			m.RemoveGrant(id)
 		}
 	}
 	return errors.Join(errs...)
@@ -202,10 +202,10 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) error) error {
 	g, err := m.grant(id)
 	if err == nil {
-		err = m.Remember(*g)
+		err = m.AddGrant(*g)
 	}
 	if err != nil {
-		m.Forget(id) // what cannot be read grants nothing
+		m.RemoveGrant(id) // what cannot be read grants nothing
 		m.mu.Lock()
 		known := m.damaged[id]
 		m.damaged[id] = true
@@ -233,7 +233,7 @@ func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) err
 			return nil
 		}
 		x := approval.Entry{
-			Event: e, Workspace: g.Workspace, Consent: g.ID, By: by, Via: via, Reason: g.Reason,
+			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
 			Capability: g.Capability, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
 			Channel: g.Channel, Sender: g.Sender, Detail: string(g.Kind),
 		}
@@ -296,7 +296,7 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 		m.log.Warn().Str("clearing", id).Err(err).Msg("a clearing that is not valid is left undone")
 	case !m.knows(approval.EventTaintsCleared, id):
 		if err := add(approval.Entry{
-			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Consent: id,
+			Event: approval.EventTaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
 			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
 		}); err != nil {
 			return err
@@ -310,8 +310,8 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 // ago holds no more, whoever did it.
 func (m *memory) fresh(id string) {
 	g, err := m.grant(id)
-	if err != nil || m.Remember(*g) != nil {
-		m.Forget(id)
+	if err != nil || m.AddGrant(*g) != nil {
+		m.RemoveGrant(id)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	require.NoError(t, h.layout.PrepareHome(h.fs))
 	require.NoError(t, h.layout.Prepare(h.fs, "a"))
-	brake := &ipc.Brake{Store: h.store}
+	brake := &ipc.PauseGuard{Store: h.store}
 	require.True(t, brake.Enter("a"))
 	require.True(t, brake.Enter("a"))
 	require.NoError(t, h.store.Pause(ipc.Pause{Workspace: "a", By: "ann"}))

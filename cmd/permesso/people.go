@@ -61,7 +61,7 @@ func (h *house) style() chat.Style {
 // wouldAllow says what code 6 would have let through of the requests before p
 // that asked somebody.
 func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	g := policy.Concession(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
+	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
 	if g == nil {
 		return nil, 0, 0
 	}
@@ -101,7 +101,7 @@ type revoker struct {
 
 // Given implements chat.Revoker.
 func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
-	return policy.Concession(p, d)
+	return policy.GrantFrom(p, d)
 }
 
 // Remembered implements chat.Revoker.
@@ -126,7 +126,7 @@ func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approva
 func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person) (done bool, err error) {
 	name, ok := r.decider().May(g.Workspace, nil, by)
 	if !ok {
-		return false, &approval.Refusal{Reason: approval.ErrNotYours}
+		return false, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
 	now, err := r.grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +158,7 @@ func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Gran
 		if d == nil || d.PendingSHA256 != w.SHA256 {
 			continue
 		}
-		g := policy.Concession(w.Pending, d)
+		g := policy.GrantFrom(w.Pending, d)
 		if g == nil {
 			continue
 		}

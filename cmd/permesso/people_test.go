@@ -161,7 +161,7 @@ func confirmed(p *approval.Pending, s chat.Style) string {
 // yes decides whatever it is asked.
 type yes struct{}
 
-func (yes) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (yes) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: time.Now(), RunBefore: time.Now()}, nil
 }
 
@@ -262,11 +262,11 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	sealed := k.seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
 	require.NoError(t, h.store.Create(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, approval.Durable))
-	d, err := r.decider.Decide(ctx, approval.Answer{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: operator(), Via: "terminal"})
+	d, err := r.decider.Decide(ctx, approval.DecisionInput{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)
-	require.NoError(t, m.Concede(pending(stored, "w"), always))
-	require.NoError(t, m.Concede(pending(closed, "closed"), always))
+	require.NoError(t, m.AddFromDecision(pending(stored, "w"), always))
+	require.NoError(t, m.AddFromDecision(pending(closed, "closed"), always))
 
 	ids := func(workspaces ...string) (list []string) {
 		all, err := r.Remembered(ctx, workspaces)
@@ -282,7 +282,7 @@ func TestRevoker(t *testing.T) {
 	for _, g := range all {
 		done, err := r.Revoke(ctx, g, operator())
 		if g.ID == closed {
-			require.ErrorIs(t, err, approval.ErrNotYours)
+			require.ErrorIs(t, err, approval.ErrNotAuthorized)
 			require.False(t, done)
 			continue
 		}
@@ -294,7 +294,7 @@ func TestRevoker(t *testing.T) {
 	}
 	require.Empty(t, ids("w"))
 	require.Equal(t, []string{closed}, ids("closed"))
-	require.NoError(t, m.Concede(p, d), "the gate carries the approval out")
+	require.NoError(t, m.AddFromDecision(p, d), "the gate carries the approval out")
 	require.Empty(t, ids("w"), "and what was taken back stays so")
 	g, err := m.grant(soon)
 	require.NoError(t, err)

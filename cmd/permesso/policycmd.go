@@ -139,7 +139,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(checkAnswer{long(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Consent}, r.Outcome.String())
+			return a.print(checkAnswer{long(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change, r.Grant}, r.Outcome.String())
 		},
 	}
 	c.Flags().StringVar(&channel, "channel", "", "the person's `channel`: telegram, email, local or workspace")
@@ -168,7 +168,7 @@ func (a *app) checkRuling(f approval.Facts) (approval.Ruling, error) {
 			continue
 		}
 		g.Workspace = "any"
-		if err := e.Remember(g.Grant); err != nil {
+		if err := e.AddGrant(g.Grant); err != nil {
 			return approval.Ruling{}, err
 		}
 	}

@@ -63,7 +63,7 @@ func (a *app) pruneDry(ctx context.Context) error {
 		return err
 	}
 	p := &gate.Pruner{
-		Store: h.store, Keeper: h.store, Seal: k.seal,
+		Store: h.store, Workspaces: h.store, Seal: k.seal,
 		Responses: h.cfg.Retention.Responses, Records: h.cfg.Retention.Records,
 	}
 	step, done := a.progress(ctx, "looking")

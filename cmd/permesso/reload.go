@@ -48,8 +48,8 @@ func (j *judge) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f)
 // Reserve reads the grant that a ruling rests on once more: what was revoked a
 // moment ago holds no more, whoever did it.
 func (j *judge) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	if r.Consent != "" && !human {
-		j.fresh(r.Consent)
+	if r.Grant != "" && !human {
+		j.fresh(r.Grant)
 	}
 	return j.view.Reserve(f, r, human)
 }
@@ -88,7 +88,7 @@ func (l *live) Recurrence(ws, capability, tool, target string) int {
 }
 
 // Moment implements the gate's Moment.
-func (l *live) Moment() (gate.Settings, gate.Policy) {
+func (l *live) Snapshot() (gate.Settings, gate.Policy) {
 	now := l.now.Load()
 	return now, now.policy
 }
@@ -109,12 +109,14 @@ const configGroup = ".config"
 // afresh makes a decider for each decision, with what holds then.
 type afresh func() *gate.Decider
 
-func (f afresh) Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error) {
+func (f afresh) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return f().Decide(ctx, a)
 }
 
 // Standing says what Decide would refuse.
-func (f afresh) Standing(ctx context.Context, a approval.Answer) error { return f().Standing(ctx, a) }
+func (f afresh) Standing(ctx context.Context, a approval.DecisionInput) error {
+	return f().CanDecide(ctx, a)
+}
 
 // watchConfig watches every folder in which a change can put another file in
 // the configuration's place: its own, and, where it is a symbolic link as in

@@ -205,14 +205,14 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	decider := house.decider(keys, nil)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
-	ann := approval.Answer{
+	ann := approval.DecisionInput{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
 	before := house.live.now.Load()
 	house.live.now.Store(settingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
-	require.ErrorIs(t, err, approval.ErrNotYours)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	house.live.now.Store(before)
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)

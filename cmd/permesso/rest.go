@@ -116,14 +116,14 @@ func (s *server) newRest() (*httpapi.Server, error) {
 	}
 	return &httpapi.Server{
 		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
-		History: past{s}, Log: s.feed, Consents: consents{s.memory}, Receipts: papers{s, verifier},
-		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Diary: s.log,
+		History: past{s}, Feed: s.feed, Grants: consents{s.memory}, Receipts: papers{s, verifier},
+		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Log: s.log,
 	}, nil
 }
 
 // ready says whether requests are taken.
 func (s *server) ready(ctx context.Context) error {
-	if p, weak := s.gate.Problem(); weak {
+	if p, weak := s.gate.Degraded(); weak {
 		return errors.New(p.What)
 	}
 	return s.gate.Alive(ctx)
@@ -154,13 +154,13 @@ func (s *server) keyDecider() *gate.Decider {
 type places struct{ *server }
 
 // Place implements httpapi.Settings.
-func (p places) Place(name string) (httpapi.Place, bool) {
+func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	cfg := p.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
-		return httpapi.Place{}, false
+		return httpapi.WorkspaceInfo{}, false
 	}
-	at := httpapi.Place{Principal: ws.Principal, Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
+	at := httpapi.WorkspaceInfo{Principal: ws.Principal, Channels: ws.Channels, MaxSize: ws.Limits.WithDefaults().RequestSize}
 	if chat, ok := strings.CutPrefix(ws.ChatJID, "telegram:"); ok {
 		at.Chats = append(at.Chats, chat)
 	}
@@ -183,7 +183,7 @@ func (p places) Place(name string) (httpapi.Place, bool) {
 type past struct{ *server }
 
 // Ended implements httpapi.History.
-func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.Past, more bool, err error) {
+func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
 	v := p.viewer(p.keys)
 	found, more, err := audit.Requests(p.fs, p.layout.Audit(), audit.Wanted{
 		Until: before, Limit: limit,
@@ -196,7 +196,7 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 		},
 	})
 	for _, r := range found {
-		list = append(list, httpapi.Past{Key: r.Key, AskedAt: r.Asked(), Status: r.Status})
+		list = append(list, httpapi.HistoryItem{Key: r.Key, AskedAt: r.Asked(), Status: r.Status})
 	}
 	return list, more, err
 }
@@ -205,10 +205,10 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 type consents struct{ *memory }
 
 // List implements httpapi.Consents.
-func (c consents) List(ws string) (list []httpapi.Consent) {
+func (c consents) List(ws string) (list []httpapi.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
-			list = append(list, httpapi.Consent{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
+			list = append(list, httpapi.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
 		}
 	}
 	return list
@@ -246,7 +246,7 @@ func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
 }
 
 // Verify implements httpapi.Receipts.
-func (p papers) Verify(w httpapi.ReceiptWish) error {
+func (p papers) Verify(w httpapi.ReceiptQuery) error {
 	return checkReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
 }
 

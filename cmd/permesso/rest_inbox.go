@@ -21,7 +21,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	}
 	ch, ok := m.reach.up(emailChannel).(*email.Channel)
 	if !ok {
-		return httpapi.InboxResult{}, httpapi.ErrInboxShut
+		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
 	who := approval.Person{Channel: emailChannel, ID: cfg.Approvers[mail.Approver].Email, Name: mail.Approver}
 	var t email.Taken
@@ -56,7 +56,7 @@ func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
 		return r, &approval.Refusal{Reason: approval.ErrDecided}
 	case email.Refused:
 		if found {
-			return r, &approval.Refusal{Reason: approval.ErrNotYours}
+			return r, &approval.Refusal{Reason: approval.ErrNotAuthorized}
 		}
 	case email.Ignored:
 	}

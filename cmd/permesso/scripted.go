@@ -281,8 +281,8 @@ func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done b
 	}
 	a.PendingSHA256, a.By, a.Via = p.sha, stand(x.script), scriptChannel
 	_, err := x.decider.Decide(ctx, a)
-	if errors.Is(err, approval.ErrNoSuch) {
-		no := approval.Answer{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
+	if errors.Is(err, approval.ErrNotApplicable) {
+		no := approval.DecisionInput{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}
 		no.Feedback = fmt.Sprintf("%s of the script does not fit: %s", p.name, err)
 		_, err = x.decider.Decide(ctx, no)
 	}

@@ -53,10 +53,10 @@ func TestScriptDeciderKnowsItsScriptOnly(t *testing.T) {
 // unlucky is a decider that fails once and takes what comes then.
 type unlucky struct {
 	err   error
-	heard []approval.Answer
+	heard []approval.DecisionInput
 }
 
-func (f *unlucky) Decide(_ context.Context, a approval.Answer) (*approval.Decision, error) {
+func (f *unlucky) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	f.heard = append(f.heard, a)
 	err := f.err
 	f.err = nil
@@ -78,7 +78,7 @@ func TestAnswererTriesAgainOnlyWhatMayHelp(t *testing.T) {
 		{"done", nil, []approval.Verdict{approval.Approved}},
 		{"somebody was first", &approval.Refusal{Reason: approval.ErrDecided}, []approval.Verdict{approval.Approved}},
 		{"the disk failed", errors.New("no space"), []approval.Verdict{approval.Approved, approval.Approved}},
-		{"it does not fit: a no", &approval.Refusal{Reason: approval.ErrNoSuch}, []approval.Verdict{approval.Approved, approval.Denied}},
+		{"it does not fit: a no", &approval.Refusal{Reason: approval.ErrNotApplicable}, []approval.Verdict{approval.Approved, approval.Denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &unlucky{err: row.err}

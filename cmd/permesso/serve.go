@@ -235,7 +235,7 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 }
 
 // illness passes on that the gate takes no new work, or that it does again.
-func (s *server) illness(p gate.Problem, present bool) {
+func (s *server) illness(p gate.Degradation, present bool) {
 	if present {
 		s.health.Set("disk", "no new work is taken: "+p.What, p.Hint)
 	} else {
@@ -245,9 +245,9 @@ func (s *server) illness(p gate.Problem, present bool) {
 
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
-		Store: s.store, Keeper: s.store, Seal: s.keys.seal, Notary: s.keys.signer,
-		Policy: &s.live, Memory: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.live, Brake: &ipc.Brake{Store: s.store}, Log: s.log, Changed: s.changed,
+		Store: s.store, Workspaces: s.store, Seal: s.keys.seal, Receipts: s.keys.signer,
+		Policy: &s.live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
+		Settings: &s.live, Pauses: &ipc.PauseGuard{Store: s.store}, Log: s.log, Changed: s.changed,
 		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.illness,
 	}
 }
@@ -472,7 +472,7 @@ func (s *server) terminal(ctx context.Context) error {
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
 			Redact: style.Redact, Revoker: revoker{s.memory, decider},
-			Standing: decider.Standing, Paused: s.pausedIn,
+			CanDecide: decider.Standing, Paused: s.pausedIn,
 		},
 		Changes: s.changes, Person: operator(), Workspaces: names,
 		Style: style, Refresh: s.local,

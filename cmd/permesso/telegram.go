@@ -39,11 +39,11 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		return nil, err
 	}
 	r := s.room(telegram.Via)
-	updates, err := r.notebook.Drawer("updates")
+	updates, err := r.notebook.State("updates")
 	if err != nil {
 		return nil, err
 	}
-	notes, err := r.notebook.Drawer("notes")
+	notes, err := r.notebook.State("notes")
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (d telegramDesk) asked() []telegram.Workspace {
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
 		w := cfg.Workspaces[name]
-		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.Night, Places: telegramPlaces(cfg, name)})
+		all = append(all, telegram.Workspace{Name: name, Language: w.Language, Quiet: w.QuietHours, Places: telegramPlaces(cfg, name)})
 	}
 	return all
 }

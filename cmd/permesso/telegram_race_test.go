@@ -93,7 +93,7 @@ func (r *race) taps(user int64, who, button string) error {
 
 func (r *race) types(v approval.Verdict) error {
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[v]
-	_, err := r.local.Decide(r.t.Context(), approval.Answer{
+	_, err := r.local.Decide(r.t.Context(), approval.DecisionInput{
 		Key: approval.Key{Workspace: r.ws, ID: r.id}, Verdict: v, Code: code, By: operator(), Via: "cli",
 	})
 	var refused *approval.Refusal

@@ -19,19 +19,19 @@ import (
 )
 
 // uiHouse is what the pages show besides requests.
-func (s *server) uiHouse() web.House {
-	return web.House{
-		Consents: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, Places: uiPlaces{s}, Pauser: uiPauser{s},
+func (s *server) uiHouse() web.Backend {
+	return web.Backend{
+		Grants: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiPlaces{s}, Pauser: uiPauser{s},
 	}
 }
 
 type uiConsents struct{ *memory }
 
 // List implements web.Consents.
-func (c uiConsents) List(ws string) (list []web.Consent) {
+func (c uiConsents) List(ws string) (list []web.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
-			list = append(list, web.Consent{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
+			list = append(list, web.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
 		}
 	}
 	return list
@@ -79,7 +79,7 @@ func matchOf(r policy.Rule) (parts []string) {
 type uiPast struct{ *server }
 
 // Past implements web.History.
-func (u uiPast) Past(_ context.Context, q web.PastQuery) (list []web.Past, more bool, err error) {
+func (u uiPast) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
 	v, text := u.viewer(u.keys), strings.ToLower(q.Text)
 	found, more, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
 		Until: q.Before, Limit: q.Limit,
@@ -98,7 +98,7 @@ func (u uiPast) Past(_ context.Context, q web.PastQuery) (list []web.Past, more 
 		if kind == "" {
 			kind = r.ActionType
 		}
-		list = append(list, web.Past{
+		list = append(list, web.HistoryItem{
 			Key: r.Key, Kind: kind, Target: r.Target, Status: r.Status, By: r.By, Via: r.Via, Rule: r.Rule,
 			Asked: r.Asked(), Decided: r.DecidedAt, EndedAt: r.EndedAt,
 		})
@@ -174,13 +174,13 @@ type uiPlaces struct{ *server }
 const tallied = 30 * 24 * time.Hour
 
 // Place implements web.Places.
-func (u uiPlaces) Place(_ context.Context, name string) (*web.Place, error) {
+func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
 	cfg := u.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
 		return nil, nil
 	}
-	p := &web.Place{
+	p := &web.Workspace{
 		Name: name, Autonomy: ws.Autonomy, Principal: ws.Principal, Approvers: ws.Approvers, Channels: ws.Channels, Limits: ws.Limits,
 		Timeout: ws.Timeout, Rates: rateLines(cfg.Limits[name]), Taints: u.memory.Taints(name),
 	}
@@ -195,8 +195,8 @@ func (u uiPlaces) Place(_ context.Context, name string) (*web.Place, error) {
 	st := count(found)
 	p.Requests, p.Median = st.Requests, durationOf(st.Median)
 	for _, t := range st.Approvers {
-		p.People = append(p.People, web.Tally{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Hasty: t.Hasty, Stamps: t.stamps(),
+		p.People = append(p.People, web.ApproverStats{
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.stamps(),
 		})
 	}
 	return p, err

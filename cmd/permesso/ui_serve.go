@@ -32,7 +32,7 @@ func (s *server) newUI() *web.Server {
 	var errs seldom
 	return &web.Server{
 		People: uiPeople{s, &seldom{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
-		Workspaces: func() []string { return sortedNames(s.conf()) }, House: s.uiHouse(),
+		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiHouse(),
 		Log: func(err error) {
 			if errs.allow("") {
 				s.log.Error().Err(err).Str("via", web.Via).Msg("pages")
@@ -112,7 +112,7 @@ func (s *server) privateServer() *local.Server {
 	}
 	server.May = func(string, *approval.Pending, approval.Person) bool { return false }
 	server.Link = func(p approval.Person) (string, time.Duration, error) {
-		return s.giveLink(web.Guest{Person: p, Operator: true})
+		return s.giveLink(web.User{Person: p, Operator: true})
 	}
 	return server
 }
@@ -121,8 +121,8 @@ func (s *server) privateServer() *local.Server {
 type refusing struct{}
 
 // Decide implements chat.Decider.
-func (refusing) Decide(context.Context, approval.Answer) (*approval.Decision, error) {
-	return nil, &approval.Refusal{Reason: approval.ErrNoSuch, Hint: "permesso decide does that"}
+func (refusing) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
+	return nil, &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "permesso decide does that"}
 }
 
 // linkFor gives an approver who comes through the public socket a link.
@@ -130,11 +130,11 @@ func (s *server) linkFor(p approval.Person) (string, time.Duration, error) {
 	if s.ui.Home == "" {
 		return "", 0, errors.New("the gate serves no pages: see ui in permesso.toml")
 	}
-	return s.giveLink(web.Guest{Person: p})
+	return s.giveLink(web.User{Person: p})
 }
 
 // giveLink says in the log who was given a link, never which.
-func (s *server) giveLink(g web.Guest) (string, time.Duration, error) {
+func (s *server) giveLink(g web.User) (string, time.Duration, error) {
 	address, life, err := s.ui.Link(g)
 	if err == nil {
 		s.log.Info().Str("by", "local:"+g.Person.ID).Str("via", web.Via).Msg("somebody was given a link to the pages")
@@ -150,7 +150,7 @@ type uiPeople struct {
 
 // deciderOf is Decide for a guest: one who came through the public socket is an
 // approver or nobody.
-func (u uiPeople) deciderOf(g web.Guest) *gate.Decider {
+func (u uiPeople) deciderOf(g web.User) *gate.Decider {
 	d := u.localDecider()
 	if g.Operator {
 		d = u.decider(u.keys, u.server)
@@ -165,7 +165,7 @@ func (u uiPeople) deciderOf(g web.Guest) *gate.Decider {
 }
 
 // Rights implements web.People.
-func (u uiPeople) Rights(g web.Guest) web.Rights {
+func (u uiPeople) Rights(g web.User) web.Rights {
 	d, all := u.deciderOf(g), sortedNames(u.conf())
 	r := web.Rights{Operator: g.Operator, Language: u.languageOf(g.Person)}
 	for _, ws := range all {
@@ -180,17 +180,17 @@ func (u uiPeople) Rights(g web.Guest) web.Rights {
 }
 
 // May implements web.People.
-func (u uiPeople) May(g web.Guest, ws string, p *approval.Pending) bool {
+func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 	_, ok := u.deciderOf(g).May(ws, p, g.Person)
 	return ok
 }
 
 // Interceptor implements web.People.
-func (u uiPeople) Interceptor(g web.Guest) *chat.Interceptor {
+func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
 	decider := afresh(func() *gate.Decider { return u.deciderOf(g) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: u.viewer(u.keys), Zone: time.Local, Redact: newRedaction(), Revoker: revoker{u.memory, decider},
-		Standing: decider.Standing, Paused: u.pausedIn,
+		CanDecide: decider.Standing, Paused: u.pausedIn,
 	}
 }
 

@@ -139,19 +139,19 @@ func readView(body []byte) (*view, error) {
 
 // fits says whether this is the request that was asked for. What was approved is
 // so for the bytes that its receipt names, and for no others.
-func (v *view) fits(a Asked) error {
+func (v *view) fits(a Submitted) error {
 	if v.ApprovalID != idPrefix+a.ID {
-		return ErrOther
+		return ErrIDConflict
 	}
 	if v.Receipt == nil {
 		if v.Outcome != nil && (*v.Outcome == approval.StatusApproved || *v.Outcome == approval.StatusAutoApproved) {
-			return fmt.Errorf("%w: it was approved without a receipt", ErrOther)
+			return fmt.Errorf("%w: it was approved without a receipt", ErrIDConflict)
 		}
 		return nil
 	}
 	lines := receiptLines(*v.Receipt)
 	if lines["request_id"] != a.ID || a.ArgsSHA256 != "" && (lines["args_sha256"] != a.ArgsSHA256 || lines["tool"] != quoted(a.Tool)) {
-		return fmt.Errorf("%w: its receipt is for something else", ErrOther)
+		return fmt.Errorf("%w: its receipt is for something else", ErrIDConflict)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@
 // A request is written under a temporary name and renamed into place, so the
 // gate never sees half of one. Waiting is done by file events, with polling
 // behind them where there are none. A response names the digest of the request's
-// bytes; one for other bytes is ErrOther.
+// bytes; one for other bytes is ErrIDConflict.
 //
 // # HTTP
 //
@@ -23,7 +23,7 @@
 // proxy, which would carry the key elsewhere, and no error text holds the key.
 // Waiting is a long poll, which the gate answers when the request is over. What was
 // approved must come with a receipt for the very bytes of the arguments; otherwise
-// it is ErrOther.
+// it is ErrIDConflict.
 //
 // # A function behind a gate
 //
@@ -81,7 +81,7 @@ func (f Files) Submit(id string, request []byte) error {
 }
 
 // Cancel asks the gate to drop a request that nobody has decided yet.
-func (f Files) Cancel(id string) error {
+func (f Files) CancelByID(id string) error {
 	if !approval.ValidID(id) {
 		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
 	}
@@ -114,7 +114,7 @@ func (f Files) put(name string, b []byte) error {
 }
 
 // Wait returns the response to a request, when there is one. With request set,
-// a response to other bytes is ErrOther.
+// a response to other bytes is ErrIDConflict.
 func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.Response, []byte, error) {
 	if !approval.ValidID(id) {
 		return nil, nil, fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
@@ -145,19 +145,19 @@ func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.R
 		return nil, nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
 	if request != nil && resp.RequestSHA256 != approval.Digest(request) {
-		return resp, raw, ErrOther
+		return resp, raw, ErrIDConflict
 	}
 	return resp, raw, nil
 }
 
 // Ask implements Gate.
-func (f Files) Ask(_ context.Context, r approval.Request) (Asked, error) {
+func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 	if r.RequestID == "" {
 		r.RequestID = NewID()
 	}
 	b, err := r.Encode()
 	if err != nil {
-		return Asked{}, fmt.Errorf("encode request: %w", err)
+		return Submitted{}, fmt.Errorf("encode request: %w", err)
 	}
 	a := asked(&r, r.RequestID)
 	a.RequestSHA256 = approval.Digest(b)
@@ -165,8 +165,8 @@ func (f Files) Ask(_ context.Context, r approval.Request) (Asked, error) {
 }
 
 // asked is what the end of r must be for.
-func asked(r *approval.Request, id string) Asked {
-	return Asked{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
+func asked(r *approval.Request, id string) Submitted {
+	return Submitted{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
 }
 
 // arguments are the bytes that a receipt for r names: no arguments are an empty
@@ -179,16 +179,16 @@ func arguments(r *approval.Request) approval.Raw {
 }
 
 // Await implements Gate.
-func (f Files) Await(ctx context.Context, a Asked) (*approval.Response, error) {
+func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, error) {
 	resp, _, err := f.Wait(ctx, a.ID, nil)
 	if err != nil {
 		return nil, err
 	}
 	if a.RequestSHA256 != "" && resp.RequestSHA256 != a.RequestSHA256 {
-		return resp, ErrOther
+		return resp, ErrIDConflict
 	}
 	return resp, nil
 }
 
-// Withdraw implements Gate.
-func (f Files) Withdraw(_ context.Context, a Asked) error { return f.Cancel(a.ID) }
+// Cancel implements Gate.
+func (f Files) Cancel(_ context.Context, a Submitted) error { return f.CancelByID(a.ID) }

@@ -10,22 +10,22 @@ import (
 )
 
 // Gate is a way to a gate. Files and *REST are the two there are.
-type Gate interface {
+type Client interface {
 	// Ask hands a request over. By HTTP the gate has it then; in a folder it is
 	// found there. A RequestID is a fresh one where it is empty; the same one again,
 	// with the same request, is the same request.
-	Ask(ctx context.Context, r approval.Request) (Asked, error)
+	Ask(ctx context.Context, r approval.Request) (Submitted, error)
 	// Await returns how a request ended, once it has. An end for other bytes than
-	// were asked for is ErrOther.
-	Await(ctx context.Context, a Asked) (*approval.Response, error)
-	// Withdraw takes a request back that nobody has decided yet. By HTTP it says
+	// were asked for is ErrIDConflict.
+	Await(ctx context.Context, a Submitted) (*approval.Response, error)
+	// Cancel takes a request back that nobody has decided yet. By HTTP it says
 	// whether that was in time, with ErrNotPending; in a folder, Await does.
-	Withdraw(ctx context.Context, a Asked) error
+	Cancel(ctx context.Context, a Submitted) error
 }
 
 // Asked is a request that was handed over. Only its ID is needed to wait for it;
 // the rest is what its end must be for, in hex, "" where that is not known.
-type Asked struct {
+type Submitted struct {
 	ID            string // 16 to 64 hex digits
 	RequestSHA256 string // of the bytes in the folder
 	ArgsSHA256    string // of request_data
@@ -34,8 +34,8 @@ type Asked struct {
 
 // The ways in which a gate, or the way to it, says no.
 var (
-	// ErrOther says that an answer is for other bytes than ours.
-	ErrOther = errors.New("the response is for another request under this id")
+	// ErrIDConflict says that an answer is for other bytes than ours.
+	ErrIDConflict = errors.New("the response is for another request under this id")
 	// ErrKey says that there is no key, or none that the gate knows, or that it may
 	// not do this.
 	ErrKey = errors.New("no valid key")
@@ -88,12 +88,12 @@ type NotApproved struct{ Response *approval.Response }
 
 // The ends of a request by which nothing may be done.
 var (
-	ErrDenied     = errors.New("denied")      // by a person, by policy, or because it was malformed
-	ErrExpired    = errors.New("expired")     // nobody answered in time
-	ErrCancelled  = errors.New("cancelled")   // by whoever asked
-	ErrOverridden = errors.New("overridden")  // code 5: do what Decision.Override says, and ask for that
-	ErrMoreWanted = errors.New("more wanted") // Feedback says what a person wants to know
-	ErrFailed     = errors.New("failed")      // approved, and started at most: see Error
+	ErrDenied      = errors.New("denied")      // by a person, by policy, or because it was malformed
+	ErrExpired     = errors.New("expired")     // nobody answered in time
+	ErrCancelled   = errors.New("cancelled")   // by whoever asked
+	ErrOverridden  = errors.New("overridden")  // code 5: do what Decision.Override says, and ask for that
+	ErrRequestMore = errors.New("more wanted") // Feedback says what a person wants to know
+	ErrFailed      = errors.New("failed")      // approved, and started at most: see Error
 )
 
 func (e *NotApproved) Error() string {
@@ -116,7 +116,7 @@ func (e *NotApproved) Unwrap() error {
 	case approval.StatusOverridden:
 		return ErrOverridden
 	case approval.StatusRequestMore:
-		return ErrMoreWanted
+		return ErrRequestMore
 	case approval.StatusFailed, approval.StatusInterrupted:
 		return ErrFailed
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered,
@@ -137,7 +137,7 @@ func Approved(r *approval.Response) error {
 // FromEnv is the gate that the environment names: PERMESSO_URL and PERMESSO_KEY, or
 // the folders of PERMESSO_REQUESTS and PERMESSO_RESPONSES, or those in their usual
 // places.
-func FromEnv(env func(string) string) (Gate, error) {
+func FromEnv(env func(string) string) (Client, error) {
 	if url := env("PERMESSO_URL"); url != "" {
 		r := &REST{URL: url, Key: env("PERMESSO_KEY")}
 		return r, r.Check()

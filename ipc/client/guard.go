@@ -17,7 +17,7 @@ import (
 // was approved; otherwise the error is a *NotApproved, or says why nobody could be
 // asked. When ctx ends the request is taken back. The function runs here and not on
 // the host, so r has an ActionType and no ToolName.
-func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
+func NeedsApproval[A, R any](g Client, r approval.Request, do func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
 	return func(ctx context.Context, arg A) (none R, err error) {
 		if r.ToolName != "" || r.Type == approval.TypeQuestion {
 			return none, fmt.Errorf("%w: what runs here is asked for by its action_type, not as a tool of the host's", ErrInvalid)
@@ -44,7 +44,7 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 		}
 		// Somebody may have changed behind a pointer what the approver was shown.
 		if now, err := encodeArgs(arg); err != nil || !bytes.Equal(now, args) {
-			return none, errors.Join(fmt.Errorf("%w: the argument changed while the gate was asked", ErrOther), err)
+			return none, errors.Join(fmt.Errorf("%w: the argument changed while the gate was asked", ErrIDConflict), err)
 		}
 		return do(ctx, arg)
 	}
@@ -52,9 +52,9 @@ func NeedsApproval[A, R any](g Gate, r approval.Request, do func(context.Context
 
 // askOut asks to the end, for a moment when ctx is over, too: what the gate may have taken
 // in can be taken back only under the id that it gives.
-func askOut(ctx context.Context, g Gate, r approval.Request) (Asked, error) {
+func askOut(ctx context.Context, g Client, r approval.Request) (Submitted, error) {
 	if err := ctx.Err(); err != nil {
-		return Asked{}, err
+		return Submitted{}, err
 	}
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -67,10 +67,10 @@ func askOut(ctx context.Context, g Gate, r approval.Request) (Asked, error) {
 }
 
 // withdraw spares people a question whose answer nobody waits for any more.
-func withdraw(ctx context.Context, g Gate, asked Asked) {
+func withdraw(ctx context.Context, g Client, asked Submitted) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
 	defer cancel()
-	_ = g.Withdraw(ctx, asked) // it is over, or will expire
+	_ = g.Cancel(ctx, asked) // it is over, or will expire
 }
 
 func encodeArgs(arg any) (approval.Raw, error) {

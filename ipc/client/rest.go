@@ -19,10 +19,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultPatience is how long a gate is tried that does not answer, or has no time.
+// DefaultTimeout is how long a gate is tried that does not answer, or has no time.
 // A gate that is started anew is back in a few seconds, and a limit a minute is
 // over after one.
-const DefaultPatience = 75 * time.Second
+const DefaultTimeout = 75 * time.Second
 
 const (
 	longPoll   = 30 * time.Second // one question whether it is over
@@ -37,9 +37,9 @@ const (
 // REST reaches a gate through its HTTP door. It may be used by several goroutines
 // at once.
 type REST struct {
-	URL      string        // http://127.0.0.1:8765, https://…, or unix:///path
-	Key      string        `json:"-"` // with the scope request
-	Patience time.Duration // 0: DefaultPatience
+	URL     string        // http://127.0.0.1:8765, https://…, or unix:///path
+	Key     string        `json:"-"` // with the scope request
+	Timeout time.Duration // 0: DefaultTimeout
 
 	once sync.Once
 	base string // of all paths
@@ -100,22 +100,22 @@ func plainID(id string) (string, error) {
 }
 
 // Ask implements Gate. RequestID is the Idempotency-Key; the id is the gate's.
-func (r *REST) Ask(ctx context.Context, q approval.Request) (Asked, error) {
+func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	key := q.RequestID
 	if key == "" {
 		key = NewID()
 	}
 	body, err := wish(&q)
 	if err != nil {
-		return Asked{}, err
+		return Submitted{}, err
 	}
 	v, err := r.call(ctx, call{method: http.MethodPost, path: "/v1/approvals", key: key, body: body})
 	if err != nil {
-		return Asked{}, fmt.Errorf("ask: %w", err)
+		return Submitted{}, fmt.Errorf("ask: %w", err)
 	}
 	id, err := plainID(v.ApprovalID)
 	if err != nil {
-		return Asked{}, fmt.Errorf("ask: %w: it gives no approval_id", ErrNoGate)
+		return Submitted{}, fmt.Errorf("ask: %w: it gives no approval_id", ErrNoGate)
 	}
 	a := asked(&q, id)
 	return a, v.fits(a)
@@ -150,7 +150,7 @@ func wish(q *approval.Request) ([]byte, error) {
 }
 
 // Await implements Gate. Without a deadline it waits as long as the gate does.
-func (r *REST) Await(ctx context.Context, a Asked) (*approval.Response, error) {
+func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, error) {
 	id, err := plainID(a.ID)
 	if err != nil {
 		return nil, err
@@ -181,8 +181,8 @@ func (r *REST) Await(ctx context.Context, a Asked) (*approval.Response, error) {
 	}
 }
 
-// Withdraw implements Gate.
-func (r *REST) Withdraw(ctx context.Context, a Asked) error {
+// Cancel implements Gate.
+func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 	id, err := plainID(a.ID)
 	if err != nil {
 		return err
@@ -214,9 +214,9 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	patience := r.Patience
+	patience := r.Timeout
 	if patience == 0 {
-		patience = DefaultPatience
+		patience = DefaultTimeout
 	}
 	var failing time.Time // since when
 	for next := firstPause; ; next = min(2*next, longPause) {

@@ -55,7 +55,7 @@ func TestCheckURLAndKey(t *testing.T) {
 }
 
 func TestKeyIsNeverPrinted(t *testing.T) {
-	r := &REST{URL: "http://127.0.0.1:1", Key: "hunter2", Patience: time.Nanosecond}
+	r := &REST{URL: "http://127.0.0.1:1", Key: "hunter2", Timeout: time.Nanosecond}
 	_, err := r.Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
 	require.ErrorIs(t, err, ErrUnreachable)
 	b, jsonErr := json.Marshal(r)
@@ -71,7 +71,7 @@ func TestNoProxyIsUsed(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("http_proxy", proxy.URL)
-	r := &REST{URL: "http://gate.invalid", Key: "k", Patience: time.Nanosecond}
+	r := &REST{URL: "http://gate.invalid", Key: "k", Timeout: time.Nanosecond}
 	_, err := r.Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.NoError(t, r.Check())
@@ -108,7 +108,7 @@ func answering(t *testing.T, status int, header http.Header, body string) *REST 
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(srv.Close)
-	return &REST{URL: srv.URL, Key: "k", Patience: time.Nanosecond}
+	return &REST{URL: srv.URL, Key: "k", Timeout: time.Nanosecond}
 }
 
 func TestRefusals(t *testing.T) {
@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 		{"no JSON", 200, nil, "ok", ErrNoGate, "no approval"},
 		{"JSON of something else", 200, nil, `{"id":7}`, ErrNoGate, "no approval"},
 		{"no id", 201, nil, `{"approval_id":"../../x"}`, ErrNoGate, "no approval_id"},
-		{"an end without an answer", 200, nil, `{"approval_id":"appr_0123456789abcdef","outcome":"approved"}`, ErrOther, "without a receipt"},
+		{"an end without an answer", 200, nil, `{"approval_id":"appr_0123456789abcdef","outcome":"approved"}`, ErrIDConflict, "without a receipt"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			_, err := answering(t, row.status, row.header, row.body).Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
@@ -166,7 +166,7 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 	defer close(stop)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := (&REST{URL: srv.URL, Key: "k"}).Await(ctx, Asked{ID: "0123456789abcdef"})
+	_, err := (&REST{URL: srv.URL, Key: "k"}).Await(ctx, Submitted{ID: "0123456789abcdef"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, ErrUnreachable)
 }
@@ -186,7 +186,7 @@ func TestNotApproved(t *testing.T) {
 	for status, is := range map[approval.Status]error{
 		approval.StatusApproved: nil, approval.StatusAutoApproved: nil,
 		approval.StatusDenied: ErrDenied, approval.StatusAutoRejected: ErrDenied, approval.StatusMalformed: ErrDenied,
-		approval.StatusExpired: ErrExpired, approval.StatusCancelled: ErrCancelled, approval.StatusRequestMore: ErrMoreWanted,
+		approval.StatusExpired: ErrExpired, approval.StatusCancelled: ErrCancelled, approval.StatusRequestMore: ErrRequestMore,
 		approval.StatusOverridden: ErrOverridden, approval.StatusFailed: ErrFailed, approval.StatusInterrupted: ErrFailed,
 		approval.StatusAnswered: ErrDenied, // an answer to a question approves nothing
 		"":                      ErrDenied, "APPROVED": ErrDenied, "perhaps": ErrDenied,
@@ -209,17 +209,17 @@ type fixed struct {
 	asking  func(context.Context) error
 }
 
-func (f *fixed) Ask(ctx context.Context, r approval.Request) (Asked, error) {
+func (f *fixed) Ask(ctx context.Context, r approval.Request) (Submitted, error) {
 	f.asked = r
 	if f.asking != nil {
 		if err := f.asking(ctx); err != nil {
-			return Asked{}, err
+			return Submitted{}, err
 		}
 	}
-	return Asked{ID: "0123456789abcdef"}, nil
+	return Submitted{ID: "0123456789abcdef"}, nil
 }
 
-func (f *fixed) Await(ctx context.Context, _ Asked) (*approval.Response, error) {
+func (f *fixed) Await(ctx context.Context, _ Submitted) (*approval.Response, error) {
 	if f.waiting {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -227,7 +227,7 @@ func (f *fixed) Await(ctx context.Context, _ Asked) (*approval.Response, error) 
 	return &approval.Response{Status: f.status}, nil
 }
 
-func (f *fixed) Withdraw(ctx context.Context, _ Asked) error {
+func (f *fixed) Cancel(ctx context.Context, _ Submitted) error {
 	f.back++
 	return ctx.Err()
 }
@@ -296,14 +296,14 @@ func TestFilesCompareTheDigest(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, put.Submit(a.ID, b))
 	_, err = f.Await(t.Context(), a)
-	require.ErrorIs(t, err, ErrOther)
-	_, err = f.Await(t.Context(), Asked{ID: a.ID})
+	require.ErrorIs(t, err, ErrIDConflict)
+	_, err = f.Await(t.Context(), Submitted{ID: a.ID})
 	require.NoError(t, err, "who knows only the id believes the gate")
 }
 
 // The URL's own text stands in errors of the network; a key never does.
 func TestErrorsOfTheNetwork(t *testing.T) {
-	_, err := (&REST{URL: "http://127.0.0.1:1/p", Key: "hunter2", Patience: time.Nanosecond}).Await(t.Context(), Asked{ID: "appr_0123456789abcdef"})
+	_, err := (&REST{URL: "http://127.0.0.1:1/p", Key: "hunter2", Timeout: time.Nanosecond}).Await(t.Context(), Submitted{ID: "appr_0123456789abcdef"})
 	var u *url.Error
 	require.ErrorAs(t, err, &u)
 	require.Contains(t, u.URL, "http://127.0.0.1:1/p/v1/approvals/appr_0123456789abcdef?wait=30")

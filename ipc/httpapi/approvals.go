@@ -22,8 +22,8 @@ type Target struct {
 	EmailTo  string `json:"email_to,omitempty" maxLength:"320"`
 }
 
-// Wish is a request as a client of this door writes it.
-type Wish struct {
+// CreateRequest is a request as a client of this door writes it.
+type CreateRequest struct {
 	SessionID    string   `json:"session_id,omitempty" maxLength:"128" doc:"Consent for a session is remembered by this name."`
 	Type         string   `json:"type,omitempty" enum:"action,question" doc:"What is not said is action."`
 	ActionType   string   `json:"action_type,omitempty" maxLength:"71" doc:"exec_cmd, http_request, write_file, send_message or custom:NAME. Required without tool_name, unless it is a question."`
@@ -42,7 +42,7 @@ type Wish struct {
 
 type createIn struct {
 	Once string `header:"Idempotency-Key" maxLength:"255" doc:"Sent again with the same body it gives the same approval."`
-	Body Wish
+	Body CreateRequest
 }
 
 type createOut struct {
@@ -125,7 +125,7 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 		return nil, s.broken("look at what was accepted", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
-	if taken.Again {
+	if taken.Repeated {
 		out.Status = http.StatusOK
 	}
 	s.Metrics.created.Inc()
@@ -134,12 +134,12 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 
 // originOf is where a request comes from, after what the client narrows was held
 // against what the operator configured.
-func (s *Server) originOf(k *approval.APIKey, w *Wish) (approval.Origin, *Problem) {
+func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin, *Problem) {
 	from := approval.Origin{ClientID: k.ClientID(), Principal: k.Owner, AskOn: w.Channel}
 	no := func(detail string) (approval.Origin, *Problem) {
 		return from, problem(http.StatusUnprocessableEntity, detail)
 	}
-	place, _ := s.Settings.Place(k.Workspace)
+	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
 	t := w.Target
 	switch {
 	case t == nil:
@@ -165,8 +165,8 @@ const defaultExpiry = 600
 
 // submit gives the request an id and hands it to the gate. A random id that
 // happens to begin like another one is drawn anew.
-func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *Wish, once string, from approval.Origin) (key approval.Key, t approval.Taken, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.Taking)
+func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, once string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.SubmitTimeout)
 	defer cancel()
 	from.Fresh = once == ""
 	for try := 1; ; try++ {
@@ -176,14 +176,14 @@ func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *Wish, once s
 			return key, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		}
 		t, err = s.Gate.Submit(ctx, key, b, from)
-		if !errors.Is(err, approval.ErrClash) || once != "" || try == 3 {
+		if !errors.Is(err, approval.ErrShortIDTaken) || once != "" || try == 3 {
 			return key, t, err
 		}
 	}
 }
 
 // request is what an agent would have written into the folder.
-func (w *Wish) request(id string) ([]byte, error) {
+func (w *CreateRequest) request(id string) ([]byte, error) {
 	r := approval.Request{
 		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options, ExpiresInSec: defaultExpiry,
@@ -230,7 +230,7 @@ func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*on
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Gate.Withdraw(ctx, key, approval.Origin{ClientID: k.ClientID()})
+	d, err := s.Gate.Cancel(ctx, key, approval.Origin{ClientID: k.ClientID()})
 	if err != nil {
 		return nil, s.refused(ctx, key, err)
 	}

@@ -103,7 +103,7 @@ func (h *house) status(r *http.Request) int {
 // else is served as long as they are there, and then they are cut.
 func TestSlowClients(t *testing.T) {
 	const patience = 15 * time.Second
-	h := newHouse(t, func(h *house) { h.server.Patience = patience })
+	h := newHouse(t, func(h *house) { h.server.IOTimeout = patience })
 	addr := strings.TrimPrefix(h.base, "http://")
 	const many = 1000
 	ended := make(chan struct{}, many)
@@ -152,7 +152,7 @@ func (h *house) askAs(key string) string {
 // TestCrowd holds the door at its limits: a connection too many is closed at
 // once, and no key takes more than half of the places.
 func TestCrowd(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Connections, h.server.Patience = 20, time.Hour })
+	h := newHouse(t, func(h *house) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
 	id := h.ask()
 	answers := make(chan answer, 12)
 	for range 12 {
@@ -236,7 +236,7 @@ func TestLookingBackOneByOne(t *testing.T) {
 type slowHistory struct{ begun, end chan struct{} }
 
 // Ended implements httpapi.History.
-func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.Past, bool, error) {
+func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string, approval.Status) bool) ([]httpapi.HistoryItem, bool, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return nil, false, nil
@@ -244,8 +244,8 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 
 func TestUnwell(t *testing.T) {
 	h := newHouse(t, func(h *house) {
-		h.gate.Brake = stuck{}
-		h.server.Taking = 2 * time.Second
+		h.gate.Pauses = stuck{}
+		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})

@@ -138,8 +138,8 @@ func (h *house) given(kind approval.GrantKind, session string) string {
 	if kind == approval.GrantTarget {
 		g.Channel, g.Sender, g.Capability, g.TargetKind, g.Target = "workspace", home, "fs:write", "path_glob", "/data/**"
 	}
-	require.NoError(h.t, h.engine.Remember(g))
-	h.grants = append(h.grants, httpapi.Consent{Grant: g})
+	require.NoError(h.t, h.engine.AddGrant(g))
+	h.grants = append(h.grants, httpapi.GrantUse{Grant: g})
 	return g.ID
 }
 

@@ -87,12 +87,12 @@ func (s *Server) consents(api huma.API) {
 	}
 }
 
-func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []Consent {
-	if s.Consents == nil {
+func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
+	if s.Grants == nil {
 		return nil
 	}
-	var list []Consent
-	for _, c := range s.Consents.List(k.Workspace) {
+	var list []GrantUse
+	for _, c := range s.Grants.List(k.Workspace) {
 		if c.Kind == kind && (kind == approval.GrantTarget || mine(k, c.ClientID)) {
 			list = append(list, c)
 		}
@@ -100,7 +100,7 @@ func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []Conse
 	return list
 }
 
-func (s *Server) consent(k *approval.APIKey, kind approval.GrantKind, id string) (*Consent, error) {
+func (s *Server) consent(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
 	for _, c := range s.consentsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
@@ -117,13 +117,13 @@ func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.G
 	if k.Can(approval.MayRequest) {
 		by = "client " + k.ClientID()
 	}
-	if _, err := s.Consents.Revoke(ctx, id, by); err != nil {
+	if _, err := s.Grants.Revoke(ctx, id, by); err != nil {
 		return s.broken("revoke "+id, err)
 	}
 	return nil
 }
 
-func (s *Server) rule(c Consent) Rule {
+func (s *Server) rule(c GrantUse) Rule {
 	r := Rule{
 		ID: c.ID, Kind: string(c.Kind), State: "active", ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,

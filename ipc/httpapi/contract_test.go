@@ -170,7 +170,7 @@ func TestContract(t *testing.T) {
 
 	now := time.Now()
 	for kind, base := range map[approval.GrantKind]string{approval.GrantRule: "allow-rules", approval.GrantSession: "session-allows", approval.GrantTarget: "grants"} {
-		g := httpapi.Consent{Uses: 1, LastUsed: now, Grant: approval.Grant{
+		g := httpapi.GrantUse{Uses: 1, LastUsed: now, Grant: approval.Grant{
 			ID: fmt.Sprintf("%016x", len(h.grants)+1), Kind: kind, Workspace: home, ClientID: h.client("agent"), ActionType: "write_file", By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}
 		h.grants = append(h.grants, g)
@@ -196,7 +196,7 @@ func TestContract(t *testing.T) {
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 410)
 	box.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
 	h.says(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")
-	box.err, box.key = httpapi.ErrInboxShut, approval.Key{}
+	box.err, box.key = httpapi.ErrInboxStarting, approval.Key{}
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 503)
 	box.err = httpapi.ErrNoInbox
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 404)

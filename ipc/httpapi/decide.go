@@ -79,8 +79,8 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 
 // answer is the verdict as the gate takes it. Whatever is not exactly one of the
 // ways to answer is none.
-func (v *Verdict) answer() (approval.Answer, *Problem) {
-	a := approval.Answer{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
+func (v *Verdict) answer() (approval.DecisionInput, *Problem) {
+	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
 		if text != "" {
@@ -112,11 +112,11 @@ func (v *Verdict) answer() (approval.Answer, *Problem) {
 	case ok:
 		return a, nil
 	case given == 0 && (v.Code == "4" || v.Code == "5"):
-		return approval.Answer{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
+		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
 	case given == 0:
-		return approval.Answer{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
+		return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
 	}
-	return approval.Answer{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
+	return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
 }
 
 // refused says why nothing was decided: that it is over, and how, is told to those
@@ -127,9 +127,9 @@ func (s *Server) refused(ctx context.Context, k approval.Key, err error) error {
 		return s.broken("decide "+k.String(), err)
 	}
 	switch {
-	case errors.Is(ref, approval.ErrNotYours), errors.Is(ref, approval.ErrUnknown):
+	case errors.Is(ref, approval.ErrNotAuthorized), errors.Is(ref, approval.ErrUnknown):
 		return problem(http.StatusNotFound, sayNotFound)
-	case errors.Is(ref, approval.ErrNoSuch):
+	case errors.Is(ref, approval.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
 	a, err := s.view(ctx, k)

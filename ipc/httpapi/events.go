@@ -51,15 +51,15 @@ const eventsPath = "/v1/events"
 const heartbeat = 15 * time.Second
 
 func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*eventsOut, error) {
-	if s.Log == nil {
+	if s.Feed == nil {
 		return nil, problem(http.StatusNotFound, "there are no events here")
 	}
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		defer s.Metrics.listens()()
-		defer s.Log.Follow()()
+		defer s.Feed.Follow()()
 		st := &stream{Server: s, key: k, w: w, out: http.NewResponseController(w)}
-		newest, _ := s.Log.Moved()
+		newest, _ := s.Feed.Moved()
 		st.at = newest
 		if in.Last > 0 && in.Last < newest { // a higher number is none that we gave
 			st.at = in.Last
@@ -88,7 +88,7 @@ func (st *stream) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		newest, moved := st.Log.Moved()
+		newest, moved := st.Feed.Moved()
 		if newest > st.at {
 			if err := st.catchUp(); err != nil {
 				return err
@@ -114,7 +114,7 @@ func (st *stream) run(ctx context.Context) error {
 
 // catchUp sends what is new. The key is looked at once more before each of them.
 func (st *stream) catchUp() error {
-	return st.Log.Since(st.at, func(e approval.Entry) error {
+	return st.Feed.Since(st.at, func(e approval.Entry) error {
 		st.at = e.Seq
 		if e.Workspace != st.key.Workspace || e.RequestID == "" || !mine(st.key, e.ClientID) {
 			return nil
@@ -135,7 +135,7 @@ func (st *stream) catchUp() error {
 
 // send gives a client that does not read no more than its time.
 func (st *stream) send(text string) error {
-	if err := st.out.SetWriteDeadline(time.Now().Add(st.Patience)); err != nil {
+	if err := st.out.SetWriteDeadline(time.Now().Add(st.IOTimeout)); err != nil {
 		return err
 	}
 	if _, err := st.w.Write([]byte(text)); err != nil {

@@ -23,13 +23,13 @@ type scribe struct {
 }
 
 // Submit implements httpapi.Gate.
-func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.Taken, error) {
+func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
 	s.key, s.got, s.from = k, request, from
-	return approval.Taken{}, nil
+	return approval.SubmitResult{}, nil
 }
 
 // Withdraw implements httpapi.Gate.
-func (*scribe) Withdraw(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
+func (*scribe) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 }
 
@@ -56,8 +56,8 @@ func (s single) Key(hash string) (*approval.APIKey, error) {
 	return s.k, nil
 }
 
-func (single) Place(string) (httpapi.Place, bool) {
-	return httpapi.Place{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
+func (single) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
+	return httpapi.WorkspaceInfo{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
 }
 
 // scribbling is a door to a scribe, for one key: "key".

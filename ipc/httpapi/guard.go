@@ -112,7 +112,7 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if s.thieves.allow(s.Now()) {
-			s.Diary.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
+			s.Log.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
 		}
 		return nil, no
 	case err != nil:
@@ -121,7 +121,7 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	case k == nil || !k.RevokedAt.IsZero():
 		return nil, no
 	}
-	if _, known := s.Settings.Place(k.Workspace); !known {
+	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known {
 		return nil, problem(http.StatusForbidden, "the workspace of this key is not configured")
 	}
 	return k, nil
@@ -148,14 +148,14 @@ func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 	if p := kindOf(r); p != nil {
 		return p
 	}
-	place, _ := s.Settings.Place(k.Workspace)
+	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
 	most := int64(place.MaxSize + room)
 	tooLarge := problem(http.StatusRequestEntityTooLarge, "the body is too large")
 	if r.ContentLength > most {
 		return tooLarge
 	}
 	in := http.NewResponseController(w)
-	_ = in.SetReadDeadline(time.Now().Add(s.Patience))
+	_ = in.SetReadDeadline(time.Now().Add(s.IOTimeout))
 	b, err := io.ReadAll(io.LimitReader(r.Body, most+1))
 	// Of a body that is refused the library reads on a little, before it closes the
 	// line: the deadline stays for that.

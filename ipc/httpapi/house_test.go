@@ -51,7 +51,7 @@ type house struct {
 	mu      sync.Mutex
 	keys    map[string]*approval.APIKey // by hash
 	secrets map[string]string           // by name
-	grants  []httpapi.Consent
+	grants  []httpapi.GrantUse
 	effects []approval.Job
 	ws      map[string]approval.Workspace
 	logs    bytes.Buffer
@@ -96,13 +96,13 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
 	}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.seal, Notary: signer, Policy: e, Memory: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
+		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: e, Grants: h, Executor: h, Audit: h.log, Settings: h, Log: zerolog.Nop(),
 	}
-	view := &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}
+	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
-		Gate: h.gate, Viewer: view, Keys: h, Settings: places{h}, Log: h.feed, Consents: h, History: h,
+		Gate: h.gate, Viewer: view, Keys: h, Settings: places{h}, Feed: h.feed, Grants: h, History: h,
 		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.may},
-		Ready:   h.gate.Alive, Version: "test", Diary: zerolog.New(&h.logs),
+		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
 		Receipts: papers{h, signer},
 	}
 	for _, f := range shape {
@@ -226,53 +226,53 @@ func (h *house) may(ws string, p *approval.Pending, by approval.Person) (string,
 
 type places struct{ *house }
 
-// Place implements httpapi.Settings.
-func (p places) Place(name string) (httpapi.Place, bool) {
+// WorkspaceInfo implements httpapi.Settings.
+func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	ws, ok := p.ws[name]
-	return httpapi.Place{
+	return httpapi.WorkspaceInfo{
 		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
 	}, ok
 }
 
-// List implements httpapi.Consents.
-func (h *house) List(ws string) []httpapi.Consent {
+// List implements httpapi.Grants.
+func (h *house) List(ws string) []httpapi.GrantUse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.Consent) bool { return c.Workspace != ws })
+	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.GrantUse) bool { return c.Workspace != ws })
 }
 
-// Revoke implements httpapi.Consents.
+// Revoke implements httpapi.Grants.
 func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.grants {
 		if h.grants[i].ID == id {
 			h.grants[i].RevokedAt = time.Now()
-			h.engine.Forget(id)
+			h.engine.RemoveGrant(id)
 		}
 	}
 	return true, nil
 }
 
 // Concede implements gate.Memory.
-func (h *house) Concede(p *approval.Pending, d *approval.Decision) error {
-	g := policy.Concession(p, d)
+func (h *house) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := policy.GrantFrom(p, d)
 	if g == nil {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grants = append(h.grants, httpapi.Consent{Grant: *g})
-	return h.engine.Remember(*g)
+	h.grants = append(h.grants, httpapi.GrantUse{Grant: *g})
+	return h.engine.AddGrant(*g)
 }
 
 // Ended implements httpapi.History.
-func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.Past, more bool, err error) {
+func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
 	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
 	}
-	view := &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.seal}
+	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
 	for _, name := range names {
 		k := approval.Key{Workspace: ws, ID: strings.TrimSuffix(filepath.Base(name), ".json")}
 		rec, err := view.Record(ctx, k)
@@ -284,10 +284,10 @@ func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit in
 			client = p.ClientID
 		}
 		if match(client, rec.Status) && (before.IsZero() || rec.RequestedAt.Before(before)) {
-			list = append(list, httpapi.Past{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
+			list = append(list, httpapi.HistoryItem{Key: k, AskedAt: rec.RequestedAt, Status: rec.Status})
 		}
 	}
-	slices.SortFunc(list, func(a, b httpapi.Past) int { return b.AskedAt.Compare(a.AskedAt) })
+	slices.SortFunc(list, func(a, b httpapi.HistoryItem) int { return b.AskedAt.Compare(a.AskedAt) })
 	more = len(list) > limit
 	return list[:min(limit, len(list))], more, nil
 }
@@ -312,7 +312,7 @@ func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
 }
 
 // Verify implements httpapi.Receipts.
-func (p papers) Verify(w httpapi.ReceiptWish) error {
+func (p papers) Verify(w httpapi.ReceiptQuery) error {
 	v, err := p.signer.Verifier()
 	if err != nil {
 		return err

@@ -79,8 +79,8 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	switch {
 	case errors.Is(err, ErrNoInbox):
 		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
-	case errors.Is(err, ErrInboxShut):
-		return nil, problem(http.StatusServiceUnavailable, ErrInboxShut.Error()).retry(5 * time.Second)
+	case errors.Is(err, ErrInboxStarting):
+		return nil, problem(http.StatusServiceUnavailable, ErrInboxStarting.Error()).retry(5 * time.Second)
 	case errors.Is(err, ErrInbox):
 		return nil, problem(http.StatusUnprocessableEntity, untagged(err))
 	case err != nil:

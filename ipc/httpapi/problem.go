@@ -123,17 +123,17 @@ func (s *Server) submission(err error) *Problem {
 		return problem(http.StatusUnprocessableEntity, strings.TrimPrefix(err.Error(), approval.ErrMalformed.Error()+": "))
 	case is(approval.ErrRefused):
 		return problem(http.StatusRequestEntityTooLarge, err.Error())
-	case is(approval.ErrBusy):
+	case is(approval.ErrLimitReached):
 		return problem(http.StatusTooManyRequests, err.Error()).retry(5 * time.Second)
-	case is(approval.ErrUnwell):
+	case is(approval.ErrDegraded):
 		return problem(http.StatusServiceUnavailable, err.Error()).retry(5 * time.Second)
-	case is(approval.ErrHeld):
+	case is(approval.ErrPaused):
 		return problem(http.StatusServiceUnavailable, err.Error()+": send it again with its Idempotency-Key").retry(5 * time.Second)
-	case is(approval.ErrTaken):
+	case is(approval.ErrIDTaken):
 		return problem(http.StatusUnprocessableEntity, "this Idempotency-Key was used with another body")
-	case is(approval.ErrClash):
+	case is(approval.ErrShortIDTaken):
 		return problem(http.StatusConflict, "use another Idempotency-Key: the id that this one gives resembles another request's")
-	case is(approval.ErrNotHere):
+	case is(approval.ErrWorkspaceRefused):
 		return problem(http.StatusForbidden, err.Error())
 	}
 	s.complain("submit", err)
@@ -148,7 +148,7 @@ func (s *Server) broken(what string, err error) *Problem {
 
 func (s *Server) complain(what string, err error) {
 	if s.errors.allow(s.Now()) {
-		s.Diary.Error().Str("via", "rest").Err(err).Msg(what)
+		s.Log.Error().Str("via", "rest").Err(err).Msg(what)
 	}
 }
 

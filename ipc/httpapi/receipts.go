@@ -13,8 +13,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Paper is a receipt, and what it is to be good for.
-type Paper struct {
+// ReceiptBody is a receipt, and what it is to be good for.
+type ReceiptBody struct {
 	Receipt     string `json:"receipt" maxLength:"16384" doc:"The signed note, as it came."`
 	ToolName    string `json:"tool_name,omitempty" maxLength:"64" doc:"Demand that it is for this tool."`
 	RequestData Object `json:"request_data,omitzero" doc:"Demand that it is for these arguments, byte for byte."`
@@ -39,7 +39,7 @@ type Facts struct {
 }
 
 type (
-	paperIn  struct{ Body Paper }
+	paperIn  struct{ Body ReceiptBody }
 	factsOut struct{ Body Facts }
 )
 
@@ -86,8 +86,8 @@ func (s *Server) redeem(ctx context.Context, k *approval.APIKey, in *paperIn) (*
 }
 
 // paper is a receipt of this gate and of a request that the key may know of.
-func (s *Server) paper(ctx context.Context, k *approval.APIKey, p *Paper) (ReceiptFacts, ReceiptWish, error) {
-	wish := ReceiptWish{Receipt: p.Receipt, Tool: p.ToolName, ArgsSHA256: p.ArgsSHA256, AllowExpired: p.Late}
+func (s *Server) paper(ctx context.Context, k *approval.APIKey, p *ReceiptBody) (ReceiptFacts, ReceiptQuery, error) {
+	wish := ReceiptQuery{Receipt: p.Receipt, Tool: p.ToolName, ArgsSHA256: p.ArgsSHA256, AllowExpired: p.Late}
 	if s.Receipts == nil {
 		return ReceiptFacts{}, wish, problem(http.StatusNotFound, "no receipt is checked here")
 	}

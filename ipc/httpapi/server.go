@@ -15,14 +15,14 @@ import (
 
 // Gate takes requests in, and takes back what their own client no longer wants.
 type Gate interface {
-	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (approval.Taken, error)
-	Withdraw(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error)
+	Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error)
+	Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error)
 }
 
 // Decider has an answer written into the slot, or refuses with an
 // *approval.Refusal. Whether the person may decide is its business.
 type Decider interface {
-	Decide(ctx context.Context, a approval.Answer) (*approval.Decision, error)
+	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
 }
 
 // Viewer reads verified documents; those that are not there are nil.
@@ -42,7 +42,7 @@ type Keys interface {
 }
 
 // Past is one request of the log.
-type Past struct {
+type HistoryItem struct {
 	Key     approval.Key
 	AskedAt time.Time
 	Status  approval.Status
@@ -52,11 +52,11 @@ type Past struct {
 type History interface {
 	// Ended lists at most limit requests of a workspace that were asked before
 	// a time (zero: at any), as far as match says so, and whether there are more.
-	Ended(ctx context.Context, workspace string, before time.Time, limit int, match func(client string, st approval.Status) bool) (list []Past, more bool, err error)
+	Ended(ctx context.Context, workspace string, before time.Time, limit int, match func(client string, st approval.Status) bool) (list []HistoryItem, more bool, err error)
 }
 
 // Log is the audit log as a client may follow it.
-type Log interface {
+type AuditFeed interface {
 	// Since calls each for every durable entry after the one numbered seq, in
 	// order.
 	Since(seq int64, each func(approval.Entry) error) error
@@ -68,16 +68,16 @@ type Log interface {
 }
 
 // Consent is a remembered consent with its uses.
-type Consent struct {
+type GrantUse struct {
 	approval.Grant
 	Uses     int
 	LastUsed time.Time
 }
 
-// Consents is what people let through from now on.
-type Consents interface {
+// Grants is what people let through from now on.
+type Grants interface {
 	// List gives those of a workspace, the newest first.
-	List(workspace string) []Consent
+	List(workspace string) []GrantUse
 	// Revoke takes one back, durably. done is false where nothing was left to
 	// take back.
 	Revoke(ctx context.Context, id, by string) (done bool, err error)
@@ -89,9 +89,9 @@ type ReceiptFacts struct {
 	Issued, Expires                                                                 time.Time
 }
 
-// ReceiptWish is a receipt with what it is to be good for. Empty fields demand
+// ReceiptQuery is a receipt with what it is to be good for. Empty fields demand
 // nothing.
-type ReceiptWish struct {
+type ReceiptQuery struct {
 	Receipt      string
 	Tool         string
 	ArgsSHA256   string
@@ -104,14 +104,14 @@ type Receipts interface {
 	// for by now.
 	Facts(receipt string) (ReceiptFacts, error)
 	// Verify says why a receipt is not good for what is wished.
-	Verify(w ReceiptWish) error
+	Verify(w ReceiptQuery) error
 	// Redeem uses it up; it wraps fs.ErrExist where that was done before, and
 	// fs.ErrNotExist where the request has no record yet.
 	Redeem(ctx context.Context, f ReceiptFacts, by string) error
 }
 
-// Place is where the people of a workspace may be asked.
-type Place struct {
+// WorkspaceInfo is where the people of a workspace may be asked.
+type WorkspaceInfo struct {
 	Principal string   // the only approver; "": all of Approvers
 	Channels  []string // telegram, email
 	Chats     []string // Telegram's numbers of the workspace's chat and its approvers
@@ -121,7 +121,7 @@ type Place struct {
 
 // Settings is what the configuration says now.
 type Settings interface {
-	Place(workspace string) (Place, bool)
+	WorkspaceInfo(workspace string) (WorkspaceInfo, bool)
 }
 
 // InboxMail is what somebody brought who reads an approver's mail: either a whole
@@ -146,8 +146,8 @@ type Inbox interface {
 
 // Why an Inbox takes nothing.
 var (
-	ErrNoInbox   = errors.New("e-mail is not configured")
-	ErrInboxShut = errors.New("e-mail is about to start: try again")
+	ErrNoInbox       = errors.New("e-mail is not configured")
+	ErrInboxStarting = errors.New("e-mail is about to start: try again")
 )
 
 // ErrInbox is wrapped by what an Inbox cannot make sense of; the text behind it
@@ -164,22 +164,22 @@ type Server struct {
 	Decider  Decider // nil: nobody decides here
 	Viewer   Viewer
 	Keys     Keys
-	History  History  // nil: only what waits is listed
-	Log      Log      // nil: no events
-	Consents Consents // nil: there are none
-	Receipts Receipts // nil: none is checked here
-	Inbox    Inbox    // nil: e-mail is not configured
+	History  History   // nil: only what waits is listed
+	Feed     AuditFeed // nil: no events
+	Grants   Grants    // nil: there are none
+	Receipts Receipts  // nil: none is checked here
+	Inbox    Inbox     // nil: e-mail is not configured
 	Settings Settings
 	Ready    Check    // nil: never ready
 	Metrics  *Metrics // nil: none
 	Hosts    []string // names that a request may be meant for, with their ports
 	Version  string   // of the program
-	Diary    zerolog.Logger
+	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now
 
-	Connections int           // at once; 0: DefaultConnections
-	Patience    time.Duration // for headers, and for a body; 0: DefaultPatience
-	Taking      time.Duration // how long a request may wait to be taken in; 0: DefaultTaking
+	Connections   int           // at once; 0: DefaultConnections
+	IOTimeout     time.Duration // for headers, and for a body; 0: DefaultIOTimeout
+	SubmitTimeout time.Duration // how long a request may wait to be taken in; 0: DefaultSubmitTimeout
 
 	hub     hub
 	once    sync.Once
@@ -192,10 +192,10 @@ type Server struct {
 
 // What a Server has where nothing else is said.
 const (
-	DefaultConnections = 4096
-	DefaultPatience    = 10 * time.Second
-	DefaultTaking      = 10 * time.Second
-	longestWait        = 60 * time.Second
+	DefaultConnections   = 4096
+	DefaultIOTimeout     = 10 * time.Second
+	DefaultSubmitTimeout = 10 * time.Second
+	longestWait          = 60 * time.Second
 )
 
 // Changed tells those who wait for a request that something may have happened to
@@ -208,11 +208,11 @@ func (s *Server) init() {
 		if s.Connections == 0 {
 			s.Connections = DefaultConnections
 		}
-		if s.Patience == 0 {
-			s.Patience = DefaultPatience
+		if s.IOTimeout == 0 {
+			s.IOTimeout = DefaultIOTimeout
 		}
-		if s.Taking == 0 {
-			s.Taking = DefaultTaking
+		if s.SubmitTimeout == 0 {
+			s.SubmitTimeout = DefaultSubmitTimeout
 		}
 		if s.Now == nil {
 			s.Now = time.Now
@@ -229,8 +229,8 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	s.init()
 	web := &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: s.Patience,
-		WriteTimeout:      longestWait + s.Patience + s.Taking,
+		ReadHeaderTimeout: s.IOTimeout,
+		WriteTimeout:      longestWait + s.IOTimeout + s.SubmitTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		Protocols:         new(http.Protocols),
@@ -248,7 +248,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	case err = <-errs:
 	}
 	close(s.quit)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Patience)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.IOTimeout)
 	defer cancel()
 	if shut := web.Shutdown(last); shut != nil {
 		_ = web.Close() // whoever is left has had time enough

@@ -133,8 +133,8 @@ func (s *Server) origin(a *Approval, k approval.Key, client string, asked, reque
 			a.SessionID, a.ActionType, a.ToolName = text(q.SessionID), text(q.ActionType), text(q.ToolName)
 		}
 	}
-	if a.Auto && r != nil && r.Consent != "" {
-		a.AllowRuleApplied = text(r.Consent)
+	if a.Auto && r != nil && r.Grant != "" {
+		a.AllowRuleApplied = text(r.Grant)
 	}
 }
 
@@ -173,10 +173,10 @@ func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
 
 // consented gives the code by which somebody let this through beforehand.
 func (s *Server) consented(a *Approval, workspace string) {
-	if a.AllowRuleApplied == nil || s.Consents == nil || a.Decision.Choice != nil {
+	if a.AllowRuleApplied == nil || s.Grants == nil || a.Decision.Choice != nil {
 		return
 	}
-	for _, c := range s.Consents.List(workspace) {
+	for _, c := range s.Grants.List(workspace) {
 		if c.ID != *a.AllowRuleApplied {
 			continue
 		}

@@ -35,7 +35,7 @@ func loaded(b *testing.B, n int) *policy.Engine {
 		default:
 			g.Target = fmt.Sprintf("/data/*/%d.txt", i)
 		}
-		if err := e.Remember(g); err != nil {
+		if err := e.AddGrant(g); err != nil {
 			b.Fatal(err)
 		}
 	}

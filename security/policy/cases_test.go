@@ -161,7 +161,7 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 		"grant.unknown_capability": func(t *testing.T) {
 			g := grants(facts("fs:write"))[2]
 			g.Capability = "fs:delete"
-			require.Error(t, engine(t, policy.Config{}).Remember(g))
+			require.Error(t, engine(t, policy.Config{}).AddGrant(g))
 		},
 		"grant.revoke": func(t *testing.T) {
 			f := facts("fs:write")

@@ -248,7 +248,7 @@ func (e *Engine) judgeBase(v *verdict) (lifted bool) {
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
-	v.always = has && cp.Default == approval.ConsentAlways || f.Tool != "" && !f.KnownTool
+	v.always = has && cp.Default == approval.AskAlways || f.Tool != "" && !f.KnownTool
 	return e.applyRules(v)
 }
 
@@ -389,7 +389,7 @@ func (e *Engine) consent(v *verdict, r *approval.Ruling, exact string) {
 		}
 		return
 	}
-	r.Outcome, r.Rule, r.Consent, r.Change = approval.Allow, byConsent, h.ID, nil
+	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byConsent, h.ID, nil
 	r.Reasons = append(r.Reasons, fmt.Sprintf("allow by %s %s of %s, given %s", kindWords(h.Kind), h.ID, h.By, h.CreatedAt.UTC().Format(time.DateOnly)))
 }
 

@@ -59,7 +59,7 @@ func grants(f approval.Facts) []approval.Grant {
 func remember(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
 	t.Helper()
 	for _, g := range gs {
-		require.NoError(t, e.Remember(g))
+		require.NoError(t, e.AddGrant(g))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 			remember(t, e, g)
 			r := e.Judge(f)
 			require.Equal(t, approval.Allow, r.Outcome, "grant %d, dangerous %s: %v", i, dangerous, r.Reasons)
-			require.Equal(t, g.ID, r.Consent)
+			require.Equal(t, g.ID, r.Grant)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 		remember(t, e, grants(f)...)
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
-		require.Empty(t, r.Consent, why)
+		require.Empty(t, r.Grant, why)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestUsesAreCountedFromTheLog(t *testing.T) {
 	f := facts("fs:write")
 	g := grants(f)[1]
 	g.MaxUses = 2
-	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Consent: g.ID, Time: noon}
+	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
 	e := engine(t, policy.Config{})
 	e.Learn(use) // the log is read before the grants are
 	remember(t, e, g)
@@ -299,7 +299,7 @@ func TestIncompleteGrantsAreRefused(t *testing.T) {
 	} {
 		for _, g := range grants(f) {
 			change(&g)
-			require.Error(t, engine(t, policy.Config{}).Remember(g), "%s %s", why, g.Kind)
+			require.Error(t, engine(t, policy.Config{}).AddGrant(g), "%s %s", why, g.Kind)
 		}
 	}
 }
@@ -497,9 +497,9 @@ func TestConcession(t *testing.T) {
 		ToolName: "t", ToolSHA256: "x", Capability: "fs:write", Target: "/data/[a].txt", Channel: "telegram", Sender: "7",
 	}
 	d := &approval.Decision{Verdict: approval.Approved, DecidedBy: "ann", DecidedAt: noon, Code: "1", Scope: approval.Once}
-	require.Nil(t, policy.Concession(p, d), "once is once")
+	require.Nil(t, policy.GrantFrom(p, d), "once is once")
 	p.Territory = "permanent"
-	g := policy.Concession(p, d)
+	g := policy.GrantFrom(p, d)
 	require.NoError(t, g.Check())
 	e := engine(t, policy.Config{})
 	remember(t, e, *g)
@@ -510,16 +510,16 @@ func TestConcession(t *testing.T) {
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "not as a pattern")
 
 	d.Scope, d.Code = approval.Session, "2"
-	require.Equal(t, approval.GrantSession, policy.Concession(p, d).Kind)
+	require.Equal(t, approval.GrantSession, policy.GrantFrom(p, d).Kind)
 	d.Scope, d.Code = approval.Always, "6"
-	require.Equal(t, approval.GrantRule, policy.Concession(p, d).Kind)
+	require.Equal(t, approval.GrantRule, policy.GrantFrom(p, d).Kind)
 	p.Capability = "mail:send"
-	require.Nil(t, policy.Concession(p, d), "asked every time")
+	require.Nil(t, policy.GrantFrom(p, d), "asked every time")
 	d.Scope = approval.Once
-	require.Nil(t, policy.Concession(p, d))
+	require.Nil(t, policy.GrantFrom(p, d))
 	p.Capability = "fs:write"
 	d.Verdict = approval.Denied
-	require.Nil(t, policy.Concession(p, d))
+	require.Nil(t, policy.GrantFrom(p, d))
 }
 
 func replaceOnce(t *testing.T, s, old, new string) string {

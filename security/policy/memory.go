@@ -45,7 +45,7 @@ func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling,
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, consent: r.Consent}
+	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, consent: r.Grant}
 	if human {
 		b.consent = ""
 	}
@@ -175,10 +175,10 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 		}
 		a.taints[session][t] = true
 	}
-	if h := e.consents.byID[x.Consent]; h != nil {
+	if h := e.consents.byID[x.Grant]; h != nil {
 		h.uses++
 		h.lastUsed = x.Time
-	} else if x.Consent != "" {
+	} else if x.Grant != "" {
 		e.orphans(x)
 	}
 	if x.Human {
@@ -191,8 +191,8 @@ func (e *Engine) orphans(x *approval.Entry) {
 	if e.unclaimed == nil {
 		e.unclaimed = map[string]use{}
 	}
-	u := e.unclaimed[x.Consent]
-	e.unclaimed[x.Consent] = use{u.n + 1, x.Time}
+	u := e.unclaimed[x.Grant]
+	e.unclaimed[x.Grant] = use{u.n + 1, x.Time}
 }
 
 type use struct {

@@ -121,7 +121,7 @@ func (w world) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 		e.Learn(x)
 	}
 	for _, g := range w.grants {
-		require.NoError(t, e.Remember(g))
+		require.NoError(t, e.AddGrant(g))
 	}
 	return e.Judge(f)
 }
@@ -136,7 +136,7 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 			require.Equal(rt, approval.Deny, after.Outcome)
 		}
 		c, has := approval.CapabilityNamed(f.Capability)
-		if has && c.Default == approval.ConsentAlways {
+		if has && c.Default == approval.AskAlways {
 			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts nothing that is always asked")
 		}
 		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "nor does it make anything stricter")

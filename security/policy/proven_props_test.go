@@ -149,7 +149,7 @@ func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays one")
 		require.Contains(rt, []string{"table", "trust"}, before.Rule, "and so does whatever else asks: %v", before.Reasons)
 		c, has := approval.CapabilityNamed(f.Capability)
-		require.False(rt, has && c.Default == approval.ConsentAlways)
+		require.False(rt, has && c.Default == approval.AskAlways)
 		require.True(rt, f.KnownTool)
 		require.NotEmpty(rt, after.Proven)
 	})

@@ -17,14 +17,14 @@ const (
 )
 
 // Remembered is a grant with what the log says of its use.
-type Remembered struct {
+type GrantUse struct {
 	approval.Grant
 	Uses     int       `json:"uses"`
 	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
 // Stale says that nobody has used the grant for StaleAfter.
-func (r *Remembered) Stale(now time.Time) bool {
+func (r *GrantUse) Stale(now time.Time) bool {
 	last := r.CreatedAt
 	if r.LastUsed.After(last) {
 		last = r.LastUsed
@@ -32,9 +32,9 @@ func (r *Remembered) Stale(now time.Time) bool {
 	return now.Sub(last) >= StaleAfter
 }
 
-// Remember takes a grant into memory, or the newer state of one; one that is
+// AddGrant takes a grant into memory, or the newer state of one; one that is
 // incomplete is refused.
-func (e *Engine) Remember(g approval.Grant) error {
+func (e *Engine) AddGrant(g approval.Grant) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
@@ -51,8 +51,8 @@ func (e *Engine) Remember(g approval.Grant) error {
 	return nil
 }
 
-// Forget drops a grant whose file is gone.
-func (e *Engine) Forget(id string) {
+// RemoveGrant drops a grant whose file is gone.
+func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.consents == nil {
@@ -65,17 +65,17 @@ func (e *Engine) Forget(id string) {
 }
 
 // Grants lists what is remembered, newest first.
-func (e *Engine) Grants() []Remembered {
+func (e *Engine) Grants() []GrantUse {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.consents == nil {
 		return nil
 	}
-	all := make([]Remembered, 0, len(e.consents.byID))
+	all := make([]GrantUse, 0, len(e.consents.byID))
 	for _, h := range e.consents.byID {
-		all = append(all, Remembered{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
+		all = append(all, GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
-	slices.SortFunc(all, func(a, b Remembered) int {
+	slices.SortFunc(all, func(a, b GrantUse) int {
 		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
 			return c
 		}
@@ -84,10 +84,10 @@ func (e *Engine) Grants() []Remembered {
 	return all
 }
 
-// Concession is the consent that an approval gives besides: of code 2 a session
+// GrantFrom is the consent that an approval gives besides: of code 2 a session
 // allow, of code 6 an allow rule, otherwise what the tool's territory says. Nil
 // means none.
-func Concession(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Verdict != approval.Approved {
 		return nil
 	}
@@ -100,11 +100,11 @@ func Concession(p *approval.Pending, d *approval.Decision) *approval.Grant {
 		g.Reason = "approval of " + p.ShortID
 	}
 	switch {
-	case d.Scope == approval.Session && approval.NotRemembered(p, d.Scope) == "":
+	case d.Scope == approval.Session && approval.NotGrantable(p, d.Scope) == "":
 		g.Kind, g.SessionID, g.Exact = approval.GrantSession, p.SessionID, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(SessionLife)
 		return g
-	case d.Scope == approval.Always && approval.NotRemembered(p, d.Scope) == "":
+	case d.Scope == approval.Always && approval.NotGrantable(p, d.Scope) == "":
 		g.Kind, g.Exact = approval.GrantRule, p.Ruling.Exact
 		g.ExpiresAt = g.CreatedAt.Add(RuleLife)
 		return g
@@ -120,7 +120,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	if len(p.Ruling.Secrets) > 0 {
 		return nil // its target may be one
 	}
-	if !ok || c.Default == approval.ConsentAlways || p.Channel == "" || p.Sender == "" {
+	if !ok || c.Default == approval.AskAlways || p.Channel == "" || p.Sender == "" {
 		return nil
 	}
 	switch p.Territory {
@@ -180,7 +180,7 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 	alone.put(g)
 	for _, p := range slices.Backward(a.asked) {
 		c, has := approval.CapabilityNamed(p.f.Capability)
-		if has && c.Default == approval.ConsentAlways {
+		if has && c.Default == approval.AskAlways {
 			continue
 		}
 		if h, _ := alone.covering(&p.f, exactFor(&p.f, p.exact)); h != nil {

@@ -18,7 +18,7 @@ func drawEntry(rt *rapid.T, seq int) approval.Entry {
 	x.Time = noon.Add(time.Duration(seq) * time.Minute)
 	x.Event = pick(rt, "event", approval.EventApproved, approval.EventAutoApproved, approval.EventRequested, approval.EventTaintsCleared)
 	x.Human = rapid.Bool().Draw(rt, "human")
-	x.Consent = pick(rt, "consent", "", "0000000000000002")
+	x.Grant = pick(rt, "consent", "", "0000000000000002")
 	x.Target, x.ActionType, x.ClientID, x.Tool = "/data/a.txt", "custom:t", "ws:w", "t"
 	return x
 }
@@ -51,8 +51,8 @@ func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 			second.Learn(x) // those of the snapshot too: they count once
 		}
 		for _, g := range grants(facts("fs:write")) {
-			require.NoError(rt, whole.Remember(g))
-			require.NoError(rt, second.Remember(g))
+			require.NoError(rt, whole.AddGrant(g))
+			require.NoError(rt, second.AddGrant(g))
 		}
 		f := drawFacts(rt)
 		f.Now = noon.Add(time.Hour)

@@ -16,18 +16,18 @@ func Table(autonomy, capability string) approval.Outcome {
 	}
 	switch autonomy {
 	case approval.Full:
-		if c.Default == approval.ConsentAlways {
+		if c.Default == approval.AskAlways {
 			return approval.Ask
 		}
 		return approval.Allow
 	case approval.Supervised:
-		if c.Default == approval.ConsentNone {
+		if c.Default == approval.AskNone {
 			return approval.Allow
 		}
 		return approval.Ask
 	case approval.ReadOnly:
 		switch {
-		case c.Default == approval.ConsentNone:
+		case c.Default == approval.AskNone:
 			return approval.Allow
 		case personalRead(c.Name):
 			return approval.Ask

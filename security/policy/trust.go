@@ -27,7 +27,7 @@ func traitsOf(f *approval.Facts) traits {
 		sink: f.Trust.PublicSink, dangerous: f.Trust.DangerousWrites,
 	}
 	c, ok := approval.CapabilityNamed(f.Capability)
-	none := ok && c.Default == approval.ConsentNone
+	none := ok && c.Default == approval.AskNone
 	read := ok && isRead(c.Name)
 	unstated := func(p *approval.Property, implied bool) {
 		switch *p {
@@ -96,8 +96,8 @@ func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	return t.dangerous == isTrue, trifecta
 }
 
-// ReadsStrangers says whether running a tool may bring in what strangers wrote.
-func ReadsStrangers(t approval.Tool) bool {
+// ReadsPublicSource says whether running a tool may bring in what strangers wrote.
+func ReadsPublicSource(t approval.Tool) bool {
 	tr := traitsOf(&approval.Facts{Tool: t.Name, KnownTool: true, Capability: t.Capability, Trust: t.Trust})
 	return tr.reads && tr.source == isTrue
 }

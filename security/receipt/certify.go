@@ -8,7 +8,7 @@ import (
 
 // Certify issues the receipt of a claim. d is the person's decision; nil means
 // that policy allowed it.
-func (s *Signer) Certify(c *approval.Claim, d *approval.Decision, expires time.Time) (string, error) {
+func (s *Signer) IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (string, error) {
 	f := Facts{
 		Workspace: c.Workspace, RequestID: c.RequestID, RequestSHA256: c.RequestSHA256,
 		PendingSHA256: c.PendingSHA256, Tool: c.ToolName, ActionType: c.ActionType, ArgsSHA256: c.ArgsSHA256,

@@ -106,7 +106,7 @@ func (x *Clocks) play(j jump) {
 	// However wrong the clock was, one day everything has ended.
 	w.now = w.now.Add(3 * decade)
 	for range 2 {
-		w.now = w.now.Add(approval.Patience)
+		w.now = w.now.Add(approval.IncompleteGrace)
 		if err := s.daemon.rest(); err != nil {
 			bad = append(bad, "L the gate does not come to rest: "+err.Error())
 		}

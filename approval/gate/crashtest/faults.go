@@ -296,7 +296,7 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 		}
 	}
 	s.daemon.gate.Examine()
-	if p, ok := s.daemon.gate.Problem(); ok {
+	if p, ok := s.daemon.gate.Degraded(); ok {
 		if !p.Restart {
 			return []string{"F the gate does not recover: " + p.What}, false
 		}
@@ -353,7 +353,7 @@ func (s *stageSet) start() (err error) {
 // settleDown lets the gate come to rest without any error.
 func (s *stageSet) settleDown() []string {
 	for range 3 { // what failed is tried again a little later, and incomplete files are waited for
-		s.w.now = s.w.now.Add(approval.Patience)
+		s.w.now = s.w.now.Add(approval.IncompleteGrace)
 		if err := s.daemon.rest(); err != nil {
 			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
 		}

@@ -215,12 +215,12 @@ func (w *World) offer(g *gate.Gate, r put) error {
 	switch {
 	case errors.Is(err, crashfs.ErrKilled):
 		return err
-	case errors.Is(err, approval.ErrTaken) && w.submitted[r.id] == r.text:
+	case errors.Is(err, approval.ErrIDTaken) && w.submitted[r.id] == r.text:
 		w.broken = append(w.broken, "I5 a client was told that its own request is another's")
 	case err != nil:
 	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
 		w.broken = append(w.broken, "I5 other bytes were accepted under an id that was given away")
-	case w.submitted[r.id] == r.text && !taken.Again:
+	case w.submitted[r.id] == r.text && !taken.Repeated:
 		w.broken = append(w.broken, "I5 a request was accepted anew that was accepted before")
 	default:
 		w.submitted[r.id] = r.text
@@ -236,7 +236,7 @@ func withdraw(s *stageSet) error {
 		return err
 	}
 	k := approval.Key{Workspace: workspace, ID: idA}
-	_, err := s.daemon.gate.Withdraw(context.Background(), k, client)
+	_, err := s.daemon.gate.Cancel(context.Background(), k, client)
 	if err == nil {
 		s.w.told = append(s.w.told, told{idA, approval.Cancelled})
 	}
@@ -328,7 +328,7 @@ func (s *stageSet) rest() error {
 	}
 	for range 3 {
 		s.w.now = s.w.now.Add(time.Second)
-		if _, weak := s.daemon.gate.Problem(); weak {
+		if _, weak := s.daemon.gate.Degraded(); weak {
 			s.daemon.gate.Examine() // as the ticker does
 		}
 		if err := s.daemon.rest(); err == nil {
@@ -418,7 +418,7 @@ func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict
 	if w.lab.Mutant == NoLook {
 		d.RunBefore = 24 * time.Hour // or the time that has passed would tell as well
 	}
-	a := approval.Answer{
+	a := approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
 		Override: "do it otherwise", Text: "a",
 	}
@@ -462,7 +462,7 @@ func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 
 // Create notes what an approval approves before it is written: from then on
 // the effect is legitimate, told or not.
-func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if s.delay != nil {
 		if err := s.delay(); err != nil {
 			return err

@@ -138,7 +138,7 @@ func (w *World) restart() error {
 	}
 	w.observe()
 	// A request torn by the crash is waited for, then refused.
-	w.now = w.now.Add(approval.Patience)
+	w.now = w.now.Add(approval.IncompleteGrace)
 	if err := d.rest(); err != nil {
 		return err
 	}

@@ -260,8 +260,8 @@ type memory struct {
 }
 
 // Concede implements gate.Memory.
-func (m memory) Concede(p *approval.Pending, d *approval.Decision) error {
-	g := policy.Concession(p, d)
+func (m memory) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := policy.GrantFrom(p, d)
 	if g == nil {
 		return nil
 	}
@@ -312,12 +312,12 @@ func (w *World) boot() (d *daemon, err error) {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.gate = &gate.Gate{
-		Store: &gateStore{Store: store, w: w}, Keeper: store, Seal: w.lab.key, Notary: w.lab.signer, Policy: w,
-		Memory: memory{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+		Store: &gateStore{Store: store, w: w}, Workspaces: store, Seal: w.lab.key, Receipts: w.lab.signer, Policy: w,
+		Grants: memory{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
 	if w.flow.pauses() && w.lab.Mutant != NoBrake {
-		d.gate.Brake = &ipc.Brake{Store: store}
+		d.gate.Pauses = &ipc.PauseGuard{Store: store}
 	}
 	d.keys, err = d.gate.Start()
 	return d, err
@@ -407,7 +407,7 @@ type gateStore struct {
 	slots map[approval.Key][]byte // of the mutant that expires without the slot
 }
 
-func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.How) error {
+func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	switch {
 	case s.w.lab.Mutant == NoClaim && doc == approval.DocClaim:
 		return nil

@@ -104,7 +104,7 @@ func (h *house) start() error {
 	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does: it is signed before anything is measured
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
 	h.gate = &gate.Gate{
-		Store: h.store, Keeper: h.store, Seal: h.key, Notary: signer, Executor: runner, Audit: log, Settings: settings{},
+		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
 		Policy: ruled(),
 		Log:    zerolog.New(io.Discard), Changed: h.changed,
 	}

@@ -39,7 +39,7 @@ func (b *bench) decision() error {
 		if i%2 == 1 {
 			target = fmt.Sprintf("/data/*/%d.txt", i)
 		}
-		if err := e.Remember(approval.Grant{
+		if err := e.AddGrant(approval.Grant{
 			Version: approval.Version, ID: fmt.Sprintf("%016x", i), Kind: approval.GrantTarget, Workspace: "w",
 			Channel: "workspace", Sender: "w", Capability: "fs:write", TargetKind: "path_glob", Target: target,
 			By: "bench", CreatedAt: now, ExpiresAt: now.Add(time.Hour),

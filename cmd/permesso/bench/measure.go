@@ -21,7 +21,7 @@ type aferoFile = afero.File
 const rounds = 200
 
 func (h *house) approve(id string) error {
-	_, err := h.decider.Decide(context.Background(), approval.Answer{
+	_, err := h.decider.Decide(context.Background(), approval.DecisionInput{
 		Key: approval.Key{Workspace: workspace, ID: id}, Verdict: approval.Approved, Code: "1", Via: "bench",
 		By: approval.Person{Channel: "local", ID: "0", Name: "bench"},
 	})

@@ -357,8 +357,8 @@ func (o oneKey) Key(hash string) (*approval.APIKey, error) {
 }
 
 // Place implements httpapi.Settings.
-func (oneKey) Place(string) (httpapi.Place, bool) {
-	return httpapi.Place{MaxSize: approval.MaxRequestSize}, true
+func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
+	return httpapi.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
 }
 
 // restWake measures from the moment at which a response is visible to the one at
@@ -370,7 +370,7 @@ func (b *bench) restWake() error {
 	}
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	door := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Keeper: h.store, Seal: h.key}}
+	door := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}}
 	h.changed = door.Changed
 	if err := h.start(); err != nil {
 		return err

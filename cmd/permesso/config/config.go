@@ -54,7 +54,7 @@ type Config struct {
 	TelegramChats  map[string]TelegramChat           // by workspace; not in it: the private chats of its approvers
 	Email          *Email                            // nil: nobody is reached by e-mail
 	EmailCeiling   map[string]approval.Reversibility // by workspace: mail approves no further; not in it: everything
-	Warnings       []Problem                         // what is allowed but probably not meant
+	Warnings       []Issue                           // what is allowed but probably not meant
 	Settings       []Setting                         // every key, as it holds
 }
 
@@ -150,7 +150,7 @@ func (rd Reader) Load(path string, env func(string) string) (*Config, error) {
 	return c, nil
 }
 
-func readFile(path string) (data []byte, warnings []Problem, err error) {
+func readFile(path string) (data []byte, warnings []Issue, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -164,7 +164,7 @@ func readFile(path string) (data []byte, warnings []Problem, err error) {
 		return nil, nil, errors.New("this is a folder, not a file")
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
-		warnings = append(warnings, Problem{
+		warnings = append(warnings, Issue{
 			Message: "everybody on this machine may change this file, and with it who may approve",
 			Hint:    "chmod o-w " + path,
 		})
@@ -177,14 +177,14 @@ func readFile(path string) (data []byte, warnings []Problem, err error) {
 // *Error with everything that is wrong with it.
 func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 	if len(data) > maxFile {
-		return nil, &Error{File: name, Errors: []Problem{{
+		return nil, &Error{File: name, Errors: []Issue{{
 			Message: fmt.Sprintf("longer than %d bytes", maxFile),
 			Hint:    "is this the right file?",
 		}}}
 	}
 	root, problem := parseTree(data)
 	if problem != nil {
-		return nil, &Error{File: name, Errors: []Problem{*problem}}
+		return nil, &Error{File: name, Errors: []Issue{*problem}}
 	}
 	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
 	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)

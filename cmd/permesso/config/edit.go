@@ -97,14 +97,14 @@ func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, e
 		return nil, err
 	}
 	if len(where) == 0 || !after.sameWithout(before, ws) {
-		return nil, &Error{File: name, Errors: []Problem{place(data, ws, where)}}
+		return nil, &Error{File: name, Errors: []Issue{place(data, ws, where)}}
 	}
 	return out, nil
 }
 
 // place says where a person has to look.
-func place(data []byte, ws string, where []string) Problem {
-	p := Problem{Message: "workspace " + quote(ws) + " is not a section of its own here", Hint: "take it out by hand"}
+func place(data []byte, ws string, where []string) Issue {
+	p := Issue{Message: "workspace " + quote(ws) + " is not a section of its own here", Hint: "take it out by hand"}
 	if root, problem := parseTree(data); problem == nil && root.kids["workspaces"] != nil {
 		if n := root.kids["workspaces"].kids[ws]; n != nil {
 			p.Line, p.Col = n.key.line, n.key.col

@@ -154,7 +154,7 @@ type file struct {
 	data   []byte
 	tables []*plain
 	edits  []edit
-	wrong  []Problem
+	wrong  []Issue
 	tail   string // what comes behind everything
 }
 
@@ -261,7 +261,7 @@ func (f *file) byHand(what string, entries []entry) {
 	for _, e := range entries {
 		lines = append(lines, strings.TrimSpace(e.String()))
 	}
-	f.wrong = append(f.wrong, Problem{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
+	f.wrong = append(f.wrong, Issue{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
 }
 
 func (f *file) channel(c *Config, t NewTelegram) {

@@ -49,7 +49,7 @@ func LocateHome(flag string, env func(string) string) (string, error) {
 	}
 	dir := xdg("XDG_STATE_HOME", filepath.Join(".local", "state"), env)
 	if dir == "" {
-		return "", &Error{File: "permesso", Errors: []Problem{{
+		return "", &Error{File: "permesso", Errors: []Issue{{
 			Message: "no place for the state folder: HOME is not set",
 			Hint:    "give --home DIR, or set PERMESSO_HOME",
 		}}}
@@ -78,7 +78,7 @@ func missing(path, hint string, err error) *Error {
 }
 
 func unreadable(path string, err error) *Error {
-	p := Problem{Message: err.Error()}
+	p := Issue{Message: err.Error()}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		p.Message = pe.Err.Error() // the path stands before it already
@@ -89,5 +89,5 @@ func unreadable(path string, err error) *Error {
 	case errors.Is(err, fs.ErrPermission):
 		p.Hint = "the gate's own user must be able to read it"
 	}
-	return &Error{File: path, Errors: []Problem{p}, cause: err}
+	return &Error{File: path, Errors: []Issue{p}, cause: err}
 }

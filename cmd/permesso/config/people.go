@@ -159,7 +159,7 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.Channels = s.channelNames()
 	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
-	w.Night = s.night()
+	w.QuietHours = s.night()
 	s.limits(&w.Limits)
 	s.judgement(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {

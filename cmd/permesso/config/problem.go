@@ -15,7 +15,7 @@ const maxPrinted = 20
 
 // Problem is one thing wrong with a file. Its text quotes nothing but keys,
 // names, and words that are nearly right.
-type Problem struct {
+type Issue struct {
 	Line, Col int    // from 1, in bytes; 0: the file as a whole
 	Key       string // as a dotted path, where there is one
 	Message   string
@@ -23,7 +23,7 @@ type Problem struct {
 }
 
 // In is the problem as one line and, where there is advice, a second one.
-func (p Problem) In(file string) string {
+func (p Issue) In(file string) string {
 	var b strings.Builder
 	b.WriteString(file)
 	if p.Line > 0 {
@@ -39,7 +39,7 @@ func (p Problem) In(file string) string {
 // Error is everything wrong with one file, in the order of its lines.
 type Error struct {
 	File   string
-	Errors []Problem
+	Errors []Issue
 	cause  error
 }
 
@@ -59,8 +59,8 @@ func (e *Error) Error() string {
 // Unwrap gives what the system said of a file that could not be read.
 func (e *Error) Unwrap() error { return e.cause }
 
-func sortProblems(ps []Problem) {
-	slices.SortStableFunc(ps, func(a, b Problem) int {
+func sortProblems(ps []Issue) {
+	slices.SortStableFunc(ps, func(a, b Issue) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
 }

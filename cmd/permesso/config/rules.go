@@ -244,7 +244,7 @@ func (s *section) cleanRooms() {
 			continue
 		}
 		for _, tool := range sortedKeys(s.cfg.Tools) {
-			if policy.ReadsStrangers(s.cfg.Tools[tool]) && !s.denied(tool, name) {
+			if policy.ReadsPublicSource(s.cfg.Tools[tool]) && !s.denied(tool, name) {
 				at := s.node.kids["tools"].kids[tool].key
 				s.fail(at, "tools."+tool, `say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
 					"tool %s may read what strangers wrote, and workspace %s is an admin's: its room stays clean", quote(tool), quote(name))

@@ -68,7 +68,7 @@ func LoadScript(path string) (*Script, error) {
 func ParseScript(name string, data []byte) (*Script, error) {
 	root, problem := parseTree(data)
 	if problem != nil {
-		return nil, &Error{File: name, Errors: []Problem{*problem}}
+		return nil, &Error{File: name, Errors: []Issue{*problem}}
 	}
 	r := &reader{cfg: blank()}
 	s := r.section(root, "")
@@ -199,7 +199,7 @@ func fitsGlob(glob, text string) bool {
 
 // Answer is what the rule says to the request of a key; ok is false where it says
 // nothing. Who says it, and where, is for the caller to fill in.
-func (r *ScriptRule) Answer(k approval.Key) (a approval.Answer, ok bool) {
+func (r *ScriptRule) Answer(k approval.Key) (a approval.DecisionInput, ok bool) {
 	a.Key = k
 	switch r.Do {
 	case doApprove:
@@ -217,7 +217,7 @@ func (r *ScriptRule) Answer(k approval.Key) (a approval.Answer, ok bool) {
 	case doAnswer:
 		a.Verdict, a.Text = approval.Answered, r.Text
 	case doNone:
-		return approval.Answer{}, false
+		return approval.DecisionInput{}, false
 	default:
 		a.Verdict, a.Code, a.Feedback = approval.Denied, "3", r.Text
 	}

@@ -17,7 +17,7 @@ type reader struct {
 	cfg      *Config
 	check    func(approval.Handler) error
 	servedBy int
-	problems []Problem
+	problems []Issue
 }
 
 // section is one table being read. Each of its methods takes a key, reports
@@ -44,11 +44,11 @@ func (s *section) full(key string) string {
 func (s *section) has(key string) bool { return s.node.kids[key] != nil }
 
 func (s *section) fail(at pos, key, hint, format string, args ...any) {
-	s.problems = append(s.problems, Problem{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.problems = append(s.problems, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
 }
 
 func (s *section) warn(at pos, key, hint, format string, args ...any) {
-	s.cfg.Warnings = append(s.cfg.Warnings, Problem{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
 }
 
 // get is the value of key, or nil where there is none of the kind wanted.

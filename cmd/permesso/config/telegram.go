@@ -140,9 +140,9 @@ func (s *section) chat(name string) string {
 var hoursPattern = regexp.MustCompile(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
 
 // night reads quiet_hours and night_timeout.
-func (s *section) night() approval.Night {
+func (s *section) night() approval.QuietHours {
 	const hint = `from and to, by this machine's clock: "22:00-07:00"`
-	var night approval.Night
+	var night approval.QuietHours
 	if n := s.get("quiet_hours", text, hint); n != nil {
 		m := hoursPattern.FindStringSubmatch(n.text)
 		if m == nil || n.text[:5] == n.text[6:] {

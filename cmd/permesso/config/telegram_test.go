@@ -40,8 +40,8 @@ telegram = 7
 		Webhook: &config.TelegramWebhook{Listen: ":8443", URL: "https://gate.example.org/telegram", SecretFile: "/etc/permesso/webhook"},
 	}, c.Telegram)
 	require.Equal(t, map[string]config.TelegramChat{"forum": {-100123, 7}}, c.TelegramChats)
-	require.Equal(t, approval.Night{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timeout: 10 * time.Hour}, c.Workspaces["forum"].Night)
-	require.Zero(t, c.Workspaces["private"].Night)
+	require.Equal(t, approval.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timeout: 10 * time.Hour}, c.Workspaces["forum"].QuietHours)
+	require.Zero(t, c.Workspaces["private"].QuietHours)
 	c, err = config.Parse("p.toml", []byte("[channels.telegram]\n"))
 	require.NoError(t, err)
 	require.Equal(t, &config.Telegram{}, c.Telegram, "the token may stand in the environment")

@@ -52,9 +52,9 @@ func (n *node) set(key string, kid *node) {
 
 // parseTree reads a TOML document. The library's decoder judges it, duplicate
 // keys included; its parser then gives the positions.
-func parseTree(data []byte) (*node, *Problem) {
+func parseTree(data []byte) (*node, *Issue) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
-		return nil, &Problem{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
+		return nil, &Issue{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
 	}
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil {
 		return nil, syntaxProblem(err)
@@ -66,19 +66,19 @@ func parseTree(data []byte) (*node, *Problem) {
 		b.expression(b.parser.Expression())
 	}
 	if b.odd || b.parser.Error() != nil {
-		return nil, &Problem{Line: 1, Col: 1, Message: "not valid TOML"}
+		return nil, &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
 	return b.root, nil
 }
 
 // syntaxProblem takes the position and the one-line message. The error's
 // String would quote the lines around it.
-func syntaxProblem(err error) *Problem {
+func syntaxProblem(err error) *Issue {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
-		return &Problem{Line: 1, Col: 1, Message: "not valid TOML"}
+		return &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
-	p := &Problem{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(plainSyntax(de.Error()))}
+	p := &Issue{Key: strings.Join(de.Key(), "."), Message: "not valid TOML: " + visible(plainSyntax(de.Error()))}
 	p.Line, p.Col = de.Position()
 	return p
 }
