@@ -187,17 +187,17 @@ func TestExampleInBubblewrap(t *testing.T) {
 // What a compose file of ours may hold is said by the Compose Specification's
 // own schema and loader, which have a module file of their own.
 func TestComposeFile(t *testing.T) {
-	check := func(file string) ([]byte, error) {
+	check := func(file string) (out, errs []byte, err error) {
 		cmd := osexec.Command("go", "run", "-C", filepath.Join("..", "..", ".ci", "compose"), ".", file)
 		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly")
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		return append(out, errs.Bytes()...), err
+		var b bytes.Buffer
+		cmd.Stderr = &b
+		out, err = cmd.Output()
+		return out, b.Bytes(), err
 	}
 	file := example(t, "compose/compose.yaml")
-	out, err := check(file)
-	require.NoError(t, err, "%s", out)
+	out, wrong, err := check(file)
+	require.NoError(t, err, "%s%s", out, wrong)
 	var project struct {
 		Services map[string]struct {
 			Build    struct{ Context, Dockerfile string }
@@ -230,9 +230,9 @@ func TestComposeFile(t *testing.T) {
 	require.NoError(t, err)
 	broken := filepath.Join(t.TempDir(), "compose.yaml")
 	require.NoError(t, os.WriteFile(broken, bytes.Replace(text, []byte("read_only: true"), []byte("readonly: true"), 1), 0o600))
-	out, err = check(broken)
+	_, wrong, err = check(broken)
 	require.Error(t, err, "the check sees what is wrong")
-	require.Contains(t, string(out), "readonly")
+	require.Contains(t, string(wrong), "readonly")
 }
 
 type composeVolume struct {

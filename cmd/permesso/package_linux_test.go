@@ -19,8 +19,10 @@ func tool(t *testing.T, env []string, name string, args ...string) string {
 	cmd := osexec.Command(name, args...)
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	var errs bytes.Buffer // what the go command downloads stands there, too
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %s\n%s%s", name, strings.Join(args, " "), out, &errs)
 	return string(out)
 }
 

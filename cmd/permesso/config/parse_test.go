@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"regexp"
@@ -815,14 +816,27 @@ func TestExample(t *testing.T) {
 	require.Empty(t, c.Warnings)
 }
 
-// The design's own example, without the channel tables of a later version.
+// planned are lines of the design's example that the reader does not know yet, in
+// the order in which it complains.
+var planned = []struct{ line, refusal, why string }{
+	{`args = { text = "text" }`, "args", "typed arguments come with the card"},
+}
+
+// TestDesignExample reads the design's own example, without its channel tables.
 func TestDesignExample(t *testing.T) {
-	c, err := config.Parse("design", designExample(t))
+	example := designExample(t)
+	for _, p := range planned {
+		_, err := config.Parse("design", example)
+		require.ErrorContains(t, err, p.refusal, "built by now: remove it from planned")
+		require.Contains(t, string(example), p.line)
+		example = bytes.Replace(example, []byte(p.line), nil, 1)
+	}
+	c, err := config.Parse("design", example)
 	require.NoError(t, err)
 	require.Equal(t, "ricardo", c.Workspaces["personal"].Principal)
 	require.Equal(t, "telegram:123456789", c.Workspaces["personal"].ChatJID)
 	require.Equal(t, []string{"/opt/tools/x-post"}, c.Tools["x_post"].Handler.Argv)
-	require.Equal(t, approval.Property("true"), c.Tools["x_post"].Trust.DangerousWrites)
+	require.Equal(t, "channel:out", c.Tools["x_post"].Capability)
 	require.Equal(t, approval.Allow, c.Rules[0].Outcome)
 }
 
