@@ -134,6 +134,7 @@ func (d *demoRun) keyboard() *os.File {
 }
 
 func TestDemoAnswersItself(t *testing.T) {
+	t.Parallel()
 	broken := func(script string) string {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "bwrap"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
@@ -186,6 +187,7 @@ func TestDemoAnswersItself(t *testing.T) {
 }
 
 func TestDemoAsksYou(t *testing.T) {
+	t.Parallel()
 	const approved, denied = "✓ the notice board says, once: Meeting at 5", "✓ the notice board is empty, as it was"
 	for _, row := range []struct {
 		why, typed string // ID is the request's
@@ -231,6 +233,7 @@ func TestDemoWithoutColour(t *testing.T) {
 // However it is stopped, it ends its children, tidies up, and says so by its
 // exit code.
 func TestDemoStopped(t *testing.T) {
+	t.Parallel()
 	t.Run("by Ctrl-C", func(t *testing.T) {
 		d := newDemo(t)
 		keys := d.keyboard()

@@ -316,6 +316,7 @@ func illnesses() []illness {
 }
 
 func TestDoctorFindsIt(t *testing.T) {
+	t.Parallel()
 	well := newWard(t)
 	require.Empty(t, wrong(well.examine(t, nil)), "a home that is well")
 	for _, ill := range illnesses() {

@@ -165,6 +165,7 @@ func TestExampleAgents(t *testing.T) {
 }
 
 func TestExampleInBubblewrap(t *testing.T) {
+	t.Parallel()
 	h := newPlace(t, "default", exampleConfig)
 	d := h.serve()
 	defer d.stop()

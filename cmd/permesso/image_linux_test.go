@@ -107,6 +107,7 @@ func (im *image) run(mounts []string, args ...string) *osexec.Cmd {
 // No engine runs here, so the image's files are put together by hand and run in
 // bubblewrap: gate, operator and agent, each in a sandbox of that very root.
 func TestImageServes(t *testing.T) {
+	t.Parallel()
 	// What dies with its parent dies with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

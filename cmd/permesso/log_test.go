@@ -34,6 +34,7 @@ var spells = []string{
 // TestNothingForgesTheLog has an agent put everything it can write into the
 // real daemon, and reads what that has said.
 func TestNothingForgesTheLog(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"json", "console"} {
 		t.Run(format, func(t *testing.T) {
 			h := newPlace(t, "default", fmt.Sprintf(`log_level = "debug"

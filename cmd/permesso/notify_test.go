@@ -52,6 +52,7 @@ func (m *manager) until(begin string) string {
 }
 
 func TestNotify(t *testing.T) {
+	t.Parallel()
 	m, socket := newManager(t)
 	h := newPlace(t, "default", "# nothing\n")
 	d := h.serve(socket, "WATCHDOG_USEC=400000")
@@ -88,6 +89,7 @@ func TestNotify(t *testing.T) {
 // A gate that hangs gets no more time: every worker is stuck in a file that
 // never opens.
 func TestWatchdogOfAGateThatHangs(t *testing.T) {
+	t.Parallel()
 	m, socket := newManager(t)
 	h := newPlace(t, "a", "[workspaces.a]\n[workspaces.b]\n")
 	d := h.serve(socket, "WATCHDOG_USEC=600000")

@@ -87,6 +87,7 @@ func TestDebianVersions(t *testing.T) {
 // The package is used as an operator would, in this very system with every
 // change in memory; make deb-debootstrap does the same in a fresh Debian.
 func TestDebianPackage(t *testing.T) {
+	t.Parallel()
 	bin := releasedBinary(t)
 	build := func(env ...string) string {
 		if os.Getenv("PERMESSO_SOAK") == "" {

@@ -97,6 +97,7 @@ func spelledOut(p *approval.Pending, x, y string) {
 func hex2(b byte) string { return string("0123456789abcdef"[b>>4]) + string("0123456789abcdef"[b&15]) }
 
 func TestNobodySeesASecret(t *testing.T) {
+	t.Parallel()
 	style := chat.Style{Redact: newRedaction()}
 	for form, values := range secretForms() {
 		for place, put := range secretPlaces() {

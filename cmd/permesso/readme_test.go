@@ -131,6 +131,7 @@ func (r *reader) serving(text string) (stop func()) {
 // The blocks of the first terminal run in one shell, one after the other, with
 // the second terminal started where the text says so.
 func TestReadmeTenMinutes(t *testing.T) {
+	t.Parallel()
 	r := newReader(t)
 	var before, after []string
 	var serve string

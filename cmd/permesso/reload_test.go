@@ -90,6 +90,7 @@ func TestReloadTakesOver(t *testing.T) {
 
 // A bad edit keeps the old one and says where; the good one takes over.
 func TestReloadRefusesMistakes(t *testing.T) {
+	t.Parallel()
 	good := fmt.Sprintf(allowing, "good")
 	h := newPlace(t, "default", good)
 	d := h.serve()

@@ -278,6 +278,7 @@ func alive(pid int) bool {
 
 // The gate is at rest, so that any change below its home is the agent's.
 func TestSandboxHolds(t *testing.T) {
+	t.Parallel()
 	c, d := newCage(t)
 	d.stop()
 	target := victim(t, c.layout.Home)
@@ -335,6 +336,7 @@ func (c *cage) sawEffects(t *testing.T) string {
 // The gate is awake: whatever the attempts leave among the requests, it takes
 // in. Nothing is run, nothing is approved, and it goes on serving.
 func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
+	t.Parallel()
 	c, d := newCage(t)
 	pid := d.cmd.Process.Pid
 	c.asksFromInside(t, 2)

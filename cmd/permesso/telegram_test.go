@@ -151,6 +151,7 @@ func TestTelegramTellsWhatIsWrong(t *testing.T) {
 
 // A token that does not hold is told, and mended without a restart.
 func TestTelegramTokenIsMended(t *testing.T) {
+	t.Parallel()
 	b := newBotTown(t, annDecides)
 	token := filepath.Join(b.dir, "telegram.token")
 	require.NoError(t, os.WriteFile(token, []byte("110201543:AAwrongwrongwrongwrongwrongwrong\n"), 0o600))

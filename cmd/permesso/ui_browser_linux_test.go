@@ -144,6 +144,7 @@ func strangeStrings(t *testing.T) (all []string) {
 
 // TestBrowser has people look and decide in a real browser.
 func TestBrowser(t *testing.T) {
+	t.Parallel()
 	home := newBrowserHouse(t, "home.toml", "home", "crowd", "shut")
 	quiet := newBrowserHouse(t, "home.toml", "crowd")
 	tour := newBrowserHouse(t, "tour.toml", "personal", "research")

@@ -1,4 +1,4 @@
-package main_test
+package project
 
 import (
 	"fmt"
@@ -58,6 +58,7 @@ var rooms = []room{
 	{"security/seal", []string{"approval"}},
 
 	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
+	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
 	{"cmd/permesso/bench", []string{house, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
@@ -107,7 +108,7 @@ var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "T
 // TestImports holds the plan of the house against the imports of every file that is not a test.
 // It parses instead of asking the go command, which would see one operating system's files only.
 func TestImports(t *testing.T) {
-	imports := importsOf(t, "../..")
+	imports := importsOf(t, "../../../..")
 	require.Contains(t, imports, "approval", "looked in the wrong folder")
 	require.Empty(t, violations(imports))
 }
@@ -174,7 +175,7 @@ func TestCoreHasNoClock(t *testing.T) {
 	}), "the search finds a clock where there is one")
 
 	sources := map[string]string{}
-	files, err := filepath.Glob("../../approval/*.go")
+	files, err := filepath.Glob("../../../../approval/*.go")
 	require.NoError(t, err)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
