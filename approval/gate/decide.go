@@ -13,9 +13,9 @@ import (
 // DefaultRunBefore is how long after a decision what was approved may start.
 const DefaultRunBefore = 10 * time.Minute
 
-// slotPatience is how long Decide waits for somebody else to clear an invalid
+// slotTimeout is how long Decide waits for somebody else to clear an invalid
 // decision out of the slot.
-const slotPatience = 10 * time.Second
+const slotTimeout = 10 * time.Second
 
 // Decider turns answers into decisions. It is the only way to one, for every
 // channel, the command line and any other process: who may decide is checked
@@ -40,7 +40,7 @@ type Decider struct {
 	// Refused is told of somebody who may not decide and tried; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
 
-	cancels bool // the answer is the agent's or the operator's, and no approver's
+	isCancel bool // the answer is the agent's or the operator's, and no approver's
 }
 
 // Decide writes the decision if the person may, the request waits, its time
@@ -60,7 +60,7 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if doubts, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && doubts.Unsynced(approval.DocPending, a.Key) {
+	if reporter, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && reporter.Unsynced(approval.DocPending, a.Key) {
 		// The daemon may have been killed between making P visible and making
 		// it durable, or is in between; a decision must not outlive what it decides.
 		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
@@ -68,17 +68,17 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 		}
 	}
 	file := d.Seal.Seal(approval.DocDecision, a.Key, body)
-	if err := d.take(ctx, a.Key, sha, file); err != nil {
+	if err := d.createDecision(ctx, a.Key, sha, file); err != nil {
 		return nil, err
 	}
-	if err := d.lookForRecord(a.Key, file); err != nil {
+	if err := d.checkNotSettled(a.Key, file); err != nil {
 		return nil, err
 	}
-	if err := d.stillAsked(a.Key, sha, file); err != nil {
+	if err := d.checkStillPending(a.Key, sha, file); err != nil {
 		return nil, err
 	}
 	if dec.Approved && d.now().After(dec.RunBefore) {
-		if err := d.tooSlow(a.Key, file); err != nil {
+		if err := d.checkNotLate(a.Key, file); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +92,7 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 // denied it, and nothing runs.
 func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	c := *d
-	c.cancels, a.Verdict = true, approval.Cancelled
+	c.isCancel, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
@@ -118,7 +118,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
-		p, err = openedPending(d.Seal, k, b)
+		p, err = openPending(d.Seal, k, b)
 		if err != nil {
 			p = nil // a host program's request is not waiting for anybody yet
 		}
@@ -132,7 +132,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		}
 		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	if ref := d.settledBy(k); ref != nil {
+	if ref := d.settledRefusal(k); ref != nil {
 		return nil, "", ref
 	}
 	if p == nil {
@@ -142,7 +142,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
 		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
 	}
-	if taken := d.takenBy(k, sha); taken != nil {
+	if taken := d.decidedRefusal(k, sha); taken != nil {
 		return nil, "", taken
 	}
 	if !d.now().Before(p.ExpiresAt) {
@@ -151,8 +151,8 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 	return p, sha, nil
 }
 
-// settledBy is the refusal that a record gives, if there is one.
-func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
+// settledRefusal is the refusal that a record gives, if there is one.
+func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
 	b, err := d.Store.Read(approval.DocRecord, k)
 	if err != nil {
 		return nil
@@ -169,10 +169,10 @@ func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
 	return ref
 }
 
-// takenBy is the refusal that a valid decision in the slot gives. One that came
+// decidedRefusal is the refusal that a valid decision in the slot gives. One that came
 // too late lies there for a moment, until it is withdrawn: then the record
 // knows who was first.
-func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
+func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
 	b, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil {
 		return nil
@@ -181,7 +181,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
-	if settled := d.settledBy(k); settled != nil {
+	if settled := d.settledRefusal(k); settled != nil {
 		return settled
 	}
 	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
@@ -189,7 +189,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 
 func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
-	if err := d.fits(a, p); err != nil {
+	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
 	now := d.now()
@@ -216,9 +216,9 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 }
 
 // fits refuses an answer that this kind of request has no use for.
-func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
+func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending) error {
 	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
-	if d.cancels && a.Verdict == approval.Cancelled {
+	if d.isCancel && a.Verdict == approval.Cancelled {
 		return nil
 	}
 	switch a.Verdict {
@@ -254,8 +254,8 @@ func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
 }
 
 // take creates the decision. The file system is the referee.
-func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string, file []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
 		err := d.Store.Create(approval.DocDecision, k, file, approval.Durable)
@@ -265,10 +265,10 @@ func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []b
 		if !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("write decision: %w", err)
 		}
-		if taken := d.takenBy(k, sha); taken != nil {
+		if taken := d.decidedRefusal(k, sha); taken != nil {
 			return taken
 		}
-		if settled := d.settledBy(k); settled != nil {
+		if settled := d.settledRefusal(k); settled != nil {
 			return settled
 		}
 		if d.Free == nil {
@@ -283,9 +283,9 @@ func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []b
 	}
 }
 
-// lookForRecord finds out whether the request was settled before our decision
+// checkNotSettled finds out whether the request was settled before our decision
 // was there: then it is withdrawn, and the person hears that it is too late.
-func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
+func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	b, err := d.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -300,7 +300,7 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	ref := d.settledBy(k)
+	ref := d.settledRefusal(k)
 	if ref == nil {
 		ref = &approval.Refusal{}
 	}
@@ -308,9 +308,9 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	return ref
 }
 
-// stillAsked finds out whether the gate took back what it asked, because its
+// checkStillPending finds out whether the gate took back what it asked, because its
 // disk failed to keep it. Then there is nothing left that was decided.
-func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
+func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) error {
 	b, err := d.Store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(b) == sha {
 		return nil
@@ -320,7 +320,7 @@ func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
 	}
 	// Settled in the meantime: that our decision counts was not seen a moment ago.
 	if _, err := d.Store.Read(approval.DocRecord, k); !errors.Is(err, fs.ErrNotExist) {
-		return d.lookForRecord(k, file)
+		return d.checkNotSettled(k, file)
 	}
 	if err := d.withdraw(k, file); err != nil {
 		return err
@@ -328,9 +328,9 @@ func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
 	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "it was taken back because the disk failed: it will be asked again"}
 }
 
-// tooSlow is for an approval whose time was over before it was written. Nobody
+// checkNotLate is for an approval whose time was over before it was written. Nobody
 // claims it any more; unless somebody had, the person hears that.
-func (d *Decider) tooSlow(k approval.Key, file []byte) error {
+func (d *Decider) checkNotLate(k approval.Key, file []byte) error {
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		if _, err := d.Store.Read(doc, k); err == nil {
 			return nil // it was in time: the record says how it went
@@ -363,7 +363,7 @@ func (d *Decider) ClearInvalid(k approval.Key, describe func() error) error {
 	if err != nil {
 		return fmt.Errorf("read pending: %w", err)
 	}
-	if d.takenBy(k, approval.Digest(b)) != nil {
+	if d.decidedRefusal(k, approval.Digest(b)) != nil {
 		return nil // it is valid after all
 	}
 	if err := describe(); err != nil {

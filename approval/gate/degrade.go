@@ -38,35 +38,35 @@ type Degradation struct {
 }
 
 // strength is what a gate can do; each can less than the one before.
-type strength uint8
+type health uint8
 
 const (
-	well      strength = iota
-	tight              // no room for new work; endings and refusals are written
-	ill                // writing fails; endings are tried
-	uncertain          // something visible may not be durable: nothing is built on it
+	healthy      health = iota
+	noSpace             // no room for new work; endings and refusals are written
+	writeFailing        // writing fails; endings are tried
+	unsynced            // something visible may not be durable: nothing is built on it
 )
 
-// probeEvery is how often a gate that is not well looks whether it is again.
-const probeEvery = 5 * time.Second
+// probeInterval is how often a gate that is not well looks whether it is again.
+const probeInterval = 5 * time.Second
 
-// lookEvery is how often errors make it look besides.
-const lookEvery = time.Second
+// minExamineInterval is how often errors make it look besides.
+const minExamineInterval = time.Second
 
-// shortNap lets an examination that is due come first.
-const shortNap = 100 * time.Millisecond
+// afterExamine lets an examination that is due come first.
+const afterExamine = 100 * time.Millisecond
 
 // condition is how the gate is.
 type condition struct {
 	examining sync.Mutex
 
-	mu      sync.Mutex
-	can     strength
-	problem Degradation
-	news    int                     // bad news so far: an examination that began before it is worth nothing
-	next    time.Time               // of the next examination
-	looked  time.Time               // when the last one began
-	rooms   map[approval.Key]func() // what runs have set aside
+	mu           sync.Mutex
+	level        health
+	degradation  Degradation
+	failureCount int                     // bad news so far: an examination that began before it is worth nothing
+	next         time.Time               // of the next examination
+	lastExamined time.Time               // when the last one began
+	reservations map[approval.Key]func() // what runs have set aside
 }
 
 // Problem tells why the gate takes no new work; ok is false when it does.
@@ -74,60 +74,60 @@ func (g *Gate) Degraded() (p Degradation, ok bool) {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.problem, c.can != well
+	return c.degradation, c.level != healthy
 }
 
-func (g *Gate) strength() (can strength, next time.Time) {
+func (g *Gate) health() (level health, next time.Time) {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.can, c.next
+	return c.level, c.next
 }
 
 // suspect is told of every error. Whether it is the disk's, or only that of one
 // request's files, an examination finds out.
-func (g *Gate) suspect(err error) {
+func (g *Gate) reportError(err error) {
 	switch {
 	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
-		g.become(uncertain, err, -1)
+		g.setHealth(unsynced, err, -1)
 		g.Examine()
 	case errors.Is(err, approval.ErrNoSpace):
-		g.become(tight, err, -1)
-	case describe(err).What != "" && g.mayLook():
+		g.setHealth(noSpace, err, -1)
+	case diagnose(err).What != "" && g.mayExamine():
 		g.Examine()
 	}
 }
 
-// mayLook keeps errors that one agent can cause in its own folder from costing
+// mayExamine keeps errors that one agent can cause in its own folder from costing
 // a trial write each.
-func (g *Gate) mayLook() bool {
+func (g *Gate) mayExamine() bool {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := g.Now().Sub(c.looked)
-	return since < 0 || since >= lookEvery
+	since := g.Now().Sub(c.lastExamined)
+	return since < 0 || since >= minExamineInterval
 }
 
 // due says that it is time to examine again. A clock that was set back must not
 // put that off.
-func (g *Gate) due() bool {
-	_, next := g.strength()
+func (g *Gate) examinationDue() bool {
+	_, next := g.health()
 	wait := next.Sub(g.Now())
-	return wait <= 0 || wait > probeEvery
+	return wait <= 0 || wait > probeInterval
 }
 
 // checkup is what the ticker does: as long as the gate is well, it only looks
 // for room.
-func (g *Gate) checkup() {
+func (g *Gate) checkHealth() {
 	switch {
-	case !g.due():
-	case g.weak():
+	case !g.examinationDue():
+	case g.degraded():
 		g.Examine()
 	default:
 		g.condition.mu.Lock()
-		g.condition.next = g.Now().Add(probeEvery)
+		g.condition.next = g.Now().Add(probeInterval)
 		g.condition.mu.Unlock()
-		if release, ok := g.reserve(need(0, approval.Tool{})); ok {
+		if release, ok := g.reserve(spaceNeeded(0, approval.Tool{})); ok {
 			release()
 		}
 	}
@@ -143,76 +143,76 @@ func (g *Gate) Examine() {
 	}
 	defer c.examining.Unlock()
 	c.mu.Lock()
-	news, hopeless := c.news, c.problem.Restart
-	c.looked = g.Now()
+	failureCount, needsRestart := c.failureCount, c.degradation.Restart
+	c.lastExamined = g.Now()
 	c.mu.Unlock()
-	can, err := g.examine()
-	if !hopeless {
-		g.become(can, err, news)
+	level, err := g.examine()
+	if !needsRestart {
+		g.setHealth(level, err, failureCount)
 	}
 }
 
-func (g *Gate) examine() (strength, error) {
+func (g *Gate) examine() (health, error) {
 	prober, ok := g.Store.(HealthStore)
 	if !ok {
-		return well, nil
+		return healthy, nil
 	}
 	if err := prober.Probe(); err != nil {
-		if can, _ := g.strength(); can == uncertain || errors.Is(err, approval.ErrUnsynced) {
-			return uncertain, err
+		if level, _ := g.health(); level == unsynced || errors.Is(err, approval.ErrUnsynced) {
+			return unsynced, err
 		}
-		return ill, err
+		return writeFailing, err
 	}
 	if log, ok := g.Audit.(interface{ Sync() error }); ok {
 		if err := log.Sync(); err != nil {
-			return tight, err // documents can be written, history cannot
+			return noSpace, err // documents can be written, history cannot
 		}
 	}
 	// A little more than one run needs, lest the gate opens and closes all the time.
-	release, err := prober.Reserve(2 * need(0, approval.Tool{}))
+	release, err := prober.Reserve(2 * spaceNeeded(0, approval.Tool{}))
 	switch {
 	case errors.Is(err, approval.ErrNoSpace):
-		return tight, err
+		return noSpace, err
 	case err != nil:
-		return ill, err
+		return writeFailing, err
 	}
 	release()
-	return well, nil
+	return healthy, nil
 }
 
 // become notes how the gate is, and tells of it once per change. news is what an
 // examination knew when it began; -1 is bad news itself.
-func (g *Gate) become(can strength, cause error, news int) {
+func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	c := &g.condition
 	now := g.Now()
 	p := Degradation{}
-	if can != well {
-		p = describe(cause)
+	if level != healthy {
+		p = diagnose(cause)
 		p.Since, p.Restart = now, errors.Is(cause, approval.ErrRestart)
 	}
 	c.mu.Lock()
-	was, old := c.can, c.problem
-	if old.Restart || news >= 0 && news != c.news {
+	was, old := c.level, c.degradation
+	if old.Restart || failureCount >= 0 && failureCount != c.failureCount {
 		c.mu.Unlock()
 		return
 	}
-	if news < 0 {
-		c.news++
-		can = max(can, was)
+	if failureCount < 0 {
+		c.failureCount++
+		level = max(level, was)
 	}
-	if was != well && can != well {
+	if was != healthy && level != healthy {
 		p.Since = old.Since
 	}
-	c.can, c.problem, c.next = can, p, now.Add(probeEvery)
+	c.level, c.degradation, c.next = level, p, now.Add(probeInterval)
 	c.mu.Unlock()
-	if was != can || old.What != p.What || old.Restart != p.Restart {
-		g.tell(was, can, p, cause)
+	if was != level || old.What != p.What || old.Restart != p.Restart {
+		g.notifyHealth(was, level, p, cause)
 	}
 }
 
-func (g *Gate) tell(was, can strength, p Degradation, cause error) {
-	if can == well {
-		if was == well {
+func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
+	if level == healthy {
+		if was == healthy {
 			return
 		}
 		g.Log.Info().Msg("the gate takes requests again")
@@ -222,13 +222,13 @@ func (g *Gate) tell(was, can strength, p Degradation, cause error) {
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.What})
 	}
 	if g.Health != nil {
-		g.Health(p, can != well)
+		g.Health(p, level != healthy)
 	}
 }
 
 // describe says in words what an error of the disk means; What is empty where
 // it is none.
-func describe(err error) Degradation {
+func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
 		return Degradation{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
 	}
@@ -260,49 +260,49 @@ func describe(err error) Degradation {
 
 // hold keeps back what a gate that is not well must not do. A request that is
 // held once waits until the gate is well, or nobody would be asked any more.
-func (g *Gate) hold(m approval.Move, s *state) (held bool) {
-	can, next := g.strength()
+func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
+	level, next := g.health()
 	starts := m == approval.RunClaim || m == approval.RunAgain
 	switch {
-	case can == well:
+	case level == healthy:
 		return false
 	case m == approval.Intake:
-		if held = can >= ill || g.held(s.key); held {
+		if waiting = level >= writeFailing || g.isDelayed(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}
-	case can == uncertain || starts:
-		held = true
+	case level == unsynced || starts:
+		waiting = true
 	}
-	if held {
-		s.again = g.afterExamination(next)
+	if waiting {
+		s.retryAt = g.retryAfterExamine(next)
 	}
-	return held
+	return waiting
 }
 
-func (g *Gate) held(k approval.Key) bool {
+func (g *Gate) isDelayed(k approval.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, ok := g.seen[k]
 	return ok
 }
 
-// afterExamination is when to look at a held key again.
-func (g *Gate) afterExamination(next time.Time) time.Time {
+// retryAfterExamine is when to look at a held key again.
+func (g *Gate) retryAfterExamine(next time.Time) time.Time {
 	now := g.Now()
-	if wait := next.Sub(now); wait <= 0 || wait > probeEvery {
-		return now.Add(probeEvery)
+	if wait := next.Sub(now); wait <= 0 || wait > probeInterval {
+		return now.Add(probeInterval)
 	}
-	return next.Add(shortNap)
+	return next.Add(afterExamine)
 }
 
 // weak says that only what was started before may go on.
-func (g *Gate) weak() bool {
-	can, _ := g.strength()
-	return can != well
+func (g *Gate) degraded() bool {
+	level, _ := g.health()
+	return level != healthy
 }
 
-// tooOld says that a request lay longer than anybody would have been asked.
-func (g *Gate) tooOld(s *state, limit time.Duration) bool {
+// waitedTooLong says that a request lay longer than anybody would have been asked.
+func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, ok := g.seen[s.key]

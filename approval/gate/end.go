@@ -19,23 +19,23 @@ const (
 const errInterrupted = "Interrupted: it was started and the outcome is unknown; check before you ask again"
 
 // ending is everything that an outcome is made of.
-type ending struct {
-	key      approval.Key
-	status   approval.Status
-	event    approval.Event
-	effect   approval.Effect
-	record   approval.Record
-	asked    asked
-	decision *approval.Decision
-	reason   string // for the log, where it must not be effect.Error
-	feedback string
-	required string
-	offer    *offer // what a door waits for; may be nil
-	left     []approval.Doc
+type outcome struct {
+	key        approval.Key
+	status     approval.Status
+	event      approval.Event
+	effect     approval.Effect
+	record     approval.Record
+	info       requestInfo
+	decision   *approval.Decision
+	reason     string // for the log, where it must not be effect.Error
+	feedback   string
+	required   string
+	submission *submission // what a door waits for; may be nil
+	leftovers  []approval.Doc
 }
 
 // end is C durable, then S visible; everything else follows from C.
-func (g *Gate) end(e ending) error {
+func (g *Gate) end(e outcome) error {
 	rec := &e.record
 	if e.decision != nil {
 		rec.DecidedAt = e.decision.DecidedAt
@@ -51,10 +51,10 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
-	if err := g.concede(&e); err != nil {
+	if err := g.addGrant(&e); err != nil {
 		return err
 	}
-	stage := g.stage(e.key, resp)
+	stage := g.stageResponse(e.key, resp)
 	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
 	show, drop := stage()
 	if err != nil {
@@ -66,31 +66,31 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	g.accept(e.offer, nil)
-	if err := g.reveal(e.key, show); err != nil {
-		g.ended(e)
+	g.accept(e.submission, nil)
+	if err := g.showResponse(e.key, show); err != nil {
+		g.logOutcome(e)
 		return err
 	}
-	g.ended(e)
+	g.logOutcome(e)
 	// In a crowd, tidying waits: making files is dearer while others have just
 	// been removed, and the record makes what is left harmless.
 	crowded := g.sched.crowded()
 	if !crowded {
-		if err := g.tidy(e.key, e.left); err != nil {
+		if err := g.cleanUp(e.key, e.leftovers); err != nil {
 			return err
 		}
 	}
-	g.index.finished(e.key, g.Now().Add(afterlook), crowded)
+	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod), crowded)
 	return nil
 }
 
 // concede makes durable, before the outcome, what the person let through from
 // now on.
-func (g *Gate) concede(e *ending) error {
+func (g *Gate) addGrant(e *outcome) error {
 	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
-	p, err := openedPending(g.Seal, e.key, e.record.Pending)
+	p, err := openPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
 		return fmt.Errorf("remember consent: %w", err)
 	}
@@ -102,7 +102,7 @@ func (g *Gate) concede(e *ending) error {
 
 // stage begins to write the response where nobody sees it, side by side with
 // its record where that is possible. What it returns waits for it.
-func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
+func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
 	store, ok := g.Store.(ResponseStager)
@@ -134,19 +134,19 @@ func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (fun
 
 // afterlook is when a settled key is looked at once more: our own writes and
 // removals wake it many times, and one look later on serves them all.
-const afterlook = 3 * time.Second
+const cooldownPeriod = 3 * time.Second
 
 // ended writes history: diagnostics and the audit entry of an outcome.
-func (g *Gate) ended(e ending) {
+func (g *Gate) logOutcome(e outcome) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
-		e.asked.fill(a, e.record.Ruling)
+		e.info.fill(a, e.record.Ruling)
 		a.Reason = cmp.Or(e.reason, e.effect.Error)
 		if e.record.Ruling != nil {
 			a.Rule = e.record.Ruling.Rule
 		}
 		if e.decision != nil {
-			decider(a, e.decision)
+			setDecider(a, e.decision)
 		}
 		if e.record.Receipt != "" {
 			a.ReceiptSHA256 = approval.Digest([]byte(e.record.Receipt))
@@ -156,26 +156,26 @@ func (g *Gate) ended(e ending) {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.note(e.key, e.event, entry)
-	g.index.settled(e.key)
+	g.noteEvent(e.key, e.event, entry)
+	g.index.addSettled(e.key)
 }
 
-func (e *ending) response() *approval.Response {
+func (e *outcome) response() *approval.Response {
 	r := &approval.Response{
 		Version: approval.Version, RequestID: e.key.ID, RequestSHA256: e.record.RequestSHA256,
 		Status: e.status, RespondedAt: e.record.EndedAt,
-		Result: e.effect.Result, Error: some(e.effect.Error),
-		Feedback: some(e.feedback), RequiredResponse: some(e.required), Receipt: some(e.record.Receipt),
+		Result: e.effect.Result, Error: optional(e.effect.Error),
+		Feedback: optional(e.feedback), RequiredResponse: optional(e.required), Receipt: optional(e.record.Receipt),
 	}
 	r.Decision.Auto = e.decision == nil
 	if d := e.decision; d != nil {
-		r.Decision.Code, r.Decision.Note, r.Decision.Override = some(d.Code), some(d.Note), some(d.Override)
-		r.Decision.By, r.Decision.Via = some(d.DecidedBy), some(d.Via)
+		r.Decision.Code, r.Decision.Note, r.Decision.Override = optional(d.Code), optional(d.Note), optional(d.Override)
+		r.Decision.By, r.Decision.Via = optional(d.DecidedBy), optional(d.Via)
 	}
 	return r
 }
 
-func some(s string) *string {
+func optional(s string) *string {
 	if s == "" {
 		return nil
 	}
@@ -183,7 +183,7 @@ func some(s string) *string {
 }
 
 // story is the part of a record that a decided pending gives.
-func (s *state) story() approval.Record {
+func (s *state) recordBase() approval.Record {
 	return approval.Record{
 		RequestSHA256: s.pending.RequestSHA256, PendingSHA256: approval.Digest(s.pBytes),
 		Pending: approval.Raw(s.pBytes), Decision: approval.Raw(s.dBytes), Ruling: &s.pending.Ruling,
@@ -193,9 +193,9 @@ func (s *state) story() approval.Record {
 
 // endDecided ends a decided pending without running anything.
 func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
-	return g.end(ending{
+	return g.end(outcome{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
-		record: s.story(), asked: g.askedBy(s), decision: s.decision, left: s.leftovers(),
+		record: s.recordBase(), info: g.infoFor(s), decision: s.decision, leftovers: s.leftovers(),
 	})
 }
 
@@ -218,7 +218,7 @@ var eventOf = map[approval.Status]approval.Event{
 // endVerdict is row 7: every verdict that runs nothing.
 func (g *Gate) endVerdict(s *state) error {
 	d := s.decision
-	e := ending{key: s.key, record: s.story(), asked: g.askedBy(s), decision: d, left: s.leftovers()}
+	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
 		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
@@ -243,18 +243,18 @@ func (g *Gate) endVerdict(s *state) error {
 // knows how far it came, so it is never run again.
 func (g *Gate) endInterrupted(s *state) error {
 	c := s.claim
-	return g.end(ending{
+	return g.end(outcome{
 		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
-		effect:   approval.Effect{Error: errInterrupted},
-		record:   claimStory(c),
-		asked:    g.askedBy(s),
-		decision: g.claimDecision(c),
-		left:     s.leftovers(),
+		effect:    approval.Effect{Error: errInterrupted},
+		record:    recordFromClaim(c),
+		info:      g.infoFor(s),
+		decision:  g.claimDecision(c),
+		leftovers: s.leftovers(),
 	})
 }
 
-// claimStory is what a record can be made of when only the claim is left.
-func claimStory(c *approval.Claim) approval.Record {
+// recordFromClaim is what a record can be made of when only the claim is left.
+func recordFromClaim(c *approval.Claim) approval.Record {
 	return approval.Record{
 		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
 		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Facts: c.Facts, Receipt: c.Receipt,
@@ -279,10 +279,10 @@ func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why 
 	if s.request != nil {
 		rec.Request, rec.Facts = approval.Raw(s.q), s.evidence
 	}
-	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), offer: s.offer, left: s.leftovers()})
+	return g.end(outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: g.infoFor(s), submission: s.submission, leftovers: s.leftovers()})
 }
 
-func (g *Gate) retryAt(failures int) time.Time {
+func (g *Gate) backoff(failures int) time.Time {
 	wait := 50 * time.Millisecond << min(failures, 7)
 	return g.Now().Add(min(wait, 5*time.Second))
 }

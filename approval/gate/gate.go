@@ -185,26 +185,26 @@ type Gate struct {
 	Health    func(p Degradation, present bool) // told when the gate stops or begins again to take new work; may be nil
 	Inline    bool                              // effects and parallel writes run in the caller, one after the other
 
-	index     index
-	sched     scheduler
-	condition condition
-	offers    offers
+	index       index
+	sched       scheduler
+	condition   condition
+	submissions submissions
 
-	mu       sync.Mutex
-	running  map[approval.Key]bool
-	outcomes map[approval.Key]ending    // of effects, until their record is written
-	unsynced map[approval.Key]bool      // responses whose sync failed: to be written anew
-	seen     map[approval.Key]time.Time // incomplete requests, and those that are held
-	late     map[approval.Key]time.Time // found too late, and not yet ended: no clock that is set back revives them
-	slots    map[string]int             // running handlers by workspace
-	parked   map[string][]approval.Key  // waiting for a handler slot, longest first
-	isParked map[approval.Key]bool
-	halted   map[string][]approval.Key // waiting for the end of a pause
-	isHalted map[approval.Key]bool
-	rates    map[string]*rates
-	work     sync.WaitGroup // claims and effects under way
-	stop     bool           // no new effects
-	unsure   error          // why nothing is pruned before the next start
+	mu                sync.Mutex
+	running           map[approval.Key]bool
+	outcomes          map[approval.Key]outcome   // of effects, until their record is written
+	unsyncedResponses map[approval.Key]bool      // responses whose sync failed: to be written anew
+	seen              map[approval.Key]time.Time // incomplete requests, and those that are held
+	late              map[approval.Key]time.Time // found too late, and not yet ended: no clock that is set back revives them
+	slots             map[string]int             // running handlers by workspace
+	queued            map[string][]approval.Key  // waiting for a handler slot, longest first
+	isQueued          map[approval.Key]bool
+	paused            map[string][]approval.Key // waiting for the end of a pause
+	isPaused          map[approval.Key]bool
+	rates             map[string]*rates
+	work              sync.WaitGroup // claims and effects under way
+	stopping          bool           // no new effects
+	pruneBlocked      error          // why nothing is pruned before the next start
 }
 
 // Start learns which requests there are, and returns the keys that may need a
@@ -221,19 +221,19 @@ func (g *Gate) Start() (keys []approval.Key, err error) {
 	g.index = newIndex()
 	g.sched.init()
 	g.running = map[approval.Key]bool{}
-	g.outcomes = map[approval.Key]ending{}
-	g.unsynced = map[approval.Key]bool{}
+	g.outcomes = map[approval.Key]outcome{}
+	g.unsyncedResponses = map[approval.Key]bool{}
 	g.seen = map[approval.Key]time.Time{}
 	g.late = map[approval.Key]time.Time{}
 	g.slots = map[string]int{}
-	g.parked, g.isParked = map[string][]approval.Key{}, map[approval.Key]bool{}
-	g.halted, g.isHalted = map[string][]approval.Key{}, map[approval.Key]bool{}
+	g.queued, g.isQueued = map[string][]approval.Key{}, map[approval.Key]bool{}
+	g.paused, g.isPaused = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
 	return g.scanAll()
 }
 
 // moment is the configuration that one intake goes by.
-func (g *Gate) moment() (Settings, Policy) {
+func (g *Gate) snapshot() (Settings, Policy) {
 	if m, ok := g.Settings.(SettingsSnapshotter); ok {
 		return m.Snapshot()
 	}
@@ -247,7 +247,7 @@ func (g *Gate) changed(k approval.Key) {
 }
 
 // both runs a and b side by side and waits for both.
-func (g *Gate) both(a, b func() error) error {
+func (g *Gate) parallel(a, b func() error) error {
 	if g.Inline {
 		if err := a(); err != nil {
 			return err
@@ -260,7 +260,7 @@ func (g *Gate) both(a, b func() error) error {
 	return errors.Join(<-errs, err)
 }
 
-func (g *Gate) note(k approval.Key, event approval.Event, fill func(*approval.Entry)) {
+func (g *Gate) noteEvent(k approval.Key, event approval.Event, fill func(*approval.Entry)) {
 	e := approval.Entry{Time: g.Now().UTC(), Event: event, Workspace: k.Workspace, RequestID: k.ID}
 	if fill != nil {
 		fill(&e)
@@ -269,7 +269,7 @@ func (g *Gate) note(k approval.Key, event approval.Event, fill func(*approval.En
 }
 
 // present reads a document that may well not be there.
-func (g *Gate) present(d approval.Doc, k approval.Key) ([]byte, bool, error) {
+func (g *Gate) readIfExists(d approval.Doc, k approval.Key) ([]byte, bool, error) {
 	b, err := g.Store.Read(d, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

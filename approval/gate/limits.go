@@ -46,12 +46,12 @@ func (g *Gate) Reconfigured() {
 		}
 	}
 	var waiting []string
-	for ws := range g.parked {
+	for ws := range g.queued {
 		waiting = append(waiting, ws)
 	}
 	g.mu.Unlock()
 	for _, ws := range waiting {
-		g.unpark(ws)
+		g.wakeQueued(ws)
 	}
 }
 
@@ -61,10 +61,10 @@ func (r *rates) stray(now time.Time) bool { return r.strays.AllowN(now, 1) }
 // allowances.
 func (r *rates) over(now time.Time, l approval.Limits, asks bool) (why string) {
 	if !r.all.AllowN(now, 1) {
-		return tooMany(l.PerMinute, "requests")
+		return rateLimitText(l.PerMinute, "requests")
 	}
 	if asks && !r.ask.AllowN(now, 1) {
-		return tooMany(l.AskPerMinute, "requests that ask a person")
+		return rateLimitText(l.AskPerMinute, "requests that ask a person")
 	}
 	return ""
 }

@@ -65,7 +65,7 @@ type Pruner struct {
 
 // aged is what may have outlived its retention in one workspace, by the times
 // of its files.
-type aged struct {
+type expiredFiles struct {
 	keys               []approval.Key
 	records, responses map[string]int64 // sizes
 	markers            map[string]int64
@@ -90,7 +90,7 @@ func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, err
 }
 
 func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, err error) {
-	a, err := p.aged(ws, now)
+	a, err := p.findExpired(ws, now)
 	if err != nil {
 		return n, err
 	}
@@ -100,14 +100,14 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 				return n, err
 			}
 		}
-		record, response, err := p.look(k, now)
+		record, response, err := p.expired(k, now)
 		if err != nil {
 			continue // what cannot be read is not removed
 		}
-		n.Add(a.sum(k, record, response))
+		n.Add(a.total(k, record, response))
 	}
 	for id, size := range a.markers {
-		if p.orphan(approval.Key{Workspace: ws, ID: id}) {
+		if p.isOrphan(approval.Key{Workspace: ws, ID: id}) {
 			n.Add(Pruned{Markers: 1, Bytes: size})
 		}
 	}
@@ -116,7 +116,7 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 	return n, err
 }
 
-func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
+func (p *Pruner) findExpired(ws string, now time.Time) (a expiredFiles, err error) {
 	for _, x := range []struct {
 		doc    approval.Doc
 		before time.Duration
@@ -138,7 +138,7 @@ func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
 	return a, nil
 }
 
-func (a *aged) sum(k approval.Key, record, response bool) (n Pruned) {
+func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 	if record {
 		n.Records, n.Bytes = 1, a.records[k.ID]
 		if size, redeemed := a.markers[k.ID]; redeemed {
@@ -154,7 +154,7 @@ func (a *aged) sum(k approval.Key, record, response bool) (n Pruned) {
 // look says what of a key has outlived its retention. Its sealed record says
 // when it ended; without one that verifies nothing is old, and while anything
 // else lies there nothing is removed: the record is what makes it harmless.
-func (p *Pruner) look(k approval.Key, now time.Time) (record, response bool, err error) {
+func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, err error) {
 	b, err := p.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, false, nil // a response alone is not ours: the gate drops it
@@ -171,11 +171,11 @@ func (p *Pruner) look(k approval.Key, now time.Time) (record, response bool, err
 		return false, false, nil
 	}
 	for _, d := range unfinished {
-		if there, err := p.there(d, k); err != nil || there {
+		if there, err := p.exists(d, k); err != nil || there {
 			return false, false, err
 		}
 	}
-	response, err = p.there(approval.DocResponse, k)
+	response, err = p.exists(approval.DocResponse, k)
 	return age >= p.Records, response, err
 }
 
@@ -184,7 +184,7 @@ var unfinished = []approval.Doc{
 	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain,
 }
 
-func (p *Pruner) there(d approval.Doc, k approval.Key) (bool, error) {
+func (p *Pruner) exists(d approval.Doc, k approval.Key) (bool, error) {
 	_, err := p.Store.Read(d, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -197,15 +197,15 @@ func (p *Pruner) there(d approval.Doc, k approval.Key) (bool, error) {
 
 // orphan says that a marker has outlived its record, as a crash in the middle
 // of pruning leaves it.
-func (p *Pruner) orphan(k approval.Key) bool {
-	there, err := p.there(approval.DocRecord, k)
+func (p *Pruner) isOrphan(k approval.Key) bool {
+	there, err := p.exists(approval.DocRecord, k)
 	return err == nil && !there
 }
 
 // Pruner is the gate's own, with its store and retention; nil where its Workspaces
 // cannot tell how old things are.
 func (g *Gate) Pruner() *Pruner {
-	keeper, ok := g.Workspaces.(RetentionStore)
+	store, ok := g.Workspaces.(RetentionStore)
 	if !ok {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (g *Gate) Pruner() *Pruner {
 	if records == 0 {
 		records = DefaultRecords
 	}
-	return &Pruner{Store: g.Store, Workspaces: keeper, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
+	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
 }
 
 // Prune removes what has outlived its retention, in small batches. Before every
@@ -231,7 +231,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 	if p == nil {
 		return all, nil
 	}
-	if err := g.doubt(nil); err != nil {
+	if err := g.blockPruning(nil); err != nil {
 		return all, err
 	}
 	names, err := g.Workspaces.Workspaces()
@@ -242,7 +242,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 		n, err := g.pruneWorkspace(p, ws, rest)
 		all.Add(n)
 		if err != nil {
-			g.suspect(err)
+			g.reportError(err)
 			return all, fmt.Errorf("prune %s: %w", ws, err)
 		}
 	}
@@ -250,7 +250,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 }
 
 func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Pruned, err error) {
-	a, err := p.aged(ws, g.Now())
+	a, err := p.findExpired(ws, g.Now())
 	if err != nil {
 		return all, err
 	}
@@ -266,24 +266,24 @@ func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Prun
 			return all, err
 		}
 	}
-	n, err := g.pruneRest(p, ws, a.markers)
+	n, err := g.pruneOrphans(p, ws, a.markers)
 	all.Add(n)
 	return all, err
 }
 
 // pruneKeys removes a batch of one workspace's keys, while it holds them.
-func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err error) {
-	held := g.sched.hold(keys)
-	release := func() { g.sched.release(held) }
+func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
+	waiting := g.sched.lock(keys)
+	release := func() { g.sched.unlock(waiting) }
 	defer func() { release() }()
 	var records, responses []approval.Key
-	for _, k := range held {
-		record, response, err := p.look(k, g.Now())
+	for _, k := range waiting {
+		record, response, err := p.expired(k, g.Now())
 		if err != nil {
 			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("not pruned")
 			continue
 		}
-		n.Add(a.sum(k, record, response))
+		n.Add(a.total(k, record, response))
 		if record {
 			records = append(records, k)
 		}
@@ -301,7 +301,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 	if err := g.removeAll(approval.DocResponse, responses); err != nil {
 		return Pruned{}, err
 	}
-	g.index.bared(responses)
+	g.index.responsesPruned(responses)
 	if len(records) == 0 {
 		return n, nil
 	}
@@ -309,7 +309,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse,
 	} {
 		if err := g.Store.Sync(d, ws); err != nil {
-			return Pruned{}, g.doubt(fmt.Errorf("sync %s documents: %w", d, err))
+			return Pruned{}, g.blockPruning(fmt.Errorf("sync %s documents: %w", d, err))
 		}
 	}
 	err = g.removeAll(approval.DocRecord, records)
@@ -317,12 +317,12 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 		// Whether these records are gone for good nobody knows. Until the next
 		// start nothing may happen under their ids.
 		release = func() {}
-		return Pruned{}, errors.Join(err, g.doubt(fmt.Errorf("sync records: %w", syncErr)))
+		return Pruned{}, errors.Join(err, g.blockPruning(fmt.Errorf("sync records: %w", syncErr)))
 	}
 	if err != nil {
 		return Pruned{}, err
 	}
-	g.index.pruned(records)
+	g.index.recordsPruned(records)
 	for _, k := range records {
 		delete(a.markers, k.ID) // counted already
 	}
@@ -331,13 +331,13 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 
 // doubt remembers that a folder could not be synced. To sync it once more could
 // succeed and mean nothing, so nothing is pruned any more.
-func (g *Gate) doubt(err error) error {
+func (g *Gate) blockPruning(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err != nil && g.unsure == nil {
-		g.unsure = fmt.Errorf("%w; nothing is removed before the gate is restarted", err)
+	if err != nil && g.pruneBlocked == nil {
+		g.pruneBlocked = fmt.Errorf("%w; nothing is removed before the gate is restarted", err)
 	}
-	return g.unsure
+	return g.pruneBlocked
 }
 
 func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
@@ -349,11 +349,11 @@ func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
 	return nil
 }
 
-// pruneRest removes what belongs to no request any more.
-func (g *Gate) pruneRest(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
+// pruneOrphans removes what belongs to no request any more.
+func (g *Gate) pruneOrphans(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
 	for _, id := range slices.Sorted(maps.Keys(markers)) {
 		k := approval.Key{Workspace: ws, ID: id}
-		if !p.orphan(k) {
+		if !p.isOrphan(k) {
 			continue
 		}
 		if err := g.Store.Remove(approval.DocRedeemed, k); err != nil {
@@ -382,26 +382,26 @@ func (g *Gate) logPruned(ws string, n Pruned) error {
 // hold takes keys as if they were being stepped, without a worker and without
 // using up their workspace's share of them. It leaves out those that somebody
 // wants to step.
-func (q *scheduler) hold(keys []approval.Key) (held []approval.Key) {
+func (q *scheduler) lock(keys []approval.Key) (waiting []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		if !q.busy[k] && !q.queued[k] {
 			q.busy[k] = true
-			held = append(held, k)
+			waiting = append(waiting, k)
 		}
 	}
-	return held
+	return waiting
 }
 
 // release gives held keys back; who was woken meanwhile gets a turn.
-func (q *scheduler) release(keys []approval.Key) {
+func (q *scheduler) unlock(keys []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		delete(q.busy, k)
-		if q.again[k] {
-			delete(q.again, k)
+		if q.rewake[k] {
+			delete(q.rewake, k)
 			q.push(k)
 		}
 	}
@@ -409,31 +409,31 @@ func (q *scheduler) release(keys []approval.Key) {
 
 // bared notes whose response has outlived its retention, so that nobody misses
 // it.
-func (x *index) bared(keys []approval.Key) {
+func (x *index) responsesPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range keys {
-		x.bare[k] = true
+		x.noResponse[k] = true
 	}
 }
 
-func (x *index) isBare(k approval.Key) bool {
+func (x *index) responsePruned(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.bare[k]
+	return x.noResponse[k]
 }
 
 // pruned forgets keys: their ids are new again.
-func (x *index) pruned(keys []approval.Key) {
+func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range keys {
-		if short := approval.ShortID(k.ID); x.shorts[k.Workspace][short] == k.ID {
-			delete(x.shorts[k.Workspace], short)
+		if short := approval.ShortID(k.ID); x.shortIDs[k.Workspace][short] == k.ID {
+			delete(x.shortIDs[k.Workspace], short)
 		}
-		delete(x.due, k)
-		delete(x.quiet, k)
-		delete(x.alone, k)
-		delete(x.bare, k)
+		delete(x.dueAt, k)
+		delete(x.cooling, k)
+		delete(x.onlyPending, k)
+		delete(x.noResponse, k)
 	}
 }

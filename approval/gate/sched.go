@@ -12,46 +12,46 @@ import (
 )
 
 const (
-	workers   = 128 // moves at once; they wait for the disk, not for a processor
-	perGroup  = 96  // of which one workspace may hold at most so many
-	tickEvery = 5 * time.Second
-	minTick   = 20 * time.Millisecond
+	workers      = 128 // moves at once; they wait for the disk, not for a processor
+	perWorkspace = 96  // of which one workspace may hold at most so many
+	tickInterval = 5 * time.Second
+	minTick      = 20 * time.Millisecond
 )
 
 // scheduler lets every key be stepped by one worker at a time and every
 // workspace take its turn: a workspace with ten thousand keys waiting gets as
 // many steps as one with two.
 type scheduler struct {
-	mu     sync.Mutex
-	cond   *sync.Cond
-	queues map[string][]approval.Key
-	ring   []string // workspaces with a queue, whose turn is next first
-	queued map[approval.Key]bool
-	busy   map[approval.Key]bool
-	again  map[approval.Key]bool // woken while busy
-	held   map[string]int        // busy keys by workspace
-	failed map[approval.Key]int
-	tick   chan struct{}
-	next   atomic.Int64 // when the ticker looks next, in Unix nanoseconds
-	probes []chan struct{}
-	closed bool
+	mu        sync.Mutex
+	cond      *sync.Cond
+	queues    map[string][]approval.Key
+	turns     []string // workspaces with a queue, whose turn is next first
+	queued    map[approval.Key]bool
+	busy      map[approval.Key]bool
+	rewake    map[approval.Key]bool // woken while busy
+	busyCount map[string]int        // busy keys by workspace
+	failed    map[approval.Key]int
+	tick      chan struct{}
+	next      atomic.Int64 // when the ticker looks next, in Unix nanoseconds
+	probes    []chan struct{}
+	closed    bool
 }
 
 // probe is a key that no workspace has.
-var probe = approval.Key{}
+var probeKey = approval.Key{}
 
 func (q *scheduler) init() {
 	q.cond = sync.NewCond(&q.mu)
 	q.queues, q.queued = map[string][]approval.Key{}, map[approval.Key]bool{}
-	q.busy, q.again = map[approval.Key]bool{}, map[approval.Key]bool{}
-	q.held, q.failed = map[string]int{}, map[approval.Key]int{}
+	q.busy, q.rewake = map[approval.Key]bool{}, map[approval.Key]bool{}
+	q.busyCount, q.failed = map[string]int{}, map[approval.Key]int{}
 	q.tick = make(chan struct{}, 1)
 }
 
 // Wake says that something may have happened to a key. It never blocks, and
 // waking a key twice is waking it once.
 func (g *Gate) Wake(k approval.Key) {
-	g.index.stir(k)
+	g.index.touch(k)
 	g.enqueue(k)
 }
 
@@ -59,10 +59,10 @@ func (g *Gate) Wake(k approval.Key) {
 // caused: a pending that we have just written is known, and a key that was settled
 // a moment ago is looked at a moment later, once.
 func (g *Gate) Hint(k approval.Key, d approval.Doc) {
-	if d == approval.DocPending && g.index.echoes(k, g.Now()) {
+	if d == approval.DocPending && g.index.isOwnEvent(k, g.Now()) {
 		return
 	}
-	if g.index.calm(k).IsZero() {
+	if g.index.cooldown(k).IsZero() {
 		g.Wake(k)
 	}
 }
@@ -76,7 +76,7 @@ func (g *Gate) enqueue(k approval.Key) {
 	defer q.mu.Unlock()
 	switch {
 	case q.busy[k]:
-		q.again[k] = true
+		q.rewake[k] = true
 	case !q.queued[k]:
 		q.push(k)
 	}
@@ -85,7 +85,7 @@ func (g *Gate) enqueue(k approval.Key) {
 func (q *scheduler) push(k approval.Key) {
 	q.queued[k] = true
 	if len(q.queues[k.Workspace]) == 0 {
-		q.ring = append(q.ring, k.Workspace)
+		q.turns = append(q.turns, k.Workspace)
 	}
 	q.queues[k.Workspace] = append(q.queues[k.Workspace], k)
 	q.cond.Signal()
@@ -99,30 +99,30 @@ func (q *scheduler) pop() (k approval.Key, ok bool) {
 		if q.closed {
 			return k, false
 		}
-		if k, ok := q.take(); ok {
+		if k, ok := q.takeNext(); ok {
 			return k, true
 		}
 		q.cond.Wait()
 	}
 }
 
-func (q *scheduler) take() (approval.Key, bool) {
-	for i, ws := range q.ring {
-		if q.held[ws] >= perGroup {
+func (q *scheduler) takeNext() (approval.Key, bool) {
+	for i, ws := range q.turns {
+		if q.busyCount[ws] >= perWorkspace {
 			continue
 		}
 		queue := q.queues[ws]
 		k := queue[0]
-		q.ring = append(q.ring[:i:i], q.ring[i+1:]...)
+		q.turns = append(q.turns[:i:i], q.turns[i+1:]...)
 		if len(queue) == 1 {
 			delete(q.queues, ws)
 		} else {
 			q.queues[ws] = queue[1:]
-			q.ring = append(q.ring, ws)
+			q.turns = append(q.turns, ws)
 		}
 		delete(q.queued, k)
 		q.busy[k] = true
-		q.held[ws]++
+		q.busyCount[ws]++
 		return k, true
 	}
 	return approval.Key{}, false
@@ -131,11 +131,11 @@ func (q *scheduler) take() (approval.Key, bool) {
 // done gives a key back; failures counts how often in a row it failed. Before anybody
 // else gets the key, rest is told of that: what it notes is never older than what the
 // next step does. It may be nil.
-func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (failures int) {
+func (q *scheduler) finishStep(k approval.Key, failed bool, rest func(failures int)) (failures int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held[k.Workspace]--; q.held[k.Workspace] == 0 {
-		delete(q.held, k.Workspace)
+	if q.busyCount[k.Workspace]--; q.busyCount[k.Workspace] == 0 {
+		delete(q.busyCount, k.Workspace)
 	}
 	if failed {
 		q.failed[k]++
@@ -147,8 +147,8 @@ func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (
 		rest(failures)
 	}
 	delete(q.busy, k)
-	if q.again[k] {
-		delete(q.again, k)
+	if q.rewake[k] {
+		delete(q.rewake, k)
 		if !failed {
 			q.push(k)
 		}
@@ -171,7 +171,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	wg.Go(func() { g.ticker(tickCtx) })
 	<-ctx.Done()
 	g.mu.Lock()
-	g.stop = true
+	g.stopping = true
 	g.mu.Unlock()
 	g.work.Wait()
 	g.drain()
@@ -181,16 +181,16 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.cond.Broadcast()
 	g.sched.mu.Unlock()
 	wg.Wait()
-	g.dismiss()
-	g.tidyUp()
+	g.rejectAll()
+	g.runDeferredCleanup()
 	return nil
 }
 
-// tidyUp removes what was left lying in a crowd, before the gate closes. What
+// runDeferredCleanup removes what was left lying in a crowd, before the gate closes. What
 // it does not come to, the next start finds.
-func (g *Gate) tidyUp() {
+func (g *Gate) runDeferredCleanup() {
 	deadline := time.Now().Add(2 * time.Second)
-	for _, k := range g.index.takeUntidy() {
+	for _, k := range g.index.takeDeferredCleanup() {
 		if time.Now().After(deadline) {
 			return
 		}
@@ -206,14 +206,14 @@ func (g *Gate) drain() {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
 		g.mu.Lock()
-		left := len(g.outcomes)
+		remaining := len(g.outcomes)
 		for k := range g.outcomes {
 			g.mu.Unlock()
 			g.Wake(k)
 			g.mu.Lock()
 		}
 		g.mu.Unlock()
-		if left == 0 {
+		if remaining == 0 {
 			return
 		}
 		time.Sleep(minTick)
@@ -227,28 +227,28 @@ func (g *Gate) worker() {
 		if !ok {
 			return
 		}
-		if k == probe {
+		if k == probeKey {
 			g.answerProbes()
 			continue
 		}
-		again, err := g.step(k)
-		failures := g.sched.done(k, err != nil, func(failures int) {
+		retryAt, err := g.step(k)
+		failures := g.sched.finishStep(k, err != nil, func(failures int) {
 			if err != nil {
-				again = g.retryAt(failures)
+				retryAt = g.backoff(failures)
 			}
-			g.index.lookAgain(k, again)
+			g.index.scheduleRetry(k, retryAt)
 		})
 		// A disk that is ill fails for every key; that has been said.
-		if err != nil && !g.weak() && (failures == 1 || failures%20 == 0) {
+		if err != nil && !g.degraded() && (failures == 1 || failures%20 == 0) {
 			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
 		}
-		g.nudge(again)
-		g.unpark(k.Workspace)
+		g.wakeTicker(retryAt)
+		g.wakeQueued(k.Workspace)
 	}
 }
 
 // nudge lets the ticker know of a time that is earlier than its next one.
-func (g *Gate) nudge(at time.Time) {
+func (g *Gate) wakeTicker(at time.Time) {
 	if at.IsZero() || at.UnixNano() >= g.sched.next.Load() {
 		return
 	}
@@ -271,16 +271,16 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-timer.C:
 		case <-g.sched.tick:
 		}
-		g.checkup()
+		g.checkHealth()
 		// Whoever sets a time from here on may have been too late for this look.
 		g.sched.next.Store(math.MaxInt64)
-		g.passProbes()
+		g.queueProbe()
 		now := g.Now()
-		keys, next := g.index.overdue(now)
+		keys, next := g.index.takeDue(now)
 		for _, k := range keys {
 			g.Wake(k)
 		}
-		wait := tickEvery
+		wait := tickInterval
 		if !next.IsZero() {
 			wait = min(wait, max(next.Sub(now), minTick))
 		}
@@ -309,24 +309,24 @@ func (g *Gate) Alive(ctx context.Context) error {
 	}
 }
 
-func (g *Gate) passProbes() {
+func (g *Gate) queueProbe() {
 	q := &g.sched
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case len(q.probes) == 0:
-	case q.busy[probe]:
-		q.again[probe] = true // this one came too late for the one before
-	case !q.queued[probe]:
-		q.push(probe)
+	case q.busy[probeKey]:
+		q.rewake[probeKey] = true // this one came too late for the one before
+	case !q.queued[probeKey]:
+		q.push(probeKey)
 	}
 }
 
 // answerProbes has got through where a worker gets; so do the locks that every
 // step needs.
 func (g *Gate) answerProbes() {
-	g.halts(probe)
-	g.index.isWaiting(probe)
+	g.keyPaused(probeKey)
+	g.index.isPending(probeKey)
 	g.sched.mu.Lock()
 	probes := g.sched.probes
 	g.sched.probes = nil
@@ -334,16 +334,16 @@ func (g *Gate) answerProbes() {
 	for _, p := range probes {
 		close(p)
 	}
-	g.sched.done(probe, false, nil)
+	g.sched.finishStep(probeKey, false, nil)
 }
 
 // crowd is how many keys must be waiting for tidying to wait too.
-const crowd = 32
+const crowdSize = 32
 
 func (q *scheduler) crowded() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queued) > crowd
+	return len(q.queued) > crowdSize
 }
 
 // Idle says that no key is queued and none is being stepped.

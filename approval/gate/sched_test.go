@@ -9,10 +9,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// TestNotesComeBeforeTheNextStep: when a step says when to look again, nobody else has
+// TestRetryIsScheduledBeforeNextStep: when a step says when to look again, nobody else has
 // the key yet; otherwise a worker that is held up in between would undo what the next
 // one noted, and a record that could not be written would not be tried again.
-func TestNotesComeBeforeTheNextStep(t *testing.T) {
+func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 	k := approval.Key{Workspace: "personal", ID: "0123456789abcdef"}
 	for _, failed := range []bool{false, true} {
 		g := &Gate{Now: time.Now, index: newIndex()}
@@ -23,7 +23,7 @@ func TestNotesComeBeforeTheNextStep(t *testing.T) {
 		require.True(t, ok)
 		g.Wake(mine) // while it is stepped
 		told := false
-		q.done(mine, failed, func(failures int) {
+		q.finishStep(mine, failed, func(failures int) {
 			told = true
 			require.Equal(t, failed, failures == 1)
 			require.True(t, q.busy[mine])

@@ -44,22 +44,22 @@ func decideFor(dir string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: mayLocal, RunBefore: 24 * time.Hour}
+	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: localOnly, RunBefore: 24 * time.Hour}
 	scan := bufio.NewScanner(in)
 	fmt.Fprintln(out, "ready")
 	for scan.Scan() {
 		f := strings.Fields(scan.Text())
-		a := answer(approval.Key{Workspace: home, ID: f[2]}, approval.Verdict(f[1]))
+		a := decision(approval.Key{Workspace: personal, ID: f[2]}, approval.Verdict(f[1]))
 		a.By = person(f[0])
 		_, err := d.Decide(context.Background(), a)
-		fmt.Fprintln(out, told(err))
+		fmt.Fprintln(out, describeResult(err))
 	}
 	return scan.Err()
 }
 
 // told is what a decider heard: "won", who was first and with what, or
 // something that must not be.
-func told(err error) string {
+func describeResult(err error) string {
 	var ref *approval.Refusal
 	switch {
 	case err == nil:
@@ -73,49 +73,49 @@ func told(err error) string {
 }
 
 // rival is one who wants the slot, and what it wants it for.
-type rival struct {
+type contender struct {
 	name    string
 	verdict approval.Verdict
-	fire    func(k approval.Key) string // nil: the gate itself, for agent and deadline
+	run     func(k approval.Key) string // nil: the gate itself, for agent and deadline
 }
 
 // duel fires everybody at once, the agent's cancel and the deadline among
 // them, and holds the outcome against what everybody was told.
-func (h *house) duel(k approval.Key, rivals []rival) (winner string) {
-	h.drop(k, request(k, "run", ""))
+func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
+	h.writeRequest(k, request(k, "run", ""))
 	h.gate.Wake(k)
-	h.await(10*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
-	heard := make([]string, len(rivals))
+	h.waitFor(10*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+	results := make([]string, len(contenders))
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i, r := range rivals {
+	for i, r := range contenders {
 		wg.Go(func() {
 			<-start
-			heard[i] = r.fire(k)
+			results[i] = r.run(k)
 			h.gate.Wake(k)
 		})
 	}
 	close(start)
 	wg.Wait()
-	h.answered(k, 10*time.Second)
-	h.await(10*time.Second, "rest", func() bool { return h.atRest(k) })
+	h.waitResponse(k, 10*time.Second)
+	h.waitFor(10*time.Second, "rest", func() bool { return h.isSettled(k) })
 
 	resp := h.response(k)
 	by := *resp.Decision.By
-	var first rival
-	for _, r := range rivals {
+	var first contender
+	for _, r := range contenders {
 		if r.name == by {
 			first = r
 		}
 	}
 	require.Equal(h.t, by, first.name, "somebody who fired")
-	for i, r := range rivals {
+	for i, r := range contenders {
 		switch {
-		case heard[i] == "": // agent and deadline read the response like anybody
+		case results[i] == "": // agent and deadline read the response like anybody
 		case r.name == by:
-			require.Equal(h.t, "won", heard[i], r.name)
+			require.Equal(h.t, "won", results[i], r.name)
 		default:
-			require.Equal(h.t, by+" "+string(first.verdict), heard[i], "what %s was told", r.name)
+			require.Equal(h.t, by+" "+string(first.verdict), results[i], "what %s was told", r.name)
 		}
 	}
 	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the winner's verdict")
@@ -123,14 +123,14 @@ func (h *house) duel(k approval.Key, rivals []rival) (winner string) {
 	if first.verdict == approval.Approved {
 		ran = 1
 	}
-	require.Len(h.t, h.hands.of(k), ran)
+	require.Len(h.t, h.executor.argsOf(k), ran)
 	return by
 }
 
-// theGate is the agent's cancel and the deadline: neither is a decider, the
+// gateContenders is the agent's cancel and the deadline: neither is a decider, the
 // gate acts for both.
-func (h *house) theGate() []rival {
-	return []rival{
+func (h *rig) gateContenders() []contender {
+	return []contender{
 		{"agent", approval.Cancelled, func(k approval.Key) string {
 			h.cancel(k)
 			return ""
@@ -142,43 +142,43 @@ func (h *house) theGate() []rival {
 	}
 }
 
-func (h *house) inProcess(name string, v approval.Verdict) rival {
-	return rival{name, v, func(k approval.Key) string {
+func (h *rig) inProcess(name string, v approval.Verdict) contender {
+	return contender{name, v, func(k approval.Key) string {
 		d := h.decider()
 		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock runs ahead of ours
-		a := answer(k, v)
+		a := decision(k, v)
 		a.By = person(name)
 		_, err := d.Decide(context.Background(), a)
-		return told(err)
+		return describeResult(err)
 	}}
 }
 
 // shaken lets everybody start a moment later or sooner, so that the winner
 // varies: people by up to so much, the gate by up to its own.
-func shaken(rng *rand.Rand, people, gate time.Duration, rivals []rival) []rival {
-	for i, r := range rivals {
+func withJitter(rng *rand.Rand, people, gate time.Duration, contenders []contender) []contender {
+	for i, r := range contenders {
 		most := gate
 		if r.verdict == approval.Approved || r.verdict == approval.Denied {
 			most = people
 		}
 		pause := time.Duration(rng.Int64N(int64(most)))
-		rivals[i].fire = func(k approval.Key) string {
+		contenders[i].run = func(k approval.Key) string {
 			time.Sleep(pause)
-			return r.fire(k)
+			return r.run(k)
 		}
 	}
-	return rivals
+	return contenders
 }
 
 func TestOneSlotManyGoroutines(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{memory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newRig(t, options{inMemory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	rng, won := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for n := range 400 {
 		h.clock.set(0)
-		rivals := append(h.theGate(), h.inProcess("ann", approval.Approved), h.inProcess("bob", approval.Denied), h.inProcess("cyd", approval.Approved))
-		won[h.duel(key(n), shaken(rng, 1600*time.Microsecond, 400*time.Microsecond, rivals))]++
+		contenders := append(h.gateContenders(), h.inProcess("ann", approval.Approved), h.inProcess("bob", approval.Denied), h.inProcess("cyd", approval.Approved))
+		won[h.race(key(n), withJitter(rng, 1600*time.Microsecond, 400*time.Microsecond, contenders))]++
 	}
 	t.Log(won)
 	require.Len(t, won, 5, "everybody wins some: %v", won)
@@ -186,14 +186,14 @@ func TestOneSlotManyGoroutines(t *testing.T) {
 
 func TestOneSlotManyProcesses(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newRig(t, options{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	ann, bob := h.process("ann", approval.Approved), h.process("bob", approval.Denied)
 	rng, won := rand.New(rand.NewPCG(3, 4)), map[string]int{}
 	for n := range 100 {
 		h.clock.set(0)
-		rivals := append(h.theGate(), ann, bob, h.inProcess("cyd", approval.Approved))
-		won[h.duel(key(n), shaken(rng, time.Millisecond, 8*time.Millisecond, rivals))]++ // who decides waits for the disk first
+		contenders := append(h.gateContenders(), ann, bob, h.inProcess("cyd", approval.Approved))
+		won[h.race(key(n), withJitter(rng, time.Millisecond, 8*time.Millisecond, contenders))]++ // who decides waits for the disk first
 	}
 	t.Log(won)
 	require.NotZero(t, won["ann"]+won["bob"], "other processes win some: %v", won)
@@ -201,7 +201,7 @@ func TestOneSlotManyProcesses(t *testing.T) {
 }
 
 // process is a decider of another process, one line a decision.
-func (h *house) process(name string, v approval.Verdict) rival {
+func (h *rig) process(name string, v approval.Verdict) contender {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), deciderEnv+"="+h.layout.Home)
 	cmd.Stderr = os.Stderr
@@ -216,7 +216,7 @@ func (h *house) process(name string, v approval.Verdict) rival {
 	})
 	lines := bufio.NewScanner(out)
 	require.True(h.t, lines.Scan(), "started")
-	return rival{name, v, func(k approval.Key) string {
+	return contender{name, v, func(k approval.Key) string {
 		fmt.Fprintln(in, name, v, k.ID)
 		if !lines.Scan() {
 			return "error: the process is gone"

@@ -67,7 +67,7 @@ func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read pending %s: %w", k, err)
 	}
-	p, err := openedPending(v.Seal, k, b)
+	p, err := openPending(v.Seal, k, b)
 	if err != nil {
 		return nil, nil //nolint:nilerr // a host program's request, not yet judged
 	}
@@ -110,7 +110,7 @@ func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
 
 // Asked opens a pending that a record or claim holds; nil where there is none.
 func (v *Viewer) Asked(k approval.Key, raw approval.Raw) *approval.Pending {
-	p, err := openedPending(v.Seal, k, raw)
+	p, err := openPending(v.Seal, k, raw)
 	if err != nil {
 		return nil
 	}

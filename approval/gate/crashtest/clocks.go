@@ -17,11 +17,11 @@ import (
 // puts it right with the next act, and judges every promise; besides, whatever
 // has run must have been in time by the clock that it ran under.
 
-const decade = 10 * 365 * 24 * time.Hour
+const tenYears = 10 * 365 * 24 * time.Hour
 
 // Clocks explores every jump of every flow.
 type Clocks struct {
-	Lab    *Lab
+	Config *Config
 	Every  int // of the jumps only every so-manieth; 0: all
 	Starts int // see Faults
 
@@ -31,10 +31,10 @@ type Clocks struct {
 
 // jump is one wrong clock.
 type jump struct {
-	flow *Flow
-	at   int // before which operation, from 1
-	by   time.Duration
-	back bool // with the next act
+	flow     *Flow
+	at       int // before which operation, from 1
+	by       time.Duration
+	restored bool // with the next act
 }
 
 // Explore plays every jump.
@@ -53,17 +53,17 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 	defer close(jumps)
 	given := 0
 	for n, f := range Flows() {
-		kinds, started, err := (&Faults{Lab: x.Lab}).operations(f)
+		kinds, started, err := (&Faults{Config: x.Config}).operations(f)
 		if err != nil {
 			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
 		}
 		for i := range kinds {
-			if i < started && !chosen(i+n, x.Starts) {
+			if i < started && !inSample(i+n, x.Starts) {
 				continue
 			}
-			for _, by := range []time.Duration{decade, -decade} {
+			for _, by := range []time.Duration{tenYears, -tenYears} {
 				for _, back := range []bool{false, true} {
-					if given++; chosen(given, x.Every) {
+					if given++; inSample(given, x.Every) {
 						jumps <- jump{f, i + 1, by, back}
 					}
 				}
@@ -74,12 +74,12 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 }
 
 func (x *Clocks) play(j jump) {
-	w, err := x.Lab.newWorld(j.flow)
+	w, err := x.Config.newSim(j.flow)
 	if err != nil {
 		x.verdict(j, []string{"H " + err.Error()})
 		return
 	}
-	w.down = true // whoever is told so late that it did not run, is told
+	w.gateWasDown = true // whoever is told so late that it did not run, is told
 	ops, off := 0, time.Duration(0)
 	w.disk.Fail = func(crashfs.Op) error {
 		if ops++; ops == j.at {
@@ -88,12 +88,12 @@ func (x *Clocks) play(j jump) {
 		}
 		return nil
 	}
-	s := &stageSet{w: w, free: noWait, patient: true}
+	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
 	s.daemon, err = w.boot()
 	for _, do := range j.flow.sequence() {
 		err = errors.Join(err, do(s))
 		w.observe()
-		if j.back && off != 0 {
+		if j.restored && off != 0 {
 			w.now, off = w.now.Add(-off), 0
 		}
 	}
@@ -102,23 +102,23 @@ func (x *Clocks) play(j jump) {
 		return
 	}
 	w.disk.Fail = nil
-	bad := w.expiredStays(s)
+	bad := w.checkExpiredStays(s)
 	// However wrong the clock was, one day everything has ended.
-	w.now = w.now.Add(3 * decade)
+	w.now = w.now.Add(3 * tenYears)
 	for range 2 {
 		w.now = w.now.Add(approval.IncompleteGrace)
-		if err := s.daemon.rest(); err != nil {
+		if err := s.daemon.settle(); err != nil {
 			bad = append(bad, "L the gate does not come to rest: "+err.Error())
 		}
 		w.observe()
 	}
-	bad = append(bad, w.judge()...)
-	x.verdict(j, append(bad, w.overdue...))
+	bad = append(bad, w.checkPromises()...)
+	x.verdict(j, append(bad, w.ranLate...))
 }
 
-// expiredStays puts the clock to where everything was in time, tries to have it
+// checkExpiredStays puts the clock to where everything was in time, tries to have it
 // approved, and finds nothing that had expired alive.
-func (w *World) expiredStays(s *stageSet) (bad []string) {
+func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 	before := map[string]approval.Status{}
 	for _, id := range w.flow.ids() {
 		if rec, _ := w.record(approval.Key{Workspace: workspace, ID: id}); rec != nil {
@@ -127,13 +127,13 @@ func (w *World) expiredStays(s *stageSet) (bad []string) {
 	}
 	effects := len(w.effects)
 	now := w.now
-	w.now = start.Add(-decade)
+	w.now = start.Add(-tenYears)
 	for id, st := range before {
 		k := approval.Key{Workspace: workspace, ID: id}
-		if err := w.answer(w.disk.Process("ann"), k, approval.Approved, noWait); err == nil {
+		if err := w.decide(w.disk.Process("ann"), k, approval.Approved, slotStaysBlocked); err == nil {
 			bad = append(bad, fmt.Sprintf("I4 approved though %s", st))
 		}
-		if err := s.daemon.rest(); err != nil {
+		if err := s.daemon.settle(); err != nil {
 			bad = append(bad, "L the gate does not come to rest: "+err.Error())
 		}
 		if rec, _ := w.record(k); rec == nil || rec.Status != st {
@@ -147,10 +147,10 @@ func (w *World) expiredStays(s *stageSet) (bad []string) {
 	return bad
 }
 
-// inTime holds an effect against the time that its approval gave it.
-func (w *World) inTime(k approval.Key) {
+// checkRunTime holds an effect against the time that its approval gave it.
+func (w *Sim) checkRunTime(k approval.Key) {
 	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
-	body, err := w.lab.key.Open(approval.DocClaim, k, b)
+	body, err := w.config.key.Open(approval.DocClaim, k, b)
 	if err != nil {
 		return // the second claim of an idempotent tool may be all there is
 	}
@@ -158,13 +158,13 @@ func (w *World) inTime(k approval.Key) {
 	if err != nil || len(c.Decision) == 0 || string(c.Decision) == "null" {
 		return
 	}
-	body, err = w.lab.key.Open(approval.DocDecision, k, c.Decision)
+	body, err = w.config.key.Open(approval.DocDecision, k, c.Decision)
 	if err != nil {
 		return
 	}
 	d, err := approval.ParseDecision(body, k)
 	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's life
-		w.overdue = append(w.overdue, "I4 it ran after its time had passed")
+		w.ranLate = append(w.ranLate, "I4 it ran after its time had passed")
 	}
 }
 
@@ -175,6 +175,6 @@ func (x *Clocks) verdict(j jump, bad []string) {
 	x.report.ByFlow[j.flow.Name]++
 	for _, b := range bad {
 		x.report.Violations[b]++
-		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.back)}
+		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.restored)}
 	}
 }

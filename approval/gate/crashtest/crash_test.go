@@ -19,11 +19,11 @@ const (
 
 // TestCrash holds every promise on every disk state that it can reach.
 func TestCrash(t *testing.T) {
-	lab, err := NewLab("")
+	config, err := NewConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
-	x := &Explorer{Lab: lab, Seed: 1, Seeds: seeds(), Budget: budget(), Relive: soak()}
+	x := &Explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -34,7 +34,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func soak() bool { return os.Getenv("PERMESSO_SOAK") != "" }
+func fullRun() bool { return os.Getenv("PERMESSO_SOAK") != "" }
 
 // seeds is how many power cuts are drawn at every crash.
 func seeds() int {

@@ -35,9 +35,9 @@ const (
 
 // fault is one way for a file operation to fail.
 type fault struct {
-	name string
-	err  error
-	hits []crashfs.Kind
+	name  string
+	err   error
+	kinds []crashfs.Kind
 }
 
 var (
@@ -73,9 +73,9 @@ func faults() []fault {
 // For how many operations a fault lasts. A spell ends by itself in the middle of
 // a flow, and the gate has to notice.
 const (
-	once    = 1
-	spell   = 25
-	forGood = 1 << 30
+	once      = 1
+	temporary = 25
+	permanent = 1 << 30
 )
 
 // trial is one run of a flow with one fault.
@@ -83,18 +83,18 @@ type trial struct {
 	flow   *Flow
 	fault  fault
 	at     int // which operation of the gate and the deciders fails, from 1
-	length int // and so many from there on, as far as they can: once, a spell, or forGood
+	length int // and so many from there on, as far as they can: once, a spell, or permanent
 
-	ops   int
-	hit   []crashfs.Op // what failed
-	began bool         // a sync failed that the kernel had taken up: it may not be repeated
+	ops        int
+	failed     []crashfs.Op // what failed
+	syncFailed bool         // a sync failed that the kernel had taken up: it may not be repeated
 }
 
 func (t *trial) String() string {
-	how := map[int]string{once: "once", spell: "for a while", forGood: "for good"}[t.length]
+	how := map[int]string{once: "once", temporary: "for a while", permanent: "for good"}[t.length]
 	s := fmt.Sprintf("%s at operation %d, %s", t.fault.name, t.at, how)
-	if len(t.hit) > 0 {
-		s += ": " + t.hit[0].String()
+	if len(t.failed) > 0 {
+		s += ": " + t.failed[0].String()
 	}
 	return s
 }
@@ -105,26 +105,26 @@ func (t *trial) fail(op crashfs.Op) error {
 		return nil
 	}
 	t.ops++
-	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.hits, op.Kind) {
+	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.kinds, op.Kind) {
 		return nil
 	}
-	t.hit = append(t.hit, op)
+	t.failed = append(t.failed, op)
 	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS
 	opened := t.fault.name != "EMFILE" && t.fault.name != "EACCES"
-	t.began = t.began || synced && opened
+	t.syncFailed = t.syncFailed || synced && opened
 	return t.fault.err
 }
 
 // Faults explores every fault of every flow.
 type Faults struct {
-	Lab    *Lab
-	Every  int  // of the trials only every so-manieth; 0: all
-	Starts int  // of the operations of the gate's start, which is the same in every flow, only every so-manieth, in each flow other ones; 0: all
-	Relive bool // see Explorer
+	Config  *Config
+	Every   int  // of the trials only every so-manieth; 0: all
+	Starts  int  // of the operations of the gate's start, which is the same in every flow, only every so-manieth, in each flow other ones; 0: all
+	NoCache bool // see Explorer
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool // worlds from which the gate was started anew
-	lived  lives
+	cache  verdictCache
 	report FaultReport
 }
 
@@ -138,7 +138,7 @@ type FaultReport struct {
 // Explore plays every trial.
 func (x *Faults) Explore(workers int) (*FaultReport, error) {
 	x.seen = map[[3]uint64]bool{}
-	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
+	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
 	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	trials := make(chan *trial)
 	var wg sync.WaitGroup
@@ -149,13 +149,13 @@ func (x *Faults) Explore(workers int) (*FaultReport, error) {
 			}
 		})
 	}
-	err := x.hand(trials)
+	err := x.queueTrials(trials)
 	close(trials)
 	wg.Wait()
 	return &x.report, err
 }
 
-func (x *Faults) hand(trials chan<- *trial) error {
+func (x *Faults) queueTrials(trials chan<- *trial) error {
 	given := 0
 	for n, f := range Flows() {
 		kinds, started, err := x.operations(f)
@@ -163,15 +163,15 @@ func (x *Faults) hand(trials chan<- *trial) error {
 			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
 		}
 		for i, kind := range kinds {
-			if i < started && !chosen(i+n, x.Starts) {
+			if i < started && !inSample(i+n, x.Starts) {
 				continue
 			}
 			for _, fault := range faults() {
-				if !slices.Contains(fault.hits, kind) {
+				if !slices.Contains(fault.kinds, kind) {
 					continue
 				}
-				for _, length := range []int{once, spell, forGood} {
-					if given++; chosen(given, x.Every) {
+				for _, length := range []int{once, temporary, permanent} {
+					if given++; inSample(given, x.Every) {
 						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
 					}
 				}
@@ -182,13 +182,13 @@ func (x *Faults) hand(trials chan<- *trial) error {
 }
 
 // chosen is true for every so-manieth number, and for all where every is 0.
-func chosen(i, every int) bool { return every < 2 || i%every == 0 }
+func inSample(i, every int) bool { return every < 2 || i%every == 0 }
 
 // operations plays a flow without a fault and lists its operations, of which
 // the first are the gate's start.
 func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
-	w, err := x.world(t)
+	w, err := x.newSim(t)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -200,7 +200,7 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err err
 		}
 		return nil
 	}
-	s := &stageSet{w: w, free: noWait}
+	s := &env{w: w, clearSlot: slotStaysBlocked}
 	if s.daemon, err = w.boot(); err != nil {
 		return nil, 0, err
 	}
@@ -213,8 +213,8 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err err
 	return kinds, started, nil
 }
 
-func (x *Faults) world(t *trial) (*World, error) {
-	w, err := x.Lab.newWorld(t.flow)
+func (x *Faults) newSim(t *trial) (*Sim, error) {
+	w, err := x.Config.newSim(t.flow)
 	if err != nil {
 		return nil, err
 	}
@@ -223,38 +223,38 @@ func (x *Faults) world(t *trial) (*World, error) {
 }
 
 // sequence is the flow's script, or its actors taking turns.
-func (f *Flow) sequence() []act {
+func (f *Flow) sequence() []action {
 	if f.Script != nil {
 		return f.Script
 	}
 	names := sortedKeys(f.Actors)
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
-	var acts []act
+	slices.SortStableFunc(names, func(a, b string) int { return turnOrder(a) - turnOrder(b) })
+	var actions []action
 	for round := range 3 {
 		for _, name := range names {
 			if turns := f.Actors[name]; round < len(turns) {
-				acts = append(acts, turns[round])
+				actions = append(actions, turns[round])
 			}
 		}
 	}
-	return acts
+	return actions
 }
 
 // rank puts the agent first and the clock last, and the gate right after the
 // agent: people can only answer what was asked.
-func rank(name string) int {
+func turnOrder(name string) int {
 	return map[string]int{"agent": 0, "gate": 1, "clock": 9}[name]
 }
 
 // play is one trial from beginning to end.
 func (x *Faults) play(t *trial) {
-	w, err := x.world(t)
+	w, err := x.newSim(t)
 	if err != nil {
 		x.verdict(t, nil, []string{"H " + err.Error()})
 		return
 	}
 	w.disk.Fail = t.fail
-	s := &stageSet{w: w, free: noWait, patient: true}
+	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
 	s.daemon, _ = w.boot() // or it says why not, and somebody starts it later
 	for _, do := range t.flow.sequence() {
 		// Whoever was told of an error tries once more; an agent cannot fail.
@@ -265,7 +265,7 @@ func (x *Faults) play(t *trial) {
 			}
 		}
 		w.observe()
-		if len(t.hit) > 0 {
+		if len(t.failed) > 0 {
 			x.verdict(t, w, x.cut(w))
 		}
 	}
@@ -282,7 +282,7 @@ func (x *Faults) play(t *trial) {
 }
 
 // recover heals the disk and lets the gate go on.
-func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
+func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
 	if s.daemon == nil {
@@ -300,32 +300,32 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 		if !p.Restart {
 			return []string{"F the gate does not recover: " + p.What}, false
 		}
-		if !t.began {
+		if !t.syncFailed {
 			bad = append(bad, "F a restart is asked for without need")
 		}
-		bad = append(bad, s.takesNothing()...)
+		bad = append(bad, s.takesNoWork()...)
 		restarted = true
 		s.daemon.proc.Kill()
 		if err := s.start(); err != nil {
 			return append(bad, "F the gate does not start after the fault: "+err.Error()), true
 		}
 	}
-	bad = append(bad, s.settleDown()...)
-	bad = append(bad, s.worksAgain()...)
+	bad = append(bad, s.settleAll()...)
+	bad = append(bad, s.servesNewRequests()...)
 	bad = append(bad, x.cut(w)...)
-	return append(bad, s.outlive()...), restarted
+	return append(bad, s.runUntilSettled()...), restarted
 }
 
 // cut is a kill or a power cut at this moment, on a disk that works afterwards.
-func (x *Faults) cut(w *World) (bad []string) {
+func (x *Faults) cut(w *Sim) (bad []string) {
 	h := w.hash()
-	if !x.fresh(h) {
+	if !x.isNew(h) {
 		return nil
 	}
 	for _, d := range []*crashfs.Disk{
 		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
 	} {
-		for _, b := range x.lived.live(w.clone(d), 1) {
+		for _, b := range x.cache.run(w.clone(d), 1) {
 			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
 		}
 	}
@@ -333,28 +333,28 @@ func (x *Faults) cut(w *World) (bad []string) {
 }
 
 // fresh says that no other trial has come to the same end.
-func (x *Faults) fresh(h [3]uint64) bool {
+func (x *Faults) isNew(h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	fresh := !x.seen[h]
+	isNew := !x.seen[h]
 	x.seen[h] = true
-	if fresh {
+	if isNew {
 		x.report.States++
 	}
-	return fresh
+	return isNew
 }
 
 // start is somebody starting the gate again.
-func (s *stageSet) start() (err error) {
+func (s *env) start() (err error) {
 	s.daemon, err = s.w.boot()
 	return err
 }
 
-// settleDown lets the gate come to rest without any error.
-func (s *stageSet) settleDown() []string {
+// settleAll lets the gate come to rest without any error.
+func (s *env) settleAll() []string {
 	for range 3 { // what failed is tried again a little later, and incomplete files are waited for
 		s.w.now = s.w.now.Add(approval.IncompleteGrace)
-		if err := s.daemon.rest(); err != nil {
+		if err := s.daemon.settle(); err != nil {
 			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
 		}
 		s.w.observe()
@@ -362,8 +362,8 @@ func (s *stageSet) settleDown() []string {
 	return nil
 }
 
-// takesNothing holds a gate that must be restarted to its word.
-func (s *stageSet) takesNothing() (bad []string) {
+// takesNoWork holds a gate that must be restarted to its word.
+func (s *env) takesNoWork() (bad []string) {
 	before := len(s.w.effects)
 	if err := s.ask(workspace, idAfter); err != nil {
 		return []string{"H " + err.Error()}
@@ -375,8 +375,8 @@ func (s *stageSet) takesNothing() (bad []string) {
 	return bad
 }
 
-// worksAgain asks for something new, here and in the other workspace.
-func (s *stageSet) worksAgain() (bad []string) {
+// servesNewRequests asks for something new, here and in the other workspace.
+func (s *env) servesNewRequests() (bad []string) {
 	for ws, id := range map[string]string{workspace: idAfter, otherWorkspace: idOther} {
 		if err := s.ask(ws, id); err != nil {
 			return []string{"H " + err.Error()}
@@ -394,7 +394,7 @@ func (s *stageSet) worksAgain() (bad []string) {
 	return bad
 }
 
-func (s *stageSet) ask(ws, id string) error {
+func (s *env) ask(ws, id string) error {
 	p := s.w.disk.Process("agent")
 	name := path.Join(layout.Requests(ws), id+".json")
 	f, err := p.Create(name)
@@ -406,13 +406,13 @@ func (s *stageSet) ask(ws, id string) error {
 }
 
 // outlive lets the same gate live on until nothing waits, and judges it.
-func (s *stageSet) outlive() (bad []string) {
+func (s *env) runUntilSettled() (bad []string) {
 	w := s.w
-	if w.waits() {
+	if w.hasPending() {
 		w.now = w.now.Add(3 * time.Hour)
-		bad = append(bad, s.settleDown()...)
+		bad = append(bad, s.settleAll()...)
 	}
-	for _, b := range w.judge() {
+	for _, b := range w.checkPromises() {
 		// What another process could not remove stays until the next start.
 		if b != "L a temporary file stayed: "+layout.Decisions(workspace) {
 			bad = append(bad, b)
@@ -421,7 +421,7 @@ func (s *stageSet) outlive() (bad []string) {
 	return bad
 }
 
-func (x *Faults) verdict(t *trial, w *World, bad []string) {
+func (x *Faults) verdict(t *trial, w *Sim, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {

@@ -15,11 +15,11 @@ func TestMutants(t *testing.T) {
 	require.Len(t, Mutants(), 9)
 	for _, m := range Mutants() {
 		t.Run(string(m), func(t *testing.T) {
-			lab, err := NewLab(m)
+			config, err := NewConfig(m)
 			require.NoError(t, err)
 			// The interleavings find what the scripts cannot; both stop at the
 			// first violation. A mutant may also break the gate outright.
-			x := &Explorer{Lab: lab, Seed: 1, Seeds: 6, Budget: wantedStates, Stop: true}
+			x := &Explorer{Config: config, Seed: 1, Seeds: 6, Budget: wantedStates, StopEarly: true}
 			r, err := x.Explore(runtime.NumCPU())
 			if err != nil {
 				t.Logf("the mutant does not even run: %v", err)

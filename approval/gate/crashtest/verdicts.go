@@ -15,49 +15,49 @@ import (
 // one that was lived ends there, with the same verdict.
 
 // lives knows the verdicts on the lives that were lived.
-type lives struct {
+type verdictCache struct {
 	mu       sync.Mutex
-	verdicts map[life][]string
-	all      bool // live every life to its end
+	verdicts map[futureKey][]string
+	disabled bool // live every life to its end
 }
 
 // life is what decides the future of a world.
-type life struct {
-	world [3]uint64
-	dice  uint64
-	since moment
+type futureKey struct {
+	sim    [3]uint64
+	choice uint64
+	at     checkpoint
 }
 
 // moment is a point of a life at which worlds are compared.
-type moment uint8
+type checkpoint uint8
 
 const (
-	opened moment = iota // home is open, and the gate has read nothing yet
-	rested               // the first gate has come to rest and stopped
+	homeOpened   checkpoint = iota // home is open, and the gate has read nothing yet
+	firstSettled                   // the first gate has come to rest and stopped
 )
 
-// errJoined ends a start on a world whose future is known.
-var errJoined = errors.New("the rest of this life is known")
+// errKnownFuture ends a start on a world whose future is known.
+var errKnownFuture = errors.New("the rest of this life is known")
 
 // fork is how many futures the dice choose from: every act that is left to them
 // takes their remainder by 2, 3 or 5.
-const fork = 2 * 3 * 5
+const choices = 2 * 3 * 5
 
-// live is World.live, unless the rest of it is known.
-func (l *lives) live(w *World, dice uint64) []string {
-	var passed []life
-	var known []string
-	bad, joined := w.live(dice, func(m moment) bool {
-		h := life{w.fingerprint(), dice % fork, m}
+// live is Sim.live, unless the rest of it is known.
+func (l *verdictCache) run(w *Sim, choice uint64) []string {
+	var passed []futureKey
+	var cached []string
+	bad, known := w.runToEnd(choice, func(m checkpoint) bool {
+		h := futureKey{w.fingerprint(), choice % choices, m}
 		passed = append(passed, h)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		verdict, ok := l.verdicts[h]
-		known = verdict
-		return ok && !l.all
+		cached = verdict
+		return ok && !l.disabled
 	})
-	if joined {
-		bad = known
+	if known {
+		bad = cached
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

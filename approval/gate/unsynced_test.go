@@ -11,15 +11,15 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// slowSync holds the sync of one folder up.
-type slowSync struct {
+// slowSyncFS holds the sync of one folder up.
+type slowSyncFS struct {
 	ipc.FS
 	dir        string
 	begun, end chan struct{}
 }
 
 // SyncDir implements ipc.FS.
-func (s *slowSync) SyncDir(name string) error {
+func (s *slowSyncFS) SyncDir(name string) error {
 	if name == s.dir {
 		s.begun <- struct{}{}
 		<-s.end
@@ -28,44 +28,44 @@ func (s *slowSync) SyncDir(name string) error {
 }
 
 // telling is a store that says when a decider makes pendings durable.
-type telling struct {
+type syncReporter struct {
 	*ipc.Store
-	asked chan struct{}
+	synced chan struct{}
 }
 
 // Sync implements gate.Store.
-func (a telling) Sync(d approval.Doc, ws string) error {
-	a.asked <- struct{}{}
+func (a syncReporter) Sync(d approval.Doc, ws string) error {
+	a.synced <- struct{}{}
 	return a.Store.Sync(d, ws)
 }
 
-// TestDecideOnWhatIsBeingMade: a pending is seen a moment before it is durable. Who
+// TestDecideWaitsForDurablePending: a pending is seen a moment before it is durable. Who
 // decides on it within the daemon waits for that: a power cut must not take away what
 // an acknowledged decision decides.
-func TestDecideOnWhatIsBeingMade(t *testing.T) {
-	disk := &slowSync{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
-	h := newHouse(t, plan{memory: true, fs: disk})
-	disk.dir = h.layout.Pendings(home)
+func TestDecideWaitsForDurablePending(t *testing.T) {
+	disk := &slowSyncFS{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
+	h := newRig(t, options{inMemory: true, fs: disk})
+	disk.dir = h.layout.Pendings(personal)
 	goOn := sync.OnceFunc(func() { close(disk.end) })
 	defer goOn()
 	h.run(0)
 	asked := make(chan error, 1)
 	go func() {
-		_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+		_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 		asked <- err
 	}()
 	<-disk.begun
 	require.True(t, h.has(approval.DocPending, key(1)))
-	store := telling{h.store, make(chan struct{}, 10)}
+	store := syncReporter{h.store, make(chan struct{}, 10)}
 	d := h.decider()
 	d.Store, d.Daemon, d.Decided = store, true, h.gate.Wake
 	decided := make(chan error, 1)
 	go func() {
-		_, err := d.Decide(context.Background(), answer(key(1), approval.Denied))
+		_, err := d.Decide(context.Background(), decision(key(1), approval.Denied))
 		decided <- err
 	}()
 	select {
-	case <-store.asked:
+	case <-store.synced:
 	case err := <-decided:
 		require.Fail(t, "decided what may be lost", "%v", err)
 	}
@@ -74,9 +74,9 @@ func TestDecideOnWhatIsBeingMade(t *testing.T) {
 	require.NoError(t, <-asked)
 	require.NoError(t, <-decided)
 
-	_, err := h.submit(key(2), request(key(2), "run", ""), phone)
+	_, err := h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
-	_, err = d.Decide(context.Background(), answer(key(2), approval.Denied))
+	_, err = d.Decide(context.Background(), decision(key(2), approval.Denied))
 	require.NoError(t, err)
-	require.Empty(t, store.asked, "what is durable is not synced once more")
+	require.Empty(t, store.synced, "what is durable is not synced once more")
 }

@@ -11,7 +11,7 @@ import (
 
 // What is asked at night waits longer; what it was asked by day does not, and
 // nobody's wish to wait less is overruled.
-func TestAtNightPeopleGetMoreTime(t *testing.T) {
+func TestQuietHoursExtendTimeout(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local().Hour()
 	around := approval.QuietHours{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}
 	later := approval.QuietHours{From: around.To, To: around.From, Timeout: 9 * time.Hour}
@@ -28,7 +28,7 @@ func TestAtNightPeopleGetMoreTime(t *testing.T) {
 		{"the agent may be in a hurry", around, `"expires_in_sec":60`, time.Minute},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			h := newHouse(t, plan{frozen: true, memory: true, night: tc.night})
+			h := newRig(t, options{frozenClock: true, inMemory: true, quietHours: tc.night})
 			k := key(1)
 			body := request(k, "run", "")
 			if tc.more != "" {
