@@ -17,9 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// The behaviour of an earlier public gate, as far as it concerns files and
-// outcomes. A case passes, or stands here with the reason why it differs; one
-// that is neither fails, and so does a reason that has become untrue.
+// The file behavior of an earlier public gate. Every shared case passes, or is listed
+// here with the reason for the difference. A reason that is no longer true fails,
+// too.
 var knownDifferences = map[string]string{
 	"state/create writes pending file":           "the short id is the id's first 8 digits, and how a tool is handled is the configuration's business, not the file's",
 	"state/create returns short id":              "two characters name 1296 requests at most, and are guessed at once: ours are 8 digits",
@@ -40,7 +40,7 @@ func (c sharedCase) input(t *testing.T, name string) string { return text(t, c.I
 
 func (c sharedCase) expected(t *testing.T, name string) string { return text(t, c.Expected, name) }
 
-// text is a member that is a string, or the JSON of any other.
+// text is a string member, or the JSON of any other member.
 func text(t *testing.T, object []byte, name string) string {
 	raw := field(t, object, name)
 	var s string
@@ -50,12 +50,12 @@ func text(t *testing.T, object []byte, name string) string {
 	return raw
 }
 
-// sharedID is an id of theirs that ours may be too.
+// sharedID is an id from the shared cases that is valid here, too.
 const sharedID = "aabb001122334455"
 
 func sharedKey() approval.Key { return approval.Key{Workspace: personal, ID: sharedID} }
 
-// check is one case: what was wanted, and what came.
+// check runs one case and returns what it wants and what it got.
 type check func(t *testing.T, h *rig, c sharedCase) (want, got any)
 
 func TestSharedFileCases(t *testing.T) {
@@ -141,8 +141,8 @@ func caseChecks() map[string]check {
 			return `{"done":true}`, string(h.response(sharedKey()).Result)
 		},
 		"e2e/all-false service": func(_ *testing.T, h *rig, _ sharedCase) (any, any) {
-			// Whether a tool without risks is allowed is policy's business; that
-			// nobody is asked then, and the answer is there at once, is ours.
+			// Policy allows a tool without risks. The gate must then ask no person
+			// and answer at once.
 			h.writeRequest(sharedKey(), request(sharedKey(), "auto", ""))
 			h.step(sharedKey())
 			return []any{"auto_approved", false}, []any{h.outcome(sharedKey()), h.has(approval.DocPending, sharedKey())}
@@ -172,7 +172,7 @@ func (h *rig) find(t *testing.T, prefix string) []approval.Key {
 	return keys
 }
 
-// list asks twice, in two workspaces, and tells how many wait and for what.
+// list asks in two workspaces, and returns the number of pendings and their tools.
 func (h *rig) list(t *testing.T, workspaces []string) []string {
 	second := approval.Key{Workspace: other, ID: "ccdd001122334455"}
 	h.ask(sharedKey(), request(sharedKey(), "run", ""))
@@ -230,7 +230,7 @@ func returnsShortID(t *testing.T, h *rig, c sharedCase) (want, got any) {
 	return true, regexp.MustCompile(c.expected(t, "regex")).MatchString(short)
 }
 
-// shortIDsDiffer by refusing the newcomer that would share one.
+// shortIDsDiffer because the gate refuses a second request with the same short id.
 func shortIDsDiffer(t *testing.T, h *rig, _ sharedCase) (want, got any) {
 	h.ask(sharedKey(), request(sharedKey(), "run", ""))
 	second := approval.Key{Workspace: personal, ID: sharedID[:8] + "00000000"}
@@ -257,7 +257,7 @@ func removesLoneDecision(_ *testing.T, h *rig, _ sharedCase) (want, got any) {
 	return []any{false, "none"}, []any{h.has(approval.DocDecision, sharedKey()), h.outcome(sharedKey())}
 }
 
-// writesDecision has a person decide and compares the members that they name.
+// writesDecision decides, and compares the members that the case names.
 func writesDecision(v approval.Verdict) check {
 	return func(t *testing.T, h *rig, c sharedCase) (want, got any) {
 		h.ask(sharedKey(), request(sharedKey(), "run", ""))
@@ -283,7 +283,7 @@ func writesDecision(v approval.Verdict) check {
 	}
 }
 
-// ends asks, has it decided, and compares the error that the agent reads.
+// ends asks, decides, and compares the error that the agent reads.
 func ends(tool string, v approval.Verdict) check {
 	return func(t *testing.T, h *rig, c sharedCase) (want, got any) {
 		h.ask(sharedKey(), request(sharedKey(), tool, ""))

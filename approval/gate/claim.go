@@ -9,7 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// receiptLife is how long a receipt may be used after it was issued.
+// receiptLife is how long a receipt is valid after it was issued.
 const receiptLife = 5 * time.Minute
 
 // run is one execution, from its claim on.
@@ -22,13 +22,13 @@ type run struct {
 	args       []byte
 	facts      approval.Facts
 	ruling     approval.Ruling
-	undo       func()      // gives back what was booked; nil: nothing was
-	rerun      bool        // the one more run of an idempotent tool
-	submission *submission // what a door waits for; may be nil
+	undo       func()      // returns what policy reserved; may be nil
+	rerun      bool        // the second run of an idempotent tool
+	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 }
 
-// claimDecided is row 5.
+// claimDecided is row 5 of the state table.
 func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	tool := s.tool
 	if !g.reserveRun(s, len(s.pBytes)+len(s.dBytes), tool) {
@@ -36,7 +36,7 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	}
 	if !g.beginClaim(s.key, tool) {
 		g.releaseReservation(s.key)
-		s.retryAt = s.decision.RunBefore.Add(1) // then it is too late
+		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
 	p := s.pending
@@ -58,7 +58,7 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	})
 }
 
-// claimAllowed is row 13 where policy allows.
+// claimAllowed is row 13 for a request that policy allows.
 func (g *Gate) claimAllowed(s *state, ev evaluation, undo func()) error {
 	r, tool := s.request, ev.tool
 	toolSHA := ""
@@ -76,7 +76,7 @@ func (g *Gate) claimAllowed(s *state, ev evaluation, undo func()) error {
 	})
 }
 
-// factsOf are a pending's facts, as it was shown.
+// factsOf returns the facts of a pending, as the approver saw it.
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	ws, _ := g.Settings.Workspace(p.SourceGroup)
 	tool, known := g.Settings.Tool(p.ToolName)
@@ -88,7 +88,7 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	}
 }
 
-// runAgain is row 3 for an idempotent tool: a second claim, and once more.
+// runAgain is row 3 for an idempotent tool: a second claim and a second run.
 func (g *Gate) runAgain(s *state) (waiting bool, err error) {
 	tool := s.tool
 	args, err := claimedArgs(s.claim, s.key)
@@ -127,18 +127,18 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 	return nil, fmt.Errorf("no arguments in the claim of %s", k)
 }
 
-// execute claims and runs. The claim and its audit entry are durable before
-// anything happens; when either cannot be written, nothing does.
+// execute claims and runs. The claim and its audit entry are durable before the
+// handler starts. If either cannot be written, nothing runs.
 func (g *Gate) execute(r run) error {
 	leave := sync.OnceFunc(func() { g.leavePause(r.key.Workspace) })
 	defer leave()
 	if r.undo != nil {
-		defer r.undo() // once the entry is in the log there is nothing left to undo
+		defer r.undo() // no effect once the claim's audit entry is written
 	}
 	c := r.claim
 	now := g.Now().UTC()
 	if d := r.decision; d != nil && !r.rerun && now.After(d.RunBefore) {
-		g.abandon(r) // it has become too late since the documents were read; the next look says so
+		g.abandon(r) // RunBefore passed since the documents were read; the next load finds that
 		return nil
 	}
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -183,8 +183,8 @@ func (g *Gate) execute(r run) error {
 	return nil
 }
 
-// canRetryClaim says that a claim failed for the disk's sake and left nothing
-// behind: then the request is where it was, and is looked at again.
+// canRetryClaim reports whether a claim failed because of the disk and left no claim
+// document. The request is then unchanged, and the step is retried.
 func (g *Gate) canRetryClaim(r run, doc approval.Doc, cause error) bool {
 	if diagnose(cause).What == "" {
 		return false
@@ -197,21 +197,21 @@ func (g *Gate) canRetryClaim(r run, doc approval.Doc, cause error) bool {
 	return true
 }
 
-// abandon gives back what a run took that was not claimed and never will be.
+// abandon releases the space and the handler slot of a run without a claim.
 func (g *Gate) abandon(r run) {
 	g.releaseReservation(r.key)
 	g.releaseSlot(r.key, r.tool)
 }
 
-// endUnclaimed ends a request whose claim could not be made durable. Nothing
-// ran and nothing will: the outcome says so. Of a second claim that cannot be
-// said, because nobody knows how far the first attempt came.
+// endUnclaimed ends a request whose claim could not be made durable. The outcome says
+// that nothing ran. After a failed second claim the outcome is "interrupted", because
+// the result of the first run is unknown.
 func (g *Gate) endUnclaimed(r run, cause error) error {
 	g.reportError(cause)
 	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
 	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
-	e.record.Receipt = "" // it was issued for what did not happen
-	e.reason = ""         // no handler has said anything
+	e.record.Receipt = "" // nothing ran under it
+	e.reason = ""         // it describes a handler failure, and no handler ran
 	if r.rerun {
 		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
 	}
@@ -220,7 +220,8 @@ func (g *Gate) endUnclaimed(r run, cause error) error {
 	return g.writeOutcome(r.key)
 }
 
-// entry is the claim's in the log: with all that policy remembers of it.
+// entry is the audit entry of the claim, with everything that policy needs to count
+// it.
 func (r *run) entry(now time.Time) approval.Entry {
 	f := &r.facts
 	e := approval.Entry{
@@ -242,8 +243,8 @@ func (r *run) entry(now time.Time) approval.Entry {
 	return e
 }
 
-// launch starts the effect. Where nothing runs on the host there is nothing to
-// wait for, so it happens here and now.
+// start starts the handler. A tool that runs nothing on the host is handled here, in
+// the caller's goroutine.
 func (g *Gate) start(r run) {
 	if g.Inline || !r.tool.Runs() {
 		g.runHandler(r)
@@ -267,7 +268,7 @@ func (g *Gate) runHandler(r run) {
 	g.releaseSlot(r.key, r.tool)
 }
 
-// ending is the outcome of a run.
+// outcome builds the outcome of a run.
 func (r *run) outcome(effect approval.Effect) outcome {
 	st := approval.StatusApproved
 	switch {
@@ -282,7 +283,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	reason := ""
 	if effect.Error != "" {
-		reason = "the handler failed: its record says how" // a handler may say what it was given
+		reason = "the handler failed: its record says how" // the handler's own text may contain the arguments
 	}
 	return outcome{
 		key: r.key, status: st, event: event, effect: effect, reason: reason,
@@ -296,9 +297,9 @@ func (g *Gate) putOutcome(e outcome) {
 	g.outcomes[e.key] = e
 }
 
-// finish writes the record of an effect that is over. Until it is written the
-// outcome stays in memory, the key counts as running, and every Step tries
-// again on a new file.
+// writeOutcome writes the record of a finished run. Until the write succeeds, the
+// outcome stays in memory, the key counts as running, and every Step retries with a
+// new file.
 func (g *Gate) writeOutcome(k approval.Key) error {
 	g.mu.Lock()
 	e, ok := g.outcomes[k]
@@ -335,10 +336,9 @@ func (g *Gate) setRunning(k approval.Key, is bool) {
 	}
 }
 
-// takeSlot takes one of the workspace's places for handlers. Without a free
-// one the key is parked, and woken when there is. Whoever has a place counts as
-// work under way from here on: once the gate stops, no further claim is begun,
-// and every one that was begun is waited for.
+// takeSlot takes one of the workspace's handler slots. If none is free, the key is
+// queued, and woken when one becomes free. A key with a slot counts in g.work: after
+// a stop no new claim begins, and Run waits for every claim that has begun.
 func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -347,7 +347,7 @@ func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	}
 	if t.Runs() {
 		if g.slots[k.Workspace] >= g.slotLimit(k.Workspace) {
-			if !g.isQueued[k] { // a rescan wakes it as well
+			if !g.isQueued[k] { // a rescan can wake a queued key
 				g.isQueued[k] = true
 				g.queued[k.Workspace] = append(g.queued[k.Workspace], k)
 			}
@@ -364,8 +364,8 @@ func (g *Gate) slotLimit(ws string) int {
 	return w.Limits.WithDefaults().Running
 }
 
-// releaseSlot gives the place back. It comes after the outcome was put, so that
-// a gate which stops finds it.
+// releaseSlot frees the slot. Call it after putOutcome, so that a stopping gate finds
+// the outcome.
 func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 	defer g.work.Done()
 	if !t.Runs() {
@@ -377,9 +377,8 @@ func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 	g.wakeQueued(k.Workspace)
 }
 
-// unpark wakes the key that has waited longest for a place, if there is one.
-// It is called after every step besides, because a key that was woken for a
-// place may have found no use for it.
+// wakeQueued wakes the key that has waited longest for a slot. It also runs after
+// every step, because a key that was woken for a slot may not need it any more.
 func (g *Gate) wakeQueued(ws string) {
 	g.mu.Lock()
 	p := g.queued[ws]

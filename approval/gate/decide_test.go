@@ -13,8 +13,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// Every refusal writes nothing: the request waits on, and somebody who may
-// decide still can.
+// A refusal writes nothing: the request stays pending, and an approver can still
+// decide it.
 func TestDecideRefuses(t *testing.T) {
 	yes := func(k approval.Key) approval.DecisionInput { return decision(k, approval.Approved) }
 	question := func(k approval.Key) string {
@@ -165,7 +165,7 @@ func TestDecideRefusesUnknownRequest(t *testing.T) {
 	_, err = d.Decide(context.Background(), decision(key(404), approval.Approved))
 	requireRefusal(t, err, approval.ErrNotAuthorized, "nothing here for you")
 
-	// What a host program put there is not a pending before the gate judged it.
+	// A host program's document is not a pending before the gate has evaluated it.
 	k := key(1)
 	require.NoError(t, h.store.Create(approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
@@ -173,8 +173,8 @@ func TestDecideRefusesUnknownRequest(t *testing.T) {
 	require.False(t, h.has(approval.DocDecision, k))
 }
 
-// Whoever comes second hears who was first, with what, and when: while the
-// decision lies in the slot and after the request was settled.
+// The second decider gets the first decision, its decider and its time: before the
+// request is settled and after.
 func TestDecideReportsFirstDecision(t *testing.T) {
 	h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -186,7 +186,7 @@ func TestDecideReportsFirstDecision(t *testing.T) {
 	_, err := h.decider().Decide(context.Background(), second)
 	requireRefusal(t, err, approval.ErrDecided, first)
 
-	h.clock.move(2 * time.Hour) // also when the deadline is over by now
+	h.clock.move(2 * time.Hour) // also after the deadline
 	_, err = h.decider().Decide(context.Background(), second)
 	requireRefusal(t, err, approval.ErrDecided, first)
 	h.clock.move(-2 * time.Hour)
@@ -199,7 +199,7 @@ func TestDecideReportsFirstDecision(t *testing.T) {
 	requireRefusal(t, err, approval.ErrDecided, first)
 	require.Len(t, h.executor.argsOf(k), 1)
 
-	// Where nobody decided, the reason is how it ended.
+	// Without a decision, the refusal names the status.
 	h.writeRequest(key(2), request(key(2), "auto", ""))
 	h.step(key(2))
 	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Denied))
@@ -221,7 +221,6 @@ func TestRefusedDeciderIsReported(t *testing.T) {
 	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
 }
 
-// What CanDecide refuses Decide would refuse, and it writes nothing.
 func TestCanDecideWritesNothing(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -240,8 +239,7 @@ func TestCanDecideWritesNothing(t *testing.T) {
 	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided)
 }
 
-// The operator takes a request off the table as everybody else decides: first come,
-// first served, and only what waits.
+// A cancel by the operator competes for the slot like every other decision.
 func TestOperatorCancels(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -267,8 +265,8 @@ func TestOperatorCancels(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrUnknown)
 }
 
-// The settlement comes between the look at the slot and the write: the person
-// is told that it is too late, and the late decision does not stay.
+// The request is settled between the slot check and the write. The late decision is
+// refused and removed.
 func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -289,8 +287,8 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
 }
 
-// A decision that came too late lies in the slot until it is withdrawn. Who
-// finds it there is not told of it, but of the one that counts.
+// A late decision is in the slot until it is withdrawn. A second decider must get the
+// decision that counts, not the late one.
 func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -311,7 +309,7 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrDecided)
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
 
-	// And when the look at the pending came before the settlement too.
+	// The same if the second decider read the pending before the settlement.
 	h.writeDoc(approval.DocPending, k, string(pending))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Denied))
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
@@ -320,7 +318,7 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// racing lets something happen right before a decision is written.
+// racingStore calls before right before it writes a decision.
 type racingStore struct {
 	gate.Store
 	before func()
@@ -333,8 +331,7 @@ func (r *racingStore) Create(d approval.Doc, k approval.Key, b []byte, how appro
 	return r.Store.Create(d, k, b, how)
 }
 
-// A disk that cannot keep the decision is no refusal: nobody is told that they
-// decided, and asking again helps.
+// A disk error is not a refusal. The decision is not acknowledged, and a retry works.
 func TestDecideOnFailingDisk(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -351,7 +348,7 @@ func TestDecideOnFailingDisk(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// failing is a store that cannot write one kind of document.
+// failingStore fails to write one kind of document.
 type failingStore struct {
 	gate.Store
 	doc  approval.Doc
@@ -373,8 +370,8 @@ func (f failingStore) Sync(d approval.Doc, ws string) error {
 	return f.Store.Sync(d, ws)
 }
 
-// Junk in the slot: without somebody to clear it away the person hears what
-// to do; with somebody, the decision goes through.
+// The slot holds an invalid decision. Without Free the error says what to do; with
+// Free the decision succeeds.
 func TestDecideWithBlockedSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -391,7 +388,7 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, h.refusals(personal), "not valid")
 
-	// A valid decision is not cleared away.
+	// ClearInvalid keeps a valid decision.
 	require.NoError(t, d.ClearInvalid(k, func() error { return errors.New("described") }))
 	require.True(t, h.has(approval.DocDecision, k))
 	h.step(k)

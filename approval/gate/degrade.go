@@ -10,66 +10,66 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// # When the disk fails
+// # Degraded mode
 //
-// A gate whose disk is full, read-only or broken takes no new work: nothing is
-// asked, nothing runs. What has been started still ends, as far as it can be
-// written. New requests get a refusal while there is room for one; otherwise
-// they lie where they are, and are taken in when the disk works again. Every
-// few seconds the gate tries, and goes on by itself. Only when a sync failed
-// that cannot be repeated it has to be restarted, and says so.
+// If the disk is full, read-only or broken, the gate takes no new work: it asks about
+// nothing and starts nothing. Runs that have started still end, if their record can
+// be written. New requests are refused while there is space for a refusal. Otherwise
+// they stay in the folder until the disk works again. The gate examines the disk
+// every few seconds and recovers by itself. After a failed sync that must not be
+// retried, the gate needs a restart and reports that.
 
-// HealthStore is a Store that knows how its disk is; a Store need not be one.
+// HealthStore is a Store that can test its disk. It is optional.
 type HealthStore interface {
-	// Probe tries everything that writing a document takes. After nil,
-	// whatever is visible is durable. It wraps approval.ErrRestart where
-	// trying again is of no use.
+	// Probe does every operation that writing a document needs. If it returns nil,
+	// everything visible is durable. It wraps approval.ErrRestart if a retry is
+	// useless.
 	Probe() error
-	// Reserve sets bytes aside on the disk; it wraps approval.ErrNoRoom.
+	// Reserve reserves disk space; it wraps approval.ErrNoSpace.
 	Reserve(bytes int64) (release func(), err error)
 }
 
-// Problem is why the gate takes no new work.
+// Degradation is the reason why the gate takes no new work.
 type Degradation struct {
-	What    string // "its disk is full": completes a sentence about the gate
+	What    string // "its disk is full": follows "the gate takes no requests: "
 	Hint    string // what the operator can do
 	Since   time.Time
-	Restart bool // it does not go away by itself
+	Restart bool // only a restart ends it
 }
 
-// strength is what a gate can do; each can less than the one before.
+// health is what the gate can do. A higher value can do less.
 type health uint8
 
 const (
 	healthy      health = iota
-	noSpace             // no room for new work; endings and refusals are written
-	writeFailing        // writing fails; endings are tried
-	unsynced            // something visible may not be durable: nothing is built on it
+	noSpace             // only outcomes and refusals are written
+	writeFailing        // writes fail; outcomes are tried
+	unsynced            // a visible document may not be durable: nothing is read or done
 )
 
-// probeInterval is how often a gate that is not well looks whether it is again.
+// probeInterval is the time between two examinations of a degraded gate.
 const probeInterval = 5 * time.Second
 
-// minExamineInterval is how often errors make it look besides.
+// minExamineInterval is the minimum time between examinations that errors cause.
 const minExamineInterval = time.Second
 
-// afterExamine lets an examination that is due come first.
+// afterExamine is the delay of a retry after the next examination.
 const afterExamine = 100 * time.Millisecond
 
-// condition is how the gate is.
+// condition is the current health.
 type condition struct {
 	examining sync.Mutex
 
 	mu           sync.Mutex
 	level        health
 	degradation  Degradation
-	failureCount int                     // bad news so far: an examination that began before it is worth nothing
-	next         time.Time               // of the next examination
-	lastExamined time.Time               // when the last one began
-	reservations map[approval.Key]func() // what runs have set aside
+	failureCount int                     // failures so far; an examination ignores its result if a failure came after it began
+	next         time.Time               // examination
+	lastExamined time.Time               // when the last examination began
+	reservations map[approval.Key]func() // disk space of running requests
 }
 
-// Problem tells why the gate takes no new work; ok is false when it does.
+// Degraded returns why the gate takes no new work; ok is false if it takes work.
 func (g *Gate) Degraded() (p Degradation, ok bool) {
 	c := &g.condition
 	c.mu.Lock()
@@ -84,8 +84,8 @@ func (g *Gate) health() (level health, next time.Time) {
 	return c.level, c.next
 }
 
-// suspect is told of every error. Whether it is the disk's, or only that of one
-// request's files, an examination finds out.
+// reportError is called for every error. An examination finds out whether the disk
+// has failed or only the files of one request.
 func (g *Gate) reportError(err error) {
 	switch {
 	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
@@ -98,8 +98,8 @@ func (g *Gate) reportError(err error) {
 	}
 }
 
-// mayExamine keeps errors that one agent can cause in its own folder from costing
-// a trial write each.
+// mayExamine limits how often errors cause a test write. An agent can cause errors in
+// its own folder.
 func (g *Gate) mayExamine() bool {
 	c := &g.condition
 	c.mu.Lock()
@@ -108,16 +108,15 @@ func (g *Gate) mayExamine() bool {
 	return since < 0 || since >= minExamineInterval
 }
 
-// due says that it is time to examine again. A clock that was set back must not
-// put that off.
+// examinationDue also covers a clock that was set back: the next examination is at
+// most one interval away.
 func (g *Gate) examinationDue() bool {
 	_, next := g.health()
 	wait := next.Sub(g.Now())
 	return wait <= 0 || wait > probeInterval
 }
 
-// checkup is what the ticker does: as long as the gate is well, it only looks
-// for room.
+// checkHealth runs on every tick. A healthy gate only checks the free space.
 func (g *Gate) checkHealth() {
 	switch {
 	case !g.examinationDue():
@@ -133,9 +132,9 @@ func (g *Gate) checkHealth() {
 	}
 }
 
-// Examine finds out how the disk is, and notes it when that has changed. A gate
-// that must be restarted stays so; what could not be removed is tried all the
-// same.
+// Examine tests the disk and records a change of health. If a restart is needed, that
+// stays; the test still runs, because the store then removes files that it could not
+// remove before.
 func (g *Gate) Examine() {
 	c := &g.condition
 	if !c.examining.TryLock() {
@@ -165,10 +164,10 @@ func (g *Gate) examine() (health, error) {
 	}
 	if log, ok := g.Audit.(interface{ Sync() error }); ok {
 		if err := log.Sync(); err != nil {
-			return noSpace, err // documents can be written, history cannot
+			return noSpace, err // documents can be written, the audit log cannot
 		}
 	}
-	// A little more than one run needs, lest the gate opens and closes all the time.
+	// Twice the space of one run, so that the gate does not switch back and forth.
 	release, err := prober.Reserve(2 * spaceNeeded(0, approval.Tool{}))
 	switch {
 	case errors.Is(err, approval.ErrNoSpace):
@@ -180,8 +179,8 @@ func (g *Gate) examine() (health, error) {
 	return healthy, nil
 }
 
-// become notes how the gate is, and tells of it once per change. news is what an
-// examination knew when it began; -1 is bad news itself.
+// setHealth records the health and reports each change once. failureCount is the
+// count when the examination began; -1 means that cause is itself a new failure.
 func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	c := &g.condition
 	now := g.Now()
@@ -226,8 +225,7 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 	}
 }
 
-// describe says in words what an error of the disk means; What is empty where
-// it is none.
+// diagnose explains a disk error. What is empty if err is not a disk error.
 func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
 		return Degradation{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
@@ -258,8 +256,8 @@ func diagnose(err error) Degradation {
 	return Degradation{}
 }
 
-// hold keeps back what a gate that is not well must not do. A request that is
-// held once waits until the gate is well, or nobody would be asked any more.
+// delay reports whether a degraded gate must not make this move now. A request that
+// was delayed once waits until the gate is healthy or the request expires.
 func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
 	level, next := g.health()
 	starts := m == approval.RunClaim || m == approval.RunAgain
@@ -286,7 +284,6 @@ func (g *Gate) isDelayed(k approval.Key) bool {
 	return ok
 }
 
-// retryAfterExamine is when to look at a held key again.
 func (g *Gate) retryAfterExamine(next time.Time) time.Time {
 	now := g.Now()
 	if wait := next.Sub(now); wait <= 0 || wait > probeInterval {
@@ -295,13 +292,13 @@ func (g *Gate) retryAfterExamine(next time.Time) time.Time {
 	return next.Add(afterExamine)
 }
 
-// weak says that only what was started before may go on.
+// degraded means that only runs that have started may go on.
 func (g *Gate) degraded() bool {
 	level, _ := g.health()
 	return level != healthy
 }
 
-// waitedTooLong says that a request lay longer than anybody would have been asked.
+// waitedTooLong reports that a delayed request waited longer than its timeout.
 func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -22,15 +22,15 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// faultyDisk is the real file system with an illness that a test gives it.
+// faultyDisk is the real file system with faults.
 type faultyDisk struct {
 	ipc.FS
 	mu          sync.Mutex
-	failCreate  func(name string) error // asked before a file is made
-	failSyncDir func(name string) error // and before a folder is synced
-	failSyncFS  func() error            // and before everything is
-	freeBytes   uint64                  // bytes that are free; 0: no limit
-	created     atomic.Int32            // made
+	failCreate  func(name string) error // before a file is created
+	failSyncDir func(name string) error // before a folder is synced
+	failSyncFS  func() error            // before the file system is synced
+	freeBytes   uint64                  // 0: no limit
+	created     atomic.Int32            // number of created files
 }
 
 func newFaultyDisk() *faultyDisk { return &faultyDisk{FS: ipc.OS()} }
@@ -89,7 +89,7 @@ func (d *faultyDisk) Free(string) (bytes, inodes uint64, err error) {
 	return d.freeBytes, math.MaxUint64, nil
 }
 
-// private is everything but the requests and the log.
+// isPrivate reports whether a file is neither a request nor in the log.
 func isPrivate(name string) bool {
 	return !strings.Contains(name, "/requests/") && !strings.Contains(name, "/audit/")
 }
@@ -133,8 +133,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	require.Equal(t, "auto_approved", h.outcome(key(30)))
 }
 
-// Where no refusal can be written, a request lies for as long as somebody would
-// have been asked, and no longer.
+// If no refusal can be written, a request stays in its folder until its timeout.
 func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
@@ -162,8 +161,8 @@ func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
 	require.Equal(t, 1, h.executor.count())
 }
 
-// What was approved waits for the disk, in its time; what was found too late
-// stays so, even if the clock is set back before that can be written.
+// An approved request waits for the disk until RunBefore. A late one stays expired,
+// even if the clock is set back before that is written.
 func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
@@ -203,8 +202,8 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	require.Empty(t, h.executor.argsOf(key(2)))
 }
 
-// An effect that is over is not lost when its record cannot be written, and
-// nothing new starts meanwhile.
+// The result of a finished run is kept while its record cannot be written. Nothing
+// new starts meanwhile.
 func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
@@ -229,7 +228,7 @@ func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 	require.Len(t, h.executor.argsOf(key(2)), 1)
 }
 
-// Runs that are under way have set room aside, so that the next one finds none.
+// Running requests have reserved their space, so the next request finds none.
 func TestSpaceIsReservedForRuns(t *testing.T) {
 	disk := newFaultyDisk()
 	disk.freeBytes = 3 << 20
@@ -240,7 +239,7 @@ func TestSpaceIsReservedForRuns(t *testing.T) {
 		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
 	}
 	h.run(0)
-	for n := range 3 { // a run may need 832 KiB
+	for n := range 3 { // a run reserves 832 KiB
 		h.writeRequest(key(n), request(key(n), "auto", ""))
 		h.gate.Wake(key(n))
 		h.waitFor(10*time.Second, "started", func() bool { return h.executor.count() == n+1 })
@@ -267,8 +266,8 @@ func TestToolWithLargeOutputIsRefusedAlone(t *testing.T) {
 	require.False(t, degraded)
 }
 
-// In a crowd one syncfs serves all. When it fails, nobody knows what is durable:
-// the gate must be restarted, and after that has lost nothing.
+// Under load one syncfs covers many documents. If it fails, it is unknown which are
+// durable: the gate needs a restart, and loses nothing.
 func TestFailedSyncFSRequiresRestart(t *testing.T) {
 	const crowd = 40
 	disk := newFaultyDisk()
@@ -297,7 +296,7 @@ func TestFailedSyncFSRequiresRestart(t *testing.T) {
 	h.run(0)
 	for n := range crowd {
 		switch status := h.waitResponse(key(n), 20*time.Second).Status; status {
-		case approval.StatusAutoRejected: // it was still waiting for its turn
+		case approval.StatusAutoRejected: // it was still queued
 			require.Empty(t, h.executor.argsOf(key(n)))
 		default:
 			require.Contains(t, []approval.Status{approval.StatusAutoApproved, approval.StatusFailed, approval.StatusInterrupted}, status)
@@ -307,14 +306,14 @@ func TestFailedSyncFSRequiresRestart(t *testing.T) {
 	require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(99), 20*time.Second).Status)
 }
 
-// I9: what fails in one agent's own folder is no illness of the gate's disk.
+// I9: a failure in one workspace's folder does not degrade the gate.
 func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	require.NoError(t, os.Remove(h.layout.Requests(other)))
 	for range 5 {
 		_, err := h.gate.Step(keyIn(other, 1))
-		_ = err // whatever it is
+		_ = err // any result
 	}
 	disk.set(func() {
 		disk.failCreate = func(name string) error {
@@ -336,8 +335,8 @@ func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 }
 
-// A decision that the disk did not confirm is not acknowledged, and a pending
-// that it did not confirm is not there to be decided.
+// A decision that is not synced is not acknowledged, and a pending that is not synced
+// cannot be decided.
 func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
@@ -377,8 +376,8 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 	require.True(t, h.has(approval.DocPending, key(2)), "asked anew")
 }
 
-// pendingRemover is a gate whose disk failed, and which takes its question back while somebody
-// answers it.
+// pendingRemover removes the pending while a decision is written, like a gate whose
+// disk failed.
 type pendingRemover struct{ *ipc.Store }
 
 func (s pendingRemover) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
@@ -399,7 +398,7 @@ func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// slow is a disk on which a decision takes until its time is over.
+// slowStore delays the write of a decision.
 type slowStore struct {
 	*ipc.Store
 	delay func()

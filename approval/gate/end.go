@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The two errors whose wording agents rely on.
+// Agents compare these two strings.
 const (
 	errDenied  = "Denied by user"
 	errExpired = "Approval expired (no response within timeout)"
@@ -18,7 +18,8 @@ const (
 
 const errInterrupted = "Interrupted: it was started and the outcome is unknown; check before you ask again"
 
-// ending is everything that an outcome is made of.
+// outcome is the data that the record, the response and the audit entry are made
+// from.
 type outcome struct {
 	key        approval.Key
 	status     approval.Status
@@ -27,14 +28,14 @@ type outcome struct {
 	record     approval.Record
 	info       requestInfo
 	decision   *approval.Decision
-	reason     string // for the log, where it must not be effect.Error
+	reason     string // for the log, if it must not contain effect.Error
 	feedback   string
 	required   string
-	submission *submission // what a door waits for; may be nil
+	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 }
 
-// end is C durable, then S visible; everything else follows from C.
+// end writes the record (C), then the response (S). The rest follows from C.
 func (g *Gate) end(e outcome) error {
 	rec := &e.record
 	if e.decision != nil {
@@ -61,7 +62,7 @@ func (g *Gate) end(e outcome) error {
 		drop()
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return nil // settled already; the next look sees how
+		return nil // settled already; the next load reads how
 	}
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
@@ -72,8 +73,8 @@ func (g *Gate) end(e outcome) error {
 		return err
 	}
 	g.logOutcome(e)
-	// In a crowd, tidying waits: making files is dearer while others have just
-	// been removed, and the record makes what is left harmless.
+	// Under load the cleanup waits: creating files is slower right after removals.
+	// The record makes the leftovers harmless.
 	crowded := g.sched.crowded()
 	if !crowded {
 		if err := g.cleanUp(e.key, e.leftovers); err != nil {
@@ -84,8 +85,7 @@ func (g *Gate) end(e outcome) error {
 	return nil
 }
 
-// concede makes durable, before the outcome, what the person let through from
-// now on.
+// addGrant makes the grant of an approval durable, before the record.
 func (g *Gate) addGrant(e *outcome) error {
 	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
@@ -100,8 +100,8 @@ func (g *Gate) addGrant(e *outcome) error {
 	return nil
 }
 
-// stage begins to write the response where nobody sees it, side by side with
-// its record where that is possible. What it returns waits for it.
+// stageResponse writes the response where no agent sees it, in parallel with the
+// record if the store can do that. The returned function waits for the write.
 func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
@@ -132,11 +132,11 @@ func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show fun
 	}
 }
 
-// afterlook is when a settled key is looked at once more: our own writes and
-// removals wake it many times, and one look later on serves them all.
+// cooldownPeriod is the time until a settled key is checked once more. Our own writes
+// and removals cause many events for it; one check covers all of them.
 const cooldownPeriod = 3 * time.Second
 
-// ended writes history: diagnostics and the audit entry of an outcome.
+// logOutcome writes the log line and the audit entry of an outcome.
 func (g *Gate) logOutcome(e outcome) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
@@ -182,7 +182,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// story is the part of a record that a decided pending gives.
+// recordBase is the part of a record that comes from a decided pending.
 func (s *state) recordBase() approval.Record {
 	return approval.Record{
 		RequestSHA256: s.pending.RequestSHA256, PendingSHA256: approval.Digest(s.pBytes),
@@ -191,7 +191,7 @@ func (s *state) recordBase() approval.Record {
 	}
 }
 
-// endDecided ends a decided pending without running anything.
+// endDecided ends a decided request without running anything.
 func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
 	return g.end(outcome{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
@@ -199,7 +199,6 @@ func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
 	})
 }
 
-// eventOf names the audit event of each status.
 var eventOf = map[approval.Status]approval.Event{
 	approval.StatusApproved:     approval.EventExecuted,
 	approval.StatusAutoApproved: approval.EventExecuted,
@@ -232,15 +231,15 @@ func (g *Gate) endVerdict(s *state) error {
 		e.status, e.effect.Error = approval.StatusExpired, errExpired
 	case approval.Cancelled:
 		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before anybody decided"
-	default: // denied, and whatever a later version may invent
+	default: // denied, and verdicts of later versions
 		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
 	}
 	e.event = eventOf[e.status]
 	return g.end(e)
 }
 
-// endInterrupted is row 3: a claim without a record after a crash. Nobody
-// knows how far it came, so it is never run again.
+// endInterrupted is row 3: a claim without a record after a crash. Whether the
+// handler ran is unknown, so it is never run again.
 func (g *Gate) endInterrupted(s *state) error {
 	c := s.claim
 	return g.end(outcome{
@@ -253,7 +252,7 @@ func (g *Gate) endInterrupted(s *state) error {
 	})
 }
 
-// recordFromClaim is what a record can be made of when only the claim is left.
+// recordFromClaim is the part of a record that comes from a claim.
 func recordFromClaim(c *approval.Claim) approval.Record {
 	return approval.Record{
 		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
@@ -268,12 +267,12 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 	}
 	d, err := openDecision(g.Seal, approval.Key{Workspace: c.Workspace, ID: c.RequestID}, c.Decision)
 	if err != nil {
-		return nil // sealed inside a sealed claim: cannot happen; the record keeps the bytes
+		return nil // cannot happen: the claim's MAC covers it; the record keeps the bytes
 	}
 	return d
 }
 
-// refuse ends a request that nobody is asked about.
+// refuse ends a request without asking a person.
 func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
 	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
 	if s.request != nil {

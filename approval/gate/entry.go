@@ -4,16 +4,15 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// asked is what every entry about a request says of it, so that the log alone
-// can tell its story once the documents are gone. It is the host's view; of an
-// agent's own words only names stand there: of an unknown tool, of a session.
+// requestInfo is what every audit entry says about a request, so that the log is
+// readable when the documents are gone. The values come from the configuration. Only
+// names come from the agent: the name of an unknown tool, the session.
 type requestInfo struct {
 	tool, capability, target, actionType, clientID, sessionID string
 }
 
-// fill writes it into an entry. A target that comes from a request in which
-// nobody has looked for secrets, or somebody found one, may be that secret: it
-// stays out.
+// fill writes the info into an entry. It leaves the target out if the request was not
+// scanned for secrets or a secret was found: the target may be that secret.
 func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 	e.Tool, e.Capability = a.tool, a.capability
 	if r != nil && r.Rule != notEvaluated && len(r.Secrets) == 0 {
@@ -22,7 +21,6 @@ func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType
 }
 
-// infoFor is what the documents of one look say was asked.
 func (g *Gate) infoFor(s *state) requestInfo {
 	switch {
 	case s.pending != nil:
@@ -45,7 +43,6 @@ func (g *Gate) infoFromDocuments(k approval.Key, client string, pending, request
 	return infoFromDocuments(g.Seal, g.Settings.Tool, k, client, pending, request)
 }
 
-// toolLookup finds a tool by its name.
 type toolLookup func(name string) (approval.Tool, bool)
 
 func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *approval.Request) requestInfo {
@@ -59,8 +56,8 @@ func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *a
 	}
 }
 
-// infoFromDocuments reads what a claim or a record keeps: the pending where somebody
-// was asked, else the request. It was verified as a part of them.
+// infoFromDocuments reads the pending or the request that a claim or record holds.
+// Their MAC covers it.
 func infoFromDocuments(seal Sealer, find toolLookup, k approval.Key, client string, pending, request approval.Raw) requestInfo {
 	if p, err := openPending(seal, k, pending); err == nil {
 		return infoFromPending(p)
@@ -71,7 +68,7 @@ func infoFromDocuments(seal Sealer, find toolLookup, k approval.Key, client stri
 	return requestInfo{}
 }
 
-// noteRequestEvent notes an event beside the story of a request.
+// noteRequestEvent writes an audit entry that is not the request's claim or outcome.
 func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
 	g.noteEvent(s.key, event, func(e *approval.Entry) {
 		var r *approval.Ruling
@@ -83,10 +80,10 @@ func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
 	})
 }
 
-// decider names whoever decided: the name for people, the id for proof.
+// setDecider writes the decider into an entry: the name for readers, the id as proof.
 func setDecider(e *approval.Entry, d *approval.Decision) {
 	e.By, e.ByID, e.Via = d.DecidedBy, d.DecidedByID, d.Via
 	if e.ByID == e.By {
-		e.ByID = "" // the deadline or the agent itself
+		e.ByID = "" // the deadline or the agent
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// unreliable passes hints on as a bad watcher would: it drops them, doubles
-// them, and keeps some for later, when they come in any order.
+// unreliableWatcher drops, doubles, delays and reorders hints.
 type unreliableWatcher struct {
 	h    *rig
 	rng  *rand.Rand
@@ -48,8 +47,8 @@ func (u *unreliableWatcher) flush() {
 	u.kept = nil
 }
 
-// fate is one request of a schedule: its tool, what is done once it waits, and
-// how it must end.
+// scenario is one request: its tool, what happens when it is pending, and its
+// expected end.
 type scenario struct {
 	tool string
 	then func(h *rig, k approval.Key) // nil: nothing
@@ -76,8 +75,8 @@ func scenarios() []scenario {
 	}
 }
 
-// Whatever becomes of the events, one look at the folders makes up for it:
-// every request is handled, every decision carried out, and exactly once.
+// Whatever happens to the events, one rescan makes up for it: every request is
+// handled, and every decision is carried out exactly once.
 func TestEventsAreHints(t *testing.T) {
 	t.Parallel()
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
@@ -123,7 +122,7 @@ func (h *rig) schedule(seed int) {
 		}
 	}
 	rescan("outcome", h.isSettled)
-	u.flush() // the late ones find nothing to do
+	u.flush() // late hints must change nothing
 	h.waitFor(10*time.Second, "idle", h.gate.Idle)
 	for _, k := range keys {
 		require.Equal(h.t, chosen[k].want, h.response(k).Status, "%s, seed %d", k, seed)
@@ -132,15 +131,15 @@ func (h *rig) schedule(seed int) {
 	}
 }
 
-// An agent floods the watcher's queue: its own request is found by the next
-// rescan at the latest, and its neighbour notices nothing.
+// An agent floods the watcher's queue. The next rescan finds its own request, and
+// another workspace is not delayed.
 func TestEventFlood(t *testing.T) {
 	t.Parallel()
 	const interval, junk = time.Second, 20_000
 	h := newRig(t, options{inMemory: true})
 	h.run(interval)
 	warm := key(0)
-	h.writeRequest(warm, request(warm, "auto", "")) // from here on everything is watched
+	h.writeRequest(warm, request(warm, "auto", "")) // then the watcher works
 	h.waitResponse(warm, 5*time.Second)
 
 	var wg sync.WaitGroup
@@ -151,7 +150,7 @@ func TestEventFlood(t *testing.T) {
 			t.Error(err)
 		}
 		for n := range junk {
-			_ = os.Rename(a, b) // two events each, and no two alike in a row
+			_ = os.Rename(a, b) // two events each, never two equal ones in a row
 			a, b = b, a
 			switch n {
 			case junk / 10:
@@ -169,7 +168,7 @@ func TestEventFlood(t *testing.T) {
 	<-half
 	h.writeRequest(late, request(late, "auto", ""))
 	for _, k := range []approval.Key{early, late} {
-		// A flooded folder is looked at once a second.
+		// A flooded folder is polled once a second.
 		h.waitResponse(k, interval+time.Second)
 		require.Len(t, h.executor.argsOf(k), 1)
 	}

@@ -19,8 +19,8 @@ const program = "send('bob@example.com')"
 
 func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)) }
 
-// proving is a request that runs program, with a proof that it mails to one
-// person, signed by a key.
+// requestWithProof is a request that runs program, with a signed proof that it mails
+// to one person.
 func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom string) string {
 	t.Helper()
 	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + whom + `" },"status":"proven"}]}`
@@ -32,8 +32,8 @@ func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom 
 	return request(k, "script", string(args), `"proof":`+proof)
 }
 
-// What is known is sealed into P where somebody is asked and, where nobody is, into
-// the record, with the rule and whose word it was; the log says so, too.
+// The evidence is sealed in the pending or, if no person is asked, in the record. The
+// log has it, too.
 func TestEvidenceIsKept(t *testing.T) {
 	mail := []policy.Clause{{Domain: "mail", Op: "send", Kind: policy.Only, Arg: "recipient", Values: []string{"bob@example.com"}}}
 	boss := []policy.Clause{{Domain: "mail", Kind: policy.AtMost, Arg: "recipient", Values: []string{"ceo@example.com"}}}
@@ -71,7 +71,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Equal(t, word, entry.Reason)
 	require.Equal(t, approval.Digest([]byte(rec.Receipt)), entry.ReceiptSHA256)
 
-	h.reopen() // and read again by whoever looks later
+	h.reopen() // it is readable after a restart
 	p := h.pending(asks)
 	require.NotNil(t, p)
 	require.True(t, p.Facts.Proof.Verified, "true of it, though no rule covers it")
@@ -96,7 +96,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Empty(t, h.entry(asks, approval.EventApproved).Reason)
 }
 
-// Without a configured prover nobody is believed.
+// Without a configured prover no proof is verified.
 func TestProofWithoutProversIsUnverified(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
 	h.ask(key(1), requestWithProof(t, key(1), prover(), "bob@example.com"))
@@ -106,7 +106,7 @@ func TestProofWithoutProversIsUnverified(t *testing.T) {
 	require.JSONEq(t, `{"anything":["you","like"]}`, string(h.pending(key(2)).Proof))
 }
 
-// entry is the log's one entry of an event of a request.
+// entry returns the audit entry of one event of a request.
 func (h *rig) entry(k approval.Key, event approval.Event) (found approval.Entry) {
 	require.NoError(h.t, h.log.Sync())
 	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// hands stand in for every handler: they verify the receipt, and count.
+// fakeExecutor replaces all handlers: it verifies the receipt and counts runs.
 type fakeExecutor struct {
 	verifier *receipt.Verifier
 	onRun    func()
@@ -45,7 +45,7 @@ func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect 
 	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
 }
 
-// of lists the arguments that were run for k.
+// argsOf lists the arguments that were run for k.
 func (x *fakeExecutor) argsOf(k approval.Key) (args []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -58,7 +58,7 @@ func (x *fakeExecutor) count() int {
 	return len(x.jobs)
 }
 
-// clock is the real one, moved on by shift, or one that stands still.
+// clock is the real or a frozen time plus shift.
 type clock struct {
 	mu    sync.Mutex
 	base  time.Time
@@ -86,7 +86,7 @@ func (c *clock) set(shift time.Duration) {
 	c.shift = shift
 }
 
-// lines keeps what was logged.
+// logBuffer keeps the log.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -15,14 +15,13 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// put lays a file down as a host program would that knows the folders and not
-// the key.
+// writeDoc writes a file like a host program that does not have the MAC key.
 func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
 	require.NoError(h.t, h.store.Create(d, k, []byte(body), approval.Volatile))
 }
 
-// Whatever lies in the slot and is not the decision of this very pending is
-// described and cleared away, and the request waits on.
+// Every file in the slot that is not a decision of this pending is described and
+// removed. The request stays pending.
 func TestForgedDecisions(t *testing.T) {
 	stranger, err := seal.LoadOrCreate(ipc.OS(), t.TempDir())
 	require.NoError(t, err)
@@ -84,7 +83,7 @@ func TestForgedDecisions(t *testing.T) {
 	}
 }
 
-// A decision that nobody waits for: not before, and not after.
+// A decision before there is a pending, and one after the request is settled.
 func TestDecisionsWithoutPending(t *testing.T) {
 	h := newRig(t, options{inline: true})
 	h.writeDoc(approval.DocDecision, key(1), `{"approved":true}`)
@@ -103,8 +102,7 @@ func TestDecisionsWithoutPending(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// Claims and records are the gate's memory of what happened: one that is there
-// and cannot be believed stops everything for its key, loudly.
+// If a claim or record does not verify, its key stops and the step returns an error.
 func TestForgedClaimOrRecordStopsTheKey(t *testing.T) {
 	for _, d := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		h, k := newRig(t, options{inline: true}), key(1)
@@ -120,8 +118,8 @@ func TestForgedClaimOrRecordStopsTheKey(t *testing.T) {
 	}
 }
 
-// A host program's pending, in the format of the predecessor, is a request
-// like any other: it is judged, and what waits is the gate's own document.
+// A pending in the predecessor's format is handled like any request: policy evaluates
+// it, and the gate replaces it with its own document.
 func TestPendingFromHostProgram(t *testing.T) {
 	legacy := func(k approval.Key, tool string) string {
 		return `{"request_id":"` + k.ID + `","short_id":"a7","tool_name":"` + tool + `","source_group":"elsewhere","chat_jid":"x@g.us",` +
@@ -135,7 +133,7 @@ func TestPendingFromHostProgram(t *testing.T) {
 	h.writeDoc(approval.DocPending, broken, "not json")
 	h.writeDoc(approval.DocPending, blocked, legacy(blocked, "run"))
 	h.writeDoc(approval.DocDecision, blocked, `{"request_id":"`+blocked.ID+`","approved":true}`)
-	h.reopen() // found at start as well as by event
+	h.reopen() // Start finds it, too
 	h.step(h.keys...)
 
 	p := h.pending(asks)
@@ -159,7 +157,7 @@ func TestPendingFromHostProgram(t *testing.T) {
 	require.Equal(t, []string{`{"n":9007199254740993}`}, h.executor.argsOf(asks))
 }
 
-// A workspace that the configuration does not know asks nobody.
+// A workspace that is not configured asks no person.
 func TestUnknownWorkspace(t *testing.T) {
 	h := newRig(t, options{inline: true})
 	require.NoError(t, h.layout.Prepare(ipc.OS(), "stranger"))
@@ -179,8 +177,8 @@ func TestUnknownWorkspace(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// A pending that was changed where it lies is no pending any more: it is judged
-// as what it now is, and a decision for the former one does not count.
+// A changed pending has no valid MAC: it is evaluated as a new request, and the
+// decision for the old one does not count.
 func TestChangedPending(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", `{"to":"ann"}`))

@@ -7,12 +7,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// completed is what an entry says that was not written when it happened.
+// completed marks an entry that was not written when the event happened.
 const completed = "completed from the record after a crash"
 
-// RecordEntries are the audit entries that a record stands for: that of its
-// claim, where something was started, and that of its outcome. tool finds a
-// tool by its name.
+// RecordEntries returns the audit entries of a record: of its claim, if there was
+// one, and of its outcome. tool looks a tool up by name.
 func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	d := v.Decision(k, rec.Decision)
@@ -44,7 +43,7 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 	return append(all, end)
 }
 
-// ClaimEntries are the audit entries of what was started and has no record yet.
+// ClaimEntries returns the audit entries of claims without a record.
 func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.Tool, bool)) ([]approval.Entry, error) {
 	var all []approval.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {

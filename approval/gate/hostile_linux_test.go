@@ -15,16 +15,16 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// outside is what no request may lead to: a file that would be run at once if
-// it were read, with a word in it that must turn up nowhere.
+// outsideMarker is in a file outside the folder. The gate would run that file if it
+// read it; the marker must not appear anywhere.
 const outsideMarker = "OUTSIDE-THE-FOLDER"
 
-// hostile is one thing that an agent may put under the name of its request.
+// hostile is one file that an agent may put under the name of its request.
 type hostile struct {
 	name string
 	put  func(t *testing.T, path, outside string, k approval.Key)
-	want string // what the response says
-	slow bool   // may still be on its way: waited for, then refused
+	want string // beginning of the outcome
+	slow bool   // may still be incomplete: refused after the grace period
 }
 
 func hostileCases() []hostile {
@@ -37,7 +37,7 @@ func hostileCases() []hostile {
 	)
 	file := func(body func(k approval.Key) string) func(*testing.T, string, string, approval.Key) {
 		return func(t *testing.T, path, _ string, k approval.Key) {
-			// Whole from the first moment: half of some of them is something else.
+			// Rename it into place: half of some of these files is another case.
 			temp := filepath.Join(filepath.Dir(path), "."+k.ID)
 			require.NoError(t, os.WriteFile(temp, []byte(body(k)), 0o644))
 			require.NoError(t, os.Rename(temp, path))
@@ -119,8 +119,8 @@ func hostileCases() []hostile {
 	}
 }
 
-// grow appends to the file until the test ends. It moves on in steps that any
-// reader can see, and stays far below the size limit.
+// grow appends to the file until the test ends, faster than the grace period and far
+// below the size limit.
 func grow(t *testing.T, path, _ string, _ approval.Key) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	require.NoError(t, err)
@@ -144,23 +144,23 @@ func grow(t *testing.T, path, _ string, _ approval.Key) {
 	})
 }
 
-// Whatever an agent puts there: the stated refusal, nothing read from
-// elsewhere, nothing that blocks, and the neighbours keep their pace.
+// Every hostile file gets its refusal. Nothing outside is read, nothing blocks, and
+// another workspace is not delayed.
 func TestHostileFolder(t *testing.T) {
 	t.Parallel()
-	h := newRig(t, options{inMemory: true})                       // a busy disk is not what is measured
-	outside := filepath.Join(tempFolder(t, true), "outside.json") // where a hard link can be made to it
+	h := newRig(t, options{inMemory: true})                       // so that disk load does not affect the timing
+	outside := filepath.Join(tempFolder(t, true), "outside.json") // on the same file system, for a hard link
 	require.NoError(t, os.WriteFile(outside, []byte(request(key(0xaaaa), "auto", `{"word":"`+outsideMarker+`"}`)), 0o644))
 	h.run(time.Second)
 	cases := hostileCases()
 	if os.Getuid() == 0 {
 		cases = append(cases, hostile{name: "a device", want: "malformed: malformed request: refused: not a regular file: write a plain file", put: func(t *testing.T, path, _ string, _ approval.Key) {
-			require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // zeros without end
+			require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // endless zeros
 		}})
 	}
 
 	began := map[int]time.Time{}
-	for n, c := range cases { // first those that take their time
+	for n, c := range cases { // slow cases first
 		if c.slow {
 			c.put(t, h.requestPath(key(n)), outside, key(n))
 			began[n] = time.Now()
@@ -210,12 +210,12 @@ func (h *rig) requireMalformed(t *testing.T, k approval.Key, want string) {
 	require.Contains(t, h.history(k), approval.EventMalformed)
 }
 
-// requireNotContained looks for a word in everything that the gate wrote.
+// requireNotContained searches everything that the gate wrote.
 func (h *rig) requireNotContained(t *testing.T, word string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(h.layout.Home, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, h.layout.Requests(personal)) {
-			return nil // what comes and goes, and the agent's own
+			return nil // removed meanwhile, or written by the agent
 		}
 		b, err := os.ReadFile(path)
 		if err == nil {
@@ -226,8 +226,8 @@ func (h *rig) requireNotContained(t *testing.T, word string) {
 	require.NotContains(t, h.logs.String(), word)
 }
 
-// A full folder cannot be deleted, so it is set aside under a name that nobody
-// looks at; nothing in it is followed.
+// A non-empty folder cannot be deleted, so it is renamed to a name that the gate
+// ignores. Nothing in it is followed.
 func TestNonEmptyFolderIsSetAside(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	require.NoError(t, os.MkdirAll(filepath.Join(h.requestPath(k), "x"), 0o777))
@@ -238,14 +238,14 @@ func TestNonEmptyFolderIsSetAside(t *testing.T) {
 	require.Len(t, names, 1)
 	require.True(t, strings.HasPrefix(names[0].Name(), ".refused-"), names[0].Name())
 
-	// The same of a cancel, which nobody reads anyway.
+	// The same for a cancel.
 	require.NoError(t, os.MkdirAll(filepath.Join(h.layout.Requests(personal), key(2).ID+".cancel", "x"), 0o777))
 	h.step(key(2))
 	require.NoDirExists(t, filepath.Join(h.layout.Requests(personal), key(2).ID+".cancel"))
 }
 
-// A file is a request's by its name alone; what looks like one and is none is
-// described and removed, what begins with a dot is on its way.
+// Only the name makes a file a request. Files with a similar but invalid name are
+// described and removed; names with a leading dot are ignored.
 func TestInvalidFileNames(t *testing.T) {
 	h := newRig(t, options{inline: true})
 	good := key(0xabcdef12)

@@ -15,8 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// Arguments are bytes: what cannot be counted is kept, shown, recorded and
-// handed over exactly as it was written.
+// Arguments are bytes: they are kept, shown, recorded and run exactly as written.
 func TestArgumentsAreKeptExactly(t *testing.T) {
 	for _, args := range []string{
 		`{"n":1e400}`,
@@ -54,7 +53,7 @@ func (h *rig) requestBytes(k approval.Key, args string) []byte {
 	return []byte(request(k, tool, args))
 }
 
-// An id belongs to the first request that came under it.
+// An id belongs to the first request that used it.
 func TestOtherRequestUnderTakenID(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	first, second := request(k, "run", `{"to":"ann"}`), request(k, "run", `{"to":"mallory"}`)
@@ -69,13 +68,13 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 	require.Contains(t, h.refusals(personal), want)
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
 
-	h.writeRequest(k, first) // the same once more is no offence
+	h.writeRequest(k, first) // the same bytes again are no forgery
 	h.step(k)
 	require.False(t, h.has(approval.DocRequest, k))
 	require.Len(t, h.history(k), 2)
 
 	h.writeRequest(k, second)
-	h.decide(decision(k, approval.Approved)) // and comes while the decision lies there
+	h.decide(decision(k, approval.Approved)) // and while a decision is in the slot
 	h.step(k)
 	require.Equal(t, []string{`{"to":"ann"}`}, h.executor.argsOf(k))
 	require.True(t, h.isSettled(k))
@@ -97,7 +96,7 @@ func (h *rig) refusalsOf(k approval.Key) bool {
 	return strings.Contains(h.refusals(k.Workspace), `"`+k.ID+`.request"`)
 }
 
-// What the agent does to its file after intake changes nothing any more.
+// After intake, changes to the request file have no effect.
 func TestRequestIsReadOnce(t *testing.T) {
 	args := `{"to":"ann"}`
 	for name, change := range map[string]func(h *rig, k approval.Key){
@@ -109,7 +108,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 			_ = os.Symlink("/etc/passwd", h.requestPath(k))
 		},
 	} {
-		// Right after the file was read, which is the worst moment, and later.
+		// Right after the file was read, and later.
 		for _, when := range []approval.Doc{approval.DocPending, approval.DocClaim, approval.DocRecord} {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
@@ -135,7 +134,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 	}
 }
 
-// meddled is a store during whose writing of one document something happens.
+// hookedStore calls before right before it writes one kind of document.
 type hookedStore struct {
 	gate.Store
 	doc    approval.Doc
@@ -149,7 +148,7 @@ func (m hookedStore) Create(d approval.Doc, k approval.Key, b []byte, how approv
 	return m.Store.Create(d, k, b, how)
 }
 
-// The first eight digits are what people type: they must mean one request.
+// People type the first eight digits, so they must identify one request.
 func TestShortIDs(t *testing.T) {
 	id := func(ws, tail string) approval.Key { return approval.Key{Workspace: ws, ID: "aaaaaaaa" + tail} }
 	const (
@@ -173,15 +172,15 @@ func TestShortIDs(t *testing.T) {
 			h.step(first)
 			require.Equal(t, "approved", h.outcome(first))
 
-			// Among records it must be unique in its workspace only; and a restart
-			// knows the same.
+			// Among records, a short id is unique per workspace. A restart keeps
+			// that.
 			for range 2 {
 				same, elsewhere := id(personal, "00000004"), id(other, "00000005")
 				h.writeRequest(same, request(same, tool, ""))
 				h.step(same)
 				require.Equal(t, earlier, h.outcome(same))
 				if tool == "auto" {
-					// One that ended refused there has the digits too.
+					// The refused one has the same digits.
 					h.writeRequest(elsewhere, request(elsewhere, tool, ""))
 					h.step(elsewhere)
 					require.Equal(t, earlier, h.outcome(elsewhere))
@@ -193,7 +192,7 @@ func TestShortIDs(t *testing.T) {
 	}
 }
 
-// Two requests of one short id at the very same time: one of them runs.
+// Of two concurrent requests with one short id, one runs.
 func TestConcurrentShortIDs(t *testing.T) {
 	h := newRig(t, options{})
 	h.run(0)
@@ -213,8 +212,7 @@ func TestConcurrentShortIDs(t *testing.T) {
 	require.Equal(t, 40, h.executor.count())
 }
 
-// A response is the gate's alone: whatever anybody makes of it, it is put
-// back, and history knows.
+// A changed or removed response is restored, and the audit log records that.
 func TestResponsesAreRestored(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"removed":   func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
@@ -229,7 +227,7 @@ func TestResponsesAreRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, k := newRig(t, options{}), key(1)
-			h.run(time.Minute) // no rescan will help
+			h.run(time.Minute) // no rescan during the test
 			h.writeRequest(k, request(k, "run", ""))
 			h.waitFor(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
 			h.decide(decision(k, approval.Denied))
@@ -251,8 +249,8 @@ func TestResponsesAreRestored(t *testing.T) {
 	}
 }
 
-// The same without any event: the comparison of responses with records finds
-// what is missing or too many, and Start finds what was changed.
+// Without events, RescanSettled finds missing and extra responses, and Start finds
+// changed ones.
 func TestResponsesAreComparedWithRecords(t *testing.T) {
 	h := newRig(t, options{})
 	keys := []approval.Key{key(1), key(2)}
@@ -277,7 +275,7 @@ func TestResponsesAreComparedWithRecords(t *testing.T) {
 	require.Equal(t, approval.StatusAutoRejected, h.response(keys[1]).Status)
 }
 
-// A forged response to a request that still waits is taken away at once.
+// A response to a pending request is forged: it is removed at once.
 func TestForgedResponseBeforeOutcome(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))

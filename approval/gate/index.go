@@ -11,20 +11,20 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// index is what the gate remembers of the folders. It is never the truth: it
-// is learnt at Start, and every Step corrects it.
+// index caches the state of the folders. Start builds it, and every Step corrects it.
+// The files are authoritative.
 type index struct {
 	mu              sync.Mutex
-	pending         map[approval.Key]bool        // pendings
-	pendingCount    map[string]int               // pendings by workspace
+	pending         map[approval.Key]bool        // keys with a pending
+	pendingCount    map[string]int               // by workspace
 	shortIDs        map[string]map[string]string // workspace → short id → id, of pendings and records
-	openShortIDs    map[string]approval.Key      // short id → key, of pendings in every workspace
-	dueAt           map[approval.Key]time.Time   // when to look again by ourselves
-	cooling         map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
-	onlyPending     map[approval.Key]bool        // at the start there was a pending and nothing else
-	deferredCleanup map[approval.Key]bool        // settled in a crowd: documents are still to be removed
-	noResponse      map[approval.Key]bool        // settled so long ago that there is no response any more
-	ownEvents       map[approval.Key]time.Time   // until when an event about a pending may be that of our own writing it
+	openShortIDs    map[string]approval.Key      // short id → key, of pendings in all workspaces
+	dueAt           map[approval.Key]time.Time   // when to step without an event
+	cooling         map[approval.Key]bool        // settled a moment ago: one check is due, events are ignored
+	onlyPending     map[approval.Key]bool        // the scan at start found only a pending
+	deferredCleanup map[approval.Key]bool        // settled under load: leftovers not removed yet
+	noResponse      map[approval.Key]bool        // the response was pruned
+	ownEvents       map[approval.Key]time.Time   // until when an event about a pending may come from our own write
 }
 
 func newIndex() index {
@@ -36,7 +36,7 @@ func newIndex() index {
 	}
 }
 
-// reserve takes a place among the pendings, or says why there is none.
+// reserve counts a pending for k, or returns why it cannot.
 func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,8 +59,8 @@ func (x *index) release(k approval.Key) {
 	}
 }
 
-// taken is reserve where nobody will be asked: it takes no place, only the
-// short id, and that only if keep says so.
+// reserveShortID is reserve for a request that no person is asked about. It takes
+// only the short id, and only if keep is true.
 func (x *index) reserveShortID(k approval.Key, keep bool) (why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -71,7 +71,8 @@ func (x *index) reserveShortID(k approval.Key, keep bool) (why string) {
 	return why
 }
 
-// knows says that a pending, a claim or a record has, or had, k's short id.
+// hasShortID reports whether a pending, a claim or a record has, or had, k's short
+// id.
 func (x *index) hasShortID(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -79,7 +80,7 @@ func (x *index) hasShortID(k approval.Key) bool {
 	return ok
 }
 
-// clash says whose short id k would share.
+// shortIDConflict returns why k cannot use its short id, "" if it can.
 func (x *index) shortIDConflict(k approval.Key) (why string) {
 	short := approval.ShortID(k.ID)
 	if id, ok := x.shortIDs[k.Workspace][short]; ok && id != k.ID {
@@ -122,7 +123,7 @@ func (x *index) dropPending(k approval.Key) {
 	}
 }
 
-// settled moves a key from the pendings to the records.
+// addSettled moves a key from the pendings to the records.
 func (x *index) addSettled(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +132,7 @@ func (x *index) addSettled(k approval.Key) {
 	delete(x.dueAt, k)
 }
 
-// learn takes what a look at the documents showed.
+// update records what a load of the documents showed.
 func (x *index) update(s *state, m approval.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -155,7 +156,7 @@ func (x *index) update(s *state, m approval.Move) {
 	}
 }
 
-// takeOnlyPending says, once, that the start saw nothing but a pending.
+// takeOnlyPending reports, once, that the scan at start found only a pending.
 func (x *index) takeOnlyPending(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -164,8 +165,8 @@ func (x *index) takeOnlyPending(k approval.Key) bool {
 	return only
 }
 
-// finished notes that a key was settled by this very process, when to look at it
-// once more, and whether it is still to be tidied.
+// startCooldown records that this process settled a key, when to check it once more,
+// and whether its cleanup was deferred.
 func (x *index) startCooldown(k approval.Key, look time.Time, deferredCleanup bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -176,7 +177,7 @@ func (x *index) startCooldown(k approval.Key, look time.Time, deferredCleanup bo
 	}
 }
 
-// takeDeferredCleanup takes out the keys that are still to be tidied.
+// takeDeferredCleanup returns and forgets the keys with leftovers.
 func (x *index) takeDeferredCleanup() []approval.Key {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -185,7 +186,7 @@ func (x *index) takeDeferredCleanup() []approval.Key {
 	return keys
 }
 
-// calm gives the time of the look that is due for a key settled a moment ago.
+// cooldown returns when the check of a key is due that was settled a moment ago.
 func (x *index) cooldown(k approval.Key) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -195,16 +196,15 @@ func (x *index) cooldown(k approval.Key) time.Time {
 	return x.dueAt[k]
 }
 
-// expect says that a pending is about to be written here, and until when the event
-// that it causes may come.
+// expectEvent records that the gate is about to write a pending. An event before
+// until may come from that write.
 func (x *index) expectEvent(k approval.Key, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ownEvents[k] = until
 }
 
-// echoes says, once, that an event about a pending is only that of our own writing
-// it. A later one is somebody else's.
+// isOwnEvent reports, once, that an event about a pending comes from our own write.
 func (x *index) isOwnEvent(k approval.Key, now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -213,7 +213,7 @@ func (x *index) isOwnEvent(k approval.Key, now time.Time) bool {
 	return ok && now.Before(until)
 }
 
-// stir ends the calm: something new may have come.
+// touch ends the cooldown: a document may have changed.
 func (x *index) touch(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -233,7 +233,7 @@ func (x *index) scheduleRetry(k approval.Key, at time.Time) {
 	x.dueAt[k] = at
 }
 
-// overdue takes out the keys whose time has come, and gives the next time.
+// takeDue returns and forgets the keys that are due, and the next due time.
 func (x *index) takeDue(now time.Time) (keys []approval.Key, next time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -256,9 +256,9 @@ func (x *index) isPending(k approval.Key) bool {
 	return x.pending[k]
 }
 
-// scanAll learns every workspace and gives the keys that may need a move:
-// first those with something unfinished, then those whose response is only to
-// be compared with its record.
+// scanAll scans every workspace and returns the keys that may need a move: first
+// unfinished requests, then settled ones whose response must be compared with the
+// record.
 func (g *Gate) scanAll() ([]approval.Key, error) {
 	names, err := g.Workspaces.Workspaces()
 	if err != nil {
@@ -319,8 +319,8 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 	return urgent, later, nil
 }
 
-// Rescan looks at the names in a workspace's folders and wakes every key that
-// is not known to be waiting. It is what makes a lost event harmless.
+// Rescan lists a workspace's folders and wakes every key that is not known to be
+// pending. It makes up for lost events.
 func (g *Gate) Rescan(ws string) error {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
 		ids, strays, err := g.Workspaces.List(d, ws)
@@ -340,8 +340,8 @@ func (g *Gate) Rescan(ws string) error {
 	return nil
 }
 
-// RescanSettled compares the responses of a workspace with its records, by
-// name: one that is missing, or that nobody recorded, is looked at.
+// RescanSettled compares the names of a workspace's responses and records. It wakes
+// every key that has only one of the two.
 func (g *Gate) RescanSettled(ws string) error {
 	records, _, err := g.Workspaces.List(approval.DocRecord, ws)
 	if err != nil {
@@ -366,19 +366,17 @@ func (g *Gate) RescanSettled(ws string) error {
 	return nil
 }
 
-// refuseStrays describes and removes what lies among the requests under a name
-// that no request can have.
 func (g *Gate) refuseStrays(ws string, names []string) {
 	for _, name := range names {
 		g.Stray(ws, name)
 	}
 }
 
-// Stray refuses one file of a name that no request can have. There is no id to
-// answer to, so the description in errors/ is all that is left of it.
+// Stray refuses a file whose name is not a request's. It has no id, so there is no
+// response, only a description in errors/.
 func (g *Gate) Stray(ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
-		return // described later, at a rescan
+		return // a later rescan describes it
 	}
 	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
 	if err := g.Workspaces.Refuse(ws, name, why); err != nil {
@@ -391,8 +389,8 @@ func (g *Gate) Stray(ws, name string) {
 	}
 }
 
-// rootOf is what went wrong, without the name that it went wrong with: the agent
-// chose that.
+// rootOf returns the innermost error. The outer ones contain the file name, which the
+// agent chose.
 func rootOf(err error) error {
 	for next := err; next != nil; next = errors.Unwrap(err) {
 		err = next

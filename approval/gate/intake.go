@@ -8,10 +8,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultTimeout is how long a person is asked where nothing else is said.
+// DefaultTimeout is how long a request waits for a decision by default.
 const DefaultTimeout = 5 * time.Minute
 
-// intake is row 13: the one place where a request is judged.
+// intake is row 13. It is the only place that evaluates a request.
 func (g *Gate) intake(s *state) (waiting bool, err error) {
 	settings, policy := g.snapshot()
 	ws, known := settings.Workspace(s.key.Workspace)
@@ -42,17 +42,17 @@ func (g *Gate) intake(s *state) (waiting bool, err error) {
 	case ev.ruling.Outcome == approval.Allow && (ev.known || r.ToolName == "") && !ev.facts.Question:
 		return g.allow(s, ev)
 	case ev.ruling.Outcome == approval.Ask || ev.ruling.Outcome == approval.Allow:
-		// Where nothing could run, an allow has nothing to allow.
+		// Without a configured tool nothing can run, so an allow becomes an ask.
 		return g.ask(s, ev)
 	}
 	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
 }
 
-// wish is a request with all that one configuration says of it.
+// evaluation is a request with what one configuration says about it.
 type evaluation struct {
 	ws     approval.Workspace
 	tool   approval.Tool
-	known  bool // the operator has configured the tool
+	known  bool // the tool is configured
 	facts  approval.Facts
 	ruling approval.Ruling
 	policy Policy
@@ -65,7 +65,8 @@ func malformedText(s *state) string {
 	return s.parseErr.Error()
 }
 
-// because is the reason that decided: those of its own outcome come first.
+// mainReason is the first reason that names the ruling's own outcome, else the first
+// one.
 func mainReason(r approval.Ruling) string {
 	for _, reason := range r.Reasons {
 		if strings.HasPrefix(reason, r.Outcome.String()) {
@@ -78,8 +79,8 @@ func mainReason(r approval.Ruling) string {
 	return "no rule allows it"
 }
 
-// allow claims and runs what policy allows. The short id is looked at before a
-// request has to wait for a place, and taken once it has one.
+// allow claims and runs what policy allows. The short id is checked before a request
+// waits for a slot, and taken when it has one.
 func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
 	if why := g.index.reserveShortID(s.key, false); why != "" {
@@ -108,7 +109,7 @@ func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	if refused == nil {
 		return false, g.claimAllowed(s, ev, undo)
 	}
-	// Something has run out or come to stick since the ruling.
+	// Since the ruling a limit was reached or a taint was added.
 	g.releaseClaim(s.key, tool)
 	g.index.release(s.key)
 	ev.ruling = *refused
@@ -118,8 +119,7 @@ func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
 	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
 }
 
-// ask makes the request wait for a person. It reports held where that is all there
-// is to do.
+// ask writes the pending. It reports waiting if the key needs no further step.
 func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 	release, ok := g.reserve(spaceNeeded(len(s.q), ev.tool))
 	if !ok {
@@ -154,7 +154,7 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 		return false, fmt.Errorf("write pending: %ev", err)
 	}
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
-	if ev.known { // any other name is the agent's own text
+	if ev.known { // an unknown name is the agent's text
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
@@ -163,18 +163,18 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 		e.Rule = ev.ruling.Rule
 		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
 	})
-	g.accept(s.submission, p) // who hears of it finds it in the log
+	g.accept(s.submission, p) // after the log line, so that the caller finds it
 	g.changed(s.key)
 	if err := g.removeRequest(s.key, s.submission); err != nil {
 		return false, err
 	}
 	s.retryAt = p.ExpiresAt
-	// Nothing else lay there a moment ago; what has come since wakes the key.
+	// No other document existed when this one was loaded. A later one wakes the key.
 	return !s.Cancel && !s.alsoAsFile && s.Decision == approval.Absent && s.Response == approval.Absent, nil
 }
 
-// newPending is the request as the host sees it: what the agent wrote is data
-// or prose, everything that carries authority comes from the configuration.
+// newPending is the request as people see it. The agent's fields are data or prose.
+// Everything that carries authority comes from the configuration.
 func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
 	r, ws, tool, f := s.request, ev.ws, ev.tool, ev.facts
 	p := &approval.Pending{
@@ -199,8 +199,8 @@ func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
 	return p
 }
 
-// releaseReversibility is the built-in word for a request without a tool; an
-// unknown tool is treated as irreversible.
+// releaseReversibility is the default for a request without a tool. An unknown tool
+// counts as irreversible.
 func releaseReversibility(r *approval.Request) approval.Reversibility {
 	if r.ToolName == "" && (r.ActionType == "http_request" || r.ActionType == "write_file") {
 		return approval.Partial
@@ -222,7 +222,7 @@ func timeout(r *approval.Request, ws approval.Workspace, now time.Time) time.Dur
 	return t
 }
 
-// actionType is the tool's where there is a tool: the request's own is only a
+// actionType comes from the tool, if there is one. The request's own is the agent's
 // claim.
 func actionType(r *approval.Request, t approval.Tool) string {
 	if r.ToolName != "" {
@@ -234,8 +234,7 @@ func actionType(r *approval.Request, t approval.Tool) string {
 	return r.ActionType
 }
 
-// refuseRuled ends a request that policy denies; it counts against the limits
-// like any other.
+// refuseRuled ends a request that policy denies. It counts against the rate limits.
 func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
@@ -243,9 +242,8 @@ func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (waitin
 	return false, g.refuse(s, approval.StatusAutoRejected, ruling, why)
 }
 
-// refuseLimited ends a request that policy was not asked about. What a door
-// offered is turned away instead, for the reason given: whoever offered it waits
-// for the answer, and needs no record to read it from.
+// refuseLimited ends a request without asking policy. A submission is rejected with
+// reason and gets no record, because its caller gets the error.
 func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why string) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
@@ -262,8 +260,8 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why str
 	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []string{why}}, why)
 }
 
-// later leaves a request lying: its workspace is being refused faster than the
-// gate is willing to write refusals.
+// delayRefusal leaves a request in its folder: the workspace has used up its
+// refusals.
 func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	if s.submission != nil {
 		g.reject(s.submission, fmt.Errorf("%ev: this workspace was refused too often", approval.ErrLimitReached))
@@ -273,7 +271,7 @@ func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	return true, nil
 }
 
-// unjudged is the rule of what policy was not asked about.
+// notEvaluated is the rule of a request that policy did not evaluate.
 const notEvaluated = "gate"
 
 func rateLimitText(n int, what string) string {

@@ -15,13 +15,12 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// Every limit is refused at once and in words, and none is another
-// workspace's.
+// Every limit has its own error, and applies to one workspace.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits approval.Limits
 		tool   string
-		good   int // so many are taken, the next is refused
+		good   int // so many are accepted, the next is refused
 		want   string
 	}{
 		"waiting": {
@@ -83,7 +82,7 @@ func (h *rig) status(k approval.Key) approval.Status {
 	return ""
 }
 
-// What was too much is not too much for ever.
+// Limits recover with time.
 func TestLimitsRecover(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, AskPerMinute: 6}})
 	try := func(n int) approval.Status {
@@ -133,8 +132,8 @@ func TestSizeLimit(t *testing.T) {
 	require.Equal(t, "malformed: malformed request: refused: the file is too large: a request may have 1024 bytes here", h.outcome(key(1)))
 }
 
-// Refusals count as well: beyond their allowance what is to be refused waits
-// in the folder, and costs the gate no write. It is not forgotten.
+// Refusals are limited, too: the rest waits in the folder, costs no write, and is
+// refused later.
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s gate.Store) gate.Store {
@@ -146,7 +145,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 		"too many":  func(k approval.Key) string { return request(k, "auto", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.reopen() // with full allowances
+			h.reopen() // with unused limits
 			base := map[string]int{"malformed": 100, "denied": 200, "too many": 300}[name]
 			for n := range 30 {
 				h.writeRequest(key(base+n), body(key(base+n)))
@@ -190,7 +189,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 	}
 }
 
-// Another payload under a taken id is a refusal too.
+// Another payload under a used id counts as a refusal, too.
 func TestRejectedRequestsAreLimited(t *testing.T) {
 	h, k := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}}), key(1)
 	h.ask(k, request(k, "run", ""))
@@ -200,7 +199,7 @@ func TestRejectedRequestsAreLimited(t *testing.T) {
 	}
 	require.Len(t, h.history(k), 7, "one question, six refusals")
 	require.True(t, h.has(approval.DocRequest, k), "the rest waits")
-	// It holds nobody up: neither the decision nor the outcome.
+	// Decision and outcome are not delayed.
 	h.decide(decision(k, approval.Approved))
 	h.step(k)
 	require.Equal(t, "approved", h.outcome(k))
@@ -210,12 +209,12 @@ func TestRejectedRequestsAreLimited(t *testing.T) {
 	require.True(t, h.isSettled(k))
 }
 
-// counting is a store that tells of what it is asked.
+// countingStore reports its calls.
 type countingStore struct {
 	gate.Store
 	created func(approval.Doc, approval.Key)
-	read    func(approval.Key) // once a step, at least
-	removed func(approval.Key) // of a pending, which is the end of tidying up
+	read    func(approval.Key) // at least once a step
+	removed func(approval.Key) // of a pending: the end of a cleanup
 }
 
 func (c countingStore) Remove(d approval.Doc, k approval.Key) error {
@@ -240,7 +239,7 @@ func (c countingStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return c.Store.Read(d, k)
 }
 
-// Strays are described slowly, and none is lost.
+// Descriptions of strays are limited, and every stray is described in the end.
 func TestStraysAreLimited(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
 	for n := range 100 {
@@ -260,9 +259,8 @@ func TestStraysAreLimited(t *testing.T) {
 	require.Zero(t, remaining())
 }
 
-// Handlers have so many places; who finds none is parked and runs as soon as
-// one is given free, allowed and approved alike, and each once. A rescan that
-// wakes the parked again and again changes nothing.
+// Handlers have a limited number of slots. A key without one is queued, and runs once
+// when one is free, whether allowed or approved. Rescans do not change that.
 func TestHandlerSlots(t *testing.T) {
 	const all, places = 12, 2
 	h := newRig(t, options{limits: approval.Limits{Running: places}})
@@ -289,14 +287,14 @@ func TestHandlerSlots(t *testing.T) {
 		h.gate.Wake(key(100 + n))
 	}
 	h.waitFor(5*time.Second, "full house", func() bool { return running.Load() == places })
-	// What runs nothing needs no place.
+	// A request that runs nothing needs no slot.
 	h.writeRequest(key(50), request(key(50), "never", ""))
 	h.gate.Wake(key(50))
 	h.waitResponse(key(50), 5*time.Second)
 	for range 20 {
 		require.NoError(t, h.gate.Rescan(personal))
 	}
-	// Another workspace has places of its own.
+	// Another workspace has its own slots.
 	neighbor := keyIn(other, 60)
 	h.writeRequest(neighbor, request(neighbor, "auto", ""))
 	h.gate.Wake(neighbor)
@@ -313,8 +311,8 @@ func TestHandlerSlots(t *testing.T) {
 	require.EqualValues(t, places+1, most.Load())
 }
 
-// The parked one that would be next has gone when a place is given free: the
-// one behind it is not forgotten.
+// The next queued key is gone when a slot becomes free: the key behind it gets the
+// slot.
 func TestFreedSlotIsUsed(t *testing.T) {
 	h := newRig(t, options{limits: approval.Limits{Running: 1}})
 	open := make(chan struct{})
@@ -338,9 +336,8 @@ func TestFreedSlotIsUsed(t *testing.T) {
 	require.Equal(t, 2, h.executor.count())
 }
 
-// Ten thousand keys of one workspace queue up, and as many of a second, so that
-// every worker is taken: a third one's single request waits for a handful of
-// their steps, not for all of them.
+// Two workspaces queue ten thousand keys each, and use all workers. A single request
+// of a third one waits for a few of their steps, not for all.
 func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	t.Parallel()
 	const crowd, stranger = 10_000, "stranger"
@@ -358,7 +355,7 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 		}}
 	}})
 	require.NoError(t, h.layout.Prepare(ipc.OS(), stranger))
-	one := filepath.Join(h.layout.Home, "one") // links are made faster than files
+	one := filepath.Join(h.layout.Home, "one") // links are created faster than files
 	require.NoError(t, os.WriteFile(one, []byte("{}"), 0o644))
 	for n := range crowd {
 		require.NoError(t, os.Link(one, h.requestPath(key(n))))

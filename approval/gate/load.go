@@ -8,19 +8,19 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// state is one key's documents, read and verified at one moment.
+// state is one key's documents, loaded and verified at one moment.
 type state struct {
 	approval.Documents
 	key approval.Key
 	now time.Time
 
-	evidence *approval.Evidence // what policy was told; nil: it was not asked
-	retryAt  time.Time          // set by a move that is held: when to try it again
+	evidence *approval.Evidence // what policy was told; nil: policy was not asked
+	retryAt  time.Time          // set by a move that waits
 
-	submission *submission // what a door offered, where the request is that
-	alsoAsFile bool        // a file lies under the id of what was offered
-	q          []byte      // the request's bytes: Q's, an offer's, or those of an unsealed P
-	parseErr   error       // why q is no request
+	submission *submission // the request, if it came through Submit
+	alsoAsFile bool        // a request file with the submission's id exists
+	q          []byte      // the request's bytes: of Q, of a submission, or of a P without a MAC
+	parseErr   error       // why q is not a request
 	request    *approval.Request
 
 	pending  *approval.Pending
@@ -28,12 +28,12 @@ type state struct {
 	decision *approval.Decision
 	dBytes   []byte
 	claim    *approval.Claim
-	tool     approval.Tool // the one that is approved or claimed, as it was looked at
+	tool     approval.Tool // the approved or claimed tool, as it was read
 	record   *approval.Record
 }
 
-// load reads what there is for k. A record or a claim that is there but does
-// not verify stops everything for its key: nobody can say what happened.
+// load reads the documents of k. If a record or a claim does not verify, load fails
+// and the key stops: what happened is unknown.
 func (g *Gate) load(k approval.Key) (*state, error) {
 	s := &state{key: k, now: g.Now()}
 	g.mu.Lock()
@@ -47,8 +47,8 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 	}
 	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
 	if g.index.takeOnlyPending(k) {
-		// The start has just seen that there is nothing else. What comes later
-		// announces itself, and the slot has its own referee.
+		// The scan at start found nothing else. A later document causes an event, and
+		// the exclusive create protects the slot.
 		if err := g.loadPending(s); err != nil || s.Pending == approval.Valid {
 			return s, err
 		}
@@ -90,7 +90,7 @@ func (g *Gate) loadClaim(s *state) error {
 	}
 	s.Claim = ok
 	if s.Record && !ok {
-		// A power cut can bring a second claim back that was tidied away.
+		// A power cut can restore a second claim that was removed.
 		_, s.Claim, err = g.readIfExists(approval.DocAgain, s.key)
 		return err
 	}
@@ -159,8 +159,8 @@ func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, er
 	return approval.ParseDecision(body, k)
 }
 
-// toolbox looks at the tool once: the one that is compared is the one that runs,
-// whatever the configuration says a moment later.
+// currentTool reads the tool once, so that the tool that is compared is the tool that
+// runs, even if the configuration changes in between.
 func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, approval.ToolState) {
 	if p.ToolName == "" {
 		return approval.Tool{}, approval.ToolSame
@@ -183,7 +183,7 @@ func (g *Gate) loadRequest(s *state) error {
 	s.Cancel = cancel
 	b, ok, err := g.readIfExists(approval.DocRequest, s.key)
 	if g.loadSubmission(s) {
-		s.alsoAsFile = ok || err != nil // it is looked at afterwards
+		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
 	}
 	if errors.Is(err, approval.ErrRefused) {

@@ -9,13 +9,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxMoves is more moves than any key needs to come to rest; reaching it means
-// that somebody undoes them as fast as they are made.
+// maxMoves is more than any key needs. Reaching it means that another process undoes
+// the moves.
 const maxMoves = 64
 
-// Step brings one key to rest. It returns when to look at it again; zero means
-// when something happens to its files. Only one Step of a key may run at a
-// time.
+// Step moves one key until it has to wait. It returns when to step it again; zero
+// means at the next event. Only one Step of a key may run at a time.
 func (g *Gate) Step(k approval.Key) (retryAt time.Time, err error) {
 	g.index.touch(k)
 	return g.step(k)
@@ -41,8 +40,8 @@ func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
 			g.rejectDegraded(g.submissions.at(k))
 			return g.retryAfterExamine(next), nil
 		}
-		// Somebody at the door is no echo of our own writing: he came while it
-		// was going on, and waits.
+		// A submission may be waiting for this key; do not skip the load as if our
+		// own write had caused the event.
 		if look := g.index.cooldown(k); !look.IsZero() && g.submissions.at(k) == nil {
 			return look, nil
 		}
@@ -72,7 +71,8 @@ func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
 	return g.Now().Add(time.Second), nil
 }
 
-// rememberLate remembers what was too late until it has ended.
+// rememberLate remembers that a key missed its deadline, so that a clock set back
+// cannot revive it.
 func (g *Gate) rememberLate(s *state, m approval.Move) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,8 +92,8 @@ func waits(m approval.Move) bool {
 	return false
 }
 
-// make does one move. It reports held when the key has to wait for something
-// of ours, such as a free place for its handler.
+// apply makes one move. It reports waiting if the key has to wait, for example for a
+// handler slot.
 func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	switch m {
 	case approval.Settle:
@@ -130,7 +130,7 @@ func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	return false, fmt.Errorf("no such move: %d", m)
 }
 
-// settle is row 1: the outcome stands in C; the rest is projection and tidying.
+// settle is row 1: C is the outcome. It restores the response and removes the rest.
 func (g *Gate) settle(s *state) (waiting bool, err error) {
 	if s.Retained && (s.Response != approval.Valid || g.responseUnsynced(s.key)) {
 		if !g.endUnfinished(s) {
@@ -146,14 +146,14 @@ func (g *Gate) settle(s *state) (waiting bool, err error) {
 	return false, g.cleanUp(s.key, s.leftovers())
 }
 
-// tidying says that the documents of an unfinished end are still there, so
-// that a missing response was never written rather than taken away.
+// endUnfinished reports that other documents of the request still exist. A missing
+// response was then never written, not removed.
 func (g *Gate) endUnfinished(s *state) bool {
 	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
 }
 
-// publish makes the response visible, then durable. A file whose sync failed is
-// not trusted again: the next attempt writes a new one.
+// publish makes the response visible, then durable. After a failed sync the file is
+// not trusted: the next attempt writes a new one.
 func (g *Gate) publish(k approval.Key, resp []byte) error {
 	return g.showResponse(k, func() (func() error, error) { return g.Store.Publish(k, resp) })
 }
@@ -181,8 +181,8 @@ func (g *Gate) responseUnsynced(k approval.Key) bool {
 	return g.unsyncedResponses[k]
 }
 
-// leftovers lists the documents that lie there beside a record, P last: while
-// it is there, the next look at the key tidies again.
+// leftovers lists the documents to remove after the record is written, P last: while
+// P exists, the next step cleans up again.
 func (s *state) leftovers() []approval.Doc {
 	var docs []approval.Doc
 	for _, x := range []struct {
@@ -203,7 +203,6 @@ func (s *state) leftovers() []approval.Doc {
 	return docs
 }
 
-// tidy removes what the record has made superfluous.
 func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 	for _, d := range docs {
 		if err := g.Store.Remove(d, k); err != nil {
@@ -213,8 +212,8 @@ func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 	return nil
 }
 
-// rejectForeign describes a decision or request that lies beside a record
-// which was not made from it.
+// rejectForeign refuses a decision or request that differs from the one in the
+// record.
 func (g *Gate) rejectForeign(s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
 		if err := g.rejectDecision(s, approval.EventRefusedDecider, "a decision for a request that is settled"); err != nil {
@@ -236,8 +235,8 @@ func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error 
 	return g.Store.Remove(approval.DocDecision, s.key)
 }
 
-// rejectRequest describes another request under an id that is taken, as long
-// as its workspace is not refused too fast already.
+// rejectRequest refuses another request under a used id, within the workspace's limit
+// of refusals.
 func (g *Gate) rejectRequest(s *state) (waiting bool, err error) {
 	const why = "another request came under an id that is taken: it is ignored"
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
@@ -251,7 +250,7 @@ func (g *Gate) rejectRequest(s *state) (waiting bool, err error) {
 	return false, g.Store.Remove(approval.DocRequest, s.key)
 }
 
-// dropForgedResponse removes a response that no record of ours stands behind.
+// dropForgedResponse removes a response without a record.
 func (g *Gate) dropForgedResponse(s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
@@ -262,8 +261,8 @@ func (g *Gate) dropForgedResponse(s *state) {
 	}
 }
 
-// decideWithoutPerson fills the slot for the agent (cancelled) or the clock (expired).
-// It needs no sync: the deadline is durable in P, and C will be.
+// decideWithoutPerson decides for the agent (cancelled) or the deadline (expired). It
+// needs no sync: the deadline is durable in P, and C will be durable.
 func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
 	by := "deadline"
 	if v == approval.Cancelled {
@@ -280,7 +279,7 @@ func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
 	err = g.Store.Create(approval.DocDecision, s.key, file, approval.Volatile)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody was first; the next look sees who
+		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {
 		return fmt.Errorf("take the slot: %w", err)

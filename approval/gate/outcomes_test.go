@@ -16,8 +16,8 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// Every way to end, from one decision on: what the agent reads, how often the
-// handler ran, and what history says.
+// Every way a decided request can end: what the agent reads, how often the handler
+// ran, what the audit log says.
 func TestOutcomes(t *testing.T) {
 	const question = `{"request_id":"0000000100000000abcdef01","type":"question","title":"Which?"}`
 	code := func(c string) func(*approval.DecisionInput) { return func(a *approval.DecisionInput) { a.Code = c } }
@@ -121,8 +121,8 @@ func TestOutcomes(t *testing.T) {
 			history: []approval.Event{approval.EventExpired},
 		},
 		"approved after the client gave up": {
-			// The container's own time-out is not the gate's: nobody has to wait
-			// for the response, it is there when somebody looks.
+			// The client's timeout does not affect the gate: the response is there
+			// when the client returns.
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, k approval.Key) {
 				ctx, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
@@ -139,7 +139,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"approved in time, seen after the deadline": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			between: func(h *rig, _ approval.Key) { h.clock.move(9 * time.Minute) }, // the request's own time is 5
+			between: func(h *rig, _ approval.Key) { h.clock.move(9 * time.Minute) }, // the request's timeout is 5 minutes
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 		},
 	} {
@@ -190,8 +190,8 @@ func TestDeadline(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// The timer keeps the deadline without any event, and so does the sweep at
-// start for what expired while nobody was there.
+// The ticker keeps the deadline without an event. Start does the same for what
+// expired while no daemon ran.
 func TestDeadlineNeedsNoEvent(t *testing.T) {
 	h := newRig(t, options{timeout: 300 * time.Millisecond})
 	h.run(0)
@@ -221,7 +221,7 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventCancelled}, h.history(key(1)))
 
-	h.cancel(key(2)) // of nothing
+	h.cancel(key(2)) // there is no such request
 	h.step(key(2))
 	require.Equal(t, "none", h.outcome(key(2)))
 	names, err := os.ReadDir(h.layout.Requests(personal))
@@ -229,7 +229,8 @@ func TestCancel(t *testing.T) {
 	require.Empty(t, names)
 }
 
-// What a crash may have left behind is swept up at start, and once is enough.
+// Start recovers everything that a crash leaves, and a second recovery changes
+// nothing.
 func TestCrashSweep(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
 	waits, decided, late, orphan, claimed, rerun, dropped := key(1), key(2), key(3), key(4), key(5), key(6), key(7)
@@ -267,8 +268,7 @@ func TestCrashSweep(t *testing.T) {
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(late))
 }
 
-// crashAtClaim leaves what a gate leaves that dies when it has claimed an
-// approved request: everything up to the effect, nothing after it.
+// crashAtClaim leaves the files of a gate that crashed between claim and effect.
 func (h *rig) crashAtClaim(k approval.Key, tool string) {
 	h.ask(k, request(k, tool, ""))
 	h.decide(decision(k, approval.Approved))
@@ -285,7 +285,7 @@ type crashingExecutor struct{}
 
 func (crashingExecutor) Run(context.Context, approval.Job) approval.Effect { panic(errCrash) }
 
-// files is every document in the house, without the logs.
+// files are all documents, without the logs.
 func (h *rig) files() map[string]string {
 	all := map[string]string{}
 	for _, dir := range []string{"ipc", "receipts", "records"} {
@@ -301,8 +301,8 @@ func (h *rig) files() map[string]string {
 	return all
 }
 
-// An idempotent tool runs once more after an interruption, under the same key,
-// and never a third time.
+// An idempotent tool runs once more after an interruption, with the same key, and
+// never a third time.
 func TestIdempotentRerun(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
@@ -316,7 +316,7 @@ func TestIdempotentRerun(t *testing.T) {
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
 	require.True(t, h.isSettled(k))
 
-	// One that no longer is idempotent, or is another tool by now, is not run again.
+	// A tool that is no longer idempotent, or was replaced, is not run again.
 	for n, tool := range []approval.Tool{
 		{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}}},
 		{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/else"}, Idempotent: true}},
@@ -342,8 +342,8 @@ func TestIdempotentRerunCarriesItsKey(t *testing.T) {
 	require.Equal(t, "approved", h.outcome(k))
 }
 
-// Where the claim or its audit entry cannot be made durable nothing runs, and
-// the outcome says so.
+// If the claim or its audit entry cannot be made durable, nothing runs, and the
+// outcome says so.
 func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
 	for name, p := range map[string]options{
@@ -370,8 +370,8 @@ func TestNothingRunsWithoutClaim(t *testing.T) {
 	}
 }
 
-// The second claim of an idempotent tool fails: that nothing ran would be a
-// lie, because the first attempt may have come to anything.
+// The second claim of an idempotent tool fails. The outcome is "interrupted", because
+// the result of the first run is unknown.
 func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	boom := errors.New("no space left on device")
 	h, k := newRig(t, options{inline: true}), key(1)
@@ -384,7 +384,7 @@ func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	require.True(t, h.isSettled(k))
 }
 
-// silent is an audit log that can make nothing durable.
+// failingAudit cannot make an entry durable.
 type failingAudit struct {
 	gate.Audit
 	err error
@@ -392,8 +392,8 @@ type failingAudit struct {
 
 func (s failingAudit) Append(approval.Entry) error { return s.err }
 
-// An outcome that cannot be written stays in memory, is not forgotten and not
-// run again, and is written when the disk takes it.
+// An outcome that cannot be written stays in memory, and is written later without a
+// second run.
 func TestOutcomeWaitsForDisk(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.writeRequest(k, request(k, "auto", ""))
@@ -411,7 +411,7 @@ func TestOutcomeWaitsForDisk(t *testing.T) {
 	require.True(t, h.isSettled(k))
 }
 
-// A policy that denies, and one that allows what cannot be allowed.
+// A deny, an allow, and an allow for a tool that does not exist.
 func TestRulings(t *testing.T) {
 	h := newRig(t, options{inline: true, rules: []policy.Rule{{Name: "any", Tool: "ghost", Outcome: approval.Allow}}})
 	h.writeRequest(key(1), request(key(1), "never", ""))

@@ -13,7 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// glances counts how often a key is looked at: each look reads for a record.
+// recordReads counts the loads of a key: each load reads for a record.
 type recordReads struct {
 	gate.Store
 	n atomic.Int32
@@ -26,8 +26,8 @@ func (l *recordReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return l.Store.Read(d, k)
 }
 
-// TestAskReadsDocumentsOnce: what the gate has just written it need not read again,
-// neither at once nor when the folder says that something has come.
+// TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
+// neither at once nor at the event of its own write.
 func TestAskReadsDocumentsOnce(t *testing.T) {
 	for why, tt := range map[string]struct {
 		looks int
@@ -63,11 +63,11 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 	}
 }
 
-// drawn is phone, with an id that its door has just drawn.
+// freshOrigin is apiClient with an id that was just generated.
 var freshOrigin = approval.Origin{ClientID: apiClient.ClientID, Fresh: true}
 
-// TestFreshIDUsedTwice: a door that calls an id new which is not overwrites nothing and
-// runs nothing, whatever lies there; and it is believed once.
+// TestFreshIDUsedTwice: if an id is wrongly marked as fresh, nothing is overwritten
+// and nothing runs twice.
 func TestFreshIDUsedTwice(t *testing.T) {
 	for _, tool := range []string{"run", "auto", "never"} {
 		for _, other := range []string{"run", "auto", "never"} {
@@ -85,8 +85,7 @@ func TestFreshIDUsedTwice(t *testing.T) {
 	}
 }
 
-// TestFreshSubmissionWhilePaused: what could not be taken in at the first look is looked at as a
-// whole from then on.
+// TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
 func TestFreshSubmissionWhilePaused(t *testing.T) {
 	seen := &recordReads{}
 	h := newRig(t, options{inMemory: true, frozenClock: true, store: func(s gate.Store) gate.Store {
@@ -111,7 +110,8 @@ func TestFreshSubmissionWhilePaused(t *testing.T) {
 	require.ErrorIs(t, <-remaining, approval.ErrPaused)
 }
 
-// TestForeignEventsWakeTheKey: an event that is not that of our own writing wakes its key.
+// TestForeignEventsWakeTheKey: an event that our own write did not cause wakes its
+// key.
 func TestForeignEventsWakeTheKey(t *testing.T) {
 	for why, tt := range map[string]struct {
 		plan options
@@ -140,8 +140,8 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 	}
 }
 
-// TestAskWithOtherDocumentsPresent: whatever else lay there when somebody was asked is still
-// looked at.
+// TestAskWithOtherDocumentsPresent: other documents that exist at intake are still
+// handled.
 func TestAskWithOtherDocumentsPresent(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.writeRequest(key(1), request(key(1), "run", ""))

@@ -2,8 +2,9 @@ package gate
 
 import "github.com/permesso-dev/permesso/approval"
 
-// begin asks the brake and takes a place, before a claim. Where either says no
-// the key is parked, and woken when it may try again.
+// beginClaim enters the pause guard and takes a handler slot, before a claim. If it
+// cannot, it queues the key and returns false. The key is woken when it may try
+// again.
 func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
 	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
 		if b, ok := g.Pauses.(PauseFailure); ok && b.Failure() != nil {
@@ -19,26 +20,26 @@ func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
 	return true
 }
 
-// forgo gives back all that was taken for a run that will not be: the brake, the
-// room and the place.
+// releaseClaim releases the pause guard, the reserved space and the slot of a run
+// that will not start.
 func (g *Gate) releaseClaim(k approval.Key, t approval.Tool) {
 	g.leavePause(k.Workspace)
 	g.releaseReservation(k)
 	g.releaseSlot(k, t)
 }
 
-// leave tells the brake that a claim is made, or was given up.
+// leavePause tells the pause guard that a claim was written or given up.
 func (g *Gate) leavePause(ws string) {
 	if g.Pauses != nil {
 		g.Pauses.Leave(ws)
 	}
 }
 
-// halt parks a key until Resumed. The pause may have ended between the look at
-// it and the parking, so there is another look.
+// addPaused queues a key until Resumed. The pause may have ended before the key was
+// queued, so it checks again.
 func (g *Gate) addPaused(k approval.Key) {
 	g.mu.Lock()
-	if !g.isPaused[k] { // a rescan wakes it as well
+	if !g.isPaused[k] { // a rescan can wake a paused key
 		g.isPaused[k] = true
 		g.paused[k.Workspace] = append(g.paused[k.Workspace], k)
 	}
@@ -55,8 +56,7 @@ func (g *Gate) keyPaused(k approval.Key) bool {
 	return g.isPaused[k]
 }
 
-// Resumed looks which workspaces are no longer paused, and wakes what was held
-// there.
+// Resumed wakes the keys of workspaces that are no longer paused.
 func (g *Gate) Resumed() {
 	if g.Pauses == nil {
 		return

@@ -13,16 +13,16 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// pausable is a house whose gate has the brake that serve gives it.
+// newPausableRig is a rig whose gate has the daemon's pause guard.
 func newPausableRig(t *testing.T, p options) *rig {
 	h := newRig(t, p)
 	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	return h
 }
 
-// pause does what permesso pause does: from its return on nothing is begun.
+// pause does what permesso pause does: after it returns, no claim begins.
 func (h *rig) pause(name string) {
-	s := &ipc.Store{FS: ipc.OS(), Layout: h.layout} // another process's
+	s := &ipc.Store{FS: ipc.OS(), Layout: h.layout} // of another process
 	require.NoError(h.t, s.Pause(ipc.Pause{Workspace: name, By: "ann", At: h.clock.now()}))
 	require.NoError(h.t, s.AwaitClaims(name, func() error {
 		time.Sleep(100 * time.Microsecond)
@@ -36,7 +36,6 @@ func (h *rig) resume(name string) {
 	h.gate.Resumed()
 }
 
-// What a pause holds and what it lets pass.
 func TestPauseStopsNewRuns(t *testing.T) {
 	for _, name := range []string{personal, ipc.Everything} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +80,7 @@ func TestPauseOfAnotherWorkspace(t *testing.T) {
 	require.Equal(t, "auto_approved", h.outcome(k))
 }
 
-// An approval whose time passes during the pause ends as expired, by itself.
+// An approval whose RunBefore passes during a pause expires by itself.
 func TestApprovalExpiresDuringPause(t *testing.T) {
 	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	k := key(1)
@@ -97,7 +96,7 @@ func TestApprovalExpiresDuringPause(t *testing.T) {
 	require.Zero(t, h.executor.count())
 }
 
-// The order is the file's presence: whatever is in it.
+// The file's existence is the pause, whatever its content.
 func TestPauseWithoutContent(t *testing.T) {
 	for _, content := range []string{"", "{", `{"id":"../../etc"}`, `[]`} {
 		h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
@@ -112,7 +111,7 @@ func TestPauseWithoutContent(t *testing.T) {
 	}
 }
 
-// Everything waits while what it needs to know cannot be read.
+// If the pause state cannot be read, nothing runs.
 func TestPauseFailsClosed(t *testing.T) {
 	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.write(h.layout.Pauses()+"/broken", "")
@@ -127,7 +126,7 @@ func (h *rig) write(path, content string) {
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// looks counts what the gate reads.
+// allReads counts the gate's reads.
 type allReads struct {
 	gate.Store
 	n *atomic.Int64
@@ -138,8 +137,8 @@ func (l allReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return l.Store.Read(d, k)
 }
 
-// A crowd of approved requests, and a pause in the middle: what is claimed was
-// claimed before pause returned, and the rest runs after resume.
+// A pause while many approved requests start: no claim begins after pause returned,
+// and the rest runs after resume.
 func TestPauseDuringApprovals(t *testing.T) {
 	const n = 120
 	h := newPausableRig(t, options{limits: approval.Limits{Pending: n, AskPerMinute: 100_000, PerMinute: 100_000, Running: n}})
@@ -183,7 +182,7 @@ func TestPauseDuringApprovals(t *testing.T) {
 	require.Equal(t, n, h.executor.count(), "each once")
 }
 
-// claimed says which requests have a claim, or had one.
+// claimed returns which requests have, or had, a claim.
 func (h *rig) claimed(n int) map[int]bool {
 	m := map[int]bool{}
 	for i := range n {
@@ -194,8 +193,7 @@ func (h *rig) claimed(n int) map[int]bool {
 	return m
 }
 
-// What is held does not turn in circles: it is looked at when something
-// happens.
+// A paused key is not stepped until an event.
 func TestPausedKeysAreNotPolled(t *testing.T) {
 	var reads atomic.Int64
 	h := newRig(t, options{store: func(s gate.Store) gate.Store { return allReads{s, &reads} }})
@@ -208,7 +206,7 @@ func TestPausedKeysAreNotPolled(t *testing.T) {
 	}
 	h.waitFor(time.Minute, "looks", func() bool { return reads.Load() > 0 && h.gate.Idle() })
 	before := reads.Load()
-	time.Sleep(300 * time.Millisecond) // the absence of something has no event
+	time.Sleep(300 * time.Millisecond) // no event can signal that nothing happens
 	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "looked again and again")
 	h.resume(personal)
 	for i := range 10 {

@@ -11,28 +11,27 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// How long documents are kept where nothing else is said.
+// Default retention.
 const (
 	DefaultResponses = 7 * 24 * time.Hour
 	DefaultRecords   = 90 * 24 * time.Hour
 )
 
-// pruneBatch is how many keys are held at once, while nothing else may happen
-// to them.
+// pruneBatch is how many keys are locked at once during a prune.
 const pruneBatch = 64
 
-// RetentionStore is a Workspaces that knows how old things are.
+// RetentionStore is a WorkspaceStore that knows the age of documents.
 type RetentionStore interface {
 	WorkspaceStore
-	// Old gives the ids whose document of kind d was last written before a
-	// time, with its size.
+	// OlderThan returns the ids and sizes of the documents of kind d that were last
+	// written before a time.
 	OlderThan(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
 	// RefusalsOlderThan counts the descriptions written before a time, and removes
-	// them if told to.
+	// them if remove is true.
 	RefusalsOlderThan(workspace string, before time.Time, remove bool) (n int, size int64, err error)
 }
 
-// Pruned counts what was removed, or what would be.
+// Pruned counts what was removed or would be removed.
 type Pruned struct {
 	Records   int   `json:"records"`
 	Responses int   `json:"responses"`
@@ -41,7 +40,6 @@ type Pruned struct {
 	Bytes     int64 `json:"bytes"`
 }
 
-// Add sums up.
 func (p *Pruned) Add(o Pruned) {
 	p.Records += o.Records
 	p.Responses += o.Responses
@@ -50,11 +48,11 @@ func (p *Pruned) Add(o Pruned) {
 	p.Bytes += o.Bytes
 }
 
-// Nothing says that there is nothing to remove.
+// Nothing reports that there is nothing to remove.
 func (p Pruned) Nothing() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
 
-// Pruner finds what has outlived its retention. It changes nothing, and works
-// whether or not a daemon runs.
+// Pruner finds documents that are older than their retention. It changes nothing, and
+// works with or without a daemon.
 type Pruner struct {
 	Store      Store
 	Workspaces RetentionStore
@@ -63,16 +61,16 @@ type Pruner struct {
 	Records    time.Duration
 }
 
-// aged is what may have outlived its retention in one workspace, by the times
-// of its files.
+// expiredFiles are the documents of one workspace that may be older than their
+// retention, by file time.
 type expiredFiles struct {
 	keys               []approval.Key
 	records, responses map[string]int64 // sizes
 	markers            map[string]int64
 }
 
-// Count says what is to be removed at now, by workspace; step is called now and
-// then, and its error ends the counting. It may be nil.
+// Count counts what a prune at now would remove, by workspace. It calls step now and
+// then; an error from step ends it. step may be nil.
 func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, error) {
 	names, err := p.Workspaces.Workspaces()
 	if err != nil {
@@ -102,7 +100,7 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 		}
 		record, response, err := p.expired(k, now)
 		if err != nil {
-			continue // what cannot be read is not removed
+			continue // a document that cannot be read is not removed
 		}
 		n.Add(a.total(k, record, response))
 	}
@@ -151,13 +149,14 @@ func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 	return n
 }
 
-// look says what of a key has outlived its retention. Its sealed record says
-// when it ended; without one that verifies nothing is old, and while anything
-// else lies there nothing is removed: the record is what makes it harmless.
+// expired returns which documents of a key are older than their retention. The time
+// comes from the record: without a record that verifies, nothing is removed. While
+// other documents exist, nothing is removed either, because the record makes them
+// harmless.
 func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, err error) {
 	b, err := p.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, false, nil // a response alone is not ours: the gate drops it
+		return false, false, nil // a response without a record: the gate removes it
 	}
 	if err != nil {
 		return false, false, fmt.Errorf("read record: %w", err)
@@ -179,7 +178,7 @@ func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, 
 	return age >= p.Records, response, err
 }
 
-// unfinished are the documents that a record keeps harmless.
+// unfinished are the documents that a record makes harmless.
 var unfinished = []approval.Doc{
 	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain,
 }
@@ -195,15 +194,14 @@ func (p *Pruner) exists(d approval.Doc, k approval.Key) (bool, error) {
 	return err == nil, err
 }
 
-// orphan says that a marker has outlived its record, as a crash in the middle
-// of pruning leaves it.
+// isOrphan reports a marker without a record. A crash during a prune leaves one.
 func (p *Pruner) isOrphan(k approval.Key) bool {
 	there, err := p.exists(approval.DocRecord, k)
 	return err == nil && !there
 }
 
-// Pruner is the gate's own, with its store and retention; nil where its Workspaces
-// cannot tell how old things are.
+// Pruner returns a Pruner with the gate's store and retention; nil if the store does
+// not know the age of documents.
 func (g *Gate) Pruner() *Pruner {
 	store, ok := g.Workspaces.(RetentionStore)
 	if !ok {
@@ -216,16 +214,16 @@ func (g *Gate) Pruner() *Pruner {
 	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
 }
 
-// Prune removes what has outlived its retention, in small batches. Before every
-// batch it calls rest, which may wait, and whose error ends it; nil does
-// nothing. It runs beside the workers and holds up none of them: a key that is
-// being stepped, or is about to be, is left for the next time.
+// Prune removes what is older than its retention, in small batches. It calls rest
+// before every batch; rest may wait, and its error ends the prune. rest may be nil.
+// Prune runs beside the workers and does not block them: it skips a key that is busy
+// or queued.
 //
 // # Order
 //
-//	the audit entry durable; S goes
-//	the removal of S Q X P D R durable: none may come back when C is gone
-//	C goes, durably, before anybody may use the id again; then its marker
+//	the audit entry durable; remove S
+//	the removal of S Q X P D R durable: none may return when C is gone
+//	C's removal durable, before the id may be used again; then its marker
 func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 	p := g.Pruner()
 	if p == nil {
@@ -271,7 +269,7 @@ func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Prun
 	return all, err
 }
 
-// pruneKeys removes a batch of one workspace's keys, while it holds them.
+// pruneKeys removes a batch of one workspace's keys while it holds their locks.
 func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
 	waiting := g.sched.lock(keys)
 	release := func() { g.sched.unlock(waiting) }
@@ -314,8 +312,8 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	}
 	err = g.removeAll(approval.DocRecord, records)
 	if syncErr := g.Store.Sync(approval.DocRecord, ws); syncErr != nil {
-		// Whether these records are gone for good nobody knows. Until the next
-		// start nothing may happen under their ids.
+		// Whether the removal is durable is unknown. Keep the keys locked until the
+		// next start.
 		release = func() {}
 		return Pruned{}, errors.Join(err, g.blockPruning(fmt.Errorf("sync records: %w", syncErr)))
 	}
@@ -329,8 +327,8 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	return n, g.removeAll(approval.DocRedeemed, records)
 }
 
-// doubt remembers that a folder could not be synced. To sync it once more could
-// succeed and mean nothing, so nothing is pruned any more.
+// blockPruning records a failed folder sync. A second sync could succeed without
+// making anything durable, so pruning stops until the next start.
 func (g *Gate) blockPruning(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -349,7 +347,7 @@ func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
 	return nil
 }
 
-// pruneOrphans removes what belongs to no request any more.
+// pruneOrphans removes markers without a record, and old descriptions.
 func (g *Gate) pruneOrphans(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
 	for _, id := range slices.Sorted(maps.Keys(markers)) {
 		k := approval.Key{Workspace: ws, ID: id}
@@ -379,9 +377,8 @@ func (g *Gate) logPruned(ws string, n Pruned) error {
 	})
 }
 
-// hold takes keys as if they were being stepped, without a worker and without
-// using up their workspace's share of them. It leaves out those that somebody
-// wants to step.
+// lock marks keys as busy, without a worker and without using their workspace's
+// share. It skips keys that are busy or queued.
 func (q *scheduler) lock(keys []approval.Key) (waiting []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -394,7 +391,7 @@ func (q *scheduler) lock(keys []approval.Key) (waiting []approval.Key) {
 	return waiting
 }
 
-// release gives held keys back; who was woken meanwhile gets a turn.
+// unlock releases keys. A key that was woken in between is queued.
 func (q *scheduler) unlock(keys []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -407,8 +404,8 @@ func (q *scheduler) unlock(keys []approval.Key) {
 	}
 }
 
-// bared notes whose response has outlived its retention, so that nobody misses
-// it.
+// responsesPruned records that the responses were pruned, so that RescanSettled does
+// not wake their keys.
 func (x *index) responsesPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -423,7 +420,7 @@ func (x *index) responsePruned(k approval.Key) bool {
 	return x.noResponse[k]
 }
 
-// pruned forgets keys: their ids are new again.
+// recordsPruned forgets keys: their ids are new.
 func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

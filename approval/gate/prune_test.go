@@ -23,7 +23,7 @@ const (
 	waitLimit = time.Minute
 )
 
-// settled is a house in which a rule let key(1) run, that long ago.
+// newSettledRig is a rig in which a rule allowed key(1) and it ran, ago in the past.
 func newSettledRig(t testing.TB, p options, ago time.Duration) *rig {
 	p.inline = true
 	h := newRig(t, p)
@@ -44,7 +44,7 @@ func (h *rig) prune() gate.Pruned {
 func TestPruneByAge(t *testing.T) {
 	for _, c := range []struct {
 		ago              time.Duration
-		response, record bool // are left
+		response, record bool // remain
 	}{
 		{0, true, true},
 		{-10 * day, true, true}, // a clock set back
@@ -84,13 +84,13 @@ func TestPrunedResponsesAreNotRestored(t *testing.T) {
 	h.stop()
 	h.stop = nil
 
-	h.clock.move(-5 * day) // it was set forward by mistake
+	h.clock.move(-5 * day) // the clock was wrongly set forward
 	h.reopen()
 	h.step(key(1))
 	require.True(t, h.has(approval.DocResponse, key(1)), "within its retention a response is restored")
 }
 
-// The record is what makes leftovers harmless: as long as there is one, it stays.
+// The record makes leftovers harmless: it stays as long as there are any.
 func TestPruneSkipsKeysWithLeftovers(t *testing.T) {
 	for name, path := range map[string]func(ipc.Layout) string{
 		"Q":            func(l ipc.Layout) string { return filepath.Join(l.Requests(personal), key(1).ID+".json") },
@@ -191,7 +191,7 @@ func TestPruningIsAudited(t *testing.T) {
 	require.True(t, h.has(approval.DocRecord, key(1)))
 }
 
-// unsyncable is a store that cannot sync one folder, once.
+// failingSyncStore fails the first sync of one folder.
 type failingSyncStore struct {
 	gate.Store
 	doc   approval.Doc
@@ -207,7 +207,7 @@ func (s failingSyncStore) Sync(d approval.Doc, ws string) error {
 	return s.Store.Sync(d, ws)
 }
 
-// A sync that failed says nothing when it is tried again.
+// A retry of a failed sync proves nothing.
 func TestPruneAfterFailedSync(t *testing.T) {
 	for _, d := range []approval.Doc{
 		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse, approval.DocRecord,
@@ -223,7 +223,7 @@ func TestPruneAfterFailedSync(t *testing.T) {
 		require.Equal(t, 1, tries, "%s: not tried again", d)
 		require.Equal(t, d != approval.DocRecord, h.has(approval.DocRecord, key(1)), d)
 
-		// Nobody uses the id before it is known to be free.
+		// The id is not used before its removal is durable.
 		h.writeRequest(key(1), request(key(1), "auto", `{"again":1}`))
 		h.gate.Wake(key(1))
 		h.run(0)
@@ -240,8 +240,7 @@ func TestPruneAfterFailedSync(t *testing.T) {
 	}
 }
 
-// asking is a store whose records, when they are removed, are asked for again
-// that very moment.
+// wakingStore submits the request again when its record is removed.
 type wakingStore struct {
 	gate.Store
 	then   func(approval.Key)
@@ -274,7 +273,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 			h.writeRequest(key(2), request(key(2), "auto", ""))
 			h.gate.Wake(key(2))
 		}, func() {
-			if pruning { // another request comes all the way while this one waits
+			if pruning { // another request runs while key(1) is locked
 				h.waitResponse(key(2), waitLimit)
 				ran.Store(int32(len(h.executor.argsOf(key(1)))))
 			}
@@ -288,7 +287,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	h.clock.move(91 * day)
 	pruning = true
 	records := 0
-	h.waitFor(waitLimit, "the record pruned", func() bool { // a key that is just being looked at is left for the next time
+	h.waitFor(waitLimit, "the record pruned", func() bool { // a busy key is skipped until the next prune
 		records += h.prune().Records
 		return records > 0
 	})
@@ -299,7 +298,7 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	require.Equal(t, approval.Digest([]byte(request(key(1), "auto", `{"again":1}`))), h.record(key(1)).RequestSHA256)
 }
 
-// Pruning that never stops, beside a gate at work: everything runs once.
+// Prune runs in a loop beside a busy gate: everything runs once.
 func TestPruneWhileGateRuns(t *testing.T) {
 	h := newRig(t, options{inMemory: true, limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
 	h.gate.Retention, h.gate.Records = time.Millisecond, time.Millisecond

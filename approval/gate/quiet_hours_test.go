@@ -9,8 +9,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// What is asked at night waits longer; what it was asked by day does not, and
-// nobody's wish to wait less is overruled.
+// Quiet hours extend the timeout, never shorten it. A shorter timeout that the agent
+// asked for stays.
 func TestQuietHoursExtendTimeout(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local().Hour()
 	around := approval.QuietHours{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}

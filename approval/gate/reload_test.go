@@ -12,8 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// turning is a configuration that is exchanged at the worst moment: after
-// somebody has looked at it for the nth time.
+// changingConfig changes after it was read n times.
 type changingConfig struct {
 	*rig
 	mu       sync.Mutex
@@ -42,7 +41,7 @@ func (c *changingConfig) Tool(name string) (approval.Tool, bool) {
 	return c.rig.Tool(name)
 }
 
-// Snapshot gives one configuration, policy included.
+// Snapshot implements gate.SettingsSnapshotter.
 func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	defer c.countRead()
 	c.rig.mu.Lock()
@@ -54,13 +53,13 @@ func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	return m, m
 }
 
-// Judge is what the gate would ask if it looked twice.
+// Judge evaluates with the configuration of this moment, not with the snapshot's.
 func (c *changingConfig) Judge(f approval.Facts) approval.Ruling {
 	_, policy := c.Snapshot()
 	return policy.Judge(f)
 }
 
-// Reserve and Recurrence are not what this is about.
+// Reserve allows everything.
 func (c *changingConfig) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
 	return func() {}, nil
 }
@@ -86,7 +85,7 @@ func (m *configSnapshot) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// Judge allows the tool only as it is in this very configuration's harmless form.
+// Judge allows the tool only in this configuration's harmless form.
 func (m *configSnapshot) Judge(f approval.Facts) approval.Ruling {
 	if t := m.tools[f.Tool]; len(t.Handler.Argv) > 0 && t.Handler.Argv[0] == "/bin/harmless" {
 		return approval.Ruling{Outcome: approval.Allow, Rule: "harmless"}
@@ -94,8 +93,8 @@ func (m *configSnapshot) Judge(f approval.Facts) approval.Ruling {
 	return approval.Ruling{Outcome: approval.Ask, Rule: "else"}
 }
 
-// Whenever the configuration changes while a request is moved, what runs is what
-// was judged, or what was shown: never a mixture.
+// If the configuration changes during a step, the tool that runs is the tool that was
+// evaluated or shown.
 func TestConfigurationChangesWithinStep(t *testing.T) {
 	form := func(argv0 string) approval.Tool {
 		return approval.Tool{Name: "x", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{argv0}}}
@@ -131,7 +130,7 @@ func (x *fakeExecutor) jobsDone() []approval.Job {
 	return append([]approval.Job(nil), x.jobs...)
 }
 
-// New limits hold at once; what is used up stays used up.
+// New limits apply at once; what is used up stays used up.
 func TestReconfigured(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, limits: approval.Limits{AskPerMinute: 2, Pending: 100}})
 	for i := range 3 {
@@ -150,7 +149,7 @@ func TestReconfigured(t *testing.T) {
 	require.True(t, h.has(approval.DocPending, key(4)))
 }
 
-// blocking is a disk that hangs for one workspace.
+// blockingStore hangs for some workspaces.
 type blockingStore struct {
 	gate.Store
 	ws   map[string]bool
@@ -164,8 +163,7 @@ func (b blockingStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return b.Store.Read(d, k)
 }
 
-// A probe comes through a gate that works, however busy one workspace is, and
-// not through one that hangs.
+// A probe gets through while one workspace hangs, and not when all workers hang.
 func TestAlive(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -193,7 +191,7 @@ func TestAlive(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			var err error
-			for n := 0; err == nil && (n < 5 || !tt.alive); n++ { // the workers get stuck one by one
+			for n := 0; err == nil && (n < 5 || !tt.alive); n++ { // the workers block one by one
 				err = h.gate.Alive(ctx)
 			}
 			if tt.alive {

@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// refusingPolicy is policy that has changed its mind by the time of the claim.
+// refusingPolicy refuses in Reserve.
 type refusingPolicy struct {
 	gate.Policy
 	ruling approval.Ruling
@@ -20,13 +20,13 @@ func (p *refusingPolicy) Reserve(approval.Facts, approval.Ruling, bool) (undo fu
 	return nil, &p.ruling
 }
 
-// books counts what a gate takes before a claim and gives back.
+// counters count what the gate takes before a claim and has not released.
 type counters struct{ claims, reservations atomic.Int64 }
 
 func (b *counters) Enter(string) bool { b.claims.Add(1); return true }
 func (b *counters) Leave(string)      { b.claims.Add(-1) }
 
-// roomy counts the room that is set aside.
+// countingHealthStore counts the space reservations.
 type countingHealthStore struct {
 	gate.Store
 	gate.HealthStore
@@ -42,8 +42,8 @@ func (r *countingHealthStore) Reserve(bytes int64) (release func(), err error) {
 	return func() { r.counters.reservations.Add(-1); back() }, nil
 }
 
-// What policy refuses right before the claim does not run, and holds neither
-// the brake, which a pause would wait for, nor room, nor a place.
+// A run that Reserve refuses does not start, and releases the pause guard, the space
+// and the slot.
 func TestReserveCanRefuse(t *testing.T) {
 	for _, c := range []struct {
 		why, tool string
@@ -62,7 +62,7 @@ func TestReserveCanRefuse(t *testing.T) {
 			}})
 			h.gate.Pauses = b
 			h.gate.Policy = &refusingPolicy{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []string{c.now.String() + ": no more today"}}}
-			for n := range 20 { // more than there are places
+			for n := range 20 { // more than there are slots
 				k := key(n)
 				if c.approved {
 					h.ask(k, request(k, c.tool, ""))

@@ -27,31 +27,31 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// The two workspaces that every house knows.
+// The two workspaces of every rig.
 const (
 	personal = "personal"
 	other    = "other"
 )
 
-// plan is what a test wants of its house. The zero plan is a house on the real
-// file system with the real clock, and a gate that is not running yet.
+// options configure a rig. The zero value is the real file system, the real clock,
+// and a gate that does not run yet.
 type options struct {
-	inMemory    bool            // on a file system in memory where there is one: for tests that do a lot
-	frozenClock bool            // the clock stands still until the test moves it
-	inline      bool            // effects happen within Step
+	inMemory    bool            // in /dev/shm, if there is one: for long tests
+	frozenClock bool            // only the test moves the clock
+	inline      bool            // handlers run within Step
 	limits      approval.Limits // of both workspaces
 	timeout     time.Duration   // 0: an hour
 	quietHours  approval.QuietHours
 	tools       map[string]approval.Tool
 	rules       []policy.Rule
 	provers     approval.Provers
-	store       func(gate.Store) gate.Store // stands between the gate and the real one
+	store       func(gate.Store) gate.Store // wraps the real store
 	audit       func(gate.Audit) gate.Audit
-	fs          ipc.FS // under the gate and its log; nil: the real one
+	fs          ipc.FS // of the gate and its log; nil: the real one
 }
 
-// house is a home in a temporary folder with everything real in it except the
-// handlers, which are counted, and the people, who are given.
+// rig is a HOME in a temporary folder. Everything is real except the handlers and the
+// people.
 type rig struct {
 	t        testing.TB
 	options  options
@@ -63,7 +63,7 @@ type rig struct {
 	executor *fakeExecutor
 	logs     *logBuffer
 	clock    *clock
-	changes  chan struct{} // something changed
+	changes  chan struct{} // a document may have changed
 
 	mu    sync.Mutex
 	tools map[string]approval.Tool
@@ -108,8 +108,7 @@ func newRig(t testing.TB, p options) *rig {
 	return h
 }
 
-// folder is a temporary one. What lies in memory is as real a file system, only
-// that its fsync costs nothing.
+// tempFolder is a temporary folder. In memory, an fsync costs nothing.
 func tempFolder(t testing.TB, memory bool) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
@@ -121,7 +120,7 @@ func tempFolder(t testing.TB, memory bool) string {
 	return dir
 }
 
-// open is what serve does before it runs: the lock, the log, Start.
+// open does what serve does before Run: lock, audit log, Start.
 func (h *rig) open() {
 	fsys := h.options.fs
 	if fsys == nil {
@@ -154,7 +153,7 @@ func (h *rig) open() {
 	require.NoError(h.t, err)
 }
 
-// run lets the gate run until close; with an interval, behind a real watcher.
+// run runs the gate until close; if interval is not zero, with a real watcher.
 func (h *rig) run(interval time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -169,7 +168,7 @@ func (h *rig) run(interval time.Duration) {
 	}
 }
 
-// watcher wakes keys as serve has it done.
+// watcher wakes keys as serve does.
 func (h *rig) watcher(interval time.Duration) *watcher.Watcher {
 	w := &watcher.Watcher{
 		Interval: interval, Log: zerolog.New(h.logs),
@@ -214,7 +213,7 @@ func (h *rig) close() {
 	h.release = nil
 }
 
-// reopen is a restart of the daemon.
+// reopen restarts the daemon.
 func (h *rig) reopen() {
 	h.close()
 	h.open()
@@ -242,7 +241,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 // Provers implements gate.ProverSource.
 func (h *rig) Provers() approval.Provers { return h.options.provers }
 
-// setTool changes the configuration; the zero Tool takes it away.
+// setTool sets a tool; the zero Tool removes it.
 func (h *rig) setTool(name string, tool approval.Tool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,15 +252,14 @@ func (h *rig) setTool(name string, tool approval.Tool) {
 	h.tools[name] = tool
 }
 
-// key of n in the first workspace: ids with different short ids.
+// key returns the nth key of the first workspace. All short ids differ.
 func key(n int) approval.Key { return keyIn(personal, n) }
 
 func keyIn(ws string, n int) approval.Key {
 	return approval.Key{Workspace: ws, ID: fmt.Sprintf("%08x%08x", uint32(n), 0xabcdef01)}
 }
 
-// request is a request for tool with the given arguments; more are members
-// that follow.
+// request is a request for tool with args; more are further members.
 func request(k approval.Key, tool, args string, more ...string) string {
 	return fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":%s%s}`, k.ID, tool, cmp.Or(args, "{}"), strings.Join(append([]string{""}, more...), ","))
 }
@@ -270,7 +268,7 @@ func (h *rig) requestPath(k approval.Key) string {
 	return filepath.Join(h.layout.Requests(k.Workspace), k.ID+".json")
 }
 
-// drop writes a request as an agent should: under another name, then renamed.
+// writeRequest writes a request as an agent should: to another name, then a rename.
 func (h *rig) writeRequest(k approval.Key, body string) {
 	temp := filepath.Join(h.layout.Requests(k.Workspace), "."+k.ID)
 	require.NoError(h.t, os.WriteFile(temp, []byte(body), 0o644))
@@ -281,7 +279,7 @@ func (h *rig) cancel(k approval.Key) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
 }
 
-// step brings keys to rest without a running gate.
+// step steps keys without a running gate.
 func (h *rig) step(keys ...approval.Key) {
 	for _, k := range keys {
 		_, err := h.gate.Step(k)
@@ -289,21 +287,21 @@ func (h *rig) step(keys ...approval.Key) {
 	}
 }
 
-// ask drops a request that asks, and brings it to rest.
+// ask writes a request that policy asks about, and steps it.
 func (h *rig) ask(k approval.Key, body string) {
 	h.writeRequest(k, body)
 	h.step(k)
 	require.True(h.t, h.has(approval.DocPending, k), "asked: %s", h.outcome(k))
 }
 
-// decider is one that stands in another process, as far as it can tell.
+// decider returns a decider like that of another process.
 func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
 		Store: &ipc.Store{FS: ipc.OS(), Layout: h.layout}, Seal: h.key, Now: h.clock.now, May: localOnly,
 	}
 }
 
-// localOnly knows the local operator and nobody else.
+// localOnly accepts the local operator only.
 func localOnly(_ string, _ *approval.Pending, by approval.Person) (string, bool) {
 	return by.Name, by.Channel == "local"
 }
@@ -316,13 +314,13 @@ func decision(k approval.Key, v approval.Verdict) approval.DecisionInput {
 	return approval.DecisionInput{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
 }
 
-// decide has ann decide, successfully.
+// decide decides without an error.
 func (h *rig) decide(a approval.DecisionInput) {
 	_, err := h.decider().Decide(context.Background(), a)
 	require.NoError(h.t, err)
 }
 
-// read is a document, nil where there is none.
+// read returns a document, nil if there is none.
 func (h *rig) read(d approval.Doc, k approval.Key) []byte {
 	b, err := h.store.Read(d, k)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -334,7 +332,7 @@ func (h *rig) read(d approval.Doc, k approval.Key) []byte {
 
 func (h *rig) has(d approval.Doc, k approval.Key) bool { return h.read(d, k) != nil }
 
-// response is the agent's, nil while there is none.
+// response returns the response, nil if there is none.
 func (h *rig) response(k approval.Key) *approval.Response {
 	b := h.read(approval.DocResponse, k)
 	if b == nil {
@@ -345,7 +343,7 @@ func (h *rig) response(k approval.Key) *approval.Response {
 	return r
 }
 
-// outcome is a response in one line: the status, and what went wrong.
+// outcome returns status and error of the response in one line.
 func (h *rig) outcome(k approval.Key) string {
 	r := h.response(k)
 	switch {
@@ -364,7 +362,7 @@ func (h *rig) record(k approval.Key) *approval.Record {
 	return r
 }
 
-// pending is the verified pending, nil where there is none.
+// pending returns the verified pending, nil if there is none.
 func (h *rig) pending(k approval.Key) *approval.Pending {
 	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 	w, err := v.Pending(k)
@@ -375,7 +373,7 @@ func (h *rig) pending(k approval.Key) *approval.Pending {
 	return w.Pending
 }
 
-// isSettled says that nothing but record and response is left of k.
+// isSettled reports that k has only a record and a response.
 func (h *rig) isSettled(k approval.Key) bool {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
 		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
@@ -392,7 +390,7 @@ func (h *rig) refusals(ws string) string {
 	require.NoError(h.t, err)
 	for _, e := range entries {
 		b, err := os.ReadFile(filepath.Join(h.layout.Errors(ws), e.Name()))
-		if !errors.Is(err, fs.ErrNotExist) { // a temporary name, on its way
+		if !errors.Is(err, fs.ErrNotExist) { // a temporary file
 			require.NoError(h.t, err)
 		}
 		all.Write(b)
@@ -400,7 +398,7 @@ func (h *rig) refusals(ws string) string {
 	return all.String()
 }
 
-// history lists the events of a request.
+// history lists the audit events of a request.
 func (h *rig) history(k approval.Key) []approval.Event {
 	var events []approval.Event
 	require.NoError(h.t, h.log.Sync())
@@ -420,9 +418,9 @@ func (h *rig) changed() {
 	}
 }
 
-// await looks whenever something changed, and now and then besides, because
-// tidying up is announced to nobody. It gives up later than it need: machines are
-// busy, and how long it took is the caller's to judge.
+// waitFor checks ok at every change, and every 2 ms because no event signals a
+// cleanup. It gives up 30 s after within, for slow machines, and returns how long it
+// took.
 func (h *rig) waitFor(within time.Duration, what string, ok func() bool) time.Duration {
 	h.t.Helper()
 	began := time.Now()
@@ -440,15 +438,15 @@ func (h *rig) waitFor(within time.Duration, what string, ok func() bool) time.Du
 	return time.Since(began)
 }
 
-// answered awaits the response.
+// waitResponse waits for the response.
 func (h *rig) waitResponse(k approval.Key, within time.Duration) *approval.Response {
 	h.t.Helper()
 	h.waitFor(within, "response of "+k.String(), func() bool { return h.has(approval.DocResponse, k) })
 	return h.response(k)
 }
 
-// shared reads a file that the projects of the house have in common: absent,
-// the tests do without it, except where CI says that it must be there.
+// sharedFile reads a file of the shared folder. If there is none, the test is
+// skipped, except in CI.
 func sharedFile(t *testing.T, path ...string) []byte {
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", "shared"}, path...)...))
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
@@ -458,17 +456,17 @@ func sharedFile(t *testing.T, path ...string) []byte {
 	return b
 }
 
-// field is one member of a JSON object as it is written there.
+// field is one member of a JSON object, as it is written there.
 func field(t testing.TB, object []byte, name string) string {
 	var m map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(object, &m))
 	return string(m[name])
 }
 
-// tame is a tool that taints nobody and reaches nobody; it writes, so it asks.
+// harmlessTrust adds no taint. It states a write, so policy asks.
 var harmlessTrust = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
 
-// ruled is policy with these rules and nothing else.
+// newPolicy is a policy with only these rules.
 func newPolicy(t testing.TB, rules []policy.Rule) *policy.Engine {
 	t.Helper()
 	e := &policy.Engine{}

@@ -12,32 +12,31 @@ import (
 )
 
 const (
-	workers      = 128 // moves at once; they wait for the disk, not for a processor
-	perWorkspace = 96  // of which one workspace may hold at most so many
+	workers      = 128 // concurrent steps; they wait for the disk, not for a CPU
+	perWorkspace = 96  // the most that one workspace may use
 	tickInterval = 5 * time.Second
 	minTick      = 20 * time.Millisecond
 )
 
-// scheduler lets every key be stepped by one worker at a time and every
-// workspace take its turn: a workspace with ten thousand keys waiting gets as
-// many steps as one with two.
+// scheduler lets one worker at a time step a key, and gives every workspace the same
+// number of turns, however many keys it has queued.
 type scheduler struct {
 	mu        sync.Mutex
 	cond      *sync.Cond
 	queues    map[string][]approval.Key
-	turns     []string // workspaces with a queue, whose turn is next first
+	turns     []string // workspaces with a queue; the first is next
 	queued    map[approval.Key]bool
 	busy      map[approval.Key]bool
 	rewake    map[approval.Key]bool // woken while busy
 	busyCount map[string]int        // busy keys by workspace
 	failed    map[approval.Key]int
 	tick      chan struct{}
-	next      atomic.Int64 // when the ticker looks next, in Unix nanoseconds
+	next      atomic.Int64 // when the ticker runs next, in Unix nanoseconds
 	probes    []chan struct{}
 	closed    bool
 }
 
-// probe is a key that no workspace has.
+// probeKey belongs to no workspace.
 var probeKey = approval.Key{}
 
 func (q *scheduler) init() {
@@ -48,16 +47,15 @@ func (q *scheduler) init() {
 	q.tick = make(chan struct{}, 1)
 }
 
-// Wake says that something may have happened to a key. It never blocks, and
-// waking a key twice is waking it once.
+// Wake queues a key whose documents may have changed. It never blocks. Waking a key
+// twice has the effect of once.
 func (g *Gate) Wake(k approval.Key) {
 	g.index.touch(k)
 	g.enqueue(k)
 }
 
-// Hint is Wake for an event of a kind of document that our own writing may have
-// caused: a pending that we have just written is known, and a key that was settled
-// a moment ago is looked at a moment later, once.
+// Hint is Wake for events that our own writes may cause. It ignores the event of a
+// pending that the gate has just written, and events during a key's cooldown.
 func (g *Gate) Hint(k approval.Key, d approval.Doc) {
 	if d == approval.DocPending && g.index.isOwnEvent(k, g.Now()) {
 		return
@@ -91,7 +89,7 @@ func (q *scheduler) push(k approval.Key) {
 	q.cond.Signal()
 }
 
-// pop blocks for the next key; ok is false when the gate closes.
+// pop blocks until a key is ready; ok is false when the gate stops.
 func (q *scheduler) pop() (k approval.Key, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,9 +126,9 @@ func (q *scheduler) takeNext() (approval.Key, bool) {
 	return approval.Key{}, false
 }
 
-// done gives a key back; failures counts how often in a row it failed. Before anybody
-// else gets the key, rest is told of that: what it notes is never older than what the
-// next step does. It may be nil.
+// finishStep returns a key; failures counts its failures in a row. rest is called
+// with that count before another worker can take the key, so that what rest records
+// is never older than the next step. rest may be nil.
 func (q *scheduler) finishStep(k approval.Key, failed bool, rest func(failures int)) (failures int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,8 +155,8 @@ func (q *scheduler) finishStep(k approval.Key, failed bool, rest func(failures i
 	return failures
 }
 
-// Run steps keys until ctx ends; then it starts nothing new, lets what runs
-// finish, writes its outcomes, and returns.
+// Run steps keys until ctx ends. Then it starts nothing new, waits for running
+// handlers, writes their outcomes, and returns.
 func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	for _, k := range keys {
 		g.enqueue(k)
@@ -186,8 +184,8 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	return nil
 }
 
-// runDeferredCleanup removes what was left lying in a crowd, before the gate closes. What
-// it does not come to, the next start finds.
+// runDeferredCleanup removes leftovers before the gate stops. The next start finds
+// the rest.
 func (g *Gate) runDeferredCleanup() {
 	deadline := time.Now().Add(2 * time.Second)
 	for _, k := range g.index.takeDeferredCleanup() {
@@ -200,8 +198,7 @@ func (g *Gate) runDeferredCleanup() {
 	}
 }
 
-// drain waits until every outcome is written, for as long as the disk lets it
-// hope.
+// drain waits until every outcome is written, at most ten seconds.
 func (g *Gate) drain() {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
@@ -238,7 +235,7 @@ func (g *Gate) worker() {
 			}
 			g.index.scheduleRetry(k, retryAt)
 		})
-		// A disk that is ill fails for every key; that has been said.
+		// A failing disk fails every key, and setHealth has logged it.
 		if err != nil && !g.degraded() && (failures == 1 || failures%20 == 0) {
 			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
 		}
@@ -247,7 +244,7 @@ func (g *Gate) worker() {
 	}
 }
 
-// nudge lets the ticker know of a time that is earlier than its next one.
+// wakeTicker wakes the ticker if at is earlier than its next run.
 func (g *Gate) wakeTicker(at time.Time) {
 	if at.IsZero() || at.UnixNano() >= g.sched.next.Load() {
 		return
@@ -258,9 +255,8 @@ func (g *Gate) wakeTicker(at time.Time) {
 	}
 }
 
-// ticker wakes keys whose time has come. It never sleeps longer than a few
-// seconds, because timers stop while a machine is suspended and deadlines do
-// not.
+// ticker wakes keys that are due. It sleeps a few seconds at most, because timers
+// stop while a machine is suspended and deadlines do not.
 func (g *Gate) ticker(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -272,7 +268,8 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-g.sched.tick:
 		}
 		g.checkHealth()
-		// Whoever sets a time from here on may have been too late for this look.
+		// A time that is set after this line may miss takeDue; the maximum makes it
+		// wake the ticker.
 		g.sched.next.Store(math.MaxInt64)
 		g.queueProbe()
 		now := g.Now()
@@ -289,9 +286,9 @@ func (g *Gate) ticker(ctx context.Context) {
 	}
 }
 
-// Alive sends a probe the way that every request goes: past the ticker, through
-// the queue, to a worker. It returns when the probe has come through, or with
-// ctx's error: then nothing moves any more.
+// Alive sends a probe the way of every request: through the ticker and the queue to a
+// worker. It returns when a worker has taken the probe, or ctx's error: then the gate
+// makes no progress.
 func (g *Gate) Alive(ctx context.Context) error {
 	through := make(chan struct{})
 	g.sched.mu.Lock()
@@ -299,7 +296,7 @@ func (g *Gate) Alive(ctx context.Context) error {
 	g.sched.mu.Unlock()
 	select {
 	case g.sched.tick <- struct{}{}:
-	default: // it is about to look
+	default: // the ticker runs anyway
 	}
 	select {
 	case <-through:
@@ -316,14 +313,14 @@ func (g *Gate) queueProbe() {
 	switch {
 	case len(q.probes) == 0:
 	case q.busy[probeKey]:
-		q.rewake[probeKey] = true // this one came too late for the one before
+		q.rewake[probeKey] = true // this probe came after the one that is being answered
 	case !q.queued[probeKey]:
 		q.push(probeKey)
 	}
 }
 
-// answerProbes has got through where a worker gets; so do the locks that every
-// step needs.
+// answerProbes runs in a worker. It takes the locks that every step needs, then
+// answers.
 func (g *Gate) answerProbes() {
 	g.keyPaused(probeKey)
 	g.index.isPending(probeKey)
@@ -337,7 +334,7 @@ func (g *Gate) answerProbes() {
 	g.sched.finishStep(probeKey, false, nil)
 }
 
-// crowd is how many keys must be waiting for tidying to wait too.
+// crowdSize is how many queued keys defer the cleanup.
 const crowdSize = 32
 
 func (q *scheduler) crowded() bool {
@@ -346,7 +343,7 @@ func (q *scheduler) crowded() bool {
 	return len(q.queued) > crowdSize
 }
 
-// Idle says that no key is queued and none is being stepped.
+// Idle reports that no key is queued or busy.
 func (g *Gate) Idle() bool {
 	q := &g.sched
 	q.mu.Lock()

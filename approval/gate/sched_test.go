@@ -9,9 +9,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// TestRetryIsScheduledBeforeNextStep: when a step says when to look again, nobody else has
-// the key yet; otherwise a worker that is held up in between would undo what the next
-// one noted, and a record that could not be written would not be tried again.
+// TestRetryIsScheduledBeforeNextStep: a step records its retry time before another
+// worker can take the key. Otherwise it could overwrite the later step's retry time,
+// and a record that was not written would not be retried.
 func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 	k := approval.Key{Workspace: "personal", ID: "0123456789abcdef"}
 	for _, failed := range []bool{false, true} {
@@ -21,7 +21,7 @@ func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 		g.Wake(k)
 		mine, ok := q.pop()
 		require.True(t, ok)
-		g.Wake(mine) // while it is stepped
+		g.Wake(mine) // during the step
 		told := false
 		q.finishStep(mine, failed, func(failures int) {
 			told = true

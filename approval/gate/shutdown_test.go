@@ -11,8 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// stopping begins to end a running gate, and returns once the gate has heard:
-// it starts nothing any more. wait returns when Run has.
+// beginStop stops a running gate, and returns when the gate starts nothing new. wait
+// returns when Run has returned.
 func (h *rig) beginStop() (wait func()) {
 	ended := make(chan struct{})
 	halt := h.stop
@@ -32,15 +32,15 @@ func (h *rig) beginStop() (wait func()) {
 	}
 }
 
-// probed is a tool that needs no place and nobody's consent.
+// withProbeTool adds a tool that needs no slot and no approval.
 func withProbeTool(p options) options {
 	p.tools = map[string]approval.Tool{"receipt_now": {Name: "receipt_now", Handler: approval.Handler{Kind: approval.HandlerNone}}}
 	p.rules = []policy.Rule{{Name: "probe", Tool: "receipt_now", Outcome: approval.Allow}}
 	return p
 }
 
-// The end of the gate lets what runs finish and starts nothing new: what
-// waits, waits in its files for the next start.
+// A stopping gate waits for running handlers and starts nothing new. The rest stays
+// in its files for the next start.
 func TestShutdown(t *testing.T) {
 	h := newRig(t, withProbeTool(options{limits: approval.Limits{Running: 1}}))
 	open, inside := make(chan struct{}), make(chan struct{}, 10)
@@ -93,8 +93,8 @@ func TestShutdown(t *testing.T) {
 	require.Empty(t, h.executor.argsOf(denied))
 }
 
-// The end comes while a claim is being written: from then on the effect is on
-// its way, so Run waits for it and for its outcome.
+// The gate stops while a claim is being written. Run then waits for the handler and
+// its outcome.
 func TestShutdownDuringClaim(t *testing.T) {
 	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h := newRig(t, withProbeTool(options{store: func(s gate.Store) gate.Store {

@@ -22,7 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// With this variable set the test binary is a process that decides.
+// If this variable is set, the test binary is a decider process.
 const deciderEnv = "PERMESSO_TEST_DECIDER"
 
 func TestMain(m *testing.M) {
@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// decideFor reads lines "name verdict id", decides, and tells what came of it
-// in one line each.
+// decideFor reads lines "name verdict id", decides, and writes one result line each.
 func decideFor(dir string, in io.Reader, out io.Writer) error {
 	layout := ipc.Layout{Home: dir}
 	key, err := seal.Load(ipc.OS(), layout.Keys())
@@ -57,8 +56,8 @@ func decideFor(dir string, in io.Reader, out io.Writer) error {
 	return scan.Err()
 }
 
-// told is what a decider heard: "won", who was first and with what, or
-// something that must not be.
+// describeResult is the result of a decider: "won", the first decision, or an
+// unexpected error.
 func describeResult(err error) string {
 	var ref *approval.Refusal
 	switch {
@@ -72,15 +71,14 @@ func describeResult(err error) string {
 	return ref.By + " " + string(ref.Verdict)
 }
 
-// rival is one who wants the slot, and what it wants it for.
+// contender is one decision that competes for the slot.
 type contender struct {
 	name    string
 	verdict approval.Verdict
-	run     func(k approval.Key) string // nil: the gate itself, for agent and deadline
+	run     func(k approval.Key) string // "" for the agent and the deadline
 }
 
-// duel fires everybody at once, the agent's cancel and the deadline among
-// them, and holds the outcome against what everybody was told.
+// race runs all contenders at once, and compares the outcome with their results.
 func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 	h.writeRequest(k, request(k, "run", ""))
 	h.gate.Wake(k)
@@ -111,7 +109,7 @@ func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 	require.Equal(h.t, by, first.name, "somebody who fired")
 	for i, r := range contenders {
 		switch {
-		case results[i] == "": // agent and deadline read the response like anybody
+		case results[i] == "": // agent and deadline only read the response
 		case r.name == by:
 			require.Equal(h.t, "won", results[i], r.name)
 		default:
@@ -127,8 +125,7 @@ func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 	return by
 }
 
-// gateContenders is the agent's cancel and the deadline: neither is a decider, the
-// gate acts for both.
+// gateContenders are the agent's cancel and the deadline. The gate decides for both.
 func (h *rig) gateContenders() []contender {
 	return []contender{
 		{"agent", approval.Cancelled, func(k approval.Key) string {
@@ -136,7 +133,7 @@ func (h *rig) gateContenders() []contender {
 			return ""
 		}},
 		{"deadline", approval.Expired, func(approval.Key) string {
-			h.clock.set(time.Minute) // less than a receipt lives
+			h.clock.set(time.Minute) // less than a receipt's lifetime
 			return ""
 		}},
 	}
@@ -145,7 +142,7 @@ func (h *rig) gateContenders() []contender {
 func (h *rig) inProcess(name string, v approval.Verdict) contender {
 	return contender{name, v, func(k approval.Key) string {
 		d := h.decider()
-		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock runs ahead of ours
+		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock is ahead
 		a := decision(k, v)
 		a.By = person(name)
 		_, err := d.Decide(context.Background(), a)
@@ -153,8 +150,8 @@ func (h *rig) inProcess(name string, v approval.Verdict) contender {
 	}}
 }
 
-// shaken lets everybody start a moment later or sooner, so that the winner
-// varies: people by up to so much, the gate by up to its own.
+// withJitter delays each contender at random, so that the winner varies: people by up
+// to people, the gate's by up to gate.
 func withJitter(rng *rand.Rand, people, gate time.Duration, contenders []contender) []contender {
 	for i, r := range contenders {
 		most := gate
@@ -193,14 +190,14 @@ func TestOneSlotManyProcesses(t *testing.T) {
 	for n := range 100 {
 		h.clock.set(0)
 		contenders := append(h.gateContenders(), ann, bob, h.inProcess("cyd", approval.Approved))
-		won[h.race(key(n), withJitter(rng, time.Millisecond, 8*time.Millisecond, contenders))]++ // who decides waits for the disk first
+		won[h.race(key(n), withJitter(rng, time.Millisecond, 8*time.Millisecond, contenders))]++ // a decider first waits for the disk
 	}
 	t.Log(won)
 	require.NotZero(t, won["ann"]+won["bob"], "other processes win some: %v", won)
 	require.Greater(t, len(won), 2)
 }
 
-// process is a decider of another process, one line a decision.
+// process is a decider in another process, one line per decision.
 func (h *rig) process(name string, v approval.Verdict) contender {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), deciderEnv+"="+h.layout.Home)

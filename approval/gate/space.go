@@ -7,15 +7,15 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Bytes that documents may take.
+// Disk space of documents, in bytes.
 const (
-	defaultOutputSpace = 256 << 10 // of a handler that says nothing else
-	overheadSpace      = 64 << 10  // what documents hold besides, and the blocks of their files
+	defaultOutputSpace = 256 << 10 // of a handler without max_output
+	overheadSpace      = 64 << 10  // the other members, and the files' blocks
 	refusalSpace       = 16 << 10
 )
 
-// refuseDegraded is the answer to a request that the gate cannot take now, as long
-// as there is room for one.
+// refuseDegraded refuses a request that the gate cannot take now, if there is space
+// for a refusal.
 func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 	p, degraded := g.Degraded()
 	if degraded && s.submission != nil {
@@ -40,8 +40,8 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 		"The gate cannot take requests now: %s. Nothing ran; ask again later under a new id.", p.What))
 }
 
-// need is the room for the claim, the record, the response and the audit entry
-// of one run.
+// spaceNeeded is the space for the claim, the record, the response and the audit
+// entry of one run.
 func spaceNeeded(request int, t approval.Tool) int64 {
 	output := int64(t.Handler.MaxOutput)
 	if output == 0 {
@@ -59,7 +59,7 @@ func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
 	if err == nil {
 		return release, true
 	}
-	// A tool that may put out more than others must not keep the others waiting.
+	// A tool with a large max_output must not degrade the gate for the others.
 	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, approval.ErrNoSpace) && bytes > usual {
 		if release, err := prober.Reserve(usual); err == nil {
 			release()
@@ -70,7 +70,7 @@ func (g *Gate) reserve(bytes int64) (release func(), ok bool) {
 	return nil, false
 }
 
-// reserveRun sets room aside for a run until its record is written. Without room
+// reserveRun reserves space for a run until its record is written. Without space
 // nothing starts.
 func (g *Gate) reserveRun(s *state, request int, t approval.Tool) bool {
 	release, ok := g.reserve(spaceNeeded(request, t))

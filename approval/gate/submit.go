@@ -13,45 +13,43 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// # Offers
+// # Submissions
 //
-// A door inside the daemon has no file to leave a request in. It offers the
-// bytes, and the key is stepped as for every other request: intake finds the
-// offer where Q would lie. The offer is accepted once P, R or C is durable, and
-// not before: until then it is only in memory, and a crash takes it away as if
-// it had never been made. Whoever gives a request the same id again gets the
-// same request.
+// A caller inside the daemon (HTTP API, MCP, hooks) writes no request file. It
+// submits the bytes, and the key is stepped like any other: intake finds the
+// submission instead of Q. The submission is accepted when P, R or C is durable.
+// Before that it exists only in memory, and a crash removes it. A caller that submits
+// the same request under the same id again gets the same request.
 
-// offer is a request that waits in memory to be taken in. Its fields are
-// guarded by the offers' lock, but for those that never change.
+// submission is a request in memory that is not accepted yet. The lock of submissions
+// guards the fields that change.
 type submission struct {
 	key  approval.Key
 	q    []byte
 	from approval.Origin
-	done chan struct{} // closed once it is answered
+	done chan struct{} // closed when resolved
 
 	waiting     int  // callers of Submit
-	loadedFresh bool // it was looked at without reading what lies beside it
+	loadedFresh bool // it was loaded once without reading documents
 	result      approval.SubmitResult
 	err         error
 	resolved    bool
 }
 
-// offers are those that nobody has answered yet.
+// submissions are those without a result.
 type submissions struct {
 	mu     sync.Mutex
 	byKey  map[approval.Key]*submission
 	closed bool // the gate has stopped
 }
 
-// Submit takes a request in that no file holds: the gate's door for others
-// inside the daemon. It returns once the request is durable as a pending, a claim
-// or a record, and says what it has become. What is in flight under the same key is
-// waited for, not doubled.
+// Submit takes in a request without a file, from a caller inside the daemon. It
+// returns when the request is durable as a pending, a claim or a record. If the same
+// request is already being submitted, Submit waits for that one.
 //
-// Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
-// wraps approval.ErrHeld: then it is not known whether the request was accepted,
-// and the same request under the same key finds out.
+// Its errors are listed at approval.ErrBusy. If ctx ends first, the error wraps
+// approval.ErrPaused: the request may have been accepted. Submitting it again under
+// the same key finds out.
 func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.SubmitResult, err error) {
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
@@ -67,7 +65,7 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 		return t, err
 	}
 	if g.Inline {
-		_, _ = g.Step(k) // what went wrong before it was accepted, the offer tells
+		_, _ = g.Step(k) // the submission has the error
 		return g.submissions.leave(o)
 	}
 	g.Wake(k)
@@ -77,12 +75,12 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 	}
 	t, err = g.submissions.leave(o)
 	if errors.Is(err, approval.ErrPaused) {
-		g.Wake(k) // to forget that it was ever seen
+		g.Wake(k) // to forget its first-seen time
 	}
 	return t, err
 }
 
-// join adds a caller to the offer of a key, and makes it where there is none.
+// join adds a caller to the submission of a key, or creates one.
 func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*submission, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,8 +102,8 @@ func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*sub
 	return o, nil
 }
 
-// leave gives the answer to an offer; the last caller who waited in vain takes
-// the offer away.
+// leave returns the result of a submission. If there is none and no caller is left,
+// the submission is removed.
 func (x *submissions) leave(o *submission) (t approval.SubmitResult, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -119,14 +117,14 @@ func (x *submissions) leave(o *submission) (t approval.SubmitResult, err error) 
 	return t, approval.ErrPaused
 }
 
-// at is the offer of a key that nobody has answered, if there is one.
+// at returns the submission of a key, nil if there is none.
 func (x *submissions) at(k approval.Key) *submission {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.byKey[k]
 }
 
-// answer closes an offer; the first answer counts. It takes nil.
+// resolve sets the result of a submission; the first result counts. o may be nil.
 func (x *submissions) resolve(o *submission, t approval.SubmitResult, err error) {
 	if o == nil {
 		return
@@ -143,8 +141,7 @@ func (x *submissions) resolve(o *submission, t approval.SubmitResult, err error)
 	}
 }
 
-// accept says that what was offered is durable; p is what somebody is asked, nil
-// where nobody is.
+// accept resolves a submission that is durable. p is nil if no person is asked.
 func (g *Gate) accept(o *submission, p *approval.Pending) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
@@ -152,7 +149,7 @@ func (g *Gate) accept(o *submission, p *approval.Pending) {
 	g.submissions.resolve(o, approval.SubmitResult{Pending: p}, nil)
 }
 
-// reject says that it is not, and why.
+// reject resolves a submission with an error.
 func (g *Gate) reject(o *submission, why error) {
 	g.submissions.resolve(o, approval.SubmitResult{}, why)
 }
@@ -165,7 +162,7 @@ func (g *Gate) rejectDegraded(o *submission) {
 	g.reject(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
 }
 
-// dismiss turns everybody away once no worker is left.
+// rejectAll rejects what is left when all workers have stopped.
 func (g *Gate) rejectAll() {
 	g.submissions.mu.Lock()
 	g.submissions.closed = true
@@ -176,7 +173,7 @@ func (g *Gate) rejectAll() {
 	}
 }
 
-// loadSubmission lets an offer be the request, where nothing else has the key.
+// loadSubmission uses the submission as the request, if no document has the key.
 func (g *Gate) loadSubmission(s *state) bool {
 	if s.Record || s.Claim || s.Pending != approval.Absent {
 		return false
@@ -189,9 +186,8 @@ func (g *Gate) loadSubmission(s *state) bool {
 	return true
 }
 
-// loadFreshSubmission lets an offer be all there is, once: under an id that was drawn a
-// moment ago, and of which the index knows not even the first digits, there is
-// nothing to be read.
+// loadFreshSubmission skips reading, once, if the id was just generated and the index
+// does not know its first digits: there can be no documents.
 func (g *Gate) loadFreshSubmission(s *state) bool {
 	if g.index.hasShortID(s.key) {
 		return false
@@ -215,7 +211,7 @@ func (s *state) useSubmission(o *submission) {
 	s.request, s.parseErr = approval.ParseRequest(o.q, s.key.ID)
 }
 
-// origin is where the request of this look came from.
+// origin is where the request came from.
 func (s *state) origin() approval.Origin {
 	if s.submission == nil {
 		return approval.Origin{}
@@ -223,8 +219,8 @@ func (s *state) origin() approval.Origin {
 	return s.submission.from
 }
 
-// meet answers an offer whose key is in use already: whoever offers the same
-// once more is told so, anybody else that the id is taken.
+// deliverResult resolves a submission whose key is in use: the same request from the
+// same client is a repetition, any other gets ErrIDTaken.
 func (g *Gate) deliverResult(s *state) error {
 	o := g.submissions.at(s.key)
 	if o == nil || o == s.submission {
@@ -241,9 +237,9 @@ func (g *Gate) deliverResult(s *state) error {
 		}
 		p, client, sha = g.embeddedPending(s.key, c.Pending), c.ClientID, c.RequestSHA256
 	case s.Pending != approval.Valid:
-		return nil // what lies there is looked at first
+		return nil // the existing document is handled first
 	}
-	// Where nobody was asked, nobody was asked on another channel.
+	// Without a pending there is no other channel to compare.
 	here, askOn := approval.Origin{ClientID: client}, o.from.AskOn
 	if p != nil {
 		here.ClientID, sha, askOn = p.ClientID, p.RequestSHA256, p.AskOn
@@ -256,7 +252,7 @@ func (g *Gate) deliverResult(s *state) error {
 	return nil
 }
 
-// asked is the pending that a claim or record holds, nil where nobody was asked.
+// embeddedPending opens the pending in a claim or record; nil if it holds none.
 func (g *Gate) embeddedPending(k approval.Key, raw approval.Raw) *approval.Pending {
 	p, err := openPending(g.Seal, k, raw)
 	if err != nil {
@@ -265,7 +261,7 @@ func (g *Gate) embeddedPending(k approval.Key, raw approval.Raw) *approval.Pendi
 	return p
 }
 
-// readClaim is the claim of a key, also while it runs.
+// readClaim returns the claim of a key, also while it runs.
 func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
 	if s.claim != nil {
 		return s.claim, nil
@@ -277,7 +273,7 @@ func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
 	return openClaim(g.Seal, s.key, b)
 }
 
-// removeRequest takes the request's file away, where it came in one.
+// removeRequest removes the request's file, if it came in one.
 func (g *Gate) removeRequest(k approval.Key, o *submission) error {
 	if o != nil {
 		return nil
@@ -285,10 +281,9 @@ func (g *Gate) removeRequest(k approval.Key, o *submission) error {
 	return g.Store.Remove(approval.DocRequest, k)
 }
 
-// Cancel is an agent's cancel for a request that it submitted: it takes the
-// slot as a person's answer does, so that the first of them counts. It returns
-// when that is durable. A refusal is an *approval.Refusal; to everybody but the
-// client that asked, the request does not exist.
+// Cancel cancels a request for the client that submitted it. It competes for the slot
+// like a person's decision, and returns when that is durable. A refusal is an
+// *approval.Refusal. For any other client the request does not exist.
 func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
 	d := &Decider{
 		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, isCancel: true,

@@ -17,10 +17,10 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// phone is what a door says of a client that has a key.
+// apiClient is the origin of a client with an API key.
 var apiClient = approval.Origin{ClientID: "0123456789ab"}
 
-// submit offers a request to a gate that steps inline.
+// submit submits a request.
 func (h *rig) submit(k approval.Key, body string, from approval.Origin) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -78,7 +78,7 @@ func TestSubmitRecordsClient(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot say where it is asked")
 }
 
-// TestSubmitTakenID lets others come for an id that is taken.
+// TestSubmitTakenID submits other requests under a used id.
 func TestSubmitTakenID(t *testing.T) {
 	elsewhere := approval.Origin{ClientID: "ba9876543210"}
 	for _, tool := range []string{"run", "auto", "never"} {
@@ -171,14 +171,14 @@ func TestSubmitWhilePaused(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrDegraded, "a gate that has stopped keeps nobody waiting")
 }
 
-// stuck is a pause that does not end.
+// alwaysPaused is a pause without an end.
 type alwaysPaused struct{}
 
 func (alwaysPaused) Enter(string) bool { return false }
 func (alwaysPaused) Leave(string)      {}
 
-// TestConcurrentSubmit sends the same request many times at once: one is taken in,
-// the others are told so, and it runs once.
+// TestConcurrentSubmit submits the same request many times at once: it runs once, and
+// the other callers get a repetition.
 func TestConcurrentSubmit(t *testing.T) {
 	h := newRig(t, options{inMemory: true})
 	h.run(0)
@@ -211,7 +211,7 @@ func TestConcurrentSubmit(t *testing.T) {
 	}
 }
 
-// watched is a context that says when somebody has begun to wait for its end.
+// watchedContext calls onWait when a caller begins to wait for its end.
 type watchedContext struct {
 	context.Context
 	onWait func()
@@ -222,9 +222,9 @@ func (w watchedContext) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// TestSubmitWhileSettling offers a request under an id that is just being settled:
-// between its response and the end of that step. The answer comes with the next
-// look, not with the one that is due for settled keys: no clock moves here.
+// TestSubmitWhileSettling submits under an id that is just being settled, between its
+// response and the end of that step. The frozen clock shows that the caller does not
+// wait for the cooldown.
 func TestSubmitWhileSettling(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true})
 	results := make(chan error, 1)
@@ -253,8 +253,8 @@ func TestSubmitWhileSettling(t *testing.T) {
 	require.Len(t, h.executor.argsOf(key(1)), 1)
 }
 
-// TestSubmitWithFilesPresent: what lay in the folder when its id was offered had its wake-up
-// before, so it is looked at together with the offer.
+// TestSubmitWithFilesPresent: files that exist before the submission cause no new
+// event, so they are handled together with it.
 func TestSubmitWithFilesPresent(t *testing.T) {
 	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.cancel(key(1))

@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// slowSyncFS holds the sync of one folder up.
+// slowSyncFS blocks the sync of one folder.
 type slowSyncFS struct {
 	ipc.FS
 	dir        string
@@ -27,7 +27,7 @@ func (s *slowSyncFS) SyncDir(name string) error {
 	return s.FS.SyncDir(name)
 }
 
-// telling is a store that says when a decider makes pendings durable.
+// syncReporter reports the syncs of a decider.
 type syncReporter struct {
 	*ipc.Store
 	synced chan struct{}
@@ -39,9 +39,9 @@ func (a syncReporter) Sync(d approval.Doc, ws string) error {
 	return a.Store.Sync(d, ws)
 }
 
-// TestDecideWaitsForDurablePending: a pending is seen a moment before it is durable. Who
-// decides on it within the daemon waits for that: a power cut must not take away what
-// an acknowledged decision decides.
+// TestDecideWaitsForDurablePending: a pending is visible before it is durable. A
+// decision in the daemon waits for the sync: otherwise a power cut could remove the
+// pending of an acknowledged decision.
 func TestDecideWaitsForDurablePending(t *testing.T) {
 	disk := &slowSyncFS{FS: ipc.OS(), begun: make(chan struct{}, 10), end: make(chan struct{})}
 	h := newRig(t, options{inMemory: true, fs: disk})

@@ -12,29 +12,29 @@ import (
 
 // # Clocks
 //
-// A clock can be wrong by years, and be put right. The clock explorer plays
-// every flow with a jump before its Nth operation, lets the clock stay so or
-// puts it right with the next act, and judges every promise; besides, whatever
-// has run must have been in time by the clock that it ran under.
+// A clock can be wrong by years and be corrected later. The clock explorer plays
+// every flow with a clock jump before its Nth operation. The clock stays wrong, or is
+// corrected with the next action. Then it checks every promise, and that every run
+// was in time by the clock at its start.
 
 const tenYears = 10 * 365 * 24 * time.Hour
 
 // Clocks explores every jump of every flow.
 type Clocks struct {
 	Config *Config
-	Every  int // of the jumps only every so-manieth; 0: all
+	Every  int // only every nth jump; 0: all
 	Starts int // see Faults
 
 	mu     sync.Mutex
 	report FaultReport
 }
 
-// jump is one wrong clock.
+// jump is one clock change.
 type jump struct {
 	flow     *Flow
 	at       int // before which operation, from 1
 	by       time.Duration
-	restored bool // with the next act
+	restored bool // with the next action
 }
 
 // Explore plays every jump.
@@ -79,7 +79,7 @@ func (x *Clocks) play(j jump) {
 		x.verdict(j, []string{"H " + err.Error()})
 		return
 	}
-	w.gateWasDown = true // whoever is told so late that it did not run, is told
+	w.gateWasDown = true // an approval may expire before it runs
 	ops, off := 0, time.Duration(0)
 	w.disk.Fail = func(crashfs.Op) error {
 		if ops++; ops == j.at {
@@ -103,7 +103,7 @@ func (x *Clocks) play(j jump) {
 	}
 	w.disk.Fail = nil
 	bad := w.checkExpiredStays(s)
-	// However wrong the clock was, one day everything has ended.
+	// However wrong the clock was, every request must end.
 	w.now = w.now.Add(3 * tenYears)
 	for range 2 {
 		w.now = w.now.Add(approval.IncompleteGrace)
@@ -116,8 +116,8 @@ func (x *Clocks) play(j jump) {
 	x.verdict(j, append(bad, w.ranLate...))
 }
 
-// checkExpiredStays puts the clock to where everything was in time, tries to have it
-// approved, and finds nothing that had expired alive.
+// checkExpiredStays sets the clock back to before every deadline and tries to approve
+// what has ended. Nothing may run or change.
 func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 	before := map[string]approval.Status{}
 	for _, id := range w.flow.ids() {
@@ -147,12 +147,12 @@ func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 	return bad
 }
 
-// checkRunTime holds an effect against the time that its approval gave it.
+// checkRunTime compares the time of a run with its approval's RunBefore.
 func (w *Sim) checkRunTime(k approval.Key) {
 	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
 	body, err := w.config.key.Open(approval.DocClaim, k, b)
 	if err != nil {
-		return // the second claim of an idempotent tool may be all there is
+		return // the second claim of an idempotent tool may be the only one
 	}
 	c, err := approval.ParseClaim(body, k)
 	if err != nil || len(c.Decision) == 0 || string(c.Decision) == "null" {
@@ -163,7 +163,7 @@ func (w *Sim) checkRunTime(k approval.Key) {
 		return
 	}
 	d, err := approval.ParseDecision(body, k)
-	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's life
+	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's lifetime
 		w.ranLate = append(w.ranLate, "I4 it ran after its time had passed")
 	}
 }

@@ -18,10 +18,10 @@ import (
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// Report is what an exploration found.
+// Report is the result of an exploration.
 type Report struct {
 	States     int            // different disk states from which the gate was started
-	Violations map[string]int // by sentence
+	Violations map[string]int // by message
 	Example    map[string][]string
 	ByFlow     map[string]int
 }
@@ -37,15 +37,15 @@ func (r *Report) String() string {
 	return s
 }
 
-// Explorer walks from crash to crash. Which states it sees depends on the seed
-// and, a little, on which of its workers comes first to one.
+// Explorer tries crashes, and crashes during recoveries. Which states it reaches
+// depends on the seed and, a little, on the timing of its workers.
 type Explorer struct {
 	Config    *Config
 	Seed      uint64
-	Budget    int  // states at least, unless there are no more
-	Seeds     int  // seeded power cuts at every crash, besides the fixed ways
+	Budget    int  // minimum of states, if there are that many
+	Seeds     int  // random power cuts at every crash, besides the fixed ones
 	StopEarly bool // at the first violation
-	NoCache   bool // live every life to its end, even where it joins another
+	NoCache   bool // run every state to its end, even if its verdict is known
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool
@@ -53,7 +53,7 @@ type Explorer struct {
 	report Report
 }
 
-// NewConfig makes the keys that all worlds of one exploration share.
+// NewConfig creates the keys that all simulations of an exploration share.
 func NewConfig(m Mutant) (*Config, error) {
 	key, err := seal.NewKey([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
@@ -66,23 +66,23 @@ func NewConfig(m Mutant) (*Config, error) {
 	return &Config{Mutant: m, key: key, signer: signer}, nil
 }
 
-// walker is one worker's share of an exploration.
+// worker is one worker of an exploration.
 type worker struct {
 	*Explorer
 	rng *rand.Rand
 }
 
-// job is one flow to play, in one of its interleavings where it has some.
+// job is one flow to play, in one interleaving if it has actors.
 type job struct {
 	flow *Flow
 	run  uint64
 }
 
-// maxRuns is more interleavings of one flow than any budget needs.
+// maxRuns is the maximum number of interleavings of a flow.
 const maxRuns = 50_000
 
-// Explore plays every flow: the scripts with a crash before every operation and
-// again during the recovery, then the interleavings until the budget is spent.
+// Explore plays every script with a crash before every operation and again during the
+// recovery. Then it plays interleavings until the budget is used.
 func (x *Explorer) Explore(workers int) (*Report, error) {
 	x.seen = map[[3]uint64]bool{}
 	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
@@ -106,11 +106,11 @@ func (x *Explorer) Explore(workers int) (*Report, error) {
 	return &x.report, errors.Join(errs...)
 }
 
-// perScript is how many interleavings are given out with every script while a
-// violation is looked for: what one kind finds soon, the other may never.
+// perScript is how many interleavings run after each script with StopEarly: some
+// violations appear only in scripts, others only in interleavings.
 const perScript = 20
 
-// hand gives out the scripts, then interleavings until the budget is spent.
+// queueJobs queues the scripts, then interleavings until the budget is used.
 func (x *Explorer) queueJobs(jobs chan<- job) {
 	flows := Flows()
 	run := uint64(0)
@@ -152,7 +152,7 @@ func (x *Explorer) spent() bool {
 	return x.report.States >= x.Budget
 }
 
-// explored says that a flow has had its share of a sample.
+// explored reports that a flow has had its share of a sample.
 func (x *Explorer) explored(f *Flow) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -165,7 +165,7 @@ func (x *Explorer) stopped() bool {
 	return x.StopEarly && len(x.report.Violations) > 0
 }
 
-// fresh says whether a state has not been seen before, and counts it.
+// isNew reports and counts a state that was not reached before.
 func (x *Explorer) isNew(w *Sim, h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -197,7 +197,7 @@ func (x *worker) play(j job) error {
 	return nil
 }
 
-// run plays a script to its end and returns the world before every operation.
+// run plays a script to its end and returns the simulation before every operation.
 func (x *worker) run(w *Sim) (points []*Sim, err error) {
 	w.disk.Before = func(op crashfs.Op) { points = append(points, w.snapshotBefore(op)) }
 	defer func() { w.disk.Before = nil }()
@@ -216,7 +216,7 @@ func (x *worker) run(w *Sim) (points []*Sim, err error) {
 }
 
 func (w *Sim) snapshotBefore(op crashfs.Op) *Sim {
-	if w.renamed { // nothing else makes a response visible
+	if w.renamed { // only a rename makes a response visible
 		w.observe()
 	}
 	w.renamed = op.Kind == crashfs.OpRename
@@ -225,7 +225,7 @@ func (w *Sim) snapshotBefore(op crashfs.Op) *Sim {
 	return c
 }
 
-// crash tries every way in which the world could go on from a moment.
+// crash tries a kill and power cuts at one point.
 func (x *worker) crash(w *Sim, depth int) {
 	x.start(w, w.disk.Kill(), "kill", depth)
 	ways := crashfs.Ways()
@@ -237,10 +237,10 @@ func (x *worker) crash(w *Sim, depth int) {
 	}
 }
 
-// start is one disk state: the gate comes up on it and lives to the end. With
-// depth left, every operation of the recovery is the next crash.
+// start starts the gate on one disk state and runs it to the end. If depth is not
+// zero, it also crashes before every operation of the recovery.
 func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
-	// Beyond the budget a sample is enough, but of every flow.
+	// Beyond the budget, take a sample of every flow.
 	if x.stopped() || x.spent() && x.explored(from.flow) && x.rng.IntN(20) > 0 {
 		return
 	}
@@ -259,7 +259,7 @@ func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
 		}
 		again.disk.Before = nil
 	}
-	x.verdict(w, x.cache.run(w, h[0]^h[1])) // the lowest bit of h[0] alone says little
+	x.verdict(w, x.cache.run(w, h[0]^h[1])) // the lowest bit of h[0] alone is not random enough
 	for _, p := range points {
 		x.crash(p, depth-1)
 	}
@@ -279,9 +279,9 @@ func (x *Explorer) verdict(w *Sim, bad []string) {
 // testSigningKey signs the receipts of simulated gates, and nothing else.
 const testSigningKey = "PRIVATE+KEY+permesso+f4086083+ARkC3fQQ4lWF3vTZR9UNb1sPJrEfvAX9Pg7Qdob44gFT"
 
-// loom hands the disk to one actor at a time.
+// turns lets one actor at a time use the disk.
 type turns struct {
-	arrive chan string // an actor stands before its next operation
+	arrive chan string // an actor waits before its next operation
 	finish chan result
 	next   map[string]chan struct{}
 }
@@ -296,9 +296,9 @@ func (l *turns) wait(who string) {
 	<-l.next[who]
 }
 
-// weave plays a flow with several actors: the dice decide who does the next
-// operation, and whether the gate is killed on the way; a power cut may come
-// before every operation.
+// interleave plays a flow with several actors. Random numbers choose the actor of the
+// next operation and when the gate is killed. A power cut may come before every
+// operation.
 func (x *worker) interleave(w *Sim) error {
 	rng := x.rng
 	l := &turns{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
@@ -317,7 +317,7 @@ func (x *worker) interleave(w *Sim) error {
 	for _, name := range actors {
 		go func() { l.finish <- result{name, s.runActions(w.flow.Actors[name])} }()
 	}
-	killAt := rng.IntN(200) // often beyond the end: then nobody is killed
+	killAt := rng.IntN(200) // often after the end: then there is no kill
 	return x.schedule(s, l, len(actors), killAt)
 }
 
@@ -325,7 +325,7 @@ func (s *env) runActions(actions []action) error {
 	for _, do := range actions {
 		err := do(s)
 		if errors.Is(err, crashfs.ErrKilled) {
-			// Only the gate is ever killed alone; somebody starts it again.
+			// Only the gate is killed alone, and it is started again.
 			s.w.trace = append(s.w.trace, "gate starts again")
 			if s.daemon, err = s.w.boot(); err == nil {
 				err = s.daemon.settle()
@@ -338,8 +338,7 @@ func (s *env) runActions(actions []action) error {
 	return nil
 }
 
-// direct is the scheduler: it waits until every actor stands or has finished,
-// takes a picture, and lets one go on.
+// schedule waits until every actor waits or has finished, then lets one continue.
 func (x *worker) schedule(s *env, l *turns, running, killAt int) error {
 	rng := x.rng
 	standing := []string{}
@@ -381,7 +380,7 @@ func (x *worker) schedule(s *env, l *turns, running, killAt int) error {
 	return failed
 }
 
-// cutNow is a power cut, or a kill of everybody, at this very moment.
+// cutNow is a power cut, or a kill of all processes, at this point.
 func (x *worker) cutNow(w *Sim) {
 	rng := x.rng
 	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))

@@ -17,17 +17,17 @@ import (
 
 // # Faults
 //
-// Besides crashing, a disk can fail. The fault explorer plays every flow with
-// its Nth file operation failing, once or from then on, heals the disk, and
-// lets the gate go on without a restart. Then it judges: every promise, that
-// the gate works again for everybody, and that a power cut and a restart
-// afterwards find everything that was promised. Only a gate that has said that
-// it must be restarted is, and only after a sync that may not be repeated.
+// A disk can fail without a crash. The fault explorer plays every flow with a failing
+// Nth file operation, once, for a while or permanently. Then it repairs the disk and
+// lets the gate continue without a restart. It checks every promise, that the gate
+// serves new requests in all workspaces, and that a power cut and a restart
+// afterwards lose nothing. The gate is restarted only if it reports that it needs a
+// restart. It may report that only after a failed sync that must not be retried.
 
-// otherWorkspace is a second one, for requests that come after a fault.
+// otherWorkspace is for requests after a fault.
 const otherWorkspace = "v"
 
-// Requests that come when the fault is over.
+// Requests after a fault.
 const (
 	idAfter = "cccccccc00000003"
 	idOther = "dddddddd00000004"
@@ -57,7 +57,7 @@ var (
 	}
 )
 
-// faults are the ways, each at the operations that can fail so.
+// faults lists the faults and the operations that can have them.
 func faults() []fault {
 	return []fault{
 		{"EIO", syscall.EIO, slices.Concat(changing, reading)},
@@ -70,8 +70,8 @@ func faults() []fault {
 	}
 }
 
-// For how many operations a fault lasts. A spell ends by itself in the middle of
-// a flow, and the gate has to notice.
+// The number of operations that fail. A temporary fault ends in the middle of a flow,
+// and the gate must notice that.
 const (
 	once      = 1
 	temporary = 25
@@ -82,12 +82,12 @@ const (
 type trial struct {
 	flow   *Flow
 	fault  fault
-	at     int // which operation of the gate and the deciders fails, from 1
-	length int // and so many from there on, as far as they can: once, a spell, or permanent
+	at     int // the first operation of gate and deciders that fails, from 1
+	length int // number of operations that may fail: once, temporary or permanent
 
 	ops        int
-	failed     []crashfs.Op // what failed
-	syncFailed bool         // a sync failed that the kernel had taken up: it may not be repeated
+	failed     []crashfs.Op // the operations that failed
+	syncFailed bool         // a sync failed in the kernel: it must not be retried
 }
 
 func (t *trial) String() string {
@@ -99,7 +99,7 @@ func (t *trial) String() string {
 	return s
 }
 
-// fail is the disk's hook. Agents and forgers have disks that work.
+// fail is the disk's hook. The disks of agents and forgers do not fail.
 func (t *trial) fail(op crashfs.Op) error {
 	if op.Proc != "gate" && op.Proc != "ann" && op.Proc != "bob" || op.Path == "effect" || op.Path == "after effect" {
 		return nil
@@ -118,21 +118,21 @@ func (t *trial) fail(op crashfs.Op) error {
 // Faults explores every fault of every flow.
 type Faults struct {
 	Config  *Config
-	Every   int  // of the trials only every so-manieth; 0: all
-	Starts  int  // of the operations of the gate's start, which is the same in every flow, only every so-manieth, in each flow other ones; 0: all
+	Every   int  // only every nth trial; 0: all
+	Starts  int  // only every nth operation of the gate's start, which is the same in every flow; other ones in each flow; 0: all
 	NoCache bool // see Explorer
 
 	mu     sync.Mutex
-	seen   map[[3]uint64]bool // worlds from which the gate was started anew
+	seen   map[[3]uint64]bool // states from which the gate was restarted
 	cache  verdictCache
 	report FaultReport
 }
 
-// FaultReport is what the exploration found.
+// FaultReport is the result of the exploration.
 type FaultReport struct {
 	Report
 	Trials   int
-	Restarts int // trials in which the gate said that it must be restarted
+	Restarts int // trials in which the gate reported that it needs a restart
 }
 
 // Explore plays every trial.
@@ -181,11 +181,11 @@ func (x *Faults) queueTrials(trials chan<- *trial) error {
 	return nil
 }
 
-// chosen is true for every so-manieth number, and for all where every is 0.
+// inSample selects every nth number, and all if every is 0.
 func inSample(i, every int) bool { return every < 2 || i%every == 0 }
 
-// operations plays a flow without a fault and lists its operations, of which
-// the first are the gate's start.
+// operations plays a flow without a fault and lists its operations. The first ones
+// are the gate's start.
 func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
 	w, err := x.newSim(t)
@@ -222,7 +222,7 @@ func (x *Faults) newSim(t *trial) (*Sim, error) {
 	return w, errors.Join(layout.Prepare(p, otherWorkspace), p.SyncFS("/"))
 }
 
-// sequence is the flow's script, or its actors taking turns.
+// sequence is the flow's script, or its actors in turns.
 func (f *Flow) sequence() []action {
 	if f.Script != nil {
 		return f.Script
@@ -240,13 +240,13 @@ func (f *Flow) sequence() []action {
 	return actions
 }
 
-// rank puts the agent first and the clock last, and the gate right after the
-// agent: people can only answer what was asked.
+// turnOrder puts the agent first, then the gate, and the clock last: people can only
+// decide what the gate has asked.
 func turnOrder(name string) int {
 	return map[string]int{"agent": 0, "gate": 1, "clock": 9}[name]
 }
 
-// play is one trial from beginning to end.
+// play runs one trial.
 func (x *Faults) play(t *trial) {
 	w, err := x.newSim(t)
 	if err != nil {
@@ -255,9 +255,9 @@ func (x *Faults) play(t *trial) {
 	}
 	w.disk.Fail = t.fail
 	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
-	s.daemon, _ = w.boot() // or it says why not, and somebody starts it later
+	s.daemon, _ = w.boot() // if it fails, a later action starts it again
 	for _, do := range t.flow.sequence() {
-		// Whoever was told of an error tries once more; an agent cannot fail.
+		// After an error every actor but the agent retries once.
 		if err := do(s); err != nil {
 			w.trace = append(w.trace, err.Error())
 			if err := do(s); err != nil {
@@ -281,7 +281,7 @@ func (x *Faults) play(t *trial) {
 	}
 }
 
-// recover heals the disk and lets the gate go on.
+// recover repairs the disk and lets the gate continue.
 func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
@@ -290,7 +290,7 @@ func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 			return []string{"F the gate does not start after the fault: " + err.Error()}, false
 		}
 	}
-	if w.flow.pauses() { // or nothing would be served, and rightly so
+	if w.flow.pauses() { // otherwise nothing would be served
 		if err := resumeAll(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return []string{"F the pause does not end: " + err.Error()}, false
 		}
@@ -316,7 +316,7 @@ func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 	return append(bad, s.runUntilSettled()...), restarted
 }
 
-// cut is a kill or a power cut at this moment, on a disk that works afterwards.
+// cut is a kill or a power cut at this point, on a disk that works afterwards.
 func (x *Faults) cut(w *Sim) (bad []string) {
 	h := w.hash()
 	if !x.isNew(h) {
@@ -332,7 +332,7 @@ func (x *Faults) cut(w *Sim) (bad []string) {
 	return bad
 }
 
-// fresh says that no other trial has come to the same end.
+// isNew reports that no other trial has ended in the same state.
 func (x *Faults) isNew(h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -344,15 +344,15 @@ func (x *Faults) isNew(h [3]uint64) bool {
 	return isNew
 }
 
-// start is somebody starting the gate again.
+// start starts the gate again.
 func (s *env) start() (err error) {
 	s.daemon, err = s.w.boot()
 	return err
 }
 
-// settleAll lets the gate come to rest without any error.
+// settleAll steps the gate until all keys are settled, without any error.
 func (s *env) settleAll() []string {
-	for range 3 { // what failed is tried again a little later, and incomplete files are waited for
+	for range 3 { // failed steps are retried later, and incomplete files have a grace period
 		s.w.now = s.w.now.Add(approval.IncompleteGrace)
 		if err := s.daemon.settle(); err != nil {
 			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
@@ -362,7 +362,7 @@ func (s *env) settleAll() []string {
 	return nil
 }
 
-// takesNoWork holds a gate that must be restarted to its word.
+// takesNoWork checks that a gate that needs a restart takes no new work.
 func (s *env) takesNoWork() (bad []string) {
 	before := len(s.w.effects)
 	if err := s.ask(workspace, idAfter); err != nil {
@@ -375,7 +375,7 @@ func (s *env) takesNoWork() (bad []string) {
 	return bad
 }
 
-// servesNewRequests asks for something new, here and in the other workspace.
+// servesNewRequests submits new requests in both workspaces.
 func (s *env) servesNewRequests() (bad []string) {
 	for ws, id := range map[string]string{workspace: idAfter, otherWorkspace: idOther} {
 		if err := s.ask(ws, id); err != nil {
@@ -405,7 +405,8 @@ func (s *env) ask(ws, id string) error {
 	return errors.Join(err, f.Close())
 }
 
-// outlive lets the same gate live on until nothing waits, and judges it.
+// runUntilSettled lets the same gate run until nothing is pending, and checks the
+// promises.
 func (s *env) runUntilSettled() (bad []string) {
 	w := s.w
 	if w.hasPending() {
@@ -413,7 +414,7 @@ func (s *env) runUntilSettled() (bad []string) {
 		bad = append(bad, s.settleAll()...)
 	}
 	for _, b := range w.checkPromises() {
-		// What another process could not remove stays until the next start.
+		// A file that another process could not remove stays until the next start.
 		if b != "L a temporary file stayed: "+layout.Decisions(workspace) {
 			bad = append(bad, b)
 		}

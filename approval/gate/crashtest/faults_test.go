@@ -25,8 +25,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestClocks lets the clock jump by ten years before every file operation of
-// every flow.
+// TestClocks lets the clock jump by ten years before every file operation of every
+// flow.
 func TestClocks(t *testing.T) {
 	config, err := NewConfig("")
 	require.NoError(t, err)
@@ -40,19 +40,19 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// every makes a sample of an exploration that would take too long.
+// every selects a sample of an exploration that would take too long.
 func every() int {
 	switch {
 	case raceEnabled:
-		return 61 // the shortest flow has somewhat more operations
+		return 61 // the shortest flow has a few more operations
 	case testing.Short():
 		return 23
 	}
 	return 1
 }
 
-// starts is a share of the operations of the gate's start. The shares of all
-// flows together have each of them three times.
+// starts selects a part of the operations of the gate's start. All flows together
+// cover each of them three times.
 func starts() int {
 	if fullRun() {
 		return 1

@@ -21,40 +21,39 @@ const (
 	idB = "bbbbbbbb00000002"
 )
 
-// act is one thing that somebody does. It fails only when its own process was
-// killed under it, or when the code under test fails without any crash.
+// action is one thing that an actor does. It fails only if its own process was killed
+// or the code under test fails without a crash.
 type action func(s *env) error
 
-// env is what the acts of one run share.
+// env is what the actions of one run share.
 type env struct {
 	w         *Sim
 	daemon    *daemon
-	clearSlot func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
-	retries   bool                                            // errors are met by trying again, as the running gate does
-	yield     func(who string)                                // where other actors may come between; nil: nobody does
+	clearSlot func(ctx context.Context, k approval.Key) error // for deciders with a blocked slot
+	retries   bool                                            // retry after errors, as the running gate does
+	yield     func(who string)                                // other actors may run here; nil: there are none
 }
 
-// Flow is a script for one run, and the actors that may come between its acts
-// in the interleaved runs.
+// Flow is a script for one run, or actors whose actions are interleaved.
 type Flow struct {
 	Name   string
 	Script []action            // in this order, one process at a time
-	Actors map[string][]action // all at once, interleaved at every operation
+	Actors map[string][]action // concurrent, interleaved at every operation
 	IDs    []string
 }
 
-// late says that the script lets run_before pass, which nothing else may.
+// passesRunBefore reports that RunBefore may pass in this flow.
 func (f *Flow) passesRunBefore() bool {
 	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.prunes()
 }
 
-// prunes says that months go by and old requests are removed.
+// prunes reports that months pass and old requests are removed.
 func (f *Flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
-// submits says that requests come through a door of the daemon.
+// submits reports that requests come through Submit.
 func (f *Flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
 
-// pauses says that the gate has a brake, and that somebody uses it.
+// pauses reports that the gate has a pause guard, and that it is used.
 func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
 
 func (f *Flow) ids() []string {
@@ -159,8 +158,8 @@ func question(id string) requestFile {
 	return requestFile{id, fmt.Sprintf(`{"request_id":%q,"type":"question","title":"Which?","options":["a","b"]}`, id)}
 }
 
-// agent writes a request as agents do: under another name, then renamed, and
-// synced by nobody.
+// agent writes a request as agents do: to another name, then a rename, without a
+// sync.
 func agent(r requestFile) action {
 	return func(s *env) error {
 		p := s.w.disk.Process("agent")
@@ -180,12 +179,11 @@ func agent(r requestFile) action {
 	}
 }
 
-// client is where submissions come from. It calls every id fresh, also one that it gives again:
-// what the gate knows of is looked at even so.
+// client is the origin of submissions. It marks every id as fresh, also a used one:
+// the gate must not rely on that.
 var client = approval.Origin{ClientID: "0123456789ab", Fresh: true}
 
-// submit is a door of the daemon that takes a request in and, once the gate has
-// accepted it, says so to whoever sent it.
+// submit submits a request to the daemon and records that it was accepted.
 func submit(r requestFile) action {
 	return func(s *env) error {
 		s.yieldAs("gate")
@@ -196,8 +194,7 @@ func submit(r requestFile) action {
 	}
 }
 
-// served says whether there is a gate to turn to; one that could not start is
-// started again.
+// ensureRunning starts the gate if it could not start before.
 func (s *env) ensureRunning() error {
 	if s.daemon != nil {
 		return nil
@@ -208,8 +205,8 @@ func (s *env) ensureRunning() error {
 	return nil
 }
 
-// offer submits, and remembers what the client was told. That an id is taken is
-// an answer, as is that the disk is ill.
+// submit submits, and records what the client was told. ErrIDTaken and ErrDegraded
+// are valid results.
 func (w *Sim) submit(g *gate.Gate, r requestFile) error {
 	taken, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
 	switch {
@@ -229,7 +226,7 @@ func (w *Sim) submit(g *gate.Gate, r requestFile) error {
 	return nil
 }
 
-// withdraw is the client that takes its request back.
+// clientCancel is the client's cancel of its request.
 func clientCancel(s *env) error {
 	s.yieldAs("gate")
 	if err := s.ensureRunning(); err != nil {
@@ -260,7 +257,7 @@ func cancel(s *env) error {
 	return f.Close()
 }
 
-// forge puts an approval without a seal into the slot.
+// forge puts an approval without a MAC into the slot.
 func forge(s *env) error {
 	p := s.w.disk.Process("forger")
 	f, err := p.Create(filepath.Join(layout.Decisions(workspace), "forged"))
@@ -287,8 +284,7 @@ func wait(d time.Duration) action {
 
 const day = 24 * time.Hour
 
-// prune removes what is old. Once that is done the id is a new one, with
-// nothing behind it.
+// prune removes old documents. After that the id is new.
 func prune(s *env) error {
 	if err := s.ensureRunning(); err != nil {
 		return err
@@ -309,14 +305,14 @@ func step(s *env) error {
 	return s.settle()
 }
 
-// slotStaysBlocked is for deciders that find the slot blocked where nothing happens
-// between two looks of theirs.
+// slotStaysBlocked is for deciders where no other process runs between two checks of
+// the slot.
 func slotStaysBlocked(context.Context, approval.Key) error { return errBlocked }
 
 var errBlocked = errors.New("the slot stays blocked")
 
-// rest brings the gate to rest. Where operations fail, what failed is tried
-// once more, and a gate that could not start is started again.
+// settle steps all keys. If operations fail, it retries, and it starts a gate that
+// could not start.
 func (s *env) settle() error {
 	if !s.retries {
 		return s.daemon.settle()
@@ -344,12 +340,12 @@ func (s *env) yieldAs(who string) {
 	}
 }
 
-// pauseAll is permesso pause: when it has returned, nothing may begin.
+// pauseAll is permesso pause: after it returns, no claim may begin.
 func pauseAll(s *env) error {
 	store := s.w.store(s.w.disk.Process("operator"))
 	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.actionIndex), Workspace: ipc.Everything, By: "ann", At: s.w.now})
 	if err == nil {
-		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every look gives the others a turn
+		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every check lets other actors run
 	}
 	s.w.paused = s.w.paused || err == nil
 	s.w.actionIndex++
@@ -362,8 +358,8 @@ func resumeAll(s *env) error {
 	return err
 }
 
-// decide lets a person in another process answer, as often as it takes to be
-// told something.
+// decide lets a person in another process decide, and retries while the request is
+// unknown.
 func decide(id string, v approval.Verdict) action {
 	return func(s *env) error {
 		name := map[approval.Verdict]string{approval.Approved: "ann"}[v]
@@ -379,12 +375,12 @@ func decide(id string, v approval.Verdict) action {
 				return unlessRefused(err)
 			}
 		}
-		return nil // nothing was ever asked
+		return nil // nothing was asked
 	}
 }
 
-// decideTooLate is a decider who looks in time and writes too late: between the
-// two, the deadline passes and the gate settles.
+// decideTooLate checks in time and writes too late: in between, the deadline passes
+// and the gate settles.
 func decideTooLate(s *env) error {
 	p := s.w.disk.Process("ann")
 	store := &deciderStore{Store: s.w.store(p), w: s.w, delay: func() error {
@@ -394,7 +390,7 @@ func decideTooLate(s *env) error {
 	return unlessRefused(s.w.decideOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
 }
 
-// unlessRefused takes refusals for what they are: an answer, not a fault.
+// unlessRefused drops refusals: they are valid results.
 func unlessRefused(err error) error {
 	var r *approval.Refusal
 	if errors.As(err, &r) {
@@ -403,7 +399,7 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// answer decides and remembers what the person was told.
+// decide decides, and records what the person was told.
 func (w *Sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
 	return w.decideOn(&deciderStore{Store: w.store(p), w: w}, k, v, clearSlot)
 }
@@ -416,7 +412,7 @@ func (w *Sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 		},
 	}
 	if w.config.Mutant == NoRecheck {
-		d.RunBefore = 24 * time.Hour // or the time that has passed would tell as well
+		d.RunBefore = 24 * time.Hour // otherwise RunBefore would detect the late decision, too
 	}
 	a := approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
@@ -439,8 +435,8 @@ func (w *Sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 type deciderStore struct {
 	*ipc.Store
 	w     *Sim
-	delay func() error // happens right before the decision is written; may be nil
-	asked []byte       // the pending as it was first read, for the mutant that never looks again
+	delay func() error // right before the decision is written; may be nil
+	asked []byte       // the pending as first read, for NoRecheck
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
@@ -460,8 +456,8 @@ func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 	return s.asked, nil
 }
 
-// Create notes what an approval approves before it is written: from then on
-// the effect is legitimate, told or not.
+// Create records the approved arguments before it writes an approval: from then on
+// the effect is legitimate, acknowledged or not.
 func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if s.delay != nil {
 		if err := s.delay(); err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants takes one ingredient out of the protocol at a time. A harness
-// that does not notice proves nothing.
+// TestMutants removes one part of the protocol at a time. The explorer must find a
+// violation each time.
 func TestMutants(t *testing.T) {
 	require.Len(t, Mutants(), 9)
 	for _, m := range Mutants() {
 		t.Run(string(m), func(t *testing.T) {
 			config, err := NewConfig(m)
 			require.NoError(t, err)
-			// The interleavings find what the scripts cannot; both stop at the
-			// first violation. A mutant may also break the gate outright.
+			// Some mutants fail only in interleavings. Both kinds stop at the first
+			// violation. A mutant may also break the gate completely.
 			x := &Explorer{Config: config, Seed: 1, Seeds: 6, Budget: wantedStates, StopEarly: true}
 			r, err := x.Explore(runtime.NumCPU())
 			if err != nil {

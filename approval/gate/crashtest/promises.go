@@ -13,9 +13,9 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// live lets the gate come up on what is left, and lets time pass until nothing
-// waits any more. It judges on the way. The dice decide what else happens. Where
-// join says so the life ends as another did, without a verdict of its own.
+// runToEnd starts the gate on what is left and lets time pass until nothing is
+// pending. It checks the promises on the way. choice selects what else happens. If
+// isKnown returns true, it stops without a verdict.
 func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
 	w.onOpen = func() bool { return isKnown(homeOpened) }
 	err := w.restart()
@@ -31,7 +31,7 @@ func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []stri
 	return w.continueRun(choice), false
 }
 
-// continueRun is what comes after the first recovery.
+// continueRun is what follows the first recovery.
 func (w *Sim) continueRun(choice uint64) (bad []string) {
 	if choice%3 == 0 {
 		bad = w.recoverTwice()
@@ -60,8 +60,8 @@ func (w *Sim) continueRun(choice uint64) (bad []string) {
 	return append(bad, w.checkPromises()...)
 }
 
-// submitAgain is a client that lost its connection in the crash and sends what it
-// sent first once more, under the same id.
+// submitAgain is a client that lost its connection in the crash and submits the same
+// request again.
 func (w *Sim) submitAgain() (bad []string) {
 	d, err := w.boot()
 	if err != nil {
@@ -78,7 +78,7 @@ func (w *Sim) submitAgain() (bad []string) {
 	if tool == "never" {
 		text = "x"
 	}
-	// A fault of the disk may turn it away once; a client goes on trying.
+	// After a disk fault it may be rejected once; the client retries.
 	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
 		err = w.submit(d.gate, request(idA, tool, text))
 	}
@@ -95,8 +95,8 @@ func settleError(err error) []string {
 	return []string{"L the gate does not come to rest: " + err.Error()}
 }
 
-// unpause ends a pause that the crash left standing, at once or after the time
-// of every approval is over.
+// endPause ends a pause that survived the crash, at once or after the time of every
+// approval.
 func (w *Sim) endPause(late bool) (bad []string) {
 	store := w.store(w.disk.Process("operator"))
 	if late {
@@ -122,12 +122,12 @@ func (w *Sim) endPause(late bool) (bad []string) {
 	return bad
 }
 
-// waits says that somebody is still being asked.
+// hasPending reports that a request is pending.
 func (w *Sim) hasPending() bool {
 	return len(w.disk.Names(layout.Pendings(workspace))) > 0
 }
 
-// restart is a new daemon on this disk, run to rest and stopped.
+// restart starts a new daemon on this disk, settles all keys, and stops it.
 func (w *Sim) restart() error {
 	d, err := w.boot()
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *Sim) restart() error {
 		return err
 	}
 	w.observe()
-	// A request torn by the crash is waited for, then refused.
+	// A request torn by the crash is refused after the grace period.
 	w.now = w.now.Add(approval.IncompleteGrace)
 	if err := d.settle(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (w *Sim) restart() error {
 	return errors.Join(d.log.Close(), d.release())
 }
 
-// recoverTwice is I8: a second recovery finds nothing to do.
+// recoverTwice is I8: a second recovery changes nothing.
 func (w *Sim) recoverTwice() []string {
 	before := w.visible()
 	if err := w.restart(); err != nil {
@@ -158,7 +158,7 @@ func (w *Sim) recoverTwice() []string {
 	return nil
 }
 
-// visible lists every document there is, without the audit log.
+// visible lists all documents, without the audit log.
 func (w *Sim) visible() string {
 	var b strings.Builder
 	files := w.disk.Files()
@@ -170,7 +170,7 @@ func (w *Sim) visible() string {
 	return b.String()
 }
 
-// observe is the agent reading its responses.
+// observe is the agent that reads its responses.
 func (w *Sim) observe() {
 	for _, id := range w.flow.ids() {
 		if _, ok := w.read[id]; ok {
@@ -181,13 +181,13 @@ func (w *Sim) observe() {
 			continue
 		}
 		if _, err := approval.ParseResponse(b); err != nil {
-			continue // torn: nobody takes it for a response
+			continue // torn: no client accepts it
 		}
 		w.read[id] = string(b)
 	}
 }
 
-// judge holds the end against the promises.
+// checkPromises checks the end state.
 func (w *Sim) checkPromises() (bad []string) {
 	bad = append(bad, w.brokenPromises...)
 	for _, id := range w.flow.ids() {
@@ -224,13 +224,13 @@ func (w *Sim) checkRequest(id string) (bad []string) {
 		return bad
 	}
 	resp, ok := w.disk.File(layout.Responses(workspace) + "/" + id + ".json")
-	// What is past its retention may be gone, or torn and not mended any more.
+	// After its retention a response may be missing, or torn and not restored.
 	_, torn := approval.ParseResponse(resp)
 	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
 	if !outlived && string(resp) != string(rec.Response) {
 		violate("I5 the response is not the record's")
 	}
-	// Where a prune was broken off the id may be a new one already.
+	// After an interrupted prune the id may be in use again.
 	if seen, ok := w.read[id]; ok && seen != string(rec.Response) && !w.pruned[id] {
 		violate("I5 the agent has read another response")
 	}
@@ -239,8 +239,7 @@ func (w *Sim) checkRequest(id string) (bad []string) {
 	return bad
 }
 
-// checkGrant checks that "always" is remembered whenever the outcome says that
-// it was approved, and that nothing else ever is.
+// checkGrant checks that an approved "always" has a grant, and that nothing else has.
 func (w *Sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
 	_, err := w.config.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
@@ -306,8 +305,8 @@ func (w *Sim) acknowledgedFor(id string) (list []approval.Verdict) {
 	return list
 }
 
-// checkStatus checks that what people were told, what happened and what the
-// record says are one story.
+// checkStatus checks that the record agrees with what happened and what people were
+// told.
 func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, violate func(string, ...any)) {
 	st := rec.Status
 	switch st {
@@ -332,8 +331,8 @@ func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, vio
 	}
 }
 
-// keeps says whether a status keeps what a verdict promised. An approval that
-// could not start in time ends as expired, and everybody is told.
+// statusMatches reports whether a status agrees with an acknowledged verdict. An
+// approval that could not start in time ends as expired, and everyone is told.
 func statusMatches(v approval.Verdict, st approval.Status) bool {
 	switch v {
 	case approval.Approved:
@@ -343,7 +342,7 @@ func statusMatches(v approval.Verdict, st approval.Status) bool {
 	}
 }
 
-// checkAudit is I7: the log reads, and no effect is without its entry.
+// checkAudit is I7: the log verifies, and every effect has its entry.
 func (w *Sim) checkAudit() (bad []string) {
 	approved := map[string]bool{}
 	last, pruned := int64(0), false
@@ -372,7 +371,7 @@ func (w *Sim) checkAudit() (bad []string) {
 	return bad
 }
 
-// checkLeftovers finds what a gate at rest has no reason to keep.
+// checkLeftovers finds files that a gate without work must have removed.
 func (w *Sim) checkLeftovers() (bad []string) {
 	for name := range w.disk.Files() {
 		dir := path.Dir(name)

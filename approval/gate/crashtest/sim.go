@@ -1,21 +1,18 @@
-// Package crashtest runs the real gate, store, audit log and deciders on a
-// simulated disk, stops the world before every single operation, lets a kill
-// or a power cut take what it may take, starts the gate again on what is left,
-// stops it again before every operation of its recovery, and judges the end
-// against the promises of the design.
+// Package crashtest runs the real gate, store, audit log and deciders on a simulated
+// disk. It stops before every single operation, simulates a kill or a power cut,
+// starts the gate on the disk that is left, and does the same during the recovery. In
+// the end it checks the promises of the design.
 //
-// # Worlds
+// # Simulations
 //
-// A Sim is a disk and what no disk holds: the effects that happened, what
-// people were told, what the agent has read. A crash loses the processes and
-// part of the disk; it cannot take back the rest, and that is what the
-// promises are about.
+// A Sim is a disk and what no disk holds: the effects that happened, what people were
+// told, what the agent has read. A crash loses the processes and part of the disk. It
+// cannot undo the rest, and the promises are about that rest.
 //
 // # Counting
 //
-// A disk state counts once per flow: its canonical hash covers what is visible,
-// what is durable, and the rest of the Sim. States that are the same count
-// once, however they came about.
+// A disk state counts once per flow. Its canonical hash covers what is visible, what
+// is durable, and the rest of the Sim.
 package crashtest
 
 import (
@@ -53,12 +50,12 @@ var (
 	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
-// Mutant is one ingredient taken out of the protocol. The zero Mutant is the
-// protocol as it is.
+// Mutant is the name of a removed part of the protocol. The zero Mutant is the
+// complete protocol.
 type Mutant string
 
-// The mutants. The first three and the fifth and sixth live in the disk, the
-// others in the store that the gate or the decider is given.
+// The mutants. The first three, the fifth and the sixth are implemented in the disk,
+// the others in the store of the gate or the decider.
 const (
 	NoFileSync   Mutant = "file fsync"
 	NoFolderSync Mutant = "folder fsync"
@@ -76,19 +73,19 @@ func Mutants() []Mutant {
 	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoRecheck, NoExpirySlot, NoPauseCheck}
 }
 
-// Config is what all worlds share: keys and the verifier, which hold no state.
+// Config is what all simulations share. It holds no state.
 type Config struct {
 	Mutant Mutant
 	key    *seal.Key
 	signer *receipt.Signer
 }
 
-// effect is something that happened outside.
+// effect is one run of a handler.
 type effect struct {
 	id, args, key string
 }
 
-// told is what a person was told and must stay true.
+// acknowledged is a decision that a person was told counts.
 type acknowledged struct {
 	id      string
 	verdict approval.Verdict
@@ -100,23 +97,23 @@ type Sim struct {
 	disk        *crashfs.Disk
 	now         time.Time
 	flow        *Flow
-	actionIndex int // how far the script has come
+	actionIndex int // index in the script
 
-	gateWasDown bool // the gate was not working while run_before passed
+	gateWasDown bool // the gate did not work while RunBefore passed
 	renamed     bool // the last operation was a rename
 
-	onOpen func() bool // asked when a gate has opened its home: is the rest known? May be nil
+	onOpen func() bool // called when a gate has opened HOME; true: the future is known; may be nil
 
 	effects        []effect
 	acknowledged   []acknowledged
-	approvedArgs   map[string][]string // id → digests of the arguments somebody approved
+	approvedArgs   map[string][]string // id → digests of approved arguments
 	accepted       map[string]bool     // a pending or a claim was durable, or a client was told so
 	submitted      map[string]string   // id → the bytes that a client was told are accepted
 	read           map[string]string   // id → the first response that the agent read
 	pruned         map[string]bool     // its record is being removed
-	paused         bool                // permesso pause has returned, and nobody has resumed
-	brokenPromises []string            // promises that were broken on the way
-	ranLate        []string            // what ran too late
+	paused         bool                // permesso pause has returned, and there was no resume
+	brokenPromises []string            // on the way
+	ranLate        []string            // runs after RunBefore
 	trace          []string
 }
 
@@ -135,7 +132,7 @@ func (l *Config) newSim(f *Flow) (*Sim, error) {
 	return w, nil
 }
 
-// dress gives the disk what a snapshot does not keep.
+// setHooks sets what a snapshot of the disk does not keep.
 func (w *Sim) setHooks() {
 	w.disk.Now = func() time.Time { return w.now }
 	w.disk.Normal = func(name string) string {
@@ -153,7 +150,7 @@ func (w *Sim) applyMutant() {
 	w.disk.ReplaceOnNoReplace = w.config.Mutant == NoSlot
 }
 
-// clone copies the world around another disk.
+// clone copies the simulation with another disk.
 func (w *Sim) clone(d *crashfs.Disk) *Sim {
 	c := *w
 	c.disk = d
@@ -166,7 +163,7 @@ func (w *Sim) clone(d *crashfs.Disk) *Sim {
 	return &c
 }
 
-// forget begins a new life of an id.
+// resetID forgets everything about an id.
 func (w *Sim) resetID(id string) {
 	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { return e.id == id })
 	w.acknowledged = slices.DeleteFunc(w.acknowledged, func(t acknowledged) bool { return t.id == id })
@@ -177,13 +174,13 @@ func (w *Sim) resetID(id string) {
 	delete(w.pruned, id)
 }
 
-// hash is the same for worlds that differ in nothing but the times of files.
+// hash is equal for simulations that differ only in file times.
 func (w *Sim) hash() [3]uint64 { return w.hashWith(w.disk.Hash()) }
 
-// fingerprint is the same for worlds that nothing can tell apart.
+// fingerprint is equal only for simulations that nothing can tell apart.
 func (w *Sim) fingerprint() [3]uint64 { return w.hashWith(w.disk.TimedHash()) }
 
-// with is the hash of all that no disk holds, beside that of the disk.
+// hashWith hashes what no disk holds, and adds the hash of the disk.
 func (w *Sim) hashWith(d [16]byte) [3]uint64 {
 	b := make([]byte, 0, 2048)
 	b = fmt.Appendln(b, w.flow.Name, w.now.UnixNano(), w.actionIndex, w.paused, w.gateWasDown, len(w.effects), len(w.acknowledged), len(w.brokenPromises))
@@ -221,7 +218,7 @@ func (w *Sim) Workspace(name string) (approval.Workspace, bool) {
 	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
 }
 
-// tools says what exists in every world.
+// tools exist in every simulation.
 var tools = map[string]approval.Tool{
 	"run":   {Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/run"}}},
 	"fails": {Name: "fails", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/fails"}}},
@@ -245,21 +242,21 @@ func (w *Sim) Judge(f approval.Facts) approval.Ruling {
 	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []string{"the tool says so"}}
 }
 
-// Reserve books nothing: what is consumed is policy's own affair.
+// Reserve reserves nothing: the promises do not cover consumption.
 func (w *Sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
 	return func() {}, nil
 }
 
-// Recurrence is always none: it only shapes cards.
+// Recurrence is always 0: it only affects messages.
 func (w *Sim) Recurrence(string, string, string, string) int { return 0 }
 
-// memory writes what a person wants to be remembered, as the program does.
+// grantStore writes grants as the daemon does.
 type grantStore struct {
 	w     *Sim
 	store *ipc.Store
 }
 
-// Concede implements gate.Memory.
+// AddFromDecision implements gate.GrantStore.
 func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
@@ -284,12 +281,12 @@ type daemon struct {
 	gate *gate.Gate
 	keys []approval.Key
 	log  *audit.Log
-	// release gives the lock back, as the end of the process would.
+	// release releases the lock, like the end of the process.
 	release func() error
 }
 
-// boot is what serve does, in the same order. Where it fails, the process ends,
-// and its lock with it.
+// boot does what serve does, in the same order. If it fails, the process ends and its
+// lock is released.
 func (w *Sim) boot() (d *daemon, err error) {
 	proc := w.disk.Process("gate")
 	d = &daemon{w: w, proc: proc}
@@ -331,7 +328,7 @@ func (w *Sim) store(p *crashfs.Proc) *ipc.Store {
 	}}
 }
 
-// lockFS says in ipc's words that a lock is taken.
+// lockFS returns ipc's error for a lock that is held.
 type lockFS struct{ *crashfs.Proc }
 
 func (f lockFS) TryLock(name string) (io.Closer, error) {
@@ -342,7 +339,7 @@ func (f lockFS) TryLock(name string) (io.Closer, error) {
 	return c, err
 }
 
-// rest steps every key until nothing moves any more.
+// settle steps every key until no move is left.
 func (d *daemon) settle() error {
 	keys := d.keys
 	d.keys = nil
@@ -361,7 +358,7 @@ func (d *daemon) settle() error {
 	return errors.Join(errs...)
 }
 
-// Run implements gate.Executor. It is an effect: nobody can take it back.
+// Run implements gate.Executor. It is an effect: it cannot be undone.
 func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	verifier, err := d.w.config.signer.Verifier()
 	if err != nil {
@@ -373,8 +370,8 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 		return approval.Effect{Error: err.Error()}
 	}
 	d.w.checkRunTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
-	// A process that was killed does nothing any more, and stopping right
-	// before or after the effect are two different crashes.
+	// A killed process does nothing. A crash right before the effect differs from one
+	// right after it.
 	if err := d.w.exposePoint(d.proc, "effect"); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
@@ -388,8 +385,8 @@ func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
 	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
 }
 
-// point makes a moment between two operations visible to whoever watches the
-// disk. The file it looks at does not exist; looking changes nothing.
+// exposePoint makes a point between two operations visible to the disk's hooks. The
+// file does not exist, and Stat changes nothing.
 func (w *Sim) exposePoint(p *crashfs.Proc, name string) error {
 	if w.disk.Before != nil {
 		w.disk.Before(crashfs.Op{Proc: "gate", Kind: crashfs.OpStat, Path: name})
@@ -400,11 +397,11 @@ func (w *Sim) exposePoint(p *crashfs.Proc, name string) error {
 	return nil
 }
 
-// gateStore watches what the gate accepts, and is where some mutants live.
+// gateStore records what the gate accepts, and implements some mutants.
 type gateStore struct {
 	*ipc.Store
 	w     *Sim
-	slots map[approval.Key][]byte // of the mutant that expires without the slot
+	slots map[approval.Key][]byte // for NoExpirySlot
 }
 
 func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
@@ -448,8 +445,8 @@ func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
 	return s.Store.Remove(doc, k)
 }
 
-// mine leaves the mutant without a duplicate check able to end at all: it only
-// overlooks the record of a request that has come again.
+// settlesOwn limits NoDuplicate: it hides a record only if the request came again.
+// Otherwise that mutant could not end a request at all.
 func (s *gateStore) settlesOwn(k approval.Key) bool {
 	_, err := s.Store.Read(approval.DocRequest, k)
 	return err != nil

@@ -5,45 +5,44 @@ import (
 	"sync"
 )
 
-// # Lives
+// # Verdicts
 //
-// Crashes differ in what they leave, and most of the differences are gone as
-// soon as a gate has opened its home: temporary names are swept, and a sync
-// makes durable whatever is visible. From there on, worlds that are alike have
-// one future, because a gate that has just started has nothing in its memory.
-// The same holds when a gate has come to rest and stopped. So a life that joins
-// one that was lived ends there, with the same verdict.
+// Crashes leave different disks, but most differences are gone as soon as a gate has
+// opened HOME: it removes temporary files, and a sync makes everything visible
+// durable. From there on, equal simulations have the same future, because a new gate
+// has nothing in memory. The same holds when a gate has settled all keys and stopped.
+// So a run that reaches a known state stops there, with the known verdict.
 
-// lives knows the verdicts on the lives that were lived.
+// verdictCache knows the verdicts of states that were run to the end.
 type verdictCache struct {
 	mu       sync.Mutex
 	verdicts map[futureKey][]string
-	disabled bool // live every life to its end
+	disabled bool // run every state to its end
 }
 
-// life is what decides the future of a world.
+// futureKey determines the future of a simulation.
 type futureKey struct {
 	sim    [3]uint64
 	choice uint64
 	at     checkpoint
 }
 
-// moment is a point of a life at which worlds are compared.
+// checkpoint is a point at which simulations are compared.
 type checkpoint uint8
 
 const (
-	homeOpened   checkpoint = iota // home is open, and the gate has read nothing yet
-	firstSettled                   // the first gate has come to rest and stopped
+	homeOpened   checkpoint = iota // HOME is open, and the gate has read nothing yet
+	firstSettled                   // the first gate has settled all keys and stopped
 )
 
-// errKnownFuture ends a start on a world whose future is known.
+// errKnownFuture ends a start on a simulation whose future is known.
 var errKnownFuture = errors.New("the rest of this life is known")
 
-// fork is how many futures the dice choose from: every act that is left to them
-// takes their remainder by 2, 3 or 5.
+// choices is the number of different futures: every later action takes the remainder
+// of choice by 2, 3 or 5.
 const choices = 2 * 3 * 5
 
-// live is Sim.live, unless the rest of it is known.
+// run is Sim.runToEnd, or the known verdict.
 func (l *verdictCache) run(w *Sim, choice uint64) []string {
 	var passed []futureKey
 	var cached []string

@@ -10,28 +10,28 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// A life is taken for another one only where nothing can tell their worlds
-// apart. Whoever gives the Sim a field says here what it does to it.
+// Two simulations may share a verdict only if nothing can tell them apart. A new
+// field of Sim needs an entry here.
 func TestFingerprintCoversSim(t *testing.T) {
 	change := map[string]func(*Sim){
-		"disk":      func(w *Sim) { require.NoError(t, w.disk.Process("x").Mkdir("/home/x", 0o700)) },
-		"now":       func(w *Sim) { w.now = w.now.Add(time.Nanosecond) },
-		"flow":      func(w *Sim) { w.flow = Flows()[1] },
-		"stage":     func(w *Sim) { w.actionIndex++ },
-		"down":      func(w *Sim) { w.gateWasDown = true },
-		"effects":   func(w *Sim) { w.effects = []effect{{id: idA}} },
-		"told":      func(w *Sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
-		"consent":   func(w *Sim) { w.approvedArgs[idA] = []string{"x"} },
-		"accepted":  func(w *Sim) { w.accepted[idB] = true },
-		"submitted": func(w *Sim) { w.submitted[idOther] = "x" },
-		"read":      func(w *Sim) { w.read[idAfter] = "x" },
-		"pruned":    func(w *Sim) { w.pruned[idOther] = true },
-		"paused":    func(w *Sim) { w.paused = true },
-		"broken":    func(w *Sim) { w.brokenPromises = []string{"x"} },
-		"overdue":   func(w *Sim) { w.ranLate = []string{"x"} },
-		// The lab is the same for a whole exploration; a report is no future; the
-		// others are hooks of what is under way when worlds are compared.
-		"lab": nil, "trace": nil, "renamed": nil, "onOpen": nil,
+		"disk":           func(w *Sim) { require.NoError(t, w.disk.Process("x").Mkdir("/home/x", 0o700)) },
+		"now":            func(w *Sim) { w.now = w.now.Add(time.Nanosecond) },
+		"flow":           func(w *Sim) { w.flow = Flows()[1] },
+		"actionIndex":    func(w *Sim) { w.actionIndex++ },
+		"gateWasDown":    func(w *Sim) { w.gateWasDown = true },
+		"effects":        func(w *Sim) { w.effects = []effect{{id: idA}} },
+		"acknowledged":   func(w *Sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
+		"approvedArgs":   func(w *Sim) { w.approvedArgs[idA] = []string{"x"} },
+		"accepted":       func(w *Sim) { w.accepted[idB] = true },
+		"submitted":      func(w *Sim) { w.submitted[idOther] = "x" },
+		"read":           func(w *Sim) { w.read[idAfter] = "x" },
+		"pruned":         func(w *Sim) { w.pruned[idOther] = true },
+		"paused":         func(w *Sim) { w.paused = true },
+		"brokenPromises": func(w *Sim) { w.brokenPromises = []string{"x"} },
+		"ranLate":        func(w *Sim) { w.ranLate = []string{"x"} },
+		// The config is the same for a whole exploration, trace is only for reports,
+		// and the others are hooks that are not set when simulations are compared.
+		"config": nil, "trace": nil, "renamed": nil, "onOpen": nil,
 	}
 	config, err := NewConfig("")
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestFingerprintCoversSim(t *testing.T) {
 	}
 }
 
-// Files that differ in their time alone are two futures: old ones are pruned.
+// Files that differ only in their times have two futures: old ones are pruned.
 func TestFingerprintCoversFileTimes(t *testing.T) {
 	config, err := NewConfig("")
 	require.NoError(t, err)
@@ -71,8 +71,7 @@ func TestFingerprintCoversFileTimes(t *testing.T) {
 	require.NotEqual(t, w.fingerprint(), later.fingerprint())
 }
 
-// The same life twice has the same verdict, and the second time it costs one
-// look at an open home.
+// The second run of the same state returns the same verdict and only opens HOME.
 func TestKnownFutureIsNotRunTwice(t *testing.T) {
 	config, err := NewConfig("")
 	require.NoError(t, err)
