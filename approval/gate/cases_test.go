@@ -21,13 +21,13 @@ import (
 // here with the reason for the difference. A reason that is no longer true fails,
 // too.
 var knownDifferences = map[string]string{
-	"state/create writes pending file":           "the short id is the id's first 8 digits, and how a tool is handled is the configuration's business, not the file's",
-	"state/create returns short id":              "two characters name 1296 requests at most, and are guessed at once: ours are 8 digits",
-	"watch.decision/handler_type ipc dispatched": "nothing is added to the arguments: what is shown is what runs",
-	"watch.decision/ipc without deps":            "there is one kind of handler, and nothing that it could lack: it runs",
-	"watch.decision/unparsable pending":          "it was somebody's request, so somebody is told: malformed",
-	"watch.decision/decision lacks approved":     "a decision without verdict and seal is none: the slot is freed, the request waits on",
-	"service/unconfigured workspace":             "a workspace that nobody configured asks nobody: it is refused",
+	"state/create writes pending file":           "the short id is the id's first 8 digits, and the configuration defines handlers, not the file",
+	"state/create returns short id":              "two characters distinguish only 1296 requests and are easy to guess: ours are 8 digits",
+	"watch.decision/handler_type ipc dispatched": "nothing is added to the arguments: the arguments shown are the arguments run",
+	"watch.decision/ipc without deps":            "this handler needs no dependencies: it runs",
+	"watch.decision/unparsable pending":          "it was a request, so it gets a response: malformed",
+	"watch.decision/decision lacks approved":     "a decision without verdict and MAC is invalid: it is removed, and the request stays pending",
+	"service/unconfigured workspace":             "a workspace that is not configured is refused",
 }
 
 type sharedCase struct {
@@ -78,7 +78,7 @@ func TestSharedFileCases(t *testing.T) {
 			require.True(t, ok, "a case without a check")
 			want, got := run(t, newRig(t, options{inline: true}), c)
 			if why, ok := knownDifferences[key]; ok {
-				require.NotEqual(t, want, got, "does not differ any more: %s", why)
+				require.NotEqual(t, want, got, "no longer differs: %s", why)
 				return
 			}
 			require.Equal(t, want, got)
@@ -110,7 +110,7 @@ func caseChecks() map[string]check {
 			return c.expected(t, "count"), h.list(t, nil)[0]
 		},
 		"state/list filtered by group": func(t *testing.T, h *rig, c sharedCase) (any, any) {
-			require.JSONEq(t, `["tool_a"]`, c.expected(t, "tools"), "the one of the group that is asked for")
+			require.JSONEq(t, `["tool_a"]`, c.expected(t, "tools"), "only the requested group")
 			return `["run"]`, h.list(t, []string{personal})[1]
 		},
 		"state/list when no ipc dir":                              listsNothing,

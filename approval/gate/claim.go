@@ -152,7 +152,7 @@ func (g *Gate) execute(r run) error {
 	body, err := c.Encode()
 	if err != nil {
 		g.abandon(r)
-		return fmt.Errorf("encode receipt: %w", err)
+		return fmt.Errorf("encode claim: %w", err)
 	}
 	doc := approval.DocClaim
 	if r.rerun {
@@ -175,7 +175,7 @@ func (g *Gate) execute(r run) error {
 	g.accept(r.submission, nil)
 	if r.decision == nil && !r.rerun {
 		if err := g.removeRequest(r.key, r.submission); err != nil {
-			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
+			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request failed")
 		}
 	}
 	leave()
@@ -208,8 +208,8 @@ func (g *Gate) abandon(r run) {
 // the result of the first run is unknown.
 func (g *Gate) endUnclaimed(r run, cause error) error {
 	g.reportError(cause)
-	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
-	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
+	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim failed")
+	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; try again later"})
 	e.record.Receipt = "" // nothing ran under it
 	e.reason = ""         // it describes a handler failure, and no handler ran
 	if r.rerun {
@@ -283,7 +283,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	reason := ""
 	if effect.Error != "" {
-		reason = "the handler failed: its record says how" // the handler's own text may contain the arguments
+		reason = "handler failed; see the record" // the handler's own text may contain the arguments
 	}
 	return outcome{
 		key: r.key, status: st, event: event, effect: effect, reason: reason,

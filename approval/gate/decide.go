@@ -135,7 +135,7 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		return nil, "", ref
 	}
 	if p == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "nothing of that id waits here"}
+		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "no pending request has this ID"}
 	}
 	sha = approval.Digest(b)
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
@@ -227,22 +227,22 @@ func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending)
 		}
 	case approval.Answered:
 		if p.Type != approval.TypeQuestion {
-			return no("it is no question: approve or deny it")
+			return no("it is not a question: approve or deny it")
 		}
 		if a.Text == "" {
 			return no("the answer is empty")
 		}
 	case approval.Overridden:
 		if a.Override == "" {
-			return no("say what is to change")
+			return no("the override is empty: write the change")
 		}
 	case approval.RequestMore:
 		if a.Feedback == "" {
-			return no("say what you want to know")
+			return no("the feedback is empty: write your question")
 		}
 	case approval.Denied:
 	default:
-		return no("an answer approves, denies, answers, changes or asks")
+		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
 	if a.Verdict == approval.Approved {
 		if why := approval.NotGrantable(p, a.Scope); why != "" {
@@ -272,7 +272,7 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 			return settled
 		}
 		if d.Free == nil {
-			return errors.New("the slot is blocked by an invalid decision: start the daemon, it clears it away")
+			return errors.New("the slot holds an invalid decision: start the daemon to remove it")
 		}
 		if err := d.Free(ctx, k); err != nil {
 			return fmt.Errorf("free the slot: %w", err)
@@ -291,7 +291,7 @@ func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the record: %w", err)
+		return fmt.Errorf("read record: %w", err)
 	}
 	rec, err := openRecord(d.Seal, k, b)
 	if err == nil && string(rec.Decision) == string(file) {
@@ -316,7 +316,7 @@ func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) err
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look for the pending: %w", err)
+		return fmt.Errorf("read pending: %w", err)
 	}
 	// The request may have been settled since checkNotSettled, also by our decision.
 	if _, err := d.Store.Read(approval.DocRecord, k); !errors.Is(err, fs.ErrNotExist) {
@@ -325,7 +325,7 @@ func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) err
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "it was taken back because the disk failed: it will be asked again"}
+	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again"}
 }
 
 // checkNotLate withdraws an approval that was written after its RunBefore, unless the
@@ -335,13 +335,13 @@ func (d *Decider) checkNotLate(k approval.Key, file []byte) error {
 		if _, err := d.Store.Read(doc, k); err == nil {
 			return nil // claimed in time: the record has the result
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("look for the claim: %w", err)
+			return fmt.Errorf("read claim: %w", err)
 		}
 	}
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "writing it took longer than it was good for; it does not run"}
+	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs"}
 }
 
 // withdraw removes our own decision from the slot.

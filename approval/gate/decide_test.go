@@ -36,11 +36,11 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: approval.ErrNotAuthorized, want: "nothing here for you",
 		},
-		"nobody may where nobody was asked who may": {
+		"May is not set": {
 			change: func(d *gate.Decider) { d.May = nil },
 			answer: yes, reason: approval.ErrNotAuthorized, want: "nothing here for you",
 		},
-		"another pending than the one shown": {
+		"the pending differs from the one shown": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
@@ -48,10 +48,10 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: approval.ErrTooLate, want: "too late: the request is no longer the one that was shown; look again",
 		},
-		"exactly at the deadline it is over": {
+		"at the deadline": {
 			late: time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
-		"after it as well": {
+		"after the deadline": {
 			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
 		"a question is not approved": {
@@ -63,22 +63,22 @@ func TestDecideRefuses(t *testing.T) {
 				a.Text = "b"
 				return a
 			},
-			reason: approval.ErrNotApplicable, want: "not possible here: it is no question: approve or deny it",
+			reason: approval.ErrNotApplicable, want: "not possible here: it is not a question: approve or deny it",
 		},
-		"an answer of no words": {
+		"an empty answer": {
 			body:   question,
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Answered) },
 			reason: approval.ErrNotApplicable, want: "not possible here: the answer is empty",
 		},
-		"an override that changes nothing": {
+		"an empty override": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Overridden) },
-			reason: approval.ErrNotApplicable, want: "not possible here: say what is to change",
+			reason: approval.ErrNotApplicable, want: "not possible here: the override is empty: write the change",
 		},
-		"asking for more, but not what": {
+		"a request for more without a question": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.RequestMore) },
-			reason: approval.ErrNotApplicable, want: "not possible here: say what you want to know",
+			reason: approval.ErrNotApplicable, want: "not possible here: the feedback is empty: write your question",
 		},
-		"a session that is none": {
+		"a session scope without a session": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope = approval.Session
@@ -86,7 +86,7 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: approval.ErrNotApplicable, want: "not possible here: the request names no session: allow it once",
 		},
-		"always, of a tool that nobody here has described": {
+		"always, for an unknown tool": {
 			body: func(k approval.Key) string { return request(k, "nosuch", "") },
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
@@ -95,7 +95,7 @@ func TestDecideRefuses(t *testing.T) {
 			},
 			reason: approval.ErrNotApplicable, want: "not possible here: the tool is unknown here: allow it once",
 		},
-		"always, of a command that opens a shell": {
+		"always, for a command that opens a shell": {
 			body: func(k approval.Key) string {
 				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`
 			},
@@ -108,19 +108,19 @@ func TestDecideRefuses(t *testing.T) {
 		},
 		"only the agent cancels": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Cancelled) },
-			reason: approval.ErrNotApplicable, want: "not possible here: an answer approves, denies, answers, changes or asks",
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"only the deadline expires": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Expired) },
-			reason: approval.ErrNotApplicable, want: "not possible here: an answer approves, denies, answers, changes or asks",
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"no verdict": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "") },
-			reason: approval.ErrNotApplicable, want: "not possible here: an answer approves, denies, answers, changes or asks",
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
-		"a verdict nobody knows": {
+		"an unknown verdict": {
 			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "perhaps") },
-			reason: approval.ErrNotApplicable, want: "not possible here: an answer approves, denies, answers, changes or asks",
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func requireRefusal(t testing.TB, err, reason error, want string) {
 func TestDecideRefusesUnknownRequest(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true})
 	_, err := h.decider().Decide(context.Background(), decision(key(404), approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
 
 	d := h.decider()
 	d.May = nil
@@ -169,7 +169,7 @@ func TestDecideRefusesUnknownRequest(t *testing.T) {
 	k := key(1)
 	require.NoError(t, h.store.Create(approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
 	require.False(t, h.has(approval.DocDecision, k))
 }
 
@@ -234,7 +234,7 @@ func TestCanDecideWritesNothing(t *testing.T) {
 	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), approval.ErrUnknown)
 	require.ErrorIs(t, d.CanDecide(context.Background(), shown), approval.ErrTooLate)
 	h.decide(decision(k, approval.Denied))
-	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, and not yet settled")
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, not yet settled")
 	h.step(k)
 	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided)
 }
@@ -250,14 +250,14 @@ func TestOperatorCancels(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	dec, err := d.Cancel(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
-	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever the answer says")
+	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever verdict was passed")
 	require.False(t, dec.Approved)
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	h.step(k)
 	require.True(t, h.isSettled(k))
 	require.Zero(t, h.executor.count())
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
 	require.Contains(t, h.history(k), approval.EventCancelled)
 	_, err = d.Cancel(context.Background(), decision(k, ""))
 	require.ErrorIs(t, err, approval.ErrDecided)
@@ -284,7 +284,7 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h.step(k)
 	require.True(t, h.isSettled(k))
 	require.Zero(t, h.executor.count())
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
 }
 
 // A late decision is in the slot until it is withdrawn. A second decider must get the
@@ -342,7 +342,7 @@ func TestDecideOnFailingDisk(t *testing.T) {
 	require.ErrorIs(t, err, boom)
 	d.Store = failingStore{Store: healthy.Store, sync: boom}
 	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, boom, "another process makes the pending durable first")
+	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
 	_, err = healthy.Decide(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
@@ -378,7 +378,7 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
 	require.NoError(t, h.store.Create(approval.DocDecision, k, junk, approval.Volatile))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Denied))
-	require.ErrorContains(t, err, "the slot is blocked by an invalid decision: start the daemon")
+	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 
 	d := h.decider()
 	d.Free = func(context.Context, approval.Key) error {

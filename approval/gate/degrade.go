@@ -31,7 +31,7 @@ type HealthStore interface {
 
 // Degradation is the reason why the gate takes no new work.
 type Degradation struct {
-	What    string // "its disk is full": follows "the gate takes no requests: "
+	What    string // "the disk is full": follows "gate degraded: "
 	Hint    string // what the operator can do
 	Since   time.Time
 	Restart bool // only a restart ends it
@@ -214,10 +214,10 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 		if was == healthy {
 			return
 		}
-		g.Log.Info().Msg("the gate takes requests again")
+		g.Log.Info().Msg("gate recovered")
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventRecovered})
 	} else {
-		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("the gate takes no requests: " + p.What)
+		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.What)
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.What})
 	}
 	if g.Health != nil {
@@ -228,20 +228,20 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 // diagnose explains a disk error. What is empty if err is not a disk error.
 func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
-		return Degradation{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
+		return Degradation{What: "a sync failed and must not be retried", Hint: "repair the disk, then restart permesso serve"}
 	}
 	for _, x := range []struct {
 		is         []error
 		what, hint string
 	}{
-		{[]error{approval.ErrNoSpace}, "its disk is almost full", "free space or inodes where the home lies"},
-		{[]error{syscall.ENOSPC}, "its disk is full", "free space or inodes where the home lies"},
-		{[]error{syscall.EDQUOT}, "its disk quota is used up", "free space, or raise the quota of the gate's user"},
-		{[]error{syscall.EROFS}, "its disk is read-only", "look at the kernel's log, then mount it read-write again"},
+		{[]error{approval.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
+		{[]error{syscall.ENOSPC}, "the disk is full", "free space or inodes on the file system of HOME"},
+		{[]error{syscall.EDQUOT}, "the disk quota is used up", "free space, or raise the quota of the daemon's user"},
+		{[]error{syscall.EROFS}, "the disk is read-only", "check the kernel log (dmesg), then remount it read-write"},
 		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many files are open", "raise the limit of open files (LimitNOFILE)"},
-		{[]error{syscall.EIO}, "its disk gives errors", "look at the kernel's log (dmesg)"},
-		{[]error{fs.ErrPermission}, "it may not write to its home", "mend the owner and mode of the home's folders: permesso doctor"},
-		{[]error{approval.ErrUnsynced}, "its disk does not confirm what is written", "look at the kernel's log (dmesg)"},
+		{[]error{syscall.EIO}, "the disk reports errors", "check the kernel log (dmesg)"},
+		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME: permesso doctor"},
+		{[]error{approval.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
@@ -251,7 +251,7 @@ func diagnose(err error) Degradation {
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
-		return Degradation{What: "its files cannot be written", Hint: "look at the log"}
+		return Degradation{What: "documents cannot be written", Hint: "check the daemon's log"}
 	}
 	return Degradation{}
 }

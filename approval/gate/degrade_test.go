@@ -94,7 +94,7 @@ func isPrivate(name string) bool {
 	return !strings.Contains(name, "/requests/") && !strings.Contains(name, "/audit/")
 }
 
-const degradedOutcome = "auto_rejected: The gate cannot take requests now: its disk is almost full. Nothing ran; ask again later under a new id."
+const degradedOutcome = "auto_rejected: The gate cannot take requests now: the disk is almost full. Nothing ran; ask again later under a new id."
 
 func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	disk := newFaultyDisk()
@@ -103,7 +103,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	h.gate.Health = func(p gate.Degradation, present bool) {
 		told = append(told, present)
 		if present {
-			require.Equal(t, "its disk is almost full", p.What)
+			require.Equal(t, "the disk is almost full", p.What)
 			require.NotEmpty(t, p.Hint)
 			require.Equal(t, h.clock.now(), p.Since)
 			require.False(t, p.Restart)
@@ -124,8 +124,8 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	require.False(t, degraded)
 	require.Equal(t, []bool{true, false}, told)
 	require.Zero(t, h.executor.count())
-	require.Equal(t, 1, strings.Count(h.logs.String(), "takes no requests"))
-	require.Equal(t, 1, strings.Count(h.logs.String(), "takes requests again"))
+	require.Equal(t, 1, strings.Count(h.logs.String(), "gate degraded"))
+	require.Equal(t, 1, strings.Count(h.logs.String(), "gate recovered"))
 	require.Equal(t, []approval.Event{approval.EventDegraded, approval.EventRecovered}, h.history(approval.Key{}))
 
 	h.writeRequest(key(30), request(key(30), "auto", ""))
@@ -140,14 +140,14 @@ func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
 	disk.set(func() { disk.failCreate = func(string) error { return syscall.ENOSPC } })
 	h.writeRequest(key(1), request(key(1), "auto", ""))
 	_, err := h.gate.Step(key(1))
-	require.ErrorIs(t, err, syscall.ENOSPC, "the first one finds out")
+	require.ErrorIs(t, err, syscall.ENOSPC, "the first write finds the fault")
 	for _, k := range []approval.Key{key(1), key(2), key(3)} {
 		if k != key(1) {
 			h.writeRequest(k, request(k, "auto", "", `"expires_in_sec":60`))
 		}
 		made := disk.created.Load()
 		h.step(k)
-		require.Equal(t, made, disk.created.Load(), "nothing is tried for each of them")
+		require.Equal(t, made, disk.created.Load(), "no write per request")
 		require.Equal(t, "none", h.outcome(k))
 		require.True(t, h.has(approval.DocRequest, k))
 	}
@@ -194,7 +194,7 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	ill()
 	h.clock.move(time.Hour)
 	_, err = h.gate.Step(key(2))
-	require.ErrorIs(t, err, syscall.EIO, "that it is too late cannot be written")
+	require.ErrorIs(t, err, syscall.EIO, "the expiry cannot be written")
 	h.clock.move(-time.Hour)
 	well()
 	h.step(key(2))
@@ -260,7 +260,7 @@ func TestToolWithLargeOutputIsRefusedAlone(t *testing.T) {
 	h := newRig(t, options{inline: true, fs: disk, tools: map[string]approval.Tool{"auto": big}})
 	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.step(key(1))
-	require.Contains(t, h.outcome(key(1)), "its disk has no room for what this tool may put out")
+	require.Contains(t, h.outcome(key(1)), "the free disk space is too small for this tool's max_output")
 	h.ask(key(2), request(key(2), "run", ""))
 	_, degraded := h.gate.Degraded()
 	require.False(t, degraded)
@@ -284,7 +284,7 @@ func TestFailedSyncFSRequiresRestart(t *testing.T) {
 		h.keys = append(h.keys, key(n))
 	}
 	h.run(0)
-	h.waitFor(20*time.Second, "restart asked for", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
+	h.waitFor(20*time.Second, "restart needed", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
 	h.waitFor(20*time.Second, "rest", func() bool { return h.gate.Idle() })
 	h.writeRequest(key(99), request(key(99), "auto", ""))
 	h.gate.Wake(key(99))
@@ -368,12 +368,12 @@ func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
 	fail("nothing", nil)
 	h.gate.Examine()
 	p, _ := h.gate.Degraded()
-	require.True(t, p.Restart, "it does not go away by itself")
+	require.True(t, p.Restart, "only a restart ends it")
 
 	h.reopen()
 	h.step(key(1), key(2))
-	require.Equal(t, "approved", h.outcome(key(1)), "it was there, and counts")
-	require.True(t, h.has(approval.DocPending, key(2)), "asked anew")
+	require.Equal(t, "approved", h.outcome(key(1)), "the decision file existed, so it counts")
+	require.True(t, h.has(approval.DocPending, key(2)), "asked again")
 }
 
 // pendingRemover removes the pending while a decision is written, like a gate whose
@@ -419,5 +419,5 @@ func TestLateWrittenApprovalIsNotAcknowledged(t *testing.T) {
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
 	require.Zero(t, h.executor.count())
-	require.Equal(t, "none", h.outcome(key(1)), "it still waits, for somebody faster")
+	require.Equal(t, "none", h.outcome(key(1)), "still pending")
 }

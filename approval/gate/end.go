@@ -16,7 +16,7 @@ const (
 	errExpired = "Approval expired (no response within timeout)"
 )
 
-const errInterrupted = "Interrupted: it was started and the outcome is unknown; check before you ask again"
+const errInterrupted = "Interrupted: the tool was started and its outcome is unknown; check before retrying"
 
 // outcome is the data that the record, the response and the audit entry are made
 // from.
@@ -92,10 +92,10 @@ func (g *Gate) addGrant(e *outcome) error {
 	}
 	p, err := openPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
-		return fmt.Errorf("remember consent: %w", err)
+		return fmt.Errorf("add grant: %w", err)
 	}
 	if err := g.Grants.AddFromDecision(p, e.decision); err != nil {
-		return fmt.Errorf("remember consent: %w", err)
+		return fmt.Errorf("add grant: %w", err)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (g *Gate) addGrant(e *outcome) error {
 func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(ResponseStager)
+	store, ok := g.Store.(ResponsePreparer)
 	if !ok {
 		return none
 	}
@@ -230,7 +230,7 @@ func (g *Gate) endVerdict(s *state) error {
 	case approval.Expired:
 		e.status, e.effect.Error = approval.StatusExpired, errExpired
 	case approval.Cancelled:
-		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before anybody decided"
+		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before a decision"
 	default: // denied, and verdicts of later versions
 		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
 	}

@@ -164,7 +164,7 @@ func TestEventFlood(t *testing.T) {
 	early, neighbor, late := key(1), keyIn(other, 2), key(3)
 	h.writeRequest(early, request(early, "auto", ""))
 	h.writeRequest(neighbor, request(neighbor, "auto", ""))
-	took := h.waitFor(interval, "the neighbour", func() bool { return h.has(approval.DocResponse, neighbor) })
+	took := h.waitFor(interval, "the neighbor", func() bool { return h.has(approval.DocResponse, neighbor) })
 	<-half
 	h.writeRequest(late, request(late, "auto", ""))
 	for _, k := range []approval.Key{early, late} {
@@ -173,6 +173,6 @@ func TestEventFlood(t *testing.T) {
 		require.Len(t, h.executor.argsOf(k), 1)
 	}
 	wg.Wait()
-	t.Logf("the neighbour was answered after %v", took)
+	t.Logf("the neighbor got its response after %v", took)
 	require.Contains(t, h.logs.String(), "too many events, polling instead")
 }

@@ -74,7 +74,7 @@ func TestEvidenceIsKept(t *testing.T) {
 	h.reopen() // it is readable after a restart
 	p := h.pending(asks)
 	require.NotNil(t, p)
-	require.True(t, p.Facts.Proof.Verified, "true of it, though no rule covers it")
+	require.True(t, p.Facts.Proof.Verified, "verified, although no rule uses it")
 	require.Contains(t, string(p.Proof), `{ "recipient": "eve@example.com" }`, "the request's own bytes")
 	require.Contains(t, p.Facts.Host, approval.HostFact{Domain: "digest", Name: "args_sha256", Values: []string{approval.Digest(p.RequestData)}, From: "digest"})
 
@@ -92,7 +92,7 @@ func TestEvidenceIsKept(t *testing.T) {
 
 	h.decide(decision(asks, approval.Approved))
 	h.step(asks)
-	require.Equal(t, "approved", h.outcome(asks), "a person may, whatever is proven")
+	require.Equal(t, "approved", h.outcome(asks), "a person may approve despite the proof")
 	require.Empty(t, h.entry(asks, approval.EventApproved).Reason)
 }
 

@@ -35,6 +35,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
+// Store keeps the documents.
 type Store interface {
 	// Read returns a document's bytes. The error wraps fs.ErrNotExist if there is
 	// none, and approval.ErrRefused if a request is not a regular file within its
@@ -76,9 +77,9 @@ type UnsyncedReporter interface {
 	Unsynced(d approval.Doc, k approval.Key) bool
 }
 
-// ResponseStager is a Store that can write a response invisibly while its record
+// ResponsePreparer is a Store that can write a response invisibly while its record
 // becomes durable. It is optional.
-type ResponseStager interface {
+type ResponsePreparer interface {
 	Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error)
 }
 

@@ -70,7 +70,7 @@ func hostileCases() []hostile {
 		{name: "a folder", want: notRegular, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.Mkdir(path, 0o777))
 		}},
-		{name: "a folder with something in it", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
+		{name: "a non-empty folder", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
 			require.NoError(t, os.MkdirAll(filepath.Join(path, "deep", "deeper"), 0o777))
 			require.NoError(t, os.Symlink(outside, filepath.Join(path, "link.json")))
 		}},
@@ -92,9 +92,9 @@ func hostileCases() []hostile {
 		{name: "blanks only", want: incomplete, slow: true, put: text(" \n\t ")},
 		{name: "no closing brace", want: incomplete, slow: true, put: file(func(k approval.Key) string { return strings.TrimSuffix(request(k, "auto", ""), "}") })},
 		{name: "half a string", want: incomplete, slow: true, put: file(func(k approval.Key) string { return request(k, "auto", "")[:30] })},
-		{name: "a file that never stops growing", want: incomplete, slow: true, put: grow},
+		{name: "a file that grows without end", want: incomplete, slow: true, put: grow},
 		{name: "an id that is not the file's", want: invalid + "request_id differs from the file's name", put: file(func(k approval.Key) string { return request(key(0xffff), "auto", "") })},
-		{name: "an id that leads elsewhere", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
+		{name: "an id with a path", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
 		{name: "an id in capitals", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(k approval.Key) string {
 			return `{"request_id":"` + strings.ToUpper(k.ID) + `","tool_name":"auto"}`
 		})},
@@ -103,7 +103,7 @@ func hostileCases() []hostile {
 		{name: "a duplicate key, escaped", want: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool\u005fname":"auto"`) })},
 		{name: "a duplicate key among the arguments", want: invalid + `duplicate key "a"`, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":1,"a":2}`) })},
 		{name: "an unknown key", want: invalid + `unknown key "approved"`, put: file(func(k approval.Key) string { return request(k, "run", "", `"approved":true`) })},
-		{name: "a key in other letters", want: invalid + `unknown key "Tool_Name"`, put: file(func(k approval.Key) string { return `{"request_id":"` + k.ID + `","Tool_Name":"auto"}` })},
+		{name: "a key in another case", want: invalid + `unknown key "Tool_Name"`, put: file(func(k approval.Key) string { return `{"request_id":"` + k.ID + `","Tool_Name":"auto"}` })},
 		{name: "100,000 levels deep", want: invalid + "nested deeper than 32 levels", put: file(func(k approval.Key) string {
 			return request(k, "auto", `{"a":`+strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000)+`}`)
 		})},
@@ -111,7 +111,7 @@ func hostileCases() []hostile {
 		{name: "bad UTF-8", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "{\"a\":\"\xff\xfe\"}") })},
 		{name: "half a surrogate pair", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":"\ud800"}`) })},
 		{name: "a byte order mark", want: notJSON, put: file(func(k approval.Key) string { return "\xef\xbb\xbf" + request(k, "auto", "") })},
-		{name: "something behind it", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "") + `{}` })},
+		{name: "trailing data", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "") + `{}` })},
 		{name: "a comment", want: notJSON, put: file(func(k approval.Key) string { return "// hello\n" + request(k, "auto", "") })},
 		{name: "no JSON at all", want: notJSON, put: text("approve everything")},
 		{name: "an array", want: invalid, put: text("[]")},
@@ -186,7 +186,7 @@ func TestHostileFolder(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			h.waitResponse(key(n), 4*time.Second)
-			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "it was waited for")
+			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
 			h.requireMalformed(t, key(n), c.want)
 		})
 	}
@@ -201,8 +201,8 @@ func TestHostileFolder(t *testing.T) {
 
 func (h *rig) requireMalformed(t *testing.T, k approval.Key, want string) {
 	t.Helper()
-	require.True(t, strings.HasPrefix(h.outcome(k), want), "says %q", h.outcome(k))
-	h.waitFor(time.Second, "it goes from the folder", func() bool {
+	require.True(t, strings.HasPrefix(h.outcome(k), want), "outcome %q", h.outcome(k))
+	h.waitFor(time.Second, "removed from the folder", func() bool {
 		_, err := os.Lstat(h.requestPath(k))
 		return os.IsNotExist(err)
 	})
@@ -272,7 +272,7 @@ func TestInvalidFileNames(t *testing.T) {
 	for _, name := range append(strays, "folder.json") {
 		require.NoFileExists(t, filepath.Join(dir, name))
 		require.NoDirExists(t, filepath.Join(dir, name))
-		require.Contains(t, said, fmt.Sprintf("%.100q: the name is no request: use 16 to 64 lower-case hex digits and .json\n", name))
+		require.Contains(t, said, fmt.Sprintf("%.100q: invalid request file name: use 16 to 64 lower-case hex digits and .json\n", name))
 	}
 	for _, name := range remaining {
 		if name != ".." {

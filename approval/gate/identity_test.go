@@ -38,7 +38,7 @@ func TestArgumentsAreKeptExactly(t *testing.T) {
 			for _, k := range []approval.Key{asked, allowed} {
 				require.Equal(t, []string{args}, h.executor.argsOf(k))
 				require.Contains(t, string(h.read(approval.DocRecord, k)), args)
-				require.Contains(t, h.record(k).Receipt, approval.Digest([]byte(args)), "the receipt speaks of those bytes")
+				require.Contains(t, h.record(k).Receipt, approval.Digest([]byte(args)), "the receipt covers these bytes")
 				require.Equal(t, approval.Digest(h.requestBytes(k, args)), h.response(k).RequestSHA256)
 			}
 		})
@@ -57,7 +57,7 @@ func (h *rig) requestBytes(k approval.Key, args string) []byte {
 func TestOtherRequestUnderTakenID(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	first, second := request(k, "run", `{"to":"ann"}`), request(k, "run", `{"to":"mallory"}`)
-	const want = "another request came under an id that is taken: it is ignored"
+	const want = "another request under a used ID: ignored"
 
 	h.ask(k, first)
 	pending := h.read(approval.DocPending, k)
@@ -89,7 +89,7 @@ func TestOtherRequestUnderTakenID(t *testing.T) {
 		require.Len(t, h.executor.argsOf(k), 1)
 		require.Equal(t, before || body != first, h.refusalsOf(k))
 	}
-	require.Contains(t, h.history(k)[2:], approval.EventForged, "after it was settled as well")
+	require.Contains(t, h.history(k)[2:], approval.EventForged, "also after it was settled")
 }
 
 func (h *rig) refusalsOf(k approval.Key) bool {
@@ -100,10 +100,10 @@ func (h *rig) refusalsOf(k approval.Key) bool {
 func TestRequestIsReadOnce(t *testing.T) {
 	args := `{"to":"ann"}`
 	for name, change := range map[string]func(h *rig, k approval.Key){
-		"deleted":       func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)) },
-		"changed":       func(h *rig, k approval.Key) { h.writeRequest(k, request(k, "run", `{"to":"mallory"}`)) },
-		"made a folder": func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)); _ = os.Mkdir(h.requestPath(k), 0o777) },
-		"made a link": func(h *rig, k approval.Key) {
+		"deleted":              func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)) },
+		"changed":              func(h *rig, k approval.Key) { h.writeRequest(k, request(k, "run", `{"to":"mallory"}`)) },
+		"replaced by a folder": func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)); _ = os.Mkdir(h.requestPath(k), 0o777) },
+		"replaced by a link": func(h *rig, k approval.Key) {
 			_ = os.Remove(h.requestPath(k))
 			_ = os.Symlink("/etc/passwd", h.requestPath(k))
 		},
@@ -152,7 +152,7 @@ func (m hookedStore) Create(d approval.Doc, k approval.Key, b []byte, how approv
 func TestShortIDs(t *testing.T) {
 	id := func(ws, tail string) approval.Key { return approval.Key{Workspace: ws, ID: "aaaaaaaa" + tail} }
 	const (
-		waiting = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of a waiting request: use a random id"
+		waiting = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of a pending request: use a random id"
 		earlier = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of an earlier request: use a random id"
 	)
 	for _, tool := range []string{"run", "auto"} {
@@ -229,13 +229,13 @@ func TestResponsesAreRestored(t *testing.T) {
 			h, k := newRig(t, options{}), key(1)
 			h.run(time.Minute) // no rescan during the test
 			h.writeRequest(k, request(k, "run", ""))
-			h.waitFor(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+			h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
 			h.decide(decision(k, approval.Denied))
 			h.waitResponse(k, 5*time.Second)
 			h.waitFor(5*time.Second, "rest", func() bool { return h.isSettled(k) })
 			want := h.read(approval.DocResponse, k)
 			change(t, filepath.Join(h.layout.Responses(personal), k.ID+".json"))
-			h.waitFor(5*time.Second, "its return", func() bool {
+			h.waitFor(5*time.Second, "response restored", func() bool {
 				return string(h.read(approval.DocResponse, k)) == string(want)
 			})
 			h.waitFor(time.Second, "history", func() bool {
@@ -264,8 +264,8 @@ func TestResponsesAreComparedWithRecords(t *testing.T) {
 	require.NoError(t, os.Remove(path(keys[0])))
 	require.NoError(t, os.WriteFile(path(forged), want, 0o644))
 	require.NoError(t, h.gate.RescanSettled(personal))
-	h.waitFor(5*time.Second, "its return", func() bool { return h.has(approval.DocResponse, keys[0]) })
-	h.waitFor(5*time.Second, "the end of the forged one", func() bool { return !h.has(approval.DocResponse, forged) })
+	h.waitFor(5*time.Second, "response restored", func() bool { return h.has(approval.DocResponse, keys[0]) })
+	h.waitFor(5*time.Second, "forged response removed", func() bool { return !h.has(approval.DocResponse, forged) })
 	require.Equal(t, []approval.Event{approval.EventForged}, h.history(forged))
 	h.close()
 

@@ -44,7 +44,7 @@ func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
 		return "", taken
 	}
 	if x.pendingCount[k.Workspace] >= limit {
-		return fmt.Sprintf("%d requests wait for an answer already: wait until some are decided", limit), ""
+		return fmt.Sprintf("%d requests are already pending: wait until some are decided", limit), ""
 	}
 	x.addPending(k)
 	return "", ""
@@ -87,7 +87,7 @@ func (x *index) shortIDConflict(k approval.Key) (why string) {
 		return fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
 	}
 	if other, ok := x.openShortIDs[short]; ok && other != k {
-		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a waiting request: use a random id", short)
+		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a pending request: use a random id", short)
 	}
 	return ""
 }
@@ -378,14 +378,14 @@ func (g *Gate) Stray(ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
 		return // a later rescan describes it
 	}
-	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
+	const why = "invalid request file name: use 16 to 64 lower-case hex digits and .json"
 	if err := g.Workspaces.Refuse(ws, name, why); err != nil {
-		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return
 	}
 	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
 	if err := g.Workspaces.RemoveStray(ws, name); err != nil {
-		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file failed")
 	}
 }
 

@@ -28,7 +28,7 @@ func (g *Gate) intake(s *state) (waiting bool, err error) {
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
-			fmt.Sprintf("the key asks for %s, and the workspace works for %s", who, ws.Principal))
+			fmt.Sprintf("the API key is for %s, the workspace for %s", who, ws.Principal))
 	}
 	if g.degraded() {
 		return g.refuseDegraded(s)
@@ -142,7 +142,7 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 	body, err := p.Encode()
 	if err != nil {
 		g.index.release(s.key)
-		return false, fmt.Errorf("encode pending: %ev", err)
+		return false, fmt.Errorf("encode pending: %w", err)
 	}
 	how := approval.Durable
 	if s.Pending == approval.Invalid {
@@ -151,7 +151,7 @@ func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
 	g.index.expectEvent(s.key, g.Now().Add(cooldownPeriod))
 	if err := g.Store.Create(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
 		g.index.release(s.key)
-		return false, fmt.Errorf("write pending: %ev", err)
+		return false, fmt.Errorf("write pending: %w", err)
 	}
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
 	if ev.known { // an unknown name is the agent's text
@@ -249,12 +249,12 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why str
 		return g.delayRefusal(s)
 	}
 	if s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%ev: %s", reason, why))
+		g.reject(s.submission, fmt.Errorf("%w: %s", reason, why))
 		return true, nil
 	}
 	if st == approval.StatusMalformed {
 		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
-			return false, fmt.Errorf("describe malformed request: %ev", err)
+			return false, fmt.Errorf("describe request: %w", err)
 		}
 	}
 	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []string{why}}, why)
@@ -264,7 +264,7 @@ func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why str
 // refusals.
 func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	if s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%ev: this workspace was refused too often", approval.ErrLimitReached))
+		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", approval.ErrLimitReached))
 		return true, nil
 	}
 	s.retryAt = s.now.Add(time.Second)

@@ -9,7 +9,7 @@ import (
 )
 
 // rates are the rate limits of one workspace. Refusals have their own limit: a flood
-// of bad requests costs a bounded number of writes, and the rest waits in the folder.
+// of bad requests costs a bounded number of writes, and the last one waits in the folder.
 type rates struct {
 	all, ask, refused, strays *rate.Limiter
 }

@@ -26,29 +26,29 @@ func TestLimits(t *testing.T) {
 		"waiting": {
 			approval.Limits{Pending: 3},
 			"run", 3,
-			"auto_rejected: 3 requests wait for an answer already: wait until some are decided",
+			"auto_rejected: 3 requests are already pending: wait until some are decided",
 		},
 		"asking": {
 			approval.Limits{AskPerMinute: 4},
 			"run", 4,
 			"auto_rejected: more than 4 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
 		},
-		"all that ask": {
+		"all, of requests that ask": {
 			approval.Limits{PerMinute: 5},
 			"run", 5,
 			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
 		},
-		"all that are allowed": {
+		"all, of allowed requests": {
 			approval.Limits{PerMinute: 5},
 			"auto", 5,
 			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
 		},
-		"the default of those waiting": {
+		"the default for pending requests": {
 			approval.Limits{},
 			"run", 32,
-			"auto_rejected: 32 requests wait for an answer already: wait until some are decided",
+			"auto_rejected: 32 requests are already pending: wait until some are decided",
 		},
-		"the default of those asking": {
+		"the default for requests that ask": {
 			approval.Limits{Pending: 1000},
 			"run", 60,
 			"auto_rejected: more than 60 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
@@ -70,7 +70,7 @@ func TestLimits(t *testing.T) {
 			neighbor := keyIn(other, 5000)
 			h.writeRequest(neighbor, request(neighbor, c.tool, ""))
 			h.step(neighbor)
-			require.NotEqual(t, approval.StatusAutoRejected, h.status(neighbor), "its limits are its own")
+			require.NotEqual(t, approval.StatusAutoRejected, h.status(neighbor), "limits are per workspace")
 		})
 	}
 }
@@ -95,9 +95,9 @@ func TestLimitsRecover(t *testing.T) {
 	require.Equal(t, approval.StatusAutoRejected, try(3))
 	h.decide(decision(key(1), approval.Denied))
 	h.step(key(1))
-	require.Empty(t, try(4), "a place was given free")
+	require.Empty(t, try(4), "one pending was settled")
 	h.reopen()
-	require.Equal(t, approval.StatusAutoRejected, try(5), "a restart counts those that wait")
+	require.Equal(t, approval.StatusAutoRejected, try(5), "a restart counts the pendings")
 	for n := range 6 {
 		k := []approval.Key{key(2), key(4), key(10), key(11), key(12), key(13)}[n]
 		if n > 1 {
@@ -113,7 +113,7 @@ func TestLimitsRecover(t *testing.T) {
 	}
 	require.Equal(t, approval.StatusAutoRejected, try(30), "six a minute since the restart")
 	h.clock.move(10 * time.Second)
-	require.Empty(t, try(31), "ten seconds later there is room for one")
+	require.Empty(t, try(31), "one more after ten seconds")
 	require.Equal(t, approval.StatusAutoRejected, try(32))
 }
 
@@ -132,7 +132,7 @@ func TestSizeLimit(t *testing.T) {
 	require.Equal(t, "malformed: malformed request: refused: the file is too large: a request may have 1024 bytes here", h.outcome(key(1)))
 }
 
-// Refusals are limited, too: the rest waits in the folder, costs no write, and is
+// Refusals are limited, too: the last one waits in the folder, costs no write, and is
 // refused later.
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
@@ -160,14 +160,14 @@ func TestRefusalsAreLimited(t *testing.T) {
 				return count
 			}
 			first := answered()
-			require.LessOrEqual(t, first, 12, "the allowance of requests, and the one of refusals")
+			require.LessOrEqual(t, first, 12, "the limits of requests and of refusals")
 			require.GreaterOrEqual(t, first, 6)
 			before := writes.Load()
 			for n := range 30 {
 				retryAt, err := h.gate.Step(key(base + n))
 				require.NoError(t, err)
 				if !h.has(approval.DocResponse, key(base+n)) {
-					require.Equal(t, h.clock.now().Add(time.Second), retryAt, "looked at again")
+					require.Equal(t, h.clock.now().Add(time.Second), retryAt, "retried in a second")
 					require.True(t, h.has(approval.DocRequest, key(base+n)))
 				}
 			}
@@ -176,7 +176,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 			neighbor := keyIn(other, base)
 			h.writeRequest(neighbor, "{}")
 			h.step(neighbor)
-			require.Equal(t, approval.StatusMalformed, h.status(neighbor), "its allowance is its own")
+			require.Equal(t, approval.StatusMalformed, h.status(neighbor), "limits are per workspace")
 
 			for range 10 {
 				h.clock.move(30 * time.Second)
@@ -184,7 +184,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 					h.step(key(base + n))
 				}
 			}
-			require.Equal(t, 30, answered(), "everybody gets an answer in the end")
+			require.Equal(t, 30, answered(), "every request gets a response")
 		})
 	}
 }
@@ -197,8 +197,8 @@ func TestRejectedRequestsAreLimited(t *testing.T) {
 		h.writeRequest(k, request(k, "run", `{"other":true}`))
 		h.step(k)
 	}
-	require.Len(t, h.history(k), 7, "one question, six refusals")
-	require.True(t, h.has(approval.DocRequest, k), "the rest waits")
+	require.Len(t, h.history(k), 7, "one ask, six refusals")
+	require.True(t, h.has(approval.DocRequest, k), "the last one waits")
 	// Decision and outcome are not delayed.
 	h.decide(decision(k, approval.Approved))
 	h.step(k)
@@ -282,11 +282,11 @@ func TestHandlerSlots(t *testing.T) {
 		h.gate.Wake(key(100 + n))
 	}
 	for n := range all / 2 {
-		h.waitFor(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, key(100+n)) })
+		h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, key(100+n)) })
 		h.decide(decision(key(100+n), approval.Approved))
 		h.gate.Wake(key(100 + n))
 	}
-	h.waitFor(5*time.Second, "full house", func() bool { return running.Load() == places })
+	h.waitFor(5*time.Second, "all slots used", func() bool { return running.Load() == places })
 	// A request that runs nothing needs no slot.
 	h.writeRequest(key(50), request(key(50), "never", ""))
 	h.gate.Wake(key(50))
@@ -298,7 +298,7 @@ func TestHandlerSlots(t *testing.T) {
 	neighbor := keyIn(other, 60)
 	h.writeRequest(neighbor, request(neighbor, "auto", ""))
 	h.gate.Wake(neighbor)
-	h.waitFor(5*time.Second, "the neighbour", func() bool { return running.Load() == places+1 })
+	h.waitFor(5*time.Second, "the neighbor", func() bool { return running.Load() == places+1 })
 	h.waitFor(5*time.Second, "idle", h.gate.Idle)
 
 	close(open)
@@ -366,13 +366,13 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	require.NoError(t, h.gate.Rescan(personal))
 	require.NoError(t, h.gate.Rescan(stranger))
 	const workers = 128
-	h.waitFor(10*time.Second, "the crowd", func() bool { return steps.Load() == workers })
+	h.waitFor(10*time.Second, "all workers busy", func() bool { return steps.Load() == workers })
 	before := steps.Load()
 	h.gate.Wake(single)
 	close(woken)
-	took := h.waitFor(10*time.Second, "the neighbour's answer", func() bool { return h.has(approval.DocResponse, single) })
+	took := h.waitFor(10*time.Second, "the neighbor's response", func() bool { return h.has(approval.DocResponse, single) })
 	between := until.Load() - before
-	t.Logf("%d steps of the crowd came before, the answer took %v", between, took)
-	require.Less(t, between, int64(500), "workers that were busy, and then its turn")
-	require.Less(t, until.Load(), int64(2*crowd), "the crowd was still waiting")
+	t.Logf("%d other steps came before, the response took %v", between, took)
+	require.Less(t, between, int64(500), "only the steps of busy workers come before")
+	require.Less(t, until.Load(), int64(2*crowd), "the other keys are still queued")
 }

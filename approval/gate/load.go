@@ -110,7 +110,7 @@ func (g *Gate) loadClaim(s *state) error {
 func openClaim(seal Sealer, k approval.Key, b []byte) (*approval.Claim, error) {
 	body, err := seal.Open(approval.DocClaim, k, b)
 	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
+		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return approval.ParseClaim(body, k)
 }

@@ -22,7 +22,7 @@ func (g *Gate) Step(k approval.Key) (retryAt time.Time, err error) {
 
 func (g *Gate) step(k approval.Key) (retryAt time.Time, err error) {
 	if !approval.ValidID(k.ID) {
-		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
+		return time.Time{}, fmt.Errorf("step %s: invalid request ID", k)
 	}
 	if retryAt, err = g.settleKey(k); err != nil {
 		g.reportError(err)
@@ -103,7 +103,7 @@ func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	case approval.RunAgain:
 		return g.runAgain(s)
 	case approval.RejectDecision:
-		return false, g.rejectDecision(s, approval.EventForged, "a decision that is not valid for what is pending; host programs decide through: permesso decide --stdin")
+		return false, g.rejectDecision(s, approval.EventForged, "decision is not valid for the pending request; host programs must use: permesso decide --stdin")
 	case approval.RunClaim:
 		return g.claimDecided(s)
 	case approval.EndToolGone:
@@ -127,7 +127,7 @@ func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	case approval.DropCancel:
 		return false, g.Store.Remove(approval.DocCancel, s.key)
 	}
-	return false, fmt.Errorf("no such move: %d", m)
+	return false, fmt.Errorf("unknown move %d", m)
 }
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
@@ -206,7 +206,7 @@ func (s *state) leftovers() []approval.Doc {
 func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 	for _, d := range docs {
 		if err := g.Store.Remove(d, k); err != nil {
-			return fmt.Errorf("tidy %s: %w", k, err)
+			return fmt.Errorf("clean up %s: %w", k, err)
 		}
 	}
 	return nil
@@ -216,7 +216,7 @@ func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 // record.
 func (g *Gate) rejectForeign(s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
-		if err := g.rejectDecision(s, approval.EventRefusedDecider, "a decision for a request that is settled"); err != nil {
+		if err := g.rejectDecision(s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
 			return false, err
 		}
 	}
@@ -228,7 +228,7 @@ func (g *Gate) rejectForeign(s *state) (waiting bool, err error) {
 
 func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
 	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
-		return fmt.Errorf("describe refused decision: %w", err)
+		return fmt.Errorf("describe decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, event, why)
@@ -238,12 +238,12 @@ func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error 
 // rejectRequest refuses another request under a used id, within the workspace's limit
 // of refusals.
 func (g *Gate) rejectRequest(s *state) (waiting bool, err error) {
-	const why = "another request came under an id that is taken: it is ignored"
+	const why = "another request under a used ID: ignored"
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
 	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
-		return false, fmt.Errorf("describe refused request: %w", err)
+		return false, fmt.Errorf("describe request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
 	g.noteRequestEvent(s, approval.EventForged, why)
@@ -255,9 +255,9 @@ func (g *Gate) dropForgedResponse(s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
 	}
-	g.noteRequestEvent(s, approval.EventForged, "a response that the gate did not write")
+	g.noteRequestEvent(s, approval.EventForged, "response not written by the gate")
 	if err := g.Store.Remove(approval.DocResponse, s.key); err != nil {
-		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response")
+		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response failed")
 	}
 }
 
@@ -282,7 +282,7 @@ func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
 		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {
-		return fmt.Errorf("take the slot: %w", err)
+		return fmt.Errorf("write decision: %w", err)
 	}
 	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
 	return g.endVerdict(s)

@@ -49,7 +49,7 @@ func TestOutcomes(t *testing.T) {
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "mind the\ntime zone", *r.Decision.Note) },
 		},
-		"approve where the gate itself runs nothing": {
+		"approve without a handler": {
 			tool: "receipt", verdict: approval.Approved, want: "approved", ran: 1,
 			history: []approval.Event{approval.EventApproved, approval.EventReleased},
 			check:   func(t *testing.T, r *approval.Response) { require.NotNil(t, r.Receipt) },
@@ -106,11 +106,11 @@ func TestOutcomes(t *testing.T) {
 			history: []approval.Event{approval.EventFailed},
 		},
 		"an unknown tool": {
-			tool: "nobody_knows", verdict: approval.Approved,
-			want:    "failed: Approved but tool 'nobody_knows' is no longer available",
+			tool: "unknown_tool", verdict: approval.Approved,
+			want:    "failed: Approved but tool 'unknown_tool' is no longer available",
 			history: []approval.Event{approval.EventFailed},
 		},
-		"exactly at run_before it still runs": {
+		"at run_before": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
 			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore) },
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
@@ -179,7 +179,7 @@ func TestDeadline(t *testing.T) {
 	h.ask(k, request(k, "run", "", `"expires_in_sec":60`))
 	h.clock.move(time.Minute - time.Nanosecond)
 	h.step(k)
-	require.Equal(t, "none", h.outcome(k), "one instant before")
+	require.Equal(t, "none", h.outcome(k), "one nanosecond before")
 	h.clock.move(time.Nanosecond)
 	h.step(k)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(k))
@@ -204,7 +204,7 @@ func TestDeadlineNeedsNoEvent(t *testing.T) {
 
 	h.writeRequest(key(2), request(key(2), "run", ""))
 	h.gate.Wake(key(2))
-	h.waitFor(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, key(2)) })
+	h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, key(2)) })
 	h.close()
 	h.clock.move(time.Hour)
 	h.open()
@@ -218,7 +218,7 @@ func TestCancel(t *testing.T) {
 	h.ask(key(1), request(key(1), "run", ""))
 	h.cancel(key(1))
 	h.step(key(1))
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventCancelled}, h.history(key(1)))
 
 	h.cancel(key(2)) // there is no such request
@@ -247,22 +247,22 @@ func TestCrashSweep(t *testing.T) {
 
 	h.reopen()
 	h.step(h.keys...)
-	require.Equal(t, "none", h.outcome(waits), "still waits")
+	require.Equal(t, "none", h.outcome(waits), "still pending")
 	require.Equal(t, "approved", h.outcome(decided))
 	require.Equal(t, "none", h.outcome(late))
 	require.Equal(t, "none", h.outcome(orphan))
 	require.False(t, h.has(approval.DocDecision, orphan))
-	require.Equal(t, "interrupted: Interrupted: it was started and the outcome is unknown; check before you ask again", h.outcome(claimed))
+	require.Equal(t, "interrupted: Interrupted: the tool was started and its outcome is unknown; check before retrying", h.outcome(claimed))
 	require.Empty(t, h.executor.argsOf(claimed), "never silently run again")
 	require.Equal(t, "approved", h.outcome(rerun))
-	require.Len(t, h.executor.argsOf(rerun), 1, "the one more run that it permits")
+	require.Len(t, h.executor.argsOf(rerun), 1, "one rerun")
 	require.Equal(t, "auto_approved", h.outcome(dropped))
 	require.NoFileExists(t, temp)
 
 	before := h.files()
 	h.reopen()
 	h.step(h.keys...)
-	require.Equal(t, before, h.files(), "recovery twice is recovery once")
+	require.Equal(t, before, h.files(), "a second recovery changes nothing")
 	h.clock.move(time.Hour)
 	h.step(late)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(late))
@@ -279,7 +279,7 @@ func (h *rig) crashAtClaim(k approval.Key, tool string) {
 	require.True(h.t, h.has(approval.DocClaim, k))
 }
 
-var errCrash = errors.New("the power is gone")
+var errCrash = errors.New("power cut")
 
 type crashingExecutor struct{}
 
@@ -312,7 +312,7 @@ func TestIdempotentRerun(t *testing.T) {
 	require.True(t, h.has(approval.DocAgain, k))
 	h.reopen()
 	h.step(h.keys...)
-	require.Empty(t, h.executor.argsOf(k), "two attempts were made, there is no third")
+	require.Empty(t, h.executor.argsOf(k), "no third run")
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
 	require.True(t, h.isSettled(k))
 
@@ -360,7 +360,7 @@ func TestNothingRunsWithoutClaim(t *testing.T) {
 				h.writeRequest(key(3), request(key(3), "receipt", ""))
 				h.step(key(1), key(2))
 				for _, k := range []approval.Key{key(1), key(2)} {
-					require.Equal(t, "failed: Nothing ran: the claim could not be written to disk; ask again later", h.outcome(k))
+					require.Equal(t, "failed: Nothing ran: the claim could not be written to disk; try again later", h.outcome(k))
 					require.True(t, h.isSettled(k))
 				}
 				require.Zero(t, h.executor.count())
@@ -419,7 +419,7 @@ func TestRulings(t *testing.T) {
 	h.writeRequest(key(3), request(key(3), "auto", ""))
 	h.step(key(1), key(2), key(3))
 	require.Equal(t, `auto_rejected: Denied by policy: deny by rule "never": no`, h.outcome(key(1)))
-	require.True(t, h.has(approval.DocPending, key(2)), "an allow for a tool that is not there asks")
+	require.True(t, h.has(approval.DocPending, key(2)), "an allow for an unknown tool asks")
 	require.Equal(t, "auto_approved", h.outcome(key(3)))
 	require.True(t, h.response(key(3)).Decision.Auto)
 	require.Equal(t, []approval.Event{approval.EventAutoApproved, approval.EventExecuted}, h.history(key(3)))

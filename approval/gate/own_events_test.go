@@ -33,15 +33,15 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 		looks int
 		ask   func(h *rig)
 	}{
-		"through a door": {1, func(h *rig) {
+		"by Submit": {1, func(h *rig) {
 			_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 			require.NoError(t, err)
 		}},
-		"with an id that was just drawn": {0, func(h *rig) {
+		"by Submit with a fresh id": {0, func(h *rig) {
 			_, err := h.submit(key(1), request(key(1), "run", ""), freshOrigin)
 			require.NoError(t, err)
 		}},
-		"through the folder": {1, func(h *rig) {
+		"by a request file": {1, func(h *rig) {
 			h.writeRequest(key(1), request(key(1), "run", ""))
 			h.step(key(1))
 		}},
@@ -56,9 +56,9 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 			require.True(t, h.has(approval.DocPending, key(1)))
 			require.EqualValues(t, tt.looks, seen.n.Load())
 			h.gate.Hint(key(1), approval.DocPending)
-			require.True(t, h.gate.Idle(), "that was the event of our own file")
+			require.True(t, h.gate.Idle(), "the event of our own write")
 			h.gate.Hint(key(1), approval.DocPending)
-			require.False(t, h.gate.Idle(), "a second one is somebody else's")
+			require.False(t, h.gate.Idle(), "a second event is not ours")
 		})
 	}
 }
@@ -120,8 +120,8 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 	}{
 		"a decision":   {doc: approval.DocDecision},
 		"a response":   {doc: approval.DocResponse},
-		"one too late": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
-		"of a failed write": {doc: approval.DocPending, plan: options{store: func(s gate.Store) gate.Store {
+		"a late event": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
+		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s gate.Store) gate.Store {
 			return failingStore{Store: s, doc: approval.DocPending, err: syscall.EIO}
 		}}},
 	} {
@@ -153,10 +153,10 @@ func TestAskWithOtherDocumentsPresent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, sync())
 	h.ask(key(2), request(key(2), "run", ""))
-	require.False(t, h.has(approval.DocResponse, key(2)), "nobody has approved that")
+	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
 
 	require.NoError(t, h.store.Create(approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
 	h.ask(key(3), request(key(3), "run", ""))
-	require.False(t, h.has(approval.DocDecision, key(3)), "it was there before the question")
-	require.Contains(t, h.refusals(personal), "a decision that is not valid")
+	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
+	require.Contains(t, h.refusals(personal), "decision is not valid")
 }

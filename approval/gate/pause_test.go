@@ -89,7 +89,7 @@ func TestApprovalExpiresDuringPause(t *testing.T) {
 	h.decide(decision(k, approval.Approved))
 	retryAt, err := h.gate.Step(k)
 	require.NoError(t, err)
-	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), retryAt, time.Second, "it looks again when it is too late, not before")
+	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), retryAt, time.Second, "retried after RunBefore")
 	h.clock.move(11 * time.Minute)
 	h.step(k)
 	require.Contains(t, h.outcome(k), "expired")
@@ -166,9 +166,9 @@ func TestPauseDuringApprovals(t *testing.T) {
 	returned := time.Now()
 	claimed := h.claimed(n)
 	h.waitFor(time.Minute, "rest", h.gate.Idle)
-	require.Equal(t, claimed, h.claimed(n), "a claim began after pause had returned")
+	require.Equal(t, claimed, h.claimed(n), "a claim began after pause returned")
 	waiting := n - len(claimed)
-	t.Logf("%d claimed before the pause, %d held", len(claimed), waiting)
+	t.Logf("%d claimed before the pause, %d paused", len(claimed), waiting)
 	h.waitFor(time.Minute, "runs", func() bool { return h.executor.count() == len(claimed) })
 
 	h.resume(personal)
@@ -179,7 +179,7 @@ func TestPauseDuringApprovals(t *testing.T) {
 			require.True(t, h.record(key(i)).StartedAt.After(returned))
 		}
 	}
-	require.Equal(t, n, h.executor.count(), "each once")
+	require.Equal(t, n, h.executor.count(), "each runs once")
 }
 
 // claimed returns which requests have, or had, a claim.
@@ -207,7 +207,7 @@ func TestPausedKeysAreNotPolled(t *testing.T) {
 	h.waitFor(time.Minute, "looks", func() bool { return reads.Load() > 0 && h.gate.Idle() })
 	before := reads.Load()
 	time.Sleep(300 * time.Millisecond) // no event can signal that nothing happens
-	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "looked again and again")
+	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "paused keys are polled")
 	h.resume(personal)
 	for i := range 10 {
 		require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(i), time.Minute).Status)

@@ -40,6 +40,7 @@ type Pruned struct {
 	Bytes     int64 `json:"bytes"`
 }
 
+// Add adds o to p.
 func (p *Pruned) Add(o Pruned) {
 	p.Records += o.Records
 	p.Responses += o.Responses
@@ -125,7 +126,7 @@ func (p *Pruner) findExpired(ws string, now time.Time) (a expiredFiles, err erro
 		{approval.DocRedeemed, p.Records, &a.markers},
 	} {
 		if *x.to, err = p.Workspaces.OlderThan(x.doc, ws, now.Add(-x.before)); err != nil {
-			return a, fmt.Errorf("look for old %s documents of %s: %w", x.doc, ws, err)
+			return a, fmt.Errorf("list old %s documents of %s: %w", x.doc, ws, err)
 		}
 	}
 	ids := maps.Clone(a.records)
@@ -278,7 +279,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pru
 	for _, k := range waiting {
 		record, response, err := p.expired(k, g.Now())
 		if err != nil {
-			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("not pruned")
+			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("prune skipped")
 			continue
 		}
 		n.Add(a.total(k, record, response))
@@ -333,7 +334,7 @@ func (g *Gate) blockPruning(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil && g.pruneBlocked == nil {
-		g.pruneBlocked = fmt.Errorf("%w; nothing is removed before the gate is restarted", err)
+		g.pruneBlocked = fmt.Errorf("%w; restart the gate to resume pruning", err)
 	}
 	return g.pruneBlocked
 }

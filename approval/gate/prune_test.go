@@ -59,16 +59,16 @@ func TestPruneByAge(t *testing.T) {
 		counts, err := p.Count(h.clock.now(), nil)
 		require.NoError(t, err)
 		n := h.prune()
-		require.Equal(t, counts[personal], n, "%v: counting says what pruning does", c.ago)
+		require.Equal(t, counts[personal], n, "%v: Count agrees with Prune", c.ago)
 		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), c.ago)
 		require.Equal(t, c.record, h.has(approval.DocRecord, key(1)), c.ago)
-		require.Equal(t, gate.Pruned{}, h.prune(), "%v: once is enough", c.ago)
+		require.Equal(t, gate.Pruned{}, h.prune(), "%v: a second prune removes nothing", c.ago)
 		h.step(key(1))
-		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: nobody restores it", c.ago)
+		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: not restored", c.ago)
 		require.Equal(t, 1, h.executor.count(), "%v: nothing runs again", c.ago)
 		h.reopen()
 		h.step(key(1))
-		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: nor after a restart", c.ago)
+		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: not restored after a restart", c.ago)
 		require.Equal(t, 1, h.executor.count(), c.ago)
 	}
 }
@@ -80,14 +80,14 @@ func TestPrunedResponsesAreNotRestored(t *testing.T) {
 	h.run(0)
 	h.waitFor(waitLimit, "idle", h.gate.Idle)
 	require.NoError(t, h.gate.RescanSettled(personal))
-	require.True(t, h.gate.Idle(), "a record whose response was pruned wakes nobody")
+	require.True(t, h.gate.Idle(), "a pruned response wakes no key")
 	h.stop()
 	h.stop = nil
 
 	h.clock.move(-5 * day) // the clock was wrongly set forward
 	h.reopen()
 	h.step(key(1))
-	require.True(t, h.has(approval.DocResponse, key(1)), "within its retention a response is restored")
+	require.True(t, h.has(approval.DocResponse, key(1)), "a response within its retention is restored")
 }
 
 // The record makes leftovers harmless: it stays as long as there are any.
@@ -119,7 +119,7 @@ func TestPruneNeedsVerifiedRecord(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"ended_at":"20`, `"ended_at":"19`, 1)), 0o600))
 	require.Equal(t, gate.Pruned{}, h.prune())
 	require.True(t, h.has(approval.DocRecord, key(1)))
-	require.Contains(t, h.logs.String(), "not pruned")
+	require.Contains(t, h.logs.String(), "prune skipped")
 }
 
 func TestPrunedIDCanBeReused(t *testing.T) {
@@ -152,13 +152,13 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 	require.NoError(t, h.store.Refuse(personal, "evil.json", "no"))
 	h.clock.move(89 * day)
 	require.Equal(t, gate.Pruned{Responses: 1, Bytes: int64(len(h.read(approval.DocResponse, key(1))))}, h.prune())
-	require.True(t, h.has(approval.DocRedeemed, key(1)), "it goes with its record")
+	require.True(t, h.has(approval.DocRedeemed, key(1)), "removed together with its record")
 	h.clock.move(2 * day)
 	n := h.prune()
 	n.Bytes = 0
 	require.Equal(t, gate.Pruned{Records: 1, Markers: 2, Refusals: 1}, n)
 	require.False(t, h.has(approval.DocRedeemed, key(1)))
-	require.False(t, h.has(approval.DocRedeemed, orphan), "what a crash has left goes too")
+	require.False(t, h.has(approval.DocRedeemed, orphan), "an orphan is removed, too")
 	require.Empty(t, h.refusals(personal))
 }
 
@@ -187,7 +187,7 @@ func TestPruningIsAudited(t *testing.T) {
 	h.gate.Audit = failingAudit{h.log, errors.New("no space left on device")}
 	_, err := h.gate.Prune(nil)
 	require.ErrorContains(t, err, "no space left")
-	require.True(t, h.has(approval.DocResponse, key(1)), "what cannot be logged is not done")
+	require.True(t, h.has(approval.DocResponse, key(1)), "nothing is removed without an audit entry")
 	require.True(t, h.has(approval.DocRecord, key(1)))
 }
 
@@ -218,7 +218,7 @@ func TestPruneAfterFailedSync(t *testing.T) {
 		for range 2 {
 			_, err := h.gate.Prune(nil)
 			require.ErrorContains(t, err, "input/output error", d)
-			require.ErrorContains(t, err, "before the gate is restarted", d)
+			require.ErrorContains(t, err, "restart the gate", d)
 		}
 		require.Equal(t, 1, tries, "%s: not tried again", d)
 		require.Equal(t, d != approval.DocRecord, h.has(approval.DocRecord, key(1)), d)
@@ -232,7 +232,7 @@ func TestPruneAfterFailedSync(t *testing.T) {
 			h.writeRequest(key(3), request(key(3), "auto", ""))
 			h.gate.Wake(key(3))
 			h.waitResponse(key(3), waitLimit)
-			require.Equal(t, []string{"{}"}, h.executor.argsOf(key(1)), "%s: held until the next start", d)
+			require.Equal(t, []string{"{}"}, h.executor.argsOf(key(1)), "%s: locked until the next start", d)
 			h.reopen()
 			h.step(key(1))
 			require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)), d)
@@ -287,13 +287,13 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 	h.clock.move(91 * day)
 	pruning = true
 	records := 0
-	h.waitFor(waitLimit, "the record pruned", func() bool { // a busy key is skipped until the next prune
+	h.waitFor(waitLimit, "record pruned", func() bool { // a busy key is skipped until the next prune
 		records += h.prune().Records
 		return records > 0
 	})
 	require.Equal(t, 1, records)
-	require.Equal(t, int32(1), ran.Load(), "nothing happens under the id before it is free for good")
-	h.waitFor(waitLimit, "the new request", func() bool { return len(h.executor.argsOf(key(1))) == 2 && h.has(approval.DocRecord, key(1)) })
+	require.Equal(t, int32(1), ran.Load(), "the id is not used before its removal is durable")
+	h.waitFor(waitLimit, "new request", func() bool { return len(h.executor.argsOf(key(1))) == 2 && h.has(approval.DocRecord, key(1)) })
 	require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)))
 	require.Equal(t, approval.Digest([]byte(request(key(1), "auto", `{"again":1}`))), h.record(key(1)).RequestSHA256)
 }

@@ -21,11 +21,11 @@ func TestQuietHoursExtendTimeout(t *testing.T) {
 		more  string
 		want  time.Duration
 	}{
-		{"at night", around, "", 9 * time.Hour},
-		{"by day", later, "", time.Hour},
-		{"a night that says nothing of it", approval.QuietHours{From: around.From, To: around.To}, "", time.Hour},
-		{"a shorter one does not take time away", approval.QuietHours{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
-		{"the agent may be in a hurry", around, `"expires_in_sec":60`, time.Minute},
+		{"in quiet hours", around, "", 9 * time.Hour},
+		{"outside quiet hours", later, "", time.Hour},
+		{"quiet hours without a timeout", approval.QuietHours{From: around.From, To: around.To}, "", time.Hour},
+		{"a shorter timeout", approval.QuietHours{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
+		{"a shorter timeout by the agent", around, `"expires_in_sec":60`, time.Minute},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			h := newRig(t, options{frozenClock: true, inMemory: true, quietHours: tc.night})

@@ -110,7 +110,7 @@ func TestConfigurationChangesWithinStep(t *testing.T) {
 		c.reads, c.changeAt, c.change = 0, changeAt, func() { h.setTool("x", form("/bin/harmless")) }
 		h.step(asked)
 		for _, job := range h.executor.jobsDone() {
-			require.Equal(t, "/bin/dangerous", job.Tool.Handler.Argv[0], "turn %d: what was approved was another tool", changeAt)
+			require.Equal(t, "/bin/dangerous", job.Tool.Handler.Argv[0], "change %d: another tool was approved", changeAt)
 		}
 		before := len(h.executor.jobsDone())
 
@@ -119,7 +119,7 @@ func TestConfigurationChangesWithinStep(t *testing.T) {
 		h.writeRequest(allowed, request(allowed, "x", ""))
 		h.step(allowed)
 		for _, job := range h.executor.jobsDone()[before:] {
-			require.Equal(t, "/bin/harmless", job.Tool.Handler.Argv[0], "turn %d: what was allowed was another tool", changeAt)
+			require.Equal(t, "/bin/harmless", job.Tool.Handler.Argv[0], "change %d: another tool was allowed", changeAt)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestReconfigured(t *testing.T) {
 	h.gate.Reconfigured()
 	h.writeRequest(key(3), request(key(3), "run", ""))
 	h.step(key(3))
-	require.Contains(t, h.outcome(key(3)), "more than 3", "two of three are used up, and time stands still")
+	require.Contains(t, h.outcome(key(3)), "more than 3", "two of three are used, and the clock is frozen")
 	h.clock.move(21 * time.Second)
 	h.writeRequest(key(4), request(key(4), "run", ""))
 	h.step(key(4))
@@ -171,7 +171,7 @@ func TestAlive(t *testing.T) {
 		alive bool
 	}{
 		{"idle", nil, true},
-		{"one workspace hangs, and holds no more than its share of the workers", []string{personal}, true},
+		{"one workspace hangs", []string{personal}, true},
 		{"every worker hangs", []string{personal, other}, false},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestAlive(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
 			release()
-			require.NoError(t, h.gate.Alive(t.Context()), "and again once nothing hangs")
+			require.NoError(t, h.gate.Alive(t.Context()), "alive again")
 		})
 	}
 }

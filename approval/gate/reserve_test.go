@@ -51,7 +51,7 @@ func TestReserveCanRefuse(t *testing.T) {
 		approved  bool
 		want      string
 	}{
-		{"an allowed request is asked about after all", "auto", approval.Ask, false, "none"},
+		{"an allowed request becomes an ask", "auto", approval.Ask, false, "none"},
 		{"an allowed request is denied", "auto", approval.Deny, false, "auto_rejected"},
 		{"an approved request is over a hard limit", "run", approval.Deny, true, "failed"},
 	} {
@@ -75,8 +75,8 @@ func TestReserveCanRefuse(t *testing.T) {
 				require.Equal(t, c.now == approval.Ask, h.has(approval.DocPending, k))
 			}
 			require.Zero(t, h.executor.count(), "nothing ran")
-			require.Zero(t, b.claims.Load(), "a pause would wait for ever")
-			require.Zero(t, b.reservations.Load(), "room is lost")
+			require.Zero(t, b.claims.Load(), "the pause guard is released")
+			require.Zero(t, b.reservations.Load(), "the space is released")
 		})
 	}
 }

@@ -428,7 +428,7 @@ func (h *rig) waitFor(within time.Duration, what string, ok func() bool) time.Du
 	defer now.Stop()
 	for !ok() {
 		if took := time.Since(began); took > within+30*time.Second {
-			require.Failf(h.t, "waited in vain", "%s, for %v\n%s", what, took, h.logs)
+			require.Failf(h.t, "timeout", "%s, for %v\n%s", what, took, h.logs)
 		}
 		select {
 		case <-h.changes:

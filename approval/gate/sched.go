@@ -193,7 +193,7 @@ func (g *Gate) runDeferredCleanup() {
 			return
 		}
 		if _, err := g.Step(k); err != nil {
-			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("tidy")
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("cleanup failed")
 		}
 	}
 }
@@ -215,7 +215,7 @@ func (g *Gate) drain() {
 		}
 		time.Sleep(minTick)
 	}
-	g.Log.Error().Msg("outcomes could not be written before the end; they will be reported as interrupted")
+	g.Log.Error().Msg("outcomes not written before the stop; they will be reported as interrupted")
 }
 
 func (g *Gate) worker() {
@@ -237,7 +237,7 @@ func (g *Gate) worker() {
 		})
 		// A failing disk fails every key, and setHealth has logged it.
 		if err != nil && !g.degraded() && (failures == 1 || failures%20 == 0) {
-			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step failed")
 		}
 		g.wakeTicker(retryAt)
 		g.wakeQueued(k.Workspace)
@@ -302,7 +302,7 @@ func (g *Gate) Alive(ctx context.Context) error {
 	case <-through:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the gate: %w", ctx.Err())
+		return fmt.Errorf("wait for probe: %w", ctx.Err())
 	}
 }
 

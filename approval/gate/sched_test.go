@@ -27,7 +27,7 @@ func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 			told = true
 			require.Equal(t, failed, failures == 1)
 			require.True(t, q.busy[mine])
-			require.False(t, q.queued[mine], "somebody could have it")
+			require.False(t, q.queued[mine], "not queued before it is finished")
 		})
 		require.True(t, told)
 		require.False(t, q.busy[mine])

@@ -61,7 +61,7 @@ func TestShutdown(t *testing.T) {
 	for _, k := range []approval.Key{approved, denied} {
 		h.writeRequest(k, request(k, "run", ""))
 		h.gate.Wake(k)
-		h.waitFor(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+		h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
 	}
 	wait := h.beginStop()
 	h.decide(decision(approved, approval.Approved))
@@ -70,7 +70,7 @@ func TestShutdown(t *testing.T) {
 	h.gate.Wake(denied)
 	h.waitFor(5*time.Second, "idle", h.gate.Idle)
 	require.False(t, h.has(approval.DocClaim, approved))
-	require.Equal(t, "none", h.outcome(runs), "Run waits for it")
+	require.Equal(t, "none", h.outcome(runs), "Run waits for the handler")
 	close(open)
 	wait()
 	require.Equal(t, "auto_approved", h.outcome(runs))

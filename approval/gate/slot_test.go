@@ -66,7 +66,7 @@ func describeResult(err error) string {
 	case !errors.As(err, &ref):
 		return "error " + err.Error()
 	case ref.By == "" || ref.Verdict == "" || !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrTooLate):
-		return "told nothing: " + ref.Error()
+		return "refusal without details: " + ref.Error()
 	}
 	return ref.By + " " + string(ref.Verdict)
 }
@@ -82,7 +82,7 @@ type contender struct {
 func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 	h.writeRequest(k, request(k, "run", ""))
 	h.gate.Wake(k)
-	h.waitFor(10*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+	h.waitFor(10*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
 	results := make([]string, len(contenders))
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -106,17 +106,17 @@ func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 			first = r
 		}
 	}
-	require.Equal(h.t, by, first.name, "somebody who fired")
+	require.Equal(h.t, by, first.name, "one of the contenders")
 	for i, r := range contenders {
 		switch {
 		case results[i] == "": // agent and deadline only read the response
 		case r.name == by:
 			require.Equal(h.t, "won", results[i], r.name)
 		default:
-			require.Equal(h.t, by+" "+string(first.verdict), results[i], "what %s was told", r.name)
+			require.Equal(h.t, by+" "+string(first.verdict), results[i], "result of %s", r.name)
 		}
 	}
-	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the winner's verdict")
+	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the first verdict")
 	ran := 0
 	if first.verdict == approval.Approved {
 		ran = 1
@@ -178,7 +178,7 @@ func TestOneSlotManyGoroutines(t *testing.T) {
 		won[h.race(key(n), withJitter(rng, 1600*time.Microsecond, 400*time.Microsecond, contenders))]++
 	}
 	t.Log(won)
-	require.Len(t, won, 5, "everybody wins some: %v", won)
+	require.Len(t, won, 5, "every contender wins some: %v", won)
 }
 
 func TestOneSlotManyProcesses(t *testing.T) {
@@ -216,7 +216,7 @@ func (h *rig) process(name string, v approval.Verdict) contender {
 	return contender{name, v, func(k approval.Key) string {
 		fmt.Fprintln(in, name, v, k.ID)
 		if !lines.Scan() {
-			return "error: the process is gone"
+			return "error: the process ended"
 		}
 		return lines.Text()
 	}}

@@ -23,7 +23,7 @@ func (g *Gate) refuseDegraded(s *state) (waiting bool, err error) {
 		return true, nil
 	}
 	if !degraded {
-		p.What = "its disk has no room for what this tool may put out"
+		p.What = "the free disk space is too small for this tool's max_output"
 	}
 	release, ok := g.reserve(int64(4*len(s.q) + refusalSpace))
 	if !ok && s.submission != nil {

@@ -54,11 +54,11 @@ func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from 
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
-		return t, fmt.Errorf("submit %s: not a request id", k)
+		return t, fmt.Errorf("submit %s: invalid request ID", k)
 	case !known:
 		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrWorkspaceRefused, k.Workspace)
 	case len(request) > limit:
-		return t, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
+		return t, fmt.Errorf("%w: the limit is %d bytes", approval.ErrRefused, limit)
 	}
 	o, err := g.submissions.join(k, request, from)
 	if err != nil {
@@ -85,7 +85,7 @@ func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*sub
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
-		return nil, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded)
+		return nil, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded)
 	}
 	if o := x.byKey[k]; o != nil {
 		if !bytes.Equal(o.q, q) || o.from != from {
@@ -169,7 +169,7 @@ func (g *Gate) rejectAll() {
 	remaining := slices.Collect(maps.Values(g.submissions.byKey))
 	g.submissions.mu.Unlock()
 	for _, o := range remaining {
-		g.reject(o, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded))
+		g.reject(o, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded))
 	}
 }
 
@@ -268,7 +268,7 @@ func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
 	}
 	b, err := g.Store.Read(approval.DocClaim, s.key)
 	if err != nil {
-		return nil, fmt.Errorf("read receipt: %w", err)
+		return nil, fmt.Errorf("read claim: %w", err)
 	}
 	return openClaim(g.Seal, s.key, b)
 }

@@ -33,9 +33,9 @@ func TestSubmitIsIntake(t *testing.T) {
 		why, tool, want string
 		doc             approval.Doc
 	}{
-		{"what asks is accepted once P is there", "run", "none", approval.DocPending},
-		{"what is allowed runs, under a claim", "auto", "auto_approved", approval.DocRecord},
-		{"what policy denies has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
+		{"an ask is accepted when P exists", "run", "none", approval.DocPending},
+		{"an allowed request runs", "auto", "auto_approved", approval.DocRecord},
+		{"a denied request has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
@@ -49,7 +49,7 @@ func TestSubmitIsIntake(t *testing.T) {
 			require.Empty(t, entries, "no file is written for the agent")
 			repeated, err = h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), apiClient)
 			require.NoError(t, err)
-			require.True(t, repeated, "the same once more is the same request")
+			require.True(t, repeated, "the same bytes are the same request")
 			require.LessOrEqual(t, len(h.executor.argsOf(key(1))), 1)
 		})
 	}
@@ -65,17 +65,17 @@ func TestSubmitRecordsClient(t *testing.T) {
 
 	_, err = h.submit(key(2), request(key(2), "auto", ""), owned)
 	require.NoError(t, err)
-	require.Equal(t, "0123456789ab", h.record(key(2)).ClientID, "the record knows who asked where nobody was asked")
+	require.Equal(t, "0123456789ab", h.record(key(2)).ClientID, "the record has the client if there is no pending")
 	_, err = h.submit(key(3), request(key(3), "never", ""), owned)
 	require.NoError(t, err)
 	require.Equal(t, "0123456789ab", h.record(key(3)).ClientID)
 
 	h.writeRequest(key(4), request(key(4), "auto", ""))
 	h.step(key(4))
-	require.Empty(t, h.record(key(4)).ClientID, "the folder's records are what they always were")
+	require.Empty(t, h.record(key(4)).ClientID, "no client for a request file")
 
 	_, err = h.submit(key(5), request(key(5), "run", "", `"ask_on":"telegram"`), apiClient)
-	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot say where it is asked")
+	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot choose the channel")
 }
 
 // TestSubmitTakenID submits other requests under a used id.
@@ -90,9 +90,9 @@ func TestSubmitTakenID(t *testing.T) {
 			body string
 			from approval.Origin
 		}{
-			"other bytes":     {request(key(1), tool, `{"x":1}`), apiClient},
-			"another client":  {body, elsewhere},
-			"the folder's id": {body, approval.Origin{}},
+			"other bytes":             {request(key(1), tool, `{"x":1}`), apiClient},
+			"another client":          {body, elsewhere},
+			"a request file's client": {body, approval.Origin{}},
 		} {
 			_, err := h.submit(key(1), other.body, other.from)
 			require.ErrorIs(t, err, approval.ErrIDTaken, "%s, %s", tool, why)
@@ -106,18 +106,18 @@ func TestSubmitTakenID(t *testing.T) {
 
 	h.writeRequest(key(2), request(key(2), "run", `{"text":"squatting"}`))
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
-	require.NoError(t, err, "nobody else knows the id: what lies there is not its request")
+	require.NoError(t, err, "the submission comes before an unread file")
 	require.Equal(t, apiClient.ClientID, h.pending(key(2)).ClientID)
-	require.Contains(t, h.refusals(personal), "another request came under an id that is taken")
+	require.Contains(t, h.refusals(personal), "another request under a used ID")
 	h.ask(key(3), request(key(3), "run", ""))
 	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
-	require.ErrorIs(t, err, approval.ErrIDTaken, "unless it was taken in before")
+	require.ErrorIs(t, err, approval.ErrIDTaken, "unless the file was read before")
 	require.Equal(t, "ws:personal", h.pending(key(3)).ClientID)
 
 	h.writeRequest(key(1), request(key(1), "run", `{"text":"evil"}`))
 	h.step(key(1))
-	require.Equal(t, apiClient.ClientID, h.pending(key(1)).ClientID, "a file that comes later changes nothing")
-	require.Contains(t, h.refusals(personal), "another request came under an id that is taken")
+	require.Equal(t, apiClient.ClientID, h.pending(key(1)).ClientID, "a later file changes nothing")
+	require.Contains(t, h.refusals(personal), "another request under a used ID")
 }
 
 func TestSubmitRejects(t *testing.T) {
@@ -126,7 +126,7 @@ func TestSubmitRejects(t *testing.T) {
 		t.Helper()
 		_, err := h.submit(k, body, from)
 		require.ErrorIs(t, err, want)
-		require.Equal(t, "none", h.outcome(k), "whoever is turned away leaves no record")
+		require.Equal(t, "none", h.outcome(k), "a rejected submission leaves no record")
 		require.False(t, h.has(approval.DocPending, k))
 	}
 	refused(key(1), `{"request_id":`, apiClient, approval.ErrMalformed)
@@ -157,18 +157,18 @@ func TestSubmitWhilePaused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), apiClient)
-	require.ErrorIs(t, err, approval.ErrPaused, "under a pause nothing that would run is accepted")
+	require.ErrorIs(t, err, approval.ErrPaused, "a pause delays requests that would run")
 	require.False(t, h.has(approval.DocClaim, key(1)))
 	h.gate.Pauses = nil
 	h.gate.Wake(key(1))
 	h.waitFor(5*time.Second, "rest", h.gate.Idle)
-	require.Equal(t, "none", h.outcome(key(1)), "what was withdrawn never runs")
+	require.Equal(t, "none", h.outcome(key(1)), "a withdrawn submission never runs")
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
-	require.NoError(t, err, "asking goes on")
+	require.NoError(t, err, "asking continues")
 	h.stop()
 	h.stop = nil
 	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
-	require.ErrorIs(t, err, approval.ErrDegraded, "a gate that has stopped keeps nobody waiting")
+	require.ErrorIs(t, err, approval.ErrDegraded, "a stopped gate rejects at once")
 }
 
 // alwaysPaused is a pause without an end.
@@ -204,8 +204,8 @@ func TestConcurrentSubmit(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Less(t, odd, callers, "somebody is taken in: %v", errs)
-		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "others hear that the id is taken")
+		require.Less(t, odd, callers, "one is accepted: %v", errs)
+		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "the others get ErrIDTaken")
 		h.waitResponse(k, 10*time.Second)
 		require.Len(t, h.executor.argsOf(k), 1)
 	}
@@ -260,12 +260,12 @@ func TestSubmitWithFilesPresent(t *testing.T) {
 	h.cancel(key(1))
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 
 	h.writeRequest(key(2), request(key(2), "run", ""))
 	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
-	require.NoFileExists(t, h.requestPath(key(2)), "its own bytes once more")
+	require.NoFileExists(t, h.requestPath(key(2)), "the same bytes")
 	require.Equal(t, apiClient.ClientID, h.pending(key(2)).ClientID)
 }
 
@@ -279,7 +279,7 @@ func TestSubmitOnFailingDisk(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EIO)
 	broken.doc = ""
 	h.step(key(1))
-	require.False(t, h.has(approval.DocPending, key(1)), "what was refused is not asked later on")
+	require.False(t, h.has(approval.DocPending, key(1)), "a rejected submission is not asked later")
 	repeated, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
 	require.False(t, repeated)
@@ -293,14 +293,14 @@ func TestClientCancels(t *testing.T) {
 	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized, "the folder is another client")
+	require.ErrorIs(t, err, approval.ErrNotAuthorized, "a request file has another client")
 	d, err := h.gate.Cancel(ctx, key(1), apiClient)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, d.Verdict)
 	_, err = h.decider().Decide(ctx, decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided, "first answer wins")
+	require.ErrorIs(t, err, approval.ErrDecided, "the first decision wins")
 	h.step(key(1))
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 	_, err = h.gate.Cancel(ctx, key(1), apiClient)
 	require.ErrorIs(t, err, approval.ErrDecided)
 
@@ -308,7 +308,7 @@ func TestClientCancels(t *testing.T) {
 	require.NoError(t, err)
 	h.decide(decision(key(2), approval.Approved))
 	_, err = h.gate.Cancel(ctx, key(2), apiClient)
-	require.ErrorIs(t, err, approval.ErrDecided, "what was approved is not taken back")
+	require.ErrorIs(t, err, approval.ErrDecided, "an approval cannot be cancelled")
 	h.step(key(2))
 	require.Len(t, h.executor.argsOf(key(2)), 1)
 }

@@ -67,7 +67,7 @@ func TestDecideWaitsForDurablePending(t *testing.T) {
 	select {
 	case <-store.synced:
 	case err := <-decided:
-		require.Fail(t, "decided what may be lost", "%v", err)
+		require.Fail(t, "decided before the pending was durable", "%v", err)
 	}
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	goOn()
@@ -78,5 +78,5 @@ func TestDecideWaitsForDurablePending(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.Decide(context.Background(), decision(key(2), approval.Denied))
 	require.NoError(t, err)
-	require.Empty(t, store.synced, "what is durable is not synced once more")
+	require.Empty(t, store.synced, "a durable pending is not synced again")
 }

@@ -82,7 +82,7 @@ func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read receipt %s: %w", k, err)
+		return nil, fmt.Errorf("read claim %s: %w", k, err)
 	}
 	return openClaim(v.Seal, k, b)
 }

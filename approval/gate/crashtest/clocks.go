@@ -108,7 +108,7 @@ func (x *Clocks) play(j jump) {
 	for range 2 {
 		w.now = w.now.Add(approval.IncompleteGrace)
 		if err := s.daemon.settle(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 		w.observe()
 	}
@@ -134,14 +134,14 @@ func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 			bad = append(bad, fmt.Sprintf("I4 approved though %s", st))
 		}
 		if err := s.daemon.settle(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 		if rec, _ := w.record(k); rec == nil || rec.Status != st {
 			bad = append(bad, fmt.Sprintf("I5 the outcome changed with the clock: it was %s", st))
 		}
 	}
 	if len(before) == len(w.flow.ids()) && len(w.effects) != effects {
-		bad = append(bad, "I4 what had ended ran when the clock was set back")
+		bad = append(bad, "I4 an ended request ran after the clock was set back")
 	}
 	w.now = now
 	return bad
@@ -164,7 +164,7 @@ func (w *Sim) checkRunTime(k approval.Key) {
 	}
 	d, err := approval.ParseDecision(body, k)
 	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's lifetime
-		w.ranLate = append(w.ranLate, "I4 it ran after its time had passed")
+		w.ranLate = append(w.ranLate, "I4 it ran after RunBefore")
 	}
 }
 

@@ -255,7 +255,7 @@ func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
 		again := w.clone(d.Snapshot())
 		again.disk.Before = func(op crashfs.Op) { points = append(points, again.snapshotBefore(op)) }
 		if err := again.restart(); err != nil {
-			x.verdict(again, []string{"L the gate does not come to rest: " + err.Error()})
+			x.verdict(again, []string{"L settling fails: " + err.Error()})
 		}
 		again.disk.Before = nil
 	}

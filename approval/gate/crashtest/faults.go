@@ -91,7 +91,7 @@ type trial struct {
 }
 
 func (t *trial) String() string {
-	how := map[int]string{once: "once", temporary: "for a while", permanent: "for good"}[t.length]
+	how := map[int]string{once: "once", temporary: "for a while", permanent: "permanently"}[t.length]
 	s := fmt.Sprintf("%s at operation %d, %s", t.fault.name, t.at, how)
 	if len(t.failed) > 0 {
 		s += ": " + t.failed[0].String()
@@ -301,7 +301,7 @@ func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 			return []string{"F the gate does not recover: " + p.What}, false
 		}
 		if !t.syncFailed {
-			bad = append(bad, "F a restart is asked for without need")
+			bad = append(bad, "F the gate asks for a restart without need")
 		}
 		bad = append(bad, s.takesNoWork()...)
 		restarted = true
@@ -355,7 +355,7 @@ func (s *env) settleAll() []string {
 	for range 3 { // failed steps are retried later, and incomplete files have a grace period
 		s.w.now = s.w.now.Add(approval.IncompleteGrace)
 		if err := s.daemon.settle(); err != nil {
-			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
+			return []string{"F settling fails after the fault: " + err.Error()}
 		}
 		s.w.observe()
 	}
@@ -370,7 +370,7 @@ func (s *env) takesNoWork() (bad []string) {
 	}
 	_, _ = s.daemon.gate.Step(approval.Key{Workspace: workspace, ID: idAfter})
 	if len(s.w.effects) != before {
-		bad = append(bad, "F something ran though the gate must be restarted")
+		bad = append(bad, "F a handler ran although the gate needs a restart")
 	}
 	return bad
 }

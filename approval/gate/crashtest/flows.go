@@ -97,7 +97,7 @@ func Flows() []*Flow {
 		{Name: "submit and withdraw", Script: []action{submit(ask), clientCancel, step}},
 		{Name: "submit twice", Script: []action{submit(auto), submit(auto), submit(request(idA, "auto", "other"))}},
 		{
-			Name: "submit beside the folder",
+			Name: "submit and write the file",
 			Actors: map[string][]action{
 				"gate":  {submit(ask), step, submit(ask), clientCancel, step},
 				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decide(idA, approval.Approved)},
@@ -130,7 +130,7 @@ func Flows() []*Flow {
 			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
 		},
 		{
-			Name:   "forger in the slot",
+			Name:   "forged decision",
 			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decide(idA, approval.Approved)}},
 		},
 		{
@@ -200,7 +200,7 @@ func (s *env) ensureRunning() error {
 		return nil
 	}
 	if err := s.settle(); err != nil || s.daemon == nil {
-		return errors.Join(err, errors.New("nobody serves"))
+		return errors.Join(err, errors.New("the gate does not run"))
 	}
 	return nil
 }
@@ -213,12 +213,12 @@ func (w *Sim) submit(g *gate.Gate, r requestFile) error {
 	case errors.Is(err, crashfs.ErrKilled):
 		return err
 	case errors.Is(err, approval.ErrIDTaken) && w.submitted[r.id] == r.text:
-		w.brokenPromises = append(w.brokenPromises, "I5 a client was told that its own request is another's")
+		w.brokenPromises = append(w.brokenPromises, "I5 a client got ErrIDTaken for its own request")
 	case err != nil:
 	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
-		w.brokenPromises = append(w.brokenPromises, "I5 other bytes were accepted under an id that was given away")
+		w.brokenPromises = append(w.brokenPromises, "I5 other bytes were accepted under a used id")
 	case w.submitted[r.id] == r.text && !taken.Repeated:
-		w.brokenPromises = append(w.brokenPromises, "I5 a request was accepted anew that was accepted before")
+		w.brokenPromises = append(w.brokenPromises, "I5 a repeated request was accepted as new")
 	default:
 		w.submitted[r.id] = r.text
 		w.accepted[r.id] = true

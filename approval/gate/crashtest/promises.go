@@ -24,7 +24,7 @@ func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []stri
 	case errors.Is(err, errKnownFuture):
 		return nil, true
 	case err != nil:
-		return []string{"L the gate does not come to rest: " + err.Error()}, false
+		return []string{"L settling fails: " + err.Error()}, false
 	case isKnown(firstSettled):
 		return nil, true
 	}
@@ -45,7 +45,7 @@ func (w *Sim) continueRun(choice uint64) (bad []string) {
 			bad = append(bad, "L deciding after the crash: "+err.Error())
 		}
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
 	if w.flow.pauses() {
@@ -54,7 +54,7 @@ func (w *Sim) continueRun(choice uint64) (bad []string) {
 	if w.hasPending() {
 		w.now = w.now.Add(3 * time.Hour)
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
 	return append(bad, w.checkPromises()...)
@@ -92,7 +92,7 @@ func settleError(err error) []string {
 	if err == nil {
 		return nil
 	}
-	return []string{"L the gate does not come to rest: " + err.Error()}
+	return []string{"L settling fails: " + err.Error()}
 }
 
 // endPause ends a pause that survived the crash, at once or after the time of every
@@ -102,7 +102,7 @@ func (w *Sim) endPause(late bool) (bad []string) {
 	if late {
 		w.now = w.now.Add(3 * time.Hour)
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
 	_, held := store.Paused(workspace)
@@ -117,7 +117,7 @@ func (w *Sim) endPause(late bool) (bad []string) {
 		bad = append(bad, "L resume: "+err.Error())
 	}
 	if err := w.restart(); err != nil {
-		bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		bad = append(bad, "L settling fails: "+err.Error())
 	}
 	return bad
 }
@@ -228,7 +228,7 @@ func (w *Sim) checkRequest(id string) (bad []string) {
 	_, torn := approval.ParseResponse(resp)
 	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
 	if !outlived && string(resp) != string(rec.Response) {
-		violate("I5 the response is not the record's")
+		violate("I5 the response differs from the record")
 	}
 	// After an interrupted prune the id may be in use again.
 	if seen, ok := w.read[id]; ok && seen != string(rec.Response) && !w.pruned[id] {
@@ -246,11 +246,11 @@ func (w *Sim) checkGrant(k approval.Key, rec *approval.Record, violate func(stri
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
 	switch {
 	case approved && (!there || err != nil):
-		violate("I3 what was to be remembered is not")
+		violate("I3 a grant is missing")
 	case there && len(rec.Decision) == 0:
-		violate("I1 consent that nobody gave")
+		violate("I1 a grant without a decision")
 	case there && w.flow.Name != "always":
-		violate("I1 consent that was given once is remembered")
+		violate("I1 a grant for a decision that gave none")
 	}
 }
 
@@ -274,7 +274,7 @@ func (w *Sim) effectsOf(id string, violate func(string, ...any)) (list []effect)
 		}
 		list = append(list, e)
 		if !w.legitimate(e) {
-			violate("I1 an effect that nobody approved")
+			violate("I1 an effect without an approval")
 		}
 	}
 	if len(list) > 1 && (len(list) > 2 || list[0].key == "" || list[0] != list[1]) {
@@ -322,7 +322,7 @@ func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, vio
 	}
 	told := w.acknowledgedFor(id)
 	if len(told) > 1 {
-		violate("I3 two people were told that their answer counts")
+		violate("I3 two decisions were acknowledged")
 	}
 	for _, v := range told {
 		if !statusMatches(v, st) || st == approval.StatusExpired && !w.flow.passesRunBefore() && !w.gateWasDown {
@@ -353,7 +353,7 @@ func (w *Sim) checkAudit() (bad []string) {
 		last = e.Seq
 		pruned = pruned || e.Event == approval.EventPruned
 		if pruned && e.Event == approval.EventForged && strings.Contains(e.Reason, "response") {
-			bad = append(bad, "L what pruning left was taken for a forgery")
+			bad = append(bad, "L a response that pruning left was reported as forged")
 		}
 		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
 			approved[e.RequestID] = true
@@ -361,7 +361,7 @@ func (w *Sim) checkAudit() (bad []string) {
 		return nil
 	})
 	if err != nil {
-		bad = append(bad, "I7 the log does not read: "+err.Error())
+		bad = append(bad, "I7 the log does not verify: "+err.Error())
 	}
 	for _, e := range w.effects {
 		if !approved[e.id] {
@@ -381,11 +381,11 @@ func (w *Sim) checkLeftovers() (bad []string) {
 		switch dir {
 		case layout.Pendings(workspace), layout.Requests(workspace), layout.Receipts(workspace):
 			if !strings.HasPrefix(path.Base(name), ".") {
-				bad = append(bad, "L left lying: "+dir)
+				bad = append(bad, "L not removed: "+dir)
 			}
 		case layout.Decisions(workspace):
 			if path.Base(name) != "forged" && !strings.HasPrefix(path.Base(name), ".tmp-") {
-				bad = append(bad, "L left lying: "+dir)
+				bad = append(bad, "L not removed: "+dir)
 			}
 		}
 	}

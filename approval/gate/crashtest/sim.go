@@ -63,9 +63,9 @@ const (
 	NoDuplicate  Mutant = "duplicate check"
 	NoSlot       Mutant = "slot exclusivity"
 	NoStartSync  Mutant = "sync at start"
-	NoRecheck    Mutant = "the look for C and P before acknowledging"
+	NoRecheck    Mutant = "check for C and P before acknowledging"
 	NoExpirySlot Mutant = "expiry through the slot"
-	NoPauseCheck Mutant = "the look for a pause before a claim"
+	NoPauseCheck Mutant = "pause check before a claim"
 )
 
 // Mutants lists all nine.

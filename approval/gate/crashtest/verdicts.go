@@ -36,7 +36,7 @@ const (
 )
 
 // errKnownFuture ends a start on a simulation whose future is known.
-var errKnownFuture = errors.New("the rest of this life is known")
+var errKnownFuture = errors.New("the future is known")
 
 // choices is the number of different futures: every later action takes the remainder
 // of choice by 2, 3 or 5.
