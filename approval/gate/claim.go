@@ -46,14 +46,14 @@ func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 		g.releaseClaim(s.key, tool)
 		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+mainReason(*refused))
 	}
-	story := s.recordBase()
+	base := s.recordBase()
 	return false, g.execute(run{
 		key: s.key, tool: tool, info: g.infoFor(s), decision: s.decision, args: p.RequestData, leftovers: s.leftovers(),
 		facts: facts, ruling: p.Ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
-			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
-			Pending: story.Pending, Decision: story.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
+			RequestSHA256: p.RequestSHA256, PendingSHA256: base.PendingSHA256,
+			Pending: base.Pending, Decision: base.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
 		},
 	})
 }

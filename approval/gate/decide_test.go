@@ -28,7 +28,7 @@ func TestDecideRefuses(t *testing.T) {
 		reason error
 		want   string
 	}{
-		"a stranger": {
+		"an unknown person": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.By = approval.Person{Channel: "telegram", ID: "666", Name: "ann"} // a name proves nothing
@@ -227,10 +227,10 @@ func TestCanDecideWritesNothing(t *testing.T) {
 	d, a := h.decider(), decision(k, "")
 	require.NoError(t, d.CanDecide(context.Background(), a))
 	require.False(t, h.has(approval.DocDecision, k))
-	stranger, unknown, shown := a, decision(key(2), ""), a
-	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
+	unauthorized, unknown, shown := a, decision(key(2), ""), a
+	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
 	shown.PendingSHA256 = strings.Repeat("0", 64)
-	require.ErrorIs(t, d.CanDecide(context.Background(), stranger), approval.ErrNotAuthorized)
+	require.ErrorIs(t, d.CanDecide(context.Background(), unauthorized), approval.ErrNotAuthorized)
 	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), approval.ErrUnknown)
 	require.ErrorIs(t, d.CanDecide(context.Background(), shown), approval.ErrTooLate)
 	h.decide(decision(k, approval.Denied))
@@ -244,9 +244,9 @@ func TestOperatorCancels(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	stranger := decision(k, "")
-	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
-	_, err := d.Cancel(context.Background(), stranger)
+	unauthorized := decision(k, "")
+	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
+	_, err := d.Cancel(context.Background(), unauthorized)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	dec, err := d.Cancel(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)

@@ -99,9 +99,9 @@ const degradedOutcome = "auto_rejected: The gate cannot take requests now: the d
 func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
-	var told []bool
+	var reported []bool
 	h.gate.Health = func(p gate.Degradation, present bool) {
-		told = append(told, present)
+		reported = append(reported, present)
 		if present {
 			require.Equal(t, "the disk is almost full", p.What)
 			require.NotEmpty(t, p.Hint)
@@ -122,7 +122,7 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 	h.gate.Examine()
 	_, degraded = h.gate.Degraded()
 	require.False(t, degraded)
-	require.Equal(t, []bool{true, false}, told)
+	require.Equal(t, []bool{true, false}, reported)
 	require.Zero(t, h.executor.count())
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate degraded"))
 	require.Equal(t, 1, strings.Count(h.logs.String(), "gate recovered"))
@@ -170,7 +170,7 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 		h.ask(k, request(k, "run", ""))
 	}
 	h.decide(decision(key(1), approval.Approved))
-	ill := func() {
+	breakDisk := func() {
 		disk.set(func() {
 			disk.failCreate = func(name string) error {
 				if isPrivate(name) {
@@ -180,23 +180,23 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 			}
 		})
 	}
-	well := func() { disk.set(func() { disk.failCreate = nil }); h.gate.Examine() }
-	ill()
+	repairDisk := func() { disk.set(func() { disk.failCreate = nil }); h.gate.Examine() }
+	breakDisk()
 	_, err := h.gate.Step(key(1))
 	require.ErrorIs(t, err, syscall.EIO)
 	h.step(key(1))
 	require.Zero(t, h.executor.count())
-	well()
+	repairDisk()
 	h.step(key(1))
 	require.Equal(t, "approved", h.outcome(key(1)))
 
 	h.decide(decision(key(2), approval.Approved))
-	ill()
+	breakDisk()
 	h.clock.move(time.Hour)
 	_, err = h.gate.Step(key(2))
 	require.ErrorIs(t, err, syscall.EIO, "the expiry cannot be written")
 	h.clock.move(-time.Hour)
-	well()
+	repairDisk()
 	h.step(key(2))
 	require.Equal(t, "expired: approved in time, not run: the gate was down", h.outcome(key(2)))
 	require.Empty(t, h.executor.argsOf(key(2)))
@@ -269,9 +269,9 @@ func TestToolWithLargeOutputIsRefusedAlone(t *testing.T) {
 // Under load one syncfs covers many documents. If it fails, it is unknown which are
 // durable: the gate needs a restart, and loses nothing.
 func TestFailedSyncFSRequiresRestart(t *testing.T) {
-	const crowd = 40
+	const many = 40
 	disk := newFaultyDisk()
-	h := newRig(t, options{fs: disk, limits: approval.Limits{PerMinute: 10_000, Running: crowd}})
+	h := newRig(t, options{fs: disk, limits: approval.Limits{PerMinute: 10_000, Running: many}})
 	var once sync.Once
 	disk.set(func() {
 		disk.failSyncFS = func() (err error) {
@@ -279,7 +279,7 @@ func TestFailedSyncFSRequiresRestart(t *testing.T) {
 			return err
 		}
 	})
-	for n := range crowd {
+	for n := range many {
 		h.writeRequest(key(n), request(key(n), "auto", ""))
 		h.keys = append(h.keys, key(n))
 	}
@@ -294,7 +294,7 @@ func TestFailedSyncFSRequiresRestart(t *testing.T) {
 	h.reopen()
 	h.keys = append(h.keys, key(99))
 	h.run(0)
-	for n := range crowd {
+	for n := range many {
 		switch status := h.waitResponse(key(n), 20*time.Second).Status; status {
 		case approval.StatusAutoRejected: // it was still queued
 			require.Empty(t, h.executor.argsOf(key(n)))

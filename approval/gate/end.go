@@ -75,13 +75,13 @@ func (g *Gate) end(e outcome) error {
 	g.logOutcome(e)
 	// Under load the cleanup waits: creating files is slower right after removals.
 	// The record makes the leftovers harmless.
-	crowded := g.sched.crowded()
-	if !crowded {
+	underLoad := g.sched.underLoad()
+	if !underLoad {
 		if err := g.cleanUp(e.key, e.leftovers); err != nil {
 			return err
 		}
 	}
-	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod), crowded)
+	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod), underLoad)
 	return nil
 }
 

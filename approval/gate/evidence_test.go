@@ -21,9 +21,9 @@ func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]
 
 // requestWithProof is a request that runs program, with a signed proof that it mails
 // to one person.
-func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom string) string {
+func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, recipient string) string {
 	t.Helper()
-	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + whom + `" },"status":"proven"}]}`
+	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
 	b, err := approval.ProofBytes(approval.Raw(proof))
 	require.NoError(t, err)
 	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`

@@ -23,7 +23,7 @@ func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
 // Every file in the slot that is not a decision of this pending is described and
 // removed. The request stays pending.
 func TestForgedDecisions(t *testing.T) {
-	stranger, err := seal.LoadOrCreate(ipc.OS(), t.TempDir())
+	otherKey, err := seal.LoadOrCreate(ipc.OS(), t.TempDir())
 	require.NoError(t, err)
 	encode := func(h *rig, k approval.Key, change func(*approval.Decision)) []byte {
 		d := &approval.Decision{
@@ -46,7 +46,7 @@ func TestForgedDecisions(t *testing.T) {
 		"nothing":        func(*rig, approval.Key) string { return "" },
 		"without a seal": func(h *rig, k approval.Key) string { return string(encode(h, k, nil)) },
 		"another's seal": func(h *rig, k approval.Key) string {
-			return string(stranger.Seal(approval.DocDecision, k, encode(h, k, nil)))
+			return string(otherKey.Seal(approval.DocDecision, k, encode(h, k, nil)))
 		},
 		"a pending's": func(h *rig, k approval.Key) string {
 			return string(h.key.Seal(approval.DocPending, k, encode(h, k, nil)))
@@ -160,17 +160,17 @@ func TestPendingFromHostProgram(t *testing.T) {
 // A workspace that is not configured asks no person.
 func TestUnknownWorkspace(t *testing.T) {
 	h := newRig(t, options{inline: true})
-	require.NoError(t, h.layout.Prepare(ipc.OS(), "stranger"))
+	require.NoError(t, h.layout.Prepare(ipc.OS(), "unknown"))
 	h.reopen()
 	for n, tool := range []string{"run", "auto", "never"} {
-		k := keyIn("stranger", n)
+		k := keyIn("unknown", n)
 		h.writeRequest(k, request(k, tool, ""))
 		h.step(k)
-		require.Equal(t, "auto_rejected: workspace 'stranger' is not configured: add [workspaces.stranger] to permesso.toml", h.outcome(k))
+		require.Equal(t, "auto_rejected: workspace 'unknown' is not configured: add [workspaces.unknown] to permesso.toml", h.outcome(k))
 		require.True(t, h.isSettled(k))
 		require.Equal(t, []approval.Event{approval.EventAutoRejected}, h.history(k))
 	}
-	k := keyIn("stranger", 10)
+	k := keyIn("unknown", 10)
 	h.writeDoc(approval.DocPending, k, request(k, "run", ""))
 	h.step(k)
 	require.Equal(t, approval.StatusAutoRejected, h.response(k).Status)

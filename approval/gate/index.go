@@ -167,11 +167,11 @@ func (x *index) takeOnlyPending(k approval.Key) bool {
 
 // startCooldown records that this process settled a key, when to check it once more,
 // and whether its cleanup was deferred.
-func (x *index) startCooldown(k approval.Key, look time.Time, deferredCleanup bool) {
+func (x *index) startCooldown(k approval.Key, checkAt time.Time, deferredCleanup bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.cooling[k] = true
-	x.dueAt[k] = look
+	x.dueAt[k] = checkAt
 	if deferredCleanup {
 		x.deferredCleanup[k] = true
 	}
@@ -368,13 +368,13 @@ func (g *Gate) RescanSettled(ws string) error {
 
 func (g *Gate) refuseStrays(ws string, names []string) {
 	for _, name := range names {
-		g.Stray(ws, name)
+		g.RefuseStray(ws, name)
 	}
 }
 
-// Stray refuses a file whose name is not a request's. It has no id, so there is no
+// RefuseStray refuses a file whose name is not a request's. It has no id, so there is no
 // response, only a description in errors/.
-func (g *Gate) Stray(ws, name string) {
+func (g *Gate) RefuseStray(ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
 		return // a later rescan describes it
 	}

@@ -340,7 +340,7 @@ func TestFreedSlotIsUsed(t *testing.T) {
 // of a third one waits for a few of their steps, not for all.
 func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	t.Parallel()
-	const crowd, stranger = 10_000, "stranger"
+	const many, third = 10_000, "third"
 	var steps, until atomic.Int64
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
@@ -354,17 +354,17 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 			<-woken
 		}}
 	}})
-	require.NoError(t, h.layout.Prepare(ipc.OS(), stranger))
+	require.NoError(t, h.layout.Prepare(ipc.OS(), third))
 	one := filepath.Join(h.layout.Home, "one") // links are created faster than files
 	require.NoError(t, os.WriteFile(one, []byte("{}"), 0o644))
-	for n := range crowd {
+	for n := range many {
 		require.NoError(t, os.Link(one, h.requestPath(key(n))))
-		require.NoError(t, os.Link(one, h.requestPath(keyIn(stranger, n))))
+		require.NoError(t, os.Link(one, h.requestPath(keyIn(third, n))))
 	}
 	h.writeRequest(single, request(single, "auto", ""))
 	h.run(0)
 	require.NoError(t, h.gate.Rescan(personal))
-	require.NoError(t, h.gate.Rescan(stranger))
+	require.NoError(t, h.gate.Rescan(third))
 	const workers = 128
 	h.waitFor(10*time.Second, "all workers busy", func() bool { return steps.Load() == workers })
 	before := steps.Load()
@@ -374,5 +374,5 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	between := until.Load() - before
 	t.Logf("%d other steps came before, the response took %v", between, took)
 	require.Less(t, between, int64(500), "only the steps of busy workers come before")
-	require.Less(t, until.Load(), int64(2*crowd), "the other keys are still queued")
+	require.Less(t, until.Load(), int64(2*many), "the other keys are still queued")
 }

@@ -42,8 +42,8 @@ func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
 		}
 		// A submission may be waiting for this key; do not skip the load as if our
 		// own write had caused the event.
-		if look := g.index.cooldown(k); !look.IsZero() && g.submissions.at(k) == nil {
-			return look, nil
+		if checkAt := g.index.cooldown(k); !checkAt.IsZero() && g.submissions.at(k) == nil {
+			return checkAt, nil
 		}
 		s, err := g.load(k)
 		if err != nil {

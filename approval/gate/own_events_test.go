@@ -30,7 +30,7 @@ func (l *recordReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 // neither at once nor at the event of its own write.
 func TestAskReadsDocumentsOnce(t *testing.T) {
 	for why, tt := range map[string]struct {
-		looks int
+		reads int
 		ask   func(h *rig)
 	}{
 		"by Submit": {1, func(h *rig) {
@@ -54,7 +54,7 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 			}})
 			tt.ask(h)
 			require.True(t, h.has(approval.DocPending, key(1)))
-			require.EqualValues(t, tt.looks, seen.n.Load())
+			require.EqualValues(t, tt.reads, seen.n.Load())
 			h.gate.Hint(key(1), approval.DocPending)
 			require.True(t, h.gate.Idle(), "the event of our own write")
 			h.gate.Hint(key(1), approval.DocPending)

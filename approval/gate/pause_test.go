@@ -204,7 +204,7 @@ func TestPausedKeysAreNotPolled(t *testing.T) {
 		h.writeRequest(key(i), request(key(i), "auto", ""))
 		h.gate.Wake(key(i))
 	}
-	h.waitFor(time.Minute, "looks", func() bool { return reads.Load() > 0 && h.gate.Idle() })
+	h.waitFor(time.Minute, "loads", func() bool { return reads.Load() > 0 && h.gate.Idle() })
 	before := reads.Load()
 	time.Sleep(300 * time.Millisecond) // no event can signal that nothing happens
 	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "paused keys are polled")

@@ -334,13 +334,13 @@ func (g *Gate) answerProbes() {
 	g.sched.finishStep(probeKey, false, nil)
 }
 
-// crowdSize is how many queued keys defer the cleanup.
-const crowdSize = 32
+// highLoad is how many queued keys defer the cleanup.
+const highLoad = 32
 
-func (q *scheduler) crowded() bool {
+func (q *scheduler) underLoad() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queued) > crowdSize
+	return len(q.queued) > highLoad
 }
 
 // Idle reports that no key is queued or busy.

@@ -22,14 +22,14 @@ func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 		mine, ok := q.pop()
 		require.True(t, ok)
 		g.Wake(mine) // during the step
-		told := false
+		reported := false
 		q.finishStep(mine, failed, func(failures int) {
-			told = true
+			reported = true
 			require.Equal(t, failed, failures == 1)
 			require.True(t, q.busy[mine])
 			require.False(t, q.queued[mine], "not queued before it is finished")
 		})
-		require.True(t, told)
+		require.True(t, reported)
 		require.False(t, q.busy[mine])
 		require.Equal(t, !failed, q.queued[mine])
 	}

@@ -75,7 +75,7 @@ func describeResult(err error) string {
 type contender struct {
 	name    string
 	verdict approval.Verdict
-	run     func(k approval.Key) string // "" for the agent and the deadline
+	decide  func(k approval.Key) string // "" for the agent and the deadline
 }
 
 // race runs all contenders at once, and compares the outcome with their results.
@@ -89,7 +89,7 @@ func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
 	for i, r := range contenders {
 		wg.Go(func() {
 			<-start
-			results[i] = r.run(k)
+			results[i] = r.decide(k)
 			h.gate.Wake(k)
 		})
 	}
@@ -159,9 +159,9 @@ func withJitter(rng *rand.Rand, people, gate time.Duration, contenders []contend
 			most = people
 		}
 		pause := time.Duration(rng.Int64N(int64(most)))
-		contenders[i].run = func(k approval.Key) string {
+		contenders[i].decide = func(k approval.Key) string {
 			time.Sleep(pause)
-			return r.run(k)
+			return r.decide(k)
 		}
 	}
 	return contenders

@@ -69,7 +69,7 @@ func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	}
 	p, err := openPending(v.Seal, k, b)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a host program's request, not yet judged
+		return nil, nil //nolint:nilerr // a host program's request, not evaluated yet
 	}
 	return &approval.Waiting{Pending: p, SHA256: approval.Digest(b)}, nil
 }

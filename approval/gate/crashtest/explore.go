@@ -93,7 +93,7 @@ func (x *Explorer) Explore(workers int) (*Report, error) {
 	for i := range workers {
 		wg.Go(func() {
 			for j := range jobs {
-				w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // dice that fall the same way every time
+				w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
 				if err := w.play(j); err != nil {
 					errs[i] = errors.Join(errs[i], fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err))
 				}
@@ -279,8 +279,8 @@ func (x *Explorer) verdict(w *Sim, bad []string) {
 // testSigningKey signs the receipts of simulated gates, and nothing else.
 const testSigningKey = "PRIVATE+KEY+permesso+f4086083+ARkC3fQQ4lWF3vTZR9UNb1sPJrEfvAX9Pg7Qdob44gFT"
 
-// turns lets one actor at a time use the disk.
-type turns struct {
+// operationLock lets one actor at a time use the disk.
+type operationLock struct {
 	arrive chan string // an actor waits before its next operation
 	finish chan result
 	next   map[string]chan struct{}
@@ -291,7 +291,7 @@ type result struct {
 	err error
 }
 
-func (l *turns) wait(who string) {
+func (l *operationLock) wait(who string) {
 	l.arrive <- who
 	<-l.next[who]
 }
@@ -301,7 +301,7 @@ func (l *turns) wait(who string) {
 // operation.
 func (x *worker) interleave(w *Sim) error {
 	rng := x.rng
-	l := &turns{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
+	l := &operationLock{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
 	s := &env{w: w, yield: l.wait}
 	s.clearSlot = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
 	var err error
@@ -339,15 +339,15 @@ func (s *env) runActions(actions []action) error {
 }
 
 // schedule waits until every actor waits or has finished, then lets one continue.
-func (x *worker) schedule(s *env, l *turns, running, killAt int) error {
+func (x *worker) schedule(s *env, l *operationLock, running, killAt int) error {
 	rng := x.rng
-	standing := []string{}
+	waiting := []string{}
 	var failed error
 	for n := 0; running > 0; n++ {
-		for len(standing) < running {
+		for len(waiting) < running {
 			select {
 			case who := <-l.arrive:
-				standing = append(standing, who)
+				waiting = append(waiting, who)
 			case r := <-l.finish:
 				running--
 				if r.err != nil && !errors.Is(r.err, crashfs.ErrKilled) {
@@ -366,10 +366,10 @@ func (x *worker) schedule(s *env, l *turns, running, killAt int) error {
 			s.daemon.proc.Kill()
 			s.w.trace = append(s.w.trace, fmt.Sprintf("kill at %d", n))
 		}
-		slices.Sort(standing)
-		i := rng.IntN(len(standing))
-		who := standing[i]
-		standing = slices.Delete(standing, i, i+1)
+		slices.Sort(waiting)
+		i := rng.IntN(len(waiting))
+		who := waiting[i]
+		waiting = slices.Delete(waiting, i, i+1)
 		l.next[who] <- struct{}{}
 	}
 	s.w.disk.Before, s.w.disk.BeforeRead = nil, nil

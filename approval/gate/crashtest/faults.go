@@ -232,8 +232,8 @@ func (f *Flow) sequence() []action {
 	var actions []action
 	for round := range 3 {
 		for _, name := range names {
-			if turns := f.Actors[name]; round < len(turns) {
-				actions = append(actions, turns[round])
+			if theirs := f.Actors[name]; round < len(theirs) {
+				actions = append(actions, theirs[round])
 			}
 		}
 	}

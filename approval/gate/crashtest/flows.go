@@ -324,7 +324,7 @@ func (s *env) settle() error {
 	}
 	for range 3 {
 		s.w.now = s.w.now.Add(time.Second)
-		if _, weak := s.daemon.gate.Degraded(); weak {
+		if _, degraded := s.daemon.gate.Degraded(); degraded {
 			s.daemon.gate.Examine() // as the ticker does
 		}
 		if err := s.daemon.settle(); err == nil {

@@ -105,12 +105,12 @@ func (w *Sim) endPause(late bool) (bad []string) {
 			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
-	_, held := store.Paused(workspace)
-	if w.paused && !held {
+	_, paused := store.Paused(workspace)
+	if w.paused && !paused {
 		bad = append(bad, "P an acknowledged pause was lost")
 	}
 	w.paused = false
-	if !held {
+	if !paused {
 		return bad
 	}
 	if _, err := store.Resume(ipc.Everything, "ann", w.now); err != nil {
@@ -320,11 +320,11 @@ func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, vio
 			violate("I4 an effect though %s", st)
 		}
 	}
-	told := w.acknowledgedFor(id)
-	if len(told) > 1 {
+	verdicts := w.acknowledgedFor(id)
+	if len(verdicts) > 1 {
 		violate("I3 two decisions were acknowledged")
 	}
-	for _, v := range told {
+	for _, v := range verdicts {
 		if !statusMatches(v, st) || st == approval.StatusExpired && !w.flow.passesRunBefore() && !w.gateWasDown {
 			violate("I3 a decision was reversed: %s became %s", v, st)
 		}
