@@ -17,17 +17,17 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// The behaviour of an earlier public gate, as far as it concerns files and
-// outcomes. A case passes, or stands here with the reason why it differs; one
-// that is neither fails, and so does a reason that has become untrue.
-var differs = map[string]string{
-	"state/create writes pending file":           "the short id is the id's first 8 digits, and how a tool is handled is the configuration's business, not the file's",
-	"state/create returns short id":              "two characters name 1296 requests at most, and are guessed at once: ours are 8 digits",
-	"watch.decision/handler_type ipc dispatched": "nothing is added to the arguments: what is shown is what runs",
-	"watch.decision/ipc without deps":            "there is one kind of handler, and nothing that it could lack: it runs",
-	"watch.decision/unparsable pending":          "it was somebody's request, so somebody is told: malformed",
-	"watch.decision/decision lacks approved":     "a decision without verdict and seal is none: the slot is freed, the request waits on",
-	"service/unconfigured workspace":             "a workspace that nobody configured asks nobody: it is refused",
+// The file behavior of an earlier public gate. Every shared case passes, or is listed
+// here with the reason for the difference. A reason that is no longer true fails,
+// too.
+var knownDifferences = map[string]string{
+	"state/create writes pending file":           "the short id is the id's first 8 digits, and the configuration defines handlers, not the file",
+	"state/create returns short id":              "two characters distinguish only 1296 requests and are easy to guess: ours are 8 digits",
+	"watch.decision/handler_type ipc dispatched": "nothing is added to the arguments: the arguments shown are the arguments run",
+	"watch.decision/ipc without deps":            "this handler needs no dependencies: it runs",
+	"watch.decision/unparsable pending":          "it was a request, so it gets a response: malformed",
+	"watch.decision/decision lacks approved":     "a decision without verdict and MAC is invalid: it is removed, and the request stays pending",
+	"service/unconfigured workspace":             "a workspace that is not configured is refused",
 }
 
 type sharedCase struct {
@@ -40,7 +40,7 @@ func (c sharedCase) input(t *testing.T, name string) string { return text(t, c.I
 
 func (c sharedCase) expected(t *testing.T, name string) string { return text(t, c.Expected, name) }
 
-// text is a member that is a string, or the JSON of any other.
+// text is a string member, or the JSON of any other member.
 func text(t *testing.T, object []byte, name string) string {
 	raw := field(t, object, name)
 	var s string
@@ -50,16 +50,16 @@ func text(t *testing.T, object []byte, name string) string {
 	return raw
 }
 
-// theirID is an id of theirs that ours may be too.
-const theirID = "aabb001122334455"
+// sharedID is an id from the shared cases that is valid here, too.
+const sharedID = "aabb001122334455"
 
-func theirs() approval.Key { return approval.Key{Workspace: home, ID: theirID} }
+func sharedKey() approval.Key { return approval.Key{Workspace: personal, ID: sharedID} }
 
-// check is one case: what was wanted, and what came.
-type check func(t *testing.T, h *house, c sharedCase) (want, got any)
+// check runs one case and returns what it wants and what it got.
+type check func(t *testing.T, h *rig, c sharedCase) (want, got any)
 
-func TestCasesOfFiles(t *testing.T) {
-	b := shared(t, "cases", "files-chat-trust.json")
+func TestSharedFileCases(t *testing.T) {
+	b := sharedFile(t, "cases", "files-chat-trust.json")
 	if b == nil {
 		return
 	}
@@ -76,9 +76,9 @@ func TestCasesOfFiles(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			run, ok := checks[key]
 			require.True(t, ok, "a case without a check")
-			want, got := run(t, newHouse(t, plan{inline: true}), c)
-			if why, ok := differs[key]; ok {
-				require.NotEqual(t, want, got, "does not differ any more: %s", why)
+			want, got := run(t, newRig(t, options{inline: true}), c)
+			if why, ok := knownDifferences[key]; ok {
+				require.NotEqual(t, want, got, "no longer differs: %s", why)
 				return
 			}
 			require.Equal(t, want, got)
@@ -87,7 +87,7 @@ func TestCasesOfFiles(t *testing.T) {
 	for key := range checks {
 		require.True(t, seen[key], "a check without a case: %s", key)
 	}
-	for key := range differs {
+	for key := range knownDifferences {
 		require.True(t, seen[key], "a difference without a case: %s", key)
 	}
 }
@@ -98,20 +98,20 @@ func caseChecks() map[string]check {
 		"state/no .tmp left after create":                        leavesNoTemp,
 		"state/create returns short id":                          returnsShortID,
 		"state/short id differs from those pending in the group": shortIDsDiffer,
-		"state/find by short id": func(t *testing.T, h *house, _ sharedCase) (any, any) {
-			h.ask(theirs(), request(theirs(), "run", ""))
-			return []approval.Key{theirs()}, h.find(t, approval.ShortID(theirID))
+		"state/find by short id": func(t *testing.T, h *rig, _ sharedCase) (any, any) {
+			h.ask(sharedKey(), request(sharedKey(), "run", ""))
+			return []approval.Key{sharedKey()}, h.find(t, approval.ShortID(sharedID))
 		},
-		"state/find unknown short id": func(t *testing.T, h *house, _ sharedCase) (any, any) {
-			h.ask(theirs(), request(theirs(), "run", ""))
+		"state/find unknown short id": func(t *testing.T, h *rig, _ sharedCase) (any, any) {
+			h.ask(sharedKey(), request(sharedKey(), "run", ""))
 			return []approval.Key(nil), h.find(t, "ffffffff")
 		},
-		"state/list all groups": func(t *testing.T, h *house, c sharedCase) (any, any) {
+		"state/list all groups": func(t *testing.T, h *rig, c sharedCase) (any, any) {
 			return c.expected(t, "count"), h.list(t, nil)[0]
 		},
-		"state/list filtered by group": func(t *testing.T, h *house, c sharedCase) (any, any) {
-			require.JSONEq(t, `["tool_a"]`, c.expected(t, "tools"), "the one of the group that is asked for")
-			return `["run"]`, h.list(t, []string{home})[1]
+		"state/list filtered by group": func(t *testing.T, h *rig, c sharedCase) (any, any) {
+			require.JSONEq(t, `["tool_a"]`, c.expected(t, "tools"), "only the requested group")
+			return `["run"]`, h.list(t, []string{personal})[1]
 		},
 		"state/list when no ipc dir":                              listsNothing,
 		"sweep/decision without pending removed":                  removesLoneDecision,
@@ -126,56 +126,56 @@ func caseChecks() map[string]check {
 		"watch.decision/handler_type ipc dispatched":              dispatches,
 		"watch.decision/unparsable decision / missing request_id": freesTheSlot,
 		"watch.decision/unparsable pending":                       unparsablePending,
-		"watch.decision/decision lacks approved": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
-			h.ask(theirs(), request(theirs(), "run", ""))
-			h.put(approval.DocDecision, theirs(), `{"request_id":"r"}`)
-			h.step(theirs())
-			return "denied: Denied by user", h.outcome(theirs())
+		"watch.decision/decision lacks approved": func(_ *testing.T, h *rig, _ sharedCase) (any, any) {
+			h.ask(sharedKey(), request(sharedKey(), "run", ""))
+			h.writeDoc(approval.DocDecision, sharedKey(), `{"request_id":"r"}`)
+			h.step(sharedKey())
+			return "denied: Denied by user", h.outcome(sharedKey())
 		},
-		"e2e/approve": func(t *testing.T, h *house, _ sharedCase) (any, any) {
-			h.ask(theirs(), request(theirs(), "run", ""))
-			require.Nil(t, h.response(theirs()))
-			h.decide(answer(theirs(), approval.Approved))
-			h.step(theirs())
-			require.True(t, h.atRest(theirs()), "files cleaned")
-			return `{"done":true}`, string(h.response(theirs()).Result)
+		"e2e/approve": func(t *testing.T, h *rig, _ sharedCase) (any, any) {
+			h.ask(sharedKey(), request(sharedKey(), "run", ""))
+			require.Nil(t, h.response(sharedKey()))
+			h.decide(decision(sharedKey(), approval.Approved))
+			h.step(sharedKey())
+			require.True(t, h.isSettled(sharedKey()), "files cleaned")
+			return `{"done":true}`, string(h.response(sharedKey()).Result)
 		},
-		"e2e/all-false service": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
-			// Whether a tool without risks is allowed is policy's business; that
-			// nobody is asked then, and the answer is there at once, is ours.
-			h.drop(theirs(), request(theirs(), "auto", ""))
-			h.step(theirs())
-			return []any{"auto_approved", false}, []any{h.outcome(theirs()), h.has(approval.DocPending, theirs())}
+		"e2e/all-false service": func(_ *testing.T, h *rig, _ sharedCase) (any, any) {
+			// Policy allows a tool without risks. The gate must then ask no person
+			// and answer at once.
+			h.writeRequest(sharedKey(), request(sharedKey(), "auto", ""))
+			h.step(sharedKey())
+			return []any{"auto_approved", false}, []any{h.outcome(sharedKey()), h.has(approval.DocPending, sharedKey())}
 		},
-		"service/dangerous write": func(_ *testing.T, h *house, _ sharedCase) (any, any) {
-			h.drop(theirs(), request(theirs(), "run", ""))
-			h.step(theirs())
-			return []any{true, false}, []any{h.has(approval.DocPending, theirs()), h.has(approval.DocResponse, theirs())}
+		"service/dangerous write": func(_ *testing.T, h *rig, _ sharedCase) (any, any) {
+			h.writeRequest(sharedKey(), request(sharedKey(), "run", ""))
+			h.step(sharedKey())
+			return []any{true, false}, []any{h.has(approval.DocPending, sharedKey()), h.has(approval.DocResponse, sharedKey())}
 		},
-		"service/unconfigured workspace": func(t *testing.T, h *house, _ sharedCase) (any, any) {
+		"service/unconfigured workspace": func(t *testing.T, h *rig, _ sharedCase) (any, any) {
 			require.NoError(t, h.layout.Prepare(ipc.OS(), "unconfigured"))
-			k := approval.Key{Workspace: "unconfigured", ID: theirID}
-			h.drop(k, request(k, "run", ""))
+			k := approval.Key{Workspace: "unconfigured", ID: sharedID}
+			h.writeRequest(k, request(k, "run", ""))
 			h.step(k)
 			return []any{true, "none"}, []any{h.has(approval.DocPending, k), h.outcome(k)}
 		},
 	}
 }
 
-func (h *house) viewer() *gate.Viewer {
+func (h *rig) viewer() *gate.Viewer {
 	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 }
 
-func (h *house) find(t *testing.T, prefix string) []approval.Key {
+func (h *rig) find(t *testing.T, prefix string) []approval.Key {
 	keys, err := h.viewer().Find(context.Background(), nil, prefix)
 	require.NoError(t, err)
 	return keys
 }
 
-// list asks twice, in two workspaces, and tells how many wait and for what.
-func (h *house) list(t *testing.T, workspaces []string) []string {
+// list asks in two workspaces, and returns the number of pendings and their tools.
+func (h *rig) list(t *testing.T, workspaces []string) []string {
 	second := approval.Key{Workspace: other, ID: "ccdd001122334455"}
-	h.ask(theirs(), request(theirs(), "run", ""))
+	h.ask(sharedKey(), request(sharedKey(), "run", ""))
 	h.ask(second, request(second, "fails", ""))
 	waiting, err := h.viewer().Waiting(context.Background(), workspaces)
 	require.NoError(t, err)
@@ -188,21 +188,21 @@ func (h *house) list(t *testing.T, workspaces []string) []string {
 	return []string{string(rune('0' + len(tools))), string(listed)}
 }
 
-func listsNothing(t *testing.T, h *house, _ sharedCase) (want, got any) {
+func listsNothing(t *testing.T, h *rig, _ sharedCase) (want, got any) {
 	require.NoError(t, os.RemoveAll(h.layout.IPC()))
 	waiting, err := h.viewer().Waiting(context.Background(), nil)
 	require.NoError(t, err)
 	return 0, len(waiting)
 }
 
-func createsPending(t *testing.T, h *house, c sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), c.input(t, "tool_name"), field(t, c.Input, "request_data")))
-	path := filepath.Join(h.layout.Pendings(home), theirID+".json")
+func createsPending(t *testing.T, h *rig, c sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), c.input(t, "tool_name"), field(t, c.Input, "request_data")))
+	path := filepath.Join(h.layout.Pendings(personal), sharedID+".json")
 	require.Equal(t, filepath.Join(h.layout.Home, filepath.FromSlash(c.expected(t, "file"))), path)
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, field(t, c.Input, "request_data"), field(t, b, "request_data"))
-	require.Equal(t, home, text(t, b, "source_group"))
+	require.Equal(t, personal, text(t, b, "source_group"))
 	var wanted []string
 	require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "keys")), &wanted))
 	var found []string
@@ -216,31 +216,31 @@ func createsPending(t *testing.T, h *house, c sharedCase) (want, got any) {
 	return wanted, found
 }
 
-func leavesNoTemp(t *testing.T, h *house, _ sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), "run", ""))
-	names, err := os.ReadDir(h.layout.Pendings(home))
+func leavesNoTemp(t *testing.T, h *rig, _ sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), "run", ""))
+	names, err := os.ReadDir(h.layout.Pendings(personal))
 	require.NoError(t, err)
 	return 1, len(names)
 }
 
-func returnsShortID(t *testing.T, h *house, c sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), "run", ""))
-	short := h.pending(theirs()).ShortID
+func returnsShortID(t *testing.T, h *rig, c sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), "run", ""))
+	short := h.pending(sharedKey()).ShortID
 	require.Regexp(t, `^[0-9a-f]{8}$`, short)
 	return true, regexp.MustCompile(c.expected(t, "regex")).MatchString(short)
 }
 
-// shortIDsDiffer by refusing the newcomer that would share one.
-func shortIDsDiffer(t *testing.T, h *house, _ sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), "run", ""))
-	second := approval.Key{Workspace: home, ID: theirID[:8] + "00000000"}
-	h.drop(second, request(second, "run", ""))
+// shortIDsDiffer because the gate refuses a second request with the same short id.
+func shortIDsDiffer(t *testing.T, h *rig, _ sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), "run", ""))
+	second := approval.Key{Workspace: personal, ID: sharedID[:8] + "00000000"}
+	h.writeRequest(second, request(second, "run", ""))
 	h.step(second)
 	require.Equal(t, approval.StatusAutoRejected, h.response(second).Status)
-	return []approval.Key{theirs()}, h.findWaiting(t, theirID[:8])
+	return []approval.Key{sharedKey()}, h.findWaiting(t, sharedID[:8])
 }
 
-func (h *house) findWaiting(t *testing.T, prefix string) (keys []approval.Key) {
+func (h *rig) findWaiting(t *testing.T, prefix string) (keys []approval.Key) {
 	waiting, err := h.viewer().Waiting(context.Background(), nil)
 	require.NoError(t, err)
 	for _, w := range waiting {
@@ -251,20 +251,20 @@ func (h *house) findWaiting(t *testing.T, prefix string) (keys []approval.Key) {
 	return keys
 }
 
-func removesLoneDecision(_ *testing.T, h *house, _ sharedCase) (want, got any) {
-	h.put(approval.DocDecision, theirs(), `{"request_id":"`+theirID+`","approved":true}`)
-	h.step(theirs())
-	return []any{false, "none"}, []any{h.has(approval.DocDecision, theirs()), h.outcome(theirs())}
+func removesLoneDecision(_ *testing.T, h *rig, _ sharedCase) (want, got any) {
+	h.writeDoc(approval.DocDecision, sharedKey(), `{"request_id":"`+sharedID+`","approved":true}`)
+	h.step(sharedKey())
+	return []any{false, "none"}, []any{h.has(approval.DocDecision, sharedKey()), h.outcome(sharedKey())}
 }
 
-// writesDecision has a person decide and compares the members that they name.
+// writesDecision decides, and compares the members that the case names.
 func writesDecision(v approval.Verdict) check {
-	return func(t *testing.T, h *house, c sharedCase) (want, got any) {
-		h.ask(theirs(), request(theirs(), "run", ""))
-		a := answer(theirs(), v)
+	return func(t *testing.T, h *rig, c sharedCase) (want, got any) {
+		h.ask(sharedKey(), request(sharedKey(), "run", ""))
+		a := decision(sharedKey(), v)
 		a.By = person("testuser")
 		h.decide(a)
-		b := h.read(approval.DocDecision, theirs())
+		b := h.read(approval.DocDecision, sharedKey())
 		var wanted map[string]any
 		require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "json")), &wanted))
 		found := map[string]any{}
@@ -283,14 +283,14 @@ func writesDecision(v approval.Verdict) check {
 	}
 }
 
-// ends asks, has it decided, and compares the error that the agent reads.
+// ends asks, decides, and compares the error that the agent reads.
 func ends(tool string, v approval.Verdict) check {
-	return func(t *testing.T, h *house, c sharedCase) (want, got any) {
-		h.ask(theirs(), request(theirs(), tool, ""))
-		h.decide(answer(theirs(), v))
-		h.step(theirs())
-		require.True(t, h.atRest(theirs()), "pending and decision removed")
-		r := h.response(theirs())
+	return func(t *testing.T, h *rig, c sharedCase) (want, got any) {
+		h.ask(sharedKey(), request(sharedKey(), tool, ""))
+		h.decide(decision(sharedKey(), v))
+		h.step(sharedKey())
+		require.True(t, h.isSettled(sharedKey()), "pending and decision removed")
+		r := h.response(sharedKey())
 		wanted := text(t, []byte(field(t, c.Expected, "response")), "error")
 		if r.Error == nil {
 			return wanted, ""
@@ -299,30 +299,30 @@ func ends(tool string, v approval.Verdict) check {
 	}
 }
 
-func dispatches(t *testing.T, h *house, c sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), "run", `{"a":1}`))
-	h.decide(answer(theirs(), approval.Approved))
-	h.step(theirs())
-	require.Equal(t, []string{`{"a":1}`}, h.hands.of(theirs()))
+func dispatches(t *testing.T, h *rig, c sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), "run", `{"a":1}`))
+	h.decide(decision(sharedKey(), approval.Approved))
+	h.step(sharedKey())
+	require.Equal(t, []string{`{"a":1}`}, h.executor.argsOf(sharedKey()))
 	var added map[string]any
 	require.NoError(t, json.Unmarshal([]byte(field(t, c.Expected, "dispatch_args")), &added))
-	return true, strings.Contains(h.hands.of(theirs())[0], "_cop_approved") && len(added) > 0
+	return true, strings.Contains(h.executor.argsOf(sharedKey())[0], "_cop_approved") && len(added) > 0
 }
 
-func freesTheSlot(_ *testing.T, h *house, _ sharedCase) (want, got any) {
-	h.ask(theirs(), request(theirs(), "run", ""))
+func freesTheSlot(_ *testing.T, h *rig, _ sharedCase) (want, got any) {
+	h.ask(sharedKey(), request(sharedKey(), "run", ""))
 	for _, junk := range []string{"not json", "{}"} {
-		h.put(approval.DocDecision, theirs(), junk)
-		h.step(theirs())
+		h.writeDoc(approval.DocDecision, sharedKey(), junk)
+		h.step(sharedKey())
 	}
-	return []any{false, "none"}, []any{h.has(approval.DocDecision, theirs()), h.outcome(theirs())}
+	return []any{false, "none"}, []any{h.has(approval.DocDecision, sharedKey()), h.outcome(sharedKey())}
 }
 
-func unparsablePending(t *testing.T, h *house, _ sharedCase) (want, got any) {
-	h.put(approval.DocPending, theirs(), "not json")
-	h.put(approval.DocDecision, theirs(), `{"request_id":"`+theirID+`","approved":true}`)
-	h.step(theirs())
-	require.True(t, h.atRest(theirs()), "pending and decision removed")
-	require.Equal(t, approval.StatusMalformed, h.status(theirs()))
-	return "none", h.outcome(theirs())
+func unparsablePending(t *testing.T, h *rig, _ sharedCase) (want, got any) {
+	h.writeDoc(approval.DocPending, sharedKey(), "not json")
+	h.writeDoc(approval.DocDecision, sharedKey(), `{"request_id":"`+sharedID+`","approved":true}`)
+	h.step(sharedKey())
+	require.True(t, h.isSettled(sharedKey()), "pending and decision removed")
+	require.Equal(t, approval.StatusMalformed, h.status(sharedKey()))
+	return "none", h.outcome(sharedKey())
 }

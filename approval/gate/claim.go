@@ -9,74 +9,74 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// receiptLife is how long a receipt may be used after it was issued.
+// receiptLife is how long a receipt is valid after it was issued.
 const receiptLife = 5 * time.Minute
 
 // run is one execution, from its claim on.
 type run struct {
-	key      approval.Key
-	claim    *approval.Claim
-	tool     approval.Tool
-	asked    asked
-	decision *approval.Decision // nil: policy allowed it
-	args     []byte
-	facts    approval.Facts
-	ruling   approval.Ruling
-	undo     func() // gives back what was booked; nil: nothing was
-	again    bool   // the one more run of an idempotent tool
-	offer    *offer // what a door waits for; may be nil
-	left     []approval.Doc
+	key        approval.Key
+	claim      *approval.Claim
+	tool       approval.Tool
+	info       requestInfo
+	decision   *approval.Decision // nil: policy allowed it
+	args       []byte
+	facts      approval.Facts
+	ruling     approval.Ruling
+	undo       func()      // returns what policy reserved; may be nil
+	rerun      bool        // the second run of an idempotent tool
+	submission *submission // its callers wait for acceptance; may be nil
+	leftovers  []approval.Doc
 }
 
-// claimDecided is row 5.
-func (g *Gate) claimDecided(s *state) (held bool, err error) {
+// claimDecided is row 5 of the state table.
+func (g *Gate) claimDecided(s *state) (waiting bool, err error) {
 	tool := s.tool
-	if !g.takeRoom(s, len(s.pBytes)+len(s.dBytes), tool) {
+	if !g.reserveRun(s, len(s.pBytes)+len(s.dBytes), tool) {
 		return true, nil
 	}
-	if !g.begin(s.key, tool) {
-		g.giveRoom(s.key)
-		s.again = s.decision.RunBefore.Add(1) // then it is too late
+	if !g.beginClaim(s.key, tool) {
+		g.releaseReservation(s.key)
+		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
 	p := s.pending
 	facts := g.factsOf(p, s.now)
 	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
 	if refused != nil {
-		g.forgo(s.key, tool)
-		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+because(*refused))
+		g.releaseClaim(s.key, tool)
+		return false, g.endDecided(s, approval.StatusFailed, "Approved, not run: "+mainReason(*refused))
 	}
-	story := s.story()
+	base := s.recordBase()
 	return false, g.execute(run{
-		key: s.key, tool: tool, asked: g.askedBy(s), decision: s.decision, args: p.RequestData, left: s.leftovers(),
+		key: s.key, tool: tool, info: g.infoFor(s), decision: s.decision, args: p.RequestData, leftovers: s.leftovers(),
 		facts: facts, ruling: p.Ruling, undo: undo,
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
-			RequestSHA256: p.RequestSHA256, PendingSHA256: story.PendingSHA256,
-			Pending: story.Pending, Decision: story.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
+			RequestSHA256: p.RequestSHA256, PendingSHA256: base.PendingSHA256,
+			Pending: base.Pending, Decision: base.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
 		},
 	})
 }
 
-// claimAllowed is row 13 where policy allows.
-func (g *Gate) claimAllowed(s *state, w wish, undo func()) error {
-	r, tool := s.request, w.tool
+// claimAllowed is row 13 for a request that policy allows.
+func (g *Gate) claimAllowed(s *state, ev evaluation, undo func()) error {
+	r, tool := s.request, ev.tool
 	toolSHA := ""
 	if r.ToolName != "" {
 		toolSHA = tool.SHA256()
 	}
 	return g.execute(run{
-		key: s.key, tool: tool, asked: g.askedBy(s), args: r.RequestData, left: s.leftovers(),
-		facts: w.facts, ruling: w.ruling, undo: undo, offer: s.offer,
+		key: s.key, tool: tool, info: g.infoFor(s), args: r.RequestData, leftovers: s.leftovers(),
+		facts: ev.facts, ruling: ev.ruling, undo: undo, submission: s.submission,
 		claim: &approval.Claim{
 			ClientID: s.origin().ClientID,
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
-			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &w.ruling, Facts: &w.facts.Evidence, RequestedAt: s.now.UTC(),
+			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ev.ruling, Facts: &ev.facts.Evidence, RequestedAt: s.now.UTC(),
 		},
 	})
 }
 
-// factsOf are a pending's facts, as it was shown.
+// factsOf returns the facts of a pending, as the approver saw it.
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	ws, _ := g.Settings.Workspace(p.SourceGroup)
 	tool, known := g.Settings.Tool(p.ToolName)
@@ -88,22 +88,22 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	}
 }
 
-// runAgain is row 3 for an idempotent tool: a second claim, and once more.
-func (g *Gate) runAgain(s *state) (held bool, err error) {
+// runAgain is row 3 for an idempotent tool: a second claim and a second run.
+func (g *Gate) runAgain(s *state) (waiting bool, err error) {
 	tool := s.tool
 	args, err := claimedArgs(s.claim, s.key)
 	if err != nil {
 		return false, g.endInterrupted(s)
 	}
-	if !g.takeRoom(s, len(s.claim.Pending)+len(s.claim.Request), tool) {
+	if !g.reserveRun(s, len(s.claim.Pending)+len(s.claim.Request), tool) {
 		return true, nil
 	}
-	if !g.begin(s.key, tool) {
-		g.giveRoom(s.key)
+	if !g.beginClaim(s.key, tool) {
+		g.releaseReservation(s.key)
 		return true, nil
 	}
 	return false, g.execute(run{
-		key: s.key, tool: tool, claim: s.claim, asked: g.askedBy(s), decision: g.claimDecision(s.claim), args: args, again: true, left: s.leftovers(),
+		key: s.key, tool: tool, claim: s.claim, info: g.infoFor(s), decision: g.claimDecision(s.claim), args: args, rerun: true, leftovers: s.leftovers(),
 	})
 }
 
@@ -127,18 +127,18 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 	return nil, fmt.Errorf("no arguments in the claim of %s", k)
 }
 
-// execute claims and runs. The claim and its audit entry are durable before
-// anything happens; when either cannot be written, nothing does.
+// execute claims and runs. The claim and its audit entry are durable before the
+// handler starts. If either cannot be written, nothing runs.
 func (g *Gate) execute(r run) error {
-	leave := sync.OnceFunc(func() { g.leave(r.key.Workspace) })
+	leave := sync.OnceFunc(func() { g.leavePause(r.key.Workspace) })
 	defer leave()
 	if r.undo != nil {
-		defer r.undo() // once the entry is in the log there is nothing left to undo
+		defer r.undo() // no effect once the claim's audit entry is written
 	}
 	c := r.claim
 	now := g.Now().UTC()
-	if d := r.decision; d != nil && !r.again && now.After(d.RunBefore) {
-		g.abandon(r) // it has become too late since the documents were read; the next look says so
+	if d := r.decision; d != nil && !r.rerun && now.After(d.RunBefore) {
+		g.abandon(r) // RunBefore passed since the documents were read; the next load finds that
 		return nil
 	}
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
@@ -152,10 +152,10 @@ func (g *Gate) execute(r run) error {
 	body, err := c.Encode()
 	if err != nil {
 		g.abandon(r)
-		return fmt.Errorf("encode receipt: %w", err)
+		return fmt.Errorf("encode claim: %w", err)
 	}
 	doc := approval.DocClaim
-	if r.again {
+	if r.rerun {
 		doc = approval.DocAgain
 	}
 	g.setRunning(r.key, true)
@@ -164,32 +164,32 @@ func (g *Gate) execute(r run) error {
 	if store, ok := g.Store.(ParallelCreator); ok && !g.Inline {
 		err = store.CreateParallel(doc, r.key, file, history)
 	} else {
-		err = g.both(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
+		err = g.parallel(func() error { return g.Store.Create(doc, r.key, file, approval.Durable) }, history)
 	}
-	if err != nil && g.mayClaimLater(r, doc, err) {
+	if err != nil && g.canRetryClaim(r, doc, err) {
 		return fmt.Errorf("claim: %w", err)
 	}
 	if err != nil {
 		return g.endUnclaimed(r, err)
 	}
-	g.accept(r.offer, nil)
-	if r.decision == nil && !r.again {
-		if err := g.removeRequest(r.key, r.offer); err != nil {
-			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request")
+	g.accept(r.submission, nil)
+	if r.decision == nil && !r.rerun {
+		if err := g.removeRequest(r.key, r.submission); err != nil {
+			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request failed")
 		}
 	}
 	leave()
-	g.launch(r)
+	g.start(r)
 	return nil
 }
 
-// mayClaimLater says that a claim failed for the disk's sake and left nothing
-// behind: then the request is where it was, and is looked at again.
-func (g *Gate) mayClaimLater(r run, doc approval.Doc, cause error) bool {
-	if describe(cause).What == "" {
+// canRetryClaim reports whether a claim failed because of the disk and left no claim
+// document. The request is then unchanged, and the step is retried.
+func (g *Gate) canRetryClaim(r run, doc approval.Doc, cause error) bool {
+	if diagnose(cause).What == "" {
 		return false
 	}
-	if _, there, err := g.present(doc, r.key); there || err != nil {
+	if _, there, err := g.readIfExists(doc, r.key); there || err != nil {
 		return false
 	}
 	g.setRunning(r.key, false)
@@ -197,30 +197,31 @@ func (g *Gate) mayClaimLater(r run, doc approval.Doc, cause error) bool {
 	return true
 }
 
-// abandon gives back what a run took that was not claimed and never will be.
+// abandon releases the space and the handler slot of a run without a claim.
 func (g *Gate) abandon(r run) {
-	g.giveRoom(r.key)
+	g.releaseReservation(r.key)
 	g.releaseSlot(r.key, r.tool)
 }
 
-// endUnclaimed ends a request whose claim could not be made durable. Nothing
-// ran and nothing will: the outcome says so. Of a second claim that cannot be
-// said, because nobody knows how far the first attempt came.
+// endUnclaimed ends a request whose claim could not be made durable. The outcome says
+// that nothing ran. After a failed second claim the outcome is "interrupted", because
+// the result of the first run is unknown.
 func (g *Gate) endUnclaimed(r run, cause error) error {
-	g.suspect(cause)
-	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim")
-	e := r.ending(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; ask again later"})
-	e.record.Receipt = "" // it was issued for what did not happen
-	e.reason = ""         // no handler has said anything
-	if r.again {
+	g.reportError(cause)
+	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim failed")
+	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; try again later"})
+	e.record.Receipt = "" // nothing ran under it
+	e.reason = ""         // it describes a handler failure, and no handler ran
+	if r.rerun {
 		e.status, e.event, e.effect.Error = approval.StatusInterrupted, approval.EventInterrupted, errInterrupted
 	}
 	g.putOutcome(e)
 	g.releaseSlot(r.key, r.tool)
-	return g.finish(r.key)
+	return g.writeOutcome(r.key)
 }
 
-// entry is the claim's in the log: with all that policy remembers of it.
+// entry is the audit entry of the claim, with everything that policy needs to count
+// it.
 func (r *run) entry(now time.Time) approval.Entry {
 	f := &r.facts
 	e := approval.Entry{
@@ -228,34 +229,34 @@ func (r *run) entry(now time.Time) approval.Entry {
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)), Channel: f.Channel, Sender: f.Sender,
 		Taints: r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
-	r.asked.fill(&e, r.claim.Ruling)
+	r.info.fill(&e, r.claim.Ruling)
 	if r.claim.Ruling != nil {
 		e.Rule, e.Reason = r.claim.Ruling.Rule, r.claim.Ruling.Proven
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.again
-		decider(&e, d)
+		e.Event, e.Grant, e.Human = approval.EventApproved, "", !r.rerun
+		setDecider(&e, d)
 	}
-	if r.again {
+	if r.rerun {
 		e.Detail = approval.DetailAgain
 	}
 	return e
 }
 
-// launch starts the effect. Where nothing runs on the host there is nothing to
-// wait for, so it happens here and now.
-func (g *Gate) launch(r run) {
+// start starts the handler. A tool that runs nothing on the host is handled here, in
+// the caller's goroutine.
+func (g *Gate) start(r run) {
 	if g.Inline || !r.tool.Runs() {
-		g.perform(r)
+		g.runHandler(r)
 		return
 	}
 	go func() {
-		g.perform(r)
+		g.runHandler(r)
 		g.Wake(r.key)
 	}()
 }
 
-func (g *Gate) perform(r run) {
+func (g *Gate) runHandler(r run) {
 	job := approval.Job{
 		Workspace: r.key.Workspace, RequestID: r.key.ID, Tool: r.tool, Args: r.args, Receipt: r.claim.Receipt,
 	}
@@ -263,12 +264,12 @@ func (g *Gate) perform(r run) {
 		job.Key = r.key.ID
 	}
 	effect := g.Executor.Run(context.Background(), job)
-	g.putOutcome(r.ending(effect))
+	g.putOutcome(r.outcome(effect))
 	g.releaseSlot(r.key, r.tool)
 }
 
-// ending is the outcome of a run.
-func (r *run) ending(effect approval.Effect) ending {
+// outcome builds the outcome of a run.
+func (r *run) outcome(effect approval.Effect) outcome {
 	st := approval.StatusApproved
 	switch {
 	case effect.Error != "":
@@ -282,24 +283,24 @@ func (r *run) ending(effect approval.Effect) ending {
 	}
 	reason := ""
 	if effect.Error != "" {
-		reason = "the handler failed: its record says how" // a handler may say what it was given
+		reason = "handler failed; see the record" // the handler's own text may contain the arguments
 	}
-	return ending{
+	return outcome{
 		key: r.key, status: st, event: event, effect: effect, reason: reason,
-		record: claimStory(r.claim), asked: r.asked, decision: r.decision, offer: r.offer, left: append([]approval.Doc{approval.DocClaim}, r.left...),
+		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, submission: r.submission, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }
 
-func (g *Gate) putOutcome(e ending) {
+func (g *Gate) putOutcome(e outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outcomes[e.key] = e
 }
 
-// finish writes the record of an effect that is over. Until it is written the
-// outcome stays in memory, the key counts as running, and every Step tries
-// again on a new file.
-func (g *Gate) finish(k approval.Key) error {
+// writeOutcome writes the record of a finished run. Until the write succeeds, the
+// outcome stays in memory, the key counts as running, and every Step retries with a
+// new file.
+func (g *Gate) writeOutcome(k approval.Key) error {
 	g.mu.Lock()
 	e, ok := g.outcomes[k]
 	g.mu.Unlock()
@@ -307,7 +308,7 @@ func (g *Gate) finish(k approval.Key) error {
 		return nil
 	}
 	if err := g.end(e); err != nil {
-		if _, settled, readErr := g.present(approval.DocRecord, k); readErr != nil || !settled {
+		if _, settled, readErr := g.readIfExists(approval.DocRecord, k); readErr != nil || !settled {
 			return err
 		}
 		g.forgetOutcome(k)
@@ -318,7 +319,7 @@ func (g *Gate) finish(k approval.Key) error {
 }
 
 func (g *Gate) forgetOutcome(k approval.Key) {
-	g.giveRoom(k)
+	g.releaseReservation(k)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.outcomes, k)
@@ -335,21 +336,20 @@ func (g *Gate) setRunning(k approval.Key, is bool) {
 	}
 }
 
-// takeSlot takes one of the workspace's places for handlers. Without a free
-// one the key is parked, and woken when there is. Whoever has a place counts as
-// work under way from here on: once the gate stops, no further claim is begun,
-// and every one that was begun is waited for.
+// takeSlot takes one of the workspace's handler slots. If none is free, the key is
+// queued, and woken when one becomes free. A key with a slot counts in g.work: after
+// a stop no new claim begins, and Run waits for every claim that has begun.
 func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stop {
+	if g.stopping {
 		return false
 	}
 	if t.Runs() {
-		if g.slots[k.Workspace] >= g.places(k.Workspace) {
-			if !g.isParked[k] { // a rescan wakes it as well
-				g.isParked[k] = true
-				g.parked[k.Workspace] = append(g.parked[k.Workspace], k)
+		if g.slots[k.Workspace] >= g.slotLimit(k.Workspace) {
+			if !g.isQueued[k] { // a rescan can wake a queued key
+				g.isQueued[k] = true
+				g.queued[k.Workspace] = append(g.queued[k.Workspace], k)
 			}
 			return false
 		}
@@ -359,13 +359,13 @@ func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 	return true
 }
 
-func (g *Gate) places(ws string) int {
+func (g *Gate) slotLimit(ws string) int {
 	w, _ := g.Settings.Workspace(ws)
 	return w.Limits.WithDefaults().Running
 }
 
-// releaseSlot gives the place back. It comes after the outcome was put, so that
-// a gate which stops finds it.
+// releaseSlot frees the slot. Call it after putOutcome, so that a stopping gate finds
+// the outcome.
 func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 	defer g.work.Done()
 	if !t.Runs() {
@@ -374,22 +374,21 @@ func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 	g.mu.Lock()
 	g.slots[k.Workspace]--
 	g.mu.Unlock()
-	g.unpark(k.Workspace)
+	g.wakeQueued(k.Workspace)
 }
 
-// unpark wakes the key that has waited longest for a place, if there is one.
-// It is called after every step besides, because a key that was woken for a
-// place may have found no use for it.
-func (g *Gate) unpark(ws string) {
+// wakeQueued wakes the key that has waited longest for a slot. It also runs after
+// every step, because a key that was woken for a slot may not need it any more.
+func (g *Gate) wakeQueued(ws string) {
 	g.mu.Lock()
-	p := g.parked[ws]
-	if len(p) == 0 || g.stop || g.slots[ws] >= g.places(ws) {
+	p := g.queued[ws]
+	if len(p) == 0 || g.stopping || g.slots[ws] >= g.slotLimit(ws) {
 		g.mu.Unlock()
 		return
 	}
 	k := p[0]
-	g.parked[ws] = p[1:]
-	delete(g.isParked, k)
+	g.queued[ws] = p[1:]
+	delete(g.isQueued, k)
 	g.mu.Unlock()
 	g.Wake(k)
 }

@@ -10,43 +10,41 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultRunBefore is how long after a decision what was approved may start.
+// DefaultRunBefore is how long after its approval a request may start.
 const DefaultRunBefore = 10 * time.Minute
 
-// slotPatience is how long Decide waits for somebody else to clear an invalid
-// decision out of the slot.
-const slotPatience = 10 * time.Second
+// slotTimeout is how long Decide waits until an invalid decision is removed from the
+// slot.
+const slotTimeout = 10 * time.Second
 
-// Decider turns answers into decisions. It is the only way to one, for every
-// channel, the command line and any other process: who may decide is checked
-// here and nowhere else.
+// Decider writes decisions. Every channel, the command line and every other process
+// decides through it. It is the only place that checks whether a person may decide.
 type Decider struct {
 	Store Store
 	Seal  Sealer
-	Now   func() time.Time // nil: time.Now
-	// May names the person if they may decide what p waits for. It must
-	// answer no for everybody it does not know; p is nil where there is no
-	// such pending.
+	Now   func() time.Time
+	// May returns the person's name if that person may decide p. It must refuse every
+	// person it does not know. p is nil if no such request is pending.
 	May       func(workspace string, p *approval.Pending, by approval.Person) (name string, ok bool)
 	RunBefore time.Duration // 0: DefaultRunBefore
-	// Daemon says that this process holds the home's lock, so that what is
-	// visible among the pendings was made durable by itself, or is just being.
+	// Daemon means that this process holds HOME/lock. It has then synced every
+	// visible pending itself, or is syncing it now.
 	Daemon bool
-	// Free clears a slot that an invalid decision blocks, or waits a moment
-	// for the daemon to do so.
+	// Free removes an invalid decision from the slot, or waits until the daemon has
+	// removed it.
 	Free func(ctx context.Context, k approval.Key) error
-	// Decided is told of a decision that is durable; may be nil.
+	// Decided is called when a decision is durable; may be nil.
 	Decided func(k approval.Key)
-	// Refused is told of somebody who may not decide and tried; may be nil.
+	// Refused is called when a person without authority tried to decide; may be nil.
 	Refused func(k approval.Key, by approval.Person, via string)
 
-	cancels bool // the answer is the agent's or the operator's, and no approver's
+	isCancel bool // the decision comes from the agent or the operator, not from an approver
 }
 
-// Decide writes the decision if the person may, the request waits, its time
-// has not passed and nobody was first. It returns only when the decision is
-// durable. Every refusal is an *approval.Refusal; after any error nothing was
-// decided, except where the error is of the disk: then ask again.
+// Decide writes the decision if the person may decide and the request is pending, not
+// expired and not decided yet. It returns when the decision is durable. Every refusal
+// is an *approval.Refusal. After any other error the decision may be on disk; check
+// before retrying.
 func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	p, sha, err := d.lookUp(a)
 	if err != nil {
@@ -60,25 +58,25 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	if doubts, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && doubts.Unsynced(approval.DocPending, a.Key) {
-		// The daemon may have been killed between making P visible and making
-		// it durable, or is in between; a decision must not outlive what it decides.
+	if reporter, ok := d.Store.(UnsyncedReporter); !d.Daemon || ok && reporter.Unsynced(approval.DocPending, a.Key) {
+		// The daemon may have been killed before the pending was durable, or may be
+		// syncing it now. A durable decision needs a durable pending.
 		if err := d.Store.Sync(approval.DocPending, a.Key.Workspace); err != nil {
 			return nil, fmt.Errorf("sync pendings: %w", err)
 		}
 	}
 	file := d.Seal.Seal(approval.DocDecision, a.Key, body)
-	if err := d.take(ctx, a.Key, sha, file); err != nil {
+	if err := d.createDecision(ctx, a.Key, sha, file); err != nil {
 		return nil, err
 	}
-	if err := d.lookForRecord(a.Key, file); err != nil {
+	if err := d.checkNotSettled(a.Key, file); err != nil {
 		return nil, err
 	}
-	if err := d.stillAsked(a.Key, sha, file); err != nil {
+	if err := d.checkStillPending(a.Key, sha, file); err != nil {
 		return nil, err
 	}
 	if dec.Approved && d.now().After(dec.RunBefore) {
-		if err := d.tooSlow(a.Key, file); err != nil {
+		if err := d.checkNotLate(a.Key, file); err != nil {
 			return nil, err
 		}
 	}
@@ -88,16 +86,16 @@ func (d *Decider) Decide(ctx context.Context, a approval.DecisionInput) (*approv
 	return dec, nil
 }
 
-// Cancel is Decide for the operator who takes a request off the table: nobody has
-// denied it, and nothing runs.
+// Cancel cancels a pending request for the operator. It is neither an approval nor a
+// denial, and nothing runs.
 func (d *Decider) Cancel(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	c := *d
-	c.cancels, a.Verdict = true, approval.Cancelled
+	c.isCancel, a.Verdict = true, approval.Cancelled
 	return c.Decide(ctx, a)
 }
 
-// CanDecide is Decide without deciding: nil where the person may answer and the
-// request waits for an answer, else the *approval.Refusal that Decide would give.
+// CanDecide does the checks of Decide and writes nothing. It returns nil, or the
+// *approval.Refusal that Decide would return.
 func (d *Decider) CanDecide(_ context.Context, a approval.DecisionInput) error {
 	_, _, err := d.lookUp(a)
 	return err
@@ -110,7 +108,8 @@ func (d *Decider) now() time.Time {
 	return d.Now().UTC()
 }
 
-// lookUp checks, in this order: authorised, known, unresolved, unexpired.
+// lookUp checks, in this order: the person is authorized, the request is known, not
+// decided, not expired.
 func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha string, err error) {
 	k := a.Key
 	b, err := d.Store.Read(approval.DocPending, k)
@@ -118,9 +117,9 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		return nil, "", fmt.Errorf("read pending: %w", err)
 	}
 	if err == nil {
-		p, err = openedPending(d.Seal, k, b)
+		p, err = openPending(d.Seal, k, b)
 		if err != nil {
-			p = nil // a host program's request is not waiting for anybody yet
+			p = nil // a request from a host program that policy has not evaluated
 		}
 	}
 	if d.May == nil {
@@ -132,17 +131,17 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 		}
 		return nil, "", &approval.Refusal{Reason: approval.ErrNotAuthorized}
 	}
-	if ref := d.settledBy(k); ref != nil {
+	if ref := d.settledRefusal(k); ref != nil {
 		return nil, "", ref
 	}
 	if p == nil {
-		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "nothing of that id waits here"}
+		return nil, "", &approval.Refusal{Reason: approval.ErrUnknown, Hint: "no pending request has this ID"}
 	}
 	sha = approval.Digest(b)
 	if a.PendingSHA256 != "" && a.PendingSHA256 != sha {
 		return nil, "", &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
 	}
-	if taken := d.takenBy(k, sha); taken != nil {
+	if taken := d.decidedRefusal(k, sha); taken != nil {
 		return nil, "", taken
 	}
 	if !d.now().Before(p.ExpiresAt) {
@@ -151,8 +150,8 @@ func (d *Decider) lookUp(a approval.DecisionInput) (p *approval.Pending, sha str
 	return p, sha, nil
 }
 
-// settledBy is the refusal that a record gives, if there is one.
-func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
+// settledRefusal is the refusal for a request that has a record; nil if it has none.
+func (d *Decider) settledRefusal(k approval.Key) *approval.Refusal {
 	b, err := d.Store.Read(approval.DocRecord, k)
 	if err != nil {
 		return nil
@@ -169,10 +168,10 @@ func (d *Decider) settledBy(k approval.Key) *approval.Refusal {
 	return ref
 }
 
-// takenBy is the refusal that a valid decision in the slot gives. One that came
-// too late lies there for a moment, until it is withdrawn: then the record
-// knows who was first.
-func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
+// decidedRefusal is the refusal for a slot that holds a valid decision. A late
+// decision can be in the slot until it is withdrawn. The record then names the
+// decision that counts.
+func (d *Decider) decidedRefusal(k approval.Key, sha string) *approval.Refusal {
 	b, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil {
 		return nil
@@ -181,7 +180,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 	if err != nil || dec.PendingSHA256 != sha {
 		return nil
 	}
-	if settled := d.settledBy(k); settled != nil {
+	if settled := d.settledRefusal(k); settled != nil {
 		return settled
 	}
 	return &approval.Refusal{Reason: approval.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
@@ -189,7 +188,7 @@ func (d *Decider) takenBy(k approval.Key, sha string) *approval.Refusal {
 
 func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha string) (*approval.Decision, error) {
 	name, _ := d.May(a.Key.Workspace, p, a.By)
-	if err := d.fits(a, p); err != nil {
+	if err := d.checkApplicable(a, p); err != nil {
 		return nil, err
 	}
 	now := d.now()
@@ -215,10 +214,10 @@ func (d *Decider) compose(a approval.DecisionInput, p *approval.Pending, sha str
 	return dec, nil
 }
 
-// fits refuses an answer that this kind of request has no use for.
-func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
+// checkApplicable refuses a verdict that does not fit this kind of request.
+func (d *Decider) checkApplicable(a approval.DecisionInput, p *approval.Pending) error {
 	no := func(hint string) error { return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: hint} }
-	if d.cancels && a.Verdict == approval.Cancelled {
+	if d.isCancel && a.Verdict == approval.Cancelled {
 		return nil
 	}
 	switch a.Verdict {
@@ -228,22 +227,22 @@ func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
 		}
 	case approval.Answered:
 		if p.Type != approval.TypeQuestion {
-			return no("it is no question: approve or deny it")
+			return no("it is not a question: approve or deny it")
 		}
 		if a.Text == "" {
 			return no("the answer is empty")
 		}
 	case approval.Overridden:
 		if a.Override == "" {
-			return no("say what is to change")
+			return no("the override is empty: write the change")
 		}
 	case approval.RequestMore:
 		if a.Feedback == "" {
-			return no("say what you want to know")
+			return no("the feedback is empty: write your question")
 		}
 	case approval.Denied:
 	default:
-		return no("an answer approves, denies, answers, changes or asks")
+		return no("the verdict must be approved, denied, answered, overridden or request_more")
 	}
 	if a.Verdict == approval.Approved {
 		if why := approval.NotGrantable(p, a.Scope); why != "" {
@@ -253,9 +252,10 @@ func (d *Decider) fits(a approval.DecisionInput, p *approval.Pending) error {
 	return nil
 }
 
-// take creates the decision. The file system is the referee.
-func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+// createDecision creates the decision file. The exclusive create decides who was
+// first.
+func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string, file []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	for {
 		err := d.Store.Create(approval.DocDecision, k, file, approval.Durable)
@@ -265,14 +265,14 @@ func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []b
 		if !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("write decision: %w", err)
 		}
-		if taken := d.takenBy(k, sha); taken != nil {
+		if taken := d.decidedRefusal(k, sha); taken != nil {
 			return taken
 		}
-		if settled := d.settledBy(k); settled != nil {
+		if settled := d.settledRefusal(k); settled != nil {
 			return settled
 		}
 		if d.Free == nil {
-			return errors.New("the slot is blocked by an invalid decision: start the daemon, it clears it away")
+			return errors.New("the slot holds an invalid decision: start the daemon to remove it")
 		}
 		if err := d.Free(ctx, k); err != nil {
 			return fmt.Errorf("free the slot: %w", err)
@@ -283,15 +283,15 @@ func (d *Decider) take(ctx context.Context, k approval.Key, sha string, file []b
 	}
 }
 
-// lookForRecord finds out whether the request was settled before our decision
-// was there: then it is withdrawn, and the person hears that it is too late.
-func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
+// checkNotSettled withdraws our decision if the request was settled before the
+// decision was written. The person then gets ErrTooLate.
+func (d *Decider) checkNotSettled(k approval.Key, file []byte) error {
 	b, err := d.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the record: %w", err)
+		return fmt.Errorf("read record: %w", err)
 	}
 	rec, err := openRecord(d.Seal, k, b)
 	if err == nil && string(rec.Decision) == string(file) {
@@ -300,7 +300,7 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	ref := d.settledBy(k)
+	ref := d.settledRefusal(k)
 	if ref == nil {
 		ref = &approval.Refusal{}
 	}
@@ -308,43 +308,43 @@ func (d *Decider) lookForRecord(k approval.Key, file []byte) error {
 	return ref
 }
 
-// stillAsked finds out whether the gate took back what it asked, because its
-// disk failed to keep it. Then there is nothing left that was decided.
-func (d *Decider) stillAsked(k approval.Key, sha string, file []byte) error {
+// checkStillPending withdraws our decision if the gate removed the pending because
+// its disk failed.
+func (d *Decider) checkStillPending(k approval.Key, sha string, file []byte) error {
 	b, err := d.Store.Read(approval.DocPending, k)
 	if err == nil && approval.Digest(b) == sha {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look for the pending: %w", err)
+		return fmt.Errorf("read pending: %w", err)
 	}
-	// Settled in the meantime: that our decision counts was not seen a moment ago.
+	// The request may have been settled since checkNotSettled, also by our decision.
 	if _, err := d.Store.Read(approval.DocRecord, k); !errors.Is(err, fs.ErrNotExist) {
-		return d.lookForRecord(k, file)
+		return d.checkNotSettled(k, file)
 	}
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "it was taken back because the disk failed: it will be asked again"}
+	return &approval.Refusal{Reason: approval.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again"}
 }
 
-// tooSlow is for an approval whose time was over before it was written. Nobody
-// claims it any more; unless somebody had, the person hears that.
-func (d *Decider) tooSlow(k approval.Key, file []byte) error {
+// checkNotLate withdraws an approval that was written after its RunBefore, unless the
+// gate had claimed it before that.
+func (d *Decider) checkNotLate(k approval.Key, file []byte) error {
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocRecord} {
 		if _, err := d.Store.Read(doc, k); err == nil {
-			return nil // it was in time: the record says how it went
+			return nil // claimed in time: the record has the result
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("look for the claim: %w", err)
+			return fmt.Errorf("read claim: %w", err)
 		}
 	}
 	if err := d.withdraw(k, file); err != nil {
 		return err
 	}
-	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "writing it took longer than it was good for; it does not run"}
+	return &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the approval expired before it was written; nothing runs"}
 }
 
-// withdraw removes our own decision out of the slot.
+// withdraw removes our own decision from the slot.
 func (d *Decider) withdraw(k approval.Key, file []byte) error {
 	cur, err := d.Store.Read(approval.DocDecision, k)
 	if err != nil || string(cur) != string(file) {
@@ -356,15 +356,15 @@ func (d *Decider) withdraw(k approval.Key, file []byte) error {
 	return nil
 }
 
-// ClearInvalid takes a decision that is not valid for what is pending out of
-// the slot, after describe has noted it. The caller holds the home's lock.
+// ClearInvalid removes a decision from the slot that is not valid for the pending. It
+// calls describe first. The caller holds HOME/lock.
 func (d *Decider) ClearInvalid(k approval.Key, describe func() error) error {
 	b, err := d.Store.Read(approval.DocPending, k)
 	if err != nil {
 		return fmt.Errorf("read pending: %w", err)
 	}
-	if d.takenBy(k, approval.Digest(b)) != nil {
-		return nil // it is valid after all
+	if d.decidedRefusal(k, approval.Digest(b)) != nil {
+		return nil // it is valid
 	}
 	if err := describe(); err != nil {
 		return err

@@ -13,10 +13,10 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// Every refusal writes nothing: the request waits on, and somebody who may
-// decide still can.
+// A refusal writes nothing: the request stays pending, and an approver can still
+// decide it.
 func TestDecideRefuses(t *testing.T) {
-	yes := func(k approval.Key) approval.DecisionInput { return answer(k, approval.Approved) }
+	yes := func(k approval.Key) approval.DecisionInput { return decision(k, approval.Approved) }
 	question := func(k approval.Key) string {
 		return `{"request_id":"` + k.ID + `","type":"question","title":"Which?","options":["a","b"]}`
 	}
@@ -26,76 +26,76 @@ func TestDecideRefuses(t *testing.T) {
 		late   time.Duration
 		answer func(approval.Key) approval.DecisionInput
 		reason error
-		says   string
+		want   string
 	}{
-		"a stranger": {
+		"an unknown person": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.By = approval.Person{Channel: "telegram", ID: "666", Name: "ann"} // a name proves nothing
 				return a
 			},
-			reason: approval.ErrNotAuthorized, says: "nothing here for you",
+			reason: approval.ErrNotAuthorized, want: "nothing here for you",
 		},
-		"nobody may where nobody was asked who may": {
+		"May is not set": {
 			change: func(d *gate.Decider) { d.May = nil },
-			answer: yes, reason: approval.ErrNotAuthorized, says: "nothing here for you",
+			answer: yes, reason: approval.ErrNotAuthorized, want: "nothing here for you",
 		},
-		"another pending than the one shown": {
+		"the pending differs from the one shown": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.PendingSHA256 = approval.Digest([]byte("what was shown"))
 				return a
 			},
-			reason: approval.ErrTooLate, says: "too late: the request is no longer the one that was shown; look again",
+			reason: approval.ErrTooLate, want: "too late: the request is no longer the one that was shown; look again",
 		},
-		"exactly at the deadline it is over": {
-			late: time.Hour, answer: yes, reason: approval.ErrTooLate, says: "too late: it expired at 2026-01-02T04:04:05Z",
+		"at the deadline": {
+			late: time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
-		"after it as well": {
-			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, says: "too late: it expired at 2026-01-02T04:04:05Z",
+		"after the deadline": {
+			late: 2 * time.Hour, answer: yes, reason: approval.ErrTooLate, want: "too late: it expired at 2026-01-02T04:04:05Z",
 		},
 		"a question is not approved": {
-			body: question, answer: yes, reason: approval.ErrNotApplicable, says: "not possible here: it is a question: answer it",
+			body: question, answer: yes, reason: approval.ErrNotApplicable, want: "not possible here: it is a question: answer it",
 		},
 		"an action is not answered": {
 			answer: func(k approval.Key) approval.DecisionInput {
-				a := answer(k, approval.Answered)
+				a := decision(k, approval.Answered)
 				a.Text = "b"
 				return a
 			},
-			reason: approval.ErrNotApplicable, says: "not possible here: it is no question: approve or deny it",
+			reason: approval.ErrNotApplicable, want: "not possible here: it is not a question: approve or deny it",
 		},
-		"an answer of no words": {
+		"an empty answer": {
 			body:   question,
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Answered) },
-			reason: approval.ErrNotApplicable, says: "not possible here: the answer is empty",
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Answered) },
+			reason: approval.ErrNotApplicable, want: "not possible here: the answer is empty",
 		},
-		"an override that changes nothing": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Overridden) },
-			reason: approval.ErrNotApplicable, says: "not possible here: say what is to change",
+		"an empty override": {
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Overridden) },
+			reason: approval.ErrNotApplicable, want: "not possible here: the override is empty: write the change",
 		},
-		"asking for more, but not what": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.RequestMore) },
-			reason: approval.ErrNotApplicable, says: "not possible here: say what you want to know",
+		"a request for more without a question": {
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.RequestMore) },
+			reason: approval.ErrNotApplicable, want: "not possible here: the feedback is empty: write your question",
 		},
-		"a session that is none": {
+		"a session scope without a session": {
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope = approval.Session
 				return a
 			},
-			reason: approval.ErrNotApplicable, says: "not possible here: the request names no session: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: the request names no session: allow it once",
 		},
-		"always, of a tool that nobody here has described": {
+		"always, for an unknown tool": {
 			body: func(k approval.Key) string { return request(k, "nosuch", "") },
 			answer: func(k approval.Key) approval.DecisionInput {
 				a := yes(k)
 				a.Scope, a.Code = approval.Always, "6"
 				return a
 			},
-			reason: approval.ErrNotApplicable, says: "not possible here: the tool is unknown here: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: the tool is unknown here: allow it once",
 		},
-		"always, of a command that opens a shell": {
+		"always, for a command that opens a shell": {
 			body: func(k approval.Key) string {
 				return `{"request_id":"` + k.ID + `","action_type":"exec_cmd","request_data":{"argv":["sh"]}}`
 			},
@@ -104,27 +104,27 @@ func TestDecideRefuses(t *testing.T) {
 				a.Scope = approval.Always
 				return a
 			},
-			reason: approval.ErrNotApplicable, says: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
+			reason: approval.ErrNotApplicable, want: "not possible here: a command that can open a shell or another program is asked every time: allow it once",
 		},
 		"only the agent cancels": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Cancelled) },
-			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Cancelled) },
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"only the deadline expires": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, approval.Expired) },
-			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, approval.Expired) },
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 		"no verdict": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, "") },
-			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "") },
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
-		"a verdict nobody knows": {
-			answer: func(k approval.Key) approval.DecisionInput { return answer(k, "perhaps") },
-			reason: approval.ErrNotApplicable, says: "not possible here: an answer approves, denies, answers, changes or asks",
+		"an unknown verdict": {
+			answer: func(k approval.Key) approval.DecisionInput { return decision(k, "perhaps") },
+			reason: approval.ErrNotApplicable, want: "not possible here: the verdict must be approved, denied, answered, overridden or request_more",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, k := newHouse(t, plan{frozen: true, inline: true}), key(1)
+			h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
 			body := request(k, "run", "")
 			if c.body != nil {
 				body = c.body(k)
@@ -136,57 +136,57 @@ func TestDecideRefuses(t *testing.T) {
 				c.change(d)
 			}
 			_, err := d.Decide(context.Background(), c.answer(k))
-			requireRefusal(t, err, c.reason, c.says)
+			requireRefusal(t, err, c.reason, c.want)
 			require.False(t, h.has(approval.DocDecision, k), "the slot is free")
 			h.clock.move(-c.late)
-			h.decide(answer(k, approval.Denied))
+			h.decide(decision(k, approval.Denied))
 			h.step(k)
 			require.Equal(t, "denied: Denied by user", h.outcome(k))
-			require.Zero(t, h.hands.count())
+			require.Zero(t, h.executor.count())
 		})
 	}
 }
 
-func requireRefusal(t testing.TB, err, reason error, says string) {
+func requireRefusal(t testing.TB, err, reason error, want string) {
 	t.Helper()
 	var ref *approval.Refusal
 	require.ErrorAs(t, err, &ref)
 	require.ErrorIs(t, err, reason)
-	require.Equal(t, says, err.Error())
+	require.Equal(t, want, err.Error())
 }
 
-func TestDecideRefusesWhatIsNotThere(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true})
-	_, err := h.decider().Decide(context.Background(), answer(key(404), approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+func TestDecideRefusesUnknownRequest(t *testing.T) {
+	h := newRig(t, options{frozenClock: true, inline: true})
+	_, err := h.decider().Decide(context.Background(), decision(key(404), approval.Approved))
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
 
 	d := h.decider()
 	d.May = nil
-	_, err = d.Decide(context.Background(), answer(key(404), approval.Approved))
+	_, err = d.Decide(context.Background(), decision(key(404), approval.Approved))
 	requireRefusal(t, err, approval.ErrNotAuthorized, "nothing here for you")
 
-	// What a host program put there is not a pending before the gate judged it.
+	// A host program's document is not a pending before the gate has evaluated it.
 	k := key(1)
 	require.NoError(t, h.store.Create(approval.DocPending, k, []byte(request(k, "run", "")), approval.Volatile))
-	_, err = h.decider().Decide(context.Background(), answer(k, approval.Approved))
-	requireRefusal(t, err, approval.ErrUnknown, "no such request: nothing of that id waits here")
+	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
+	requireRefusal(t, err, approval.ErrUnknown, "no such request: no pending request has this ID")
 	require.False(t, h.has(approval.DocDecision, k))
 }
 
-// Whoever comes second hears who was first, with what, and when: while the
-// decision lies in the slot and after the request was settled.
-func TestDecideTellsWhoWasFirst(t *testing.T) {
-	h, k := newHouse(t, plan{frozen: true, inline: true}), key(1)
+// The second decider gets the first decision, its decider and its time: before the
+// request is settled and after.
+func TestDecideReportsFirstDecision(t *testing.T) {
+	h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
-	h.decide(answer(k, approval.Approved))
+	h.decide(decision(k, approval.Approved))
 
-	second := answer(k, approval.Denied)
+	second := decision(k, approval.Denied)
 	second.By = person("bob")
 	const first = "already decided: approved by ann at 2026-01-02T03:04:05Z"
 	_, err := h.decider().Decide(context.Background(), second)
 	requireRefusal(t, err, approval.ErrDecided, first)
 
-	h.clock.move(2 * time.Hour) // also when the deadline is over by now
+	h.clock.move(2 * time.Hour) // also after the deadline
 	_, err = h.decider().Decide(context.Background(), second)
 	requireRefusal(t, err, approval.ErrDecided, first)
 	h.clock.move(-2 * time.Hour)
@@ -195,203 +195,200 @@ func TestDecideTellsWhoWasFirst(t *testing.T) {
 	require.Equal(t, "approved", h.outcome(k))
 	_, err = h.decider().Decide(context.Background(), second)
 	requireRefusal(t, err, approval.ErrDecided, first)
-	_, err = h.decider().Decide(context.Background(), answer(k, approval.Approved)) // the same person, twice
+	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved)) // the same person, twice
 	requireRefusal(t, err, approval.ErrDecided, first)
-	require.Len(t, h.hands.of(k), 1)
+	require.Len(t, h.executor.argsOf(k), 1)
 
-	// Where nobody decided, the reason is how it ended.
-	h.drop(key(2), request(key(2), "auto", ""))
+	// Without a decision, the refusal names the status.
+	h.writeRequest(key(2), request(key(2), "auto", ""))
 	h.step(key(2))
-	_, err = h.decider().Decide(context.Background(), answer(key(2), approval.Denied))
+	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Denied))
 	requireRefusal(t, err, approval.ErrDecided, "already decided: it ended as auto_approved")
 }
 
-func TestARefusedDeciderIsReported(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+func TestRefusedDeciderIsReported(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	var tried []string
 	d := h.decider()
 	d.Refused = func(k approval.Key, by approval.Person, via string) {
 		tried = append(tried, k.ID+" "+by.Channel+":"+by.ID+" "+via)
 	}
-	a := answer(k, approval.Approved)
+	a := decision(k, approval.Approved)
 	a.By, a.Via = approval.Person{Channel: "telegram", ID: "666"}, "telegram"
 	_, err := d.Decide(context.Background(), a)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	require.Equal(t, []string{k.ID + " telegram:666 telegram"}, tried)
 }
 
-// What CanDecide refuses Decide would refuse, and it writes nothing.
-func TestStandingIsDecideWithoutDeciding(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+func TestCanDecideWritesNothing(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
-	d, a := h.decider(), answer(k, "")
+	d, a := h.decider(), decision(k, "")
 	require.NoError(t, d.CanDecide(context.Background(), a))
 	require.False(t, h.has(approval.DocDecision, k))
-	stranger, unknown, shown := a, answer(key(2), ""), a
-	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
+	unauthorized, unknown, shown := a, decision(key(2), ""), a
+	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
 	shown.PendingSHA256 = strings.Repeat("0", 64)
-	require.ErrorIs(t, d.CanDecide(context.Background(), stranger), approval.ErrNotAuthorized)
+	require.ErrorIs(t, d.CanDecide(context.Background(), unauthorized), approval.ErrNotAuthorized)
 	require.ErrorIs(t, d.CanDecide(context.Background(), unknown), approval.ErrUnknown)
 	require.ErrorIs(t, d.CanDecide(context.Background(), shown), approval.ErrTooLate)
-	h.decide(answer(k, approval.Denied))
-	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, and not yet settled")
+	h.decide(decision(k, approval.Denied))
+	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided, "decided, not yet settled")
 	h.step(k)
 	require.ErrorIs(t, d.CanDecide(context.Background(), a), approval.ErrDecided)
 }
 
-// The operator takes a request off the table as everybody else decides: first come,
-// first served, and only what waits.
+// A cancel by the operator competes for the slot like every other decision.
 func TestOperatorCancels(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	stranger := answer(k, "")
-	stranger.By = approval.Person{Channel: "telegram", ID: "666"}
-	_, err := d.Cancel(context.Background(), stranger)
+	unauthorized := decision(k, "")
+	unauthorized.By = approval.Person{Channel: "telegram", ID: "666"}
+	_, err := d.Cancel(context.Background(), unauthorized)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	dec, err := d.Cancel(context.Background(), answer(k, approval.Approved))
+	dec, err := d.Cancel(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
-	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever the answer says")
+	require.Equal(t, approval.Cancelled, dec.Verdict, "whatever verdict was passed")
 	require.False(t, dec.Approved)
-	_, err = d.Decide(context.Background(), answer(k, approval.Approved))
+	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	h.step(k)
-	require.True(t, h.atRest(k))
-	require.Zero(t, h.hands.count())
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+	require.True(t, h.isSettled(k))
+	require.Zero(t, h.executor.count())
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
 	require.Contains(t, h.history(k), approval.EventCancelled)
-	_, err = d.Cancel(context.Background(), answer(k, ""))
+	_, err = d.Cancel(context.Background(), decision(k, ""))
 	require.ErrorIs(t, err, approval.ErrDecided)
-	_, err = d.Cancel(context.Background(), answer(key(2), ""))
+	_, err = d.Cancel(context.Background(), decision(key(2), ""))
 	require.ErrorIs(t, err, approval.ErrUnknown)
 }
 
-// The settlement comes between the look at the slot and the write: the person
-// is told that it is too late, and the late decision does not stay.
-func TestDecideWithdrawsWhatCameTooLate(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// The request is settled between the slot check and the write. The late decision is
+// refused and removed.
+func TestDecideWithdrawsLateDecision(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	d.Store = &racing{Store: d.Store, before: func() {
+	d.Store = &racingStore{Store: d.Store, before: func() {
 		h.cancel(k)
 		h.step(k)
 	}}
-	_, err := d.Decide(context.Background(), answer(k, approval.Approved))
+	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	var ref *approval.Refusal
 	require.ErrorAs(t, err, &ref)
 	require.ErrorIs(t, err, approval.ErrTooLate)
 	require.Equal(t, "agent", ref.By)
 	require.Equal(t, approval.Cancelled, ref.Verdict)
 	h.step(k)
-	require.True(t, h.atRest(k))
-	require.Zero(t, h.hands.count())
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(k))
+	require.True(t, h.isSettled(k))
+	require.Zero(t, h.executor.count())
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(k))
 }
 
-// A decision that came too late lies in the slot until it is withdrawn. Who
-// finds it there is not told of it, but of the one that counts.
-func TestDecideIsNotTakenInByALateOne(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// A late decision is in the slot until it is withdrawn. A second decider must get the
+// decision that counts, not the late one.
+func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	pending := h.read(approval.DocPending, k)
-	late := answer(k, approval.Approved)
+	late := decision(k, approval.Approved)
 	late.By = person("late")
 	h.decide(late)
-	decision := h.read(approval.DocDecision, k)
+	lateDecision := h.read(approval.DocDecision, k)
 	require.NoError(t, h.store.Remove(approval.DocDecision, k))
 
 	d := h.decider()
-	d.Store = &racing{Store: d.Store, before: func() {
+	d.Store = &racingStore{Store: d.Store, before: func() {
 		h.cancel(k)
 		h.step(k)
-		h.put(approval.DocDecision, k, string(decision))
+		h.writeDoc(approval.DocDecision, k, string(lateDecision))
 	}}
-	_, err := d.Decide(context.Background(), answer(k, approval.Denied))
+	_, err := d.Decide(context.Background(), decision(k, approval.Denied))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
 
-	// And when the look at the pending came before the settlement too.
-	h.put(approval.DocPending, k, string(pending))
-	_, err = h.decider().Decide(context.Background(), answer(k, approval.Denied))
+	// The same if the second decider read the pending before the settlement.
+	h.writeDoc(approval.DocPending, k, string(pending))
+	_, err = h.decider().Decide(context.Background(), decision(k, approval.Denied))
 	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
 	h.step(k)
-	require.True(t, h.atRest(k))
-	require.Zero(t, h.hands.count())
+	require.True(t, h.isSettled(k))
+	require.Zero(t, h.executor.count())
 }
 
-// racing lets something happen right before a decision is written.
-type racing struct {
+// racingStore calls before right before it writes a decision.
+type racingStore struct {
 	gate.Store
 	before func()
 }
 
-func (r *racing) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (r *racingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == approval.DocDecision {
 		r.before()
 	}
 	return r.Store.Create(d, k, b, how)
 }
 
-// A disk that cannot keep the decision is no refusal: nobody is told that they
-// decided, and asking again helps.
-func TestDecideOnAFailingDisk(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// A disk error is not a refusal. The decision is not acknowledged, and a retry works.
+func TestDecideOnFailingDisk(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	boom := errors.New("no space left")
 	d, healthy := h.decider(), h.decider()
-	d.Store = failing{Store: d.Store, doc: approval.DocDecision, err: boom}
-	_, err := d.Decide(context.Background(), answer(k, approval.Approved))
+	d.Store = failingStore{Store: d.Store, doc: approval.DocDecision, err: boom}
+	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom)
-	d.Store = failing{Store: healthy.Store, sync: boom}
-	_, err = d.Decide(context.Background(), answer(k, approval.Approved))
-	require.ErrorIs(t, err, boom, "another process makes the pending durable first")
+	d.Store = failingStore{Store: healthy.Store, sync: boom}
+	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
+	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
-	_, err = healthy.Decide(context.Background(), answer(k, approval.Approved))
+	_, err = healthy.Decide(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
 }
 
-// failing is a store that cannot write one kind of document.
-type failing struct {
+// failingStore fails to write one kind of document.
+type failingStore struct {
 	gate.Store
 	doc  approval.Doc
 	err  error
 	sync error
 }
 
-func (f failing) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (f failingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == f.doc {
 		return f.err
 	}
 	return f.Store.Create(d, k, b, how)
 }
 
-func (f failing) Sync(d approval.Doc, ws string) error {
+func (f failingStore) Sync(d approval.Doc, ws string) error {
 	if f.sync != nil {
 		return f.sync
 	}
 	return f.Store.Sync(d, ws)
 }
 
-// Junk in the slot: without somebody to clear it away the person hears what
-// to do; with somebody, the decision goes through.
-func TestDecideWithABlockedSlot(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// The slot holds an invalid decision. Without Free the error says what to do; with
+// Free the decision succeeds.
+func TestDecideWithBlockedSlot(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
 	require.NoError(t, h.store.Create(approval.DocDecision, k, junk, approval.Volatile))
-	_, err := h.decider().Decide(context.Background(), answer(k, approval.Denied))
-	require.ErrorContains(t, err, "the slot is blocked by an invalid decision: start the daemon")
+	_, err := h.decider().Decide(context.Background(), decision(k, approval.Denied))
+	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 
 	d := h.decider()
 	d.Free = func(context.Context, approval.Key) error {
 		return d.ClearInvalid(k, func() error { return h.store.Refuse(k.Workspace, k.ID+".decision", "not valid") })
 	}
-	_, err = d.Decide(context.Background(), answer(k, approval.Denied))
+	_, err = d.Decide(context.Background(), decision(k, approval.Denied))
 	require.NoError(t, err)
-	require.Contains(t, h.refusals(home), "not valid")
+	require.Contains(t, h.refusals(personal), "not valid")
 
-	// A valid decision is not cleared away.
+	// ClearInvalid keeps a valid decision.
 	require.NoError(t, d.ClearInvalid(k, func() error { return errors.New("described") }))
 	require.True(t, h.has(approval.DocDecision, k))
 	h.step(k)

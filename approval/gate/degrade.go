@@ -10,132 +10,131 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// # When the disk fails
+// # Degraded mode
 //
-// A gate whose disk is full, read-only or broken takes no new work: nothing is
-// asked, nothing runs. What has been started still ends, as far as it can be
-// written. New requests get a refusal while there is room for one; otherwise
-// they lie where they are, and are taken in when the disk works again. Every
-// few seconds the gate tries, and goes on by itself. Only when a sync failed
-// that cannot be repeated it has to be restarted, and says so.
+// If the disk is full, read-only or broken, the gate takes no new work: it asks about
+// nothing and starts nothing. Runs that have started still end, if their record can
+// be written. New requests are refused while there is space for a refusal. Otherwise
+// they stay in the folder until the disk works again. The gate examines the disk
+// every few seconds and recovers by itself. After a failed sync that must not be
+// retried, the gate needs a restart and reports that.
 
-// HealthStore is a Store that knows how its disk is; a Store need not be one.
+// HealthStore is a Store that can test its disk. It is optional.
 type HealthStore interface {
-	// Probe tries everything that writing a document takes. After nil,
-	// whatever is visible is durable. It wraps approval.ErrRestart where
-	// trying again is of no use.
+	// Probe does every operation that writing a document needs. If it returns nil,
+	// everything visible is durable. It wraps approval.ErrRestart if a retry is
+	// useless.
 	Probe() error
-	// Reserve sets bytes aside on the disk; it wraps approval.ErrNoRoom.
+	// Reserve reserves disk space; it wraps approval.ErrNoSpace.
 	Reserve(bytes int64) (release func(), err error)
 }
 
-// Problem is why the gate takes no new work.
+// Degradation is the reason why the gate takes no new work.
 type Degradation struct {
-	What    string // "its disk is full": completes a sentence about the gate
+	What    string // "the disk is full": follows "gate degraded: "
 	Hint    string // what the operator can do
 	Since   time.Time
-	Restart bool // it does not go away by itself
+	Restart bool // only a restart ends it
 }
 
-// strength is what a gate can do; each can less than the one before.
-type strength uint8
+// health is what the gate can do. A higher value can do less.
+type health uint8
 
 const (
-	well      strength = iota
-	tight              // no room for new work; endings and refusals are written
-	ill                // writing fails; endings are tried
-	uncertain          // something visible may not be durable: nothing is built on it
+	healthy      health = iota
+	noSpace             // only outcomes and refusals are written
+	writeFailing        // writes fail; outcomes are tried
+	unsynced            // a visible document may not be durable: nothing is read or done
 )
 
-// probeEvery is how often a gate that is not well looks whether it is again.
-const probeEvery = 5 * time.Second
+// probeInterval is the time between two examinations of a degraded gate.
+const probeInterval = 5 * time.Second
 
-// lookEvery is how often errors make it look besides.
-const lookEvery = time.Second
+// minExamineInterval is the minimum time between examinations that errors cause.
+const minExamineInterval = time.Second
 
-// shortNap lets an examination that is due come first.
-const shortNap = 100 * time.Millisecond
+// afterExamine is the delay of a retry after the next examination.
+const afterExamine = 100 * time.Millisecond
 
-// condition is how the gate is.
+// condition is the current health.
 type condition struct {
 	examining sync.Mutex
 
-	mu      sync.Mutex
-	can     strength
-	problem Degradation
-	news    int                     // bad news so far: an examination that began before it is worth nothing
-	next    time.Time               // of the next examination
-	looked  time.Time               // when the last one began
-	rooms   map[approval.Key]func() // what runs have set aside
+	mu           sync.Mutex
+	level        health
+	degradation  Degradation
+	failureCount int                     // failures so far; an examination ignores its result if a failure came after it began
+	next         time.Time               // examination
+	lastExamined time.Time               // when the last examination began
+	reservations map[approval.Key]func() // disk space of running requests
 }
 
-// Problem tells why the gate takes no new work; ok is false when it does.
+// Degraded returns why the gate takes no new work; ok is false if it takes work.
 func (g *Gate) Degraded() (p Degradation, ok bool) {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.problem, c.can != well
+	return c.degradation, c.level != healthy
 }
 
-func (g *Gate) strength() (can strength, next time.Time) {
+func (g *Gate) health() (level health, next time.Time) {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.can, c.next
+	return c.level, c.next
 }
 
-// suspect is told of every error. Whether it is the disk's, or only that of one
-// request's files, an examination finds out.
-func (g *Gate) suspect(err error) {
+// reportError is called for every error. An examination finds out whether the disk
+// has failed or only the files of one request.
+func (g *Gate) reportError(err error) {
 	switch {
 	case errors.Is(err, approval.ErrUnsynced), errors.Is(err, approval.ErrRestart):
-		g.become(uncertain, err, -1)
+		g.setHealth(unsynced, err, -1)
 		g.Examine()
 	case errors.Is(err, approval.ErrNoSpace):
-		g.become(tight, err, -1)
-	case describe(err).What != "" && g.mayLook():
+		g.setHealth(noSpace, err, -1)
+	case diagnose(err).What != "" && g.mayExamine():
 		g.Examine()
 	}
 }
 
-// mayLook keeps errors that one agent can cause in its own folder from costing
-// a trial write each.
-func (g *Gate) mayLook() bool {
+// mayExamine limits how often errors cause a test write. An agent can cause errors in
+// its own folder.
+func (g *Gate) mayExamine() bool {
 	c := &g.condition
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := g.Now().Sub(c.looked)
-	return since < 0 || since >= lookEvery
+	since := g.Now().Sub(c.lastExamined)
+	return since < 0 || since >= minExamineInterval
 }
 
-// due says that it is time to examine again. A clock that was set back must not
-// put that off.
-func (g *Gate) due() bool {
-	_, next := g.strength()
+// examinationDue also covers a clock that was set back: the next examination is at
+// most one interval away.
+func (g *Gate) examinationDue() bool {
+	_, next := g.health()
 	wait := next.Sub(g.Now())
-	return wait <= 0 || wait > probeEvery
+	return wait <= 0 || wait > probeInterval
 }
 
-// checkup is what the ticker does: as long as the gate is well, it only looks
-// for room.
-func (g *Gate) checkup() {
+// checkHealth runs on every tick. A healthy gate only checks the free space.
+func (g *Gate) checkHealth() {
 	switch {
-	case !g.due():
-	case g.weak():
+	case !g.examinationDue():
+	case g.degraded():
 		g.Examine()
 	default:
 		g.condition.mu.Lock()
-		g.condition.next = g.Now().Add(probeEvery)
+		g.condition.next = g.Now().Add(probeInterval)
 		g.condition.mu.Unlock()
-		if release, ok := g.reserve(need(0, approval.Tool{})); ok {
+		if release, ok := g.reserve(spaceNeeded(0, approval.Tool{})); ok {
 			release()
 		}
 	}
 }
 
-// Examine finds out how the disk is, and notes it when that has changed. A gate
-// that must be restarted stays so; what could not be removed is tried all the
-// same.
+// Examine tests the disk and records a change of health. If a restart is needed, that
+// stays; the test still runs, because the store then removes files that it could not
+// remove before.
 func (g *Gate) Examine() {
 	c := &g.condition
 	if !c.examining.TryLock() {
@@ -143,107 +142,106 @@ func (g *Gate) Examine() {
 	}
 	defer c.examining.Unlock()
 	c.mu.Lock()
-	news, hopeless := c.news, c.problem.Restart
-	c.looked = g.Now()
+	failureCount, needsRestart := c.failureCount, c.degradation.Restart
+	c.lastExamined = g.Now()
 	c.mu.Unlock()
-	can, err := g.examine()
-	if !hopeless {
-		g.become(can, err, news)
+	level, err := g.examine()
+	if !needsRestart {
+		g.setHealth(level, err, failureCount)
 	}
 }
 
-func (g *Gate) examine() (strength, error) {
+func (g *Gate) examine() (health, error) {
 	prober, ok := g.Store.(HealthStore)
 	if !ok {
-		return well, nil
+		return healthy, nil
 	}
 	if err := prober.Probe(); err != nil {
-		if can, _ := g.strength(); can == uncertain || errors.Is(err, approval.ErrUnsynced) {
-			return uncertain, err
+		if level, _ := g.health(); level == unsynced || errors.Is(err, approval.ErrUnsynced) {
+			return unsynced, err
 		}
-		return ill, err
+		return writeFailing, err
 	}
 	if log, ok := g.Audit.(interface{ Sync() error }); ok {
 		if err := log.Sync(); err != nil {
-			return tight, err // documents can be written, history cannot
+			return noSpace, err // documents can be written, the audit log cannot
 		}
 	}
-	// A little more than one run needs, lest the gate opens and closes all the time.
-	release, err := prober.Reserve(2 * need(0, approval.Tool{}))
+	// Twice the space of one run, so that the gate does not switch back and forth.
+	release, err := prober.Reserve(2 * spaceNeeded(0, approval.Tool{}))
 	switch {
 	case errors.Is(err, approval.ErrNoSpace):
-		return tight, err
+		return noSpace, err
 	case err != nil:
-		return ill, err
+		return writeFailing, err
 	}
 	release()
-	return well, nil
+	return healthy, nil
 }
 
-// become notes how the gate is, and tells of it once per change. news is what an
-// examination knew when it began; -1 is bad news itself.
-func (g *Gate) become(can strength, cause error, news int) {
+// setHealth records the health and reports each change once. failureCount is the
+// count when the examination began; -1 means that cause is itself a new failure.
+func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	c := &g.condition
 	now := g.Now()
 	p := Degradation{}
-	if can != well {
-		p = describe(cause)
+	if level != healthy {
+		p = diagnose(cause)
 		p.Since, p.Restart = now, errors.Is(cause, approval.ErrRestart)
 	}
 	c.mu.Lock()
-	was, old := c.can, c.problem
-	if old.Restart || news >= 0 && news != c.news {
+	was, old := c.level, c.degradation
+	if old.Restart || failureCount >= 0 && failureCount != c.failureCount {
 		c.mu.Unlock()
 		return
 	}
-	if news < 0 {
-		c.news++
-		can = max(can, was)
+	if failureCount < 0 {
+		c.failureCount++
+		level = max(level, was)
 	}
-	if was != well && can != well {
+	if was != healthy && level != healthy {
 		p.Since = old.Since
 	}
-	c.can, c.problem, c.next = can, p, now.Add(probeEvery)
+	c.level, c.degradation, c.next = level, p, now.Add(probeInterval)
 	c.mu.Unlock()
-	if was != can || old.What != p.What || old.Restart != p.Restart {
-		g.tell(was, can, p, cause)
+	if was != level || old.What != p.What || old.Restart != p.Restart {
+		g.notifyHealth(was, level, p, cause)
 	}
 }
 
-func (g *Gate) tell(was, can strength, p Degradation, cause error) {
-	if can == well {
-		if was == well {
+func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
+	if level == healthy {
+		if was == healthy {
 			return
 		}
-		g.Log.Info().Msg("the gate takes requests again")
+		g.Log.Info().Msg("gate recovered")
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventRecovered})
 	} else {
-		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("the gate takes no requests: " + p.What)
+		g.Log.Error().Err(cause).Str("hint", p.Hint).Msg("gate degraded: " + p.What)
 		g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventDegraded, Reason: p.What})
 	}
 	if g.Health != nil {
-		g.Health(p, can != well)
+		g.Health(p, level != healthy)
 	}
 }
 
-// describe says in words what an error of the disk means; What is empty where
-// it is none.
-func describe(err error) Degradation {
+// diagnose explains a disk error. What is empty if err is not a disk error.
+func diagnose(err error) Degradation {
 	if errors.Is(err, approval.ErrRestart) {
-		return Degradation{What: "its disk failed to store what it was given", Hint: "mend the disk, then restart permesso serve"}
+		return Degradation{What: "a sync failed and must not be retried", Hint: "repair the disk, then restart permesso serve"}
 	}
 	for _, x := range []struct {
 		is         []error
 		what, hint string
 	}{
-		{[]error{approval.ErrNoSpace}, "its disk is almost full", "free space or inodes where the home lies"},
-		{[]error{syscall.ENOSPC}, "its disk is full", "free space or inodes where the home lies"},
-		{[]error{syscall.EDQUOT}, "its disk quota is used up", "free space, or raise the quota of the gate's user"},
-		{[]error{syscall.EROFS}, "its disk is read-only", "look at the kernel's log, then mount it read-write again"},
+		{[]error{approval.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
+		{[]error{syscall.ENOSPC}, "the disk is full", "free space or inodes on the file system of HOME"},
+		{[]error{syscall.EDQUOT}, "the disk quota is used up", "free space, or raise the quota of the daemon's user"},
+		{[]error{syscall.EROFS}, "the disk is read-only", "check the kernel log (dmesg), then remount it read-write"},
 		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many files are open", "raise the limit of open files (LimitNOFILE)"},
-		{[]error{syscall.EIO}, "its disk gives errors", "look at the kernel's log (dmesg)"},
-		{[]error{fs.ErrPermission}, "it may not write to its home", "mend the owner and mode of the home's folders: permesso doctor"},
-		{[]error{approval.ErrUnsynced}, "its disk does not confirm what is written", "look at the kernel's log (dmesg)"},
+		{[]error{syscall.EIO}, "the disk reports errors", "check the kernel log (dmesg)"},
+		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME: permesso doctor"},
+		{[]error{approval.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
@@ -253,56 +251,55 @@ func describe(err error) Degradation {
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
-		return Degradation{What: "its files cannot be written", Hint: "look at the log"}
+		return Degradation{What: "documents cannot be written", Hint: "check the daemon's log"}
 	}
 	return Degradation{}
 }
 
-// hold keeps back what a gate that is not well must not do. A request that is
-// held once waits until the gate is well, or nobody would be asked any more.
-func (g *Gate) hold(m approval.Move, s *state) (held bool) {
-	can, next := g.strength()
+// delay reports whether a degraded gate must not make this move now. A request that
+// was delayed once waits until the gate is healthy or the request expires.
+func (g *Gate) delay(m approval.Move, s *state) (waiting bool) {
+	level, next := g.health()
 	starts := m == approval.RunClaim || m == approval.RunAgain
 	switch {
-	case can == well:
+	case level == healthy:
 		return false
 	case m == approval.Intake:
-		if held = can >= ill || g.held(s.key); held {
+		if waiting = level >= writeFailing || g.isDelayed(s.key); waiting {
 			g.firstSeen(s.key, s.now)
 		}
-	case can == uncertain || starts:
-		held = true
+	case level == unsynced || starts:
+		waiting = true
 	}
-	if held {
-		s.again = g.afterExamination(next)
+	if waiting {
+		s.retryAt = g.retryAfterExamine(next)
 	}
-	return held
+	return waiting
 }
 
-func (g *Gate) held(k approval.Key) bool {
+func (g *Gate) isDelayed(k approval.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, ok := g.seen[k]
 	return ok
 }
 
-// afterExamination is when to look at a held key again.
-func (g *Gate) afterExamination(next time.Time) time.Time {
+func (g *Gate) retryAfterExamine(next time.Time) time.Time {
 	now := g.Now()
-	if wait := next.Sub(now); wait <= 0 || wait > probeEvery {
-		return now.Add(probeEvery)
+	if wait := next.Sub(now); wait <= 0 || wait > probeInterval {
+		return now.Add(probeInterval)
 	}
-	return next.Add(shortNap)
+	return next.Add(afterExamine)
 }
 
-// weak says that only what was started before may go on.
-func (g *Gate) weak() bool {
-	can, _ := g.strength()
-	return can != well
+// degraded means that only runs that have started may go on.
+func (g *Gate) degraded() bool {
+	level, _ := g.health()
+	return level != healthy
 }
 
-// tooOld says that a request lay longer than anybody would have been asked.
-func (g *Gate) tooOld(s *state, limit time.Duration) bool {
+// waitedTooLong reports that a delayed request waited longer than its timeout.
+func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, ok := g.seen[s.key]

@@ -22,31 +22,31 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// weakDisk is the real file system with an illness that a test gives it.
-type weakDisk struct {
+// faultyDisk is the real file system with faults.
+type faultyDisk struct {
 	ipc.FS
-	mu    sync.Mutex
-	write func(name string) error // asked before a file is made
-	dirs  func(name string) error // and before a folder is synced
-	whole func() error            // and before everything is
-	room  uint64                  // bytes that are free; 0: no limit
-	files atomic.Int32            // made
+	mu          sync.Mutex
+	failCreate  func(name string) error // before a file is created
+	failSyncDir func(name string) error // before a folder is synced
+	failSyncFS  func() error            // before the file system is synced
+	freeBytes   uint64                  // 0: no limit
+	created     atomic.Int32            // number of created files
 }
 
-func newWeakDisk() *weakDisk { return &weakDisk{FS: ipc.OS()} }
+func newFaultyDisk() *faultyDisk { return &faultyDisk{FS: ipc.OS()} }
 
-func (d *weakDisk) set(f func()) {
+func (d *faultyDisk) set(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f()
 }
 
-func (d *weakDisk) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
+func (d *faultyDisk) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
 	d.mu.Lock()
-	fail := d.write
+	fail := d.failCreate
 	d.mu.Unlock()
 	if flag&os.O_CREATE != 0 {
-		d.files.Add(1)
+		d.created.Add(1)
 		if fail != nil {
 			if err := fail(name); err != nil {
 				return nil, &fs.PathError{Op: "open", Path: name, Err: err}
@@ -56,9 +56,9 @@ func (d *weakDisk) OpenFile(name string, flag int, perm os.FileMode) (afero.File
 	return d.FS.OpenFile(name, flag, perm)
 }
 
-func (d *weakDisk) SyncDir(name string) error {
+func (d *faultyDisk) SyncDir(name string) error {
 	d.mu.Lock()
-	fail := d.dirs
+	fail := d.failSyncDir
 	d.mu.Unlock()
 	if fail != nil {
 		if err := fail(name); err != nil {
@@ -68,9 +68,9 @@ func (d *weakDisk) SyncDir(name string) error {
 	return d.FS.SyncDir(name)
 }
 
-func (d *weakDisk) SyncFS(name string) error {
+func (d *faultyDisk) SyncFS(name string) error {
 	d.mu.Lock()
-	fail := d.whole
+	fail := d.failSyncFS
 	d.mu.Unlock()
 	if fail != nil {
 		if err := fail(); err != nil {
@@ -80,244 +80,243 @@ func (d *weakDisk) SyncFS(name string) error {
 	return d.FS.SyncFS(name)
 }
 
-func (d *weakDisk) Free(string) (bytes, inodes uint64, err error) {
+func (d *faultyDisk) Free(string) (bytes, inodes uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.room == 0 {
+	if d.freeBytes == 0 {
 		return math.MaxUint64, math.MaxUint64, nil
 	}
-	return d.room, math.MaxUint64, nil
+	return d.freeBytes, math.MaxUint64, nil
 }
 
-// private is everything but the requests and the log.
-func private(name string) bool {
+// isPrivate reports whether a file is neither a request nor in the log.
+func isPrivate(name string) bool {
 	return !strings.Contains(name, "/requests/") && !strings.Contains(name, "/audit/")
 }
 
-const weakAnswer = "auto_rejected: The gate cannot take requests now: its disk is almost full. Nothing ran; ask again later under a new id."
+const degradedOutcome = "auto_rejected: The gate cannot take requests now: the disk is almost full. Nothing ran; ask again later under a new id."
 
-func TestWeaknessIsSaidOncePerChange(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
-	var told []bool
+func TestDegradationIsLoggedOncePerChange(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
+	var reported []bool
 	h.gate.Health = func(p gate.Degradation, present bool) {
-		told = append(told, present)
+		reported = append(reported, present)
 		if present {
-			require.Equal(t, "its disk is almost full", p.What)
+			require.Equal(t, "the disk is almost full", p.What)
 			require.NotEmpty(t, p.Hint)
 			require.Equal(t, h.clock.now(), p.Since)
 			require.False(t, p.Restart)
 		}
 	}
-	disk.set(func() { disk.room = 400 << 10 })
+	disk.set(func() { disk.freeBytes = 400 << 10 })
 	for n := range 20 {
-		h.drop(key(n), request(key(n), []string{"auto", "run"}[n%2], ""))
+		h.writeRequest(key(n), request(key(n), []string{"auto", "run"}[n%2], ""))
 		h.step(key(n))
-		require.Equal(t, weakAnswer, h.outcome(key(n)))
+		require.Equal(t, degradedOutcome, h.outcome(key(n)))
 	}
-	_, weak := h.gate.Degraded()
-	require.True(t, weak)
-	disk.set(func() { disk.room = 0 })
+	_, degraded := h.gate.Degraded()
+	require.True(t, degraded)
+	disk.set(func() { disk.freeBytes = 0 })
 	h.clock.move(6 * time.Second)
 	h.gate.Examine()
-	_, weak = h.gate.Degraded()
-	require.False(t, weak)
-	require.Equal(t, []bool{true, false}, told)
-	require.Zero(t, h.hands.count())
-	require.Equal(t, 1, strings.Count(h.logs.String(), "takes no requests"))
-	require.Equal(t, 1, strings.Count(h.logs.String(), "takes requests again"))
+	_, degraded = h.gate.Degraded()
+	require.False(t, degraded)
+	require.Equal(t, []bool{true, false}, reported)
+	require.Zero(t, h.executor.count())
+	require.Equal(t, 1, strings.Count(h.logs.String(), "gate degraded"))
+	require.Equal(t, 1, strings.Count(h.logs.String(), "gate recovered"))
 	require.Equal(t, []approval.Event{approval.EventDegraded, approval.EventRecovered}, h.history(approval.Key{}))
 
-	h.drop(key(30), request(key(30), "auto", ""))
+	h.writeRequest(key(30), request(key(30), "auto", ""))
 	h.step(key(30))
 	require.Equal(t, "auto_approved", h.outcome(key(30)))
 }
 
-// Where no refusal can be written, a request lies for as long as somebody would
-// have been asked, and no longer.
-func TestARequestLiesUntilTheDiskWorksOrItExpires(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
-	disk.set(func() { disk.write = func(string) error { return syscall.ENOSPC } })
-	h.drop(key(1), request(key(1), "auto", ""))
+// If no refusal can be written, a request stays in its folder until its timeout.
+func TestRequestWaitsUntilDiskWorksOrItExpires(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
+	disk.set(func() { disk.failCreate = func(string) error { return syscall.ENOSPC } })
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	_, err := h.gate.Step(key(1))
-	require.ErrorIs(t, err, syscall.ENOSPC, "the first one finds out")
+	require.ErrorIs(t, err, syscall.ENOSPC, "the first write finds the fault")
 	for _, k := range []approval.Key{key(1), key(2), key(3)} {
 		if k != key(1) {
-			h.drop(k, request(k, "auto", "", `"expires_in_sec":60`))
+			h.writeRequest(k, request(k, "auto", "", `"expires_in_sec":60`))
 		}
-		made := disk.files.Load()
+		made := disk.created.Load()
 		h.step(k)
-		require.Equal(t, made, disk.files.Load(), "nothing is tried for each of them")
+		require.Equal(t, made, disk.created.Load(), "no write per request")
 		require.Equal(t, "none", h.outcome(k))
 		require.True(t, h.has(approval.DocRequest, k))
 	}
 	h.clock.move(2 * time.Minute)
-	disk.set(func() { disk.write = nil })
+	disk.set(func() { disk.failCreate = nil })
 	h.gate.Examine()
 	h.step(key(1), key(2), key(3))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(key(2)))
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(key(3)))
-	require.Equal(t, 1, h.hands.count())
+	require.Equal(t, 1, h.executor.count())
 }
 
-// What was approved waits for the disk, in its time; what was found too late
-// stays so, even if the clock is set back before that can be written.
-func TestApprovedWaitsForTheDiskAndLateStaysLate(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
+// An approved request waits for the disk until RunBefore. A late one stays expired,
+// even if the clock is set back before that is written.
+func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	for _, k := range []approval.Key{key(1), key(2)} {
 		h.ask(k, request(k, "run", ""))
 	}
-	h.decide(answer(key(1), approval.Approved))
-	ill := func() {
+	h.decide(decision(key(1), approval.Approved))
+	breakDisk := func() {
 		disk.set(func() {
-			disk.write = func(name string) error {
-				if private(name) {
+			disk.failCreate = func(name string) error {
+				if isPrivate(name) {
 					return syscall.EIO
 				}
 				return nil
 			}
 		})
 	}
-	well := func() { disk.set(func() { disk.write = nil }); h.gate.Examine() }
-	ill()
+	repairDisk := func() { disk.set(func() { disk.failCreate = nil }); h.gate.Examine() }
+	breakDisk()
 	_, err := h.gate.Step(key(1))
 	require.ErrorIs(t, err, syscall.EIO)
 	h.step(key(1))
-	require.Zero(t, h.hands.count())
-	well()
+	require.Zero(t, h.executor.count())
+	repairDisk()
 	h.step(key(1))
 	require.Equal(t, "approved", h.outcome(key(1)))
 
-	h.decide(answer(key(2), approval.Approved))
-	ill()
+	h.decide(decision(key(2), approval.Approved))
+	breakDisk()
 	h.clock.move(time.Hour)
 	_, err = h.gate.Step(key(2))
-	require.ErrorIs(t, err, syscall.EIO, "that it is too late cannot be written")
+	require.ErrorIs(t, err, syscall.EIO, "the expiry cannot be written")
 	h.clock.move(-time.Hour)
-	well()
+	repairDisk()
 	h.step(key(2))
 	require.Equal(t, "expired: approved in time, not run: the gate was down", h.outcome(key(2)))
-	require.Empty(t, h.hands.of(key(2)))
+	require.Empty(t, h.executor.argsOf(key(2)))
 }
 
-// An effect that is over is not lost when its record cannot be written, and
-// nothing new starts meanwhile.
-func TestOutcomesAreKeptWhileTheDiskIsFull(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
-	h.hands.do = func(approval.Job) approval.Effect {
-		disk.set(func() { disk.write = func(string) error { return syscall.ENOSPC } })
+// The result of a finished run is kept while its record cannot be written. Nothing
+// new starts meanwhile.
+func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
+	h.executor.do = func(approval.Job) approval.Effect {
+		disk.set(func() { disk.failCreate = func(string) error { return syscall.ENOSPC } })
 		return approval.Effect{Result: approval.Raw(`{"n":1}`), Started: true}
 	}
-	h.drop(key(1), request(key(1), "auto", ""))
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	for range 3 {
 		_, err := h.gate.Step(key(1))
 		require.ErrorIs(t, err, syscall.ENOSPC)
 	}
-	h.drop(key(2), request(key(2), "auto", ""))
+	h.writeRequest(key(2), request(key(2), "auto", ""))
 	h.step(key(2))
-	disk.set(func() { disk.write = nil })
-	h.hands.do = nil
+	disk.set(func() { disk.failCreate = nil })
+	h.executor.do = nil
 	h.gate.Examine()
 	h.step(key(1), key(2))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	require.JSONEq(t, `{"n":1}`, string(h.response(key(1)).Result))
-	require.Len(t, h.hands.of(key(1)), 1)
-	require.Len(t, h.hands.of(key(2)), 1)
+	require.Len(t, h.executor.argsOf(key(1)), 1)
+	require.Len(t, h.executor.argsOf(key(2)), 1)
 }
 
-// Runs that are under way have set room aside, so that the next one finds none.
-func TestRoomIsSetAsideForWhatRuns(t *testing.T) {
-	disk := newWeakDisk()
-	disk.room = 3 << 20
-	h := newHouse(t, plan{fs: disk})
+// Running requests have reserved their space, so the next request finds none.
+func TestSpaceIsReservedForRuns(t *testing.T) {
+	disk := newFaultyDisk()
+	disk.freeBytes = 3 << 20
+	h := newRig(t, options{fs: disk})
 	go1 := make(chan struct{})
-	h.hands.do = func(approval.Job) approval.Effect {
+	h.executor.do = func(approval.Job) approval.Effect {
 		<-go1
 		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
 	}
 	h.run(0)
-	for n := range 3 { // a run may need 832 KiB
-		h.drop(key(n), request(key(n), "auto", ""))
+	for n := range 3 { // a run reserves 832 KiB
+		h.writeRequest(key(n), request(key(n), "auto", ""))
 		h.gate.Wake(key(n))
-		h.await(10*time.Second, "started", func() bool { return h.hands.count() == n+1 })
+		h.waitFor(10*time.Second, "started", func() bool { return h.executor.count() == n+1 })
 	}
-	h.drop(key(9), request(key(9), "auto", ""))
+	h.writeRequest(key(9), request(key(9), "auto", ""))
 	h.gate.Wake(key(9))
-	require.Equal(t, approval.StatusAutoRejected, h.answered(key(9), 10*time.Second).Status)
+	require.Equal(t, approval.StatusAutoRejected, h.waitResponse(key(9), 10*time.Second).Status)
 	close(go1)
 	for n := range 3 {
-		require.Equal(t, approval.StatusAutoApproved, h.answered(key(n), 10*time.Second).Status)
+		require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(n), 10*time.Second).Status)
 	}
 }
 
-func TestAToolThatMayPutOutTooMuchIsRefusedAlone(t *testing.T) {
-	disk := newWeakDisk()
-	disk.room = 4 << 20
+func TestToolWithLargeOutputIsRefusedAlone(t *testing.T) {
+	disk := newFaultyDisk()
+	disk.freeBytes = 4 << 20
 	big := approval.Tool{Name: "auto", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/auto"}, MaxOutput: 1 << 30}}
-	h := newHouse(t, plan{inline: true, fs: disk, tools: map[string]approval.Tool{"auto": big}})
-	h.drop(key(1), request(key(1), "auto", ""))
+	h := newRig(t, options{inline: true, fs: disk, tools: map[string]approval.Tool{"auto": big}})
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.step(key(1))
-	require.Contains(t, h.outcome(key(1)), "its disk has no room for what this tool may put out")
+	require.Contains(t, h.outcome(key(1)), "the free disk space is too small for this tool's max_output")
 	h.ask(key(2), request(key(2), "run", ""))
-	_, weak := h.gate.Degraded()
-	require.False(t, weak)
+	_, degraded := h.gate.Degraded()
+	require.False(t, degraded)
 }
 
-// In a crowd one syncfs serves all. When it fails, nobody knows what is durable:
-// the gate must be restarted, and after that has lost nothing.
-func TestAFailedSyncFSAsksForARestart(t *testing.T) {
-	const crowd = 40
-	disk := newWeakDisk()
-	h := newHouse(t, plan{fs: disk, limits: approval.Limits{PerMinute: 10_000, Running: crowd}})
+// Under load one syncfs covers many documents. If it fails, it is unknown which are
+// durable: the gate needs a restart, and loses nothing.
+func TestFailedSyncFSRequiresRestart(t *testing.T) {
+	const many = 40
+	disk := newFaultyDisk()
+	h := newRig(t, options{fs: disk, limits: approval.Limits{PerMinute: 10_000, Running: many}})
 	var once sync.Once
 	disk.set(func() {
-		disk.whole = func() (err error) {
+		disk.failSyncFS = func() (err error) {
 			once.Do(func() { err = syscall.EIO })
 			return err
 		}
 	})
-	for n := range crowd {
-		h.drop(key(n), request(key(n), "auto", ""))
+	for n := range many {
+		h.writeRequest(key(n), request(key(n), "auto", ""))
 		h.keys = append(h.keys, key(n))
 	}
 	h.run(0)
-	h.await(20*time.Second, "restart asked for", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
-	h.await(20*time.Second, "rest", func() bool { return h.gate.Idle() })
-	h.drop(key(99), request(key(99), "auto", ""))
+	h.waitFor(20*time.Second, "restart needed", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
+	h.waitFor(20*time.Second, "rest", func() bool { return h.gate.Idle() })
+	h.writeRequest(key(99), request(key(99), "auto", ""))
 	h.gate.Wake(key(99))
-	h.await(20*time.Second, "rest", func() bool { return h.gate.Idle() })
-	require.Empty(t, h.hands.of(key(99)), "nothing new starts")
+	h.waitFor(20*time.Second, "rest", func() bool { return h.gate.Idle() })
+	require.Empty(t, h.executor.argsOf(key(99)), "nothing new starts")
 
 	h.reopen()
 	h.keys = append(h.keys, key(99))
 	h.run(0)
-	for n := range crowd {
-		switch status := h.answered(key(n), 20*time.Second).Status; status {
-		case approval.StatusAutoRejected: // it was still waiting for its turn
-			require.Empty(t, h.hands.of(key(n)))
+	for n := range many {
+		switch status := h.waitResponse(key(n), 20*time.Second).Status; status {
+		case approval.StatusAutoRejected: // it was still queued
+			require.Empty(t, h.executor.argsOf(key(n)))
 		default:
 			require.Contains(t, []approval.Status{approval.StatusAutoApproved, approval.StatusFailed, approval.StatusInterrupted}, status)
-			require.LessOrEqual(t, len(h.hands.of(key(n))), 1)
+			require.LessOrEqual(t, len(h.executor.argsOf(key(n))), 1)
 		}
 	}
-	require.Equal(t, approval.StatusAutoApproved, h.answered(key(99), 20*time.Second).Status)
+	require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(99), 20*time.Second).Status)
 }
 
-// I9: what fails in one agent's own folder is no illness of the gate's disk.
-func TestAnAgentsFolderThatFailsStopsNobodyElse(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
+// I9: a failure in one workspace's folder does not degrade the gate.
+func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	require.NoError(t, os.Remove(h.layout.Requests(other)))
 	for range 5 {
 		_, err := h.gate.Step(keyIn(other, 1))
-		_ = err // whatever it is
+		_ = err // any result
 	}
 	disk.set(func() {
-		disk.write = func(name string) error {
+		disk.failCreate = func(name string) error {
 			if strings.Contains(name, filepath.Join("receipts", other)) {
 				return syscall.EIO
 			}
@@ -326,25 +325,25 @@ func TestAnAgentsFolderThatFailsStopsNobodyElse(t *testing.T) {
 	})
 	require.NoError(t, h.layout.Prepare(ipc.OS(), other))
 	h.reopen()
-	h.drop(keyIn(other, 2), request(keyIn(other, 2), "auto", ""))
+	h.writeRequest(keyIn(other, 2), request(keyIn(other, 2), "auto", ""))
 	_, err := h.gate.Step(keyIn(other, 2))
 	require.ErrorIs(t, err, syscall.EIO)
-	_, weak := h.gate.Degraded()
-	require.False(t, weak)
-	h.drop(key(1), request(key(1), "auto", ""))
+	_, degraded := h.gate.Degraded()
+	require.False(t, degraded)
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.step(key(1))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 }
 
-// A decision that the disk did not confirm is not acknowledged, and a pending
-// that it did not confirm is not there to be decided.
-func TestNothingUnconfirmedIsDecided(t *testing.T) {
-	disk := newWeakDisk()
-	h := newHouse(t, plan{frozen: true, inline: true, fs: disk})
+// A decision that is not synced is not acknowledged, and a pending that is not synced
+// cannot be decided.
+func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	h.ask(key(1), request(key(1), "run", ""))
 	fail := func(in string, errno error) {
 		disk.set(func() {
-			disk.dirs = func(name string) error {
+			disk.failSyncDir = func(name string) error {
 				if strings.Contains(name, in) {
 					return errno
 				}
@@ -355,70 +354,70 @@ func TestNothingUnconfirmedIsDecided(t *testing.T) {
 	fail("approval_decisions", syscall.EMFILE)
 	d := h.decider()
 	d.Store = &ipc.Store{FS: disk, Layout: h.layout}
-	_, err := d.Decide(context.Background(), answer(key(1), approval.Approved))
+	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 
 	fail("pending_approvals", syscall.EIO)
-	h.drop(key(2), request(key(2), "run", ""))
+	h.writeRequest(key(2), request(key(2), "run", ""))
 	_, err = h.gate.Step(key(2))
 	require.ErrorIs(t, err, approval.ErrRestart)
 	require.False(t, h.has(approval.DocPending, key(2)))
 	require.True(t, h.has(approval.DocRequest, key(2)))
-	_, err = h.decider().Decide(context.Background(), answer(key(2), approval.Approved))
+	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrUnknown)
 	fail("nothing", nil)
 	h.gate.Examine()
 	p, _ := h.gate.Degraded()
-	require.True(t, p.Restart, "it does not go away by itself")
+	require.True(t, p.Restart, "only a restart ends it")
 
 	h.reopen()
 	h.step(key(1), key(2))
-	require.Equal(t, "approved", h.outcome(key(1)), "it was there, and counts")
-	require.True(t, h.has(approval.DocPending, key(2)), "asked anew")
+	require.Equal(t, "approved", h.outcome(key(1)), "the decision file existed, so it counts")
+	require.True(t, h.has(approval.DocPending, key(2)), "asked again")
 }
 
-// takenBack is a gate whose disk failed, and which takes its question back while somebody
-// answers it.
-type takenBack struct{ *ipc.Store }
+// pendingRemover removes the pending while a decision is written, like a gate whose
+// disk failed.
+type pendingRemover struct{ *ipc.Store }
 
-func (s takenBack) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (s pendingRemover) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	err := s.Store.Create(d, k, b, how)
 	return errors.Join(err, s.Remove(approval.DocPending, k))
 }
 
-func TestADecisionOnWhatWasTakenBackIsWithdrawn(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true})
+func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
+	h := newRig(t, options{frozenClock: true, inline: true})
 	h.ask(key(1), request(key(1), "run", ""))
 	d := h.decider()
-	d.Store = takenBack{&ipc.Store{FS: ipc.OS(), Layout: h.layout}}
-	_, err := d.Decide(context.Background(), answer(key(1), approval.Approved))
+	d.Store = pendingRemover{&ipc.Store{FS: ipc.OS(), Layout: h.layout}}
+	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrUnknown)
 	require.ErrorContains(t, err, "it will be asked again")
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
-	require.Zero(t, h.hands.count())
+	require.Zero(t, h.executor.count())
 }
 
-// slow is a disk on which a decision takes until its time is over.
-type slow struct {
+// slowStore delays the write of a decision.
+type slowStore struct {
 	*ipc.Store
-	pass func()
+	delay func()
 }
 
-func (s slow) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
-	s.pass()
+func (s slowStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+	s.delay()
 	return s.Store.Create(d, k, b, how)
 }
 
-func TestAnApprovalThatWasWrittenTooLateIsNotAcknowledged(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true})
+func TestLateWrittenApprovalIsNotAcknowledged(t *testing.T) {
+	h := newRig(t, options{frozenClock: true, inline: true})
 	h.ask(key(1), request(key(1), "run", ""))
 	d := h.decider()
-	d.Store = slow{&ipc.Store{FS: ipc.OS(), Layout: h.layout}, func() { h.clock.move(gate.DefaultRunBefore + time.Minute) }}
-	_, err := d.Decide(context.Background(), answer(key(1), approval.Approved))
+	d.Store = slowStore{&ipc.Store{FS: ipc.OS(), Layout: h.layout}, func() { h.clock.move(gate.DefaultRunBefore + time.Minute) }}
+	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
 	require.ErrorIs(t, err, approval.ErrTooLate)
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
-	require.Zero(t, h.hands.count())
-	require.Equal(t, "none", h.outcome(key(1)), "it still waits, for somebody faster")
+	require.Zero(t, h.executor.count())
+	require.Equal(t, "none", h.outcome(key(1)), "still pending")
 }

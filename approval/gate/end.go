@@ -10,32 +10,33 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The two errors whose wording agents rely on.
+// Agents compare these two strings.
 const (
 	errDenied  = "Denied by user"
 	errExpired = "Approval expired (no response within timeout)"
 )
 
-const errInterrupted = "Interrupted: it was started and the outcome is unknown; check before you ask again"
+const errInterrupted = "Interrupted: the tool was started and its outcome is unknown; check before retrying"
 
-// ending is everything that an outcome is made of.
-type ending struct {
-	key      approval.Key
-	status   approval.Status
-	event    approval.Event
-	effect   approval.Effect
-	record   approval.Record
-	asked    asked
-	decision *approval.Decision
-	reason   string // for the log, where it must not be effect.Error
-	feedback string
-	required string
-	offer    *offer // what a door waits for; may be nil
-	left     []approval.Doc
+// outcome is the data that the record, the response and the audit entry are made
+// from.
+type outcome struct {
+	key        approval.Key
+	status     approval.Status
+	event      approval.Event
+	effect     approval.Effect
+	record     approval.Record
+	info       requestInfo
+	decision   *approval.Decision
+	reason     string // for the log, if it must not contain effect.Error
+	feedback   string
+	required   string
+	submission *submission // its callers wait for acceptance; may be nil
+	leftovers  []approval.Doc
 }
 
-// end is C durable, then S visible; everything else follows from C.
-func (g *Gate) end(e ending) error {
+// end writes the record (C), then the response (S). The rest follows from C.
+func (g *Gate) end(e outcome) error {
 	rec := &e.record
 	if e.decision != nil {
 		rec.DecidedAt = e.decision.DecidedAt
@@ -51,61 +52,60 @@ func (g *Gate) end(e ending) error {
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
-	if err := g.concede(&e); err != nil {
+	if err := g.addGrant(&e); err != nil {
 		return err
 	}
-	stage := g.stage(e.key, resp)
+	stage := g.stageResponse(e.key, resp)
 	err = g.Store.Create(approval.DocRecord, e.key, g.Seal.Seal(approval.DocRecord, e.key, body), approval.Durable)
 	show, drop := stage()
 	if err != nil {
 		drop()
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return nil // settled already; the next look sees how
+		return nil // settled already; the next load reads how
 	}
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	g.accept(e.offer, nil)
-	if err := g.reveal(e.key, show); err != nil {
-		g.ended(e)
+	g.accept(e.submission, nil)
+	if err := g.showResponse(e.key, show); err != nil {
+		g.logOutcome(e)
 		return err
 	}
-	g.ended(e)
-	// In a crowd, tidying waits: making files is dearer while others have just
-	// been removed, and the record makes what is left harmless.
-	crowded := g.sched.crowded()
-	if !crowded {
-		if err := g.tidy(e.key, e.left); err != nil {
+	g.logOutcome(e)
+	// Under load the cleanup waits: creating files is slower right after removals.
+	// The record makes the leftovers harmless.
+	underLoad := g.sched.underLoad()
+	if !underLoad {
+		if err := g.cleanUp(e.key, e.leftovers); err != nil {
 			return err
 		}
 	}
-	g.index.finished(e.key, g.Now().Add(afterlook), crowded)
+	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod), underLoad)
 	return nil
 }
 
-// concede makes durable, before the outcome, what the person let through from
-// now on.
-func (g *Gate) concede(e *ending) error {
+// addGrant makes the grant of an approval durable, before the record.
+func (g *Gate) addGrant(e *outcome) error {
 	if g.Grants == nil || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
-	p, err := openedPending(g.Seal, e.key, e.record.Pending)
+	p, err := openPending(g.Seal, e.key, e.record.Pending)
 	if err != nil {
-		return fmt.Errorf("remember consent: %w", err)
+		return fmt.Errorf("add grant: %w", err)
 	}
 	if err := g.Grants.AddFromDecision(p, e.decision); err != nil {
-		return fmt.Errorf("remember consent: %w", err)
+		return fmt.Errorf("add grant: %w", err)
 	}
 	return nil
 }
 
-// stage begins to write the response where nobody sees it, side by side with
-// its record where that is possible. What it returns waits for it.
-func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
+// stageResponse writes the response where no agent sees it, in parallel with the
+// record if the store can do that. The returned function waits for the write.
+func (g *Gate) stageResponse(k approval.Key, resp []byte) (wait func() (show func() (func() error, error), drop func())) {
 	later := func() (func() error, error) { return g.Store.Publish(k, resp) }
 	none := func() (func() (func() error, error), func()) { return later, func() {} }
-	store, ok := g.Store.(ResponseStager)
+	store, ok := g.Store.(ResponsePreparer)
 	if !ok {
 		return none
 	}
@@ -132,21 +132,21 @@ func (g *Gate) stage(k approval.Key, resp []byte) (wait func() (show func() (fun
 	}
 }
 
-// afterlook is when a settled key is looked at once more: our own writes and
-// removals wake it many times, and one look later on serves them all.
-const afterlook = 3 * time.Second
+// cooldownPeriod is the time until a settled key is checked once more. Our own writes
+// and removals cause many events for it; one check covers all of them.
+const cooldownPeriod = 3 * time.Second
 
-// ended writes history: diagnostics and the audit entry of an outcome.
-func (g *Gate) ended(e ending) {
+// logOutcome writes the log line and the audit entry of an outcome.
+func (g *Gate) logOutcome(e outcome) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	entry := func(a *approval.Entry) {
-		e.asked.fill(a, e.record.Ruling)
+		e.info.fill(a, e.record.Ruling)
 		a.Reason = cmp.Or(e.reason, e.effect.Error)
 		if e.record.Ruling != nil {
 			a.Rule = e.record.Ruling.Rule
 		}
 		if e.decision != nil {
-			decider(a, e.decision)
+			setDecider(a, e.decision)
 		}
 		if e.record.Receipt != "" {
 			a.ReceiptSHA256 = approval.Digest([]byte(e.record.Receipt))
@@ -156,34 +156,34 @@ func (g *Gate) ended(e ending) {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.note(e.key, e.event, entry)
-	g.index.settled(e.key)
+	g.noteEvent(e.key, e.event, entry)
+	g.index.addSettled(e.key)
 }
 
-func (e *ending) response() *approval.Response {
+func (e *outcome) response() *approval.Response {
 	r := &approval.Response{
 		Version: approval.Version, RequestID: e.key.ID, RequestSHA256: e.record.RequestSHA256,
 		Status: e.status, RespondedAt: e.record.EndedAt,
-		Result: e.effect.Result, Error: some(e.effect.Error),
-		Feedback: some(e.feedback), RequiredResponse: some(e.required), Receipt: some(e.record.Receipt),
+		Result: e.effect.Result, Error: optional(e.effect.Error),
+		Feedback: optional(e.feedback), RequiredResponse: optional(e.required), Receipt: optional(e.record.Receipt),
 	}
 	r.Decision.Auto = e.decision == nil
 	if d := e.decision; d != nil {
-		r.Decision.Code, r.Decision.Note, r.Decision.Override = some(d.Code), some(d.Note), some(d.Override)
-		r.Decision.By, r.Decision.Via = some(d.DecidedBy), some(d.Via)
+		r.Decision.Code, r.Decision.Note, r.Decision.Override = optional(d.Code), optional(d.Note), optional(d.Override)
+		r.Decision.By, r.Decision.Via = optional(d.DecidedBy), optional(d.Via)
 	}
 	return r
 }
 
-func some(s string) *string {
+func optional(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
 }
 
-// story is the part of a record that a decided pending gives.
-func (s *state) story() approval.Record {
+// recordBase is the part of a record that comes from a decided pending.
+func (s *state) recordBase() approval.Record {
 	return approval.Record{
 		RequestSHA256: s.pending.RequestSHA256, PendingSHA256: approval.Digest(s.pBytes),
 		Pending: approval.Raw(s.pBytes), Decision: approval.Raw(s.dBytes), Ruling: &s.pending.Ruling,
@@ -191,15 +191,14 @@ func (s *state) story() approval.Record {
 	}
 }
 
-// endDecided ends a decided pending without running anything.
+// endDecided ends a decided request without running anything.
 func (g *Gate) endDecided(s *state, st approval.Status, why string) error {
-	return g.end(ending{
+	return g.end(outcome{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
-		record: s.story(), asked: g.askedBy(s), decision: s.decision, left: s.leftovers(),
+		record: s.recordBase(), info: g.infoFor(s), decision: s.decision, leftovers: s.leftovers(),
 	})
 }
 
-// eventOf names the audit event of each status.
 var eventOf = map[approval.Status]approval.Event{
 	approval.StatusApproved:     approval.EventExecuted,
 	approval.StatusAutoApproved: approval.EventExecuted,
@@ -218,7 +217,7 @@ var eventOf = map[approval.Status]approval.Event{
 // endVerdict is row 7: every verdict that runs nothing.
 func (g *Gate) endVerdict(s *state) error {
 	d := s.decision
-	e := ending{key: s.key, record: s.story(), asked: g.askedBy(s), decision: d, left: s.leftovers()}
+	e := outcome{key: s.key, record: s.recordBase(), info: g.infoFor(s), decision: d, leftovers: s.leftovers()}
 	switch d.Verdict {
 	case approval.Answered:
 		e.status, e.effect.Result = approval.StatusAnswered, approval.TextResult("answer", d.Answer)
@@ -231,30 +230,30 @@ func (g *Gate) endVerdict(s *state) error {
 	case approval.Expired:
 		e.status, e.effect.Error = approval.StatusExpired, errExpired
 	case approval.Cancelled:
-		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before anybody decided"
-	default: // denied, and whatever a later version may invent
+		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before a decision"
+	default: // denied, and verdicts of later versions
 		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
 	}
 	e.event = eventOf[e.status]
 	return g.end(e)
 }
 
-// endInterrupted is row 3: a claim without a record after a crash. Nobody
-// knows how far it came, so it is never run again.
+// endInterrupted is row 3: a claim without a record after a crash. Whether the
+// handler ran is unknown, so it is never run again.
 func (g *Gate) endInterrupted(s *state) error {
 	c := s.claim
-	return g.end(ending{
+	return g.end(outcome{
 		key: s.key, status: approval.StatusInterrupted, event: approval.EventInterrupted,
-		effect:   approval.Effect{Error: errInterrupted},
-		record:   claimStory(c),
-		asked:    g.askedBy(s),
-		decision: g.claimDecision(c),
-		left:     s.leftovers(),
+		effect:    approval.Effect{Error: errInterrupted},
+		record:    recordFromClaim(c),
+		info:      g.infoFor(s),
+		decision:  g.claimDecision(c),
+		leftovers: s.leftovers(),
 	})
 }
 
-// claimStory is what a record can be made of when only the claim is left.
-func claimStory(c *approval.Claim) approval.Record {
+// recordFromClaim is the part of a record that comes from a claim.
+func recordFromClaim(c *approval.Claim) approval.Record {
 	return approval.Record{
 		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
 		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Facts: c.Facts, Receipt: c.Receipt,
@@ -268,21 +267,21 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 	}
 	d, err := openDecision(g.Seal, approval.Key{Workspace: c.Workspace, ID: c.RequestID}, c.Decision)
 	if err != nil {
-		return nil // sealed inside a sealed claim: cannot happen; the record keeps the bytes
+		return nil // cannot happen: the claim's MAC covers it; the record keeps the bytes
 	}
 	return d
 }
 
-// refuse ends a request that nobody is asked about.
+// refuse ends a request without asking a person.
 func (g *Gate) refuse(s *state, st approval.Status, ruling approval.Ruling, why string) error {
 	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
 	if s.request != nil {
 		rec.Request, rec.Facts = approval.Raw(s.q), s.evidence
 	}
-	return g.end(ending{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, asked: g.askedBy(s), offer: s.offer, left: s.leftovers()})
+	return g.end(outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: g.infoFor(s), submission: s.submission, leftovers: s.leftovers()})
 }
 
-func (g *Gate) retryAt(failures int) time.Time {
+func (g *Gate) backoff(failures int) time.Time {
 	wait := 50 * time.Millisecond << min(failures, 7)
 	return g.Now().Add(min(wait, 5*time.Second))
 }

@@ -4,89 +4,86 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// asked is what every entry about a request says of it, so that the log alone
-// can tell its story once the documents are gone. It is the host's view; of an
-// agent's own words only names stand there: of an unknown tool, of a session.
-type asked struct {
+// requestInfo is what every audit entry says about a request, so that the log is
+// readable when the documents are gone. The values come from the configuration. Only
+// names come from the agent: the name of an unknown tool, the session.
+type requestInfo struct {
 	tool, capability, target, actionType, clientID, sessionID string
 }
 
-// fill writes it into an entry. A target that comes from a request in which
-// nobody has looked for secrets, or somebody found one, may be that secret: it
-// stays out.
-func (a asked) fill(e *approval.Entry, r *approval.Ruling) {
+// fill writes the info into an entry. It leaves the target out if the request was not
+// scanned for secrets or a secret was found: the target may be that secret.
+func (a requestInfo) fill(e *approval.Entry, r *approval.Ruling) {
 	e.Tool, e.Capability = a.tool, a.capability
-	if r != nil && r.Rule != unjudged && len(r.Secrets) == 0 {
+	if r != nil && r.Rule != notEvaluated && len(r.Secrets) == 0 {
 		e.Target = a.target
 	}
 	e.ClientID, e.SessionID, e.ActionType = a.clientID, a.sessionID, a.actionType
 }
 
-// askedBy is what the documents of one look say was asked.
-func (g *Gate) askedBy(s *state) asked {
+func (g *Gate) infoFor(s *state) requestInfo {
 	switch {
 	case s.pending != nil:
-		return askedInPending(s.pending)
+		return infoFromPending(s.pending)
 	case s.request != nil:
-		return askedInRequest(g.Settings.Tool, s.key, s.origin(), s.request)
+		return infoFromRequest(g.Settings.Tool, s.key, s.origin(), s.request)
 	case s.claim != nil:
-		return g.askedInStory(s.key, s.claim.ClientID, s.claim.Pending, s.claim.Request)
+		return g.infoFromDocuments(s.key, s.claim.ClientID, s.claim.Pending, s.claim.Request)
 	case s.record != nil:
-		return g.askedInStory(s.key, s.record.ClientID, s.record.Pending, s.record.Request)
+		return g.infoFromDocuments(s.key, s.record.ClientID, s.record.Pending, s.record.Request)
 	}
-	return asked{}
+	return requestInfo{}
 }
 
-func askedInPending(p *approval.Pending) asked {
-	return asked{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID}
+func infoFromPending(p *approval.Pending) requestInfo {
+	return requestInfo{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID}
 }
 
-func (g *Gate) askedInStory(k approval.Key, client string, pending, request approval.Raw) asked {
-	return askedInStory(g.Seal, g.Settings.Tool, k, client, pending, request)
+func (g *Gate) infoFromDocuments(k approval.Key, client string, pending, request approval.Raw) requestInfo {
+	return infoFromDocuments(g.Seal, g.Settings.Tool, k, client, pending, request)
 }
 
-// toolFinder finds a tool by its name.
-type toolFinder func(name string) (approval.Tool, bool)
+type toolLookup func(name string) (approval.Tool, bool)
 
-func askedInRequest(find toolFinder, k approval.Key, from approval.Origin, r *approval.Request) asked {
+func infoFromRequest(find toolLookup, k approval.Key, from approval.Origin, r *approval.Request) requestInfo {
 	var tool approval.Tool
 	if r.ToolName != "" {
 		tool, _ = find(r.ToolName)
 	}
-	return asked{
+	return requestInfo{
 		tool: r.ToolName, capability: tool.Capability, target: approval.Expand(tool.Target, r.RequestData),
 		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID,
 	}
 }
 
-// askedInStory reads what a claim or a record keeps: the pending where somebody
-// was asked, else the request. It was verified as a part of them.
-func askedInStory(seal Sealer, find toolFinder, k approval.Key, client string, pending, request approval.Raw) asked {
-	if p, err := openedPending(seal, k, pending); err == nil {
-		return askedInPending(p)
+// infoFromDocuments reads the pending or the request that a claim or record holds.
+// Their MAC covers it.
+func infoFromDocuments(seal Sealer, find toolLookup, k approval.Key, client string, pending, request approval.Raw) requestInfo {
+	if p, err := openPending(seal, k, pending); err == nil {
+		return infoFromPending(p)
 	}
 	if r, err := approval.ParseRequest(request, k.ID); err == nil {
-		return askedInRequest(find, k, approval.Origin{ClientID: client}, r)
+		return infoFromRequest(find, k, approval.Origin{ClientID: client}, r)
 	}
-	return asked{}
+	return requestInfo{}
 }
 
-// noteAbout notes an event beside the story of a request.
-func (g *Gate) noteAbout(s *state, event approval.Event, reason string) {
-	g.note(s.key, event, func(e *approval.Entry) {
+// noteRequestEvent writes an audit entry that is not the request's claim or outcome.
+func (g *Gate) noteRequestEvent(s *state, event approval.Event, reason string) {
+	g.noteEvent(s.key, event, func(e *approval.Entry) {
 		var r *approval.Ruling
 		if s.pending != nil {
 			r = &s.pending.Ruling
 		}
-		g.askedBy(s).fill(e, r)
+		g.infoFor(s).fill(e, r)
 		e.Reason = reason
 	})
 }
 
-// decider names whoever decided: the name for people, the id for proof.
-func decider(e *approval.Entry, d *approval.Decision) {
+// setDecider writes the decider into an entry: the name for readers, the id as proof.
+func setDecider(e *approval.Entry, d *approval.Decision) {
 	e.By, e.ByID, e.Via = d.DecidedBy, d.DecidedByID, d.Via
 	if e.ByID == e.By {
-		e.ByID = "" // the deadline or the agent itself
+		e.ByID = "" // the deadline or the agent
 	}
 }

@@ -15,15 +15,14 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// unreliable passes hints on as a bad watcher would: it drops them, doubles
-// them, and keeps some for later, when they come in any order.
-type unreliable struct {
-	h    *house
+// unreliableWatcher drops, doubles, delays and reorders hints.
+type unreliableWatcher struct {
+	h    *rig
 	rng  *rand.Rand
 	kept []approval.Key
 }
 
-func (u *unreliable) hint(k approval.Key) {
+func (u *unreliableWatcher) hint(k approval.Key) {
 	switch u.rng.IntN(5) {
 	case 0: // lost
 	case 1:
@@ -41,49 +40,49 @@ func (u *unreliable) hint(k approval.Key) {
 	}
 }
 
-func (u *unreliable) flush() {
+func (u *unreliableWatcher) flush() {
 	for _, k := range u.kept {
 		u.h.gate.Wake(k)
 	}
 	u.kept = nil
 }
 
-// fate is one request of a schedule: its tool, what is done once it waits, and
-// how it must end.
-type fate struct {
+// scenario is one request: its tool, what happens when it is pending, and its
+// expected end.
+type scenario struct {
 	tool string
-	then func(h *house, k approval.Key) // nil: nothing
+	then func(h *rig, k approval.Key) // nil: nothing
 	want approval.Status
 	ran  int
 }
 
-func fates() []fate {
-	decide := func(v approval.Verdict) func(*house, approval.Key) {
-		return func(h *house, k approval.Key) { h.decide(answer(k, v)) }
+func scenarios() []scenario {
+	decide := func(v approval.Verdict) func(*rig, approval.Key) {
+		return func(h *rig, k approval.Key) { h.decide(decision(k, v)) }
 	}
-	return []fate{
+	return []scenario{
 		{"auto", nil, approval.StatusAutoApproved, 1},
 		{"never", nil, approval.StatusAutoRejected, 0},
 		{"run", decide(approval.Approved), approval.StatusApproved, 1},
 		{"run", decide(approval.Denied), approval.StatusDenied, 0},
-		{"run", (*house).cancel, approval.StatusCancelled, 0},
+		{"run", (*rig).cancel, approval.StatusCancelled, 0},
 		{"fails", decide(approval.Approved), approval.StatusFailed, 1},
 		{"receipt", decide(approval.Approved), approval.StatusApproved, 1},
-		{"run", func(h *house, k approval.Key) {
-			h.drop(k, request(k, "run", `{"another":"payload"}`))
-			h.decide(answer(k, approval.Approved))
+		{"run", func(h *rig, k approval.Key) {
+			h.writeRequest(k, request(k, "run", `{"another":"payload"}`))
+			h.decide(decision(k, approval.Approved))
 		}, approval.StatusApproved, 1},
 	}
 }
 
-// Whatever becomes of the events, one look at the folders makes up for it:
-// every request is handled, every decision carried out, and exactly once.
+// Whatever happens to the events, one rescan makes up for it: every request is
+// handled, and every decision is carried out exactly once.
 func TestEventsAreHints(t *testing.T) {
 	t.Parallel()
 	limits := approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}
-	var h *house
-	h = newHouse(t, plan{memory: true, limits: limits, store: func(s gate.Store) gate.Store {
-		return counting{Store: s, removed: func(approval.Key) { h.tick() }}
+	var h *rig
+	h = newRig(t, options{inMemory: true, limits: limits, store: func(s gate.Store) gate.Store {
+		return countingStore{Store: s, removed: func(approval.Key) { h.changed() }}
 	}})
 	h.run(0)
 	for seed := range 1000 {
@@ -91,29 +90,29 @@ func TestEventsAreHints(t *testing.T) {
 	}
 }
 
-func (h *house) schedule(seed int) {
-	u := &unreliable{h: h, rng: rand.New(rand.NewPCG(uint64(seed), 0))}
-	chosen := map[approval.Key]fate{}
+func (h *rig) schedule(seed int) {
+	u := &unreliableWatcher{h: h, rng: rand.New(rand.NewPCG(uint64(seed), 0))}
+	chosen := map[approval.Key]scenario{}
 	var keys []approval.Key
 	for i := range 1 + u.rng.IntN(3) {
-		k := keyIn([]string{home, other}[u.rng.IntN(2)], 16*seed+i)
-		chosen[k] = fates()[u.rng.IntN(len(fates()))]
+		k := keyIn([]string{personal, other}[u.rng.IntN(2)], 16*seed+i)
+		chosen[k] = scenarios()[u.rng.IntN(len(scenarios()))]
 		keys = append(keys, k)
 	}
 	rescan := func(what string, done func(approval.Key) bool) {
-		for _, ws := range []string{home, other} {
+		for _, ws := range []string{personal, other} {
 			require.NoError(h.t, h.gate.Rescan(ws))
 		}
 		for _, k := range keys {
-			h.await(10*time.Second, fmt.Sprintf("%s of %s, seed %d", what, k, seed), func() bool { return done(k) })
+			h.waitFor(10*time.Second, fmt.Sprintf("%s of %s, seed %d", what, k, seed), func() bool { return done(k) })
 		}
 	}
 	for _, k := range keys {
-		h.drop(k, request(k, chosen[k].tool, ""))
+		h.writeRequest(k, request(k, chosen[k].tool, ""))
 		u.hint(k)
 	}
 	rescan("intake", func(k approval.Key) bool {
-		return h.has(approval.DocPending, k) || chosen[k].then == nil && h.atRest(k)
+		return h.has(approval.DocPending, k) || chosen[k].then == nil && h.isSettled(k)
 	})
 	u.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	for _, k := range keys {
@@ -122,36 +121,36 @@ func (h *house) schedule(seed int) {
 			u.hint(k)
 		}
 	}
-	rescan("outcome", h.atRest)
-	u.flush() // the late ones find nothing to do
-	h.await(10*time.Second, "idle", h.gate.Idle)
+	rescan("outcome", h.isSettled)
+	u.flush() // late hints must change nothing
+	h.waitFor(10*time.Second, "idle", h.gate.Idle)
 	for _, k := range keys {
 		require.Equal(h.t, chosen[k].want, h.response(k).Status, "%s, seed %d", k, seed)
-		require.Len(h.t, h.hands.of(k), chosen[k].ran, "%s, seed %d", k, seed)
-		require.True(h.t, h.atRest(k), "%s, seed %d", k, seed)
+		require.Len(h.t, h.executor.argsOf(k), chosen[k].ran, "%s, seed %d", k, seed)
+		require.True(h.t, h.isSettled(k), "%s, seed %d", k, seed)
 	}
 }
 
-// An agent floods the watcher's queue: its own request is found by the next
-// rescan at the latest, and its neighbour notices nothing.
-func TestAFloodOfEvents(t *testing.T) {
+// An agent floods the watcher's queue. The next rescan finds its own request, and
+// another workspace is not delayed.
+func TestEventFlood(t *testing.T) {
 	t.Parallel()
 	const interval, junk = time.Second, 20_000
-	h := newHouse(t, plan{memory: true})
+	h := newRig(t, options{inMemory: true})
 	h.run(interval)
 	warm := key(0)
-	h.drop(warm, request(warm, "auto", "")) // from here on everything is watched
-	h.answered(warm, 5*time.Second)
+	h.writeRequest(warm, request(warm, "auto", "")) // then the watcher works
+	h.waitResponse(warm, 5*time.Second)
 
 	var wg sync.WaitGroup
 	began, half := make(chan struct{}), make(chan struct{})
 	wg.Go(func() {
-		a, b := filepath.Join(h.layout.Requests(home), "junk.a"), filepath.Join(h.layout.Requests(home), "junk.b")
+		a, b := filepath.Join(h.layout.Requests(personal), "junk.a"), filepath.Join(h.layout.Requests(personal), "junk.b")
 		if err := os.WriteFile(a, nil, 0o644); err != nil {
 			t.Error(err)
 		}
 		for n := range junk {
-			_ = os.Rename(a, b) // two events each, and no two alike in a row
+			_ = os.Rename(a, b) // two events each, never two equal ones in a row
 			a, b = b, a
 			switch n {
 			case junk / 10:
@@ -162,18 +161,18 @@ func TestAFloodOfEvents(t *testing.T) {
 		}
 	})
 	<-began
-	early, neighbour, late := key(1), keyIn(other, 2), key(3)
-	h.drop(early, request(early, "auto", ""))
-	h.drop(neighbour, request(neighbour, "auto", ""))
-	took := h.await(interval, "the neighbour", func() bool { return h.has(approval.DocResponse, neighbour) })
+	early, neighbor, late := key(1), keyIn(other, 2), key(3)
+	h.writeRequest(early, request(early, "auto", ""))
+	h.writeRequest(neighbor, request(neighbor, "auto", ""))
+	took := h.waitFor(interval, "the neighbor", func() bool { return h.has(approval.DocResponse, neighbor) })
 	<-half
-	h.drop(late, request(late, "auto", ""))
+	h.writeRequest(late, request(late, "auto", ""))
 	for _, k := range []approval.Key{early, late} {
-		// A flooded folder is looked at once a second.
-		h.answered(k, interval+time.Second)
-		require.Len(t, h.hands.of(k), 1)
+		// A flooded folder is polled once a second.
+		h.waitResponse(k, interval+time.Second)
+		require.Len(t, h.executor.argsOf(k), 1)
 	}
 	wg.Wait()
-	t.Logf("the neighbour was answered after %v", took)
+	t.Logf("the neighbor got its response after %v", took)
 	require.Contains(t, h.logs.String(), "too many events, polling instead")
 }

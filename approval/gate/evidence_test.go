@@ -19,11 +19,11 @@ const program = "send('bob@example.com')"
 
 func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)) }
 
-// proving is a request that runs program, with a proof that it mails to one
-// person, signed by a key.
-func proving(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom string) string {
+// requestWithProof is a request that runs program, with a signed proof that it mails
+// to one person.
+func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, recipient string) string {
 	t.Helper()
-	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + whom + `" },"status":"proven"}]}`
+	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
 	b, err := approval.ProofBytes(approval.Raw(proof))
 	require.NoError(t, err)
 	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`
@@ -32,13 +32,13 @@ func proving(t *testing.T, k approval.Key, by ed25519.PrivateKey, whom string) s
 	return request(k, "script", string(args), `"proof":`+proof)
 }
 
-// What is known is sealed into P where somebody is asked and, where nobody is, into
-// the record, with the rule and whose word it was; the log says so, too.
+// The evidence is sealed in the pending or, if no person is asked, in the record. The
+// log has it, too.
 func TestEvidenceIsKept(t *testing.T) {
 	mail := []policy.Clause{{Domain: "mail", Op: "send", Kind: policy.Only, Arg: "recipient", Values: []string{"bob@example.com"}}}
 	boss := []policy.Clause{{Domain: "mail", Kind: policy.AtMost, Arg: "recipient", Values: []string{"ceo@example.com"}}}
-	h := newHouse(t, plan{
-		memory: true, frozen: true, inline: true,
+	h := newRig(t, options{
+		inMemory: true, frozenClock: true, inline: true,
 		tools: map[string]approval.Tool{"script": {
 			Name: "script", Program: "code", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/script"}},
 		}},
@@ -49,11 +49,11 @@ func TestEvidenceIsKept(t *testing.T) {
 		provers: approval.Provers{"lab": prover().Public().(ed25519.PublicKey)},
 	})
 	allowed, asks, denied, claimed := key(1), key(2), key(3), key(4)
-	h.drop(allowed, proving(t, allowed, prover(), "bob@example.com"))
-	_, err := h.submit(asks, proving(t, asks, prover(), "eve@example.com"), phone)
+	h.writeRequest(allowed, requestWithProof(t, allowed, prover(), "bob@example.com"))
+	_, err := h.submit(asks, requestWithProof(t, asks, prover(), "eve@example.com"), apiClient)
 	require.NoError(t, err)
-	h.put(approval.DocPending, denied, proving(t, denied, prover(), "ceo@example.com"))
-	h.drop(claimed, proving(t, claimed, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)), "bob@example.com"))
+	h.writeDoc(approval.DocPending, denied, requestWithProof(t, denied, prover(), "ceo@example.com"))
+	h.writeRequest(claimed, requestWithProof(t, claimed, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)), "bob@example.com"))
 	h.reopen()
 	h.step(h.keys...)
 
@@ -71,10 +71,10 @@ func TestEvidenceIsKept(t *testing.T) {
 	require.Equal(t, word, entry.Reason)
 	require.Equal(t, approval.Digest([]byte(rec.Receipt)), entry.ReceiptSHA256)
 
-	h.reopen() // and read again by whoever looks later
+	h.reopen() // it is readable after a restart
 	p := h.pending(asks)
 	require.NotNil(t, p)
-	require.True(t, p.Facts.Proof.Verified, "true of it, though no rule covers it")
+	require.True(t, p.Facts.Proof.Verified, "verified, although no rule uses it")
 	require.Contains(t, string(p.Proof), `{ "recipient": "eve@example.com" }`, "the request's own bytes")
 	require.Contains(t, p.Facts.Host, approval.HostFact{Domain: "digest", Name: "args_sha256", Values: []string{approval.Digest(p.RequestData)}, From: "digest"})
 
@@ -86,28 +86,28 @@ func TestEvidenceIsKept(t *testing.T) {
 		require.Equal(t, "not the boss", h.record(k).Ruling.Rule)
 		require.Equal(t, k == denied, h.record(k).Facts.Proof.Verified)
 		require.Nil(t, h.response(k).Receipt)
-		require.Empty(t, h.hands.of(k), "nothing ran")
+		require.Empty(t, h.executor.argsOf(k), "nothing ran")
 	}
-	require.Len(t, h.hands.of(allowed), 1)
+	require.Len(t, h.executor.argsOf(allowed), 1)
 
-	h.decide(answer(asks, approval.Approved))
+	h.decide(decision(asks, approval.Approved))
 	h.step(asks)
-	require.Equal(t, "approved", h.outcome(asks), "a person may, whatever is proven")
+	require.Equal(t, "approved", h.outcome(asks), "a person may approve despite the proof")
 	require.Empty(t, h.entry(asks, approval.EventApproved).Reason)
 }
 
-// Without a configured prover nobody is believed.
-func TestWithoutProversAProofIsAClaim(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
-	h.ask(key(1), proving(t, key(1), prover(), "bob@example.com"))
+// Without a configured prover no proof is verified.
+func TestProofWithoutProversIsUnverified(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, tools: map[string]approval.Tool{"script": {Name: "script", Program: "code"}}})
+	h.ask(key(1), requestWithProof(t, key(1), prover(), "bob@example.com"))
 	require.Equal(t, "the operator knows no such prover", h.pending(key(1)).Facts.Proof.Why)
 	h.ask(key(2), request(key(2), "script", `{"code":"x"}`, `"proof":{"anything":["you","like"]}`))
 	require.Equal(t, `it cannot be read: unknown key "anything"`, h.pending(key(2)).Facts.Proof.Why)
 	require.JSONEq(t, `{"anything":["you","like"]}`, string(h.pending(key(2)).Proof))
 }
 
-// entry is the log's one entry of an event of a request.
-func (h *house) entry(k approval.Key, event approval.Event) (found approval.Entry) {
+// entry returns the audit entry of one event of a request.
+func (h *rig) entry(k approval.Key, event approval.Event) (found approval.Entry) {
 	require.NoError(h.t, h.log.Sync())
 	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
 		if e.Workspace == k.Workspace && e.RequestID == k.ID && e.Event == event {

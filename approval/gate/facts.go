@@ -7,7 +7,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// FactsOf is a request as policy sees it: everything that carries authority
+// FactsOf returns a request as policy sees it. Everything that carries authority
 // comes from the settings.
 func FactsOf(settings Settings, workspace string, r *approval.Request, now time.Time) approval.Facts {
 	return factsFrom(settings, workspace, approval.Origin{}, r, now)
@@ -32,7 +32,7 @@ func factsFrom(settings Settings, workspace string, from approval.Origin, r *app
 	}
 }
 
-// provers are those that the settings name; without any, every proof is a claim.
+// provers returns the configured provers. Without any, no proof can be verified.
 func provers(settings Settings) approval.Provers {
 	if b, ok := settings.(ProverSource); ok {
 		return b.Provers()
@@ -40,8 +40,8 @@ func provers(settings Settings) approval.Provers {
 	return nil
 }
 
-// Bearer is whom a grant made here is bound to: the human that the workspace
-// works for or, where it names none, the workspace itself.
+// Bearer returns who a grant belongs to: the workspace's principal or, without one,
+// the workspace.
 func Bearer(ws approval.Workspace) (channel, sender string) {
 	if ws.Principal != "" {
 		return "principal", ws.Principal
@@ -49,7 +49,7 @@ func Bearer(ws approval.Workspace) (channel, sender string) {
 	return "workspace", ws.Name
 }
 
-// autonomy is the workspace's; a session may only be lowered.
+// autonomy is the workspace's level. A session may only lower it.
 func autonomy(ws approval.Workspace, session string) string {
 	if own, ok := ws.Sessions[session]; ok {
 		return approval.LowerLevel(own, ws.Autonomy)

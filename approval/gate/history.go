@@ -7,16 +7,15 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// completed is what an entry says that was not written when it happened.
+// completed marks an entry that was not written when the event happened.
 const completed = "completed from the record after a crash"
 
-// RecordEntries are the audit entries that a record stands for: that of its
-// claim, where something was started, and that of its outcome. tool finds a
-// tool by its name.
+// RecordEntries returns the audit entries of a record: of its claim, if there was
+// one, and of its outcome. tool looks a tool up by name.
 func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (approval.Tool, bool)) []approval.Entry {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	d := v.Decision(k, rec.Decision)
-	about := askedInStory(v.Seal, tool, k, rec.ClientID, rec.Pending, rec.Request)
+	about := infoFromDocuments(v.Seal, tool, k, rec.ClientID, rec.Pending, rec.Request)
 	var all []approval.Entry
 	end := approval.Entry{
 		Time: rec.EndedAt, Event: eventOf[rec.Status], Workspace: k.Workspace, RequestID: k.ID, Detail: completed,
@@ -32,10 +31,10 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 		end.Rule = rec.Ruling.Rule
 	}
 	if d != nil {
-		decider(&end, d)
+		setDecider(&end, d)
 	}
 	if rec.Receipt != "" {
-		r := run{key: k, decision: d, asked: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
+		r := run{key: k, decision: d, info: about, claim: &approval.Claim{ToolName: about.tool, Receipt: rec.Receipt, Ruling: rec.Ruling}}
 		e := r.entry(rec.StartedAt)
 		e.Detail = completed
 		all = append(all, e)
@@ -44,7 +43,7 @@ func (v *Viewer) RecordEntries(rec *approval.Record, tool func(name string) (app
 	return append(all, end)
 }
 
-// ClaimEntries are the audit entries of what was started and has no record yet.
+// ClaimEntries returns the audit entries of claims without a record.
 func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.Tool, bool)) ([]approval.Entry, error) {
 	var all []approval.Entry
 	for _, doc := range []approval.Doc{approval.DocClaim, approval.DocAgain} {
@@ -63,7 +62,7 @@ func (v *Viewer) ClaimEntries(k approval.Key, tool func(name string) (approval.T
 		if err != nil {
 			return nil, err
 		}
-		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), asked: askedInStory(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
+		r := run{key: k, claim: c, decision: v.Decision(k, c.Decision), info: infoFromDocuments(v.Seal, tool, k, c.ClientID, c.Pending, c.Request)}
 		e := r.entry(c.ClaimedAt)
 		e.Detail = completed
 		all = append(all, e)

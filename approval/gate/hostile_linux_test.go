@@ -15,19 +15,19 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// outside is what no request may lead to: a file that would be run at once if
-// it were read, with a word in it that must turn up nowhere.
-const outsideWord = "OUTSIDE-THE-FOLDER"
+// outsideMarker is in a file outside the folder. The gate would run that file if it
+// read it; the marker must not appear anywhere.
+const outsideMarker = "OUTSIDE-THE-FOLDER"
 
-// hostile is one thing that an agent may put under the name of its request.
+// hostile is one file that an agent may put under the name of its request.
 type hostile struct {
 	name string
 	put  func(t *testing.T, path, outside string, k approval.Key)
-	says string // what the response says
-	slow bool   // may still be on its way: waited for, then refused
+	want string // beginning of the outcome
+	slow bool   // may still be incomplete: refused after the grace period
 }
 
-func hostiles() []hostile {
+func hostileCases() []hostile {
 	const (
 		notRegular = "malformed: malformed request: refused: not a regular file: write a plain file"
 		tooLarge   = "malformed: malformed request: refused: the file is too large"
@@ -37,7 +37,7 @@ func hostiles() []hostile {
 	)
 	file := func(body func(k approval.Key) string) func(*testing.T, string, string, approval.Key) {
 		return func(t *testing.T, path, _ string, k approval.Key) {
-			// Whole from the first moment: half of some of them is something else.
+			// Rename it into place: half of some of these files is another case.
 			temp := filepath.Join(filepath.Dir(path), "."+k.ID)
 			require.NoError(t, os.WriteFile(temp, []byte(body(k)), 0o644))
 			require.NoError(t, os.Rename(temp, path))
@@ -47,19 +47,19 @@ func hostiles() []hostile {
 		return file(func(approval.Key) string { return s })
 	}
 	return []hostile{
-		{name: "a symbolic link", says: "malformed: malformed request: refused: a symbolic link: write the file itself", put: func(t *testing.T, path, outside string, _ approval.Key) {
+		{name: "a symbolic link", want: "malformed: malformed request: refused: a symbolic link: write the file itself", put: func(t *testing.T, path, outside string, _ approval.Key) {
 			require.NoError(t, os.Symlink(outside, path))
 		}},
-		{name: "a symbolic link to nowhere", says: "malformed: malformed request: refused: a symbolic link: write the file itself", put: func(t *testing.T, path, _ string, _ approval.Key) {
+		{name: "a symbolic link to nowhere", want: "malformed: malformed request: refused: a symbolic link: write the file itself", put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.Symlink("/nowhere/at/all", path))
 		}},
-		{name: "a hard link", says: "malformed: malformed request: refused: the file has more than one hard link: write a new file instead", put: func(t *testing.T, path, outside string, _ approval.Key) {
+		{name: "a hard link", want: "malformed: malformed request: refused: the file has more than one hard link: write a new file instead", put: func(t *testing.T, path, outside string, _ approval.Key) {
 			require.NoError(t, os.Link(outside, path))
 		}},
-		{name: "a FIFO", says: notRegular, put: func(t *testing.T, path, _ string, _ approval.Key) {
+		{name: "a FIFO", want: notRegular, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, unix.Mkfifo(path, 0o666))
 		}},
-		{name: "a socket", says: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
+		{name: "a socket", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
 			short := filepath.Join(filepath.Dir(outside), "s") // socket paths are short
 			l, err := net.Listen("unix", short)
 			require.NoError(t, err)
@@ -67,60 +67,60 @@ func hostiles() []hostile {
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			require.NoError(t, os.Rename(short, path))
 		}},
-		{name: "a folder", says: notRegular, put: func(t *testing.T, path, _ string, _ approval.Key) {
+		{name: "a folder", want: notRegular, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.Mkdir(path, 0o777))
 		}},
-		{name: "a folder with something in it", says: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
+		{name: "a non-empty folder", want: notRegular, put: func(t *testing.T, path, outside string, _ approval.Key) {
 			require.NoError(t, os.MkdirAll(filepath.Join(path, "deep", "deeper"), 0o777))
 			require.NoError(t, os.Symlink(outside, filepath.Join(path, "link.json")))
 		}},
-		{name: "a sparse terabyte", says: tooLarge, put: func(t *testing.T, path, _ string, _ approval.Key) {
+		{name: "a sparse terabyte", want: tooLarge, put: func(t *testing.T, path, _ string, _ approval.Key) {
 			require.NoError(t, os.WriteFile(path, nil, 0o644))
 			require.NoError(t, os.Truncate(path, 1<<40))
 		}},
-		{name: "one byte too many", says: tooLarge, put: file(func(k approval.Key) string {
+		{name: "one byte too many", want: tooLarge, put: file(func(k approval.Key) string {
 			return request(k, "auto", "") + strings.Repeat(" ", approval.MaxRequestSize+1-len(request(k, "auto", "")))
 		})},
-		{name: "a million keys", says: tooLarge, put: file(func(k approval.Key) string {
+		{name: "a million keys", want: tooLarge, put: file(func(k approval.Key) string {
 			var b strings.Builder
 			for n := range 1_000_000 {
 				fmt.Fprintf(&b, `"%x":0,`, n)
 			}
 			return request(k, "auto", "{"+b.String()+`"last":0}`)
 		})},
-		{name: "an empty file", says: incomplete, slow: true, put: text("")},
-		{name: "blanks only", says: incomplete, slow: true, put: text(" \n\t ")},
-		{name: "no closing brace", says: incomplete, slow: true, put: file(func(k approval.Key) string { return strings.TrimSuffix(request(k, "auto", ""), "}") })},
-		{name: "half a string", says: incomplete, slow: true, put: file(func(k approval.Key) string { return request(k, "auto", "")[:30] })},
-		{name: "a file that never stops growing", says: incomplete, slow: true, put: grow},
-		{name: "an id that is not the file's", says: invalid + "request_id differs from the file's name", put: file(func(k approval.Key) string { return request(key(0xffff), "auto", "") })},
-		{name: "an id that leads elsewhere", says: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
-		{name: "an id in capitals", says: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(k approval.Key) string {
+		{name: "an empty file", want: incomplete, slow: true, put: text("")},
+		{name: "blanks only", want: incomplete, slow: true, put: text(" \n\t ")},
+		{name: "no closing brace", want: incomplete, slow: true, put: file(func(k approval.Key) string { return strings.TrimSuffix(request(k, "auto", ""), "}") })},
+		{name: "half a string", want: incomplete, slow: true, put: file(func(k approval.Key) string { return request(k, "auto", "")[:30] })},
+		{name: "a file that grows without end", want: incomplete, slow: true, put: grow},
+		{name: "an id that is not the file's", want: invalid + "request_id differs from the file's name", put: file(func(k approval.Key) string { return request(key(0xffff), "auto", "") })},
+		{name: "an id with a path", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(approval.Key) string { return `{"request_id":"../../other/requests/x","tool_name":"auto"}` })},
+		{name: "an id in capitals", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: file(func(k approval.Key) string {
 			return `{"request_id":"` + strings.ToUpper(k.ID) + `","tool_name":"auto"}`
 		})},
-		{name: "no id", says: invalid + "request_id must be 16 to 64 lower-case hex digits", put: text(`{"tool_name":"auto"}`)},
-		{name: "a duplicate key", says: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool_name":"auto"`) })},
-		{name: "a duplicate key, escaped", says: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool\u005fname":"auto"`) })},
-		{name: "a duplicate key among the arguments", says: invalid + `duplicate key "a"`, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":1,"a":2}`) })},
-		{name: "an unknown key", says: invalid + `unknown key "approved"`, put: file(func(k approval.Key) string { return request(k, "run", "", `"approved":true`) })},
-		{name: "a key in other letters", says: invalid + `unknown key "Tool_Name"`, put: file(func(k approval.Key) string { return `{"request_id":"` + k.ID + `","Tool_Name":"auto"}` })},
-		{name: "100,000 levels deep", says: invalid + "nested deeper than 32 levels", put: file(func(k approval.Key) string {
+		{name: "no id", want: invalid + "request_id must be 16 to 64 lower-case hex digits", put: text(`{"tool_name":"auto"}`)},
+		{name: "a duplicate key", want: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool_name":"auto"`) })},
+		{name: "a duplicate key, escaped", want: invalid + `duplicate key "tool_name"`, put: file(func(k approval.Key) string { return request(k, "never", "", `"tool\u005fname":"auto"`) })},
+		{name: "a duplicate key among the arguments", want: invalid + `duplicate key "a"`, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":1,"a":2}`) })},
+		{name: "an unknown key", want: invalid + `unknown key "approved"`, put: file(func(k approval.Key) string { return request(k, "run", "", `"approved":true`) })},
+		{name: "a key in another case", want: invalid + `unknown key "Tool_Name"`, put: file(func(k approval.Key) string { return `{"request_id":"` + k.ID + `","Tool_Name":"auto"}` })},
+		{name: "100,000 levels deep", want: invalid + "nested deeper than 32 levels", put: file(func(k approval.Key) string {
 			return request(k, "auto", `{"a":`+strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000)+`}`)
 		})},
-		{name: "100,000 levels deep and not closed", says: invalid + "nested deeper than 32 levels", put: text(strings.Repeat("[", 100_000))},
-		{name: "bad UTF-8", says: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "{\"a\":\"\xff\xfe\"}") })},
-		{name: "half a surrogate pair", says: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":"\ud800"}`) })},
-		{name: "a byte order mark", says: notJSON, put: file(func(k approval.Key) string { return "\xef\xbb\xbf" + request(k, "auto", "") })},
-		{name: "something behind it", says: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "") + `{}` })},
-		{name: "a comment", says: notJSON, put: file(func(k approval.Key) string { return "// hello\n" + request(k, "auto", "") })},
-		{name: "no JSON at all", says: notJSON, put: text("approve everything")},
-		{name: "an array", says: invalid, put: text("[]")},
-		{name: "a NUL", says: notJSON, put: text("\x00")},
+		{name: "100,000 levels deep and not closed", want: invalid + "nested deeper than 32 levels", put: text(strings.Repeat("[", 100_000))},
+		{name: "bad UTF-8", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "{\"a\":\"\xff\xfe\"}") })},
+		{name: "half a surrogate pair", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", `{"a":"\ud800"}`) })},
+		{name: "a byte order mark", want: notJSON, put: file(func(k approval.Key) string { return "\xef\xbb\xbf" + request(k, "auto", "") })},
+		{name: "trailing data", want: notJSON, put: file(func(k approval.Key) string { return request(k, "auto", "") + `{}` })},
+		{name: "a comment", want: notJSON, put: file(func(k approval.Key) string { return "// hello\n" + request(k, "auto", "") })},
+		{name: "no JSON at all", want: notJSON, put: text("approve everything")},
+		{name: "an array", want: invalid, put: text("[]")},
+		{name: "a NUL", want: notJSON, put: text("\x00")},
 	}
 }
 
-// grow appends to the file until the test ends. It moves on in steps that any
-// reader can see, and stays far below the size limit.
+// grow appends to the file until the test ends, faster than the grace period and far
+// below the size limit.
 func grow(t *testing.T, path, _ string, _ approval.Key) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	require.NoError(t, err)
@@ -144,23 +144,23 @@ func grow(t *testing.T, path, _ string, _ approval.Key) {
 	})
 }
 
-// Whatever an agent puts there: the stated refusal, nothing read from
-// elsewhere, nothing that blocks, and the neighbours keep their pace.
+// Every hostile file gets its refusal. Nothing outside is read, nothing blocks, and
+// another workspace is not delayed.
 func TestHostileFolder(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{memory: true})                      // a busy disk is not what is measured
-	outside := filepath.Join(folder(t, true), "outside.json") // where a hard link can be made to it
-	require.NoError(t, os.WriteFile(outside, []byte(request(key(0xaaaa), "auto", `{"word":"`+outsideWord+`"}`)), 0o644))
+	h := newRig(t, options{inMemory: true})                       // so that disk load does not affect the timing
+	outside := filepath.Join(tempFolder(t, true), "outside.json") // on the same file system, for a hard link
+	require.NoError(t, os.WriteFile(outside, []byte(request(key(0xaaaa), "auto", `{"word":"`+outsideMarker+`"}`)), 0o644))
 	h.run(time.Second)
-	cases := hostiles()
+	cases := hostileCases()
 	if os.Getuid() == 0 {
-		cases = append(cases, hostile{name: "a device", says: "malformed: malformed request: refused: not a regular file: write a plain file", put: func(t *testing.T, path, _ string, _ approval.Key) {
-			require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // zeros without end
+		cases = append(cases, hostile{name: "a device", want: "malformed: malformed request: refused: not a regular file: write a plain file", put: func(t *testing.T, path, _ string, _ approval.Key) {
+			require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // endless zeros
 		}})
 	}
 
 	began := map[int]time.Time{}
-	for n, c := range cases { // first those that take their time
+	for n, c := range cases { // slow cases first
 		if c.slow {
 			c.put(t, h.requestPath(key(n)), outside, key(n))
 			began[n] = time.Now()
@@ -172,12 +172,12 @@ func TestHostileFolder(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			c.put(t, h.requestPath(key(n)), outside, key(n))
-			neighbour := keyIn(other, 1000+n)
-			h.drop(neighbour, request(neighbour, "auto", ""))
-			h.answered(neighbour, time.Second)
-			require.Equal(t, "auto_approved", h.outcome(neighbour))
-			h.answered(key(n), time.Second)
-			h.requireRefused(t, key(n), c.says)
+			neighbor := keyIn(other, 1000+n)
+			h.writeRequest(neighbor, request(neighbor, "auto", ""))
+			h.waitResponse(neighbor, time.Second)
+			require.Equal(t, "auto_approved", h.outcome(neighbor))
+			h.waitResponse(key(n), time.Second)
+			h.requireMalformed(t, key(n), c.want)
 		})
 	}
 	for n, c := range cases {
@@ -185,37 +185,37 @@ func TestHostileFolder(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			h.answered(key(n), 4*time.Second)
-			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "it was waited for")
-			h.requireRefused(t, key(n), c.says)
+			h.waitResponse(key(n), 4*time.Second)
+			require.Greater(t, h.response(key(n)).RespondedAt.Sub(began[n]), approval.IncompleteGrace-100*time.Millisecond, "refused before the grace period ended")
+			h.requireMalformed(t, key(n), c.want)
 		})
 	}
-	h.requireNoWord(t, outsideWord)
+	h.requireNotContained(t, outsideMarker)
 	body, err := os.ReadFile(outside)
 	require.NoError(t, err)
-	require.Contains(t, string(body), outsideWord, "nothing outside was touched")
-	for _, j := range h.hands.jobs {
+	require.Contains(t, string(body), outsideMarker, "nothing outside was touched")
+	for _, j := range h.executor.jobs {
 		require.Equal(t, other, j.Workspace, "nothing hostile ran")
 	}
 }
 
-func (h *house) requireRefused(t *testing.T, k approval.Key, says string) {
+func (h *rig) requireMalformed(t *testing.T, k approval.Key, want string) {
 	t.Helper()
-	require.True(t, strings.HasPrefix(h.outcome(k), says), "says %q", h.outcome(k))
-	h.await(time.Second, "it goes from the folder", func() bool {
+	require.True(t, strings.HasPrefix(h.outcome(k), want), "outcome %q", h.outcome(k))
+	h.waitFor(time.Second, "removed from the folder", func() bool {
 		_, err := os.Lstat(h.requestPath(k))
 		return os.IsNotExist(err)
 	})
-	require.Contains(t, h.refusals(home), `"`+k.ID+`.request"`)
+	require.Contains(t, h.refusals(personal), `"`+k.ID+`.request"`)
 	require.Contains(t, h.history(k), approval.EventMalformed)
 }
 
-// requireNoWord looks for a word in everything that the gate wrote.
-func (h *house) requireNoWord(t *testing.T, word string) {
+// requireNotContained searches everything that the gate wrote.
+func (h *rig) requireNotContained(t *testing.T, word string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(h.layout.Home, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, h.layout.Requests(home)) {
-			return nil // what comes and goes, and the agent's own
+		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(path, h.layout.Requests(personal)) {
+			return nil // removed meanwhile, or written by the agent
 		}
 		b, err := os.ReadFile(path)
 		if err == nil {
@@ -226,61 +226,61 @@ func (h *house) requireNoWord(t *testing.T, word string) {
 	require.NotContains(t, h.logs.String(), word)
 }
 
-// A full folder cannot be deleted, so it is set aside under a name that nobody
-// looks at; nothing in it is followed.
-func TestAFullFolderIsSetAside(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// A non-empty folder cannot be deleted, so it is renamed to a name that the gate
+// ignores. Nothing in it is followed.
+func TestNonEmptyFolderIsSetAside(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	require.NoError(t, os.MkdirAll(filepath.Join(h.requestPath(k), "x"), 0o777))
 	h.step(k)
-	require.True(t, h.atRest(k))
-	names, err := os.ReadDir(h.layout.Requests(home))
+	require.True(t, h.isSettled(k))
+	names, err := os.ReadDir(h.layout.Requests(personal))
 	require.NoError(t, err)
 	require.Len(t, names, 1)
 	require.True(t, strings.HasPrefix(names[0].Name(), ".refused-"), names[0].Name())
 
-	// The same of a cancel, which nobody reads anyway.
-	require.NoError(t, os.MkdirAll(filepath.Join(h.layout.Requests(home), key(2).ID+".cancel", "x"), 0o777))
+	// The same for a cancel.
+	require.NoError(t, os.MkdirAll(filepath.Join(h.layout.Requests(personal), key(2).ID+".cancel", "x"), 0o777))
 	h.step(key(2))
-	require.NoDirExists(t, filepath.Join(h.layout.Requests(home), key(2).ID+".cancel"))
+	require.NoDirExists(t, filepath.Join(h.layout.Requests(personal), key(2).ID+".cancel"))
 }
 
-// A file is a request's by its name alone; what looks like one and is none is
-// described and removed, what begins with a dot is on its way.
-func TestNamesThatAreNone(t *testing.T) {
-	h := newHouse(t, plan{inline: true})
+// Only the name makes a file a request. Files with a similar but invalid name are
+// described and removed; names with a leading dot are ignored.
+func TestInvalidFileNames(t *testing.T) {
+	h := newRig(t, options{inline: true})
 	good := key(0xabcdef12)
 	strays := []string{
 		strings.ToUpper(good.ID) + ".json", // beside the lower-case one
 		good.ID + ".JSON", good.ID[:15] + ".json", good.ID + strings.Repeat("0", 49) + ".json",
 		"x.json", " .json", "a b.json", "-.json", "id\n.json", "\xff\xfe.json", "%2e%2e%2fx.json", "x.cancel", good.ID + ".again.json",
 	}
-	left := []string{".json", "..json", "...json", "..", ".tmp-1234", "notes.txt", good.ID, good.ID + ".json~"}
-	dir := h.layout.Requests(home)
-	for _, name := range append(append([]string{}, strays...), left...) {
+	remaining := []string{".json", "..json", "...json", "..", ".tmp-1234", "notes.txt", good.ID, good.ID + ".json~"}
+	dir := h.layout.Requests(personal)
+	for _, name := range append(append([]string{}, strays...), remaining...) {
 		if name != ".." {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(request(good, "auto", "")), 0o644))
 		}
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.json"), 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "folder.json", "x"), nil, 0o644))
-	h.drop(good, request(good, "auto", ""))
-	require.NoError(t, h.gate.Rescan(home))
+	h.writeRequest(good, request(good, "auto", ""))
+	require.NoError(t, h.gate.Rescan(personal))
 	h.step(good)
 	require.Equal(t, "auto_approved", h.outcome(good))
-	require.Equal(t, 1, h.hands.count())
-	said := h.refusals(home)
+	require.Equal(t, 1, h.executor.count())
+	said := h.refusals(personal)
 	for _, name := range append(strays, "folder.json") {
 		require.NoFileExists(t, filepath.Join(dir, name))
 		require.NoDirExists(t, filepath.Join(dir, name))
-		require.Contains(t, said, fmt.Sprintf("%.100q: the name is no request: use 16 to 64 lower-case hex digits and .json\n", name))
+		require.Contains(t, said, fmt.Sprintf("%.100q: invalid request file name: use 16 to 64 lower-case hex digits and .json\n", name))
 	}
-	for _, name := range left {
+	for _, name := range remaining {
 		if name != ".." {
 			require.FileExists(t, filepath.Join(dir, name))
 			require.NotContains(t, said, fmt.Sprintf("%q:", name))
 		}
 	}
-	outside, err := filepath.Glob(filepath.Join(h.layout.Workspace(home), "*.json"))
+	outside, err := filepath.Glob(filepath.Join(h.layout.Workspace(personal), "*.json"))
 	require.NoError(t, err)
 	require.Empty(t, outside)
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// Arguments are bytes: what cannot be counted is kept, shown, recorded and
-// handed over exactly as it was written.
+// Arguments are bytes: they are kept, shown, recorded and run exactly as written.
 func TestArgumentsAreKeptExactly(t *testing.T) {
 	for _, args := range []string{
 		`{"n":1e400}`,
@@ -28,25 +27,25 @@ func TestArgumentsAreKeptExactly(t *testing.T) {
 		`{"a":` + strings.Repeat("[", 29) + strings.Repeat("]", 29) + `}`,
 	} {
 		t.Run(args[:min(len(args), 30)], func(t *testing.T) {
-			h := newHouse(t, plan{inline: true})
+			h := newRig(t, options{inline: true})
 			asked, allowed := key(1), key(2)
 			h.ask(asked, request(asked, "run", args))
 			require.Equal(t, args, string(h.pending(asked).RequestData))
 			require.Contains(t, string(h.read(approval.DocPending, asked)), args)
-			h.decide(answer(asked, approval.Approved))
-			h.drop(allowed, request(allowed, "auto", args))
+			h.decide(decision(asked, approval.Approved))
+			h.writeRequest(allowed, request(allowed, "auto", args))
 			h.step(asked, allowed)
 			for _, k := range []approval.Key{asked, allowed} {
-				require.Equal(t, []string{args}, h.hands.of(k))
+				require.Equal(t, []string{args}, h.executor.argsOf(k))
 				require.Contains(t, string(h.read(approval.DocRecord, k)), args)
-				require.Contains(t, h.record(k).Receipt, approval.Digest([]byte(args)), "the receipt speaks of those bytes")
-				require.Equal(t, approval.Digest(h.dropped(k, args)), h.response(k).RequestSHA256)
+				require.Contains(t, h.record(k).Receipt, approval.Digest([]byte(args)), "the receipt covers these bytes")
+				require.Equal(t, approval.Digest(h.requestBytes(k, args)), h.response(k).RequestSHA256)
 			}
 		})
 	}
 }
 
-func (h *house) dropped(k approval.Key, args string) []byte {
+func (h *rig) requestBytes(k approval.Key, args string) []byte {
 	tool := "run"
 	if k == key(2) {
 		tool = "auto"
@@ -54,78 +53,78 @@ func (h *house) dropped(k approval.Key, args string) []byte {
 	return []byte(request(k, tool, args))
 }
 
-// An id belongs to the first request that came under it.
-func TestAnotherRequestUnderATakenID(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// An id belongs to the first request that used it.
+func TestOtherRequestUnderTakenID(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	first, second := request(k, "run", `{"to":"ann"}`), request(k, "run", `{"to":"mallory"}`)
-	const says = "another request came under an id that is taken: it is ignored"
+	const want = "another request under a used ID: ignored"
 
 	h.ask(k, first)
 	pending := h.read(approval.DocPending, k)
-	h.drop(k, second)
+	h.writeRequest(k, second)
 	h.step(k)
 	require.Equal(t, pending, h.read(approval.DocPending, k))
 	require.False(t, h.has(approval.DocRequest, k))
-	require.Contains(t, h.refusals(home), says)
+	require.Contains(t, h.refusals(personal), want)
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
 
-	h.drop(k, first) // the same once more is no offence
+	h.writeRequest(k, first) // the same bytes again are no forgery
 	h.step(k)
 	require.False(t, h.has(approval.DocRequest, k))
 	require.Len(t, h.history(k), 2)
 
-	h.drop(k, second)
-	h.decide(answer(k, approval.Approved)) // and comes while the decision lies there
+	h.writeRequest(k, second)
+	h.decide(decision(k, approval.Approved)) // and while a decision is in the slot
 	h.step(k)
-	require.Equal(t, []string{`{"to":"ann"}`}, h.hands.of(k))
-	require.True(t, h.atRest(k))
+	require.Equal(t, []string{`{"to":"ann"}`}, h.executor.argsOf(k))
+	require.True(t, h.isSettled(k))
 
 	response := h.read(approval.DocResponse, k)
 	for _, body := range []string{second, first, `{"request_id":"`, "", strings.Repeat(" ", approval.MaxRequestSize+1)} {
 		before := h.refusalsOf(k)
-		h.drop(k, body)
+		h.writeRequest(k, body)
 		h.step(k)
 		require.Equal(t, response, h.read(approval.DocResponse, k))
-		require.True(t, h.atRest(k))
-		require.Len(t, h.hands.of(k), 1)
+		require.True(t, h.isSettled(k))
+		require.Len(t, h.executor.argsOf(k), 1)
 		require.Equal(t, before || body != first, h.refusalsOf(k))
 	}
-	require.Contains(t, h.history(k)[2:], approval.EventForged, "after it was settled as well")
+	require.Contains(t, h.history(k)[2:], approval.EventForged, "also after it was settled")
 }
 
-func (h *house) refusalsOf(k approval.Key) bool {
+func (h *rig) refusalsOf(k approval.Key) bool {
 	return strings.Contains(h.refusals(k.Workspace), `"`+k.ID+`.request"`)
 }
 
-// What the agent does to its file after intake changes nothing any more.
-func TestARequestIsTakenOnce(t *testing.T) {
+// After intake, changes to the request file have no effect.
+func TestRequestIsReadOnce(t *testing.T) {
 	args := `{"to":"ann"}`
-	for name, meddle := range map[string]func(h *house, k approval.Key){
-		"deleted":       func(h *house, k approval.Key) { _ = os.Remove(h.requestPath(k)) },
-		"changed":       func(h *house, k approval.Key) { h.drop(k, request(k, "run", `{"to":"mallory"}`)) },
-		"made a folder": func(h *house, k approval.Key) { _ = os.Remove(h.requestPath(k)); _ = os.Mkdir(h.requestPath(k), 0o777) },
-		"made a link": func(h *house, k approval.Key) {
+	for name, change := range map[string]func(h *rig, k approval.Key){
+		"deleted":              func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)) },
+		"changed":              func(h *rig, k approval.Key) { h.writeRequest(k, request(k, "run", `{"to":"mallory"}`)) },
+		"replaced by a folder": func(h *rig, k approval.Key) { _ = os.Remove(h.requestPath(k)); _ = os.Mkdir(h.requestPath(k), 0o777) },
+		"replaced by a link": func(h *rig, k approval.Key) {
 			_ = os.Remove(h.requestPath(k))
 			_ = os.Symlink("/etc/passwd", h.requestPath(k))
 		},
 	} {
-		// Right after the file was read, which is the worst moment, and later.
+		// Right after the file was read, and later.
 		for _, when := range []approval.Doc{approval.DocPending, approval.DocClaim, approval.DocRecord} {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
-				var h *house
-				p := plan{inline: true, store: func(s gate.Store) gate.Store {
-					return meddled{s, when, func(k approval.Key) { meddle(h, k) }}
+				var h *rig
+				p := options{inline: true, store: func(s gate.Store) gate.Store {
+					return hookedStore{s, when, func(k approval.Key) { change(h, k) }}
 				}}
-				h = newHouse(t, p)
+				h = newRig(t, p)
 				asked, allowed := key(1), key(2)
 				h.ask(asked, request(asked, "run", args))
-				h.decide(answer(asked, approval.Approved))
-				h.drop(allowed, request(allowed, "auto", args))
+				h.decide(decision(asked, approval.Approved))
+				h.writeRequest(allowed, request(allowed, "auto", args))
 				h.step(asked, allowed)
 				h.step(asked, allowed)
 				for _, k := range []approval.Key{asked, allowed} {
-					require.Equal(t, []string{args}, h.hands.of(k))
-					require.True(t, h.atRest(k))
+					require.Equal(t, []string{args}, h.executor.argsOf(k))
+					require.True(t, h.isSettled(k))
 					require.NoError(t, os.RemoveAll(h.requestPath(k)))
 				}
 				require.Equal(t, "approved", h.outcome(asked))
@@ -135,86 +134,85 @@ func TestARequestIsTakenOnce(t *testing.T) {
 	}
 }
 
-// meddled is a store during whose writing of one document something happens.
-type meddled struct {
+// hookedStore calls before right before it writes one kind of document.
+type hookedStore struct {
 	gate.Store
 	doc    approval.Doc
 	before func(approval.Key)
 }
 
-func (m meddled) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (m hookedStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if d == m.doc {
 		m.before(k)
 	}
 	return m.Store.Create(d, k, b, how)
 }
 
-// The first eight digits are what people type: they must mean one request.
+// People type the first eight digits, so they must identify one request.
 func TestShortIDs(t *testing.T) {
 	id := func(ws, tail string) approval.Key { return approval.Key{Workspace: ws, ID: "aaaaaaaa" + tail} }
 	const (
-		waiting = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of a waiting request: use a random id"
+		waiting = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of a pending request: use a random id"
 		earlier = "auto_rejected: the first 8 digits of the id, aaaaaaaa, are those of an earlier request: use a random id"
 	)
 	for _, tool := range []string{"run", "auto"} {
 		t.Run(tool, func(t *testing.T) {
-			h := newHouse(t, plan{inline: true})
-			first := id(home, "00000001")
+			h := newRig(t, options{inline: true})
+			first := id(personal, "00000001")
 			h.ask(first, request(first, "run", ""))
-			for k, says := range map[approval.Key]string{
-				id(home, "00000002"):  earlier,
-				id(other, "00000003"): waiting,
+			for k, want := range map[approval.Key]string{
+				id(personal, "00000002"): earlier,
+				id(other, "00000003"):    waiting,
 			} {
-				h.drop(k, request(k, tool, ""))
+				h.writeRequest(k, request(k, tool, ""))
 				h.step(k)
-				require.Equal(t, says, h.outcome(k))
+				require.Equal(t, want, h.outcome(k))
 			}
-			h.decide(answer(first, approval.Approved))
+			h.decide(decision(first, approval.Approved))
 			h.step(first)
 			require.Equal(t, "approved", h.outcome(first))
 
-			// Among records it must be unique in its workspace only; and a restart
-			// knows the same.
+			// Among records, a short id is unique per workspace. A restart keeps
+			// that.
 			for range 2 {
-				same, elsewhere := id(home, "00000004"), id(other, "00000005")
-				h.drop(same, request(same, tool, ""))
+				same, elsewhere := id(personal, "00000004"), id(other, "00000005")
+				h.writeRequest(same, request(same, tool, ""))
 				h.step(same)
 				require.Equal(t, earlier, h.outcome(same))
 				if tool == "auto" {
-					// One that ended refused there has the digits too.
-					h.drop(elsewhere, request(elsewhere, tool, ""))
+					// The refused one has the same digits.
+					h.writeRequest(elsewhere, request(elsewhere, tool, ""))
 					h.step(elsewhere)
 					require.Equal(t, earlier, h.outcome(elsewhere))
 				}
 				h.reopen()
 			}
-			require.Equal(t, 1, h.hands.count())
+			require.Equal(t, 1, h.executor.count())
 		})
 	}
 }
 
-// Two requests of one short id at the very same time: one of them runs.
-func TestShortIDsAtOnce(t *testing.T) {
-	h := newHouse(t, plan{})
+// Of two concurrent requests with one short id, one runs.
+func TestConcurrentShortIDs(t *testing.T) {
+	h := newRig(t, options{})
 	h.run(0)
 	for n := range 40 {
 		var wg sync.WaitGroup
 		pair := []approval.Key{}
 		for i := range 2 {
-			k := approval.Key{Workspace: home, ID: fmt.Sprintf("%08x%08x", n, i)}
+			k := approval.Key{Workspace: personal, ID: fmt.Sprintf("%08x%08x", n, i)}
 			pair = append(pair, k)
-			h.drop(k, request(k, "auto", ""))
+			h.writeRequest(k, request(k, "auto", ""))
 			wg.Go(func() { h.gate.Wake(k) })
 		}
 		wg.Wait()
-		a, b := h.answered(pair[0], 5*time.Second), h.answered(pair[1], 5*time.Second)
+		a, b := h.waitResponse(pair[0], 5*time.Second), h.waitResponse(pair[1], 5*time.Second)
 		require.ElementsMatch(t, []approval.Status{approval.StatusAutoApproved, approval.StatusAutoRejected}, []approval.Status{a.Status, b.Status})
 	}
-	require.Equal(t, 40, h.hands.count())
+	require.Equal(t, 40, h.executor.count())
 }
 
-// A response is the gate's alone: whatever anybody makes of it, it is put
-// back, and history knows.
+// A changed or removed response is restored, and the audit log records that.
 func TestResponsesAreRestored(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"removed":   func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
@@ -228,46 +226,46 @@ func TestResponsesAreRestored(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, k := newHouse(t, plan{}), key(1)
-			h.run(time.Minute) // no rescan will help
-			h.drop(k, request(k, "run", ""))
-			h.await(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
-			h.decide(answer(k, approval.Denied))
-			h.answered(k, 5*time.Second)
-			h.await(5*time.Second, "rest", func() bool { return h.atRest(k) })
+			h, k := newRig(t, options{}), key(1)
+			h.run(time.Minute) // no rescan during the test
+			h.writeRequest(k, request(k, "run", ""))
+			h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
+			h.decide(decision(k, approval.Denied))
+			h.waitResponse(k, 5*time.Second)
+			h.waitFor(5*time.Second, "rest", func() bool { return h.isSettled(k) })
 			want := h.read(approval.DocResponse, k)
-			change(t, filepath.Join(h.layout.Responses(home), k.ID+".json"))
-			h.await(5*time.Second, "its return", func() bool {
+			change(t, filepath.Join(h.layout.Responses(personal), k.ID+".json"))
+			h.waitFor(5*time.Second, "response restored", func() bool {
 				return string(h.read(approval.DocResponse, k)) == string(want)
 			})
-			h.await(time.Second, "history", func() bool {
+			h.waitFor(time.Second, "history", func() bool {
 				events := h.history(k)
 				return events[len(events)-1] == approval.EventResponseRestored
 			})
-			info, err := os.Stat(filepath.Join(h.layout.Responses(home), k.ID+".json"))
+			info, err := os.Stat(filepath.Join(h.layout.Responses(personal), k.ID+".json"))
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o644), info.Mode().Perm())
 		})
 	}
 }
 
-// The same without any event: the comparison of responses with records finds
-// what is missing or too many, and Start finds what was changed.
+// Without events, RescanSettled finds missing and extra responses, and Start finds
+// changed ones.
 func TestResponsesAreComparedWithRecords(t *testing.T) {
-	h := newHouse(t, plan{})
+	h := newRig(t, options{})
 	keys := []approval.Key{key(1), key(2)}
 	for _, k := range keys {
-		h.drop(k, request(k, "never", ""))
+		h.writeRequest(k, request(k, "never", ""))
 		h.step(k)
 	}
 	h.run(0)
-	forged, path := key(3), func(k approval.Key) string { return filepath.Join(h.layout.Responses(home), k.ID+".json") }
+	forged, path := key(3), func(k approval.Key) string { return filepath.Join(h.layout.Responses(personal), k.ID+".json") }
 	want := h.read(approval.DocResponse, keys[0])
 	require.NoError(t, os.Remove(path(keys[0])))
 	require.NoError(t, os.WriteFile(path(forged), want, 0o644))
-	require.NoError(t, h.gate.RescanSettled(home))
-	h.await(5*time.Second, "its return", func() bool { return h.has(approval.DocResponse, keys[0]) })
-	h.await(5*time.Second, "the end of the forged one", func() bool { return !h.has(approval.DocResponse, forged) })
+	require.NoError(t, h.gate.RescanSettled(personal))
+	h.waitFor(5*time.Second, "response restored", func() bool { return h.has(approval.DocResponse, keys[0]) })
+	h.waitFor(5*time.Second, "forged response removed", func() bool { return !h.has(approval.DocResponse, forged) })
 	require.Equal(t, []approval.Event{approval.EventForged}, h.history(forged))
 	h.close()
 
@@ -277,16 +275,16 @@ func TestResponsesAreComparedWithRecords(t *testing.T) {
 	require.Equal(t, approval.StatusAutoRejected, h.response(keys[1]).Status)
 }
 
-// A forged response to a request that still waits is taken away at once.
-func TestAForgedResponseBeforeTheOutcome(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+// A response to a pending request is forged: it is removed at once.
+func TestForgedResponseBeforeOutcome(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
-	path := filepath.Join(h.layout.Responses(home), k.ID+".json")
+	path := filepath.Join(h.layout.Responses(personal), k.ID+".json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"status":"approved"}`), 0o644))
 	h.step(k)
 	require.NoFileExists(t, path)
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventForged}, h.history(k))
-	h.decide(answer(k, approval.Denied))
+	h.decide(decision(k, approval.Denied))
 	h.step(k)
 	require.Equal(t, "denied: Denied by user", h.outcome(k))
 }

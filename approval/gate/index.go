@@ -11,238 +11,238 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// index is what the gate remembers of the folders. It is never the truth: it
-// is learnt at Start, and every Step corrects it.
+// index caches the state of the folders. Start builds it, and every Step corrects it.
+// The files are authoritative.
 type index struct {
-	mu      sync.Mutex
-	waiting map[approval.Key]bool        // pendings
-	counts  map[string]int               // pendings by workspace
-	shorts  map[string]map[string]string // workspace → short id → id, of pendings and records
-	open    map[string]approval.Key      // short id → key, of pendings in every workspace
-	due     map[approval.Key]time.Time   // when to look again by ourselves
-	quiet   map[approval.Key]bool        // settled a moment ago: a look is due, hints are not needed
-	alone   map[approval.Key]bool        // at the start there was a pending and nothing else
-	untidy  map[approval.Key]bool        // settled in a crowd: documents are still to be removed
-	bare    map[approval.Key]bool        // settled so long ago that there is no response any more
-	echo    map[approval.Key]time.Time   // until when an event about a pending may be that of our own writing it
+	mu              sync.Mutex
+	pending         map[approval.Key]bool        // keys with a pending
+	pendingCount    map[string]int               // by workspace
+	shortIDs        map[string]map[string]string // workspace → short id → id, of pendings and records
+	openShortIDs    map[string]approval.Key      // short id → key, of pendings in all workspaces
+	dueAt           map[approval.Key]time.Time   // when to step without an event
+	cooling         map[approval.Key]bool        // settled a moment ago: one check is due, events are ignored
+	onlyPending     map[approval.Key]bool        // the scan at start found only a pending
+	deferredCleanup map[approval.Key]bool        // settled under load: leftovers not removed yet
+	noResponse      map[approval.Key]bool        // the response was pruned
+	ownEvents       map[approval.Key]time.Time   // until when an event about a pending may come from our own write
 }
 
 func newIndex() index {
 	return index{
-		waiting: map[approval.Key]bool{}, counts: map[string]int{},
-		shorts: map[string]map[string]string{}, open: map[string]approval.Key{},
-		due: map[approval.Key]time.Time{}, quiet: map[approval.Key]bool{}, alone: map[approval.Key]bool{}, untidy: map[approval.Key]bool{},
-		bare: map[approval.Key]bool{}, echo: map[approval.Key]time.Time{},
+		pending: map[approval.Key]bool{}, pendingCount: map[string]int{},
+		shortIDs: map[string]map[string]string{}, openShortIDs: map[string]approval.Key{},
+		dueAt: map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{}, onlyPending: map[approval.Key]bool{}, deferredCleanup: map[approval.Key]bool{},
+		noResponse: map[approval.Key]bool{}, ownEvents: map[approval.Key]time.Time{},
 	}
 }
 
-// reserve takes a place among the pendings, or says why there is none.
+// reserve counts a pending for k, or returns why it cannot.
 func (x *index) reserve(k approval.Key, limit int) (full, taken string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if taken = x.clash(k); taken != "" || x.waiting[k] {
+	if taken = x.shortIDConflict(k); taken != "" || x.pending[k] {
 		return "", taken
 	}
-	if x.counts[k.Workspace] >= limit {
-		return fmt.Sprintf("%d requests wait for an answer already: wait until some are decided", limit), ""
+	if x.pendingCount[k.Workspace] >= limit {
+		return fmt.Sprintf("%d requests are already pending: wait until some are decided", limit), ""
 	}
-	x.addWaiting(k)
+	x.addPending(k)
 	return "", ""
 }
 
 func (x *index) release(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.dropWaiting(k)
-	if x.shorts[k.Workspace][approval.ShortID(k.ID)] == k.ID {
-		delete(x.shorts[k.Workspace], approval.ShortID(k.ID))
+	x.dropPending(k)
+	if x.shortIDs[k.Workspace][approval.ShortID(k.ID)] == k.ID {
+		delete(x.shortIDs[k.Workspace], approval.ShortID(k.ID))
 	}
 }
 
-// taken is reserve where nobody will be asked: it takes no place, only the
-// short id, and that only if keep says so.
-func (x *index) taken(k approval.Key, keep bool) (why string) {
+// reserveShortID is reserve for a request that no person is asked about. It takes
+// only the short id, and only if keep is true.
+func (x *index) reserveShortID(k approval.Key, keep bool) (why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	why = x.clash(k)
+	why = x.shortIDConflict(k)
 	if why == "" && keep {
 		x.addShort(k)
 	}
 	return why
 }
 
-// knows says that a pending, a claim or a record has, or had, k's short id.
-func (x *index) knows(k approval.Key) bool {
+// hasShortID reports whether a pending, a claim or a record has, or had, k's short
+// id.
+func (x *index) hasShortID(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	_, ok := x.shorts[k.Workspace][approval.ShortID(k.ID)]
+	_, ok := x.shortIDs[k.Workspace][approval.ShortID(k.ID)]
 	return ok
 }
 
-// clash says whose short id k would share.
-func (x *index) clash(k approval.Key) (why string) {
+// shortIDConflict returns why k cannot use its short id, "" if it can.
+func (x *index) shortIDConflict(k approval.Key) (why string) {
 	short := approval.ShortID(k.ID)
-	if id, ok := x.shorts[k.Workspace][short]; ok && id != k.ID {
+	if id, ok := x.shortIDs[k.Workspace][short]; ok && id != k.ID {
 		return fmt.Sprintf("the first 8 digits of the id, %s, are those of an earlier request: use a random id", short)
 	}
-	if other, ok := x.open[short]; ok && other != k {
-		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a waiting request: use a random id", short)
+	if other, ok := x.openShortIDs[short]; ok && other != k {
+		return fmt.Sprintf("the first 8 digits of the id, %s, are those of a pending request: use a random id", short)
 	}
 	return ""
 }
 
-func (x *index) addWaiting(k approval.Key) {
-	if x.waiting[k] {
+func (x *index) addPending(k approval.Key) {
+	if x.pending[k] {
 		return
 	}
-	x.waiting[k] = true
-	x.counts[k.Workspace]++
-	x.open[approval.ShortID(k.ID)] = k
+	x.pending[k] = true
+	x.pendingCount[k.Workspace]++
+	x.openShortIDs[approval.ShortID(k.ID)] = k
 	x.addShort(k)
 }
 
 func (x *index) addShort(k approval.Key) {
-	if x.shorts[k.Workspace] == nil {
-		x.shorts[k.Workspace] = map[string]string{}
+	if x.shortIDs[k.Workspace] == nil {
+		x.shortIDs[k.Workspace] = map[string]string{}
 	}
-	if _, ok := x.shorts[k.Workspace][approval.ShortID(k.ID)]; !ok {
-		x.shorts[k.Workspace][approval.ShortID(k.ID)] = k.ID
+	if _, ok := x.shortIDs[k.Workspace][approval.ShortID(k.ID)]; !ok {
+		x.shortIDs[k.Workspace][approval.ShortID(k.ID)] = k.ID
 	}
 }
 
-func (x *index) dropWaiting(k approval.Key) {
-	delete(x.echo, k)
-	if !x.waiting[k] {
+func (x *index) dropPending(k approval.Key) {
+	delete(x.ownEvents, k)
+	if !x.pending[k] {
 		return
 	}
-	delete(x.waiting, k)
-	x.counts[k.Workspace]--
-	if x.open[approval.ShortID(k.ID)] == k {
-		delete(x.open, approval.ShortID(k.ID))
+	delete(x.pending, k)
+	x.pendingCount[k.Workspace]--
+	if x.openShortIDs[approval.ShortID(k.ID)] == k {
+		delete(x.openShortIDs, approval.ShortID(k.ID))
 	}
 }
 
-// settled moves a key from the pendings to the records.
-func (x *index) settled(k approval.Key) {
+// addSettled moves a key from the pendings to the records.
+func (x *index) addSettled(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.dropWaiting(k)
+	x.dropPending(k)
 	x.addShort(k)
-	delete(x.due, k)
+	delete(x.dueAt, k)
 }
 
-// learn takes what a look at the documents showed.
-func (x *index) learn(s *state, m approval.Move) {
+// update records what a load of the documents showed.
+func (x *index) update(s *state, m approval.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if m == approval.NoMove {
-		delete(x.untidy, s.key)
+		delete(x.deferredCleanup, s.key)
 		if s.Record && !s.Retained && s.Response == approval.Absent {
-			x.bare[s.key] = true
+			x.noResponse[s.key] = true
 		}
 	}
 	switch {
 	case s.Record:
-		x.dropWaiting(s.key)
+		x.dropPending(s.key)
 		x.addShort(s.key)
-		delete(x.due, s.key)
+		delete(x.dueAt, s.key)
 	case s.Pending == approval.Valid:
-		x.addWaiting(s.key)
-		x.due[s.key] = s.ExpiresAt
+		x.addPending(s.key)
+		x.dueAt[s.key] = s.ExpiresAt
 	case m == approval.NoMove:
-		x.dropWaiting(s.key)
-		delete(x.due, s.key)
+		x.dropPending(s.key)
+		delete(x.dueAt, s.key)
 	}
 }
 
-// onlyPending says, once, that the start saw nothing but a pending.
-func (x *index) onlyPending(k approval.Key) bool {
+// takeOnlyPending reports, once, that the scan at start found only a pending.
+func (x *index) takeOnlyPending(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	only := x.alone[k]
-	delete(x.alone, k)
+	only := x.onlyPending[k]
+	delete(x.onlyPending, k)
 	return only
 }
 
-// finished notes that a key was settled by this very process, when to look at it
-// once more, and whether it is still to be tidied.
-func (x *index) finished(k approval.Key, look time.Time, untidy bool) {
+// startCooldown records that this process settled a key, when to check it once more,
+// and whether its cleanup was deferred.
+func (x *index) startCooldown(k approval.Key, checkAt time.Time, deferredCleanup bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.quiet[k] = true
-	x.due[k] = look
-	if untidy {
-		x.untidy[k] = true
+	x.cooling[k] = true
+	x.dueAt[k] = checkAt
+	if deferredCleanup {
+		x.deferredCleanup[k] = true
 	}
 }
 
-// takeUntidy takes out the keys that are still to be tidied.
-func (x *index) takeUntidy() []approval.Key {
+// takeDeferredCleanup returns and forgets the keys with leftovers.
+func (x *index) takeDeferredCleanup() []approval.Key {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	keys := slices.Collect(maps.Keys(x.untidy))
-	clear(x.untidy)
+	keys := slices.Collect(maps.Keys(x.deferredCleanup))
+	clear(x.deferredCleanup)
 	return keys
 }
 
-// calm gives the time of the look that is due for a key settled a moment ago.
-func (x *index) calm(k approval.Key) time.Time {
+// cooldown returns when the check of a key is due that was settled a moment ago.
+func (x *index) cooldown(k approval.Key) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.quiet[k] {
+	if !x.cooling[k] {
 		return time.Time{}
 	}
-	return x.due[k]
+	return x.dueAt[k]
 }
 
-// expect says that a pending is about to be written here, and until when the event
-// that it causes may come.
-func (x *index) expect(k approval.Key, until time.Time) {
+// expectEvent records that the gate is about to write a pending. An event before
+// until may come from that write.
+func (x *index) expectEvent(k approval.Key, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.echo[k] = until
+	x.ownEvents[k] = until
 }
 
-// echoes says, once, that an event about a pending is only that of our own writing
-// it. A later one is somebody else's.
-func (x *index) echoes(k approval.Key, now time.Time) bool {
+// isOwnEvent reports, once, that an event about a pending comes from our own write.
+func (x *index) isOwnEvent(k approval.Key, now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	until, ok := x.echo[k]
-	delete(x.echo, k)
+	until, ok := x.ownEvents[k]
+	delete(x.ownEvents, k)
 	return ok && now.Before(until)
 }
 
-// stir ends the calm: something new may have come.
-func (x *index) stir(k approval.Key) {
+// touch ends the cooldown: a document may have changed.
+func (x *index) touch(k approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.quiet, k)
-	delete(x.alone, k)
+	delete(x.cooling, k)
+	delete(x.onlyPending, k)
 }
 
-func (x *index) lookAgain(k approval.Key, at time.Time) {
+func (x *index) scheduleRetry(k approval.Key, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if at.IsZero() {
-		if !x.waiting[k] {
-			delete(x.due, k)
+		if !x.pending[k] {
+			delete(x.dueAt, k)
 		}
 		return
 	}
-	x.due[k] = at
+	x.dueAt[k] = at
 }
 
-// overdue takes out the keys whose time has come, and gives the next time.
-func (x *index) overdue(now time.Time) (keys []approval.Key, next time.Time) {
+// takeDue returns and forgets the keys that are due, and the next due time.
+func (x *index) takeDue(now time.Time) (keys []approval.Key, next time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for k, at := range x.due {
+	for k, at := range x.dueAt {
 		switch {
 		case !at.After(now):
 			keys = append(keys, k)
-			delete(x.due, k)
-			delete(x.quiet, k)
+			delete(x.dueAt, k)
+			delete(x.cooling, k)
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
@@ -250,15 +250,15 @@ func (x *index) overdue(now time.Time) (keys []approval.Key, next time.Time) {
 	return keys, next
 }
 
-func (x *index) isWaiting(k approval.Key) bool {
+func (x *index) isPending(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.waiting[k]
+	return x.pending[k]
 }
 
-// scanAll learns every workspace and gives the keys that may need a move:
-// first those with something unfinished, then those whose response is only to
-// be compared with its record.
+// scanAll scans every workspace and returns the keys that may need a move: first
+// unfinished requests, then settled ones whose response must be compared with the
+// record.
 func (g *Gate) scanAll() ([]approval.Key, error) {
 	names, err := g.Workspaces.Workspaces()
 	if err != nil {
@@ -290,7 +290,7 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 			switch d {
 			case approval.DocRecord:
 				settled[id] = true
-				g.index.settled(k)
+				g.index.addSettled(k)
 			case approval.DocResponse:
 				settled[id] = true
 			default:
@@ -298,7 +298,7 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 			}
 			if d == approval.DocPending {
 				g.index.mu.Lock()
-				g.index.addWaiting(k)
+				g.index.addPending(k)
 				g.index.mu.Unlock()
 			} else {
 				more[id] = true
@@ -309,7 +309,7 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 		k := approval.Key{Workspace: ws, ID: id}
 		urgent = append(urgent, k)
 		if !more[id] {
-			g.index.alone[k] = true
+			g.index.onlyPending[k] = true
 		}
 		delete(settled, id)
 	}
@@ -319,8 +319,8 @@ func (g *Gate) scan(ws string) (urgent, later []approval.Key, err error) {
 	return urgent, later, nil
 }
 
-// Rescan looks at the names in a workspace's folders and wakes every key that
-// is not known to be waiting. It is what makes a lost event harmless.
+// Rescan lists a workspace's folders and wakes every key that is not known to be
+// pending. It makes up for lost events.
 func (g *Gate) Rescan(ws string) error {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
 		ids, strays, err := g.Workspaces.List(d, ws)
@@ -332,7 +332,7 @@ func (g *Gate) Rescan(ws string) error {
 		}
 		for _, id := range ids {
 			k := approval.Key{Workspace: ws, ID: id}
-			if d != approval.DocPending || !g.index.isWaiting(k) {
+			if d != approval.DocPending || !g.index.isPending(k) {
 				g.Wake(k)
 			}
 		}
@@ -340,8 +340,8 @@ func (g *Gate) Rescan(ws string) error {
 	return nil
 }
 
-// RescanSettled compares the responses of a workspace with its records, by
-// name: one that is missing, or that nobody recorded, is looked at.
+// RescanSettled compares the names of a workspace's responses and records. It wakes
+// every key that has only one of the two.
 func (g *Gate) RescanSettled(ws string) error {
 	records, _, err := g.Workspaces.List(approval.DocRecord, ws)
 	if err != nil {
@@ -359,40 +359,38 @@ func (g *Gate) RescanSettled(ws string) error {
 		odd[id] = !odd[id]
 	}
 	for id, is := range odd {
-		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.isBare(k) {
+		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.responsePruned(k) {
 			g.Wake(k)
 		}
 	}
 	return nil
 }
 
-// refuseStrays describes and removes what lies among the requests under a name
-// that no request can have.
 func (g *Gate) refuseStrays(ws string, names []string) {
 	for _, name := range names {
-		g.Stray(ws, name)
+		g.RefuseStray(ws, name)
 	}
 }
 
-// Stray refuses one file of a name that no request can have. There is no id to
-// answer to, so the description in errors/ is all that is left of it.
-func (g *Gate) Stray(ws, name string) {
+// RefuseStray refuses a file whose name is not a request's. It has no id, so there is no
+// response, only a description in errors/.
+func (g *Gate) RefuseStray(ws, name string) {
 	if !g.limits(ws).stray(g.Now()) {
-		return // described later, at a rescan
+		return // a later rescan describes it
 	}
-	const why = "the name is no request: use 16 to 64 lower-case hex digits and .json"
+	const why = "invalid request file name: use 16 to 64 lower-case hex digits and .json"
 	if err := g.Workspaces.Refuse(ws, name, why); err != nil {
-		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")
 		return
 	}
 	g.Audit.Note(approval.Entry{Time: g.Now().UTC(), Event: approval.EventMalformed, Workspace: ws, Reason: why})
 	if err := g.Workspaces.RemoveStray(ws, name); err != nil {
-		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file")
+		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("remove stray file failed")
 	}
 }
 
-// rootOf is what went wrong, without the name that it went wrong with: the agent
-// chose that.
+// rootOf returns the innermost error. The outer ones contain the file name, which the
+// agent chose.
 func rootOf(err error) error {
 	for next := err; next != nil; next = errors.Unwrap(err) {
 		err = next

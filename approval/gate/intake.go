@@ -8,65 +8,66 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultTimeout is how long a person is asked where nothing else is said.
+// DefaultTimeout is how long a request waits for a decision by default.
 const DefaultTimeout = 5 * time.Minute
 
-// intake is row 13: the one place where a request is judged.
-func (g *Gate) intake(s *state) (held bool, err error) {
-	settings, policy := g.moment()
+// intake is row 13. It is the only place that evaluates a request.
+func (g *Gate) intake(s *state) (waiting bool, err error) {
+	settings, policy := g.snapshot()
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(s, approval.StatusAutoRejected,
 			approval.ErrWorkspaceRefused, fmt.Sprintf("workspace '%s' is not configured: add [workspaces.%s] to permesso.toml", s.key.Workspace, s.key.Workspace))
 	}
-	if s.qErr != nil || s.request == nil {
-		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformed(s))
+	if s.parseErr != nil || s.request == nil {
+		return g.refuseLimited(s, approval.StatusMalformed, approval.ErrMalformed, malformedText(s))
 	}
 	r := s.request
-	if g.tooOld(s, timeout(r, ws, s.now)) {
+	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
 		return g.refuseLimited(s, approval.StatusExpired, approval.ErrPaused, errExpired)
 	}
 	if who := s.origin().Principal; who != "" && ws.Principal != "" && who != ws.Principal {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrWorkspaceRefused,
-			fmt.Sprintf("the key asks for %s, and the workspace works for %s", who, ws.Principal))
+			fmt.Sprintf("the API key is for %s, the workspace for %s", who, ws.Principal))
 	}
-	if g.weak() {
-		return g.refuseWeak(s)
+	if g.degraded() {
+		return g.refuseDegraded(s)
 	}
-	w := wish{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
+	ev := evaluation{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
 	if r.ToolName != "" {
-		w.tool, w.known = settings.Tool(r.ToolName)
+		ev.tool, ev.known = settings.Tool(r.ToolName)
 	}
-	s.evidence, w.ruling = &w.facts.Evidence, policy.Judge(w.facts)
+	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
 	switch {
-	case w.ruling.Outcome == approval.Allow && (w.known || r.ToolName == "") && !w.facts.Question:
-		return g.allow(s, w)
-	case w.ruling.Outcome == approval.Ask || w.ruling.Outcome == approval.Allow:
-		// Where nothing could run, an allow has nothing to allow.
-		return g.ask(s, w)
+	case ev.ruling.Outcome == approval.Allow && (ev.known || r.ToolName == "") && !ev.facts.Question:
+		return g.allow(s, ev)
+	case ev.ruling.Outcome == approval.Ask || ev.ruling.Outcome == approval.Allow:
+		// Without a configured tool nothing can run, so an allow becomes an ask.
+		return g.ask(s, ev)
 	}
-	return g.refuseRuled(s, w.ruling, "Denied by policy: "+because(w.ruling))
+	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
 }
 
-// wish is a request with all that one configuration says of it.
-type wish struct {
+// evaluation is a request with what one configuration says about it.
+type evaluation struct {
 	ws     approval.Workspace
 	tool   approval.Tool
-	known  bool // the operator has configured the tool
+	known  bool // the tool is configured
 	facts  approval.Facts
 	ruling approval.Ruling
 	policy Policy
 }
 
-func malformed(s *state) string {
-	if s.qErr == nil {
+func malformedText(s *state) string {
+	if s.parseErr == nil {
 		return approval.ErrMalformed.Error()
 	}
-	return s.qErr.Error()
+	return s.parseErr.Error()
 }
 
-// because is the reason that decided: those of its own outcome come first.
-func because(r approval.Ruling) string {
+// mainReason is the first reason that names the ruling's own outcome, else the first
+// one.
+func mainReason(r approval.Ruling) string {
 	for _, reason := range r.Reasons {
 		if strings.HasPrefix(reason, r.Outcome.String()) {
 			return reason
@@ -78,55 +79,54 @@ func because(r approval.Ruling) string {
 	return "no rule allows it"
 }
 
-// allow claims and runs what policy allows. The short id is looked at before a
-// request has to wait for a place, and taken once it has one.
-func (g *Gate) allow(s *state, w wish) (held bool, err error) {
-	tool := w.tool
-	if why := g.index.taken(s.key, false); why != "" {
+// allow claims and runs what policy allows. The short id is checked before a request
+// waits for a slot, and taken when it has one.
+func (g *Gate) allow(s *state, ev evaluation) (waiting bool, err error) {
+	tool := ev.tool
+	if why := g.index.reserveShortID(s.key, false); why != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, why)
 	}
-	if !g.takeRoom(s, len(s.q), tool) {
-		return g.refuseWeak(s)
+	if !g.reserveRun(s, len(s.q), tool) {
+		return g.refuseDegraded(s)
 	}
-	if !g.begin(s.key, tool) {
-		g.giveRoom(s.key)
-		if s.Cancel && g.halts(s.key) {
+	if !g.beginClaim(s.key, tool) {
+		g.releaseReservation(s.key)
+		if s.Cancel && g.keyPaused(s.key) {
 			return g.refuseLimited(s, approval.StatusCancelled, approval.ErrPaused, "Cancelled by the agent while the gate was paused")
 		}
 		return true, nil
 	}
-	why, reason := g.index.taken(s.key, true), approval.ErrShortIDTaken
+	why, reason := g.index.reserveShortID(s.key, true), approval.ErrShortIDTaken
 	if why == "" {
 		reason = approval.ErrLimitReached
-		why = g.limits(w.ws.Name).over(s.now, w.ws.Limits.WithDefaults(), false)
+		why = g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false)
 	}
 	if why != "" {
-		g.forgo(s.key, tool)
+		g.releaseClaim(s.key, tool)
 		return g.refuseLimited(s, approval.StatusAutoRejected, reason, why)
 	}
-	undo, refused := w.policy.Reserve(w.facts, w.ruling, false)
+	undo, refused := ev.policy.Reserve(ev.facts, ev.ruling, false)
 	if refused == nil {
-		return false, g.claimAllowed(s, w, undo)
+		return false, g.claimAllowed(s, ev, undo)
 	}
-	// Something has run out or come to stick since the ruling.
-	g.forgo(s.key, tool)
+	// Since the ruling a limit was reached or a taint was added.
+	g.releaseClaim(s.key, tool)
 	g.index.release(s.key)
-	w.ruling = *refused
+	ev.ruling = *refused
 	if refused.Outcome == approval.Ask {
-		return g.ask(s, w)
+		return g.ask(s, ev)
 	}
-	return g.refuseRuled(s, w.ruling, "Denied by policy: "+because(w.ruling))
+	return g.refuseRuled(s, ev.ruling, "Denied by policy: "+mainReason(ev.ruling))
 }
 
-// ask makes the request wait for a person. It reports held where that is all there
-// is to do.
-func (g *Gate) ask(s *state, w wish) (held bool, err error) {
-	release, ok := g.reserve(need(len(s.q), w.tool))
+// ask writes the pending. It reports waiting if the key needs no further step.
+func (g *Gate) ask(s *state, ev evaluation) (waiting bool, err error) {
+	release, ok := g.reserve(spaceNeeded(len(s.q), ev.tool))
 	if !ok {
-		return g.refuseWeak(s)
+		return g.refuseDegraded(s)
 	}
 	defer release()
-	limits := w.ws.Limits.WithDefaults()
+	limits := ev.ws.Limits.WithDefaults()
 	full, taken := g.index.reserve(s.key, limits.Pending)
 	if taken != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrShortIDTaken, taken)
@@ -134,11 +134,11 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	if full != "" {
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, full)
 	}
-	if why := g.limits(w.ws.Name).over(s.now, limits, true); why != "" {
+	if why := g.limits(ev.ws.Name).over(s.now, limits, true); why != "" {
 		g.index.release(s.key)
 		return g.refuseLimited(s, approval.StatusAutoRejected, approval.ErrLimitReached, why)
 	}
-	p := g.newPending(s, w)
+	p := g.newPending(s, ev)
 	body, err := p.Encode()
 	if err != nil {
 		g.index.release(s.key)
@@ -148,49 +148,49 @@ func (g *Gate) ask(s *state, w wish) (held bool, err error) {
 	if s.Pending == approval.Invalid {
 		how = approval.Replace
 	}
-	g.index.expect(s.key, g.Now().Add(afterlook))
+	g.index.expectEvent(s.key, g.Now().Add(cooldownPeriod))
 	if err := g.Store.Create(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body), how); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
-	if w.known { // any other name is the agent's own text
+	if ev.known { // an unknown name is the agent's text
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
-	g.note(s.key, approval.EventRequested, func(e *approval.Entry) {
-		askedInPending(p).fill(e, &w.ruling)
-		e.Rule = w.ruling.Rule
-		e.Exact, e.Channel, e.Sender = w.ruling.Exact, p.Channel, p.Sender
+	g.noteEvent(s.key, approval.EventRequested, func(e *approval.Entry) {
+		infoFromPending(p).fill(e, &ev.ruling)
+		e.Rule = ev.ruling.Rule
+		e.Exact, e.Channel, e.Sender = ev.ruling.Exact, p.Channel, p.Sender
 	})
-	g.accept(s.offer, p) // who hears of it finds it in the log
+	g.accept(s.submission, p) // after the log line, so that the caller finds it
 	g.changed(s.key)
-	if err := g.removeRequest(s.key, s.offer); err != nil {
+	if err := g.removeRequest(s.key, s.submission); err != nil {
 		return false, err
 	}
-	s.again = p.ExpiresAt
-	// Nothing else lay there a moment ago; what has come since wakes the key.
-	return !s.Cancel && !s.company && s.Decision == approval.Absent && s.Response == approval.Absent, nil
+	s.retryAt = p.ExpiresAt
+	// No other document existed when this one was loaded. A later one wakes the key.
+	return !s.Cancel && !s.alsoAsFile && s.Decision == approval.Absent && s.Response == approval.Absent, nil
 }
 
-// newPending is the request as the host sees it: what the agent wrote is data
-// or prose, everything that carries authority comes from the configuration.
-func (g *Gate) newPending(s *state, w wish) *approval.Pending {
-	r, ws, tool, f := s.request, w.ws, w.tool, w.facts
+// newPending is the request as people see it. The agent's fields are data or prose.
+// Everything that carries authority comes from the configuration.
+func (g *Gate) newPending(s *state, ev evaluation) *approval.Pending {
+	r, ws, tool, f := s.request, ev.ws, ev.tool, ev.facts
 	p := &approval.Pending{
 		Version: approval.Version, RequestID: r.RequestID, ShortID: approval.ShortID(r.RequestID), Type: r.Type,
 		ToolName: r.ToolName, SourceGroup: ws.Name, ChatJID: ws.ChatJID, RequestData: r.RequestData,
 		Timestamp: s.now.UTC(), RequestSHA256: approval.Digest(s.q), SessionID: r.SessionID, ClientID: f.ClientID,
 		ActionType: f.ActionType, Capability: f.Capability, Target: f.Target,
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: approval.ExpandQuoted(tool.Summary, r.RequestData),
-		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: w.ruling,
+		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
 		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Channel:         f.Channel, Sender: f.Sender,
 		Agent:   approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options: r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 	}
-	if w.known {
+	if ev.known {
 		p.ToolSHA256 = tool.SHA256()
 	}
 	if p.Reversibility == "" {
@@ -199,8 +199,8 @@ func (g *Gate) newPending(s *state, w wish) *approval.Pending {
 	return p
 }
 
-// releaseReversibility is the built-in word for a request without a tool; an
-// unknown tool is treated as irreversible.
+// releaseReversibility is the default for a request without a tool. An unknown tool
+// counts as irreversible.
 func releaseReversibility(r *approval.Request) approval.Reversibility {
 	if r.ToolName == "" && (r.ActionType == "http_request" || r.ActionType == "write_file") {
 		return approval.Partial
@@ -222,7 +222,7 @@ func timeout(r *approval.Request, ws approval.Workspace, now time.Time) time.Dur
 	return t
 }
 
-// actionType is the tool's where there is a tool: the request's own is only a
+// actionType comes from the tool, if there is one. The request's own is the agent's
 // claim.
 func actionType(r *approval.Request, t approval.Tool) string {
 	if r.ToolName != "" {
@@ -234,48 +234,46 @@ func actionType(r *approval.Request, t approval.Tool) string {
 	return r.ActionType
 }
 
-// refuseRuled ends a request that policy denies; it counts against the limits
-// like any other.
-func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (held bool, err error) {
+// refuseRuled ends a request that policy denies. It counts against the rate limits.
+func (g *Gate) refuseRuled(s *state, ruling approval.Ruling, why string) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
-		return g.later(s)
+		return g.delayRefusal(s)
 	}
 	return false, g.refuse(s, approval.StatusAutoRejected, ruling, why)
 }
 
-// refuseLimited ends a request that policy was not asked about. What a door
-// offered is turned away instead, for the reason given: whoever offered it waits
-// for the answer, and needs no record to read it from.
-func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why string) (held bool, err error) {
+// refuseLimited ends a request without asking policy. A submission is rejected with
+// reason and gets no record, because its caller gets the error.
+func (g *Gate) refuseLimited(s *state, st approval.Status, reason error, why string) (waiting bool, err error) {
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
-		return g.later(s)
+		return g.delayRefusal(s)
 	}
-	if s.offer != nil {
-		g.turnAway(s.offer, fmt.Errorf("%w: %s", reason, why))
+	if s.submission != nil {
+		g.reject(s.submission, fmt.Errorf("%w: %s", reason, why))
 		return true, nil
 	}
 	if st == approval.StatusMalformed {
 		if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
-			return false, fmt.Errorf("describe malformed request: %w", err)
+			return false, fmt.Errorf("describe request: %w", err)
 		}
 	}
-	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: unjudged, Reasons: []string{why}}, why)
+	return false, g.refuse(s, st, approval.Ruling{Outcome: approval.Deny, Rule: notEvaluated, Reasons: []string{why}}, why)
 }
 
-// later leaves a request lying: its workspace is being refused faster than the
-// gate is willing to write refusals.
-func (g *Gate) later(s *state) (held bool, err error) {
-	if s.offer != nil {
-		g.turnAway(s.offer, fmt.Errorf("%w: this workspace was refused too often", approval.ErrLimitReached))
+// delayRefusal leaves a request in its folder: the workspace has used up its
+// refusals.
+func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
+	if s.submission != nil {
+		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", approval.ErrLimitReached))
 		return true, nil
 	}
-	s.again = s.now.Add(time.Second)
+	s.retryAt = s.now.Add(time.Second)
 	return true, nil
 }
 
-// unjudged is the rule of what policy was not asked about.
-const unjudged = "gate"
+// notEvaluated is the rule of a request that policy did not evaluate.
+const notEvaluated = "gate"
 
-func tooMany(n int, what string) string {
+func rateLimitText(n int, what string) string {
 	return fmt.Sprintf("more than %d %s a minute from this workspace: slow down and ask again under a new id", n, what)
 }

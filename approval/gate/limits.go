@@ -8,9 +8,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// rates are one workspace's allowances. Refusals draw on one of their own, so
-// that a workspace which floods the gate costs it a bounded number of writes:
-// what comes on top waits in the folder.
+// rates are the rate limits of one workspace. Refusals have their own limit: a flood
+// of bad requests costs a bounded number of writes, and the last one waits in the folder.
 type rates struct {
 	all, ask, refused, strays *rate.Limiter
 }
@@ -32,8 +31,8 @@ func (g *Gate) limits(ws string) *rates {
 	return r
 }
 
-// Reconfigured follows a change of the Settings: allowances keep what is used of
-// them, and places that were added are given away.
+// Reconfigured applies changed settings. Used-up limits stay used up, and added slots
+// are filled.
 func (g *Gate) Reconfigured() {
 	now := g.Now()
 	g.mu.Lock()
@@ -46,25 +45,24 @@ func (g *Gate) Reconfigured() {
 		}
 	}
 	var waiting []string
-	for ws := range g.parked {
+	for ws := range g.queued {
 		waiting = append(waiting, ws)
 	}
 	g.mu.Unlock()
 	for _, ws := range waiting {
-		g.unpark(ws)
+		g.wakeQueued(ws)
 	}
 }
 
 func (r *rates) stray(now time.Time) bool { return r.strays.AllowN(now, 1) }
 
-// over says which limit a request would break, if any. It takes from the
-// allowances.
+// over returns which limit a request would exceed, "" if none. It counts the request.
 func (r *rates) over(now time.Time, l approval.Limits, asks bool) (why string) {
 	if !r.all.AllowN(now, 1) {
-		return tooMany(l.PerMinute, "requests")
+		return rateLimitText(l.PerMinute, "requests")
 	}
 	if asks && !r.ask.AllowN(now, 1) {
-		return tooMany(l.AskPerMinute, "requests that ask a person")
+		return rateLimitText(l.AskPerMinute, "requests that ask a person")
 	}
 	return ""
 }

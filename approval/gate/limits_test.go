@@ -15,130 +15,129 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// Every limit is refused at once and in words, and none is another
-// workspace's.
+// Every limit has its own error, and applies to one workspace.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits approval.Limits
 		tool   string
-		good   int // so many are taken, the next is refused
-		says   string
+		good   int // so many are accepted, the next is refused
+		want   string
 	}{
 		"waiting": {
 			approval.Limits{Pending: 3},
 			"run", 3,
-			"auto_rejected: 3 requests wait for an answer already: wait until some are decided",
+			"auto_rejected: 3 requests are already pending: wait until some are decided",
 		},
 		"asking": {
 			approval.Limits{AskPerMinute: 4},
 			"run", 4,
 			"auto_rejected: more than 4 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
 		},
-		"all that ask": {
+		"all, of requests that ask": {
 			approval.Limits{PerMinute: 5},
 			"run", 5,
 			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
 		},
-		"all that are allowed": {
+		"all, of allowed requests": {
 			approval.Limits{PerMinute: 5},
 			"auto", 5,
 			"auto_rejected: more than 5 requests a minute from this workspace: slow down and ask again under a new id",
 		},
-		"the default of those waiting": {
+		"the default for pending requests": {
 			approval.Limits{},
 			"run", 32,
-			"auto_rejected: 32 requests wait for an answer already: wait until some are decided",
+			"auto_rejected: 32 requests are already pending: wait until some are decided",
 		},
-		"the default of those asking": {
+		"the default for requests that ask": {
 			approval.Limits{Pending: 1000},
 			"run", 60,
 			"auto_rejected: more than 60 requests that ask a person a minute from this workspace: slow down and ask again under a new id",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, plan{frozen: true, inline: true, limits: c.limits})
+			h := newRig(t, options{frozenClock: true, inline: true, limits: c.limits})
 			for n := range c.good {
-				h.drop(key(n), request(key(n), c.tool, ""))
+				h.writeRequest(key(n), request(key(n), c.tool, ""))
 				h.step(key(n))
 				require.NotEqual(t, approval.StatusAutoRejected, h.status(key(n)), n)
 			}
 			over := key(c.good)
-			h.drop(over, request(over, c.tool, ""))
+			h.writeRequest(over, request(over, c.tool, ""))
 			h.step(over)
-			require.Equal(t, c.says, h.outcome(over))
-			require.True(t, h.atRest(over))
+			require.Equal(t, c.want, h.outcome(over))
+			require.True(t, h.isSettled(over))
 
-			neighbour := keyIn(other, 5000)
-			h.drop(neighbour, request(neighbour, c.tool, ""))
-			h.step(neighbour)
-			require.NotEqual(t, approval.StatusAutoRejected, h.status(neighbour), "its limits are its own")
+			neighbor := keyIn(other, 5000)
+			h.writeRequest(neighbor, request(neighbor, c.tool, ""))
+			h.step(neighbor)
+			require.NotEqual(t, approval.StatusAutoRejected, h.status(neighbor), "limits are per workspace")
 		})
 	}
 }
 
-func (h *house) status(k approval.Key) approval.Status {
+func (h *rig) status(k approval.Key) approval.Status {
 	if r := h.response(k); r != nil {
 		return r.Status
 	}
 	return ""
 }
 
-// What was too much is not too much for ever.
+// Limits recover with time.
 func TestLimitsRecover(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true, limits: approval.Limits{Pending: 2, AskPerMinute: 6}})
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, AskPerMinute: 6}})
 	try := func(n int) approval.Status {
-		h.drop(key(n), request(key(n), "run", ""))
+		h.writeRequest(key(n), request(key(n), "run", ""))
 		h.step(key(n))
 		return h.status(key(n))
 	}
 	require.Empty(t, try(1))
 	require.Empty(t, try(2))
 	require.Equal(t, approval.StatusAutoRejected, try(3))
-	h.decide(answer(key(1), approval.Denied))
+	h.decide(decision(key(1), approval.Denied))
 	h.step(key(1))
-	require.Empty(t, try(4), "a place was given free")
+	require.Empty(t, try(4), "one pending was settled")
 	h.reopen()
-	require.Equal(t, approval.StatusAutoRejected, try(5), "a restart counts those that wait")
+	require.Equal(t, approval.StatusAutoRejected, try(5), "a restart counts the pendings")
 	for n := range 6 {
 		k := []approval.Key{key(2), key(4), key(10), key(11), key(12), key(13)}[n]
 		if n > 1 {
 			require.Empty(t, try(10+n-2))
 		}
-		h.decide(answer(k, approval.Denied))
+		h.decide(decision(k, approval.Denied))
 		h.step(k)
 	}
 	for n := range 2 {
 		require.Empty(t, try(20+n))
-		h.decide(answer(key(20+n), approval.Denied))
+		h.decide(decision(key(20+n), approval.Denied))
 		h.step(key(20 + n))
 	}
 	require.Equal(t, approval.StatusAutoRejected, try(30), "six a minute since the restart")
 	h.clock.move(10 * time.Second)
-	require.Empty(t, try(31), "ten seconds later there is room for one")
+	require.Empty(t, try(31), "one more after ten seconds")
 	require.Equal(t, approval.StatusAutoRejected, try(32))
 }
 
-func TestTheSizeLimit(t *testing.T) {
-	h := newHouse(t, plan{inline: true, limits: approval.Limits{RequestSize: 1024}})
+func TestSizeLimit(t *testing.T) {
+	h := newRig(t, options{inline: true, limits: approval.Limits{RequestSize: 1024}})
 	for n, size := range []int{1024, 1025} {
 		k := key(n)
 		body := request(k, "auto", "")
 		for len(body) < size {
 			body += " "
 		}
-		h.drop(k, body)
+		h.writeRequest(k, body)
 		h.step(k)
 	}
 	require.Equal(t, "auto_approved", h.outcome(key(0)))
 	require.Equal(t, "malformed: malformed request: refused: the file is too large: a request may have 1024 bytes here", h.outcome(key(1)))
 }
 
-// Refusals count as well: beyond their allowance what is to be refused waits
-// in the folder, and costs the gate no write. It is not forgotten.
+// Refusals are limited, too: the last one waits in the folder, costs no write, and is
+// refused later.
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
-	h := newHouse(t, plan{frozen: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s gate.Store) gate.Store {
-		return counting{Store: s, created: func(approval.Doc, approval.Key) { writes.Add(1) }}
+	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s gate.Store) gate.Store {
+		return countingStore{Store: s, created: func(approval.Doc, approval.Key) { writes.Add(1) }}
 	}})
 	for name, body := range map[string]func(k approval.Key) string{
 		"malformed": func(approval.Key) string { return "{}" },
@@ -146,10 +145,10 @@ func TestRefusalsAreLimited(t *testing.T) {
 		"too many":  func(k approval.Key) string { return request(k, "auto", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.reopen() // with full allowances
+			h.reopen() // with unused limits
 			base := map[string]int{"malformed": 100, "denied": 200, "too many": 300}[name]
 			for n := range 30 {
-				h.drop(key(base+n), body(key(base+n)))
+				h.writeRequest(key(base+n), body(key(base+n)))
 				h.step(key(base + n))
 			}
 			answered := func() (count int) {
@@ -161,23 +160,23 @@ func TestRefusalsAreLimited(t *testing.T) {
 				return count
 			}
 			first := answered()
-			require.LessOrEqual(t, first, 12, "the allowance of requests, and the one of refusals")
+			require.LessOrEqual(t, first, 12, "the limits of requests and of refusals")
 			require.GreaterOrEqual(t, first, 6)
 			before := writes.Load()
 			for n := range 30 {
-				again, err := h.gate.Step(key(base + n))
+				retryAt, err := h.gate.Step(key(base + n))
 				require.NoError(t, err)
 				if !h.has(approval.DocResponse, key(base+n)) {
-					require.Equal(t, h.clock.now().Add(time.Second), again, "looked at again")
+					require.Equal(t, h.clock.now().Add(time.Second), retryAt, "retried in a second")
 					require.True(t, h.has(approval.DocRequest, key(base+n)))
 				}
 			}
 			require.Equal(t, before, writes.Load(), "nothing is written meanwhile")
 
-			neighbour := keyIn(other, base)
-			h.drop(neighbour, "{}")
-			h.step(neighbour)
-			require.Equal(t, approval.StatusMalformed, h.status(neighbour), "its allowance is its own")
+			neighbor := keyIn(other, base)
+			h.writeRequest(neighbor, "{}")
+			h.step(neighbor)
+			require.Equal(t, approval.StatusMalformed, h.status(neighbor), "limits are per workspace")
 
 			for range 10 {
 				h.clock.move(30 * time.Second)
@@ -185,40 +184,40 @@ func TestRefusalsAreLimited(t *testing.T) {
 					h.step(key(base + n))
 				}
 			}
-			require.Equal(t, 30, answered(), "everybody gets an answer in the end")
+			require.Equal(t, 30, answered(), "every request gets a response")
 		})
 	}
 }
 
-// Another payload under a taken id is a refusal too.
+// Another payload under a used id counts as a refusal, too.
 func TestRejectedRequestsAreLimited(t *testing.T) {
-	h, k := newHouse(t, plan{frozen: true, inline: true, limits: approval.Limits{PerMinute: 6}}), key(1)
+	h, k := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}}), key(1)
 	h.ask(k, request(k, "run", ""))
 	for range 20 {
-		h.drop(k, request(k, "run", `{"other":true}`))
+		h.writeRequest(k, request(k, "run", `{"other":true}`))
 		h.step(k)
 	}
-	require.Len(t, h.history(k), 7, "one question, six refusals")
-	require.True(t, h.has(approval.DocRequest, k), "the rest waits")
-	// It holds nobody up: neither the decision nor the outcome.
-	h.decide(answer(k, approval.Approved))
+	require.Len(t, h.history(k), 7, "one ask, six refusals")
+	require.True(t, h.has(approval.DocRequest, k), "the last one waits")
+	// Decision and outcome are not delayed.
+	h.decide(decision(k, approval.Approved))
 	h.step(k)
 	require.Equal(t, "approved", h.outcome(k))
-	require.Len(t, h.hands.of(k), 1)
+	require.Len(t, h.executor.argsOf(k), 1)
 	h.clock.move(time.Minute)
 	h.step(k)
-	require.True(t, h.atRest(k))
+	require.True(t, h.isSettled(k))
 }
 
-// counting is a store that tells of what it is asked.
-type counting struct {
+// countingStore reports its calls.
+type countingStore struct {
 	gate.Store
 	created func(approval.Doc, approval.Key)
-	looked  func(approval.Key) // once a step, at least
-	removed func(approval.Key) // of a pending, which is the end of tidying up
+	read    func(approval.Key) // at least once a step
+	removed func(approval.Key) // of a pending: the end of a cleanup
 }
 
-func (c counting) Remove(d approval.Doc, k approval.Key) error {
+func (c countingStore) Remove(d approval.Doc, k approval.Key) error {
 	err := c.Store.Remove(d, k)
 	if c.removed != nil && d == approval.DocPending {
 		c.removed(k)
@@ -226,49 +225,48 @@ func (c counting) Remove(d approval.Doc, k approval.Key) error {
 	return err
 }
 
-func (c counting) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (c countingStore) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if c.created != nil {
 		c.created(d, k)
 	}
 	return c.Store.Create(d, k, b, how)
 }
 
-func (c counting) Read(d approval.Doc, k approval.Key) ([]byte, error) {
-	if c.looked != nil && d == approval.DocRecord {
-		c.looked(k)
+func (c countingStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+	if c.read != nil && d == approval.DocRecord {
+		c.read(k)
 	}
 	return c.Store.Read(d, k)
 }
 
-// Strays are described slowly, and none is lost.
+// Descriptions of strays are limited, and every stray is described in the end.
 func TestStraysAreLimited(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true})
+	h := newRig(t, options{frozenClock: true, inline: true})
 	for n := range 100 {
-		require.NoError(t, os.WriteFile(h.layout.Requests(home)+"/X"+key(n).ID+".json", nil, 0o644))
+		require.NoError(t, os.WriteFile(h.layout.Requests(personal)+"/X"+key(n).ID+".json", nil, 0o644))
 	}
-	left := func() int {
-		names, err := os.ReadDir(h.layout.Requests(home))
+	remaining := func() int {
+		names, err := os.ReadDir(h.layout.Requests(personal))
 		require.NoError(t, err)
 		return len(names)
 	}
-	require.NoError(t, h.gate.Rescan(home))
-	require.Equal(t, 40, left(), "60 a minute")
-	require.NoError(t, h.gate.Rescan(home))
-	require.Equal(t, 40, left())
+	require.NoError(t, h.gate.Rescan(personal))
+	require.Equal(t, 40, remaining(), "60 a minute")
+	require.NoError(t, h.gate.Rescan(personal))
+	require.Equal(t, 40, remaining())
 	h.clock.move(time.Minute)
-	require.NoError(t, h.gate.Rescan(home))
-	require.Zero(t, left())
+	require.NoError(t, h.gate.Rescan(personal))
+	require.Zero(t, remaining())
 }
 
-// Handlers have so many places; who finds none is parked and runs as soon as
-// one is given free, allowed and approved alike, and each once. A rescan that
-// wakes the parked again and again changes nothing.
-func TestHandlerPlaces(t *testing.T) {
+// Handlers have a limited number of slots. A key without one is queued, and runs once
+// when one is free, whether allowed or approved. Rescans do not change that.
+func TestHandlerSlots(t *testing.T) {
 	const all, places = 12, 2
-	h := newHouse(t, plan{limits: approval.Limits{Running: places}})
+	h := newRig(t, options{limits: approval.Limits{Running: places}})
 	open := make(chan struct{})
 	var running, most atomic.Int64
-	h.hands.do = func(approval.Job) approval.Effect {
+	h.executor.do = func(approval.Job) approval.Effect {
 		now := running.Add(1)
 		for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 		}
@@ -278,47 +276,47 @@ func TestHandlerPlaces(t *testing.T) {
 	}
 	h.run(0)
 	for n := range all / 2 {
-		h.drop(key(n), request(key(n), "auto", ""))
-		h.drop(key(100+n), request(key(100+n), "run", ""))
+		h.writeRequest(key(n), request(key(n), "auto", ""))
+		h.writeRequest(key(100+n), request(key(100+n), "run", ""))
 		h.gate.Wake(key(n))
 		h.gate.Wake(key(100 + n))
 	}
 	for n := range all / 2 {
-		h.await(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, key(100+n)) })
-		h.decide(answer(key(100+n), approval.Approved))
+		h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, key(100+n)) })
+		h.decide(decision(key(100+n), approval.Approved))
 		h.gate.Wake(key(100 + n))
 	}
-	h.await(5*time.Second, "full house", func() bool { return running.Load() == places })
-	// What runs nothing needs no place.
-	h.drop(key(50), request(key(50), "never", ""))
+	h.waitFor(5*time.Second, "all slots used", func() bool { return running.Load() == places })
+	// A request that runs nothing needs no slot.
+	h.writeRequest(key(50), request(key(50), "never", ""))
 	h.gate.Wake(key(50))
-	h.answered(key(50), 5*time.Second)
+	h.waitResponse(key(50), 5*time.Second)
 	for range 20 {
-		require.NoError(t, h.gate.Rescan(home))
+		require.NoError(t, h.gate.Rescan(personal))
 	}
-	// Another workspace has places of its own.
-	neighbour := keyIn(other, 60)
-	h.drop(neighbour, request(neighbour, "auto", ""))
-	h.gate.Wake(neighbour)
-	h.await(5*time.Second, "the neighbour", func() bool { return running.Load() == places+1 })
-	h.await(5*time.Second, "idle", h.gate.Idle)
+	// Another workspace has its own slots.
+	neighbor := keyIn(other, 60)
+	h.writeRequest(neighbor, request(neighbor, "auto", ""))
+	h.gate.Wake(neighbor)
+	h.waitFor(5*time.Second, "the neighbor", func() bool { return running.Load() == places+1 })
+	h.waitFor(5*time.Second, "idle", h.gate.Idle)
 
 	close(open)
 	for n := range all / 2 {
-		h.answered(key(n), 5*time.Second)
-		h.answered(key(100+n), 5*time.Second)
-		require.Len(t, h.hands.of(key(n)), 1)
-		require.Len(t, h.hands.of(key(100+n)), 1)
+		h.waitResponse(key(n), 5*time.Second)
+		h.waitResponse(key(100+n), 5*time.Second)
+		require.Len(t, h.executor.argsOf(key(n)), 1)
+		require.Len(t, h.executor.argsOf(key(100+n)), 1)
 	}
 	require.EqualValues(t, places+1, most.Load())
 }
 
-// The parked one that would be next has gone when a place is given free: the
-// one behind it is not forgotten.
-func TestAPlaceIsNotWasted(t *testing.T) {
-	h := newHouse(t, plan{limits: approval.Limits{Running: 1}})
+// The next queued key is gone when a slot becomes free: the key behind it gets the
+// slot.
+func TestFreedSlotIsUsed(t *testing.T) {
+	h := newRig(t, options{limits: approval.Limits{Running: 1}})
 	open := make(chan struct{})
-	h.hands.do = func(job approval.Job) approval.Effect {
+	h.executor.do = func(job approval.Job) approval.Effect {
 		if job.RequestID == key(0).ID {
 			<-open
 		}
@@ -326,29 +324,28 @@ func TestAPlaceIsNotWasted(t *testing.T) {
 	}
 	h.run(0)
 	for n := range 5 {
-		h.drop(key(n), request(key(n), "auto", ""))
+		h.writeRequest(key(n), request(key(n), "auto", ""))
 		h.gate.Wake(key(n))
-		h.await(5*time.Second, "idle", h.gate.Idle)
+		h.waitFor(5*time.Second, "idle", h.gate.Idle)
 	}
 	for n := 1; n < 4; n++ {
 		require.NoError(t, os.Remove(h.requestPath(key(n))))
 	}
 	close(open)
-	h.answered(key(4), 2*time.Second)
-	require.Equal(t, 2, h.hands.count())
+	h.waitResponse(key(4), 2*time.Second)
+	require.Equal(t, 2, h.executor.count())
 }
 
-// Ten thousand keys of one workspace queue up, and as many of a second, so that
-// every worker is taken: a third one's single request waits for a handful of
-// their steps, not for all of them.
+// Two workspaces queue ten thousand keys each, and use all workers. A single request
+// of a third one waits for a few of their steps, not for all.
 func TestNoWorkspaceStarvesAnother(t *testing.T) {
 	t.Parallel()
-	const crowd, stranger = 10_000, "stranger"
+	const many, third = 10_000, "third"
 	var steps, until atomic.Int64
 	single, woken := keyIn(other, 1), make(chan struct{})
 	var once sync.Once
-	h := newHouse(t, plan{memory: true, store: func(s gate.Store) gate.Store {
-		return counting{Store: s, looked: func(k approval.Key) {
+	h := newRig(t, options{inMemory: true, store: func(s gate.Store) gate.Store {
+		return countingStore{Store: s, read: func(k approval.Key) {
 			if k == single {
 				once.Do(func() { until.Store(steps.Load()) })
 				return
@@ -357,25 +354,25 @@ func TestNoWorkspaceStarvesAnother(t *testing.T) {
 			<-woken
 		}}
 	}})
-	require.NoError(t, h.layout.Prepare(ipc.OS(), stranger))
-	one := filepath.Join(h.layout.Home, "one") // links are made faster than files
+	require.NoError(t, h.layout.Prepare(ipc.OS(), third))
+	one := filepath.Join(h.layout.Home, "one") // links are created faster than files
 	require.NoError(t, os.WriteFile(one, []byte("{}"), 0o644))
-	for n := range crowd {
+	for n := range many {
 		require.NoError(t, os.Link(one, h.requestPath(key(n))))
-		require.NoError(t, os.Link(one, h.requestPath(keyIn(stranger, n))))
+		require.NoError(t, os.Link(one, h.requestPath(keyIn(third, n))))
 	}
-	h.drop(single, request(single, "auto", ""))
+	h.writeRequest(single, request(single, "auto", ""))
 	h.run(0)
-	require.NoError(t, h.gate.Rescan(home))
-	require.NoError(t, h.gate.Rescan(stranger))
+	require.NoError(t, h.gate.Rescan(personal))
+	require.NoError(t, h.gate.Rescan(third))
 	const workers = 128
-	h.await(10*time.Second, "the crowd", func() bool { return steps.Load() == workers })
+	h.waitFor(10*time.Second, "all workers busy", func() bool { return steps.Load() == workers })
 	before := steps.Load()
 	h.gate.Wake(single)
 	close(woken)
-	took := h.await(10*time.Second, "the neighbour's answer", func() bool { return h.has(approval.DocResponse, single) })
+	took := h.waitFor(10*time.Second, "the neighbor's response", func() bool { return h.has(approval.DocResponse, single) })
 	between := until.Load() - before
-	t.Logf("%d steps of the crowd came before, the answer took %v", between, took)
-	require.Less(t, between, int64(500), "workers that were busy, and then its turn")
-	require.Less(t, until.Load(), int64(2*crowd), "the crowd was still waiting")
+	t.Logf("%d other steps came before, the response took %v", between, took)
+	require.Less(t, between, int64(500), "only the steps of busy workers come before")
+	require.Less(t, until.Load(), int64(2*many), "the other keys are still queued")
 }

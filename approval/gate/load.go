@@ -8,32 +8,32 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// state is one key's documents, read and verified at one moment.
+// state is one key's documents, loaded and verified at one moment.
 type state struct {
 	approval.Documents
 	key approval.Key
 	now time.Time
 
-	evidence *approval.Evidence // what policy was told; nil: it was not asked
-	again    time.Time          // set by a move that is held: when to try it again
+	evidence *approval.Evidence // what policy was told; nil: policy was not asked
+	retryAt  time.Time          // set by a move that waits
 
-	offer   *offer // what a door offered, where the request is that
-	company bool   // a file lies under the id of what was offered
-	q       []byte // the request's bytes: Q's, an offer's, or those of an unsealed P
-	qErr    error  // why q is no request
-	request *approval.Request
+	submission *submission // the request, if it came through Submit
+	alsoAsFile bool        // a request file with the submission's id exists
+	q          []byte      // the request's bytes: of Q, of a submission, or of a P without a MAC
+	parseErr   error       // why q is not a request
+	request    *approval.Request
 
 	pending  *approval.Pending
 	pBytes   []byte
 	decision *approval.Decision
 	dBytes   []byte
 	claim    *approval.Claim
-	tool     approval.Tool // the one that is approved or claimed, as it was looked at
+	tool     approval.Tool // the approved or claimed tool, as it was read
 	record   *approval.Record
 }
 
-// load reads what there is for k. A record or a claim that is there but does
-// not verify stops everything for its key: nobody can say what happened.
+// load reads the documents of k. If a record or a claim does not verify, load fails
+// and the key stops: what happened is unknown.
 func (g *Gate) load(k approval.Key) (*state, error) {
 	s := &state{key: k, now: g.Now()}
 	g.mu.Lock()
@@ -42,13 +42,13 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 		s.now = late
 	}
 	g.mu.Unlock()
-	if g.loadFresh(s) {
+	if g.loadFreshSubmission(s) {
 		return s, nil
 	}
 	reads := []func(*state) error{g.loadRecord, g.loadClaim, g.loadPending, g.loadDecision, g.loadRequest, g.loadResponse}
-	if g.index.onlyPending(k) {
-		// The start has just seen that there is nothing else. What comes later
-		// announces itself, and the slot has its own referee.
+	if g.index.takeOnlyPending(k) {
+		// The scan at start found nothing else. A later document causes an event, and
+		// the exclusive create protects the slot.
 		if err := g.loadPending(s); err != nil || s.Pending == approval.Valid {
 			return s, err
 		}
@@ -63,7 +63,7 @@ func (g *Gate) load(k approval.Key) (*state, error) {
 }
 
 func (g *Gate) loadRecord(s *state) error {
-	b, ok, err := g.present(approval.DocRecord, s.key)
+	b, ok, err := g.readIfExists(approval.DocRecord, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -84,14 +84,14 @@ func openRecord(seal Sealer, k approval.Key, b []byte) (*approval.Record, error)
 }
 
 func (g *Gate) loadClaim(s *state) error {
-	b, ok, err := g.present(approval.DocClaim, s.key)
+	b, ok, err := g.readIfExists(approval.DocClaim, s.key)
 	if err != nil {
 		return err
 	}
 	s.Claim = ok
 	if s.Record && !ok {
-		// A power cut can bring a second claim back that was tidied away.
-		_, s.Claim, err = g.present(approval.DocAgain, s.key)
+		// A power cut can restore a second claim that was removed.
+		_, s.Claim, err = g.readIfExists(approval.DocAgain, s.key)
 		return err
 	}
 	if !ok || s.Running || s.Record {
@@ -100,7 +100,7 @@ func (g *Gate) loadClaim(s *state) error {
 	if s.claim, err = openClaim(g.Seal, s.key, b); err != nil {
 		return err
 	}
-	_, s.Again, err = g.present(approval.DocAgain, s.key)
+	_, s.Again, err = g.readIfExists(approval.DocAgain, s.key)
 	tool, known := g.Settings.Tool(s.claim.ToolName)
 	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
@@ -110,13 +110,13 @@ func (g *Gate) loadClaim(s *state) error {
 func openClaim(seal Sealer, k approval.Key, b []byte) (*approval.Claim, error) {
 	body, err := seal.Open(approval.DocClaim, k, b)
 	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
+		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return approval.ParseClaim(body, k)
 }
 
 func (g *Gate) loadPending(s *state) error {
-	b, ok, err := g.present(approval.DocPending, s.key)
+	b, ok, err := g.readIfExists(approval.DocPending, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -134,7 +134,7 @@ func (g *Gate) loadPending(s *state) error {
 }
 
 func (g *Gate) loadDecision(s *state) error {
-	b, ok, err := g.present(approval.DocDecision, s.key)
+	b, ok, err := g.readIfExists(approval.DocDecision, s.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -146,7 +146,7 @@ func (g *Gate) loadDecision(s *state) error {
 	s.decision, s.Decision = d, approval.Valid
 	s.Verdict, s.RunBefore = d.Verdict, d.RunBefore
 	if d.Approved {
-		s.tool, s.Tool = g.toolbox(s.pending)
+		s.tool, s.Tool = g.currentTool(s.pending)
 	}
 	return nil
 }
@@ -159,9 +159,9 @@ func openDecision(seal Sealer, k approval.Key, b []byte) (*approval.Decision, er
 	return approval.ParseDecision(body, k)
 }
 
-// toolbox looks at the tool once: the one that is compared is the one that runs,
-// whatever the configuration says a moment later.
-func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.ToolState) {
+// currentTool reads the tool once, so that the tool that is compared is the tool that
+// runs, even if the configuration changes in between.
+func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, approval.ToolState) {
 	if p.ToolName == "" {
 		return approval.Tool{}, approval.ToolSame
 	}
@@ -176,18 +176,18 @@ func (g *Gate) toolbox(p *approval.Pending) (approval.Tool, approval.ToolState) 
 }
 
 func (g *Gate) loadRequest(s *state) error {
-	_, cancel, err := g.present(approval.DocCancel, s.key)
+	_, cancel, err := g.readIfExists(approval.DocCancel, s.key)
 	if err != nil {
 		return err
 	}
 	s.Cancel = cancel
-	b, ok, err := g.present(approval.DocRequest, s.key)
-	if g.loadOffer(s) {
-		s.company = ok || err != nil // it is looked at afterwards
+	b, ok, err := g.readIfExists(approval.DocRequest, s.key)
+	if g.loadSubmission(s) {
+		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
 	}
 	if errors.Is(err, approval.ErrRefused) {
-		s.Request, s.qErr = approval.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
+		s.Request, s.parseErr = approval.Valid, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		return nil
 	}
 	if err != nil {
@@ -197,7 +197,7 @@ func (g *Gate) loadRequest(s *state) error {
 		g.forgetSeen(s.key)
 		if s.Pending == approval.Invalid {
 			s.q = s.pBytes
-			s.request, s.qErr = approval.ParseHostRequest(s.q, s.key.ID)
+			s.request, s.parseErr = approval.ParseHostRequest(s.q, s.key.ID)
 		}
 		return nil
 	}
@@ -206,8 +206,8 @@ func (g *Gate) loadRequest(s *state) error {
 		s.RequestOwn = s.pending != nil && s.pending.RequestSHA256 == approval.Digest(b)
 		return nil
 	}
-	s.request, s.qErr = approval.ParseRequest(b, s.key.ID)
-	if errors.Is(s.qErr, approval.ErrIncomplete) {
+	s.request, s.parseErr = approval.ParseRequest(b, s.key.ID)
+	if errors.Is(s.parseErr, approval.ErrIncomplete) {
 		s.Request, s.FirstSeen = approval.Invalid, g.firstSeen(s.key, s.now)
 	}
 	return nil
@@ -231,7 +231,7 @@ func (g *Gate) forgetSeen(k approval.Key) {
 }
 
 func (g *Gate) loadResponse(s *state) error {
-	b, ok, err := g.present(approval.DocResponse, s.key)
+	b, ok, err := g.readIfExists(approval.DocResponse, s.key)
 	if err != nil || !ok {
 		return err
 	}

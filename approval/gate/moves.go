@@ -9,71 +9,71 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxMoves is more moves than any key needs to come to rest; reaching it means
-// that somebody undoes them as fast as they are made.
+// maxMoves is more than any key needs. Reaching it means that another process undoes
+// the moves.
 const maxMoves = 64
 
-// Step brings one key to rest. It returns when to look at it again; zero means
-// when something happens to its files. Only one Step of a key may run at a
-// time.
-func (g *Gate) Step(k approval.Key) (again time.Time, err error) {
-	g.index.stir(k)
+// Step moves one key until it has to wait. It returns when to step it again; zero
+// means at the next event. Only one Step of a key may run at a time.
+func (g *Gate) Step(k approval.Key) (retryAt time.Time, err error) {
+	g.index.touch(k)
 	return g.step(k)
 }
 
-func (g *Gate) step(k approval.Key) (again time.Time, err error) {
+func (g *Gate) step(k approval.Key) (retryAt time.Time, err error) {
 	if !approval.ValidID(k.ID) {
-		return time.Time{}, fmt.Errorf("step %s: not a request id", k)
+		return time.Time{}, fmt.Errorf("step %s: invalid request ID", k)
 	}
-	if again, err = g.walk(k); err != nil {
-		g.suspect(err)
-		g.turnAway(g.offers.at(k), err)
+	if retryAt, err = g.settleKey(k); err != nil {
+		g.reportError(err)
+		g.reject(g.submissions.at(k), err)
 	}
-	return again, err
+	return retryAt, err
 }
 
-func (g *Gate) walk(k approval.Key) (again time.Time, err error) {
+func (g *Gate) settleKey(k approval.Key) (retryAt time.Time, err error) {
 	for range maxMoves {
-		if err := g.finish(k); err != nil {
+		if err := g.writeOutcome(k); err != nil {
 			return time.Time{}, err
 		}
-		if can, next := g.strength(); can == uncertain {
-			g.turnAwayWeak(g.offers.at(k))
-			return g.afterExamination(next), nil
+		if level, next := g.health(); level == unsynced {
+			g.rejectDegraded(g.submissions.at(k))
+			return g.retryAfterExamine(next), nil
 		}
-		// Somebody at the door is no echo of our own writing: he came while it
-		// was going on, and waits.
-		if look := g.index.calm(k); !look.IsZero() && g.offers.at(k) == nil {
-			return look, nil
+		// A submission may be waiting for this key; do not skip the load as if our
+		// own write had caused the event.
+		if checkAt := g.index.cooldown(k); !checkAt.IsZero() && g.submissions.at(k) == nil {
+			return checkAt, nil
 		}
 		s, err := g.load(k)
 		if err != nil {
 			return time.Time{}, err
 		}
 		move, wake := approval.Next(s.Documents, s.now)
-		g.index.learn(s, move)
-		g.learnLate(s, move)
-		if err := g.meet(s); err != nil {
+		g.index.update(s, move)
+		g.rememberLate(s, move)
+		if err := g.deliverResult(s); err != nil {
 			return time.Time{}, err
 		}
 		if waits(move) {
 			g.dropForgedResponse(s)
 			return wake, nil
 		}
-		if g.hold(move, s) {
-			g.turnAwayWeak(s.offer)
-			return s.again, nil
+		if g.delay(move, s) {
+			g.rejectDegraded(s.submission)
+			return s.retryAt, nil
 		}
-		held, err := g.make(move, s)
-		if err != nil || held {
-			return s.again, err
+		waiting, err := g.apply(move, s)
+		if err != nil || waiting {
+			return s.retryAt, err
 		}
 	}
 	return g.Now().Add(time.Second), nil
 }
 
-// learnLate remembers what was too late until it has ended.
-func (g *Gate) learnLate(s *state, m approval.Move) {
+// rememberLate remembers that a key missed its deadline, so that a clock set back
+// cannot revive it.
+func (g *Gate) rememberLate(s *state, m approval.Move) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -92,9 +92,9 @@ func waits(m approval.Move) bool {
 	return false
 }
 
-// make does one move. It reports held when the key has to wait for something
-// of ours, such as a free place for its handler.
-func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
+// apply makes one move. It reports waiting if the key has to wait, for example for a
+// handler slot.
+func (g *Gate) apply(m approval.Move, s *state) (waiting bool, err error) {
 	switch m {
 	case approval.Settle:
 		return g.settle(s)
@@ -103,7 +103,7 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 	case approval.RunAgain:
 		return g.runAgain(s)
 	case approval.RejectDecision:
-		return false, g.rejectDecision(s, approval.EventForged, "a decision that is not valid for what is pending; host programs decide through: permesso decide --stdin")
+		return false, g.rejectDecision(s, approval.EventForged, "decision is not valid for the pending request; host programs must use: permesso decide --stdin")
 	case approval.RunClaim:
 		return g.claimDecided(s)
 	case approval.EndToolGone:
@@ -119,46 +119,46 @@ func (g *Gate) make(m approval.Move, s *state) (held bool, err error) {
 	case approval.RejectRequest:
 		return g.rejectRequest(s)
 	case approval.DecideCancel:
-		return false, g.decideAlone(s, approval.Cancelled)
+		return false, g.decideWithoutPerson(s, approval.Cancelled)
 	case approval.DecideExpiry:
-		return false, g.decideAlone(s, approval.Expired)
+		return false, g.decideWithoutPerson(s, approval.Expired)
 	case approval.Intake:
 		return g.intake(s)
 	case approval.DropCancel:
 		return false, g.Store.Remove(approval.DocCancel, s.key)
 	}
-	return false, fmt.Errorf("no such move: %d", m)
+	return false, fmt.Errorf("unknown move %d", m)
 }
 
-// settle is row 1: the outcome stands in C; the rest is projection and tidying.
-func (g *Gate) settle(s *state) (held bool, err error) {
-	if s.Retained && (s.Response != approval.Valid || g.isUnsynced(s.key)) {
-		if !g.tidying(s) {
-			g.noteAbout(s, approval.EventResponseRestored, "")
+// settle is row 1: C is the outcome. It restores the response and removes the rest.
+func (g *Gate) settle(s *state) (waiting bool, err error) {
+	if s.Retained && (s.Response != approval.Valid || g.responseUnsynced(s.key)) {
+		if !g.endUnfinished(s) {
+			g.noteRequestEvent(s, approval.EventResponseRestored, "")
 		}
 		if err := g.publish(s.key, s.record.Response); err != nil {
 			return false, err
 		}
 	}
-	if held, err := g.rejectForeign(s); held || err != nil {
-		return held, err
+	if waiting, err := g.rejectForeign(s); waiting || err != nil {
+		return waiting, err
 	}
-	return false, g.tidy(s.key, s.leftovers())
+	return false, g.cleanUp(s.key, s.leftovers())
 }
 
-// tidying says that the documents of an unfinished end are still there, so
-// that a missing response was never written rather than taken away.
-func (g *Gate) tidying(s *state) bool {
+// endUnfinished reports that other documents of the request still exist. A missing
+// response was then never written, not removed.
+func (g *Gate) endUnfinished(s *state) bool {
 	return s.Pending != approval.Absent || s.Decision != approval.Absent || s.Claim || s.Request != approval.Absent
 }
 
-// publish makes the response visible, then durable. A file whose sync failed is
-// not trusted again: the next attempt writes a new one.
+// publish makes the response visible, then durable. After a failed sync the file is
+// not trusted: the next attempt writes a new one.
 func (g *Gate) publish(k approval.Key, resp []byte) error {
-	return g.reveal(k, func() (func() error, error) { return g.Store.Publish(k, resp) })
+	return g.showResponse(k, func() (func() error, error) { return g.Store.Publish(k, resp) })
 }
 
-func (g *Gate) reveal(k approval.Key, show func() (func() error, error)) error {
+func (g *Gate) showResponse(k approval.Key, show func() (func() error, error)) error {
 	sync, err := show()
 	if err != nil {
 		return fmt.Errorf("publish response: %w", err)
@@ -168,21 +168,21 @@ func (g *Gate) reveal(k approval.Key, show func() (func() error, error)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
-		g.unsynced[k] = true
+		g.unsyncedResponses[k] = true
 		return fmt.Errorf("sync response: %w", err)
 	}
-	delete(g.unsynced, k)
+	delete(g.unsyncedResponses, k)
 	return nil
 }
 
-func (g *Gate) isUnsynced(k approval.Key) bool {
+func (g *Gate) responseUnsynced(k approval.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.unsynced[k]
+	return g.unsyncedResponses[k]
 }
 
-// leftovers lists the documents that lie there beside a record, P last: while
-// it is there, the next look at the key tidies again.
+// leftovers lists the documents to remove after the record is written, P last: while
+// P exists, the next step cleans up again.
 func (s *state) leftovers() []approval.Doc {
 	var docs []approval.Doc
 	for _, x := range []struct {
@@ -192,7 +192,7 @@ func (s *state) leftovers() []approval.Doc {
 		{s.Decision != approval.Absent, approval.DocDecision},
 		{s.Claim, approval.DocAgain},
 		{s.Claim, approval.DocClaim},
-		{s.Request != approval.Absent && s.offer == nil, approval.DocRequest},
+		{s.Request != approval.Absent && s.submission == nil, approval.DocRequest},
 		{s.Cancel, approval.DocCancel},
 		{s.Pending != approval.Absent, approval.DocPending},
 	} {
@@ -203,21 +203,20 @@ func (s *state) leftovers() []approval.Doc {
 	return docs
 }
 
-// tidy removes what the record has made superfluous.
-func (g *Gate) tidy(k approval.Key, docs []approval.Doc) error {
+func (g *Gate) cleanUp(k approval.Key, docs []approval.Doc) error {
 	for _, d := range docs {
 		if err := g.Store.Remove(d, k); err != nil {
-			return fmt.Errorf("tidy %s: %w", k, err)
+			return fmt.Errorf("clean up %s: %w", k, err)
 		}
 	}
 	return nil
 }
 
-// rejectForeign describes a decision or request that lies beside a record
-// which was not made from it.
-func (g *Gate) rejectForeign(s *state) (held bool, err error) {
+// rejectForeign refuses a decision or request that differs from the one in the
+// record.
+func (g *Gate) rejectForeign(s *state) (waiting bool, err error) {
 	if s.dBytes != nil && string(s.dBytes) != string(s.record.Decision) {
-		if err := g.rejectDecision(s, approval.EventRefusedDecider, "a decision for a request that is settled"); err != nil {
+		if err := g.rejectDecision(s, approval.EventRefusedDecider, "decision for a settled request"); err != nil {
 			return false, err
 		}
 	}
@@ -229,42 +228,42 @@ func (g *Gate) rejectForeign(s *state) (held bool, err error) {
 
 func (g *Gate) rejectDecision(s *state, event approval.Event, why string) error {
 	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".decision", why); err != nil {
-		return fmt.Errorf("describe refused decision: %w", err)
+		return fmt.Errorf("describe decision: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteAbout(s, event, why)
+	g.noteRequestEvent(s, event, why)
 	return g.Store.Remove(approval.DocDecision, s.key)
 }
 
-// rejectRequest describes another request under an id that is taken, as long
-// as its workspace is not refused too fast already.
-func (g *Gate) rejectRequest(s *state) (held bool, err error) {
-	const why = "another request came under an id that is taken: it is ignored"
+// rejectRequest refuses another request under a used id, within the workspace's limit
+// of refusals.
+func (g *Gate) rejectRequest(s *state) (waiting bool, err error) {
+	const why = "another request under a used ID: ignored"
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
-		return g.later(s)
+		return g.delayRefusal(s)
 	}
 	if err := g.Workspaces.Refuse(s.key.Workspace, s.key.ID+".request", why); err != nil {
-		return false, fmt.Errorf("describe refused request: %w", err)
+		return false, fmt.Errorf("describe request: %w", err)
 	}
 	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
-	g.noteAbout(s, approval.EventForged, why)
+	g.noteRequestEvent(s, approval.EventForged, why)
 	return false, g.Store.Remove(approval.DocRequest, s.key)
 }
 
-// dropForgedResponse removes a response that no record of ours stands behind.
+// dropForgedResponse removes a response without a record.
 func (g *Gate) dropForgedResponse(s *state) {
 	if s.Record || s.Response == approval.Absent {
 		return
 	}
-	g.noteAbout(s, approval.EventForged, "a response that the gate did not write")
+	g.noteRequestEvent(s, approval.EventForged, "response not written by the gate")
 	if err := g.Store.Remove(approval.DocResponse, s.key); err != nil {
-		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response")
+		g.Log.Error().Str("ws", s.key.Workspace).Str("id", s.key.ID).Err(err).Msg("remove forged response failed")
 	}
 }
 
-// decideAlone fills the slot for the agent (cancelled) or the clock (expired).
-// It needs no sync: the deadline is durable in P, and C will be.
-func (g *Gate) decideAlone(s *state, v approval.Verdict) error {
+// decideWithoutPerson decides for the agent (cancelled) or the deadline (expired). It
+// needs no sync: the deadline is durable in P, and C will be durable.
+func (g *Gate) decideWithoutPerson(s *state, v approval.Verdict) error {
 	by := "deadline"
 	if v == approval.Cancelled {
 		by = "agent"
@@ -280,10 +279,10 @@ func (g *Gate) decideAlone(s *state, v approval.Verdict) error {
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
 	err = g.Store.Create(approval.DocDecision, s.key, file, approval.Volatile)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody was first; the next look sees who
+		return nil // already decided; the next load reads by whom
 	}
 	if err != nil {
-		return fmt.Errorf("take the slot: %w", err)
+		return fmt.Errorf("write decision: %w", err)
 	}
 	s.decision, s.dBytes, s.Decision, s.Verdict = d, file, approval.Valid, v
 	return g.endVerdict(s)

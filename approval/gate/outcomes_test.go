@@ -16,8 +16,8 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// Every way to end, from one decision on: what the agent reads, how often the
-// handler ran, and what history says.
+// Every way a decided request can end: what the agent reads, how often the handler
+// ran, what the audit log says.
 func TestOutcomes(t *testing.T) {
 	const question = `{"request_id":"0000000100000000abcdef01","type":"question","title":"Which?"}`
 	code := func(c string) func(*approval.DecisionInput) { return func(a *approval.DecisionInput) { a.Code = c } }
@@ -25,7 +25,7 @@ func TestOutcomes(t *testing.T) {
 		tool    string
 		verdict approval.Verdict
 		fill    func(*approval.DecisionInput)
-		between func(*house, approval.Key) // after the decision, before the gate sees it
+		between func(*rig, approval.Key) // after the decision, before the gate sees it
 		want    string
 		ran     int
 		history []approval.Event // after approval_requested
@@ -49,7 +49,7 @@ func TestOutcomes(t *testing.T) {
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 			check:   func(t *testing.T, r *approval.Response) { require.Equal(t, "mind the\ntime zone", *r.Decision.Note) },
 		},
-		"approve where the gate itself runs nothing": {
+		"approve without a handler": {
 			tool: "receipt", verdict: approval.Approved, want: "approved", ran: 1,
 			history: []approval.Event{approval.EventApproved, approval.EventReleased},
 			check:   func(t *testing.T, r *approval.Response) { require.NotNil(t, r.Receipt) },
@@ -95,36 +95,36 @@ func TestOutcomes(t *testing.T) {
 		},
 		"the tool is gone": {
 			tool: "run", verdict: approval.Approved, want: "failed: Approved but tool 'run' is no longer available",
-			between: func(h *house, _ approval.Key) { h.setTool("run", approval.Tool{}) },
+			between: func(h *rig, _ approval.Key) { h.setTool("run", approval.Tool{}) },
 			history: []approval.Event{approval.EventFailed},
 		},
 		"the tool changed": {
 			tool: "run", verdict: approval.Approved, want: "failed: the tool changed, ask again",
-			between: func(h *house, _ approval.Key) {
+			between: func(h *rig, _ approval.Key) {
 				h.setTool("run", approval.Tool{Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/other"}}})
 			},
 			history: []approval.Event{approval.EventFailed},
 		},
 		"an unknown tool": {
-			tool: "nobody_knows", verdict: approval.Approved,
-			want:    "failed: Approved but tool 'nobody_knows' is no longer available",
+			tool: "unknown_tool", verdict: approval.Approved,
+			want:    "failed: Approved but tool 'unknown_tool' is no longer available",
 			history: []approval.Event{approval.EventFailed},
 		},
-		"exactly at run_before it still runs": {
+		"at run_before": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			between: func(h *house, _ approval.Key) { h.clock.move(gate.DefaultRunBefore) },
+			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore) },
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 		},
 		"run_before has passed": {
 			tool: "run", verdict: approval.Approved, want: "expired: approved in time, not run: the gate was down",
-			between: func(h *house, _ approval.Key) { h.clock.move(gate.DefaultRunBefore + time.Nanosecond) },
+			between: func(h *rig, _ approval.Key) { h.clock.move(gate.DefaultRunBefore + time.Nanosecond) },
 			history: []approval.Event{approval.EventExpired},
 		},
 		"approved after the client gave up": {
-			// The container's own time-out is not the gate's: nobody has to wait
-			// for the response, it is there when somebody looks.
+			// The client's timeout does not affect the gate: the response is there
+			// when the client returns.
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			between: func(h *house, k approval.Key) {
+			between: func(h *rig, k approval.Key) {
 				ctx, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
 				defer giveUp()
 				<-ctx.Done()
@@ -134,24 +134,24 @@ func TestOutcomes(t *testing.T) {
 		},
 		"cancelled too late": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			between: func(h *house, k approval.Key) { h.cancel(k) },
+			between: func(h *rig, k approval.Key) { h.cancel(k) },
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 		},
 		"approved in time, seen after the deadline": {
 			tool: "run", verdict: approval.Approved, want: "approved", ran: 1,
-			between: func(h *house, _ approval.Key) { h.clock.move(9 * time.Minute) }, // the request's own time is 5
+			between: func(h *rig, _ approval.Key) { h.clock.move(9 * time.Minute) }, // the request's timeout is 5 minutes
 			history: []approval.Event{approval.EventApproved, approval.EventExecuted},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, k := newHouse(t, plan{frozen: true, inline: true, timeout: 5 * time.Minute}), key(1)
+			h, k := newRig(t, options{frozenClock: true, inline: true, timeout: 5 * time.Minute}), key(1)
 			if c.tool == "" {
 				k.ID = "0000000100000000abcdef01"
 				h.ask(k, question)
 			} else {
 				h.ask(k, request(k, c.tool, `{"n":1}`))
 			}
-			a := answer(k, c.verdict)
+			a := decision(k, c.verdict)
 			if c.fill != nil {
 				c.fill(&a)
 			}
@@ -161,8 +161,8 @@ func TestOutcomes(t *testing.T) {
 			}
 			h.step(k)
 			require.Equal(t, c.want, h.outcome(k))
-			require.Len(t, h.hands.of(k), c.ran)
-			require.True(t, h.atRest(k))
+			require.Len(t, h.executor.argsOf(k), c.ran)
+			require.True(t, h.isSettled(k))
 			require.Equal(t, append([]approval.Event{approval.EventRequested}, c.history...), h.history(k))
 			rec := h.record(k)
 			require.Equal(t, string(h.read(approval.DocResponse, k)), string(rec.Response), "the record holds the response's bytes")
@@ -174,119 +174,119 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestTheDeadline(t *testing.T) {
-	h, k := newHouse(t, plan{frozen: true, inline: true}), key(1)
+func TestDeadline(t *testing.T) {
+	h, k := newRig(t, options{frozenClock: true, inline: true}), key(1)
 	h.ask(k, request(k, "run", "", `"expires_in_sec":60`))
 	h.clock.move(time.Minute - time.Nanosecond)
 	h.step(k)
-	require.Equal(t, "none", h.outcome(k), "one instant before")
+	require.Equal(t, "none", h.outcome(k), "one nanosecond before")
 	h.clock.move(time.Nanosecond)
 	h.step(k)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(k))
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventExpired}, h.history(k))
-	_, err := h.decider().Decide(context.Background(), answer(k, approval.Approved))
+	_, err := h.decider().Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, approval.ErrDecided)
 	h.step(k)
-	require.Zero(t, h.hands.count())
+	require.Zero(t, h.executor.count())
 }
 
-// The timer keeps the deadline without any event, and so does the sweep at
-// start for what expired while nobody was there.
-func TestTheDeadlineNeedsNoEvent(t *testing.T) {
-	h := newHouse(t, plan{timeout: 300 * time.Millisecond})
+// The ticker keeps the deadline without an event. Start does the same for what
+// expired while no daemon ran.
+func TestDeadlineNeedsNoEvent(t *testing.T) {
+	h := newRig(t, options{timeout: 300 * time.Millisecond})
 	h.run(0)
 	began := time.Now()
-	h.drop(key(1), request(key(1), "run", ""))
+	h.writeRequest(key(1), request(key(1), "run", ""))
 	h.gate.Wake(key(1))
-	h.answered(key(1), 5*time.Second)
+	h.waitResponse(key(1), 5*time.Second)
 	require.Greater(t, time.Since(began), 300*time.Millisecond)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(key(1)))
 
-	h.drop(key(2), request(key(2), "run", ""))
+	h.writeRequest(key(2), request(key(2), "run", ""))
 	h.gate.Wake(key(2))
-	h.await(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, key(2)) })
+	h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, key(2)) })
 	h.close()
 	h.clock.move(time.Hour)
 	h.open()
 	h.run(0)
-	h.answered(key(2), 5*time.Second)
+	h.waitResponse(key(2), 5*time.Second)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(key(2)))
 }
 
 func TestCancel(t *testing.T) {
-	h := newHouse(t, plan{inline: true})
+	h := newRig(t, options{inline: true})
 	h.ask(key(1), request(key(1), "run", ""))
 	h.cancel(key(1))
 	h.step(key(1))
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 	require.Equal(t, []approval.Event{approval.EventRequested, approval.EventCancelled}, h.history(key(1)))
 
-	h.cancel(key(2)) // of nothing
+	h.cancel(key(2)) // there is no such request
 	h.step(key(2))
 	require.Equal(t, "none", h.outcome(key(2)))
-	names, err := os.ReadDir(h.layout.Requests(home))
+	names, err := os.ReadDir(h.layout.Requests(personal))
 	require.NoError(t, err)
 	require.Empty(t, names)
 }
 
-// What a crash may have left behind is swept up at start, and once is enough.
+// Start recovers everything that a crash leaves, and a second recovery changes
+// nothing.
 func TestCrashSweep(t *testing.T) {
-	h := newHouse(t, plan{frozen: true, inline: true})
-	waits, decided, late, orphan, claimed, again, dropped := key(1), key(2), key(3), key(4), key(5), key(6), key(7)
+	h := newRig(t, options{frozenClock: true, inline: true})
+	waits, decided, late, orphan, claimed, rerun, dropped := key(1), key(2), key(3), key(4), key(5), key(6), key(7)
 	for _, k := range []approval.Key{waits, decided, late} {
 		h.ask(k, request(k, "run", ""))
 	}
-	h.decide(answer(decided, approval.Approved))
+	h.decide(decision(decided, approval.Approved))
 	h.crashAtClaim(claimed, "run")
-	h.crashAtClaim(again, "again")
-	h.drop(dropped, request(dropped, "auto", ""))
+	h.crashAtClaim(rerun, "again")
+	h.writeRequest(dropped, request(dropped, "auto", ""))
 	require.NoError(t, h.store.Create(approval.DocDecision, orphan, []byte(`{}`), approval.Volatile))
-	temp := filepath.Join(h.layout.Decisions(home), ".tmp-1234")
+	temp := filepath.Join(h.layout.Decisions(personal), ".tmp-1234")
 	require.NoError(t, os.WriteFile(temp, []byte("half"), 0o600))
 
 	h.reopen()
 	h.step(h.keys...)
-	require.Equal(t, "none", h.outcome(waits), "still waits")
+	require.Equal(t, "none", h.outcome(waits), "still pending")
 	require.Equal(t, "approved", h.outcome(decided))
 	require.Equal(t, "none", h.outcome(late))
 	require.Equal(t, "none", h.outcome(orphan))
 	require.False(t, h.has(approval.DocDecision, orphan))
-	require.Equal(t, "interrupted: Interrupted: it was started and the outcome is unknown; check before you ask again", h.outcome(claimed))
-	require.Empty(t, h.hands.of(claimed), "never silently run again")
-	require.Equal(t, "approved", h.outcome(again))
-	require.Len(t, h.hands.of(again), 1, "the one more run that it permits")
+	require.Equal(t, "interrupted: Interrupted: the tool was started and its outcome is unknown; check before retrying", h.outcome(claimed))
+	require.Empty(t, h.executor.argsOf(claimed), "never silently run again")
+	require.Equal(t, "approved", h.outcome(rerun))
+	require.Len(t, h.executor.argsOf(rerun), 1, "one rerun")
 	require.Equal(t, "auto_approved", h.outcome(dropped))
 	require.NoFileExists(t, temp)
 
 	before := h.files()
 	h.reopen()
 	h.step(h.keys...)
-	require.Equal(t, before, h.files(), "recovery twice is recovery once")
+	require.Equal(t, before, h.files(), "a second recovery changes nothing")
 	h.clock.move(time.Hour)
 	h.step(late)
 	require.Equal(t, "expired: Approval expired (no response within timeout)", h.outcome(late))
 }
 
-// crashAtClaim leaves what a gate leaves that dies when it has claimed an
-// approved request: everything up to the effect, nothing after it.
-func (h *house) crashAtClaim(k approval.Key, tool string) {
+// crashAtClaim leaves the files of a gate that crashed between claim and effect.
+func (h *rig) crashAtClaim(k approval.Key, tool string) {
 	h.ask(k, request(k, tool, ""))
-	h.decide(answer(k, approval.Approved))
+	h.decide(decision(k, approval.Approved))
 	healthy := h.gate.Executor
-	h.gate.Executor = crashed{}
+	h.gate.Executor = crashingExecutor{}
 	require.PanicsWithValue(h.t, errCrash, func() { _, _ = h.gate.Step(k) })
 	h.gate.Executor = healthy
 	require.True(h.t, h.has(approval.DocClaim, k))
 }
 
-var errCrash = errors.New("the power is gone")
+var errCrash = errors.New("power cut")
 
-type crashed struct{}
+type crashingExecutor struct{}
 
-func (crashed) Run(context.Context, approval.Job) approval.Effect { panic(errCrash) }
+func (crashingExecutor) Run(context.Context, approval.Job) approval.Effect { panic(errCrash) }
 
-// files is every document in the house, without the logs.
-func (h *house) files() map[string]string {
+// files are all documents, without the logs.
+func (h *rig) files() map[string]string {
 	all := map[string]string{}
 	for _, dir := range []string{"ipc", "receipts", "records"} {
 		require.NoError(h.t, filepath.Walk(filepath.Join(h.layout.Home, dir), func(path string, info os.FileInfo, err error) error {
@@ -301,104 +301,104 @@ func (h *house) files() map[string]string {
 	return all
 }
 
-// An idempotent tool runs once more after an interruption, under the same key,
-// and never a third time.
+// An idempotent tool runs once more after an interruption, with the same key, and
+// never a third time.
 func TestIdempotentRerun(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
 	h.reopen()
-	h.gate.Executor = crashed{}
+	h.gate.Executor = crashingExecutor{}
 	require.PanicsWithValue(t, errCrash, func() { h.step(k) })
 	require.True(t, h.has(approval.DocAgain, k))
 	h.reopen()
 	h.step(h.keys...)
-	require.Empty(t, h.hands.of(k), "two attempts were made, there is no third")
+	require.Empty(t, h.executor.argsOf(k), "no third run")
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
-	require.True(t, h.atRest(k))
+	require.True(t, h.isSettled(k))
 
-	// One that no longer is idempotent, or is another tool by now, is not run again.
+	// A tool that is no longer idempotent, or was replaced, is not run again.
 	for n, tool := range []approval.Tool{
 		{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}}},
 		{Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/else"}, Idempotent: true}},
 		{},
 	} {
-		h, k := newHouse(t, plan{inline: true}), key(n)
+		h, k := newRig(t, options{inline: true}), key(n)
 		h.crashAtClaim(k, "again")
 		h.setTool("again", tool)
 		h.reopen()
 		h.step(h.keys...)
-		require.Empty(t, h.hands.of(k))
+		require.Empty(t, h.executor.argsOf(k))
 		require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
 	}
 }
 
 func TestIdempotentRerunCarriesItsKey(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
 	h.reopen()
 	h.step(h.keys...)
-	require.Len(t, h.hands.jobs, 1)
-	require.Equal(t, k.ID, h.hands.jobs[0].Key)
+	require.Len(t, h.executor.jobs, 1)
+	require.Equal(t, k.ID, h.executor.jobs[0].Key)
 	require.Equal(t, "approved", h.outcome(k))
 }
 
-// Where the claim or its audit entry cannot be made durable nothing runs, and
-// the outcome says so.
-func TestNothingRunsUnclaimed(t *testing.T) {
+// If the claim or its audit entry cannot be made durable, nothing runs, and the
+// outcome says so.
+func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
-	for name, p := range map[string]plan{
-		"the claim":       {store: func(s gate.Store) gate.Store { return failing{Store: s, doc: approval.DocClaim, err: boom} }},
-		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return silent{a, boom} }},
+	for name, p := range map[string]options{
+		"the claim":       {store: func(s gate.Store) gate.Store { return failingStore{Store: s, doc: approval.DocClaim, err: boom} }},
+		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return failingAudit{a, boom} }},
 	} {
 		for _, inline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, inline %v", name, inline), func(t *testing.T) {
 				p.inline = inline
-				h := newHouse(t, p)
+				h := newRig(t, p)
 				h.ask(key(1), request(key(1), "run", ""))
-				h.decide(answer(key(1), approval.Approved))
-				h.drop(key(2), request(key(2), "auto", ""))
-				h.drop(key(3), request(key(3), "receipt", ""))
+				h.decide(decision(key(1), approval.Approved))
+				h.writeRequest(key(2), request(key(2), "auto", ""))
+				h.writeRequest(key(3), request(key(3), "receipt", ""))
 				h.step(key(1), key(2))
 				for _, k := range []approval.Key{key(1), key(2)} {
-					require.Equal(t, "failed: Nothing ran: the claim could not be written to disk; ask again later", h.outcome(k))
-					require.True(t, h.atRest(k))
+					require.Equal(t, "failed: Nothing ran: the claim could not be written to disk; try again later", h.outcome(k))
+					require.True(t, h.isSettled(k))
 				}
-				require.Zero(t, h.hands.count())
+				require.Zero(t, h.executor.count())
 				require.Contains(t, h.logs.String(), boom.Error())
 			})
 		}
 	}
 }
 
-// The second claim of an idempotent tool fails: that nothing ran would be a
-// lie, because the first attempt may have come to anything.
-func TestARerunThatCannotBeClaimedIsInterrupted(t *testing.T) {
+// The second claim of an idempotent tool fails. The outcome is "interrupted", because
+// the result of the first run is unknown.
+func TestUnclaimedRerunIsInterrupted(t *testing.T) {
 	boom := errors.New("no space left on device")
-	h, k := newHouse(t, plan{inline: true}), key(1)
+	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
-	h.plan.store = func(s gate.Store) gate.Store { return failing{Store: s, doc: approval.DocAgain, err: boom} }
+	h.options.store = func(s gate.Store) gate.Store { return failingStore{Store: s, doc: approval.DocAgain, err: boom} }
 	h.reopen()
 	h.step(h.keys...)
 	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
-	require.Zero(t, h.hands.count())
-	require.True(t, h.atRest(k))
+	require.Zero(t, h.executor.count())
+	require.True(t, h.isSettled(k))
 }
 
-// silent is an audit log that can make nothing durable.
-type silent struct {
+// failingAudit cannot make an entry durable.
+type failingAudit struct {
 	gate.Audit
 	err error
 }
 
-func (s silent) Append(approval.Entry) error { return s.err }
+func (s failingAudit) Append(approval.Entry) error { return s.err }
 
-// An outcome that cannot be written stays in memory, is not forgotten and not
-// run again, and is written when the disk takes it.
-func TestAnOutcomeWaitsForTheDisk(t *testing.T) {
-	h, k := newHouse(t, plan{inline: true}), key(1)
-	h.drop(k, request(k, "auto", ""))
+// An outcome that cannot be written stays in memory, and is written later without a
+// second run.
+func TestOutcomeWaitsForDisk(t *testing.T) {
+	h, k := newRig(t, options{inline: true}), key(1)
+	h.writeRequest(k, request(k, "auto", ""))
 	healthy := h.gate.Store
-	h.gate.Store = failing{Store: healthy, doc: approval.DocRecord, err: errors.New("no space left")}
+	h.gate.Store = failingStore{Store: healthy, doc: approval.DocRecord, err: errors.New("no space left")}
 	for range 3 {
 		_, err := h.gate.Step(k)
 		require.ErrorContains(t, err, "no space left")
@@ -407,19 +407,19 @@ func TestAnOutcomeWaitsForTheDisk(t *testing.T) {
 	h.gate.Store = healthy
 	h.step(k)
 	require.Equal(t, "auto_approved", h.outcome(k))
-	require.Len(t, h.hands.of(k), 1)
-	require.True(t, h.atRest(k))
+	require.Len(t, h.executor.argsOf(k), 1)
+	require.True(t, h.isSettled(k))
 }
 
-// A policy that denies, and one that allows what cannot be allowed.
+// A deny, an allow, and an allow for a tool that does not exist.
 func TestRulings(t *testing.T) {
-	h := newHouse(t, plan{inline: true, rules: []policy.Rule{{Name: "any", Tool: "ghost", Outcome: approval.Allow}}})
-	h.drop(key(1), request(key(1), "never", ""))
-	h.drop(key(2), request(key(2), "ghost", ""))
-	h.drop(key(3), request(key(3), "auto", ""))
+	h := newRig(t, options{inline: true, rules: []policy.Rule{{Name: "any", Tool: "ghost", Outcome: approval.Allow}}})
+	h.writeRequest(key(1), request(key(1), "never", ""))
+	h.writeRequest(key(2), request(key(2), "ghost", ""))
+	h.writeRequest(key(3), request(key(3), "auto", ""))
 	h.step(key(1), key(2), key(3))
 	require.Equal(t, `auto_rejected: Denied by policy: deny by rule "never": no`, h.outcome(key(1)))
-	require.True(t, h.has(approval.DocPending, key(2)), "an allow for a tool that is not there asks")
+	require.True(t, h.has(approval.DocPending, key(2)), "an allow for an unknown tool asks")
 	require.Equal(t, "auto_approved", h.outcome(key(3)))
 	require.True(t, h.response(key(3)).Decision.Auto)
 	require.Equal(t, []approval.Event{approval.EventAutoApproved, approval.EventExecuted}, h.history(key(3)))

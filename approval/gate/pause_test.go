@@ -13,16 +13,16 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// pausable is a house whose gate has the brake that serve gives it.
-func pausable(t *testing.T, p plan) *house {
-	h := newHouse(t, p)
+// newPausableRig is a rig whose gate has the daemon's pause guard.
+func newPausableRig(t *testing.T, p options) *rig {
+	h := newRig(t, p)
 	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 	return h
 }
 
-// pause does what permesso pause does: from its return on nothing is begun.
-func (h *house) pause(name string) {
-	s := &ipc.Store{FS: ipc.OS(), Layout: h.layout} // another process's
+// pause does what permesso pause does: after it returns, no claim begins.
+func (h *rig) pause(name string) {
+	s := &ipc.Store{FS: ipc.OS(), Layout: h.layout} // of another process
 	require.NoError(h.t, s.Pause(ipc.Pause{Workspace: name, By: "ann", At: h.clock.now()}))
 	require.NoError(h.t, s.AwaitClaims(name, func() error {
 		time.Sleep(100 * time.Microsecond)
@@ -30,29 +30,28 @@ func (h *house) pause(name string) {
 	}))
 }
 
-func (h *house) resume(name string) {
+func (h *rig) resume(name string) {
 	_, err := (&ipc.Store{FS: ipc.OS(), Layout: h.layout}).Resume(name, "ann", h.clock.now())
 	require.NoError(h.t, err)
 	h.gate.Resumed()
 }
 
-// What a pause holds and what it lets pass.
-func TestPauseHoldsWhatWouldRun(t *testing.T) {
-	for _, name := range []string{home, ipc.Everything} {
+func TestPauseStopsNewRuns(t *testing.T) {
+	for _, name := range []string{personal, ipc.Everything} {
 		t.Run(name, func(t *testing.T) {
-			h := pausable(t, plan{memory: true, frozen: true, inline: true})
+			h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 			approved, denied, allowed, cancelled := key(1), key(2), key(3), key(4)
 			h.ask(approved, request(approved, "run", ""))
 			h.pause(name)
 			h.ask(denied, request(denied, "run", "")) // people are still asked
-			h.decide(answer(approved, approval.Approved))
-			h.decide(answer(denied, approval.Denied))
-			h.drop(allowed, request(allowed, "auto", ""))
-			h.drop(cancelled, request(cancelled, "auto", ""))
+			h.decide(decision(approved, approval.Approved))
+			h.decide(decision(denied, approval.Denied))
+			h.writeRequest(allowed, request(allowed, "auto", ""))
+			h.writeRequest(cancelled, request(cancelled, "auto", ""))
 			h.step(approved, denied, allowed, cancelled)
 			h.cancel(cancelled)
 			h.step(cancelled)
-			require.Zero(t, h.hands.count(), "nothing runs")
+			require.Zero(t, h.executor.count(), "nothing runs")
 			require.Equal(t, "none", h.outcome(approved))
 			require.Equal(t, "none", h.outcome(allowed))
 			require.Contains(t, h.outcome(denied), "denied")
@@ -61,11 +60,11 @@ func TestPauseHoldsWhatWouldRun(t *testing.T) {
 			h.reopen() // a pause survives a restart
 			h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
 			h.step(approved, allowed)
-			require.Zero(t, h.hands.count(), "nothing runs after a restart")
+			require.Zero(t, h.executor.count(), "nothing runs after a restart")
 
 			h.resume(name)
 			h.step(approved, allowed)
-			require.Equal(t, 2, h.hands.count())
+			require.Equal(t, 2, h.executor.count())
 			require.Equal(t, "approved", h.outcome(approved))
 			require.Equal(t, "auto_approved", h.outcome(allowed))
 		})
@@ -73,84 +72,84 @@ func TestPauseHoldsWhatWouldRun(t *testing.T) {
 }
 
 func TestPauseOfAnotherWorkspace(t *testing.T) {
-	h := pausable(t, plan{memory: true, frozen: true, inline: true})
+	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.pause(other)
 	k := key(1)
-	h.drop(k, request(k, "auto", ""))
+	h.writeRequest(k, request(k, "auto", ""))
 	h.step(k)
 	require.Equal(t, "auto_approved", h.outcome(k))
 }
 
-// An approval whose time passes during the pause ends as expired, by itself.
-func TestPauseOutlastsAnApproval(t *testing.T) {
-	h := pausable(t, plan{memory: true, frozen: true, inline: true})
+// An approval whose RunBefore passes during a pause expires by itself.
+func TestApprovalExpiresDuringPause(t *testing.T) {
+	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	k := key(1)
 	h.ask(k, request(k, "run", ""))
-	h.pause(home)
-	h.decide(answer(k, approval.Approved))
-	again, err := h.gate.Step(k)
+	h.pause(personal)
+	h.decide(decision(k, approval.Approved))
+	retryAt, err := h.gate.Step(k)
 	require.NoError(t, err)
-	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), again, time.Second, "it looks again when it is too late, not before")
+	require.WithinDuration(t, h.clock.now().Add(10*time.Minute), retryAt, time.Second, "retried after RunBefore")
 	h.clock.move(11 * time.Minute)
 	h.step(k)
 	require.Contains(t, h.outcome(k), "expired")
-	require.Zero(t, h.hands.count())
+	require.Zero(t, h.executor.count())
 }
 
-// The order is the file's presence: whatever is in it.
+// The file's existence is the pause, whatever its content.
 func TestPauseWithoutContent(t *testing.T) {
 	for _, content := range []string{"", "{", `{"id":"../../etc"}`, `[]`} {
-		h := pausable(t, plan{memory: true, frozen: true, inline: true})
-		h.write(h.layout.Pauses()+"/"+home+".json", content)
+		h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
+		h.write(h.layout.Pauses()+"/"+personal+".json", content)
 		k := key(1)
-		h.drop(k, request(k, "auto", ""))
+		h.writeRequest(k, request(k, "auto", ""))
 		h.step(k)
 		require.Equal(t, "none", h.outcome(k), content)
-		h.resume(home)
+		h.resume(personal)
 		h.step(k)
 		require.Equal(t, "auto_approved", h.outcome(k), content)
 	}
 }
 
-// Everything waits while what it needs to know cannot be read.
+// If the pause state cannot be read, nothing runs.
 func TestPauseFailsClosed(t *testing.T) {
-	h := pausable(t, plan{memory: true, frozen: true, inline: true})
+	h := newPausableRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.write(h.layout.Pauses()+"/broken", "")
 	h.gate.Pauses = &ipc.PauseGuard{Store: &ipc.Store{FS: ipc.OS(), Layout: ipc.Layout{Home: h.layout.Pauses() + "/broken"}}}
 	k := key(1)
-	h.drop(k, request(k, "auto", ""))
+	h.writeRequest(k, request(k, "auto", ""))
 	h.step(k)
 	require.Equal(t, "none", h.outcome(k))
 }
 
-func (h *house) write(path, content string) {
+func (h *rig) write(path, content string) {
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// looks counts what the gate reads.
-type looks struct {
+// allReads counts the gate's reads.
+type allReads struct {
 	gate.Store
 	n *atomic.Int64
 }
 
-func (l looks) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (l allReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	l.n.Add(1)
 	return l.Store.Read(d, k)
 }
 
-// A crowd of approved requests, and a pause in the middle: what is claimed was
-// claimed before pause returned, and the rest runs after resume.
-func TestPauseInTheMiddle(t *testing.T) {
+// A pause while many approved requests start: no claim begins after pause returned,
+// and the rest runs after resume.
+func TestPauseDuringApprovals(t *testing.T) {
 	const n = 120
-	h := pausable(t, plan{limits: approval.Limits{Pending: n, AskPerMinute: 100_000, PerMinute: 100_000, Running: n}})
+	h := newPausableRig(t, options{limits: approval.Limits{Pending: n, AskPerMinute: 100_000, PerMinute: 100_000, Running: n}})
 	h.run(0)
 	for i := range n {
-		h.drop(key(i), request(key(i), "run", ""))
+		h.writeRequest(key(i), request(key(i), "run", ""))
 		h.gate.Wake(key(i))
 	}
 	for i := range n {
-		h.await(time.Minute, "pending", func() bool { return h.has(approval.DocPending, key(i)) })
-		h.decide(answer(key(i), approval.Approved))
+		h.waitFor(time.Minute, "pending", func() bool { return h.has(approval.DocPending, key(i)) })
+		h.decide(decision(key(i), approval.Approved))
 	}
 	began := make(chan struct{})
 	go func() {
@@ -162,29 +161,29 @@ func TestPauseInTheMiddle(t *testing.T) {
 		}
 	}()
 	<-began
-	h.await(time.Minute, "the first run", func() bool { return h.hands.count() > 0 })
-	h.pause(home)
+	h.waitFor(time.Minute, "the first run", func() bool { return h.executor.count() > 0 })
+	h.pause(personal)
 	returned := time.Now()
 	claimed := h.claimed(n)
-	h.await(time.Minute, "rest", h.gate.Idle)
-	require.Equal(t, claimed, h.claimed(n), "a claim began after pause had returned")
-	held := n - len(claimed)
-	t.Logf("%d claimed before the pause, %d held", len(claimed), held)
-	h.await(time.Minute, "runs", func() bool { return h.hands.count() == len(claimed) })
+	h.waitFor(time.Minute, "rest", h.gate.Idle)
+	require.Equal(t, claimed, h.claimed(n), "a claim began after pause returned")
+	waiting := n - len(claimed)
+	t.Logf("%d claimed before the pause, %d paused", len(claimed), waiting)
+	h.waitFor(time.Minute, "runs", func() bool { return h.executor.count() == len(claimed) })
 
-	h.resume(home)
+	h.resume(personal)
 	for i := range n {
-		r := h.answered(key(i), time.Minute)
+		r := h.waitResponse(key(i), time.Minute)
 		require.Equal(t, approval.StatusApproved, r.Status)
 		if !claimed[i] {
 			require.True(t, h.record(key(i)).StartedAt.After(returned))
 		}
 	}
-	require.Equal(t, n, h.hands.count(), "each once")
+	require.Equal(t, n, h.executor.count(), "each runs once")
 }
 
-// claimed says which requests have a claim, or had one.
-func (h *house) claimed(n int) map[int]bool {
+// claimed returns which requests have, or had, a claim.
+func (h *rig) claimed(n int) map[int]bool {
 	m := map[int]bool{}
 	for i := range n {
 		if h.has(approval.DocClaim, key(i)) || h.has(approval.DocRecord, key(i)) {
@@ -194,24 +193,23 @@ func (h *house) claimed(n int) map[int]bool {
 	return m
 }
 
-// What is held does not turn in circles: it is looked at when something
-// happens.
-func TestPauseIsQuiet(t *testing.T) {
+// A paused key is not stepped until an event.
+func TestPausedKeysAreNotPolled(t *testing.T) {
 	var reads atomic.Int64
-	h := newHouse(t, plan{store: func(s gate.Store) gate.Store { return looks{s, &reads} }})
+	h := newRig(t, options{store: func(s gate.Store) gate.Store { return allReads{s, &reads} }})
 	h.gate.Pauses = &ipc.PauseGuard{Store: h.store}
-	h.pause(home)
+	h.pause(personal)
 	h.run(0)
 	for i := range 10 {
-		h.drop(key(i), request(key(i), "auto", ""))
+		h.writeRequest(key(i), request(key(i), "auto", ""))
 		h.gate.Wake(key(i))
 	}
-	h.await(time.Minute, "looks", func() bool { return reads.Load() > 0 && h.gate.Idle() })
+	h.waitFor(time.Minute, "loads", func() bool { return reads.Load() > 0 && h.gate.Idle() })
 	before := reads.Load()
-	time.Sleep(300 * time.Millisecond) // the absence of something has no event
-	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "looked again and again")
-	h.resume(home)
+	time.Sleep(300 * time.Millisecond) // no event can signal that nothing happens
+	require.LessOrEqual(t, reads.Load()-before, int64(10*8), "paused keys are polled")
+	h.resume(personal)
 	for i := range 10 {
-		require.Equal(t, approval.StatusAutoApproved, h.answered(key(i), time.Minute).Status)
+		require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(i), time.Minute).Status)
 	}
 }

@@ -11,28 +11,27 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// How long documents are kept where nothing else is said.
+// Default retention.
 const (
 	DefaultResponses = 7 * 24 * time.Hour
 	DefaultRecords   = 90 * 24 * time.Hour
 )
 
-// pruneBatch is how many keys are held at once, while nothing else may happen
-// to them.
+// pruneBatch is how many keys are locked at once during a prune.
 const pruneBatch = 64
 
-// RetentionStore is a Workspaces that knows how old things are.
+// RetentionStore is a WorkspaceStore that knows the age of documents.
 type RetentionStore interface {
 	WorkspaceStore
-	// Old gives the ids whose document of kind d was last written before a
-	// time, with its size.
+	// OlderThan returns the ids and sizes of the documents of kind d that were last
+	// written before a time.
 	OlderThan(d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
 	// RefusalsOlderThan counts the descriptions written before a time, and removes
-	// them if told to.
+	// them if remove is true.
 	RefusalsOlderThan(workspace string, before time.Time, remove bool) (n int, size int64, err error)
 }
 
-// Pruned counts what was removed, or what would be.
+// Pruned counts what was removed or would be removed.
 type Pruned struct {
 	Records   int   `json:"records"`
 	Responses int   `json:"responses"`
@@ -41,7 +40,7 @@ type Pruned struct {
 	Bytes     int64 `json:"bytes"`
 }
 
-// Add sums up.
+// Add adds o to p.
 func (p *Pruned) Add(o Pruned) {
 	p.Records += o.Records
 	p.Responses += o.Responses
@@ -50,11 +49,11 @@ func (p *Pruned) Add(o Pruned) {
 	p.Bytes += o.Bytes
 }
 
-// Nothing says that there is nothing to remove.
+// Nothing reports that there is nothing to remove.
 func (p Pruned) Nothing() bool { return p.Records+p.Responses+p.Refusals+p.Markers == 0 }
 
-// Pruner finds what has outlived its retention. It changes nothing, and works
-// whether or not a daemon runs.
+// Pruner finds documents that are older than their retention. It changes nothing, and
+// works with or without a daemon.
 type Pruner struct {
 	Store      Store
 	Workspaces RetentionStore
@@ -63,16 +62,16 @@ type Pruner struct {
 	Records    time.Duration
 }
 
-// aged is what may have outlived its retention in one workspace, by the times
-// of its files.
-type aged struct {
+// expiredFiles are the documents of one workspace that may be older than their
+// retention, by file time.
+type expiredFiles struct {
 	keys               []approval.Key
 	records, responses map[string]int64 // sizes
 	markers            map[string]int64
 }
 
-// Count says what is to be removed at now, by workspace; step is called now and
-// then, and its error ends the counting. It may be nil.
+// Count counts what a prune at now would remove, by workspace. It calls step now and
+// then; an error from step ends it. step may be nil.
 func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, error) {
 	names, err := p.Workspaces.Workspaces()
 	if err != nil {
@@ -90,7 +89,7 @@ func (p *Pruner) Count(now time.Time, step func() error) (map[string]Pruned, err
 }
 
 func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, err error) {
-	a, err := p.aged(ws, now)
+	a, err := p.findExpired(ws, now)
 	if err != nil {
 		return n, err
 	}
@@ -100,14 +99,14 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 				return n, err
 			}
 		}
-		record, response, err := p.look(k, now)
+		record, response, err := p.expired(k, now)
 		if err != nil {
-			continue // what cannot be read is not removed
+			continue // a document that cannot be read is not removed
 		}
-		n.Add(a.sum(k, record, response))
+		n.Add(a.total(k, record, response))
 	}
 	for id, size := range a.markers {
-		if p.orphan(approval.Key{Workspace: ws, ID: id}) {
+		if p.isOrphan(approval.Key{Workspace: ws, ID: id}) {
 			n.Add(Pruned{Markers: 1, Bytes: size})
 		}
 	}
@@ -116,7 +115,7 @@ func (p *Pruner) count(ws string, now time.Time, step func() error) (n Pruned, e
 	return n, err
 }
 
-func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
+func (p *Pruner) findExpired(ws string, now time.Time) (a expiredFiles, err error) {
 	for _, x := range []struct {
 		doc    approval.Doc
 		before time.Duration
@@ -127,7 +126,7 @@ func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
 		{approval.DocRedeemed, p.Records, &a.markers},
 	} {
 		if *x.to, err = p.Workspaces.OlderThan(x.doc, ws, now.Add(-x.before)); err != nil {
-			return a, fmt.Errorf("look for old %s documents of %s: %w", x.doc, ws, err)
+			return a, fmt.Errorf("list old %s documents of %s: %w", x.doc, ws, err)
 		}
 	}
 	ids := maps.Clone(a.records)
@@ -138,7 +137,7 @@ func (p *Pruner) aged(ws string, now time.Time) (a aged, err error) {
 	return a, nil
 }
 
-func (a *aged) sum(k approval.Key, record, response bool) (n Pruned) {
+func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 	if record {
 		n.Records, n.Bytes = 1, a.records[k.ID]
 		if size, redeemed := a.markers[k.ID]; redeemed {
@@ -151,13 +150,14 @@ func (a *aged) sum(k approval.Key, record, response bool) (n Pruned) {
 	return n
 }
 
-// look says what of a key has outlived its retention. Its sealed record says
-// when it ended; without one that verifies nothing is old, and while anything
-// else lies there nothing is removed: the record is what makes it harmless.
-func (p *Pruner) look(k approval.Key, now time.Time) (record, response bool, err error) {
+// expired returns which documents of a key are older than their retention. The time
+// comes from the record: without a record that verifies, nothing is removed. While
+// other documents exist, nothing is removed either, because the record makes them
+// harmless.
+func (p *Pruner) expired(k approval.Key, now time.Time) (record, response bool, err error) {
 	b, err := p.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, false, nil // a response alone is not ours: the gate drops it
+		return false, false, nil // a response without a record: the gate removes it
 	}
 	if err != nil {
 		return false, false, fmt.Errorf("read record: %w", err)
@@ -171,20 +171,20 @@ func (p *Pruner) look(k approval.Key, now time.Time) (record, response bool, err
 		return false, false, nil
 	}
 	for _, d := range unfinished {
-		if there, err := p.there(d, k); err != nil || there {
+		if there, err := p.exists(d, k); err != nil || there {
 			return false, false, err
 		}
 	}
-	response, err = p.there(approval.DocResponse, k)
+	response, err = p.exists(approval.DocResponse, k)
 	return age >= p.Records, response, err
 }
 
-// unfinished are the documents that a record keeps harmless.
+// unfinished are the documents that a record makes harmless.
 var unfinished = []approval.Doc{
 	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain,
 }
 
-func (p *Pruner) there(d approval.Doc, k approval.Key) (bool, error) {
+func (p *Pruner) exists(d approval.Doc, k approval.Key) (bool, error) {
 	_, err := p.Store.Read(d, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -195,17 +195,16 @@ func (p *Pruner) there(d approval.Doc, k approval.Key) (bool, error) {
 	return err == nil, err
 }
 
-// orphan says that a marker has outlived its record, as a crash in the middle
-// of pruning leaves it.
-func (p *Pruner) orphan(k approval.Key) bool {
-	there, err := p.there(approval.DocRecord, k)
+// isOrphan reports a marker without a record. A crash during a prune leaves one.
+func (p *Pruner) isOrphan(k approval.Key) bool {
+	there, err := p.exists(approval.DocRecord, k)
 	return err == nil && !there
 }
 
-// Pruner is the gate's own, with its store and retention; nil where its Workspaces
-// cannot tell how old things are.
+// Pruner returns a Pruner with the gate's store and retention; nil if the store does
+// not know the age of documents.
 func (g *Gate) Pruner() *Pruner {
-	keeper, ok := g.Workspaces.(RetentionStore)
+	store, ok := g.Workspaces.(RetentionStore)
 	if !ok {
 		return nil
 	}
@@ -213,25 +212,25 @@ func (g *Gate) Pruner() *Pruner {
 	if records == 0 {
 		records = DefaultRecords
 	}
-	return &Pruner{Store: g.Store, Workspaces: keeper, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
+	return &Pruner{Store: g.Store, Workspaces: store, Seal: g.Seal, Responses: g.Retention, Records: max(records, g.Retention)}
 }
 
-// Prune removes what has outlived its retention, in small batches. Before every
-// batch it calls rest, which may wait, and whose error ends it; nil does
-// nothing. It runs beside the workers and holds up none of them: a key that is
-// being stepped, or is about to be, is left for the next time.
+// Prune removes what is older than its retention, in small batches. It calls rest
+// before every batch; rest may wait, and its error ends the prune. rest may be nil.
+// Prune runs beside the workers and does not block them: it skips a key that is busy
+// or queued.
 //
 // # Order
 //
-//	the audit entry durable; S goes
-//	the removal of S Q X P D R durable: none may come back when C is gone
-//	C goes, durably, before anybody may use the id again; then its marker
+//	the audit entry durable; remove S
+//	the removal of S Q X P D R durable: none may return when C is gone
+//	C's removal durable, before the id may be used again; then its marker
 func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 	p := g.Pruner()
 	if p == nil {
 		return all, nil
 	}
-	if err := g.doubt(nil); err != nil {
+	if err := g.blockPruning(nil); err != nil {
 		return all, err
 	}
 	names, err := g.Workspaces.Workspaces()
@@ -242,7 +241,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 		n, err := g.pruneWorkspace(p, ws, rest)
 		all.Add(n)
 		if err != nil {
-			g.suspect(err)
+			g.reportError(err)
 			return all, fmt.Errorf("prune %s: %w", ws, err)
 		}
 	}
@@ -250,7 +249,7 @@ func (g *Gate) Prune(rest func() error) (all Pruned, err error) {
 }
 
 func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Pruned, err error) {
-	a, err := p.aged(ws, g.Now())
+	a, err := p.findExpired(ws, g.Now())
 	if err != nil {
 		return all, err
 	}
@@ -266,24 +265,24 @@ func (g *Gate) pruneWorkspace(p *Pruner, ws string, rest func() error) (all Prun
 			return all, err
 		}
 	}
-	n, err := g.pruneRest(p, ws, a.markers)
+	n, err := g.pruneOrphans(p, ws, a.markers)
 	all.Add(n)
 	return all, err
 }
 
-// pruneKeys removes a batch of one workspace's keys, while it holds them.
-func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err error) {
-	held := g.sched.hold(keys)
-	release := func() { g.sched.release(held) }
+// pruneKeys removes a batch of one workspace's keys while it holds their locks.
+func (g *Gate) pruneKeys(p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
+	waiting := g.sched.lock(keys)
+	release := func() { g.sched.unlock(waiting) }
 	defer func() { release() }()
 	var records, responses []approval.Key
-	for _, k := range held {
-		record, response, err := p.look(k, g.Now())
+	for _, k := range waiting {
+		record, response, err := p.expired(k, g.Now())
 		if err != nil {
-			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("not pruned")
+			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("prune skipped")
 			continue
 		}
-		n.Add(a.sum(k, record, response))
+		n.Add(a.total(k, record, response))
 		if record {
 			records = append(records, k)
 		}
@@ -301,7 +300,7 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 	if err := g.removeAll(approval.DocResponse, responses); err != nil {
 		return Pruned{}, err
 	}
-	g.index.bared(responses)
+	g.index.responsesPruned(responses)
 	if len(records) == 0 {
 		return n, nil
 	}
@@ -309,35 +308,35 @@ func (g *Gate) pruneKeys(p *Pruner, a *aged, keys []approval.Key) (n Pruned, err
 		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse,
 	} {
 		if err := g.Store.Sync(d, ws); err != nil {
-			return Pruned{}, g.doubt(fmt.Errorf("sync %s documents: %w", d, err))
+			return Pruned{}, g.blockPruning(fmt.Errorf("sync %s documents: %w", d, err))
 		}
 	}
 	err = g.removeAll(approval.DocRecord, records)
 	if syncErr := g.Store.Sync(approval.DocRecord, ws); syncErr != nil {
-		// Whether these records are gone for good nobody knows. Until the next
-		// start nothing may happen under their ids.
+		// Whether the removal is durable is unknown. Keep the keys locked until the
+		// next start.
 		release = func() {}
-		return Pruned{}, errors.Join(err, g.doubt(fmt.Errorf("sync records: %w", syncErr)))
+		return Pruned{}, errors.Join(err, g.blockPruning(fmt.Errorf("sync records: %w", syncErr)))
 	}
 	if err != nil {
 		return Pruned{}, err
 	}
-	g.index.pruned(records)
+	g.index.recordsPruned(records)
 	for _, k := range records {
 		delete(a.markers, k.ID) // counted already
 	}
 	return n, g.removeAll(approval.DocRedeemed, records)
 }
 
-// doubt remembers that a folder could not be synced. To sync it once more could
-// succeed and mean nothing, so nothing is pruned any more.
-func (g *Gate) doubt(err error) error {
+// blockPruning records a failed folder sync. A second sync could succeed without
+// making anything durable, so pruning stops until the next start.
+func (g *Gate) blockPruning(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err != nil && g.unsure == nil {
-		g.unsure = fmt.Errorf("%w; nothing is removed before the gate is restarted", err)
+	if err != nil && g.pruneBlocked == nil {
+		g.pruneBlocked = fmt.Errorf("%w; restart the gate to resume pruning", err)
 	}
-	return g.unsure
+	return g.pruneBlocked
 }
 
 func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
@@ -349,11 +348,11 @@ func (g *Gate) removeAll(d approval.Doc, keys []approval.Key) error {
 	return nil
 }
 
-// pruneRest removes what belongs to no request any more.
-func (g *Gate) pruneRest(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
+// pruneOrphans removes markers without a record, and old descriptions.
+func (g *Gate) pruneOrphans(p *Pruner, ws string, markers map[string]int64) (n Pruned, err error) {
 	for _, id := range slices.Sorted(maps.Keys(markers)) {
 		k := approval.Key{Workspace: ws, ID: id}
-		if !p.orphan(k) {
+		if !p.isOrphan(k) {
 			continue
 		}
 		if err := g.Store.Remove(approval.DocRedeemed, k); err != nil {
@@ -379,61 +378,60 @@ func (g *Gate) logPruned(ws string, n Pruned) error {
 	})
 }
 
-// hold takes keys as if they were being stepped, without a worker and without
-// using up their workspace's share of them. It leaves out those that somebody
-// wants to step.
-func (q *scheduler) hold(keys []approval.Key) (held []approval.Key) {
+// lock marks keys as busy, without a worker and without using their workspace's
+// share. It skips keys that are busy or queued.
+func (q *scheduler) lock(keys []approval.Key) (waiting []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		if !q.busy[k] && !q.queued[k] {
 			q.busy[k] = true
-			held = append(held, k)
+			waiting = append(waiting, k)
 		}
 	}
-	return held
+	return waiting
 }
 
-// release gives held keys back; who was woken meanwhile gets a turn.
-func (q *scheduler) release(keys []approval.Key) {
+// unlock releases keys. A key that was woken in between is queued.
+func (q *scheduler) unlock(keys []approval.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		delete(q.busy, k)
-		if q.again[k] {
-			delete(q.again, k)
+		if q.rewake[k] {
+			delete(q.rewake, k)
 			q.push(k)
 		}
 	}
 }
 
-// bared notes whose response has outlived its retention, so that nobody misses
-// it.
-func (x *index) bared(keys []approval.Key) {
+// responsesPruned records that the responses were pruned, so that RescanSettled does
+// not wake their keys.
+func (x *index) responsesPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range keys {
-		x.bare[k] = true
+		x.noResponse[k] = true
 	}
 }
 
-func (x *index) isBare(k approval.Key) bool {
+func (x *index) responsePruned(k approval.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.bare[k]
+	return x.noResponse[k]
 }
 
-// pruned forgets keys: their ids are new again.
-func (x *index) pruned(keys []approval.Key) {
+// recordsPruned forgets keys: their ids are new.
+func (x *index) recordsPruned(keys []approval.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range keys {
-		if short := approval.ShortID(k.ID); x.shorts[k.Workspace][short] == k.ID {
-			delete(x.shorts[k.Workspace], short)
+		if short := approval.ShortID(k.ID); x.shortIDs[k.Workspace][short] == k.ID {
+			delete(x.shortIDs[k.Workspace], short)
 		}
-		delete(x.due, k)
-		delete(x.quiet, k)
-		delete(x.alone, k)
-		delete(x.bare, k)
+		delete(x.dueAt, k)
+		delete(x.cooling, k)
+		delete(x.onlyPending, k)
+		delete(x.noResponse, k)
 	}
 }

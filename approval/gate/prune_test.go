@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	day      = 24 * time.Hour
-	patience = time.Minute
+	day       = 24 * time.Hour
+	waitLimit = time.Minute
 )
 
-// settled is a house in which a rule let key(1) run, that long ago.
-func settled(t testing.TB, p plan, ago time.Duration) *house {
+// newSettledRig is a rig in which a rule allowed key(1) and it ran, ago in the past.
+func newSettledRig(t testing.TB, p options, ago time.Duration) *rig {
 	p.inline = true
-	h := newHouse(t, p)
-	h.drop(key(1), request(key(1), "auto", ""))
+	h := newRig(t, p)
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.step(key(1))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	h.clock.move(ago)
 	return h
 }
 
-func (h *house) prune() gate.Pruned {
+func (h *rig) prune() gate.Pruned {
 	h.t.Helper()
 	n, err := h.gate.Prune(nil)
 	require.NoError(h.t, err)
@@ -44,7 +44,7 @@ func (h *house) prune() gate.Pruned {
 func TestPruneByAge(t *testing.T) {
 	for _, c := range []struct {
 		ago              time.Duration
-		response, record bool // are left
+		response, record bool // remain
 	}{
 		{0, true, true},
 		{-10 * day, true, true}, // a clock set back
@@ -54,54 +54,54 @@ func TestPruneByAge(t *testing.T) {
 		{90*day + time.Minute, false, false},
 		{10 * 365 * day, false, false},
 	} {
-		h := settled(t, plan{}, c.ago)
+		h := newSettledRig(t, options{}, c.ago)
 		p := h.gate.Pruner()
 		counts, err := p.Count(h.clock.now(), nil)
 		require.NoError(t, err)
 		n := h.prune()
-		require.Equal(t, counts[home], n, "%v: counting says what pruning does", c.ago)
+		require.Equal(t, counts[personal], n, "%v: Count agrees with Prune", c.ago)
 		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), c.ago)
 		require.Equal(t, c.record, h.has(approval.DocRecord, key(1)), c.ago)
-		require.Equal(t, gate.Pruned{}, h.prune(), "%v: once is enough", c.ago)
+		require.Equal(t, gate.Pruned{}, h.prune(), "%v: a second prune removes nothing", c.ago)
 		h.step(key(1))
-		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: nobody restores it", c.ago)
-		require.Equal(t, 1, h.hands.count(), "%v: nothing runs again", c.ago)
+		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: not restored", c.ago)
+		require.Equal(t, 1, h.executor.count(), "%v: nothing runs again", c.ago)
 		h.reopen()
 		h.step(key(1))
-		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: nor after a restart", c.ago)
-		require.Equal(t, 1, h.hands.count(), c.ago)
+		require.Equal(t, c.response, h.has(approval.DocResponse, key(1)), "%v: not restored after a restart", c.ago)
+		require.Equal(t, 1, h.executor.count(), c.ago)
 	}
 }
 
-func TestPrunedResponsesAreNotMissed(t *testing.T) {
-	h := settled(t, plan{}, 8*day)
+func TestPrunedResponsesAreNotRestored(t *testing.T) {
+	h := newSettledRig(t, options{}, 8*day)
 	h.prune()
 	h.step(key(1))
 	h.run(0)
-	h.await(patience, "idle", h.gate.Idle)
-	require.NoError(t, h.gate.RescanSettled(home))
-	require.True(t, h.gate.Idle(), "a record whose response was pruned wakes nobody")
-	h.halt()
-	h.halt = nil
+	h.waitFor(waitLimit, "idle", h.gate.Idle)
+	require.NoError(t, h.gate.RescanSettled(personal))
+	require.True(t, h.gate.Idle(), "a pruned response wakes no key")
+	h.stop()
+	h.stop = nil
 
-	h.clock.move(-5 * day) // it was set forward by mistake
+	h.clock.move(-5 * day) // the clock was wrongly set forward
 	h.reopen()
 	h.step(key(1))
-	require.True(t, h.has(approval.DocResponse, key(1)), "within its retention a response is restored")
+	require.True(t, h.has(approval.DocResponse, key(1)), "a response within its retention is restored")
 }
 
-// The record is what makes leftovers harmless: as long as there is one, it stays.
-func TestPruneLeavesWhatHasLeftovers(t *testing.T) {
+// The record makes leftovers harmless: it stays as long as there are any.
+func TestPruneSkipsKeysWithLeftovers(t *testing.T) {
 	for name, path := range map[string]func(ipc.Layout) string{
-		"Q":            func(l ipc.Layout) string { return filepath.Join(l.Requests(home), key(1).ID+".json") },
-		"X":            func(l ipc.Layout) string { return filepath.Join(l.Requests(home), key(1).ID+".cancel") },
-		"P":            func(l ipc.Layout) string { return filepath.Join(l.Pendings(home), key(1).ID+".json") },
-		"D":            func(l ipc.Layout) string { return filepath.Join(l.Decisions(home), key(1).ID+".json") },
-		"R":            func(l ipc.Layout) string { return filepath.Join(l.Receipts(home), key(1).ID+".json") },
-		"second claim": func(l ipc.Layout) string { return filepath.Join(l.Receipts(home), key(1).ID+".again.json") },
-		"a folder":     func(l ipc.Layout) string { return filepath.Join(l.Requests(home), key(1).ID+".json", "in") },
+		"Q":            func(l ipc.Layout) string { return filepath.Join(l.Requests(personal), key(1).ID+".json") },
+		"X":            func(l ipc.Layout) string { return filepath.Join(l.Requests(personal), key(1).ID+".cancel") },
+		"P":            func(l ipc.Layout) string { return filepath.Join(l.Pendings(personal), key(1).ID+".json") },
+		"D":            func(l ipc.Layout) string { return filepath.Join(l.Decisions(personal), key(1).ID+".json") },
+		"R":            func(l ipc.Layout) string { return filepath.Join(l.Receipts(personal), key(1).ID+".json") },
+		"second claim": func(l ipc.Layout) string { return filepath.Join(l.Receipts(personal), key(1).ID+".again.json") },
+		"a folder":     func(l ipc.Layout) string { return filepath.Join(l.Requests(personal), key(1).ID+".json", "in") },
 	} {
-		h := settled(t, plan{}, 100*day)
+		h := newSettledRig(t, options{}, 100*day)
 		file := path(h.layout)
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
@@ -111,94 +111,94 @@ func TestPruneLeavesWhatHasLeftovers(t *testing.T) {
 	}
 }
 
-func TestPruneNeedsARecordThatVerifies(t *testing.T) {
-	h := settled(t, plan{}, 100*day)
-	file := filepath.Join(h.layout.Records(home), key(1).ID+".json")
+func TestPruneNeedsVerifiedRecord(t *testing.T) {
+	h := newSettledRig(t, options{}, 100*day)
+	file := filepath.Join(h.layout.Records(personal), key(1).ID+".json")
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"ended_at":"20`, `"ended_at":"19`, 1)), 0o600))
 	require.Equal(t, gate.Pruned{}, h.prune())
 	require.True(t, h.has(approval.DocRecord, key(1)))
-	require.Contains(t, h.logs.String(), "not pruned")
+	require.Contains(t, h.logs.String(), "prune skipped")
 }
 
-func TestAPrunedIDIsNew(t *testing.T) {
-	h := settled(t, plan{}, 100*day)
-	sibling := approval.Key{Workspace: home, ID: key(1).ID[:8] + "99999999"}
-	h.drop(sibling, request(sibling, "auto", ""))
+func TestPrunedIDCanBeReused(t *testing.T) {
+	h := newSettledRig(t, options{}, 100*day)
+	sibling := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "99999999"}
+	h.writeRequest(sibling, request(sibling, "auto", ""))
 	h.step(sibling)
 	require.Contains(t, h.outcome(sibling), "are those of an earlier request")
 	require.Equal(t, 1, h.prune().Records)
 
-	third := approval.Key{Workspace: home, ID: key(1).ID[:8] + "77777777"}
-	h.drop(third, request(third, "auto", ""))
+	third := approval.Key{Workspace: personal, ID: key(1).ID[:8] + "77777777"}
+	h.writeRequest(third, request(third, "auto", ""))
 	h.step(third)
 	require.Equal(t, "auto_approved", h.outcome(third), "the short id is free")
 
-	h = settled(t, plan{}, 100*day)
+	h = newSettledRig(t, options{}, 100*day)
 	require.Equal(t, 1, h.prune().Records)
-	h.drop(key(1), request(key(1), "auto", `{"again":1}`))
+	h.writeRequest(key(1), request(key(1), "auto", `{"again":1}`))
 	h.step(key(1))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
-	require.Equal(t, []string{`{}`, `{"again":1}`}, h.hands.of(key(1)))
+	require.Equal(t, []string{`{}`, `{"again":1}`}, h.executor.argsOf(key(1)))
 }
 
-func TestPruneTakesMarkersAndDescriptions(t *testing.T) {
-	h := settled(t, plan{}, 0)
+func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
+	h := newSettledRig(t, options{}, 0)
 	orphan := key(2)
 	for _, k := range []approval.Key{key(1), orphan} {
 		require.NoError(t, h.store.Create(approval.DocRedeemed, k, []byte("{}"), approval.Durable))
 	}
-	require.NoError(t, h.store.Refuse(home, "evil.json", "no"))
+	require.NoError(t, h.store.Refuse(personal, "evil.json", "no"))
 	h.clock.move(89 * day)
 	require.Equal(t, gate.Pruned{Responses: 1, Bytes: int64(len(h.read(approval.DocResponse, key(1))))}, h.prune())
-	require.True(t, h.has(approval.DocRedeemed, key(1)), "it goes with its record")
+	require.True(t, h.has(approval.DocRedeemed, key(1)), "removed together with its record")
 	h.clock.move(2 * day)
 	n := h.prune()
 	n.Bytes = 0
 	require.Equal(t, gate.Pruned{Records: 1, Markers: 2, Refusals: 1}, n)
 	require.False(t, h.has(approval.DocRedeemed, key(1)))
-	require.False(t, h.has(approval.DocRedeemed, orphan), "what a crash has left goes too")
-	require.Empty(t, h.refusals(home))
+	require.False(t, h.has(approval.DocRedeemed, orphan), "an orphan is removed, too")
+	require.Empty(t, h.refusals(personal))
 }
 
-func TestOldDescriptionsMakeRoom(t *testing.T) {
-	h := newHouse(t, plan{})
+func TestPruneRemovesOldDescriptions(t *testing.T) {
+	h := newRig(t, options{})
 	for i := range 1100 {
-		require.NoError(t, h.store.Refuse(home, fmt.Sprintf("evil-%d.json", i), "no"))
+		require.NoError(t, h.store.Refuse(personal, fmt.Sprintf("evil-%d.json", i), "no"))
 	}
 	h.clock.move(91 * day)
 	require.Equal(t, 1000, h.prune().Refusals)
-	require.NoError(t, h.store.Refuse(home, "new.json", "no"))
-	require.Contains(t, h.refusals(home), "new.json")
+	require.NoError(t, h.store.Refuse(personal, "new.json", "no"))
+	require.Contains(t, h.refusals(personal), "new.json")
 }
 
 func TestPruningIsAudited(t *testing.T) {
-	h := settled(t, plan{}, 91*day)
+	h := newSettledRig(t, options{}, 91*day)
 	h.prune()
 	require.NoError(t, h.log.Sync())
 	var last approval.Entry
 	require.NoError(t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error { last = e; return nil }))
 	require.Equal(t, approval.EventPruned, last.Event)
-	require.Equal(t, home, last.Workspace)
+	require.Equal(t, personal, last.Workspace)
 	require.Equal(t, "1 records, 1 responses, 0 markers, 0 descriptions", last.Detail)
 
-	h = settled(t, plan{}, 91*day)
-	h.gate.Audit = silent{h.log, errors.New("no space left on device")}
+	h = newSettledRig(t, options{}, 91*day)
+	h.gate.Audit = failingAudit{h.log, errors.New("no space left on device")}
 	_, err := h.gate.Prune(nil)
 	require.ErrorContains(t, err, "no space left")
-	require.True(t, h.has(approval.DocResponse, key(1)), "what cannot be logged is not done")
+	require.True(t, h.has(approval.DocResponse, key(1)), "nothing is removed without an audit entry")
 	require.True(t, h.has(approval.DocRecord, key(1)))
 }
 
-// unsyncable is a store that cannot sync one folder, once.
-type unsyncable struct {
+// failingSyncStore fails the first sync of one folder.
+type failingSyncStore struct {
 	gate.Store
 	doc   approval.Doc
 	tries *int
 }
 
-func (s unsyncable) Sync(d approval.Doc, ws string) error {
+func (s failingSyncStore) Sync(d approval.Doc, ws string) error {
 	if d == s.doc {
 		if *s.tries++; *s.tries == 1 {
 			return errors.New("input/output error")
@@ -207,48 +207,47 @@ func (s unsyncable) Sync(d approval.Doc, ws string) error {
 	return s.Store.Sync(d, ws)
 }
 
-// A sync that failed says nothing when it is tried again.
-func TestPruneAfterAFailedSync(t *testing.T) {
+// A retry of a failed sync proves nothing.
+func TestPruneAfterFailedSync(t *testing.T) {
 	for _, d := range []approval.Doc{
 		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse, approval.DocRecord,
 	} {
 		tries := 0
-		h := settled(t, plan{}, 91*day)
-		h.gate.Store = unsyncable{h.gate.Store, d, &tries}
+		h := newSettledRig(t, options{}, 91*day)
+		h.gate.Store = failingSyncStore{h.gate.Store, d, &tries}
 		for range 2 {
 			_, err := h.gate.Prune(nil)
 			require.ErrorContains(t, err, "input/output error", d)
-			require.ErrorContains(t, err, "before the gate is restarted", d)
+			require.ErrorContains(t, err, "restart the gate", d)
 		}
 		require.Equal(t, 1, tries, "%s: not tried again", d)
 		require.Equal(t, d != approval.DocRecord, h.has(approval.DocRecord, key(1)), d)
 
-		// Nobody uses the id before it is known to be free.
-		h.drop(key(1), request(key(1), "auto", `{"again":1}`))
+		// The id is not used before its removal is durable.
+		h.writeRequest(key(1), request(key(1), "auto", `{"again":1}`))
 		h.gate.Wake(key(1))
 		h.run(0)
 		h.gate.Wake(key(2))
 		if d == approval.DocRecord {
-			h.drop(key(3), request(key(3), "auto", ""))
+			h.writeRequest(key(3), request(key(3), "auto", ""))
 			h.gate.Wake(key(3))
-			h.answered(key(3), patience)
-			require.Equal(t, []string{"{}"}, h.hands.of(key(1)), "%s: held until the next start", d)
+			h.waitResponse(key(3), waitLimit)
+			require.Equal(t, []string{"{}"}, h.executor.argsOf(key(1)), "%s: locked until the next start", d)
 			h.reopen()
 			h.step(key(1))
-			require.Equal(t, []string{"{}", `{"again":1}`}, h.hands.of(key(1)), d)
+			require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)), d)
 		}
 	}
 }
 
-// asking is a store whose records, when they are removed, are asked for again
-// that very moment.
-type asking struct {
+// wakingStore submits the request again when its record is removed.
+type wakingStore struct {
 	gate.Store
 	then   func(approval.Key)
 	synced func()
 }
 
-func (s asking) Remove(d approval.Doc, k approval.Key) error {
+func (s wakingStore) Remove(d approval.Doc, k approval.Key) error {
 	err := s.Store.Remove(d, k)
 	if d == approval.DocRecord {
 		s.then(k)
@@ -256,70 +255,70 @@ func (s asking) Remove(d approval.Doc, k approval.Key) error {
 	return err
 }
 
-func (s asking) Sync(d approval.Doc, ws string) error {
+func (s wakingStore) Sync(d approval.Doc, ws string) error {
 	if d == approval.DocRecord {
 		s.synced()
 	}
 	return s.Store.Sync(d, ws)
 }
 
-func TestNobodyComesBetween(t *testing.T) {
-	var h *house
+func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
+	var h *rig
 	var ran atomic.Int32
 	pruning := false
-	h = newHouse(t, plan{store: func(s gate.Store) gate.Store {
-		return asking{s, func(k approval.Key) {
-			h.drop(k, request(k, "auto", `{"again":1}`))
+	h = newRig(t, options{store: func(s gate.Store) gate.Store {
+		return wakingStore{s, func(k approval.Key) {
+			h.writeRequest(k, request(k, "auto", `{"again":1}`))
 			h.gate.Wake(k)
-			h.drop(key(2), request(key(2), "auto", ""))
+			h.writeRequest(key(2), request(key(2), "auto", ""))
 			h.gate.Wake(key(2))
 		}, func() {
-			if pruning { // another request comes all the way while this one waits
-				h.answered(key(2), patience)
-				ran.Store(int32(len(h.hands.of(key(1)))))
+			if pruning { // another request runs while key(1) is locked
+				h.waitResponse(key(2), waitLimit)
+				ran.Store(int32(len(h.executor.argsOf(key(1)))))
 			}
 		}}
 	}})
 	h.run(0)
-	h.drop(key(1), request(key(1), "auto", ""))
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.gate.Wake(key(1))
-	h.answered(key(1), patience)
-	h.await(patience, "idle", h.gate.Idle)
+	h.waitResponse(key(1), waitLimit)
+	h.waitFor(waitLimit, "idle", h.gate.Idle)
 	h.clock.move(91 * day)
 	pruning = true
 	records := 0
-	h.await(patience, "the record pruned", func() bool { // a key that is just being looked at is left for the next time
+	h.waitFor(waitLimit, "record pruned", func() bool { // a busy key is skipped until the next prune
 		records += h.prune().Records
 		return records > 0
 	})
 	require.Equal(t, 1, records)
-	require.Equal(t, int32(1), ran.Load(), "nothing happens under the id before it is free for good")
-	h.await(patience, "the new request", func() bool { return len(h.hands.of(key(1))) == 2 && h.has(approval.DocRecord, key(1)) })
-	require.Equal(t, []string{"{}", `{"again":1}`}, h.hands.of(key(1)))
+	require.Equal(t, int32(1), ran.Load(), "the id is not used before its removal is durable")
+	h.waitFor(waitLimit, "new request", func() bool { return len(h.executor.argsOf(key(1))) == 2 && h.has(approval.DocRecord, key(1)) })
+	require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)))
 	require.Equal(t, approval.Digest([]byte(request(key(1), "auto", `{"again":1}`))), h.record(key(1)).RequestSHA256)
 }
 
-// Pruning that never stops, beside a gate at work: everything runs once.
-func TestPruneBesideAGateAtWork(t *testing.T) {
-	h := newHouse(t, plan{memory: true, limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
+// Prune runs in a loop beside a busy gate: everything runs once.
+func TestPruneWhileGateRuns(t *testing.T) {
+	h := newRig(t, options{inMemory: true, limits: approval.Limits{PerMinute: 100_000, AskPerMinute: 100_000}})
 	h.gate.Retention, h.gate.Records = time.Millisecond, time.Millisecond
 	h.run(50 * time.Millisecond)
 	const n = 300
 	go func() {
 		for i := range n {
-			h.drop(key(i), request(key(i), "auto", ""))
+			h.writeRequest(key(i), request(key(i), "auto", ""))
 		}
 	}()
 	total := 0
-	h.await(patience, "all pruned", func() bool {
+	h.waitFor(waitLimit, "all pruned", func() bool {
 		pruned, err := h.gate.Prune(nil)
 		require.NoError(t, err)
 		total += pruned.Records
 		return total >= n
 	})
 	require.Equal(t, n, total)
-	require.Equal(t, n, h.hands.count())
+	require.Equal(t, n, h.executor.count())
 	for i := range n {
-		require.Len(t, h.hands.of(key(i)), 1)
+		require.Len(t, h.executor.argsOf(key(i)), 1)
 	}
 }

@@ -12,57 +12,55 @@ import (
 )
 
 const (
-	workers   = 128 // moves at once; they wait for the disk, not for a processor
-	perGroup  = 96  // of which one workspace may hold at most so many
-	tickEvery = 5 * time.Second
-	minTick   = 20 * time.Millisecond
+	workers      = 128 // concurrent steps; they wait for the disk, not for a CPU
+	perWorkspace = 96  // the most that one workspace may use
+	tickInterval = 5 * time.Second
+	minTick      = 20 * time.Millisecond
 )
 
-// scheduler lets every key be stepped by one worker at a time and every
-// workspace take its turn: a workspace with ten thousand keys waiting gets as
-// many steps as one with two.
+// scheduler lets one worker at a time step a key, and gives every workspace the same
+// number of turns, however many keys it has queued.
 type scheduler struct {
-	mu     sync.Mutex
-	cond   *sync.Cond
-	queues map[string][]approval.Key
-	ring   []string // workspaces with a queue, whose turn is next first
-	queued map[approval.Key]bool
-	busy   map[approval.Key]bool
-	again  map[approval.Key]bool // woken while busy
-	held   map[string]int        // busy keys by workspace
-	failed map[approval.Key]int
-	tick   chan struct{}
-	next   atomic.Int64 // when the ticker looks next, in Unix nanoseconds
-	probes []chan struct{}
-	closed bool
+	mu        sync.Mutex
+	cond      *sync.Cond
+	queues    map[string][]approval.Key
+	turns     []string // workspaces with a queue; the first is next
+	queued    map[approval.Key]bool
+	busy      map[approval.Key]bool
+	rewake    map[approval.Key]bool // woken while busy
+	busyCount map[string]int        // busy keys by workspace
+	failed    map[approval.Key]int
+	tick      chan struct{}
+	next      atomic.Int64 // when the ticker runs next, in Unix nanoseconds
+	probes    []chan struct{}
+	closed    bool
 }
 
-// probe is a key that no workspace has.
-var probe = approval.Key{}
+// probeKey belongs to no workspace.
+var probeKey = approval.Key{}
 
 func (q *scheduler) init() {
 	q.cond = sync.NewCond(&q.mu)
 	q.queues, q.queued = map[string][]approval.Key{}, map[approval.Key]bool{}
-	q.busy, q.again = map[approval.Key]bool{}, map[approval.Key]bool{}
-	q.held, q.failed = map[string]int{}, map[approval.Key]int{}
+	q.busy, q.rewake = map[approval.Key]bool{}, map[approval.Key]bool{}
+	q.busyCount, q.failed = map[string]int{}, map[approval.Key]int{}
 	q.tick = make(chan struct{}, 1)
 }
 
-// Wake says that something may have happened to a key. It never blocks, and
-// waking a key twice is waking it once.
+// Wake queues a key whose documents may have changed. It never blocks. Waking a key
+// twice has the effect of once.
 func (g *Gate) Wake(k approval.Key) {
-	g.index.stir(k)
+	g.index.touch(k)
 	g.enqueue(k)
 }
 
-// Hint is Wake for an event of a kind of document that our own writing may have
-// caused: a pending that we have just written is known, and a key that was settled
-// a moment ago is looked at a moment later, once.
+// Hint is Wake for events that our own writes may cause. It ignores the event of a
+// pending that the gate has just written, and events during a key's cooldown.
 func (g *Gate) Hint(k approval.Key, d approval.Doc) {
-	if d == approval.DocPending && g.index.echoes(k, g.Now()) {
+	if d == approval.DocPending && g.index.isOwnEvent(k, g.Now()) {
 		return
 	}
-	if g.index.calm(k).IsZero() {
+	if g.index.cooldown(k).IsZero() {
 		g.Wake(k)
 	}
 }
@@ -76,7 +74,7 @@ func (g *Gate) enqueue(k approval.Key) {
 	defer q.mu.Unlock()
 	switch {
 	case q.busy[k]:
-		q.again[k] = true
+		q.rewake[k] = true
 	case !q.queued[k]:
 		q.push(k)
 	}
@@ -85,13 +83,13 @@ func (g *Gate) enqueue(k approval.Key) {
 func (q *scheduler) push(k approval.Key) {
 	q.queued[k] = true
 	if len(q.queues[k.Workspace]) == 0 {
-		q.ring = append(q.ring, k.Workspace)
+		q.turns = append(q.turns, k.Workspace)
 	}
 	q.queues[k.Workspace] = append(q.queues[k.Workspace], k)
 	q.cond.Signal()
 }
 
-// pop blocks for the next key; ok is false when the gate closes.
+// pop blocks until a key is ready; ok is false when the gate stops.
 func (q *scheduler) pop() (k approval.Key, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,43 +97,43 @@ func (q *scheduler) pop() (k approval.Key, ok bool) {
 		if q.closed {
 			return k, false
 		}
-		if k, ok := q.take(); ok {
+		if k, ok := q.takeNext(); ok {
 			return k, true
 		}
 		q.cond.Wait()
 	}
 }
 
-func (q *scheduler) take() (approval.Key, bool) {
-	for i, ws := range q.ring {
-		if q.held[ws] >= perGroup {
+func (q *scheduler) takeNext() (approval.Key, bool) {
+	for i, ws := range q.turns {
+		if q.busyCount[ws] >= perWorkspace {
 			continue
 		}
 		queue := q.queues[ws]
 		k := queue[0]
-		q.ring = append(q.ring[:i:i], q.ring[i+1:]...)
+		q.turns = append(q.turns[:i:i], q.turns[i+1:]...)
 		if len(queue) == 1 {
 			delete(q.queues, ws)
 		} else {
 			q.queues[ws] = queue[1:]
-			q.ring = append(q.ring, ws)
+			q.turns = append(q.turns, ws)
 		}
 		delete(q.queued, k)
 		q.busy[k] = true
-		q.held[ws]++
+		q.busyCount[ws]++
 		return k, true
 	}
 	return approval.Key{}, false
 }
 
-// done gives a key back; failures counts how often in a row it failed. Before anybody
-// else gets the key, rest is told of that: what it notes is never older than what the
-// next step does. It may be nil.
-func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (failures int) {
+// finishStep returns a key; failures counts its failures in a row. rest is called
+// with that count before another worker can take the key, so that what rest records
+// is never older than the next step. rest may be nil.
+func (q *scheduler) finishStep(k approval.Key, failed bool, rest func(failures int)) (failures int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held[k.Workspace]--; q.held[k.Workspace] == 0 {
-		delete(q.held, k.Workspace)
+	if q.busyCount[k.Workspace]--; q.busyCount[k.Workspace] == 0 {
+		delete(q.busyCount, k.Workspace)
 	}
 	if failed {
 		q.failed[k]++
@@ -147,8 +145,8 @@ func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (
 		rest(failures)
 	}
 	delete(q.busy, k)
-	if q.again[k] {
-		delete(q.again, k)
+	if q.rewake[k] {
+		delete(q.rewake, k)
 		if !failed {
 			q.push(k)
 		}
@@ -157,8 +155,8 @@ func (q *scheduler) done(k approval.Key, failed bool, rest func(failures int)) (
 	return failures
 }
 
-// Run steps keys until ctx ends; then it starts nothing new, lets what runs
-// finish, writes its outcomes, and returns.
+// Run steps keys until ctx ends. Then it starts nothing new, waits for running
+// handlers, writes their outcomes, and returns.
 func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	for _, k := range keys {
 		g.enqueue(k)
@@ -171,7 +169,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	wg.Go(func() { g.ticker(tickCtx) })
 	<-ctx.Done()
 	g.mu.Lock()
-	g.stop = true
+	g.stopping = true
 	g.mu.Unlock()
 	g.work.Wait()
 	g.drain()
@@ -181,44 +179,43 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.cond.Broadcast()
 	g.sched.mu.Unlock()
 	wg.Wait()
-	g.dismiss()
-	g.tidyUp()
+	g.rejectAll()
+	g.runDeferredCleanup()
 	return nil
 }
 
-// tidyUp removes what was left lying in a crowd, before the gate closes. What
-// it does not come to, the next start finds.
-func (g *Gate) tidyUp() {
+// runDeferredCleanup removes leftovers before the gate stops. The next start finds
+// the rest.
+func (g *Gate) runDeferredCleanup() {
 	deadline := time.Now().Add(2 * time.Second)
-	for _, k := range g.index.takeUntidy() {
+	for _, k := range g.index.takeDeferredCleanup() {
 		if time.Now().After(deadline) {
 			return
 		}
 		if _, err := g.Step(k); err != nil {
-			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("tidy")
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("cleanup failed")
 		}
 	}
 }
 
-// drain waits until every outcome is written, for as long as the disk lets it
-// hope.
+// drain waits until every outcome is written, at most ten seconds.
 func (g *Gate) drain() {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
 		g.mu.Lock()
-		left := len(g.outcomes)
+		remaining := len(g.outcomes)
 		for k := range g.outcomes {
 			g.mu.Unlock()
 			g.Wake(k)
 			g.mu.Lock()
 		}
 		g.mu.Unlock()
-		if left == 0 {
+		if remaining == 0 {
 			return
 		}
 		time.Sleep(minTick)
 	}
-	g.Log.Error().Msg("outcomes could not be written before the end; they will be reported as interrupted")
+	g.Log.Error().Msg("outcomes not written before the stop; they will be reported as interrupted")
 }
 
 func (g *Gate) worker() {
@@ -227,28 +224,28 @@ func (g *Gate) worker() {
 		if !ok {
 			return
 		}
-		if k == probe {
+		if k == probeKey {
 			g.answerProbes()
 			continue
 		}
-		again, err := g.step(k)
-		failures := g.sched.done(k, err != nil, func(failures int) {
+		retryAt, err := g.step(k)
+		failures := g.sched.finishStep(k, err != nil, func(failures int) {
 			if err != nil {
-				again = g.retryAt(failures)
+				retryAt = g.backoff(failures)
 			}
-			g.index.lookAgain(k, again)
+			g.index.scheduleRetry(k, retryAt)
 		})
-		// A disk that is ill fails for every key; that has been said.
-		if err != nil && !g.weak() && (failures == 1 || failures%20 == 0) {
-			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step")
+		// A failing disk fails every key, and setHealth has logged it.
+		if err != nil && !g.degraded() && (failures == 1 || failures%20 == 0) {
+			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Int("failures", failures).Err(err).Msg("step failed")
 		}
-		g.nudge(again)
-		g.unpark(k.Workspace)
+		g.wakeTicker(retryAt)
+		g.wakeQueued(k.Workspace)
 	}
 }
 
-// nudge lets the ticker know of a time that is earlier than its next one.
-func (g *Gate) nudge(at time.Time) {
+// wakeTicker wakes the ticker if at is earlier than its next run.
+func (g *Gate) wakeTicker(at time.Time) {
 	if at.IsZero() || at.UnixNano() >= g.sched.next.Load() {
 		return
 	}
@@ -258,9 +255,8 @@ func (g *Gate) nudge(at time.Time) {
 	}
 }
 
-// ticker wakes keys whose time has come. It never sleeps longer than a few
-// seconds, because timers stop while a machine is suspended and deadlines do
-// not.
+// ticker wakes keys that are due. It sleeps a few seconds at most, because timers
+// stop while a machine is suspended and deadlines do not.
 func (g *Gate) ticker(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -271,16 +267,17 @@ func (g *Gate) ticker(ctx context.Context) {
 		case <-timer.C:
 		case <-g.sched.tick:
 		}
-		g.checkup()
-		// Whoever sets a time from here on may have been too late for this look.
+		g.checkHealth()
+		// A time that is set after this line may miss takeDue; the maximum makes it
+		// wake the ticker.
 		g.sched.next.Store(math.MaxInt64)
-		g.passProbes()
+		g.queueProbe()
 		now := g.Now()
-		keys, next := g.index.overdue(now)
+		keys, next := g.index.takeDue(now)
 		for _, k := range keys {
 			g.Wake(k)
 		}
-		wait := tickEvery
+		wait := tickInterval
 		if !next.IsZero() {
 			wait = min(wait, max(next.Sub(now), minTick))
 		}
@@ -289,9 +286,9 @@ func (g *Gate) ticker(ctx context.Context) {
 	}
 }
 
-// Alive sends a probe the way that every request goes: past the ticker, through
-// the queue, to a worker. It returns when the probe has come through, or with
-// ctx's error: then nothing moves any more.
+// Alive sends a probe the way of every request: through the ticker and the queue to a
+// worker. It returns when a worker has taken the probe, or ctx's error: then the gate
+// makes no progress.
 func (g *Gate) Alive(ctx context.Context) error {
 	through := make(chan struct{})
 	g.sched.mu.Lock()
@@ -299,34 +296,34 @@ func (g *Gate) Alive(ctx context.Context) error {
 	g.sched.mu.Unlock()
 	select {
 	case g.sched.tick <- struct{}{}:
-	default: // it is about to look
+	default: // the ticker runs anyway
 	}
 	select {
 	case <-through:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the gate: %w", ctx.Err())
+		return fmt.Errorf("wait for probe: %w", ctx.Err())
 	}
 }
 
-func (g *Gate) passProbes() {
+func (g *Gate) queueProbe() {
 	q := &g.sched
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case len(q.probes) == 0:
-	case q.busy[probe]:
-		q.again[probe] = true // this one came too late for the one before
-	case !q.queued[probe]:
-		q.push(probe)
+	case q.busy[probeKey]:
+		q.rewake[probeKey] = true // this probe came after the one that is being answered
+	case !q.queued[probeKey]:
+		q.push(probeKey)
 	}
 }
 
-// answerProbes has got through where a worker gets; so do the locks that every
-// step needs.
+// answerProbes runs in a worker. It takes the locks that every step needs, then
+// answers.
 func (g *Gate) answerProbes() {
-	g.halts(probe)
-	g.index.isWaiting(probe)
+	g.keyPaused(probeKey)
+	g.index.isPending(probeKey)
 	g.sched.mu.Lock()
 	probes := g.sched.probes
 	g.sched.probes = nil
@@ -334,19 +331,19 @@ func (g *Gate) answerProbes() {
 	for _, p := range probes {
 		close(p)
 	}
-	g.sched.done(probe, false, nil)
+	g.sched.finishStep(probeKey, false, nil)
 }
 
-// crowd is how many keys must be waiting for tidying to wait too.
-const crowd = 32
+// highLoad is how many queued keys defer the cleanup.
+const highLoad = 32
 
-func (q *scheduler) crowded() bool {
+func (q *scheduler) underLoad() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queued) > crowd
+	return len(q.queued) > highLoad
 }
 
-// Idle says that no key is queued and none is being stepped.
+// Idle reports that no key is queued or busy.
 func (g *Gate) Idle() bool {
 	q := &g.sched
 	q.mu.Lock()

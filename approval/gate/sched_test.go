@@ -9,10 +9,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// TestNotesComeBeforeTheNextStep: when a step says when to look again, nobody else has
-// the key yet; otherwise a worker that is held up in between would undo what the next
-// one noted, and a record that could not be written would not be tried again.
-func TestNotesComeBeforeTheNextStep(t *testing.T) {
+// TestRetryIsScheduledBeforeNextStep: a step records its retry time before another
+// worker can take the key. Otherwise it could overwrite the later step's retry time,
+// and a record that was not written would not be retried.
+func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 	k := approval.Key{Workspace: "personal", ID: "0123456789abcdef"}
 	for _, failed := range []bool{false, true} {
 		g := &Gate{Now: time.Now, index: newIndex()}
@@ -21,15 +21,15 @@ func TestNotesComeBeforeTheNextStep(t *testing.T) {
 		g.Wake(k)
 		mine, ok := q.pop()
 		require.True(t, ok)
-		g.Wake(mine) // while it is stepped
-		told := false
-		q.done(mine, failed, func(failures int) {
-			told = true
+		g.Wake(mine) // during the step
+		reported := false
+		q.finishStep(mine, failed, func(failures int) {
+			reported = true
 			require.Equal(t, failed, failures == 1)
 			require.True(t, q.busy[mine])
-			require.False(t, q.queued[mine], "somebody could have it")
+			require.False(t, q.queued[mine], "not queued before it is finished")
 		})
-		require.True(t, told)
+		require.True(t, reported)
 		require.False(t, q.busy[mine])
 		require.Equal(t, !failed, q.queued[mine])
 	}

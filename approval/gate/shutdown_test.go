@@ -11,19 +11,19 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// stopping begins to end a running gate, and returns once the gate has heard:
-// it starts nothing any more. wait returns when Run has.
-func (h *house) stopping() (wait func()) {
+// beginStop stops a running gate, and returns when the gate starts nothing new. wait
+// returns when Run has returned.
+func (h *rig) beginStop() (wait func()) {
 	ended := make(chan struct{})
-	halt := h.halt
-	h.halt = nil
+	halt := h.stop
+	h.stop = nil
 	go func() {
 		defer close(ended)
 		halt()
 	}()
 	for n := 1000; ; n++ {
 		probe := keyIn(other, n)
-		h.drop(probe, request(probe, "receipt_now", ""))
+		h.writeRequest(probe, request(probe, "receipt_now", ""))
 		h.step(probe)
 		if !h.has(approval.DocClaim, probe) && !h.has(approval.DocRecord, probe) {
 			require.NoError(h.t, h.store.Remove(approval.DocRequest, probe))
@@ -32,19 +32,19 @@ func (h *house) stopping() (wait func()) {
 	}
 }
 
-// probed is a tool that needs no place and nobody's consent.
-func probed(p plan) plan {
+// withProbeTool adds a tool that needs no slot and no approval.
+func withProbeTool(p options) options {
 	p.tools = map[string]approval.Tool{"receipt_now": {Name: "receipt_now", Handler: approval.Handler{Kind: approval.HandlerNone}}}
 	p.rules = []policy.Rule{{Name: "probe", Tool: "receipt_now", Outcome: approval.Allow}}
 	return p
 }
 
-// The end of the gate lets what runs finish and starts nothing new: what
-// waits, waits in its files for the next start.
+// A stopping gate waits for running handlers and starts nothing new. The rest stays
+// in its files for the next start.
 func TestShutdown(t *testing.T) {
-	h := newHouse(t, probed(plan{limits: approval.Limits{Running: 1}}))
+	h := newRig(t, withProbeTool(options{limits: approval.Limits{Running: 1}}))
 	open, inside := make(chan struct{}), make(chan struct{}, 10)
-	h.hands.do = func(job approval.Job) approval.Effect {
+	h.executor.do = func(job approval.Job) approval.Effect {
 		if job.RequestID == key(1).ID {
 			inside <- struct{}{}
 			<-open
@@ -52,60 +52,60 @@ func TestShutdown(t *testing.T) {
 		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
 	}
 	h.run(0)
-	runs, parked, approved, denied := key(1), key(2), key(3), key(4)
-	h.drop(runs, request(runs, "auto", ""))
+	runs, queued, approved, denied := key(1), key(2), key(3), key(4)
+	h.writeRequest(runs, request(runs, "auto", ""))
 	h.gate.Wake(runs)
 	<-inside
-	h.drop(parked, request(parked, "auto", ""))
-	h.gate.Wake(parked)
+	h.writeRequest(queued, request(queued, "auto", ""))
+	h.gate.Wake(queued)
 	for _, k := range []approval.Key{approved, denied} {
-		h.drop(k, request(k, "run", ""))
+		h.writeRequest(k, request(k, "run", ""))
 		h.gate.Wake(k)
-		h.await(5*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
+		h.waitFor(5*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
 	}
-	wait := h.stopping()
-	h.decide(answer(approved, approval.Approved))
-	h.decide(answer(denied, approval.Denied))
+	wait := h.beginStop()
+	h.decide(decision(approved, approval.Approved))
+	h.decide(decision(denied, approval.Denied))
 	h.gate.Wake(approved)
 	h.gate.Wake(denied)
-	h.await(5*time.Second, "idle", h.gate.Idle)
+	h.waitFor(5*time.Second, "idle", h.gate.Idle)
 	require.False(t, h.has(approval.DocClaim, approved))
-	require.Equal(t, "none", h.outcome(runs), "Run waits for it")
+	require.Equal(t, "none", h.outcome(runs), "Run waits for the handler")
 	close(open)
 	wait()
 	require.Equal(t, "auto_approved", h.outcome(runs))
-	require.Equal(t, []string{"{}"}, h.hands.of(runs))
-	for _, k := range []approval.Key{parked, approved} {
+	require.Equal(t, []string{"{}"}, h.executor.argsOf(runs))
+	for _, k := range []approval.Key{queued, approved} {
 		require.Equal(t, "none", h.outcome(k))
-		require.Empty(t, h.hands.of(k))
+		require.Empty(t, h.executor.argsOf(k))
 		require.False(t, h.has(approval.DocClaim, k))
 	}
 
 	h.reopen()
 	h.run(0)
-	for k, want := range map[approval.Key]string{runs: "auto_approved", parked: "auto_approved", approved: "approved", denied: "denied: Denied by user"} {
-		h.answered(k, 5*time.Second)
+	for k, want := range map[approval.Key]string{runs: "auto_approved", queued: "auto_approved", approved: "approved", denied: "denied: Denied by user"} {
+		h.waitResponse(k, 5*time.Second)
 		require.Equal(t, want, h.outcome(k))
 	}
-	for _, k := range []approval.Key{runs, parked, approved} {
-		require.Len(t, h.hands.of(k), 1)
+	for _, k := range []approval.Key{runs, queued, approved} {
+		require.Len(t, h.executor.argsOf(k), 1)
 	}
-	require.Empty(t, h.hands.of(denied))
+	require.Empty(t, h.executor.argsOf(denied))
 }
 
-// The end comes while a claim is being written: from then on the effect is on
-// its way, so Run waits for it and for its outcome.
-func TestShutdownDuringAClaim(t *testing.T) {
+// The gate stops while a claim is being written. Run then waits for the handler and
+// its outcome.
+func TestShutdownDuringClaim(t *testing.T) {
 	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	h := newHouse(t, probed(plan{store: func(s gate.Store) gate.Store {
-		return meddled{s, approval.DocClaim, func(k approval.Key) {
+	h := newRig(t, withProbeTool(options{store: func(s gate.Store) gate.Store {
+		return hookedStore{s, approval.DocClaim, func(k approval.Key) {
 			if k == key(1) {
 				close(claiming)
 				<-claim
 			}
 		}}
 	}}))
-	h.hands.do = func(job approval.Job) approval.Effect {
+	h.executor.do = func(job approval.Job) approval.Effect {
 		if job.RequestID == key(1).ID {
 			close(inside)
 			<-open
@@ -113,15 +113,15 @@ func TestShutdownDuringAClaim(t *testing.T) {
 		return approval.Effect{Result: approval.Raw(`{}`), Started: true}
 	}
 	h.run(0)
-	h.drop(key(1), request(key(1), "auto", ""))
+	h.writeRequest(key(1), request(key(1), "auto", ""))
 	h.gate.Wake(key(1))
 	<-claiming
-	wait := h.stopping()
+	wait := h.beginStop()
 	close(claim)
 	<-inside
 	require.Equal(t, "none", h.outcome(key(1)))
 	close(open)
 	wait()
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
-	require.Len(t, h.hands.of(key(1)), 1)
+	require.Len(t, h.executor.argsOf(key(1)), 1)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// With this variable set the test binary is a process that decides.
+// If this variable is set, the test binary is a decider process.
 const deciderEnv = "PERMESSO_TEST_DECIDER"
 
 func TestMain(m *testing.M) {
@@ -36,30 +36,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// decideFor reads lines "name verdict id", decides, and tells what came of it
-// in one line each.
+// decideFor reads lines "name verdict id", decides, and writes one result line each.
 func decideFor(dir string, in io.Reader, out io.Writer) error {
 	layout := ipc.Layout{Home: dir}
 	key, err := seal.Load(ipc.OS(), layout.Keys())
 	if err != nil {
 		return err
 	}
-	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: mayLocal, RunBefore: 24 * time.Hour}
+	d := &gate.Decider{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Seal: key, May: localOnly, RunBefore: 24 * time.Hour}
 	scan := bufio.NewScanner(in)
 	fmt.Fprintln(out, "ready")
 	for scan.Scan() {
 		f := strings.Fields(scan.Text())
-		a := answer(approval.Key{Workspace: home, ID: f[2]}, approval.Verdict(f[1]))
+		a := decision(approval.Key{Workspace: personal, ID: f[2]}, approval.Verdict(f[1]))
 		a.By = person(f[0])
 		_, err := d.Decide(context.Background(), a)
-		fmt.Fprintln(out, told(err))
+		fmt.Fprintln(out, describeResult(err))
 	}
 	return scan.Err()
 }
 
-// told is what a decider heard: "won", who was first and with what, or
-// something that must not be.
-func told(err error) string {
+// describeResult is the result of a decider: "won", the first decision, or an
+// unexpected error.
+func describeResult(err error) string {
 	var ref *approval.Refusal
 	switch {
 	case err == nil:
@@ -67,141 +66,139 @@ func told(err error) string {
 	case !errors.As(err, &ref):
 		return "error " + err.Error()
 	case ref.By == "" || ref.Verdict == "" || !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrTooLate):
-		return "told nothing: " + ref.Error()
+		return "refusal without details: " + ref.Error()
 	}
 	return ref.By + " " + string(ref.Verdict)
 }
 
-// rival is one who wants the slot, and what it wants it for.
-type rival struct {
+// contender is one decision that competes for the slot.
+type contender struct {
 	name    string
 	verdict approval.Verdict
-	fire    func(k approval.Key) string // nil: the gate itself, for agent and deadline
+	decide  func(k approval.Key) string // "" for the agent and the deadline
 }
 
-// duel fires everybody at once, the agent's cancel and the deadline among
-// them, and holds the outcome against what everybody was told.
-func (h *house) duel(k approval.Key, rivals []rival) (winner string) {
-	h.drop(k, request(k, "run", ""))
+// race runs all contenders at once, and compares the outcome with their results.
+func (h *rig) race(k approval.Key, contenders []contender) (winner string) {
+	h.writeRequest(k, request(k, "run", ""))
 	h.gate.Wake(k)
-	h.await(10*time.Second, "the question", func() bool { return h.has(approval.DocPending, k) })
-	heard := make([]string, len(rivals))
+	h.waitFor(10*time.Second, "pending", func() bool { return h.has(approval.DocPending, k) })
+	results := make([]string, len(contenders))
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i, r := range rivals {
+	for i, r := range contenders {
 		wg.Go(func() {
 			<-start
-			heard[i] = r.fire(k)
+			results[i] = r.decide(k)
 			h.gate.Wake(k)
 		})
 	}
 	close(start)
 	wg.Wait()
-	h.answered(k, 10*time.Second)
-	h.await(10*time.Second, "rest", func() bool { return h.atRest(k) })
+	h.waitResponse(k, 10*time.Second)
+	h.waitFor(10*time.Second, "rest", func() bool { return h.isSettled(k) })
 
 	resp := h.response(k)
 	by := *resp.Decision.By
-	var first rival
-	for _, r := range rivals {
+	var first contender
+	for _, r := range contenders {
 		if r.name == by {
 			first = r
 		}
 	}
-	require.Equal(h.t, by, first.name, "somebody who fired")
-	for i, r := range rivals {
+	require.Equal(h.t, by, first.name, "one of the contenders")
+	for i, r := range contenders {
 		switch {
-		case heard[i] == "": // agent and deadline read the response like anybody
+		case results[i] == "": // agent and deadline only read the response
 		case r.name == by:
-			require.Equal(h.t, "won", heard[i], r.name)
+			require.Equal(h.t, "won", results[i], r.name)
 		default:
-			require.Equal(h.t, by+" "+string(first.verdict), heard[i], "what %s was told", r.name)
+			require.Equal(h.t, by+" "+string(first.verdict), results[i], "result of %s", r.name)
 		}
 	}
-	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the winner's verdict")
+	require.Equal(h.t, first.verdict, approval.Verdict(resp.Status), "the outcome is the first verdict")
 	ran := 0
 	if first.verdict == approval.Approved {
 		ran = 1
 	}
-	require.Len(h.t, h.hands.of(k), ran)
+	require.Len(h.t, h.executor.argsOf(k), ran)
 	return by
 }
 
-// theGate is the agent's cancel and the deadline: neither is a decider, the
-// gate acts for both.
-func (h *house) theGate() []rival {
-	return []rival{
+// gateContenders are the agent's cancel and the deadline. The gate decides for both.
+func (h *rig) gateContenders() []contender {
+	return []contender{
 		{"agent", approval.Cancelled, func(k approval.Key) string {
 			h.cancel(k)
 			return ""
 		}},
 		{"deadline", approval.Expired, func(approval.Key) string {
-			h.clock.set(time.Minute) // less than a receipt lives
+			h.clock.set(time.Minute) // less than a receipt's lifetime
 			return ""
 		}},
 	}
 }
 
-func (h *house) inProcess(name string, v approval.Verdict) rival {
-	return rival{name, v, func(k approval.Key) string {
+func (h *rig) inProcess(name string, v approval.Verdict) contender {
+	return contender{name, v, func(k approval.Key) string {
 		d := h.decider()
-		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock runs ahead of ours
-		a := answer(k, v)
+		d.Now, d.RunBefore = nil, 24*time.Hour // the gate's clock is ahead
+		a := decision(k, v)
 		a.By = person(name)
 		_, err := d.Decide(context.Background(), a)
-		return told(err)
+		return describeResult(err)
 	}}
 }
 
-// shaken lets everybody start a moment later or sooner, so that the winner
-// varies: people by up to so much, the gate by up to its own.
-func shaken(rng *rand.Rand, people, gate time.Duration, rivals []rival) []rival {
-	for i, r := range rivals {
+// withJitter delays each contender at random, so that the winner varies: people by up
+// to people, the gate's by up to gate.
+func withJitter(rng *rand.Rand, people, gate time.Duration, contenders []contender) []contender {
+	for i, r := range contenders {
 		most := gate
 		if r.verdict == approval.Approved || r.verdict == approval.Denied {
 			most = people
 		}
 		pause := time.Duration(rng.Int64N(int64(most)))
-		rivals[i].fire = func(k approval.Key) string {
+		contenders[i].decide = func(k approval.Key) string {
 			time.Sleep(pause)
-			return r.fire(k)
+			return r.decide(k)
 		}
 	}
-	return rivals
+	return contenders
 }
 
 func TestOneSlotManyGoroutines(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{memory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newRig(t, options{inMemory: true, timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	rng, won := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for n := range 400 {
 		h.clock.set(0)
-		rivals := append(h.theGate(), h.inProcess("ann", approval.Approved), h.inProcess("bob", approval.Denied), h.inProcess("cyd", approval.Approved))
-		won[h.duel(key(n), shaken(rng, 1600*time.Microsecond, 400*time.Microsecond, rivals))]++
+		contenders := append(h.gateContenders(), h.inProcess("ann", approval.Approved), h.inProcess("bob", approval.Denied), h.inProcess("cyd", approval.Approved))
+		won[h.race(key(n), withJitter(rng, 1600*time.Microsecond, 400*time.Microsecond, contenders))]++
 	}
 	t.Log(won)
-	require.Len(t, won, 5, "everybody wins some: %v", won)
+	require.Len(t, won, 5, "every contender wins some: %v", won)
 }
 
 func TestOneSlotManyProcesses(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, plan{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
+	h := newRig(t, options{timeout: time.Minute, limits: approval.Limits{PerMinute: 10_000, AskPerMinute: 10_000}})
 	h.run(0)
 	ann, bob := h.process("ann", approval.Approved), h.process("bob", approval.Denied)
 	rng, won := rand.New(rand.NewPCG(3, 4)), map[string]int{}
 	for n := range 100 {
 		h.clock.set(0)
-		rivals := append(h.theGate(), ann, bob, h.inProcess("cyd", approval.Approved))
-		won[h.duel(key(n), shaken(rng, time.Millisecond, 8*time.Millisecond, rivals))]++ // who decides waits for the disk first
+		contenders := append(h.gateContenders(), ann, bob, h.inProcess("cyd", approval.Approved))
+		won[h.race(key(n), withJitter(rng, time.Millisecond, 8*time.Millisecond, contenders))]++ // a decider first waits for the disk
 	}
 	t.Log(won)
 	require.NotZero(t, won["ann"]+won["bob"], "other processes win some: %v", won)
 	require.Greater(t, len(won), 2)
 }
 
-// process is a decider of another process, one line a decision.
-func (h *house) process(name string, v approval.Verdict) rival {
+// process is a decider in another process, one line per decision.
+func (h *rig) process(name string, v approval.Verdict) contender {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), deciderEnv+"="+h.layout.Home)
 	cmd.Stderr = os.Stderr
@@ -216,10 +213,10 @@ func (h *house) process(name string, v approval.Verdict) rival {
 	})
 	lines := bufio.NewScanner(out)
 	require.True(h.t, lines.Scan(), "started")
-	return rival{name, v, func(k approval.Key) string {
+	return contender{name, v, func(k approval.Key) string {
 		fmt.Fprintln(in, name, v, k.ID)
 		if !lines.Scan() {
-			return "error: the process is gone"
+			return "error: the process ended"
 		}
 		return lines.Text()
 	}}

@@ -13,81 +13,79 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// # Offers
+// # Submissions
 //
-// A door inside the daemon has no file to leave a request in. It offers the
-// bytes, and the key is stepped as for every other request: intake finds the
-// offer where Q would lie. The offer is accepted once P, R or C is durable, and
-// not before: until then it is only in memory, and a crash takes it away as if
-// it had never been made. Whoever gives a request the same id again gets the
-// same request.
+// A caller inside the daemon (HTTP API, MCP, hooks) writes no request file. It
+// submits the bytes, and the key is stepped like any other: intake finds the
+// submission instead of Q. The submission is accepted when P, R or C is durable.
+// Before that it exists only in memory, and a crash removes it. A caller that submits
+// the same request under the same id again gets the same request.
 
-// offer is a request that waits in memory to be taken in. Its fields are
-// guarded by the offers' lock, but for those that never change.
-type offer struct {
+// submission is a request in memory that is not accepted yet. The lock of submissions
+// guards the fields that change.
+type submission struct {
 	key  approval.Key
 	q    []byte
 	from approval.Origin
-	done chan struct{} // closed once it is answered
+	done chan struct{} // closed when resolved
 
-	waiting int  // callers of Submit
-	seen    bool // it was looked at without reading what lies beside it
-	taken   approval.SubmitResult
-	err     error
-	closed  bool
+	waiting     int  // callers of Submit
+	loadedFresh bool // it was loaded once without reading documents
+	result      approval.SubmitResult
+	err         error
+	resolved    bool
 }
 
-// offers are those that nobody has answered yet.
-type offers struct {
-	mu    sync.Mutex
-	byKey map[approval.Key]*offer
-	shut  bool // the gate has stopped
+// submissions are those without a result.
+type submissions struct {
+	mu     sync.Mutex
+	byKey  map[approval.Key]*submission
+	closed bool // the gate has stopped
 }
 
-// Submit takes a request in that no file holds: the gate's door for others
-// inside the daemon. It returns once the request is durable as a pending, a claim
-// or a record, and says what it has become. What is in flight under the same key is
-// waited for, not doubled.
+// Submit takes in a request without a file, from a caller inside the daemon. It
+// returns when the request is durable as a pending, a claim or a record. If the same
+// request is already being submitted, Submit waits for that one.
 //
-// Its errors are those of approval.ErrBusy's list. When ctx ends first, the error
-// wraps approval.ErrHeld: then it is not known whether the request was accepted,
-// and the same request under the same key finds out.
+// Its errors are listed at approval.ErrBusy. If ctx ends first, the error wraps
+// approval.ErrPaused: the request may have been accepted. Submitting it again under
+// the same key finds out.
 func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from approval.Origin) (t approval.SubmitResult, err error) {
 	ws, known := g.Settings.Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
-		return t, fmt.Errorf("submit %s: not a request id", k)
+		return t, fmt.Errorf("submit %s: invalid request ID", k)
 	case !known:
 		return t, fmt.Errorf("%w: workspace '%s' is not configured", approval.ErrWorkspaceRefused, k.Workspace)
 	case len(request) > limit:
-		return t, fmt.Errorf("%w: a request may have %d bytes here", approval.ErrRefused, limit)
+		return t, fmt.Errorf("%w: the limit is %d bytes", approval.ErrRefused, limit)
 	}
-	o, err := g.offers.join(k, request, from)
+	o, err := g.submissions.join(k, request, from)
 	if err != nil {
 		return t, err
 	}
 	if g.Inline {
-		_, _ = g.Step(k) // what went wrong before it was accepted, the offer tells
-		return g.offers.leave(o)
+		_, _ = g.Step(k) // the submission has the error
+		return g.submissions.leave(o)
 	}
 	g.Wake(k)
 	select {
 	case <-o.done:
 	case <-ctx.Done():
 	}
-	t, err = g.offers.leave(o)
+	t, err = g.submissions.leave(o)
 	if errors.Is(err, approval.ErrPaused) {
-		g.Wake(k) // to forget that it was ever seen
+		g.Wake(k) // to forget its first-seen time
 	}
 	return t, err
 }
 
-// join adds a caller to the offer of a key, and makes it where there is none.
-func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, error) {
+// join adds a caller to the submission of a key, or creates one.
+func (x *submissions) join(k approval.Key, q []byte, from approval.Origin) (*submission, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.shut {
-		return nil, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded)
+	if x.closed {
+		return nil, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded)
 	}
 	if o := x.byKey[k]; o != nil {
 		if !bytes.Equal(o.q, q) || o.from != from {
@@ -96,22 +94,22 @@ func (x *offers) join(k approval.Key, q []byte, from approval.Origin) (*offer, e
 		o.waiting++
 		return o, nil
 	}
-	o := &offer{key: k, q: q, from: from, done: make(chan struct{}), waiting: 1}
+	o := &submission{key: k, q: q, from: from, done: make(chan struct{}), waiting: 1}
 	if x.byKey == nil {
-		x.byKey = map[approval.Key]*offer{}
+		x.byKey = map[approval.Key]*submission{}
 	}
 	x.byKey[k] = o
 	return o, nil
 }
 
-// leave gives the answer to an offer; the last caller who waited in vain takes
-// the offer away.
-func (x *offers) leave(o *offer) (t approval.SubmitResult, err error) {
+// leave returns the result of a submission. If there is none and no caller is left,
+// the submission is removed.
+func (x *submissions) leave(o *submission) (t approval.SubmitResult, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	o.waiting--
-	if o.closed {
-		return o.taken, o.err
+	if o.resolved {
+		return o.result, o.err
 	}
 	if o.waiting == 0 {
 		delete(x.byKey, o.key)
@@ -119,177 +117,176 @@ func (x *offers) leave(o *offer) (t approval.SubmitResult, err error) {
 	return t, approval.ErrPaused
 }
 
-// at is the offer of a key that nobody has answered, if there is one.
-func (x *offers) at(k approval.Key) *offer {
+// at returns the submission of a key, nil if there is none.
+func (x *submissions) at(k approval.Key) *submission {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.byKey[k]
 }
 
-// answer closes an offer; the first answer counts. It takes nil.
-func (x *offers) answer(o *offer, t approval.SubmitResult, err error) {
+// resolve sets the result of a submission; the first result counts. o may be nil.
+func (x *submissions) resolve(o *submission, t approval.SubmitResult, err error) {
 	if o == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if o.closed {
+	if o.resolved {
 		return
 	}
-	o.taken, o.err, o.closed = t, err, true
+	o.result, o.err, o.resolved = t, err, true
 	close(o.done)
 	if x.byKey[o.key] == o {
 		delete(x.byKey, o.key)
 	}
 }
 
-// accept says that what was offered is durable; p is what somebody is asked, nil
-// where nobody is.
-func (g *Gate) accept(o *offer, p *approval.Pending) {
+// accept resolves a submission that is durable. p is nil if no person is asked.
+func (g *Gate) accept(o *submission, p *approval.Pending) {
 	if o != nil && g.Accepted != nil {
 		g.Accepted(o.key)
 	}
-	g.offers.answer(o, approval.SubmitResult{Pending: p}, nil)
+	g.submissions.resolve(o, approval.SubmitResult{Pending: p}, nil)
 }
 
-// turnAway says that it is not, and why.
-func (g *Gate) turnAway(o *offer, why error) { g.offers.answer(o, approval.SubmitResult{}, why) }
+// reject resolves a submission with an error.
+func (g *Gate) reject(o *submission, why error) {
+	g.submissions.resolve(o, approval.SubmitResult{}, why)
+}
 
-func (g *Gate) turnAwayWeak(o *offer) {
+func (g *Gate) rejectDegraded(o *submission) {
 	if o == nil {
 		return
 	}
 	p, _ := g.Degraded()
-	g.turnAway(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
+	g.reject(o, fmt.Errorf("%w: %s", approval.ErrDegraded, p.What))
 }
 
-// dismiss turns everybody away once no worker is left.
-func (g *Gate) dismiss() {
-	g.offers.mu.Lock()
-	g.offers.shut = true
-	left := slices.Collect(maps.Values(g.offers.byKey))
-	g.offers.mu.Unlock()
-	for _, o := range left {
-		g.turnAway(o, fmt.Errorf("%w: it is about to stop", approval.ErrDegraded))
+// rejectAll rejects what is left when all workers have stopped.
+func (g *Gate) rejectAll() {
+	g.submissions.mu.Lock()
+	g.submissions.closed = true
+	remaining := slices.Collect(maps.Values(g.submissions.byKey))
+	g.submissions.mu.Unlock()
+	for _, o := range remaining {
+		g.reject(o, fmt.Errorf("%w: the gate is stopping", approval.ErrDegraded))
 	}
 }
 
-// loadOffer lets an offer be the request, where nothing else has the key.
-func (g *Gate) loadOffer(s *state) bool {
+// loadSubmission uses the submission as the request, if no document has the key.
+func (g *Gate) loadSubmission(s *state) bool {
 	if s.Record || s.Claim || s.Pending != approval.Absent {
 		return false
 	}
-	o := g.offers.at(s.key)
+	o := g.submissions.at(s.key)
 	if o == nil {
 		return false
 	}
-	s.take(o)
+	s.useSubmission(o)
 	return true
 }
 
-// loadFresh lets an offer be all there is, once: under an id that was drawn a
-// moment ago, and of which the index knows not even the first digits, there is
-// nothing to be read.
-func (g *Gate) loadFresh(s *state) bool {
-	if g.index.knows(s.key) {
+// loadFreshSubmission skips reading, once, if the id was just generated and the index
+// does not know its first digits: there can be no documents.
+func (g *Gate) loadFreshSubmission(s *state) bool {
+	if g.index.hasShortID(s.key) {
 		return false
 	}
-	x := &g.offers
+	x := &g.submissions
 	x.mu.Lock()
 	o := x.byKey[s.key]
-	fresh := o != nil && o.from.Fresh && !o.seen
+	fresh := o != nil && o.from.Fresh && !o.loadedFresh
 	if fresh {
-		o.seen = true
+		o.loadedFresh = true
 	}
 	x.mu.Unlock()
 	if fresh {
-		s.take(o)
+		s.useSubmission(o)
 	}
 	return fresh
 }
 
-func (s *state) take(o *offer) {
-	s.offer, s.q, s.Request = o, o.q, approval.Valid
-	s.request, s.qErr = approval.ParseRequest(o.q, s.key.ID)
+func (s *state) useSubmission(o *submission) {
+	s.submission, s.q, s.Request = o, o.q, approval.Valid
+	s.request, s.parseErr = approval.ParseRequest(o.q, s.key.ID)
 }
 
-// origin is where the request of this look came from.
+// origin is where the request came from.
 func (s *state) origin() approval.Origin {
-	if s.offer == nil {
+	if s.submission == nil {
 		return approval.Origin{}
 	}
-	return s.offer.from
+	return s.submission.from
 }
 
-// meet answers an offer whose key is in use already: whoever offers the same
-// once more is told so, anybody else that the id is taken.
-func (g *Gate) meet(s *state) error {
-	o := g.offers.at(s.key)
-	if o == nil || o == s.offer {
+// deliverResult resolves a submission whose key is in use: the same request from the
+// same client is a repetition, any other gets ErrIDTaken.
+func (g *Gate) deliverResult(s *state) error {
+	o := g.submissions.at(s.key)
+	if o == nil || o == s.submission {
 		return nil
 	}
 	p, client, sha := s.pending, "", ""
 	switch {
 	case s.Record:
-		p, client, sha = g.asked(s.key, s.record.Pending), s.record.ClientID, s.record.RequestSHA256
+		p, client, sha = g.embeddedPending(s.key, s.record.Pending), s.record.ClientID, s.record.RequestSHA256
 	case s.Claim:
 		c, err := g.readClaim(s)
 		if err != nil {
 			return err
 		}
-		p, client, sha = g.asked(s.key, c.Pending), c.ClientID, c.RequestSHA256
+		p, client, sha = g.embeddedPending(s.key, c.Pending), c.ClientID, c.RequestSHA256
 	case s.Pending != approval.Valid:
-		return nil // what lies there is looked at first
+		return nil // the existing document is handled first
 	}
-	// Where nobody was asked, nobody was asked on another channel.
+	// Without a pending there is no other channel to compare.
 	here, askOn := approval.Origin{ClientID: client}, o.from.AskOn
 	if p != nil {
 		here.ClientID, sha, askOn = p.ClientID, p.RequestSHA256, p.AskOn
 	}
 	if sha != approval.Digest(o.q) || here.Client(s.key.Workspace) != o.from.Client(s.key.Workspace) || askOn != o.from.AskOn {
-		g.turnAway(o, approval.ErrIDTaken)
+		g.reject(o, approval.ErrIDTaken)
 	} else {
-		g.offers.answer(o, approval.SubmitResult{Repeated: true}, nil)
+		g.submissions.resolve(o, approval.SubmitResult{Repeated: true}, nil)
 	}
 	return nil
 }
 
-// asked is the pending that a claim or record holds, nil where nobody was asked.
-func (g *Gate) asked(k approval.Key, raw approval.Raw) *approval.Pending {
-	p, err := openedPending(g.Seal, k, raw)
+// embeddedPending opens the pending in a claim or record; nil if it holds none.
+func (g *Gate) embeddedPending(k approval.Key, raw approval.Raw) *approval.Pending {
+	p, err := openPending(g.Seal, k, raw)
 	if err != nil {
 		return nil
 	}
 	return p
 }
 
-// readClaim is the claim of a key, also while it runs.
+// readClaim returns the claim of a key, also while it runs.
 func (g *Gate) readClaim(s *state) (*approval.Claim, error) {
 	if s.claim != nil {
 		return s.claim, nil
 	}
 	b, err := g.Store.Read(approval.DocClaim, s.key)
 	if err != nil {
-		return nil, fmt.Errorf("read receipt: %w", err)
+		return nil, fmt.Errorf("read claim: %w", err)
 	}
 	return openClaim(g.Seal, s.key, b)
 }
 
-// removeRequest takes the request's file away, where it came in one.
-func (g *Gate) removeRequest(k approval.Key, o *offer) error {
+// removeRequest removes the request's file, if it came in one.
+func (g *Gate) removeRequest(k approval.Key, o *submission) error {
 	if o != nil {
 		return nil
 	}
 	return g.Store.Remove(approval.DocRequest, k)
 }
 
-// Cancel is an agent's cancel for a request that it submitted: it takes the
-// slot as a person's answer does, so that the first of them counts. It returns
-// when that is durable. A refusal is an *approval.Refusal; to everybody but the
-// client that asked, the request does not exist.
+// Cancel cancels a request for the client that submitted it. It competes for the slot
+// like a person's decision, and returns when that is durable. A refusal is an
+// *approval.Refusal. For any other client the request does not exist.
 func (g *Gate) Cancel(ctx context.Context, k approval.Key, from approval.Origin) (*approval.Decision, error) {
 	d := &Decider{
-		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, cancels: true,
+		Store: g.Store, Seal: g.Seal, Now: g.Now, Daemon: true, Decided: g.Wake, isCancel: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, p == nil || p.ClientID == from.Client(ws)
 		},

@@ -17,11 +17,11 @@ import (
 	"github.com/permesso-dev/permesso/approval/gate"
 )
 
-// phone is what a door says of a client that has a key.
-var phone = approval.Origin{ClientID: "0123456789ab"}
+// apiClient is the origin of a client with an API key.
+var apiClient = approval.Origin{ClientID: "0123456789ab"}
 
-// submit offers a request to a gate that steps inline.
-func (h *house) submit(k approval.Key, body string, from approval.Origin) (again bool, err error) {
+// submit submits a request.
+func (h *rig) submit(k approval.Key, body string, from approval.Origin) (repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	taken, err := h.gate.Submit(ctx, k, []byte(body), from)
@@ -33,30 +33,30 @@ func TestSubmitIsIntake(t *testing.T) {
 		why, tool, want string
 		doc             approval.Doc
 	}{
-		{"what asks is accepted once P is there", "run", "none", approval.DocPending},
-		{"what is allowed runs, under a claim", "auto", "auto_approved", approval.DocRecord},
-		{"what policy denies has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
+		{"an ask is accepted when P exists", "run", "none", approval.DocPending},
+		{"an allowed request runs", "auto", "auto_approved", approval.DocRecord},
+		{"a denied request has a record", "never", "auto_rejected: Denied by policy: deny by rule \"never\": no", approval.DocRecord},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			h := newHouse(t, plan{memory: true, frozen: true, inline: true})
-			again, err := h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), phone)
+			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			repeated, err := h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), apiClient)
 			require.NoError(t, err)
-			require.False(t, again)
+			require.False(t, repeated)
 			require.Equal(t, tt.want, h.outcome(key(1)))
 			require.True(t, h.has(tt.doc, key(1)))
-			entries, err := os.ReadDir(h.layout.Requests(home))
+			entries, err := os.ReadDir(h.layout.Requests(personal))
 			require.NoError(t, err)
 			require.Empty(t, entries, "no file is written for the agent")
-			again, err = h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), phone)
+			repeated, err = h.submit(key(1), request(key(1), tt.tool, `{"n":1e400}`), apiClient)
 			require.NoError(t, err)
-			require.True(t, again, "the same once more is the same request")
-			require.LessOrEqual(t, len(h.hands.of(key(1))), 1)
+			require.True(t, repeated, "the same bytes are the same request")
+			require.LessOrEqual(t, len(h.executor.argsOf(key(1))), 1)
 		})
 	}
 }
 
-func TestSubmitKnowsItsClient(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+func TestSubmitRecordsClient(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	owned := approval.Origin{ClientID: "0123456789ab", Principal: "ann", AskOn: "email"}
 	_, err := h.submit(key(1), request(key(1), "run", ""), owned)
 	require.NoError(t, err)
@@ -65,83 +65,83 @@ func TestSubmitKnowsItsClient(t *testing.T) {
 
 	_, err = h.submit(key(2), request(key(2), "auto", ""), owned)
 	require.NoError(t, err)
-	require.Equal(t, "0123456789ab", h.record(key(2)).ClientID, "the record knows who asked where nobody was asked")
+	require.Equal(t, "0123456789ab", h.record(key(2)).ClientID, "the record has the client if there is no pending")
 	_, err = h.submit(key(3), request(key(3), "never", ""), owned)
 	require.NoError(t, err)
 	require.Equal(t, "0123456789ab", h.record(key(3)).ClientID)
 
-	h.drop(key(4), request(key(4), "auto", ""))
+	h.writeRequest(key(4), request(key(4), "auto", ""))
 	h.step(key(4))
-	require.Empty(t, h.record(key(4)).ClientID, "the folder's records are what they always were")
+	require.Empty(t, h.record(key(4)).ClientID, "no client for a request file")
 
-	_, err = h.submit(key(5), request(key(5), "run", "", `"ask_on":"telegram"`), phone)
-	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot say where it is asked")
+	_, err = h.submit(key(5), request(key(5), "run", "", `"ask_on":"telegram"`), apiClient)
+	require.ErrorIs(t, err, approval.ErrMalformed, "an agent cannot choose the channel")
 }
 
-// TestSubmitOneID lets others come for an id that is taken.
-func TestSubmitOneID(t *testing.T) {
+// TestSubmitTakenID submits other requests under a used id.
+func TestSubmitTakenID(t *testing.T) {
 	elsewhere := approval.Origin{ClientID: "ba9876543210"}
 	for _, tool := range []string{"run", "auto", "never"} {
-		h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+		h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 		body := request(key(1), tool, "")
-		_, err := h.submit(key(1), body, phone)
+		_, err := h.submit(key(1), body, apiClient)
 		require.NoError(t, err)
 		for why, other := range map[string]struct {
 			body string
 			from approval.Origin
 		}{
-			"other bytes":     {request(key(1), tool, `{"x":1}`), phone},
-			"another client":  {body, elsewhere},
-			"the folder's id": {body, approval.Origin{}},
+			"other bytes":             {request(key(1), tool, `{"x":1}`), apiClient},
+			"another client":          {body, elsewhere},
+			"a request file's client": {body, approval.Origin{}},
 		} {
 			_, err := h.submit(key(1), other.body, other.from)
 			require.ErrorIs(t, err, approval.ErrIDTaken, "%s, %s", tool, why)
 		}
 	}
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
-	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: phone.ClientID, AskOn: "email"})
+	_, err = h.submit(key(1), request(key(1), "run", ""), approval.Origin{ClientID: apiClient.ClientID, AskOn: "email"})
 	require.ErrorIs(t, err, approval.ErrIDTaken, "asked on another channel")
 
-	h.drop(key(2), request(key(2), "run", `{"text":"squatting"}`))
-	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
-	require.NoError(t, err, "nobody else knows the id: what lies there is not its request")
-	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
-	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
+	h.writeRequest(key(2), request(key(2), "run", `{"text":"squatting"}`))
+	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
+	require.NoError(t, err, "the submission comes before an unread file")
+	require.Equal(t, apiClient.ClientID, h.pending(key(2)).ClientID)
+	require.Contains(t, h.refusals(personal), "another request under a used ID")
 	h.ask(key(3), request(key(3), "run", ""))
-	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
-	require.ErrorIs(t, err, approval.ErrIDTaken, "unless it was taken in before")
+	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
+	require.ErrorIs(t, err, approval.ErrIDTaken, "unless the file was read before")
 	require.Equal(t, "ws:personal", h.pending(key(3)).ClientID)
 
-	h.drop(key(1), request(key(1), "run", `{"text":"evil"}`))
+	h.writeRequest(key(1), request(key(1), "run", `{"text":"evil"}`))
 	h.step(key(1))
-	require.Equal(t, phone.ClientID, h.pending(key(1)).ClientID, "a file that comes later changes nothing")
-	require.Contains(t, h.refusals(home), "another request came under an id that is taken")
+	require.Equal(t, apiClient.ClientID, h.pending(key(1)).ClientID, "a later file changes nothing")
+	require.Contains(t, h.refusals(personal), "another request under a used ID")
 }
 
-func TestSubmitTurnsAway(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
+func TestSubmitRejects(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
 	refused := func(k approval.Key, body string, from approval.Origin, want error) {
 		t.Helper()
 		_, err := h.submit(k, body, from)
 		require.ErrorIs(t, err, want)
-		require.Equal(t, "none", h.outcome(k), "whoever is turned away leaves no record")
+		require.Equal(t, "none", h.outcome(k), "a rejected submission leaves no record")
 		require.False(t, h.has(approval.DocPending, k))
 	}
-	refused(key(1), `{"request_id":`, phone, approval.ErrMalformed)
-	refused(key(1), request(key(2), "run", ""), phone, approval.ErrMalformed)
-	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), phone, approval.ErrRefused)
-	refused(keyIn("nowhere", 1), request(key(1), "run", ""), phone, approval.ErrWorkspaceRefused)
+	refused(key(1), `{"request_id":`, apiClient, approval.ErrMalformed)
+	refused(key(1), request(key(2), "run", ""), apiClient, approval.ErrMalformed)
+	refused(key(1), request(key(1), "run", `{"t":"`+strings.Repeat("x", 1000)+`"}`), apiClient, approval.ErrRefused)
+	refused(keyIn("nowhere", 1), request(key(1), "run", ""), apiClient, approval.ErrWorkspaceRefused)
 	for n := range 2 {
-		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), phone)
+		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), apiClient)
 		require.NoError(t, err)
 	}
-	clash := approval.Key{Workspace: home, ID: key(10).ID[:8] + "ffffffff"}
-	refused(clash, request(clash, "auto", ""), phone, approval.ErrShortIDTaken)
-	refused(key(12), request(key(12), "run", ""), phone, approval.ErrLimitReached)
+	clash := approval.Key{Workspace: personal, ID: key(10).ID[:8] + "ffffffff"}
+	refused(clash, request(clash, "auto", ""), apiClient, approval.ErrShortIDTaken)
+	refused(key(12), request(key(12), "run", ""), apiClient, approval.ErrLimitReached)
 	for range 6 {
-		_, err := h.submit(key(1), "no", phone)
+		_, err := h.submit(key(1), "no", apiClient)
 		if errors.Is(err, approval.ErrLimitReached) {
 			return
 		}
@@ -150,37 +150,37 @@ func TestSubmitTurnsAway(t *testing.T) {
 	t.Fatal("refusals do not count against the workspace")
 }
 
-func TestSubmitHeld(t *testing.T) {
-	h := newHouse(t, plan{memory: true})
-	h.gate.Pauses = stuck{}
+func TestSubmitWhilePaused(t *testing.T) {
+	h := newRig(t, options{inMemory: true})
+	h.gate.Pauses = alwaysPaused{}
 	h.run(0)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), phone)
-	require.ErrorIs(t, err, approval.ErrPaused, "under a pause nothing that would run is accepted")
+	_, err := h.gate.Submit(ctx, key(1), []byte(request(key(1), "auto", "")), apiClient)
+	require.ErrorIs(t, err, approval.ErrPaused, "a pause delays requests that would run")
 	require.False(t, h.has(approval.DocClaim, key(1)))
 	h.gate.Pauses = nil
 	h.gate.Wake(key(1))
-	h.await(5*time.Second, "rest", h.gate.Idle)
-	require.Equal(t, "none", h.outcome(key(1)), "what was withdrawn never runs")
-	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
-	require.NoError(t, err, "asking goes on")
-	h.halt()
-	h.halt = nil
-	_, err = h.submit(key(3), request(key(3), "run", ""), phone)
-	require.ErrorIs(t, err, approval.ErrDegraded, "a gate that has stopped keeps nobody waiting")
+	h.waitFor(5*time.Second, "rest", h.gate.Idle)
+	require.Equal(t, "none", h.outcome(key(1)), "a withdrawn submission never runs")
+	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
+	require.NoError(t, err, "asking continues")
+	h.stop()
+	h.stop = nil
+	_, err = h.submit(key(3), request(key(3), "run", ""), apiClient)
+	require.ErrorIs(t, err, approval.ErrDegraded, "a stopped gate rejects at once")
 }
 
-// stuck is a pause that does not end.
-type stuck struct{}
+// alwaysPaused is a pause without an end.
+type alwaysPaused struct{}
 
-func (stuck) Enter(string) bool { return false }
-func (stuck) Leave(string)      {}
+func (alwaysPaused) Enter(string) bool { return false }
+func (alwaysPaused) Leave(string)      {}
 
-// TestSubmitAtOnce sends the same request many times at once: one is taken in,
-// the others are told so, and it runs once.
-func TestSubmitAtOnce(t *testing.T) {
-	h := newHouse(t, plan{memory: true})
+// TestConcurrentSubmit submits the same request many times at once: it runs once, and
+// the other callers get a repetition.
+func TestConcurrentSubmit(t *testing.T) {
+	h := newRig(t, options{inMemory: true})
 	h.run(0)
 	const callers = 16
 	for round := range 10 {
@@ -194,7 +194,7 @@ func TestSubmitAtOnce(t *testing.T) {
 				if n%4 == 3 {
 					body = request(k, "auto", fmt.Sprintf(`{"n":%d}`, n))
 				}
-				_, err := h.submit(k, body, phone)
+				_, err := h.submit(k, body, apiClient)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -204,33 +204,33 @@ func TestSubmitAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Less(t, odd, callers, "somebody is taken in: %v", errs)
-		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "others hear that the id is taken")
-		h.answered(k, 10*time.Second)
-		require.Len(t, h.hands.of(k), 1)
+		require.Less(t, odd, callers, "one is accepted: %v", errs)
+		require.Equal(t, map[string]int{approval.ErrIDTaken.Error(): odd}, errs, "the others get ErrIDTaken")
+		h.waitResponse(k, 10*time.Second)
+		require.Len(t, h.executor.argsOf(k), 1)
 	}
 }
 
-// watched is a context that says when somebody has begun to wait for its end.
-type watched struct {
+// watchedContext calls onWait when a caller begins to wait for its end.
+type watchedContext struct {
 	context.Context
-	waits func()
+	onWait func()
 }
 
-func (w watched) Done() <-chan struct{} {
-	w.waits()
+func (w watchedContext) Done() <-chan struct{} {
+	w.onWait()
 	return w.Context.Done()
 }
 
-// TestSubmitWhileItEnds offers a request under an id that is just being settled:
-// between its response and the end of that step. The answer comes with the next
-// look, not with the one that is due for settled keys: no clock moves here.
-func TestSubmitWhileItEnds(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true})
-	heard := make(chan error, 1)
+// TestSubmitWhileSettling submits under an id that is just being settled, between its
+// response and the end of that step. The frozen clock shows that the caller does not
+// wait for the cooldown.
+func TestSubmitWhileSettling(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true})
+	results := make(chan error, 1)
 	var once sync.Once
 	h.gate.Changed = func(k approval.Key) {
-		h.tick()
+		h.changed()
 		if !h.has(approval.DocResponse, k) {
 			return
 		}
@@ -240,75 +240,75 @@ func TestSubmitWhileItEnds(t *testing.T) {
 			go func() {
 				defer cancel()
 				var begun sync.Once
-				_, err := h.gate.Submit(watched{ctx, func() { begun.Do(func() { close(waits) }) }}, k, []byte(request(k, "auto", `{"n":2}`)), phone)
-				heard <- err
+				_, err := h.gate.Submit(watchedContext{ctx, func() { begun.Do(func() { close(waits) }) }}, k, []byte(request(k, "auto", `{"n":2}`)), apiClient)
+				results <- err
 			}()
 			<-waits
 		})
 	}
 	h.run(0)
-	_, err := h.submit(key(1), request(key(1), "auto", ""), phone)
+	_, err := h.submit(key(1), request(key(1), "auto", ""), apiClient)
 	require.NoError(t, err)
-	require.ErrorIs(t, <-heard, approval.ErrIDTaken)
-	require.Len(t, h.hands.of(key(1)), 1)
+	require.ErrorIs(t, <-results, approval.ErrIDTaken)
+	require.Len(t, h.executor.argsOf(key(1)), 1)
 }
 
-// TestSubmitWithCompany: what lay in the folder when its id was offered had its wake-up
-// before, so it is looked at together with the offer.
-func TestSubmitWithCompany(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+// TestSubmitWithFilesPresent: files that exist before the submission cause no new
+// event, so they are handled together with it.
+func TestSubmitWithFilesPresent(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	h.cancel(key(1))
-	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
 
-	h.drop(key(2), request(key(2), "run", ""))
-	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	h.writeRequest(key(2), request(key(2), "run", ""))
+	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
-	require.NoFileExists(t, h.requestPath(key(2)), "its own bytes once more")
-	require.Equal(t, phone.ClientID, h.pending(key(2)).ClientID)
+	require.NoFileExists(t, h.requestPath(key(2)), "the same bytes")
+	require.Equal(t, apiClient.ClientID, h.pending(key(2)).ClientID)
 }
 
-func TestSubmitOnAFailingDisk(t *testing.T) {
-	broken := &failing{doc: approval.DocPending, err: syscall.EIO}
-	h := newHouse(t, plan{memory: true, inline: true, store: func(s gate.Store) gate.Store {
+func TestSubmitOnFailingDisk(t *testing.T) {
+	broken := &failingStore{doc: approval.DocPending, err: syscall.EIO}
+	h := newRig(t, options{inMemory: true, inline: true, store: func(s gate.Store) gate.Store {
 		broken.Store = s
 		return broken
 	}})
-	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.ErrorIs(t, err, syscall.EIO)
 	broken.doc = ""
 	h.step(key(1))
-	require.False(t, h.has(approval.DocPending, key(1)), "what was refused is not asked later on")
-	again, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	require.False(t, h.has(approval.DocPending, key(1)), "a rejected submission is not asked later")
+	repeated, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
-	require.False(t, again)
+	require.False(t, repeated)
 }
 
-func TestWithdraw(t *testing.T) {
-	h := newHouse(t, plan{memory: true, frozen: true, inline: true})
+func TestClientCancels(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
 	ctx := context.Background()
-	_, err := h.submit(key(1), request(key(1), "run", ""), phone)
+	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.NoError(t, err)
 	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{ClientID: "ba9876543210"})
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
 	_, err = h.gate.Cancel(ctx, key(1), approval.Origin{})
-	require.ErrorIs(t, err, approval.ErrNotAuthorized, "the folder is another client")
-	d, err := h.gate.Cancel(ctx, key(1), phone)
+	require.ErrorIs(t, err, approval.ErrNotAuthorized, "a request file has another client")
+	d, err := h.gate.Cancel(ctx, key(1), apiClient)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, d.Verdict)
-	_, err = h.decider().Decide(ctx, answer(key(1), approval.Approved))
-	require.ErrorIs(t, err, approval.ErrDecided, "first answer wins")
+	_, err = h.decider().Decide(ctx, decision(key(1), approval.Approved))
+	require.ErrorIs(t, err, approval.ErrDecided, "the first decision wins")
 	h.step(key(1))
-	require.Equal(t, "cancelled: Cancelled before anybody decided", h.outcome(key(1)))
-	_, err = h.gate.Cancel(ctx, key(1), phone)
+	require.Equal(t, "cancelled: Cancelled before a decision", h.outcome(key(1)))
+	_, err = h.gate.Cancel(ctx, key(1), apiClient)
 	require.ErrorIs(t, err, approval.ErrDecided)
 
-	_, err = h.submit(key(2), request(key(2), "run", ""), phone)
+	_, err = h.submit(key(2), request(key(2), "run", ""), apiClient)
 	require.NoError(t, err)
-	h.decide(answer(key(2), approval.Approved))
-	_, err = h.gate.Cancel(ctx, key(2), phone)
-	require.ErrorIs(t, err, approval.ErrDecided, "what was approved is not taken back")
+	h.decide(decision(key(2), approval.Approved))
+	_, err = h.gate.Cancel(ctx, key(2), apiClient)
+	require.ErrorIs(t, err, approval.ErrDecided, "an approval cannot be cancelled")
 	h.step(key(2))
-	require.Len(t, h.hands.of(key(2)), 1)
+	require.Len(t, h.executor.argsOf(key(2)), 1)
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Viewer reads what lies in the folders, for people. It changes nothing, and
-// works whether or not a daemon runs.
+// Viewer reads the documents for people. It changes nothing, and works with or
+// without a daemon.
 type Viewer struct {
 	Store      Store
 	Workspaces WorkspaceStore
 	Seal       Sealer
 }
 
-// Waiting lists the verified pendings of the given workspaces (nil: of all),
-// oldest first.
+// Waiting lists the verified pendings of the given workspaces (nil: all), oldest
+// first.
 func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	if workspaces == nil {
 		var err error
@@ -45,7 +45,7 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.W
 			if w == nil {
 				continue
 			}
-			// Settled already, and not yet tidied away.
+			// Settled, not cleaned up yet.
 			if _, err := v.Store.Read(approval.DocRecord, w.Key()); err == nil {
 				continue
 			}
@@ -58,7 +58,7 @@ func (v *Viewer) Waiting(ctx context.Context, workspaces []string) ([]approval.W
 	return list, nil
 }
 
-// Pending is one verified pending, or nil.
+// Pending returns a verified pending, or nil.
 func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	b, err := v.Store.Read(approval.DocPending, k)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,26 +67,27 @@ func (v *Viewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read pending %s: %w", k, err)
 	}
-	p, err := openedPending(v.Seal, k, b)
+	p, err := openPending(v.Seal, k, b)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a host program's request, not yet judged
+		return nil, nil //nolint:nilerr // a host program's request, not evaluated yet
 	}
 	return &approval.Waiting{Pending: p, SHA256: approval.Digest(b)}, nil
 }
 
-// Claim is the claim of a request that was started and has no record yet, or nil.
+// Claim returns the claim of a request that was started and has no record yet, or
+// nil.
 func (v *Viewer) Claim(k approval.Key) (*approval.Claim, error) {
 	b, err := v.Store.Read(approval.DocClaim, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read receipt %s: %w", k, err)
+		return nil, fmt.Errorf("read claim %s: %w", k, err)
 	}
 	return openClaim(v.Seal, k, b)
 }
 
-// Record is the story of a settled request, or nil where it is not settled.
+// Record returns the record of a settled request, or nil.
 func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	b, err := v.Store.Read(approval.DocRecord, k)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,8 +99,7 @@ func (v *Viewer) Record(_ context.Context, k approval.Key) (*approval.Record, er
 	return openRecord(v.Seal, k, b)
 }
 
-// Decision opens a decision that a record or claim holds; nil where there is
-// none.
+// Decision opens the decision in a record or claim; nil if there is none.
 func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
 	d, err := openDecision(v.Seal, k, raw)
 	if err != nil {
@@ -108,17 +108,17 @@ func (v *Viewer) Decision(k approval.Key, raw approval.Raw) *approval.Decision {
 	return d
 }
 
-// Asked opens a pending that a record or claim holds; nil where there is none.
+// Asked opens the pending in a record or claim; nil if there is none.
 func (v *Viewer) Asked(k approval.Key, raw approval.Raw) *approval.Pending {
-	p, err := openedPending(v.Seal, k, raw)
+	p, err := openPending(v.Seal, k, raw)
 	if err != nil {
 		return nil
 	}
 	return p
 }
 
-// Find lists the keys whose id begins with prefix, among the pendings and
-// records of the given workspaces (nil: of all).
+// Find lists the keys whose id begins with prefix, among the pendings and records of
+// the given workspaces (nil: all).
 func (v *Viewer) Find(_ context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if workspaces == nil {
 		var err error

@@ -281,8 +281,8 @@ func (f *faulty) endsWell() {
 }
 
 const (
-	stops = "the gate takes no requests: "
-	again = "the gate takes requests again"
+	stops = "gate degraded: "
+	again = "gate recovered"
 )
 
 func realFaults(t *testing.T) {
@@ -341,7 +341,7 @@ func diskAlmostFull(t *testing.T, on *disk) {
 		refused := f.want(tool)
 		r := f.response(refused)
 		require.Equal(t, approval.StatusAutoRejected, r.Status)
-		require.Equal(t, "The gate cannot take requests now: its disk is almost full. Nothing ran; ask again later under a new id.", *r.Error)
+		require.Equal(t, "The gate cannot take requests now: the disk is almost full. Nothing ran; ask again later under a new id.", *r.Error)
 		require.Zero(t, f.ran(refused))
 	}
 	require.True(t, f.approve(waiting), "there is room for a decision")
@@ -381,7 +381,7 @@ func diskReadOnly(t *testing.T, on *disk) {
 	_, err := os.Create(filepath.Join(home, "probe"))
 	require.ErrorIs(t, err, syscall.EROFS)
 	lying := f.want("auto")
-	f.d.awaitLog(stops + "its disk is read-only")
+	f.d.awaitLog(stops + "the disk is read-only")
 	require.False(t, f.approve(waiting), "nothing is acknowledged that cannot be kept")
 	require.Nil(t, f.answered(lying))
 	require.Zero(t, f.ran(lying)+f.ran(waiting))

@@ -319,7 +319,7 @@ func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error
 		return err
 	}
 	err = d.ClearInvalid(k, func() error {
-		return h.store.Refuse(k.Workspace, k.ID+".decision", "a decision that is not valid for what is pending")
+		return h.store.Refuse(k.Workspace, k.ID+".decision", "decision is not valid for the pending request")
 	})
 	return errors.Join(err, lock.Close())
 }

@@ -212,7 +212,7 @@ func TestTooMany(t *testing.T) {
 	})
 	h.ask()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
-	h.says(a, 429, "too many requests: 1 requests wait for an answer already: wait until some are decided")
+	h.says(a, 429, "too many requests: 1 requests are already pending: wait until some are decided")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 

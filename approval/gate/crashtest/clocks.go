@@ -12,29 +12,29 @@ import (
 
 // # Clocks
 //
-// A clock can be wrong by years, and be put right. The clock explorer plays
-// every flow with a jump before its Nth operation, lets the clock stay so or
-// puts it right with the next act, and judges every promise; besides, whatever
-// has run must have been in time by the clock that it ran under.
+// A clock can be wrong by years and be corrected later. The clock explorer plays
+// every flow with a clock jump before its Nth operation. The clock stays wrong, or is
+// corrected with the next action. Then it checks every promise, and that every run
+// was in time by the clock at its start.
 
-const decade = 10 * 365 * 24 * time.Hour
+const tenYears = 10 * 365 * 24 * time.Hour
 
 // Clocks explores every jump of every flow.
 type Clocks struct {
-	Lab    *Lab
-	Every  int // of the jumps only every so-manieth; 0: all
+	Config *Config
+	Every  int // only every nth jump; 0: all
 	Starts int // see Faults
 
 	mu     sync.Mutex
 	report FaultReport
 }
 
-// jump is one wrong clock.
+// jump is one clock change.
 type jump struct {
-	flow *Flow
-	at   int // before which operation, from 1
-	by   time.Duration
-	back bool // with the next act
+	flow     *Flow
+	at       int // before which operation, from 1
+	by       time.Duration
+	restored bool // with the next action
 }
 
 // Explore plays every jump.
@@ -53,17 +53,17 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 	defer close(jumps)
 	given := 0
 	for n, f := range Flows() {
-		kinds, started, err := (&Faults{Lab: x.Lab}).operations(f)
+		kinds, started, err := (&Faults{Config: x.Config}).operations(f)
 		if err != nil {
 			return nil, fmt.Errorf("flow %s without a jump: %w", f.Name, err)
 		}
 		for i := range kinds {
-			if i < started && !chosen(i+n, x.Starts) {
+			if i < started && !inSample(i+n, x.Starts) {
 				continue
 			}
-			for _, by := range []time.Duration{decade, -decade} {
+			for _, by := range []time.Duration{tenYears, -tenYears} {
 				for _, back := range []bool{false, true} {
-					if given++; chosen(given, x.Every) {
+					if given++; inSample(given, x.Every) {
 						jumps <- jump{f, i + 1, by, back}
 					}
 				}
@@ -74,12 +74,12 @@ func (x *Clocks) Explore(workers int) (*FaultReport, error) {
 }
 
 func (x *Clocks) play(j jump) {
-	w, err := x.Lab.newWorld(j.flow)
+	w, err := x.Config.newSim(j.flow)
 	if err != nil {
 		x.verdict(j, []string{"H " + err.Error()})
 		return
 	}
-	w.down = true // whoever is told so late that it did not run, is told
+	w.gateWasDown = true // an approval may expire before it runs
 	ops, off := 0, time.Duration(0)
 	w.disk.Fail = func(crashfs.Op) error {
 		if ops++; ops == j.at {
@@ -88,12 +88,12 @@ func (x *Clocks) play(j jump) {
 		}
 		return nil
 	}
-	s := &stageSet{w: w, free: noWait, patient: true}
+	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
 	s.daemon, err = w.boot()
 	for _, do := range j.flow.sequence() {
 		err = errors.Join(err, do(s))
 		w.observe()
-		if j.back && off != 0 {
+		if j.restored && off != 0 {
 			w.now, off = w.now.Add(-off), 0
 		}
 	}
@@ -102,23 +102,23 @@ func (x *Clocks) play(j jump) {
 		return
 	}
 	w.disk.Fail = nil
-	bad := w.expiredStays(s)
-	// However wrong the clock was, one day everything has ended.
-	w.now = w.now.Add(3 * decade)
+	bad := w.checkExpiredStays(s)
+	// However wrong the clock was, every request must end.
+	w.now = w.now.Add(3 * tenYears)
 	for range 2 {
 		w.now = w.now.Add(approval.IncompleteGrace)
-		if err := s.daemon.rest(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		if err := s.daemon.settle(); err != nil {
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 		w.observe()
 	}
-	bad = append(bad, w.judge()...)
-	x.verdict(j, append(bad, w.overdue...))
+	bad = append(bad, w.checkPromises()...)
+	x.verdict(j, append(bad, w.ranLate...))
 }
 
-// expiredStays puts the clock to where everything was in time, tries to have it
-// approved, and finds nothing that had expired alive.
-func (w *World) expiredStays(s *stageSet) (bad []string) {
+// checkExpiredStays sets the clock back to before every deadline and tries to approve
+// what has ended. Nothing may run or change.
+func (w *Sim) checkExpiredStays(s *env) (bad []string) {
 	before := map[string]approval.Status{}
 	for _, id := range w.flow.ids() {
 		if rec, _ := w.record(approval.Key{Workspace: workspace, ID: id}); rec != nil {
@@ -127,44 +127,44 @@ func (w *World) expiredStays(s *stageSet) (bad []string) {
 	}
 	effects := len(w.effects)
 	now := w.now
-	w.now = start.Add(-decade)
+	w.now = start.Add(-tenYears)
 	for id, st := range before {
 		k := approval.Key{Workspace: workspace, ID: id}
-		if err := w.answer(w.disk.Process("ann"), k, approval.Approved, noWait); err == nil {
+		if err := w.decide(w.disk.Process("ann"), k, approval.Approved, slotStaysBlocked); err == nil {
 			bad = append(bad, fmt.Sprintf("I4 approved though %s", st))
 		}
-		if err := s.daemon.rest(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		if err := s.daemon.settle(); err != nil {
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 		if rec, _ := w.record(k); rec == nil || rec.Status != st {
 			bad = append(bad, fmt.Sprintf("I5 the outcome changed with the clock: it was %s", st))
 		}
 	}
 	if len(before) == len(w.flow.ids()) && len(w.effects) != effects {
-		bad = append(bad, "I4 what had ended ran when the clock was set back")
+		bad = append(bad, "I4 an ended request ran after the clock was set back")
 	}
 	w.now = now
 	return bad
 }
 
-// inTime holds an effect against the time that its approval gave it.
-func (w *World) inTime(k approval.Key) {
+// checkRunTime compares the time of a run with its approval's RunBefore.
+func (w *Sim) checkRunTime(k approval.Key) {
 	b, _ := w.disk.File(layout.Receipts(k.Workspace) + "/" + k.ID + ".json")
-	body, err := w.lab.key.Open(approval.DocClaim, k, b)
+	body, err := w.config.key.Open(approval.DocClaim, k, b)
 	if err != nil {
-		return // the second claim of an idempotent tool may be all there is
+		return // the second claim of an idempotent tool may be the only one
 	}
 	c, err := approval.ParseClaim(body, k)
 	if err != nil || len(c.Decision) == 0 || string(c.Decision) == "null" {
 		return
 	}
-	body, err = w.lab.key.Open(approval.DocDecision, k, c.Decision)
+	body, err = w.config.key.Open(approval.DocDecision, k, c.Decision)
 	if err != nil {
 		return
 	}
 	d, err := approval.ParseDecision(body, k)
-	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's life
-		w.overdue = append(w.overdue, "I4 it ran after its time had passed")
+	if err == nil && w.now.After(d.RunBefore.Add(5*time.Minute)) { // a receipt's lifetime
+		w.ranLate = append(w.ranLate, "I4 it ran after RunBefore")
 	}
 }
 
@@ -175,6 +175,6 @@ func (x *Clocks) verdict(j jump, bad []string) {
 	x.report.ByFlow[j.flow.Name]++
 	for _, b := range bad {
 		x.report.Violations[b]++
-		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.back)}
+		x.report.Example[b] = []string{fmt.Sprintf("flow %s: %v before operation %d, back %v", j.flow.Name, j.by, j.at, j.restored)}
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wantedStates is how many disk states a full run must see; under the race
-// detector a sample has to do.
+// wantedStates is how many disk states a full run must reach. The race detector is
+// slower, so a sample is enough there.
 const (
 	wantedStates = 200_000
 	sampleStates = 2_000
 )
 
-// TestCrash holds every promise on every disk state that it can reach.
+// TestCrash checks every promise on every disk state that it reaches.
 func TestCrash(t *testing.T) {
-	lab, err := NewLab("")
+	config, err := NewConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // millions of short-lived documents
 	began := time.Now()
-	x := &Explorer{Lab: lab, Seed: 1, Seeds: seeds(), Budget: budget(), Relive: soak()}
+	x := &Explorer{Config: config, Seed: 1, Seeds: seeds(), Budget: budget(), NoCache: fullRun()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d disk states in %v: %v", r.States, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -34,9 +34,9 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func soak() bool { return os.Getenv("PERMESSO_SOAK") != "" }
+func fullRun() bool { return os.Getenv("PERMESSO_SOAK") != "" }
 
-// seeds is how many power cuts are drawn at every crash.
+// seeds is how many random power cuts are tried at every crash.
 func seeds() int {
 	if raceEnabled {
 		return 1
@@ -44,7 +44,7 @@ func seeds() int {
 	return 6
 }
 
-// budget is how many states an exploration must see.
+// budget is how many states an exploration must reach.
 func budget() int {
 	if raceEnabled || testing.Short() {
 		return sampleStates

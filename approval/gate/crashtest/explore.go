@@ -18,10 +18,10 @@ import (
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// Report is what an exploration found.
+// Report is the result of an exploration.
 type Report struct {
 	States     int            // different disk states from which the gate was started
-	Violations map[string]int // by sentence
+	Violations map[string]int // by message
 	Example    map[string][]string
 	ByFlow     map[string]int
 }
@@ -37,24 +37,24 @@ func (r *Report) String() string {
 	return s
 }
 
-// Explorer walks from crash to crash. Which states it sees depends on the seed
-// and, a little, on which of its workers comes first to one.
+// Explorer tries crashes, and crashes during recoveries. Which states it reaches
+// depends on the seed and, a little, on the timing of its workers.
 type Explorer struct {
-	Lab    *Lab
-	Seed   uint64
-	Budget int  // states at least, unless there are no more
-	Seeds  int  // seeded power cuts at every crash, besides the fixed ways
-	Stop   bool // at the first violation
-	Relive bool // live every life to its end, even where it joins another
+	Config    *Config
+	Seed      uint64
+	Budget    int  // minimum of states, if there are that many
+	Seeds     int  // random power cuts at every crash, besides the fixed ones
+	StopEarly bool // at the first violation
+	NoCache   bool // run every state to its end, even if its verdict is known
 
 	mu     sync.Mutex
 	seen   map[[3]uint64]bool
-	lived  lives
+	cache  verdictCache
 	report Report
 }
 
-// NewLab makes the keys that all worlds of one exploration share.
-func NewLab(m Mutant) (*Lab, error) {
+// NewConfig creates the keys that all simulations of an exploration share.
+func NewConfig(m Mutant) (*Config, error) {
 	key, err := seal.NewKey([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
 		return nil, err
@@ -63,29 +63,29 @@ func NewLab(m Mutant) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lab{Mutant: m, key: key, signer: signer}, nil
+	return &Config{Mutant: m, key: key, signer: signer}, nil
 }
 
-// walker is one worker's share of an exploration.
-type walker struct {
+// worker is one worker of an exploration.
+type worker struct {
 	*Explorer
 	rng *rand.Rand
 }
 
-// job is one flow to play, in one of its interleavings where it has some.
+// job is one flow to play, in one interleaving if it has actors.
 type job struct {
 	flow *Flow
 	run  uint64
 }
 
-// maxRuns is more interleavings of one flow than any budget needs.
+// maxRuns is the maximum number of interleavings of a flow.
 const maxRuns = 50_000
 
-// Explore plays every flow: the scripts with a crash before every operation and
-// again during the recovery, then the interleavings until the budget is spent.
+// Explore plays every script with a crash before every operation and again during the
+// recovery. Then it plays interleavings until the budget is used.
 func (x *Explorer) Explore(workers int) (*Report, error) {
 	x.seen = map[[3]uint64]bool{}
-	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
+	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
 	x.report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	jobs := make(chan job)
 	errs := make([]error, workers)
@@ -93,25 +93,25 @@ func (x *Explorer) Explore(workers int) (*Report, error) {
 	for i := range workers {
 		wg.Go(func() {
 			for j := range jobs {
-				w := &walker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // dice that fall the same way every time
+				w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
 				if err := w.play(j); err != nil {
 					errs[i] = errors.Join(errs[i], fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err))
 				}
 			}
 		})
 	}
-	x.hand(jobs)
+	x.queueJobs(jobs)
 	close(jobs)
 	wg.Wait()
 	return &x.report, errors.Join(errs...)
 }
 
-// perScript is how many interleavings are given out with every script while a
-// violation is looked for: what one kind finds soon, the other may never.
+// perScript is how many interleavings run after each script with StopEarly: some
+// violations appear only in scripts, others only in interleavings.
 const perScript = 20
 
-// hand gives out the scripts, then interleavings until the budget is spent.
-func (x *Explorer) hand(jobs chan<- job) {
+// queueJobs queues the scripts, then interleavings until the budget is used.
+func (x *Explorer) queueJobs(jobs chan<- job) {
 	flows := Flows()
 	run := uint64(0)
 	for _, f := range flows {
@@ -119,15 +119,15 @@ func (x *Explorer) hand(jobs chan<- job) {
 			continue
 		}
 		jobs <- job{f, 0}
-		if x.Stop {
-			x.interleave(jobs, flows, run, run+perScript)
+		if x.StopEarly {
+			x.queueInterleavings(jobs, flows, run, run+perScript)
 			run += perScript
 		}
 	}
-	x.interleave(jobs, flows, run, maxRuns)
+	x.queueInterleavings(jobs, flows, run, maxRuns)
 }
 
-func (x *Explorer) interleave(jobs chan<- job, flows []*Flow, from, to uint64) {
+func (x *Explorer) queueInterleavings(jobs chan<- job, flows []*Flow, from, to uint64) {
 	for run := from; run < to; run++ {
 		if x.spent() && !slices.ContainsFunc(flows, func(f *Flow) bool { return f.Actors != nil && !x.explored(f) }) {
 			return
@@ -152,7 +152,7 @@ func (x *Explorer) spent() bool {
 	return x.report.States >= x.Budget
 }
 
-// explored says that a flow has had its share of a sample.
+// explored reports that a flow has had its share of a sample.
 func (x *Explorer) explored(f *Flow) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,11 +162,11 @@ func (x *Explorer) explored(f *Flow) bool {
 func (x *Explorer) stopped() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.Stop && len(x.report.Violations) > 0
+	return x.StopEarly && len(x.report.Violations) > 0
 }
 
-// fresh says whether a state has not been seen before, and counts it.
-func (x *Explorer) fresh(w *World, h [3]uint64) bool {
+// isNew reports and counts a state that was not reached before.
+func (x *Explorer) isNew(w *Sim, h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.seen[h] {
@@ -178,13 +178,13 @@ func (x *Explorer) fresh(w *World, h [3]uint64) bool {
 	return true
 }
 
-func (x *walker) play(j job) error {
-	w, err := x.Lab.newWorld(j.flow)
+func (x *worker) play(j job) error {
+	w, err := x.Config.newSim(j.flow)
 	if err != nil {
 		return err
 	}
 	if j.flow.Actors != nil {
-		return x.weave(w)
+		return x.interleave(w)
 	}
 	points, err := x.run(w)
 	if err != nil {
@@ -193,20 +193,20 @@ func (x *walker) play(j job) error {
 	for _, p := range points {
 		x.crash(p, 1)
 	}
-	x.verdict(w, x.lived.live(w, 1))
+	x.verdict(w, x.cache.run(w, 1))
 	return nil
 }
 
-// run plays a script to its end and returns the world before every operation.
-func (x *walker) run(w *World) (points []*World, err error) {
-	w.disk.Before = func(op crashfs.Op) { points = append(points, w.before(op)) }
+// run plays a script to its end and returns the simulation before every operation.
+func (x *worker) run(w *Sim) (points []*Sim, err error) {
+	w.disk.Before = func(op crashfs.Op) { points = append(points, w.snapshotBefore(op)) }
 	defer func() { w.disk.Before = nil }()
-	s := &stageSet{w: w}
+	s := &env{w: w}
 	if s.daemon, err = w.boot(); err != nil {
 		return nil, err
 	}
 	for i, do := range w.flow.Script {
-		w.stage = i
+		w.actionIndex = i
 		if err := do(s); err != nil {
 			return nil, err
 		}
@@ -215,8 +215,8 @@ func (x *walker) run(w *World) (points []*World, err error) {
 	return points, errors.Join(s.daemon.log.Close(), s.daemon.release())
 }
 
-func (w *World) before(op crashfs.Op) *World {
-	if w.renamed { // nothing else makes a response visible
+func (w *Sim) snapshotBefore(op crashfs.Op) *Sim {
+	if w.renamed { // only a rename makes a response visible
 		w.observe()
 	}
 	w.renamed = op.Kind == crashfs.OpRename
@@ -225,8 +225,8 @@ func (w *World) before(op crashfs.Op) *World {
 	return c
 }
 
-// crash tries every way in which the world could go on from a moment.
-func (x *walker) crash(w *World, depth int) {
+// crash tries a kill and power cuts at one point.
+func (x *worker) crash(w *Sim, depth int) {
 	x.start(w, w.disk.Kill(), "kill", depth)
 	ways := crashfs.Ways()
 	for range x.Seeds {
@@ -237,35 +237,35 @@ func (x *walker) crash(w *World, depth int) {
 	}
 }
 
-// start is one disk state: the gate comes up on it and lives to the end. With
-// depth left, every operation of the recovery is the next crash.
-func (x *walker) start(from *World, d *crashfs.Disk, how string, depth int) {
-	// Beyond the budget a sample is enough, but of every flow.
+// start starts the gate on one disk state and runs it to the end. If depth is not
+// zero, it also crashes before every operation of the recovery.
+func (x *worker) start(from *Sim, d *crashfs.Disk, how string, depth int) {
+	// Beyond the budget, take a sample of every flow.
 	if x.stopped() || x.spent() && x.explored(from.flow) && x.rng.IntN(20) > 0 {
 		return
 	}
 	w := from.clone(d)
 	w.trace = append(w.trace, how)
 	h := w.hash()
-	if !x.fresh(w, h) {
+	if !x.isNew(w, h) {
 		return
 	}
-	var points []*World
+	var points []*Sim
 	if depth > 0 {
 		again := w.clone(d.Snapshot())
-		again.disk.Before = func(op crashfs.Op) { points = append(points, again.before(op)) }
+		again.disk.Before = func(op crashfs.Op) { points = append(points, again.snapshotBefore(op)) }
 		if err := again.restart(); err != nil {
-			x.verdict(again, []string{"L the gate does not come to rest: " + err.Error()})
+			x.verdict(again, []string{"L settling fails: " + err.Error()})
 		}
 		again.disk.Before = nil
 	}
-	x.verdict(w, x.lived.live(w, h[0]^h[1])) // the lowest bit of h[0] alone says little
+	x.verdict(w, x.cache.run(w, h[0]^h[1])) // the lowest bit of h[0] alone is not random enough
 	for _, p := range points {
 		x.crash(p, depth-1)
 	}
 }
 
-func (x *Explorer) verdict(w *World, bad []string) {
+func (x *Explorer) verdict(w *Sim, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {
@@ -279,11 +279,11 @@ func (x *Explorer) verdict(w *World, bad []string) {
 // testSigningKey signs the receipts of simulated gates, and nothing else.
 const testSigningKey = "PRIVATE+KEY+permesso+f4086083+ARkC3fQQ4lWF3vTZR9UNb1sPJrEfvAX9Pg7Qdob44gFT"
 
-// loom hands the disk to one actor at a time.
-type loom struct {
-	arrive chan string // an actor stands before its next operation
+// operationLock lets one actor at a time use the disk.
+type operationLock struct {
+	arrive chan string // an actor waits before its next operation
 	finish chan result
-	turns  map[string]chan struct{}
+	next   map[string]chan struct{}
 }
 
 type result struct {
@@ -291,44 +291,44 @@ type result struct {
 	err error
 }
 
-func (l *loom) stand(who string) {
+func (l *operationLock) wait(who string) {
 	l.arrive <- who
-	<-l.turns[who]
+	<-l.next[who]
 }
 
-// weave plays a flow with several actors: the dice decide who does the next
-// operation, and whether the gate is killed on the way; a power cut may come
-// before every operation.
-func (x *walker) weave(w *World) error {
+// interleave plays a flow with several actors. Random numbers choose the actor of the
+// next operation and when the gate is killed. A power cut may come before every
+// operation.
+func (x *worker) interleave(w *Sim) error {
 	rng := x.rng
-	l := &loom{arrive: make(chan string), finish: make(chan result), turns: map[string]chan struct{}{}}
-	s := &stageSet{w: w, yield: l.stand}
-	s.free = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
+	l := &operationLock{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
+	s := &env{w: w, yield: l.wait}
+	s.clearSlot = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
 	var err error
 	if s.daemon, err = w.boot(); err != nil {
 		return err
 	}
 	actors := sortedKeys(w.flow.Actors)
 	for _, name := range actors {
-		l.turns[name] = make(chan struct{})
+		l.next[name] = make(chan struct{})
 	}
-	w.disk.Before = func(op crashfs.Op) { l.stand(op.Proc) }
+	w.disk.Before = func(op crashfs.Op) { l.wait(op.Proc) }
 	w.disk.BeforeRead = w.disk.Before
 	for _, name := range actors {
-		go func() { l.finish <- result{name, s.act(w.flow.Actors[name])} }()
+		go func() { l.finish <- result{name, s.runActions(w.flow.Actors[name])} }()
 	}
-	killAt := rng.IntN(200) // often beyond the end: then nobody is killed
-	return x.direct(s, l, len(actors), killAt)
+	killAt := rng.IntN(200) // often after the end: then there is no kill
+	return x.schedule(s, l, len(actors), killAt)
 }
 
-func (s *stageSet) act(acts []act) error {
-	for _, do := range acts {
+func (s *env) runActions(actions []action) error {
+	for _, do := range actions {
 		err := do(s)
 		if errors.Is(err, crashfs.ErrKilled) {
-			// Only the gate is ever killed alone; somebody starts it again.
+			// Only the gate is killed alone, and it is started again.
 			s.w.trace = append(s.w.trace, "gate starts again")
 			if s.daemon, err = s.w.boot(); err == nil {
-				err = s.daemon.rest()
+				err = s.daemon.settle()
 			}
 		}
 		if err != nil {
@@ -338,17 +338,16 @@ func (s *stageSet) act(acts []act) error {
 	return nil
 }
 
-// direct is the scheduler: it waits until every actor stands or has finished,
-// takes a picture, and lets one go on.
-func (x *walker) direct(s *stageSet, l *loom, running, killAt int) error {
+// schedule waits until every actor waits or has finished, then lets one continue.
+func (x *worker) schedule(s *env, l *operationLock, running, killAt int) error {
 	rng := x.rng
-	standing := []string{}
+	waiting := []string{}
 	var failed error
 	for n := 0; running > 0; n++ {
-		for len(standing) < running {
+		for len(waiting) < running {
 			select {
 			case who := <-l.arrive:
-				standing = append(standing, who)
+				waiting = append(waiting, who)
 			case r := <-l.finish:
 				running--
 				if r.err != nil && !errors.Is(r.err, crashfs.ErrKilled) {
@@ -367,11 +366,11 @@ func (x *walker) direct(s *stageSet, l *loom, running, killAt int) error {
 			s.daemon.proc.Kill()
 			s.w.trace = append(s.w.trace, fmt.Sprintf("kill at %d", n))
 		}
-		slices.Sort(standing)
-		i := rng.IntN(len(standing))
-		who := standing[i]
-		standing = slices.Delete(standing, i, i+1)
-		l.turns[who] <- struct{}{}
+		slices.Sort(waiting)
+		i := rng.IntN(len(waiting))
+		who := waiting[i]
+		waiting = slices.Delete(waiting, i, i+1)
+		l.next[who] <- struct{}{}
 	}
 	s.w.disk.Before, s.w.disk.BeforeRead = nil, nil
 	s.daemon.proc.Kill()
@@ -381,8 +380,8 @@ func (x *walker) direct(s *stageSet, l *loom, running, killAt int) error {
 	return failed
 }
 
-// cutNow is a power cut, or a kill of everybody, at this very moment.
-func (x *walker) cutNow(w *World) {
+// cutNow is a power cut, or a kill of all processes, at this point.
+func (x *worker) cutNow(w *Sim) {
 	rng := x.rng
 	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))
 	way := ways[rng.IntN(len(ways))]

@@ -17,17 +17,17 @@ import (
 
 // # Faults
 //
-// Besides crashing, a disk can fail. The fault explorer plays every flow with
-// its Nth file operation failing, once or from then on, heals the disk, and
-// lets the gate go on without a restart. Then it judges: every promise, that
-// the gate works again for everybody, and that a power cut and a restart
-// afterwards find everything that was promised. Only a gate that has said that
-// it must be restarted is, and only after a sync that may not be repeated.
+// A disk can fail without a crash. The fault explorer plays every flow with a failing
+// Nth file operation, once, for a while or permanently. Then it repairs the disk and
+// lets the gate continue without a restart. It checks every promise, that the gate
+// serves new requests in all workspaces, and that a power cut and a restart
+// afterwards lose nothing. The gate is restarted only if it reports that it needs a
+// restart. It may report that only after a failed sync that must not be retried.
 
-// otherWorkspace is a second one, for requests that come after a fault.
+// otherWorkspace is for requests after a fault.
 const otherWorkspace = "v"
 
-// Requests that come when the fault is over.
+// Requests after a fault.
 const (
 	idAfter = "cccccccc00000003"
 	idOther = "dddddddd00000004"
@@ -35,9 +35,9 @@ const (
 
 // fault is one way for a file operation to fail.
 type fault struct {
-	name string
-	err  error
-	hits []crashfs.Kind
+	name  string
+	err   error
+	kinds []crashfs.Kind
 }
 
 var (
@@ -57,7 +57,7 @@ var (
 	}
 )
 
-// faults are the ways, each at the operations that can fail so.
+// faults lists the faults and the operations that can have them.
 func faults() []fault {
 	return []fault{
 		{"EIO", syscall.EIO, slices.Concat(changing, reading)},
@@ -70,75 +70,75 @@ func faults() []fault {
 	}
 }
 
-// For how many operations a fault lasts. A spell ends by itself in the middle of
-// a flow, and the gate has to notice.
+// The number of operations that fail. A temporary fault ends in the middle of a flow,
+// and the gate must notice that.
 const (
-	once    = 1
-	spell   = 25
-	forGood = 1 << 30
+	once      = 1
+	temporary = 25
+	permanent = 1 << 30
 )
 
 // trial is one run of a flow with one fault.
 type trial struct {
 	flow   *Flow
 	fault  fault
-	at     int // which operation of the gate and the deciders fails, from 1
-	length int // and so many from there on, as far as they can: once, a spell, or forGood
+	at     int // the first operation of gate and deciders that fails, from 1
+	length int // number of operations that may fail: once, temporary or permanent
 
-	ops   int
-	hit   []crashfs.Op // what failed
-	began bool         // a sync failed that the kernel had taken up: it may not be repeated
+	ops        int
+	failed     []crashfs.Op // the operations that failed
+	syncFailed bool         // a sync failed in the kernel: it must not be retried
 }
 
 func (t *trial) String() string {
-	how := map[int]string{once: "once", spell: "for a while", forGood: "for good"}[t.length]
+	how := map[int]string{once: "once", temporary: "for a while", permanent: "permanently"}[t.length]
 	s := fmt.Sprintf("%s at operation %d, %s", t.fault.name, t.at, how)
-	if len(t.hit) > 0 {
-		s += ": " + t.hit[0].String()
+	if len(t.failed) > 0 {
+		s += ": " + t.failed[0].String()
 	}
 	return s
 }
 
-// fail is the disk's hook. Agents and forgers have disks that work.
+// fail is the disk's hook. The disks of agents and forgers do not fail.
 func (t *trial) fail(op crashfs.Op) error {
 	if op.Proc != "gate" && op.Proc != "ann" && op.Proc != "bob" || op.Path == "effect" || op.Path == "after effect" {
 		return nil
 	}
 	t.ops++
-	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.hits, op.Kind) {
+	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.kinds, op.Kind) {
 		return nil
 	}
-	t.hit = append(t.hit, op)
+	t.failed = append(t.failed, op)
 	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS
 	opened := t.fault.name != "EMFILE" && t.fault.name != "EACCES"
-	t.began = t.began || synced && opened
+	t.syncFailed = t.syncFailed || synced && opened
 	return t.fault.err
 }
 
 // Faults explores every fault of every flow.
 type Faults struct {
-	Lab    *Lab
-	Every  int  // of the trials only every so-manieth; 0: all
-	Starts int  // of the operations of the gate's start, which is the same in every flow, only every so-manieth, in each flow other ones; 0: all
-	Relive bool // see Explorer
+	Config  *Config
+	Every   int  // only every nth trial; 0: all
+	Starts  int  // only every nth operation of the gate's start, which is the same in every flow; other ones in each flow; 0: all
+	NoCache bool // see Explorer
 
 	mu     sync.Mutex
-	seen   map[[3]uint64]bool // worlds from which the gate was started anew
-	lived  lives
+	seen   map[[3]uint64]bool // states from which the gate was restarted
+	cache  verdictCache
 	report FaultReport
 }
 
-// FaultReport is what the exploration found.
+// FaultReport is the result of the exploration.
 type FaultReport struct {
 	Report
 	Trials   int
-	Restarts int // trials in which the gate said that it must be restarted
+	Restarts int // trials in which the gate reported that it needs a restart
 }
 
 // Explore plays every trial.
 func (x *Faults) Explore(workers int) (*FaultReport, error) {
 	x.seen = map[[3]uint64]bool{}
-	x.lived = lives{verdicts: map[life][]string{}, all: x.Relive}
+	x.cache = verdictCache{verdicts: map[futureKey][]string{}, disabled: x.NoCache}
 	x.report.Report = Report{Violations: map[string]int{}, Example: map[string][]string{}, ByFlow: map[string]int{}}
 	trials := make(chan *trial)
 	var wg sync.WaitGroup
@@ -149,13 +149,13 @@ func (x *Faults) Explore(workers int) (*FaultReport, error) {
 			}
 		})
 	}
-	err := x.hand(trials)
+	err := x.queueTrials(trials)
 	close(trials)
 	wg.Wait()
 	return &x.report, err
 }
 
-func (x *Faults) hand(trials chan<- *trial) error {
+func (x *Faults) queueTrials(trials chan<- *trial) error {
 	given := 0
 	for n, f := range Flows() {
 		kinds, started, err := x.operations(f)
@@ -163,15 +163,15 @@ func (x *Faults) hand(trials chan<- *trial) error {
 			return fmt.Errorf("flow %s without a fault: %w", f.Name, err)
 		}
 		for i, kind := range kinds {
-			if i < started && !chosen(i+n, x.Starts) {
+			if i < started && !inSample(i+n, x.Starts) {
 				continue
 			}
 			for _, fault := range faults() {
-				if !slices.Contains(fault.hits, kind) {
+				if !slices.Contains(fault.kinds, kind) {
 					continue
 				}
-				for _, length := range []int{once, spell, forGood} {
-					if given++; chosen(given, x.Every) {
+				for _, length := range []int{once, temporary, permanent} {
+					if given++; inSample(given, x.Every) {
 						trials <- &trial{flow: f, fault: fault, at: i + 1, length: length}
 					}
 				}
@@ -181,14 +181,14 @@ func (x *Faults) hand(trials chan<- *trial) error {
 	return nil
 }
 
-// chosen is true for every so-manieth number, and for all where every is 0.
-func chosen(i, every int) bool { return every < 2 || i%every == 0 }
+// inSample selects every nth number, and all if every is 0.
+func inSample(i, every int) bool { return every < 2 || i%every == 0 }
 
-// operations plays a flow without a fault and lists its operations, of which
-// the first are the gate's start.
+// operations plays a flow without a fault and lists its operations. The first ones
+// are the gate's start.
 func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err error) {
 	t := &trial{flow: f}
-	w, err := x.world(t)
+	w, err := x.newSim(t)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -200,7 +200,7 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err err
 		}
 		return nil
 	}
-	s := &stageSet{w: w, free: noWait}
+	s := &env{w: w, clearSlot: slotStaysBlocked}
 	if s.daemon, err = w.boot(); err != nil {
 		return nil, 0, err
 	}
@@ -213,8 +213,8 @@ func (x *Faults) operations(f *Flow) (kinds []crashfs.Kind, started int, err err
 	return kinds, started, nil
 }
 
-func (x *Faults) world(t *trial) (*World, error) {
-	w, err := x.Lab.newWorld(t.flow)
+func (x *Faults) newSim(t *trial) (*Sim, error) {
+	w, err := x.Config.newSim(t.flow)
 	if err != nil {
 		return nil, err
 	}
@@ -222,42 +222,42 @@ func (x *Faults) world(t *trial) (*World, error) {
 	return w, errors.Join(layout.Prepare(p, otherWorkspace), p.SyncFS("/"))
 }
 
-// sequence is the flow's script, or its actors taking turns.
-func (f *Flow) sequence() []act {
+// sequence is the flow's script, or its actors in turns.
+func (f *Flow) sequence() []action {
 	if f.Script != nil {
 		return f.Script
 	}
 	names := sortedKeys(f.Actors)
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
-	var acts []act
+	slices.SortStableFunc(names, func(a, b string) int { return turnOrder(a) - turnOrder(b) })
+	var actions []action
 	for round := range 3 {
 		for _, name := range names {
-			if turns := f.Actors[name]; round < len(turns) {
-				acts = append(acts, turns[round])
+			if theirs := f.Actors[name]; round < len(theirs) {
+				actions = append(actions, theirs[round])
 			}
 		}
 	}
-	return acts
+	return actions
 }
 
-// rank puts the agent first and the clock last, and the gate right after the
-// agent: people can only answer what was asked.
-func rank(name string) int {
+// turnOrder puts the agent first, then the gate, and the clock last: people can only
+// decide what the gate has asked.
+func turnOrder(name string) int {
 	return map[string]int{"agent": 0, "gate": 1, "clock": 9}[name]
 }
 
-// play is one trial from beginning to end.
+// play runs one trial.
 func (x *Faults) play(t *trial) {
-	w, err := x.world(t)
+	w, err := x.newSim(t)
 	if err != nil {
 		x.verdict(t, nil, []string{"H " + err.Error()})
 		return
 	}
 	w.disk.Fail = t.fail
-	s := &stageSet{w: w, free: noWait, patient: true}
-	s.daemon, _ = w.boot() // or it says why not, and somebody starts it later
+	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
+	s.daemon, _ = w.boot() // if it fails, a later action starts it again
 	for _, do := range t.flow.sequence() {
-		// Whoever was told of an error tries once more; an agent cannot fail.
+		// After an error every actor but the agent retries once.
 		if err := do(s); err != nil {
 			w.trace = append(w.trace, err.Error())
 			if err := do(s); err != nil {
@@ -265,7 +265,7 @@ func (x *Faults) play(t *trial) {
 			}
 		}
 		w.observe()
-		if len(t.hit) > 0 {
+		if len(t.failed) > 0 {
 			x.verdict(t, w, x.cut(w))
 		}
 	}
@@ -281,8 +281,8 @@ func (x *Faults) play(t *trial) {
 	}
 }
 
-// recover heals the disk and lets the gate go on.
-func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
+// recover repairs the disk and lets the gate continue.
+func (x *Faults) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
 	if s.daemon == nil {
@@ -290,7 +290,7 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 			return []string{"F the gate does not start after the fault: " + err.Error()}, false
 		}
 	}
-	if w.flow.pauses() { // or nothing would be served, and rightly so
+	if w.flow.pauses() { // otherwise nothing would be served
 		if err := resumeAll(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return []string{"F the pause does not end: " + err.Error()}, false
 		}
@@ -300,83 +300,83 @@ func (x *Faults) recover(s *stageSet, t *trial) (bad []string, restarted bool) {
 		if !p.Restart {
 			return []string{"F the gate does not recover: " + p.What}, false
 		}
-		if !t.began {
-			bad = append(bad, "F a restart is asked for without need")
+		if !t.syncFailed {
+			bad = append(bad, "F the gate asks for a restart without need")
 		}
-		bad = append(bad, s.takesNothing()...)
+		bad = append(bad, s.takesNoWork()...)
 		restarted = true
 		s.daemon.proc.Kill()
 		if err := s.start(); err != nil {
 			return append(bad, "F the gate does not start after the fault: "+err.Error()), true
 		}
 	}
-	bad = append(bad, s.settleDown()...)
-	bad = append(bad, s.worksAgain()...)
+	bad = append(bad, s.settleAll()...)
+	bad = append(bad, s.servesNewRequests()...)
 	bad = append(bad, x.cut(w)...)
-	return append(bad, s.outlive()...), restarted
+	return append(bad, s.runUntilSettled()...), restarted
 }
 
-// cut is a kill or a power cut at this moment, on a disk that works afterwards.
-func (x *Faults) cut(w *World) (bad []string) {
+// cut is a kill or a power cut at this point, on a disk that works afterwards.
+func (x *Faults) cut(w *Sim) (bad []string) {
 	h := w.hash()
-	if !x.fresh(h) {
+	if !x.isNew(h) {
 		return nil
 	}
 	for _, d := range []*crashfs.Disk{
 		w.disk.Kill(), w.disk.Cut(crashfs.OnlySynced), w.disk.Cut(crashfs.NamesNotData), w.disk.Cut(crashfs.Seeded(h[0])),
 	} {
-		for _, b := range x.lived.live(w.clone(d), 1) {
+		for _, b := range x.cache.run(w.clone(d), 1) {
 			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
 		}
 	}
 	return bad
 }
 
-// fresh says that no other trial has come to the same end.
-func (x *Faults) fresh(h [3]uint64) bool {
+// isNew reports that no other trial has ended in the same state.
+func (x *Faults) isNew(h [3]uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	fresh := !x.seen[h]
+	isNew := !x.seen[h]
 	x.seen[h] = true
-	if fresh {
+	if isNew {
 		x.report.States++
 	}
-	return fresh
+	return isNew
 }
 
-// start is somebody starting the gate again.
-func (s *stageSet) start() (err error) {
+// start starts the gate again.
+func (s *env) start() (err error) {
 	s.daemon, err = s.w.boot()
 	return err
 }
 
-// settleDown lets the gate come to rest without any error.
-func (s *stageSet) settleDown() []string {
-	for range 3 { // what failed is tried again a little later, and incomplete files are waited for
+// settleAll steps the gate until all keys are settled, without any error.
+func (s *env) settleAll() []string {
+	for range 3 { // failed steps are retried later, and incomplete files have a grace period
 		s.w.now = s.w.now.Add(approval.IncompleteGrace)
-		if err := s.daemon.rest(); err != nil {
-			return []string{"F the gate does not come to rest after the fault: " + err.Error()}
+		if err := s.daemon.settle(); err != nil {
+			return []string{"F settling fails after the fault: " + err.Error()}
 		}
 		s.w.observe()
 	}
 	return nil
 }
 
-// takesNothing holds a gate that must be restarted to its word.
-func (s *stageSet) takesNothing() (bad []string) {
+// takesNoWork checks that a gate that needs a restart takes no new work.
+func (s *env) takesNoWork() (bad []string) {
 	before := len(s.w.effects)
 	if err := s.ask(workspace, idAfter); err != nil {
 		return []string{"H " + err.Error()}
 	}
 	_, _ = s.daemon.gate.Step(approval.Key{Workspace: workspace, ID: idAfter})
 	if len(s.w.effects) != before {
-		bad = append(bad, "F something ran though the gate must be restarted")
+		bad = append(bad, "F a handler ran although the gate needs a restart")
 	}
 	return bad
 }
 
-// worksAgain asks for something new, here and in the other workspace.
-func (s *stageSet) worksAgain() (bad []string) {
+// servesNewRequests submits new requests in both workspaces.
+func (s *env) servesNewRequests() (bad []string) {
 	for ws, id := range map[string]string{workspace: idAfter, otherWorkspace: idOther} {
 		if err := s.ask(ws, id); err != nil {
 			return []string{"H " + err.Error()}
@@ -394,7 +394,7 @@ func (s *stageSet) worksAgain() (bad []string) {
 	return bad
 }
 
-func (s *stageSet) ask(ws, id string) error {
+func (s *env) ask(ws, id string) error {
 	p := s.w.disk.Process("agent")
 	name := path.Join(layout.Requests(ws), id+".json")
 	f, err := p.Create(name)
@@ -405,15 +405,16 @@ func (s *stageSet) ask(ws, id string) error {
 	return errors.Join(err, f.Close())
 }
 
-// outlive lets the same gate live on until nothing waits, and judges it.
-func (s *stageSet) outlive() (bad []string) {
+// runUntilSettled lets the same gate run until nothing is pending, and checks the
+// promises.
+func (s *env) runUntilSettled() (bad []string) {
 	w := s.w
-	if w.waits() {
+	if w.hasPending() {
 		w.now = w.now.Add(3 * time.Hour)
-		bad = append(bad, s.settleDown()...)
+		bad = append(bad, s.settleAll()...)
 	}
-	for _, b := range w.judge() {
-		// What another process could not remove stays until the next start.
+	for _, b := range w.checkPromises() {
+		// A file that another process could not remove stays until the next start.
 		if b != "L a temporary file stayed: "+layout.Decisions(workspace) {
 			bad = append(bad, b)
 		}
@@ -421,7 +422,7 @@ func (s *stageSet) outlive() (bad []string) {
 	return bad
 }
 
-func (x *Faults) verdict(t *trial, w *World, bad []string) {
+func (x *Faults) verdict(t *trial, w *Sim, bad []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, b := range bad {

@@ -11,11 +11,11 @@ import (
 
 // TestFaults lets every file operation of every flow fail in every way.
 func TestFaults(t *testing.T) {
-	lab, err := NewLab("")
+	config, err := NewConfig("")
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &Faults{Lab: lab, Every: every(), Starts: starts(), Relive: soak()}
+	x := &Faults{Config: config, Every: every(), Starts: starts(), NoCache: fullRun()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -25,12 +25,12 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestClocks lets the clock jump by ten years before every file operation of
-// every flow.
+// TestClocks lets the clock jump by ten years before every file operation of every
+// flow.
 func TestClocks(t *testing.T) {
-	lab, err := NewLab("")
+	config, err := NewConfig("")
 	require.NoError(t, err)
-	x := &Clocks{Lab: lab, Every: every(), Starts: starts()}
+	x := &Clocks{Config: config, Every: every(), Starts: starts()}
 	r, err := x.Explore(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
@@ -40,21 +40,21 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// every makes a sample of an exploration that would take too long.
+// every selects a sample of an exploration that would take too long.
 func every() int {
 	switch {
 	case raceEnabled:
-		return 61 // the shortest flow has somewhat more operations
+		return 61 // the shortest flow has a few more operations
 	case testing.Short():
 		return 23
 	}
 	return 1
 }
 
-// starts is a share of the operations of the gate's start. The shares of all
-// flows together have each of them three times.
+// starts selects a part of the operations of the gate's start. All flows together
+// cover each of them three times.
 func starts() int {
-	if soak() {
+	if fullRun() {
 		return 1
 	}
 	return 9

@@ -21,40 +21,39 @@ const (
 	idB = "bbbbbbbb00000002"
 )
 
-// act is one thing that somebody does. It fails only when its own process was
-// killed under it, or when the code under test fails without any crash.
-type act func(s *stageSet) error
+// action is one thing that an actor does. It fails only if its own process was killed
+// or the code under test fails without a crash.
+type action func(s *env) error
 
-// stageSet is what the acts of one run share.
-type stageSet struct {
-	w       *World
-	daemon  *daemon
-	free    func(ctx context.Context, k approval.Key) error // for deciders that find the slot blocked
-	patient bool                                            // errors are met by trying again, as the running gate does
-	yield   func(who string)                                // where other actors may come between; nil: nobody does
+// env is what the actions of one run share.
+type env struct {
+	w         *Sim
+	daemon    *daemon
+	clearSlot func(ctx context.Context, k approval.Key) error // for deciders with a blocked slot
+	retries   bool                                            // retry after errors, as the running gate does
+	yield     func(who string)                                // other actors may run here; nil: there are none
 }
 
-// Flow is a script for one run, and the actors that may come between its acts
-// in the interleaved runs.
+// Flow is a script for one run, or actors whose actions are interleaved.
 type Flow struct {
 	Name   string
-	Script []act            // in this order, one process at a time
-	Actors map[string][]act // all at once, interleaved at every operation
+	Script []action            // in this order, one process at a time
+	Actors map[string][]action // concurrent, interleaved at every operation
 	IDs    []string
 }
 
-// late says that the script lets run_before pass, which nothing else may.
-func (f *Flow) late() bool {
+// passesRunBefore reports that RunBefore may pass in this flow.
+func (f *Flow) passesRunBefore() bool {
 	return f.Name == "late" || f.Name == "deadline" || f.pauses() || f.prunes()
 }
 
-// prunes says that months go by and old requests are removed.
+// prunes reports that months pass and old requests are removed.
 func (f *Flow) prunes() bool { return strings.HasPrefix(f.Name, "prune") }
 
-// submits says that requests come through a door of the daemon.
+// submits reports that requests come through Submit.
 func (f *Flow) submits() bool { return strings.HasPrefix(f.Name, "submit") }
 
-// pauses says that the gate has a brake, and that somebody uses it.
+// pauses reports that the gate has a pause guard, and that it is used.
 func (f *Flow) pauses() bool { return f.Name == "pause" || f.Name == "pause between" }
 
 func (f *Flow) ids() []string {
@@ -68,101 +67,101 @@ func (f *Flow) ids() []string {
 func Flows() []*Flow {
 	ask, auto := request(idA, "run", "hello"), request(idA, "auto", "hello")
 	return []*Flow{
-		{Name: "slow decider", Script: []act{agent(ask), step, decideSlowly}},
-		{Name: "allow", Script: []act{agent(auto), step}},
-		{Name: "approve", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
-		{Name: "always", Script: []act{agent(ask), step, decide(idA, approval.Approved), step}},
-		{Name: "deny", Script: []act{agent(ask), step, decide(idA, approval.Denied), step}},
-		{Name: "expire", Script: []act{agent(ask), step, wait(2 * time.Hour), step}},
-		{Name: "cancel", Script: []act{agent(ask), step, cancel, step}},
-		{Name: "question", Script: []act{agent(question(idA)), step, decide(idA, approval.Answered), step}},
-		{Name: "override", Script: []act{agent(ask), step, decide(idA, approval.Overridden), step}},
-		{Name: "policy denies", Script: []act{agent(request(idA, "never", "x")), step}},
-		{Name: "malformed", Script: []act{agent(put{idA, `{"request_id":"` + idA + `","surprise":1}`}), step}},
-		{Name: "handler fails", Script: []act{agent(request(idA, "fails", "hello")), step, decide(idA, approval.Approved), step}},
-		{Name: "idempotent", Script: []act{agent(request(idA, "again", "hello")), step, decide(idA, approval.Approved), step}},
-		{Name: "late", Script: []act{agent(ask), step, decide(idA, approval.Approved), wait(30 * time.Minute), step}},
-		{Name: "prune", Script: []act{agent(auto), step, wait(8 * day), prune, wait(90 * day), prune}},
-		{Name: "prune asked", Script: []act{agent(ask), step, decide(idA, approval.Approved), step, wait(100 * day), prune}},
+		{Name: "slow decider", Script: []action{agent(ask), step, decideTooLate}},
+		{Name: "allow", Script: []action{agent(auto), step}},
+		{Name: "approve", Script: []action{agent(ask), step, decide(idA, approval.Approved), step}},
+		{Name: "always", Script: []action{agent(ask), step, decide(idA, approval.Approved), step}},
+		{Name: "deny", Script: []action{agent(ask), step, decide(idA, approval.Denied), step}},
+		{Name: "expire", Script: []action{agent(ask), step, wait(2 * time.Hour), step}},
+		{Name: "cancel", Script: []action{agent(ask), step, cancel, step}},
+		{Name: "question", Script: []action{agent(question(idA)), step, decide(idA, approval.Answered), step}},
+		{Name: "override", Script: []action{agent(ask), step, decide(idA, approval.Overridden), step}},
+		{Name: "policy denies", Script: []action{agent(request(idA, "never", "x")), step}},
+		{Name: "malformed", Script: []action{agent(requestFile{idA, `{"request_id":"` + idA + `","surprise":1}`}), step}},
+		{Name: "handler fails", Script: []action{agent(request(idA, "fails", "hello")), step, decide(idA, approval.Approved), step}},
+		{Name: "idempotent", Script: []action{agent(request(idA, "again", "hello")), step, decide(idA, approval.Approved), step}},
+		{Name: "late", Script: []action{agent(ask), step, decide(idA, approval.Approved), wait(30 * time.Minute), step}},
+		{Name: "prune", Script: []action{agent(auto), step, wait(8 * day), prune, wait(90 * day), prune}},
+		{Name: "prune asked", Script: []action{agent(ask), step, decide(idA, approval.Approved), step, wait(100 * day), prune}},
 		{
 			Name:   "prune and ask again",
-			Script: []act{agent(request(idA, "never", "x")), step, wait(100 * day), prune, agent(auto), step, agent(auto), step},
+			Script: []action{agent(request(idA, "never", "x")), step, wait(100 * day), prune, agent(auto), step, agent(auto), step},
 		},
 		{
 			Name:   "duplicate intake",
-			Script: []act{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
+			Script: []action{agent(auto), step, agent(auto), step, agent(request(idA, "auto", "other")), step, agent(auto), step},
 		},
-		{Name: "submit and approve", Script: []act{submit(ask), decide(idA, approval.Approved), step}},
-		{Name: "submit allowed", Script: []act{submit(auto), step}},
-		{Name: "submit denied", Script: []act{submit(request(idA, "never", "x")), step}},
-		{Name: "submit and withdraw", Script: []act{submit(ask), withdraw, step}},
-		{Name: "submit twice", Script: []act{submit(auto), submit(auto), submit(request(idA, "auto", "other"))}},
+		{Name: "submit and approve", Script: []action{submit(ask), decide(idA, approval.Approved), step}},
+		{Name: "submit allowed", Script: []action{submit(auto), step}},
+		{Name: "submit denied", Script: []action{submit(request(idA, "never", "x")), step}},
+		{Name: "submit and withdraw", Script: []action{submit(ask), clientCancel, step}},
+		{Name: "submit twice", Script: []action{submit(auto), submit(auto), submit(request(idA, "auto", "other"))}},
 		{
-			Name: "submit beside the folder",
-			Actors: map[string][]act{
-				"gate":  {submit(ask), step, submit(ask), withdraw, step},
+			Name: "submit and write the file",
+			Actors: map[string][]action{
+				"gate":  {submit(ask), step, submit(ask), clientCancel, step},
 				"agent": {agent(request(idA, "run", "evil")), remove, agent(ask)}, "ann": {decide(idA, approval.Approved)},
 			},
 		},
 		{
 			Name: "two requests", IDs: []string{idA, idB},
-			Script: []act{agent(ask), agent(request(idB, "auto", "b")), step, decide(idA, approval.Approved), step},
+			Script: []action{agent(ask), agent(request(idB, "auto", "b")), step, decide(idA, approval.Approved), step},
 		},
 		{
 			Name: "pause", IDs: []string{idA, idB},
-			Script: []act{
+			Script: []action{
 				agent(ask), step, decide(idA, approval.Approved), pauseAll, agent(request(idB, "auto", "b")), step,
 				resumeAll, step,
 			},
 		},
 		{
 			Name: "pause between", IDs: []string{idA, idB},
-			Actors: map[string][]act{
+			Actors: map[string][]action{
 				"gate": {step, step, step, step}, "agent": {agent(ask), agent(request(idB, "auto", "b"))},
 				"ann": {decide(idA, approval.Approved)}, "operator": {pauseAll, resumeAll, pauseAll, resumeAll, pauseAll, resumeAll, pauseAll},
 			},
 		},
 		{
 			Name:   "two deciders",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "bob": {decide(idA, approval.Denied)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "bob": {decide(idA, approval.Denied)}},
 		},
 		{
 			Name:   "deadline",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "ann": {decide(idA, approval.Approved)}, "clock": {wait(2 * time.Hour)}},
 		},
 		{
-			Name:   "forger in the slot",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decide(idA, approval.Approved)}},
+			Name:   "forged decision",
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask)}, "forger": {forge}, "ann": {decide(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent cancels",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decide(idA, approval.Approved)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), cancel}, "ann": {decide(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent deletes and changes",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decide(idA, approval.Approved)}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(ask), remove, agent(request(idA, "run", "evil"))}, "ann": {decide(idA, approval.Approved)}},
 		},
 		{
 			Name:   "agent repeats",
-			Actors: map[string][]act{"gate": {step, step, step}, "agent": {agent(auto), agent(auto), agent(request(idA, "auto", "evil"))}},
+			Actors: map[string][]action{"gate": {step, step, step}, "agent": {agent(auto), agent(auto), agent(request(idA, "auto", "evil"))}},
 		},
 	}
 }
 
-type put struct{ id, text string }
+type requestFile struct{ id, text string }
 
-func request(id, tool, text string) put {
-	return put{id, fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":%q}}`, id, tool, text)}
+func request(id, tool, text string) requestFile {
+	return requestFile{id, fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":%q}}`, id, tool, text)}
 }
 
-func question(id string) put {
-	return put{id, fmt.Sprintf(`{"request_id":%q,"type":"question","title":"Which?","options":["a","b"]}`, id)}
+func question(id string) requestFile {
+	return requestFile{id, fmt.Sprintf(`{"request_id":%q,"type":"question","title":"Which?","options":["a","b"]}`, id)}
 }
 
-// agent writes a request as agents do: under another name, then renamed, and
-// synced by nobody.
-func agent(r put) act {
-	return func(s *stageSet) error {
+// agent writes a request as agents do: to another name, then a rename, without a
+// sync.
+func agent(r requestFile) action {
+	return func(s *env) error {
 		p := s.w.disk.Process("agent")
 		dir := layout.Requests(workspace)
 		temp := filepath.Join(dir, ".tmp-agent")
@@ -180,48 +179,46 @@ func agent(r put) act {
 	}
 }
 
-// client is where submissions come from. It calls every id fresh, also one that it gives again:
-// what the gate knows of is looked at even so.
+// client is the origin of submissions. It marks every id as fresh, also a used one:
+// the gate must not rely on that.
 var client = approval.Origin{ClientID: "0123456789ab", Fresh: true}
 
-// submit is a door of the daemon that takes a request in and, once the gate has
-// accepted it, says so to whoever sent it.
-func submit(r put) act {
-	return func(s *stageSet) error {
-		s.pause("gate")
-		if err := s.served(); err != nil {
+// submit submits a request to the daemon and records that it was accepted.
+func submit(r requestFile) action {
+	return func(s *env) error {
+		s.yieldAs("gate")
+		if err := s.ensureRunning(); err != nil {
 			return err
 		}
-		return s.w.offer(s.daemon.gate, r)
+		return s.w.submit(s.daemon.gate, r)
 	}
 }
 
-// served says whether there is a gate to turn to; one that could not start is
-// started again.
-func (s *stageSet) served() error {
+// ensureRunning starts the gate if it could not start before.
+func (s *env) ensureRunning() error {
 	if s.daemon != nil {
 		return nil
 	}
-	if err := s.rest(); err != nil || s.daemon == nil {
-		return errors.Join(err, errors.New("nobody serves"))
+	if err := s.settle(); err != nil || s.daemon == nil {
+		return errors.Join(err, errors.New("the gate does not run"))
 	}
 	return nil
 }
 
-// offer submits, and remembers what the client was told. That an id is taken is
-// an answer, as is that the disk is ill.
-func (w *World) offer(g *gate.Gate, r put) error {
+// submit submits, and records what the client was told. ErrIDTaken and ErrDegraded
+// are valid results.
+func (w *Sim) submit(g *gate.Gate, r requestFile) error {
 	taken, err := g.Submit(context.Background(), approval.Key{Workspace: workspace, ID: r.id}, []byte(r.text), client)
 	switch {
 	case errors.Is(err, crashfs.ErrKilled):
 		return err
 	case errors.Is(err, approval.ErrIDTaken) && w.submitted[r.id] == r.text:
-		w.broken = append(w.broken, "I5 a client was told that its own request is another's")
+		w.brokenPromises = append(w.brokenPromises, "I5 a client got ErrIDTaken for its own request")
 	case err != nil:
 	case w.submitted[r.id] != "" && w.submitted[r.id] != r.text:
-		w.broken = append(w.broken, "I5 other bytes were accepted under an id that was given away")
+		w.brokenPromises = append(w.brokenPromises, "I5 other bytes were accepted under a used id")
 	case w.submitted[r.id] == r.text && !taken.Repeated:
-		w.broken = append(w.broken, "I5 a request was accepted anew that was accepted before")
+		w.brokenPromises = append(w.brokenPromises, "I5 a repeated request was accepted as new")
 	default:
 		w.submitted[r.id] = r.text
 		w.accepted[r.id] = true
@@ -229,21 +226,21 @@ func (w *World) offer(g *gate.Gate, r put) error {
 	return nil
 }
 
-// withdraw is the client that takes its request back.
-func withdraw(s *stageSet) error {
-	s.pause("gate")
-	if err := s.served(); err != nil {
+// clientCancel is the client's cancel of its request.
+func clientCancel(s *env) error {
+	s.yieldAs("gate")
+	if err := s.ensureRunning(); err != nil {
 		return err
 	}
 	k := approval.Key{Workspace: workspace, ID: idA}
 	_, err := s.daemon.gate.Cancel(context.Background(), k, client)
 	if err == nil {
-		s.w.told = append(s.w.told, told{idA, approval.Cancelled})
+		s.w.acknowledged = append(s.w.acknowledged, acknowledged{idA, approval.Cancelled})
 	}
 	return unlessRefused(err)
 }
 
-func remove(s *stageSet) error {
+func remove(s *env) error {
 	p := s.w.disk.Process("agent")
 	err := p.Remove(filepath.Join(layout.Requests(workspace), idA+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -252,7 +249,7 @@ func remove(s *stageSet) error {
 	return err
 }
 
-func cancel(s *stageSet) error {
+func cancel(s *env) error {
 	f, err := s.w.disk.Process("agent").Create(filepath.Join(layout.Requests(workspace), idA+".cancel"))
 	if err != nil {
 		return err
@@ -260,8 +257,8 @@ func cancel(s *stageSet) error {
 	return f.Close()
 }
 
-// forge puts an approval without a seal into the slot.
-func forge(s *stageSet) error {
+// forge puts an approval without a MAC into the slot.
+func forge(s *env) error {
 	p := s.w.disk.Process("forger")
 	f, err := p.Create(filepath.Join(layout.Decisions(workspace), "forged"))
 	if err != nil {
@@ -277,9 +274,9 @@ func forge(s *stageSet) error {
 	return err
 }
 
-func wait(d time.Duration) act {
-	return func(s *stageSet) error {
-		s.pause("clock")
+func wait(d time.Duration) action {
+	return func(s *env) error {
+		s.yieldAs("clock")
 		s.w.now = s.w.now.Add(d)
 		return nil
 	}
@@ -287,10 +284,9 @@ func wait(d time.Duration) act {
 
 const day = 24 * time.Hour
 
-// prune removes what is old. Once that is done the id is a new one, with
-// nothing behind it.
-func prune(s *stageSet) error {
-	if err := s.served(); err != nil {
+// prune removes old documents. After that the id is new.
+func prune(s *env) error {
+	if err := s.ensureRunning(); err != nil {
 		return err
 	}
 	if _, err := s.daemon.gate.Prune(nil); err != nil {
@@ -298,28 +294,28 @@ func prune(s *stageSet) error {
 	}
 	for _, id := range s.w.flow.ids() {
 		if s.w.pruned[id] {
-			s.w.forget(id)
+			s.w.resetID(id)
 		}
 	}
-	return s.rest()
+	return s.settle()
 }
 
-func step(s *stageSet) error {
-	s.pause("gate")
-	return s.rest()
+func step(s *env) error {
+	s.yieldAs("gate")
+	return s.settle()
 }
 
-// noWait is for deciders that find the slot blocked where nothing happens
-// between two looks of theirs.
-func noWait(context.Context, approval.Key) error { return errBlocked }
+// slotStaysBlocked is for deciders where no other process runs between two checks of
+// the slot.
+func slotStaysBlocked(context.Context, approval.Key) error { return errBlocked }
 
 var errBlocked = errors.New("the slot stays blocked")
 
-// rest brings the gate to rest. Where operations fail, what failed is tried
-// once more, and a gate that could not start is started again.
-func (s *stageSet) rest() error {
-	if !s.patient {
-		return s.daemon.rest()
+// settle steps all keys. If operations fail, it retries, and it starts a gate that
+// could not start.
+func (s *env) settle() error {
+	if !s.retries {
+		return s.daemon.settle()
 	}
 	if s.daemon == nil {
 		if s.daemon, _ = s.w.boot(); s.daemon == nil {
@@ -328,44 +324,44 @@ func (s *stageSet) rest() error {
 	}
 	for range 3 {
 		s.w.now = s.w.now.Add(time.Second)
-		if _, weak := s.daemon.gate.Degraded(); weak {
+		if _, degraded := s.daemon.gate.Degraded(); degraded {
 			s.daemon.gate.Examine() // as the ticker does
 		}
-		if err := s.daemon.rest(); err == nil {
+		if err := s.daemon.settle(); err == nil {
 			break
 		}
 	}
 	return nil
 }
 
-func (s *stageSet) pause(who string) {
+func (s *env) yieldAs(who string) {
 	if s.yield != nil {
 		s.yield(who)
 	}
 }
 
-// pauseAll is permesso pause: when it has returned, nothing may begin.
-func pauseAll(s *stageSet) error {
+// pauseAll is permesso pause: after it returns, no claim may begin.
+func pauseAll(s *env) error {
 	store := s.w.store(s.w.disk.Process("operator"))
-	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.stage), Workspace: ipc.Everything, By: "ann", At: s.w.now})
+	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.actionIndex), Workspace: ipc.Everything, By: "ann", At: s.w.now})
 	if err == nil {
-		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every look gives the others a turn
+		err = store.AwaitClaims(ipc.Everything, func() error { return nil }) // every check lets other actors run
 	}
 	s.w.paused = s.w.paused || err == nil
-	s.w.stage++
+	s.w.actionIndex++
 	return err
 }
 
-func resumeAll(s *stageSet) error {
+func resumeAll(s *env) error {
 	s.w.paused = false
 	_, err := s.w.store(s.w.disk.Process("operator")).Resume(ipc.Everything, "ann", s.w.now)
 	return err
 }
 
-// decide lets a person in another process answer, as often as it takes to be
-// told something.
-func decide(id string, v approval.Verdict) act {
-	return func(s *stageSet) error {
+// decide lets a person in another process decide, and retries while the request is
+// unknown.
+func decide(id string, v approval.Verdict) action {
+	return func(s *env) error {
 		name := map[approval.Verdict]string{approval.Approved: "ann"}[v]
 		if name == "" {
 			name = "bob"
@@ -373,28 +369,28 @@ func decide(id string, v approval.Verdict) act {
 		p := s.w.disk.Process(name)
 		k := approval.Key{Workspace: workspace, ID: id}
 		for range 12 {
-			s.pause(name)
-			err := s.w.answer(p, k, v, s.free)
+			s.yieldAs(name)
+			err := s.w.decide(p, k, v, s.clearSlot)
 			if !errors.Is(err, approval.ErrUnknown) {
 				return unlessRefused(err)
 			}
 		}
-		return nil // nothing was ever asked
+		return nil // nothing was asked
 	}
 }
 
-// decideSlowly is a decider who looks in time and writes too late: between the
-// two, the deadline passes and the gate settles.
-func decideSlowly(s *stageSet) error {
+// decideTooLate checks in time and writes too late: in between, the deadline passes
+// and the gate settles.
+func decideTooLate(s *env) error {
 	p := s.w.disk.Process("ann")
 	store := &deciderStore{Store: s.w.store(p), w: s.w, delay: func() error {
 		s.w.now = s.w.now.Add(2 * time.Hour)
-		return s.rest()
+		return s.settle()
 	}}
-	return unlessRefused(s.w.answerOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
+	return unlessRefused(s.w.decideOn(store, approval.Key{Workspace: workspace, ID: idA}, approval.Approved, nil))
 }
 
-// unlessRefused takes refusals for what they are: an answer, not a fault.
+// unlessRefused drops refusals: they are valid results.
 func unlessRefused(err error) error {
 	var r *approval.Refusal
 	if errors.As(err, &r) {
@@ -403,20 +399,20 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// answer decides and remembers what the person was told.
-func (w *World) answer(p *crashfs.Proc, k approval.Key, v approval.Verdict, free func(context.Context, approval.Key) error) error {
-	return w.answerOn(&deciderStore{Store: w.store(p), w: w}, k, v, free)
+// decide decides, and records what the person was told.
+func (w *Sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
+	return w.decideOn(&deciderStore{Store: w.store(p), w: w}, k, v, clearSlot)
 }
 
-func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict, free func(context.Context, approval.Key) error) error {
+func (w *Sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
 	d := &gate.Decider{
-		Store: store, Seal: w.lab.key, Now: w.clock, Free: free,
+		Store: store, Seal: w.config.key, Now: w.clock, Free: clearSlot,
 		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, ws == workspace
 		},
 	}
-	if w.lab.Mutant == NoLook {
-		d.RunBefore = 24 * time.Hour // or the time that has passed would tell as well
+	if w.config.Mutant == NoRecheck {
+		d.RunBefore = 24 * time.Hour // otherwise RunBefore would detect the late decision, too
 	}
 	a := approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "1", Name: "ann"}, Via: "cli",
@@ -430,7 +426,7 @@ func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict
 	}
 	_, err := d.Decide(context.Background(), a)
 	if err == nil {
-		w.told = append(w.told, told{k.ID, v})
+		w.acknowledged = append(w.acknowledged, acknowledged{k.ID, v})
 	}
 	return err
 }
@@ -438,16 +434,16 @@ func (w *World) answerOn(store *deciderStore, k approval.Key, v approval.Verdict
 // deciderStore is the store of a decider in another process.
 type deciderStore struct {
 	*ipc.Store
-	w     *World
-	delay func() error // happens right before the decision is written; may be nil
-	asked []byte       // the pending as it was first read, for the mutant that never looks again
+	w     *Sim
+	delay func() error // right before the decision is written; may be nil
+	asked []byte       // the pending as first read, for NoRecheck
 }
 
 func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
-	if s.w.lab.Mutant == NoLook && doc == approval.DocRecord {
+	if s.w.config.Mutant == NoRecheck && doc == approval.DocRecord {
 		return nil, fs.ErrNotExist
 	}
-	if s.w.lab.Mutant != NoLook || doc != approval.DocPending {
+	if s.w.config.Mutant != NoRecheck || doc != approval.DocPending {
 		return s.Store.Read(doc, k)
 	}
 	if s.asked == nil {
@@ -460,8 +456,8 @@ func (s *deciderStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
 	return s.asked, nil
 }
 
-// Create notes what an approval approves before it is written: from then on
-// the effect is legitimate, told or not.
+// Create records the approved arguments before it writes an approval: from then on
+// the effect is legitimate, acknowledged or not.
 func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if s.delay != nil {
 		if err := s.delay(); err != nil {
@@ -470,7 +466,7 @@ func (s *deciderStore) Create(doc approval.Doc, k approval.Key, b []byte, how ap
 	}
 	if strings.Contains(string(b), `"verdict":"approved"`) {
 		if p, ok := s.w.disk.File(path.Join(layout.Pendings(workspace), k.ID+".json")); ok {
-			s.w.consent[k.ID] = append(s.w.consent[k.ID], argsOf(p))
+			s.w.approvedArgs[k.ID] = append(s.w.approvedArgs[k.ID], argsOf(p))
 		}
 	}
 	return s.Store.Create(doc, k, b, how)

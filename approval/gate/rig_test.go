@@ -27,43 +27,43 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// The two workspaces that every house knows.
+// The two workspaces of every rig.
 const (
-	home  = "personal"
-	other = "other"
+	personal = "personal"
+	other    = "other"
 )
 
-// plan is what a test wants of its house. The zero plan is a house on the real
-// file system with the real clock, and a gate that is not running yet.
-type plan struct {
-	memory  bool            // on a file system in memory where there is one: for tests that do a lot
-	frozen  bool            // the clock stands still until the test moves it
-	inline  bool            // effects happen within Step
-	limits  approval.Limits // of both workspaces
-	timeout time.Duration   // 0: an hour
-	night   approval.QuietHours
-	tools   map[string]approval.Tool
-	rules   []policy.Rule
-	provers approval.Provers
-	store   func(gate.Store) gate.Store // stands between the gate and the real one
-	audit   func(gate.Audit) gate.Audit
-	fs      ipc.FS // under the gate and its log; nil: the real one
+// options configure a rig. The zero value is the real file system, the real clock,
+// and a gate that does not run yet.
+type options struct {
+	inMemory    bool            // in /dev/shm, if there is one: for long tests
+	frozenClock bool            // only the test moves the clock
+	inline      bool            // handlers run within Step
+	limits      approval.Limits // of both workspaces
+	timeout     time.Duration   // 0: an hour
+	quietHours  approval.QuietHours
+	tools       map[string]approval.Tool
+	rules       []policy.Rule
+	provers     approval.Provers
+	store       func(gate.Store) gate.Store // wraps the real store
+	audit       func(gate.Audit) gate.Audit
+	fs          ipc.FS // of the gate and its log; nil: the real one
 }
 
-// house is a home in a temporary folder with everything real in it except the
-// handlers, which are counted, and the people, who are given.
-type house struct {
-	t      testing.TB
-	plan   plan
-	layout ipc.Layout
-	store  *ipc.Store
-	key    *seal.Key
-	signer *receipt.Signer
-	gate   *gate.Gate
-	hands  *hands
-	logs   *lines
-	clock  *clock
-	pulse  chan struct{} // something changed
+// rig is a HOME in a temporary folder. Everything is real except the handlers and the
+// people.
+type rig struct {
+	t        testing.TB
+	options  options
+	layout   ipc.Layout
+	store    *ipc.Store
+	key      *seal.Key
+	signer   *receipt.Signer
+	gate     *gate.Gate
+	executor *fakeExecutor
+	logs     *logBuffer
+	clock    *clock
+	changes  chan struct{} // a document may have changed
 
 	mu    sync.Mutex
 	tools map[string]approval.Tool
@@ -71,27 +71,27 @@ type house struct {
 	log     *audit.Log
 	keys    []approval.Key
 	release func() error
-	halt    func()
+	stop    func()
 }
 
-func newHouse(t testing.TB, p plan) *house {
-	h := &house{
-		t: t, plan: p, layout: ipc.Layout{Home: folder(t, p.memory)}, logs: &lines{}, clock: &clock{},
-		pulse: make(chan struct{}, 1), tools: map[string]approval.Tool{},
+func newRig(t testing.TB, p options) *rig {
+	h := &rig{
+		t: t, options: p, layout: ipc.Layout{Home: tempFolder(t, p.inMemory)}, logs: &logBuffer{}, clock: &clock{},
+		changes: make(chan struct{}, 1), tools: map[string]approval.Tool{},
 	}
-	if p.frozen {
+	if p.frozenClock {
 		h.clock.base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	}
 	for _, name := range []string{"run", "fails", "auto", "never"} {
-		h.tools[name] = approval.Tool{Name: name, Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+		h.tools[name] = approval.Tool{Name: name, Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
 	}
-	h.tools["again"] = approval.Tool{Name: "again", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
-	h.tools["receipt"] = approval.Tool{Name: "receipt", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}}
+	h.tools["again"] = approval.Tool{Name: "again", Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}}
+	h.tools["receipt"] = approval.Tool{Name: "receipt", Trust: harmlessTrust, Handler: approval.Handler{Kind: approval.HandlerNone}}
 	for name, tool := range p.tools {
 		h.tools[name] = tool
 	}
 	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
-	for _, ws := range []string{home, other} {
+	for _, ws := range []string{personal, other} {
 		require.NoError(t, h.layout.Prepare(ipc.OS(), ws))
 	}
 	var err error
@@ -102,15 +102,14 @@ func newHouse(t testing.TB, p plan) *house {
 	verifier, err := h.signer.Verifier()
 	require.NoError(t, err)
 	verifier.Now = h.clock.now
-	h.hands = &hands{verifier: verifier, pulse: h.tick}
+	h.executor = &fakeExecutor{verifier: verifier, onRun: h.changed}
 	t.Cleanup(h.close)
 	h.open()
 	return h
 }
 
-// folder is a temporary one. What lies in memory is as real a file system, only
-// that its fsync costs nothing.
-func folder(t testing.TB, memory bool) string {
+// tempFolder is a temporary folder. In memory, an fsync costs nothing.
+func tempFolder(t testing.TB, memory bool) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); !memory || err != nil || !info.IsDir() {
 		return t.TempDir()
@@ -121,14 +120,14 @@ func folder(t testing.TB, memory bool) string {
 	return dir
 }
 
-// open is what serve does before it runs: the lock, the log, Start.
-func (h *house) open() {
-	fsys := h.plan.fs
+// open does what serve does before Run: lock, audit log, Start.
+func (h *rig) open() {
+	fsys := h.options.fs
 	if fsys == nil {
 		fsys = ipc.OS()
 	}
 	h.store = &ipc.Store{FS: fsys, Layout: h.layout, RequestSize: func(string) int64 {
-		return int64(h.plan.limits.WithDefaults().RequestSize)
+		return int64(h.options.limits.WithDefaults().RequestSize)
 	}}
 	var err error
 	h.release, err = h.store.Open()
@@ -138,24 +137,24 @@ func (h *house) open() {
 	rules := append([]policy.Rule{
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow},
 		{Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
-	}, h.plan.rules...)
+	}, h.options.rules...)
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: h.signer, Policy: ruled(h.t, rules),
-		Executor: h.hands, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
-		Changed: func(approval.Key) { h.tick() }, Inline: h.plan.inline,
+		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: h.signer, Policy: newPolicy(h.t, rules),
+		Executor: h.executor, Audit: h.log, Settings: h, Log: zerolog.New(h.logs), Now: h.clock.now,
+		Changed: func(approval.Key) { h.changed() }, Inline: h.options.inline,
 	}
-	if h.plan.store != nil {
-		h.gate.Store = h.plan.store(h.store)
+	if h.options.store != nil {
+		h.gate.Store = h.options.store(h.store)
 	}
-	if h.plan.audit != nil {
-		h.gate.Audit = h.plan.audit(h.log)
+	if h.options.audit != nil {
+		h.gate.Audit = h.options.audit(h.log)
 	}
 	h.keys, err = h.gate.Start()
 	require.NoError(h.t, err)
 }
 
-// run lets the gate run until close; with an interval, behind a real watcher.
-func (h *house) run(interval time.Duration) {
+// run runs the gate until close; if interval is not zero, with a real watcher.
+func (h *rig) run(interval time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	if interval > 0 {
@@ -163,14 +162,14 @@ func (h *house) run(interval time.Duration) {
 		wg.Go(func() { _ = w.Run(ctx) })
 	}
 	wg.Go(func() { _ = h.gate.Run(ctx, h.keys) })
-	h.halt = func() {
+	h.stop = func() {
 		cancel()
 		wg.Wait()
 	}
 }
 
-// watcher wakes keys as serve has it done.
-func (h *house) watcher(interval time.Duration) *watcher.Watcher {
+// watcher wakes keys as serve does.
+func (h *rig) watcher(interval time.Duration) *watcher.Watcher {
 	w := &watcher.Watcher{
 		Interval: interval, Log: zerolog.New(h.logs),
 		Wake: func(ws, kind, name string) {
@@ -188,7 +187,7 @@ func (h *house) watcher(interval time.Duration) *watcher.Watcher {
 			}
 		},
 	}
-	for _, ws := range []string{home, other} {
+	for _, ws := range []string{personal, other} {
 		for _, f := range []watcher.Folder{
 			{Path: h.layout.Requests(ws), Kind: string(approval.DocRequest), Suffixes: []string{".json", ".cancel"}},
 			{Path: h.layout.Pendings(ws), Kind: string(approval.DocPending), Trusted: true},
@@ -202,10 +201,10 @@ func (h *house) watcher(interval time.Duration) *watcher.Watcher {
 	return w
 }
 
-func (h *house) close() {
-	if h.halt != nil {
-		h.halt()
-		h.halt = nil
+func (h *rig) close() {
+	if h.stop != nil {
+		h.stop()
+		h.stop = nil
 	}
 	if h.release == nil {
 		return
@@ -214,25 +213,25 @@ func (h *house) close() {
 	h.release = nil
 }
 
-// reopen is a restart of the daemon.
-func (h *house) reopen() {
+// reopen restarts the daemon.
+func (h *rig) reopen() {
 	h.close()
 	h.open()
 }
 
 // Workspace implements gate.Settings.
-func (h *house) Workspace(name string) (approval.Workspace, bool) {
-	known := name == home || name == other
+func (h *rig) Workspace(name string) (approval.Workspace, bool) {
+	known := name == personal || name == other
 	if !known {
 		return approval.Workspace{}, false
 	}
 	return approval.Workspace{
-		Name: name, Timeout: cmp.Or(h.plan.timeout, time.Hour), QuietHours: h.plan.night, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.plan.limits,
+		Name: name, Timeout: cmp.Or(h.options.timeout, time.Hour), QuietHours: h.options.quietHours, Approvers: []string{"ann"}, LocalDecisions: true, Limits: h.options.limits,
 	}, true
 }
 
 // Tool implements gate.Settings.
-func (h *house) Tool(name string) (approval.Tool, bool) {
+func (h *rig) Tool(name string) (approval.Tool, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t, ok := h.tools[name]
@@ -240,10 +239,10 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 }
 
 // Provers implements gate.ProverSource.
-func (h *house) Provers() approval.Provers { return h.plan.provers }
+func (h *rig) Provers() approval.Provers { return h.options.provers }
 
-// setTool changes the configuration; the zero Tool takes it away.
-func (h *house) setTool(name string, tool approval.Tool) {
+// setTool sets a tool; the zero Tool removes it.
+func (h *rig) setTool(name string, tool approval.Tool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tool.Name == "" {
@@ -253,58 +252,57 @@ func (h *house) setTool(name string, tool approval.Tool) {
 	h.tools[name] = tool
 }
 
-// key of n in the first workspace: ids with different short ids.
-func key(n int) approval.Key { return keyIn(home, n) }
+// key returns the nth key of the first workspace. All short ids differ.
+func key(n int) approval.Key { return keyIn(personal, n) }
 
 func keyIn(ws string, n int) approval.Key {
 	return approval.Key{Workspace: ws, ID: fmt.Sprintf("%08x%08x", uint32(n), 0xabcdef01)}
 }
 
-// request is a request for tool with the given arguments; more are members
-// that follow.
+// request is a request for tool with args; more are further members.
 func request(k approval.Key, tool, args string, more ...string) string {
 	return fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":%s%s}`, k.ID, tool, cmp.Or(args, "{}"), strings.Join(append([]string{""}, more...), ","))
 }
 
-func (h *house) requestPath(k approval.Key) string {
+func (h *rig) requestPath(k approval.Key) string {
 	return filepath.Join(h.layout.Requests(k.Workspace), k.ID+".json")
 }
 
-// drop writes a request as an agent should: under another name, then renamed.
-func (h *house) drop(k approval.Key, body string) {
+// writeRequest writes a request as an agent should: to another name, then a rename.
+func (h *rig) writeRequest(k approval.Key, body string) {
 	temp := filepath.Join(h.layout.Requests(k.Workspace), "."+k.ID)
 	require.NoError(h.t, os.WriteFile(temp, []byte(body), 0o644))
 	require.NoError(h.t, os.Rename(temp, h.requestPath(k)))
 }
 
-func (h *house) cancel(k approval.Key) {
+func (h *rig) cancel(k approval.Key) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
 }
 
-// step brings keys to rest without a running gate.
-func (h *house) step(keys ...approval.Key) {
+// step steps keys without a running gate.
+func (h *rig) step(keys ...approval.Key) {
 	for _, k := range keys {
 		_, err := h.gate.Step(k)
 		require.NoError(h.t, err)
 	}
 }
 
-// ask drops a request that asks, and brings it to rest.
-func (h *house) ask(k approval.Key, body string) {
-	h.drop(k, body)
+// ask writes a request that policy asks about, and steps it.
+func (h *rig) ask(k approval.Key, body string) {
+	h.writeRequest(k, body)
 	h.step(k)
 	require.True(h.t, h.has(approval.DocPending, k), "asked: %s", h.outcome(k))
 }
 
-// decider is one that stands in another process, as far as it can tell.
-func (h *house) decider() *gate.Decider {
+// decider returns a decider like that of another process.
+func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
-		Store: &ipc.Store{FS: ipc.OS(), Layout: h.layout}, Seal: h.key, Now: h.clock.now, May: mayLocal,
+		Store: &ipc.Store{FS: ipc.OS(), Layout: h.layout}, Seal: h.key, Now: h.clock.now, May: localOnly,
 	}
 }
 
-// mayLocal knows the local operator and nobody else.
-func mayLocal(_ string, _ *approval.Pending, by approval.Person) (string, bool) {
+// localOnly accepts the local operator only.
+func localOnly(_ string, _ *approval.Pending, by approval.Person) (string, bool) {
 	return by.Name, by.Channel == "local"
 }
 
@@ -312,18 +310,18 @@ func person(name string) approval.Person {
 	return approval.Person{Channel: "local", ID: "1000", Name: name}
 }
 
-func answer(k approval.Key, v approval.Verdict) approval.DecisionInput {
+func decision(k approval.Key, v approval.Verdict) approval.DecisionInput {
 	return approval.DecisionInput{Key: k, Verdict: v, By: person("ann"), Via: "cli"}
 }
 
-// decide has ann decide, successfully.
-func (h *house) decide(a approval.DecisionInput) {
+// decide decides without an error.
+func (h *rig) decide(a approval.DecisionInput) {
 	_, err := h.decider().Decide(context.Background(), a)
 	require.NoError(h.t, err)
 }
 
-// read is a document, nil where there is none.
-func (h *house) read(d approval.Doc, k approval.Key) []byte {
+// read returns a document, nil if there is none.
+func (h *rig) read(d approval.Doc, k approval.Key) []byte {
 	b, err := h.store.Read(d, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -332,10 +330,10 @@ func (h *house) read(d approval.Doc, k approval.Key) []byte {
 	return b
 }
 
-func (h *house) has(d approval.Doc, k approval.Key) bool { return h.read(d, k) != nil }
+func (h *rig) has(d approval.Doc, k approval.Key) bool { return h.read(d, k) != nil }
 
-// response is the agent's, nil while there is none.
-func (h *house) response(k approval.Key) *approval.Response {
+// response returns the response, nil if there is none.
+func (h *rig) response(k approval.Key) *approval.Response {
 	b := h.read(approval.DocResponse, k)
 	if b == nil {
 		return nil
@@ -345,8 +343,8 @@ func (h *house) response(k approval.Key) *approval.Response {
 	return r
 }
 
-// outcome is a response in one line: the status, and what went wrong.
-func (h *house) outcome(k approval.Key) string {
+// outcome returns status and error of the response in one line.
+func (h *rig) outcome(k approval.Key) string {
 	r := h.response(k)
 	switch {
 	case r == nil:
@@ -357,15 +355,15 @@ func (h *house) outcome(k approval.Key) string {
 	return string(r.Status)
 }
 
-func (h *house) record(k approval.Key) *approval.Record {
+func (h *rig) record(k approval.Key) *approval.Record {
 	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 	r, err := v.Record(context.Background(), k)
 	require.NoError(h.t, err)
 	return r
 }
 
-// pending is the verified pending, nil where there is none.
-func (h *house) pending(k approval.Key) *approval.Pending {
+// pending returns the verified pending, nil if there is none.
+func (h *rig) pending(k approval.Key) *approval.Pending {
 	v := gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}
 	w, err := v.Pending(k)
 	require.NoError(h.t, err)
@@ -375,8 +373,8 @@ func (h *house) pending(k approval.Key) *approval.Pending {
 	return w.Pending
 }
 
-// atRest says that nothing but record and response is left of k.
-func (h *house) atRest(k approval.Key) bool {
+// isSettled reports that k has only a record and a response.
+func (h *rig) isSettled(k approval.Key) bool {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain} {
 		if _, err := h.store.Read(d, k); !errors.Is(err, fs.ErrNotExist) {
 			return false
@@ -386,13 +384,13 @@ func (h *house) atRest(k approval.Key) bool {
 }
 
 // refusals are the descriptions in errors/.
-func (h *house) refusals(ws string) string {
+func (h *rig) refusals(ws string) string {
 	var all strings.Builder
 	entries, err := os.ReadDir(h.layout.Errors(ws))
 	require.NoError(h.t, err)
 	for _, e := range entries {
 		b, err := os.ReadFile(filepath.Join(h.layout.Errors(ws), e.Name()))
-		if !errors.Is(err, fs.ErrNotExist) { // a temporary name, on its way
+		if !errors.Is(err, fs.ErrNotExist) { // a temporary file
 			require.NoError(h.t, err)
 		}
 		all.Write(b)
@@ -400,8 +398,8 @@ func (h *house) refusals(ws string) string {
 	return all.String()
 }
 
-// history lists the events of a request.
-func (h *house) history(k approval.Key) []approval.Event {
+// history lists the audit events of a request.
+func (h *rig) history(k approval.Key) []approval.Event {
 	var events []approval.Event
 	require.NoError(h.t, h.log.Sync())
 	require.NoError(h.t, audit.Entries(ipc.OS(), h.layout.Audit(), func(e approval.Entry) error {
@@ -413,43 +411,43 @@ func (h *house) history(k approval.Key) []approval.Event {
 	return events
 }
 
-func (h *house) tick() {
+func (h *rig) changed() {
 	select {
-	case h.pulse <- struct{}{}:
+	case h.changes <- struct{}{}:
 	default:
 	}
 }
 
-// await looks whenever something changed, and now and then besides, because
-// tidying up is announced to nobody. It gives up later than it need: machines are
-// busy, and how long it took is the caller's to judge.
-func (h *house) await(within time.Duration, what string, ok func() bool) time.Duration {
+// waitFor checks ok at every change, and every 2 ms because no event signals a
+// cleanup. It gives up 30 s after within, for slow machines, and returns how long it
+// took.
+func (h *rig) waitFor(within time.Duration, what string, ok func() bool) time.Duration {
 	h.t.Helper()
 	began := time.Now()
 	now := time.NewTicker(2 * time.Millisecond)
 	defer now.Stop()
 	for !ok() {
 		if took := time.Since(began); took > within+30*time.Second {
-			require.Failf(h.t, "waited in vain", "%s, for %v\n%s", what, took, h.logs)
+			require.Failf(h.t, "timeout", "%s, for %v\n%s", what, took, h.logs)
 		}
 		select {
-		case <-h.pulse:
+		case <-h.changes:
 		case <-now.C:
 		}
 	}
 	return time.Since(began)
 }
 
-// answered awaits the response.
-func (h *house) answered(k approval.Key, within time.Duration) *approval.Response {
+// waitResponse waits for the response.
+func (h *rig) waitResponse(k approval.Key, within time.Duration) *approval.Response {
 	h.t.Helper()
-	h.await(within, "response of "+k.String(), func() bool { return h.has(approval.DocResponse, k) })
+	h.waitFor(within, "response of "+k.String(), func() bool { return h.has(approval.DocResponse, k) })
 	return h.response(k)
 }
 
-// shared reads a file that the projects of the house have in common: absent,
-// the tests do without it, except where CI says that it must be there.
-func shared(t *testing.T, path ...string) []byte {
+// sharedFile reads a file of the shared folder. If there is none, the test is
+// skipped, except in CI.
+func sharedFile(t *testing.T, path ...string) []byte {
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", "shared"}, path...)...))
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
 		return nil
@@ -458,18 +456,18 @@ func shared(t *testing.T, path ...string) []byte {
 	return b
 }
 
-// field is one member of a JSON object as it is written there.
+// field is one member of a JSON object, as it is written there.
 func field(t testing.TB, object []byte, name string) string {
 	var m map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(object, &m))
 	return string(m[name])
 }
 
-// tame is a tool that taints nobody and reaches nobody; it writes, so it asks.
-var tame = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+// harmlessTrust adds no taint. It states a write, so policy asks.
+var harmlessTrust = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
 
-// ruled is policy with these rules and nothing else.
-func ruled(t testing.TB, rules []policy.Rule) *policy.Engine {
+// newPolicy is a policy with only these rules.
+func newPolicy(t testing.TB, rules []policy.Rule) *policy.Engine {
 	t.Helper()
 	e := &policy.Engine{}
 	require.NoError(t, e.Load(policy.Config{Rules: rules}))

@@ -9,9 +9,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// What is asked at night waits longer; what it was asked by day does not, and
-// nobody's wish to wait less is overruled.
-func TestAtNightPeopleGetMoreTime(t *testing.T) {
+// Quiet hours extend the timeout, never shorten it. A shorter timeout that the agent
+// asked for stays.
+func TestQuietHoursExtendTimeout(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local().Hour()
 	around := approval.QuietHours{From: time.Duration(now) * time.Hour, To: time.Duration((now+1)%24) * time.Hour, Timeout: 9 * time.Hour}
 	later := approval.QuietHours{From: around.To, To: around.From, Timeout: 9 * time.Hour}
@@ -21,14 +21,14 @@ func TestAtNightPeopleGetMoreTime(t *testing.T) {
 		more  string
 		want  time.Duration
 	}{
-		{"at night", around, "", 9 * time.Hour},
-		{"by day", later, "", time.Hour},
-		{"a night that says nothing of it", approval.QuietHours{From: around.From, To: around.To}, "", time.Hour},
-		{"a shorter one does not take time away", approval.QuietHours{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
-		{"the agent may be in a hurry", around, `"expires_in_sec":60`, time.Minute},
+		{"in quiet hours", around, "", 9 * time.Hour},
+		{"outside quiet hours", later, "", time.Hour},
+		{"quiet hours without a timeout", approval.QuietHours{From: around.From, To: around.To}, "", time.Hour},
+		{"a shorter timeout", approval.QuietHours{From: around.From, To: around.To, Timeout: time.Minute}, "", time.Hour},
+		{"a shorter timeout by the agent", around, `"expires_in_sec":60`, time.Minute},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			h := newHouse(t, plan{frozen: true, memory: true, night: tc.night})
+			h := newRig(t, options{frozenClock: true, inMemory: true, quietHours: tc.night})
 			k := key(1)
 			body := request(k, "run", "")
 			if tc.more != "" {

@@ -13,56 +13,56 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// live lets the gate come up on what is left, and lets time pass until nothing
-// waits any more. It judges on the way. The dice decide what else happens. Where
-// join says so the life ends as another did, without a verdict of its own.
-func (w *World) live(dice uint64, join func(moment) bool) (bad []string, joined bool) {
-	w.onOpen = func() bool { return join(opened) }
+// runToEnd starts the gate on what is left and lets time pass until nothing is
+// pending. It checks the promises on the way. choice selects what else happens. If
+// isKnown returns true, it stops without a verdict.
+func (w *Sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
+	w.onOpen = func() bool { return isKnown(homeOpened) }
 	err := w.restart()
 	w.onOpen = nil
 	switch {
-	case errors.Is(err, errJoined):
+	case errors.Is(err, errKnownFuture):
 		return nil, true
 	case err != nil:
-		return []string{"L the gate does not come to rest: " + err.Error()}, false
-	case join(rested):
+		return []string{"L settling fails: " + err.Error()}, false
+	case isKnown(firstSettled):
 		return nil, true
 	}
-	return w.goOn(dice), false
+	return w.continueRun(choice), false
 }
 
-// goOn is what comes after the first recovery.
-func (w *World) goOn(dice uint64) (bad []string) {
-	if dice%3 == 0 {
-		bad = w.sameTwice()
+// continueRun is what follows the first recovery.
+func (w *Sim) continueRun(choice uint64) (bad []string) {
+	if choice%3 == 0 {
+		bad = w.recoverTwice()
 	}
-	if w.flow.submits() && w.flow.Actors == nil && dice%2 == 1 {
+	if w.flow.submits() && w.flow.Actors == nil && choice%2 == 1 {
 		bad = append(bad, w.submitAgain()...)
 	}
-	if w.waits() && dice%2 == 0 {
+	if w.hasPending() && choice%2 == 0 {
 		k := approval.Key{Workspace: workspace, ID: idA}
-		if err := unlessRefused(w.answer(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
+		if err := unlessRefused(w.decide(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
 			bad = append(bad, "L deciding after the crash: "+err.Error())
 		}
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
 	if w.flow.pauses() {
-		bad = append(bad, w.unpause(dice%5 == 0)...)
+		bad = append(bad, w.endPause(choice%5 == 0)...)
 	}
-	if w.waits() {
+	if w.hasPending() {
 		w.now = w.now.Add(3 * time.Hour)
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
-	return append(bad, w.judge()...)
+	return append(bad, w.checkPromises()...)
 }
 
-// submitAgain is a client that lost its connection in the crash and sends what it
-// sent first once more, under the same id.
-func (w *World) submitAgain() (bad []string) {
+// submitAgain is a client that lost its connection in the crash and submits the same
+// request again.
+func (w *Sim) submitAgain() (bad []string) {
 	d, err := w.boot()
 	if err != nil {
 		return []string{"L the gate does not start: " + err.Error()}
@@ -78,76 +78,76 @@ func (w *World) submitAgain() (bad []string) {
 	if tool == "never" {
 		text = "x"
 	}
-	// A fault of the disk may turn it away once; a client goes on trying.
+	// After a disk fault it may be rejected once; the client retries.
 	for try := 0; err == nil && w.submitted[idA] == "" && try < 3; try++ {
-		err = w.offer(d.gate, request(idA, tool, text))
+		err = w.submit(d.gate, request(idA, tool, text))
 	}
 	if err != nil || w.submitted[idA] == "" {
 		bad = append(bad, fmt.Sprintf("L the request is not accepted after the crash: %v", err))
 	}
-	return append(bad, asLine(errors.Join(d.rest(), d.log.Close(), d.release()))...)
+	return append(bad, settleError(errors.Join(d.settle(), d.log.Close(), d.release()))...)
 }
 
-func asLine(err error) []string {
+func settleError(err error) []string {
 	if err == nil {
 		return nil
 	}
-	return []string{"L the gate does not come to rest: " + err.Error()}
+	return []string{"L settling fails: " + err.Error()}
 }
 
-// unpause ends a pause that the crash left standing, at once or after the time
-// of every approval is over.
-func (w *World) unpause(late bool) (bad []string) {
+// endPause ends a pause that survived the crash, at once or after the time of every
+// approval.
+func (w *Sim) endPause(late bool) (bad []string) {
 	store := w.store(w.disk.Process("operator"))
 	if late {
 		w.now = w.now.Add(3 * time.Hour)
 		if err := w.restart(); err != nil {
-			bad = append(bad, "L the gate does not come to rest: "+err.Error())
+			bad = append(bad, "L settling fails: "+err.Error())
 		}
 	}
-	_, held := store.Paused(workspace)
-	if w.paused && !held {
+	_, paused := store.Paused(workspace)
+	if w.paused && !paused {
 		bad = append(bad, "P an acknowledged pause was lost")
 	}
 	w.paused = false
-	if !held {
+	if !paused {
 		return bad
 	}
 	if _, err := store.Resume(ipc.Everything, "ann", w.now); err != nil {
 		bad = append(bad, "L resume: "+err.Error())
 	}
 	if err := w.restart(); err != nil {
-		bad = append(bad, "L the gate does not come to rest: "+err.Error())
+		bad = append(bad, "L settling fails: "+err.Error())
 	}
 	return bad
 }
 
-// waits says that somebody is still being asked.
-func (w *World) waits() bool {
+// hasPending reports that a request is pending.
+func (w *Sim) hasPending() bool {
 	return len(w.disk.Names(layout.Pendings(workspace))) > 0
 }
 
-// restart is a new daemon on this disk, run to rest and stopped.
-func (w *World) restart() error {
+// restart starts a new daemon on this disk, settles all keys, and stops it.
+func (w *Sim) restart() error {
 	d, err := w.boot()
 	if err != nil {
 		return err
 	}
-	if err := d.rest(); err != nil {
+	if err := d.settle(); err != nil {
 		return err
 	}
 	w.observe()
-	// A request torn by the crash is waited for, then refused.
+	// A request torn by the crash is refused after the grace period.
 	w.now = w.now.Add(approval.IncompleteGrace)
-	if err := d.rest(); err != nil {
+	if err := d.settle(); err != nil {
 		return err
 	}
 	w.observe()
 	return errors.Join(d.log.Close(), d.release())
 }
 
-// sameTwice is I8: a second recovery finds nothing to do.
-func (w *World) sameTwice() []string {
+// recoverTwice is I8: a second recovery changes nothing.
+func (w *Sim) recoverTwice() []string {
 	before := w.visible()
 	if err := w.restart(); err != nil {
 		return []string{"I8 second recovery: " + err.Error()}
@@ -158,8 +158,8 @@ func (w *World) sameTwice() []string {
 	return nil
 }
 
-// visible lists every document there is, without the audit log.
-func (w *World) visible() string {
+// visible lists all documents, without the audit log.
+func (w *Sim) visible() string {
 	var b strings.Builder
 	files := w.disk.Files()
 	for _, name := range sortedKeys(files) {
@@ -170,8 +170,8 @@ func (w *World) visible() string {
 	return b.String()
 }
 
-// observe is the agent reading its responses.
-func (w *World) observe() {
+// observe is the agent that reads its responses.
+func (w *Sim) observe() {
 	for _, id := range w.flow.ids() {
 		if _, ok := w.read[id]; ok {
 			continue
@@ -181,86 +181,85 @@ func (w *World) observe() {
 			continue
 		}
 		if _, err := approval.ParseResponse(b); err != nil {
-			continue // torn: nobody takes it for a response
+			continue // torn: no client accepts it
 		}
 		w.read[id] = string(b)
 	}
 }
 
-// judge holds the end against the promises.
-func (w *World) judge() (bad []string) {
-	bad = append(bad, w.broken...)
+// checkPromises checks the end state.
+func (w *Sim) checkPromises() (bad []string) {
+	bad = append(bad, w.brokenPromises...)
 	for _, id := range w.flow.ids() {
-		bad = append(bad, w.judgeOne(id)...)
+		bad = append(bad, w.checkRequest(id)...)
 	}
-	return append(append(bad, w.judgeAudit()...), w.judgeLeftovers()...)
+	return append(append(bad, w.checkAudit()...), w.checkLeftovers()...)
 }
 
-func (w *World) judgeOne(id string) (bad []string) {
-	say := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
+func (w *Sim) checkRequest(id string) (bad []string) {
+	violate := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
 	k := approval.Key{Workspace: workspace, ID: id}
 	rec, err := w.record(k)
 	if err != nil {
-		say("I5 the record does not verify: %v", err)
+		violate("I5 the record does not verify: %v", err)
 		return bad
 	}
-	effects := w.effectsOf(id, say)
+	effects := w.effectsOf(id, violate)
 	if rec == nil && w.pruned[id] {
 		if _, left := w.disk.File(layout.Responses(workspace) + "/" + id + ".json"); left {
-			say("L a response outlived its record")
+			violate("L a response outlived its record")
 		}
 		return bad
 	}
 	if rec == nil {
 		if len(effects) > 0 {
-			say("I6 an effect without a record")
+			violate("I6 an effect without a record")
 		}
 		if w.accepted[id] {
-			say("I5 an accepted request was never answered")
+			violate("I5 an accepted request was never answered")
 		}
-		if len(w.toldOf(id)) > 0 {
-			say("I3 an acknowledged decision was lost")
+		if len(w.acknowledgedFor(id)) > 0 {
+			violate("I3 an acknowledged decision was lost")
 		}
 		return bad
 	}
 	resp, ok := w.disk.File(layout.Responses(workspace) + "/" + id + ".json")
-	// What is past its retention may be gone, or torn and not mended any more.
+	// After its retention a response may be missing, or torn and not restored.
 	_, torn := approval.ParseResponse(resp)
 	outlived := (!ok || torn != nil) && w.now.Sub(rec.EndedAt) >= gate.DefaultResponses
 	if !outlived && string(resp) != string(rec.Response) {
-		say("I5 the response is not the record's")
+		violate("I5 the response differs from the record")
 	}
-	// Where a prune was broken off the id may be a new one already.
+	// After an interrupted prune the id may be in use again.
 	if seen, ok := w.read[id]; ok && seen != string(rec.Response) && !w.pruned[id] {
-		say("I5 the agent has read another response")
+		violate("I5 the agent has read another response")
 	}
-	w.judgeStatus(id, rec, effects, say)
-	w.judgeGrant(k, rec, say)
+	w.checkStatus(id, rec, effects, violate)
+	w.checkGrant(k, rec, violate)
 	return bad
 }
 
-// judgeGrant checks that "always" is remembered whenever the outcome says that
-// it was approved, and that nothing else ever is.
-func (w *World) judgeGrant(k approval.Key, rec *approval.Record, say func(string, ...any)) {
+// checkGrant checks that an approved "always" has a grant, and that nothing else has.
+func (w *Sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
-	_, err := w.lab.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
+	_, err := w.config.key.Open(approval.DocGrant, approval.GrantKey(k.ID), b)
 	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
 	switch {
 	case approved && (!there || err != nil):
-		say("I3 what was to be remembered is not")
+		violate("I3 a grant is missing")
 	case there && len(rec.Decision) == 0:
-		say("I1 consent that nobody gave")
+		violate("I1 a grant without a decision")
 	case there && w.flow.Name != "always":
-		say("I1 consent that was given once is remembered")
+		violate("I1 a grant for a decision that gave none")
 	}
 }
 
-func (w *World) record(k approval.Key) (*approval.Record, error) {
+func (w *Sim) record(k approval.Key) (*approval.Record, error) {
 	b, ok := w.disk.File(layout.Records(workspace) + "/" + k.ID + ".json")
 	if !ok {
 		return nil, nil
 	}
-	body, err := w.lab.key.Open(approval.DocRecord, k, b)
+	body, err := w.config.key.Open(approval.DocRecord, k, b)
 	if err != nil {
 		return nil, err
 	}
@@ -268,24 +267,24 @@ func (w *World) record(k approval.Key) (*approval.Record, error) {
 }
 
 // effectsOf checks I1 and I2 for one id.
-func (w *World) effectsOf(id string, say func(string, ...any)) (list []effect) {
+func (w *Sim) effectsOf(id string, violate func(string, ...any)) (list []effect) {
 	for _, e := range w.effects {
 		if e.id != id {
 			continue
 		}
 		list = append(list, e)
 		if !w.legitimate(e) {
-			say("I1 an effect that nobody approved")
+			violate("I1 an effect without an approval")
 		}
 	}
 	if len(list) > 1 && (len(list) > 2 || list[0].key == "" || list[0] != list[1]) {
-		say("I2 %d effects", len(list))
+		violate("I2 %d effects", len(list))
 	}
 	return list
 }
 
-func (w *World) legitimate(e effect) bool {
-	for _, args := range w.consent[e.id] {
+func (w *Sim) legitimate(e effect) bool {
+	for _, args := range w.approvedArgs[e.id] {
 		if args == e.args {
 			return true
 		}
@@ -297,8 +296,8 @@ func (w *World) legitimate(e effect) bool {
 	return allowed
 }
 
-func (w *World) toldOf(id string) (list []approval.Verdict) {
-	for _, t := range w.told {
+func (w *Sim) acknowledgedFor(id string) (list []approval.Verdict) {
+	for _, t := range w.acknowledged {
 		if t.id == id {
 			list = append(list, t.verdict)
 		}
@@ -306,35 +305,35 @@ func (w *World) toldOf(id string) (list []approval.Verdict) {
 	return list
 }
 
-// judgeStatus checks that what people were told, what happened and what the
-// record says are one story.
-func (w *World) judgeStatus(id string, rec *approval.Record, effects []effect, say func(string, ...any)) {
+// checkStatus checks that the record agrees with what happened and what people were
+// told.
+func (w *Sim) checkStatus(id string, rec *approval.Record, effects []effect, violate func(string, ...any)) {
 	st := rec.Status
 	switch st {
 	case approval.StatusApproved, approval.StatusAutoApproved:
 		if len(effects) == 0 {
-			say("I1 %s without an effect", st)
+			violate("I1 %s without an effect", st)
 		}
 	case approval.StatusFailed, approval.StatusInterrupted:
 	default:
 		if len(effects) > 0 {
-			say("I4 an effect though %s", st)
+			violate("I4 an effect though %s", st)
 		}
 	}
-	told := w.toldOf(id)
-	if len(told) > 1 {
-		say("I3 two people were told that their answer counts")
+	verdicts := w.acknowledgedFor(id)
+	if len(verdicts) > 1 {
+		violate("I3 two decisions were acknowledged")
 	}
-	for _, v := range told {
-		if !keeps(v, st) || st == approval.StatusExpired && !w.flow.late() && !w.down {
-			say("I3 a decision was reversed: %s became %s", v, st)
+	for _, v := range verdicts {
+		if !statusMatches(v, st) || st == approval.StatusExpired && !w.flow.passesRunBefore() && !w.gateWasDown {
+			violate("I3 a decision was reversed: %s became %s", v, st)
 		}
 	}
 }
 
-// keeps says whether a status keeps what a verdict promised. An approval that
-// could not start in time ends as expired, and everybody is told.
-func keeps(v approval.Verdict, st approval.Status) bool {
+// statusMatches reports whether a status agrees with an acknowledged verdict. An
+// approval that could not start in time ends as expired, and everyone is told.
+func statusMatches(v approval.Verdict, st approval.Status) bool {
 	switch v {
 	case approval.Approved:
 		return st == approval.StatusApproved || st == approval.StatusFailed || st == approval.StatusInterrupted || st == approval.StatusExpired
@@ -343,8 +342,8 @@ func keeps(v approval.Verdict, st approval.Status) bool {
 	}
 }
 
-// judgeAudit is I7: the log reads, and no effect is without its entry.
-func (w *World) judgeAudit() (bad []string) {
+// checkAudit is I7: the log verifies, and every effect has its entry.
+func (w *Sim) checkAudit() (bad []string) {
 	approved := map[string]bool{}
 	last, pruned := int64(0), false
 	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e approval.Entry) error {
@@ -354,7 +353,7 @@ func (w *World) judgeAudit() (bad []string) {
 		last = e.Seq
 		pruned = pruned || e.Event == approval.EventPruned
 		if pruned && e.Event == approval.EventForged && strings.Contains(e.Reason, "response") {
-			bad = append(bad, "L what pruning left was taken for a forgery")
+			bad = append(bad, "L a response that pruning left was reported as forged")
 		}
 		if e.Event == approval.EventApproved || e.Event == approval.EventAutoApproved {
 			approved[e.RequestID] = true
@@ -362,7 +361,7 @@ func (w *World) judgeAudit() (bad []string) {
 		return nil
 	})
 	if err != nil {
-		bad = append(bad, "I7 the log does not read: "+err.Error())
+		bad = append(bad, "I7 the log does not verify: "+err.Error())
 	}
 	for _, e := range w.effects {
 		if !approved[e.id] {
@@ -372,8 +371,8 @@ func (w *World) judgeAudit() (bad []string) {
 	return bad
 }
 
-// judgeLeftovers finds what a gate at rest has no reason to keep.
-func (w *World) judgeLeftovers() (bad []string) {
+// checkLeftovers finds files that a gate without work must have removed.
+func (w *Sim) checkLeftovers() (bad []string) {
 	for name := range w.disk.Files() {
 		dir := path.Dir(name)
 		if strings.HasPrefix(path.Base(name), ".tmp-") && dir != layout.Requests(workspace) {
@@ -382,11 +381,11 @@ func (w *World) judgeLeftovers() (bad []string) {
 		switch dir {
 		case layout.Pendings(workspace), layout.Requests(workspace), layout.Receipts(workspace):
 			if !strings.HasPrefix(path.Base(name), ".") {
-				bad = append(bad, "L left lying: "+dir)
+				bad = append(bad, "L not removed: "+dir)
 			}
 		case layout.Decisions(workspace):
 			if path.Base(name) != "forged" && !strings.HasPrefix(path.Base(name), ".tmp-") {
-				bad = append(bad, "L left lying: "+dir)
+				bad = append(bad, "L not removed: "+dir)
 			}
 		}
 	}

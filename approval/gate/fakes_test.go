@@ -11,10 +11,10 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// hands stand in for every handler: they verify the receipt, and count.
-type hands struct {
+// fakeExecutor replaces all handlers: it verifies the receipt and counts runs.
+type fakeExecutor struct {
 	verifier *receipt.Verifier
-	pulse    func()
+	onRun    func()
 	do       func(approval.Job) approval.Effect // nil: {"done":true}
 
 	mu   sync.Mutex
@@ -23,7 +23,7 @@ type hands struct {
 }
 
 // Run implements gate.Executor.
-func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
+func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
 		return approval.Effect{Error: "Execution refused: " + err.Error()}
 	}
@@ -35,7 +35,7 @@ func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
 	k := approval.Key{Workspace: job.Workspace, ID: job.RequestID}
 	x.args[k] = append(x.args[k], string(job.Args))
 	x.mu.Unlock()
-	x.pulse()
+	x.onRun()
 	switch {
 	case x.do != nil:
 		return x.do(job)
@@ -45,20 +45,20 @@ func (x *hands) Run(_ context.Context, job approval.Job) approval.Effect {
 	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
 }
 
-// of lists the arguments that were run for k.
-func (x *hands) of(k approval.Key) (args []string) {
+// argsOf lists the arguments that were run for k.
+func (x *fakeExecutor) argsOf(k approval.Key) (args []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.args[k])
 }
 
-func (x *hands) count() int {
+func (x *fakeExecutor) count() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.jobs)
 }
 
-// clock is the real one, moved on by shift, or one that stands still.
+// clock is the real or a frozen time plus shift.
 type clock struct {
 	mu    sync.Mutex
 	base  time.Time
@@ -86,19 +86,19 @@ func (c *clock) set(shift time.Duration) {
 	c.shift = shift
 }
 
-// lines keeps what was logged.
-type lines struct {
+// logBuffer keeps the log.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *lines) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(b)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()

@@ -1,0 +1,453 @@
+// Package crashtest runs the real gate, store, audit log and deciders on a simulated
+// disk. It stops before every single operation, simulates a kill or a power cut,
+// starts the gate on the disk that is left, and does the same during the recovery. In
+// the end it checks the promises of the design.
+//
+// # Simulations
+//
+// A Sim is a disk and what no disk holds: the effects that happened, what people were
+// told, what the agent has read. A crash loses the processes and part of the disk. It
+// cannot undo the rest, and the promises are about that rest.
+//
+// # Counting
+//
+// A disk state counts once per flow. Its canonical hash covers what is visible, what
+// is durable, and the rest of the Sim.
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/crashfs"
+	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/receipt"
+	"github.com/permesso-dev/permesso/security/seal"
+)
+
+const (
+	home      = "/home"
+	workspace = "w"
+)
+
+var (
+	layout = ipc.Layout{Home: home}
+	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+// Mutant is the name of a removed part of the protocol. The zero Mutant is the
+// complete protocol.
+type Mutant string
+
+// The mutants. The first three, the fifth and the sixth are implemented in the disk,
+// the others in the store of the gate or the decider.
+const (
+	NoFileSync   Mutant = "file fsync"
+	NoFolderSync Mutant = "folder fsync"
+	NoClaim      Mutant = "receipt before execution"
+	NoDuplicate  Mutant = "duplicate check"
+	NoSlot       Mutant = "slot exclusivity"
+	NoStartSync  Mutant = "sync at start"
+	NoRecheck    Mutant = "check for C and P before acknowledging"
+	NoExpirySlot Mutant = "expiry through the slot"
+	NoPauseCheck Mutant = "pause check before a claim"
+)
+
+// Mutants lists all nine.
+func Mutants() []Mutant {
+	return []Mutant{NoFileSync, NoFolderSync, NoClaim, NoDuplicate, NoSlot, NoStartSync, NoRecheck, NoExpirySlot, NoPauseCheck}
+}
+
+// Config is what all simulations share. It holds no state.
+type Config struct {
+	Mutant Mutant
+	key    *seal.Key
+	signer *receipt.Signer
+}
+
+// effect is one run of a handler.
+type effect struct {
+	id, args, key string
+}
+
+// acknowledged is a decision that a person was told counts.
+type acknowledged struct {
+	id      string
+	verdict approval.Verdict
+}
+
+// Sim is one disk and what cannot be undone.
+type Sim struct {
+	config      *Config
+	disk        *crashfs.Disk
+	now         time.Time
+	flow        *Flow
+	actionIndex int // index in the script
+
+	gateWasDown bool // the gate did not work while RunBefore passed
+	renamed     bool // the last operation was a rename
+
+	onOpen func() bool // called when a gate has opened HOME; true: the future is known; may be nil
+
+	effects        []effect
+	acknowledged   []acknowledged
+	approvedArgs   map[string][]string // id → digests of approved arguments
+	accepted       map[string]bool     // a pending or a claim was durable, or a client was told so
+	submitted      map[string]string   // id → the bytes that a client was told are accepted
+	read           map[string]string   // id → the first response that the agent read
+	pruned         map[string]bool     // its record is being removed
+	paused         bool                // permesso pause has returned, and there was no resume
+	brokenPromises []string            // on the way
+	ranLate        []string            // runs after RunBefore
+	trace          []string
+}
+
+func (l *Config) newSim(f *Flow) (*Sim, error) {
+	w := &Sim{
+		config: l, disk: crashfs.New(), now: start, flow: f,
+		approvedArgs: map[string][]string{}, accepted: map[string]bool{}, submitted: map[string]string{}, read: map[string]string{},
+		pruned: map[string]bool{},
+	}
+	w.setHooks()
+	p := w.disk.Process("setup")
+	if err := errors.Join(p.MkdirAll("/", 0o700), layout.PrepareHome(p), layout.Prepare(p, workspace), p.SyncFS("/")); err != nil {
+		return nil, err
+	}
+	w.applyMutant()
+	return w, nil
+}
+
+// setHooks sets what a snapshot of the disk does not keep.
+func (w *Sim) setHooks() {
+	w.disk.Now = func() time.Time { return w.now }
+	w.disk.Normal = func(name string) string {
+		if strings.HasPrefix(name, ".tmp-") {
+			return ".tmp"
+		}
+		return name
+	}
+}
+
+func (w *Sim) applyMutant() {
+	w.disk.IgnoreSync = w.config.Mutant == NoFileSync
+	w.disk.IgnoreSyncDir = w.config.Mutant == NoFolderSync
+	w.disk.IgnoreSyncFS = w.config.Mutant == NoStartSync
+	w.disk.ReplaceOnNoReplace = w.config.Mutant == NoSlot
+}
+
+// clone copies the simulation with another disk.
+func (w *Sim) clone(d *crashfs.Disk) *Sim {
+	c := *w
+	c.disk = d
+	c.effects, c.acknowledged, c.trace = slices.Clone(w.effects), slices.Clone(w.acknowledged), slices.Clone(w.trace)
+	c.approvedArgs, c.accepted, c.read = maps.Clone(w.approvedArgs), maps.Clone(w.accepted), maps.Clone(w.read)
+	c.pruned, c.submitted = maps.Clone(w.pruned), maps.Clone(w.submitted)
+	c.brokenPromises, c.ranLate = slices.Clone(w.brokenPromises), slices.Clone(w.ranLate)
+	c.setHooks()
+	c.applyMutant()
+	return &c
+}
+
+// resetID forgets everything about an id.
+func (w *Sim) resetID(id string) {
+	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { return e.id == id })
+	w.acknowledged = slices.DeleteFunc(w.acknowledged, func(t acknowledged) bool { return t.id == id })
+	delete(w.approvedArgs, id)
+	delete(w.accepted, id)
+	delete(w.submitted, id)
+	delete(w.read, id)
+	delete(w.pruned, id)
+}
+
+// hash is equal for simulations that differ only in file times.
+func (w *Sim) hash() [3]uint64 { return w.hashWith(w.disk.Hash()) }
+
+// fingerprint is equal only for simulations that nothing can tell apart.
+func (w *Sim) fingerprint() [3]uint64 { return w.hashWith(w.disk.TimedHash()) }
+
+// hashWith hashes what no disk holds, and adds the hash of the disk.
+func (w *Sim) hashWith(d [16]byte) [3]uint64 {
+	b := make([]byte, 0, 2048)
+	b = fmt.Appendln(b, w.flow.Name, w.now.UnixNano(), w.actionIndex, w.paused, w.gateWasDown, len(w.effects), len(w.acknowledged), len(w.brokenPromises))
+	for _, e := range w.effects {
+		b = append(append(append(b, e.id...), e.args...), e.key...)
+	}
+	for _, t := range w.acknowledged {
+		b = append(append(b, t.id...), t.verdict...)
+	}
+	for i, id := range []string{idA, idB, idAfter, idOther} {
+		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.approvedArgs[id]))
+		for _, c := range w.approvedArgs[id] {
+			b = append(b, c...)
+		}
+		b = append(append(b, w.submitted[id]...), 0)
+		b = append(b, w.read[id]...)
+	}
+	for _, broken := range slices.Concat(w.brokenPromises, w.ranLate) {
+		b = append(append(b, broken...), 0)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b) // never fails
+	return [3]uint64{h.Sum64(), bigEndian(d[:8]), bigEndian(d[8:])}
+}
+
+func bigEndian(b []byte) (v uint64) {
+	for _, c := range b {
+		v = v<<8 | uint64(c)
+	}
+	return v
+}
+
+// Workspace implements gate.Settings.
+func (w *Sim) Workspace(name string) (approval.Workspace, bool) {
+	return approval.Workspace{Name: name, Timeout: time.Hour}, name == workspace || name == otherWorkspace
+}
+
+// tools exist in every simulation.
+var tools = map[string]approval.Tool{
+	"run":   {Name: "run", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/run"}}},
+	"fails": {Name: "fails", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/fails"}}},
+	"again": {Name: "again", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/again"}, Idempotent: true}},
+	"auto":  {Name: "auto", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/auto"}}},
+	"never": {Name: "never", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/never"}}},
+}
+
+// Tool implements gate.Settings.
+func (w *Sim) Tool(name string) (approval.Tool, bool) {
+	t, ok := tools[name]
+	return t, ok
+}
+
+// Judge implements gate.Policy.
+func (w *Sim) Judge(f approval.Facts) approval.Ruling {
+	outcome, ok := map[string]approval.Outcome{"auto": approval.Allow, "never": approval.Deny}[f.Tool]
+	if !ok {
+		outcome = approval.Ask
+	}
+	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []string{"the tool says so"}}
+}
+
+// Reserve reserves nothing: the promises do not cover consumption.
+func (w *Sim) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
+	return func() {}, nil
+}
+
+// Recurrence is always 0: it only affects messages.
+func (w *Sim) Recurrence(string, string, string, string) int { return 0 }
+
+// grantStore writes grants as the daemon does.
+type grantStore struct {
+	w     *Sim
+	store *ipc.Store
+}
+
+// AddFromDecision implements gate.GrantStore.
+func (m grantStore) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+	g := policy.GrantFrom(p, d)
+	if g == nil {
+		return nil
+	}
+	body, err := g.Encode()
+	if err != nil {
+		return err
+	}
+	k := approval.GrantKey(g.ID)
+	err = m.store.Create(approval.DocGrant, k, m.w.config.key.Seal(approval.DocGrant, k, body), approval.Durable)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// daemon is the gate as one process.
+type daemon struct {
+	w    *Sim
+	proc *crashfs.Proc
+	gate *gate.Gate
+	keys []approval.Key
+	log  *audit.Log
+	// release releases the lock, like the end of the process.
+	release func() error
+}
+
+// boot does what serve does, in the same order. If it fails, the process ends and its
+// lock is released.
+func (w *Sim) boot() (d *daemon, err error) {
+	proc := w.disk.Process("gate")
+	d = &daemon{w: w, proc: proc}
+	defer func() {
+		if err != nil {
+			proc.Kill()
+			d = nil
+		}
+	}()
+	store := w.store(d.proc)
+	release, err := store.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open home: %w", err)
+	}
+	d.release = release
+	if w.onOpen != nil && w.onOpen() {
+		return nil, errKnownFuture
+	}
+	if d.log, err = audit.Open(d.proc, layout.Audit(), w.clock); err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	d.gate = &gate.Gate{
+		Store: &gateStore{Store: store, w: w}, Workspaces: store, Seal: w.config.key, Receipts: w.config.signer, Policy: w,
+		Grants: grantStore{w, store}, Executor: d, Audit: d.log, Settings: w, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+	}
+	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
+	if w.flow.pauses() && w.config.Mutant != NoPauseCheck {
+		d.gate.Pauses = &ipc.PauseGuard{Store: store}
+	}
+	d.keys, err = d.gate.Start()
+	return d, err
+}
+
+func (w *Sim) clock() time.Time { return w.now }
+
+func (w *Sim) store(p *crashfs.Proc) *ipc.Store {
+	return &ipc.Store{FS: lockFS{p}, Layout: layout, Requests: func(ws string) (ipc.Requests, error) {
+		return ipc.PlainRequests(p, layout.Requests(ws)), nil
+	}}
+}
+
+// lockFS returns ipc's error for a lock that is held.
+type lockFS struct{ *crashfs.Proc }
+
+func (f lockFS) TryLock(name string) (io.Closer, error) {
+	c, err := f.Proc.TryLock(name)
+	if errors.Is(err, crashfs.ErrLocked) {
+		err = fmt.Errorf("%w: %w", ipc.ErrLocked, err)
+	}
+	return c, err
+}
+
+// settle steps every key until no move is left.
+func (d *daemon) settle() error {
+	keys := d.keys
+	d.keys = nil
+	for _, id := range d.w.flow.ids() {
+		k := approval.Key{Workspace: workspace, ID: id}
+		if !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	var errs []error
+	for _, k := range keys {
+		if _, err := d.gate.Step(k); err != nil {
+			errs = append(errs, fmt.Errorf("step %s: %w", k, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Run implements gate.Executor. It is an effect: it cannot be undone.
+func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
+	verifier, err := d.w.config.signer.Verifier()
+	if err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	verifier.Now = d.w.clock
+	args := approval.Digest(job.Args)
+	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, args); err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	d.w.checkRunTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
+	// A killed process does nothing. A crash right before the effect differs from one
+	// right after it.
+	if err := d.w.exposePoint(d.proc, "effect"); err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	d.w.effects = append(d.w.effects, effect{job.RequestID, args, job.Key})
+	if err := d.w.exposePoint(d.proc, "after effect"); err != nil {
+		return approval.Effect{Error: err.Error(), Started: true}
+	}
+	if job.Tool.Name == "fails" {
+		return approval.Effect{Error: "Execution failed: boom", Started: true}
+	}
+	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
+}
+
+// exposePoint makes a point between two operations visible to the disk's hooks. The
+// file does not exist, and Stat changes nothing.
+func (w *Sim) exposePoint(p *crashfs.Proc, name string) error {
+	if w.disk.Before != nil {
+		w.disk.Before(crashfs.Op{Proc: "gate", Kind: crashfs.OpStat, Path: name})
+	}
+	if _, err := p.Stat(path.Join("/", name)); errors.Is(err, crashfs.ErrKilled) {
+		return err
+	}
+	return nil
+}
+
+// gateStore records what the gate accepts, and implements some mutants.
+type gateStore struct {
+	*ipc.Store
+	w     *Sim
+	slots map[approval.Key][]byte // for NoExpirySlot
+}
+
+func (s *gateStore) Create(doc approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+	switch {
+	case s.w.config.Mutant == NoClaim && doc == approval.DocClaim:
+		return nil
+	case s.w.config.Mutant == NoExpirySlot && doc == approval.DocDecision:
+		if s.slots == nil {
+			s.slots = map[approval.Key][]byte{}
+		}
+		s.slots[k] = b
+		return nil
+	}
+	err := s.Store.Create(doc, k, b, how)
+	if err == nil && s.w.paused && (doc == approval.DocClaim || doc == approval.DocAgain) {
+		s.w.brokenPromises = append(s.w.brokenPromises, "P a claim was made after pause had returned")
+	}
+	if err == nil && (doc == approval.DocPending || doc == approval.DocClaim) {
+		s.w.accepted[k.ID] = true
+	}
+	return err
+}
+
+func (s *gateStore) Read(doc approval.Doc, k approval.Key) ([]byte, error) {
+	if b, ok := s.slots[k]; ok && doc == approval.DocDecision {
+		return b, nil
+	}
+	if s.w.config.Mutant == NoDuplicate && doc == approval.DocRecord && !s.settlesOwn(k) {
+		return nil, fs.ErrNotExist
+	}
+	return s.Store.Read(doc, k)
+}
+
+func (s *gateStore) Remove(doc approval.Doc, k approval.Key) error {
+	if doc == approval.DocDecision {
+		delete(s.slots, k)
+	}
+	if doc == approval.DocRecord {
+		s.w.pruned[k.ID] = true
+	}
+	return s.Store.Remove(doc, k)
+}
+
+// settlesOwn limits NoDuplicate: it hides a record only if the request came again.
+// Otherwise that mutant could not end a request at all.
+func (s *gateStore) settlesOwn(k approval.Key) bool {
+	_, err := s.Store.Read(approval.DocRequest, k)
+	return err != nil
+}

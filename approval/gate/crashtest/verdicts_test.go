@@ -1,0 +1,93 @@
+package crashtest
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// Two simulations may share a verdict only if nothing can tell them apart. A new
+// field of Sim needs an entry here.
+func TestFingerprintCoversSim(t *testing.T) {
+	change := map[string]func(*Sim){
+		"disk":           func(w *Sim) { require.NoError(t, w.disk.Process("x").Mkdir("/home/x", 0o700)) },
+		"now":            func(w *Sim) { w.now = w.now.Add(time.Nanosecond) },
+		"flow":           func(w *Sim) { w.flow = Flows()[1] },
+		"actionIndex":    func(w *Sim) { w.actionIndex++ },
+		"gateWasDown":    func(w *Sim) { w.gateWasDown = true },
+		"effects":        func(w *Sim) { w.effects = []effect{{id: idA}} },
+		"acknowledged":   func(w *Sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
+		"approvedArgs":   func(w *Sim) { w.approvedArgs[idA] = []string{"x"} },
+		"accepted":       func(w *Sim) { w.accepted[idB] = true },
+		"submitted":      func(w *Sim) { w.submitted[idOther] = "x" },
+		"read":           func(w *Sim) { w.read[idAfter] = "x" },
+		"pruned":         func(w *Sim) { w.pruned[idOther] = true },
+		"paused":         func(w *Sim) { w.paused = true },
+		"brokenPromises": func(w *Sim) { w.brokenPromises = []string{"x"} },
+		"ranLate":        func(w *Sim) { w.ranLate = []string{"x"} },
+		// The config is the same for a whole exploration, trace is only for reports,
+		// and the others are hooks that are not set when simulations are compared.
+		"config": nil, "trace": nil, "renamed": nil, "onOpen": nil,
+	}
+	config, err := NewConfig("")
+	require.NoError(t, err)
+	as := func(change func(*Sim)) [3]uint64 {
+		w, err := config.newSim(Flows()[0])
+		require.NoError(t, err)
+		if change != nil {
+			change(w)
+		}
+		return w.fingerprint()
+	}
+	same := as(nil)
+	require.Equal(t, same, as(nil))
+	seen := map[[3]uint64]string{as(nil): "nothing"}
+	fields := reflect.TypeFor[Sim]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		require.Contains(t, change, name)
+		if change[name] == nil {
+			continue
+		}
+		h := as(change[name])
+		require.Empty(t, seen[h], "%s makes no difference", name)
+		seen[h] = name
+	}
+}
+
+// Files that differ only in their times have two futures: old ones are pruned.
+func TestFingerprintCoversFileTimes(t *testing.T) {
+	config, err := NewConfig("")
+	require.NoError(t, err)
+	w, err := config.newSim(Flows()[0])
+	require.NoError(t, err)
+	later := w.clone(w.disk.Snapshot())
+	require.NoError(t, later.disk.Process("x").Chtimes(home, w.now, w.now.Add(time.Second)))
+	require.Equal(t, w.hash(), later.hash())
+	require.NotEqual(t, w.fingerprint(), later.fingerprint())
+}
+
+// The second run of the same state returns the same verdict and only opens HOME.
+func TestKnownFutureIsNotRunTwice(t *testing.T) {
+	config, err := NewConfig("")
+	require.NoError(t, err)
+	flow := Flows()[1]
+	w, err := config.newSim(flow)
+	require.NoError(t, err)
+	require.NoError(t, flow.Script[0](&env{w: w})) // the agent asks
+	w.brokenPromises = []string{"P something"}     // so that there is a verdict
+	for _, all := range []bool{false, true} {
+		l := &verdictCache{verdicts: map[futureKey][]string{}, disabled: all}
+		ops := [2]int{}
+		for i := range ops {
+			c := w.clone(w.disk.Snapshot())
+			require.Equal(t, []string{"P something"}, l.run(c, 1))
+			ops[i] = c.disk.Ops()
+		}
+		require.Equal(t, all, ops[0] == ops[1], "%v operations", ops)
+	}
+}

@@ -1,0 +1,162 @@
+package gate_test
+
+import (
+	"context"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/gate"
+)
+
+// recordReads counts the loads of a key: each load reads for a record.
+type recordReads struct {
+	gate.Store
+	n atomic.Int32
+}
+
+func (l *recordReads) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+	if d == approval.DocRecord {
+		l.n.Add(1)
+	}
+	return l.Store.Read(d, k)
+}
+
+// TestAskReadsDocumentsOnce: the gate does not read again what it has just written,
+// neither at once nor at the event of its own write.
+func TestAskReadsDocumentsOnce(t *testing.T) {
+	for why, tt := range map[string]struct {
+		reads int
+		ask   func(h *rig)
+	}{
+		"by Submit": {1, func(h *rig) {
+			_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
+			require.NoError(t, err)
+		}},
+		"by Submit with a fresh id": {0, func(h *rig) {
+			_, err := h.submit(key(1), request(key(1), "run", ""), freshOrigin)
+			require.NoError(t, err)
+		}},
+		"by a request file": {1, func(h *rig) {
+			h.writeRequest(key(1), request(key(1), "run", ""))
+			h.step(key(1))
+		}},
+	} {
+		t.Run(why, func(t *testing.T) {
+			seen := &recordReads{}
+			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true, store: func(s gate.Store) gate.Store {
+				seen.Store = s
+				return seen
+			}})
+			tt.ask(h)
+			require.True(t, h.has(approval.DocPending, key(1)))
+			require.EqualValues(t, tt.reads, seen.n.Load())
+			h.gate.Hint(key(1), approval.DocPending)
+			require.True(t, h.gate.Idle(), "the event of our own write")
+			h.gate.Hint(key(1), approval.DocPending)
+			require.False(t, h.gate.Idle(), "a second event is not ours")
+		})
+	}
+}
+
+// freshOrigin is apiClient with an id that was just generated.
+var freshOrigin = approval.Origin{ClientID: apiClient.ClientID, Fresh: true}
+
+// TestFreshIDUsedTwice: if an id is wrongly marked as fresh, nothing is overwritten
+// and nothing runs twice.
+func TestFreshIDUsedTwice(t *testing.T) {
+	for _, tool := range []string{"run", "auto", "never"} {
+		for _, other := range []string{"run", "auto", "never"} {
+			h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+			_, err := h.submit(key(1), request(key(1), tool, ""), freshOrigin)
+			require.NoError(t, err)
+			before, ran := h.outcome(key(1)), len(h.executor.argsOf(key(1)))
+			_, err = h.submit(key(1), request(key(1), other, `{"n":2}`), freshOrigin)
+			require.Error(t, err, "%s, then %s", tool, other)
+			h.step(key(1))
+			require.Equal(t, before, h.outcome(key(1)), "%s, then %s", tool, other)
+			require.Len(t, h.executor.argsOf(key(1)), ran, "%s, then %s", tool, other)
+			require.True(t, h.has(approval.DocPending, key(1)) || h.has(approval.DocRecord, key(1)))
+		}
+	}
+}
+
+// TestFreshSubmissionWhilePaused: only the first load skips reading the documents.
+func TestFreshSubmissionWhilePaused(t *testing.T) {
+	seen := &recordReads{}
+	h := newRig(t, options{inMemory: true, frozenClock: true, store: func(s gate.Store) gate.Store {
+		seen.Store = s
+		return seen
+	}})
+	h.gate.Pauses = alwaysPaused{}
+	h.run(0)
+	ctx, cancel := context.WithCancel(context.Background())
+	waits, remaining := make(chan struct{}, 2), make(chan error, 1)
+	go func() {
+		_, err := h.gate.Submit(watchedContext{ctx, func() { waits <- struct{}{} }}, key(1), []byte(request(key(1), "auto", "")), freshOrigin)
+		remaining <- err
+	}()
+	<-waits
+	h.waitFor(5*time.Second, "rest", h.gate.Idle)
+	require.Zero(t, seen.n.Load())
+	h.gate.Wake(key(1))
+	h.waitFor(5*time.Second, "rest", h.gate.Idle)
+	require.NotZero(t, seen.n.Load())
+	cancel()
+	require.ErrorIs(t, <-remaining, approval.ErrPaused)
+}
+
+// TestForeignEventsWakeTheKey: an event that our own write did not cause wakes its
+// key.
+func TestForeignEventsWakeTheKey(t *testing.T) {
+	for why, tt := range map[string]struct {
+		plan options
+		do   func(h *rig)
+		doc  approval.Doc
+	}{
+		"a decision":   {doc: approval.DocDecision},
+		"a response":   {doc: approval.DocResponse},
+		"a late event": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
+		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s gate.Store) gate.Store {
+			return failingStore{Store: s, doc: approval.DocPending, err: syscall.EIO}
+		}}},
+	} {
+		t.Run(why, func(t *testing.T) {
+			tt.plan.inMemory, tt.plan.frozenClock, tt.plan.inline = true, true, true
+			h := newRig(t, tt.plan)
+			_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
+			require.Equal(t, tt.plan.store != nil, err != nil)
+			require.True(t, h.gate.Idle())
+			if tt.do != nil {
+				tt.do(h)
+			}
+			h.gate.Hint(key(1), tt.doc)
+			require.False(t, h.gate.Idle())
+		})
+	}
+}
+
+// TestAskWithOtherDocumentsPresent: other documents that exist at intake are still
+// handled.
+func TestAskWithOtherDocumentsPresent(t *testing.T) {
+	h := newRig(t, options{inMemory: true, frozenClock: true, inline: true})
+	h.writeRequest(key(1), request(key(1), "run", ""))
+	h.cancel(key(1))
+	h.step(key(1))
+	require.Equal(t, approval.StatusCancelled, h.response(key(1)).Status)
+
+	sync, err := h.store.Publish(key(2), []byte(`{"status":"approved"}`))
+	require.NoError(t, err)
+	require.NoError(t, sync())
+	h.ask(key(2), request(key(2), "run", ""))
+	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
+
+	require.NoError(t, h.store.Create(approval.DocDecision, key(3), []byte(`{"approved":true}`), approval.Volatile))
+	h.ask(key(3), request(key(3), "run", ""))
+	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
+	require.Contains(t, h.refusals(personal), "decision is not valid")
+}
