@@ -1,7 +1,7 @@
 package telegram
 
-// Eager has a channel send at once, and a card for everything, so that tests take no time.
-func Eager(c *Channel) { c.eager = true }
+// DisableLimits has a channel send at once, and a card for everything, so that tests take no time.
+func DisableLimits(c *Channel) { c.noLimits = true }
 
-// Calm has a channel send at once, and digests where there is a flood.
-func Calm(c *Channel) { c.eager, c.calm = true, true }
+// DisableRateLimits has a channel send at once, and digests where there is a flood.
+func DisableRateLimits(c *Channel) { c.noLimits, c.floodLimit = true, true }

@@ -23,17 +23,17 @@ import (
 const person = int64(7001)
 
 // office is a bot as the channel runs it, reduced to its journal: it answers every tap. It can be killed.
-type office struct {
+type killableBot struct {
 	fake  *botapi.Server
 	files *botapi.Files
 
 	mu       sync.Mutex
 	finished map[int64]bool // updates that the journal said it would remember
-	again    []int64        // that came although they were finished
+	repeated []int64        // that came although they were finished
 }
 
 // run is one life of the process: what a former one left, then whatever comes, until ctx ends.
-func (o *office) run(ctx context.Context, t *testing.T) {
+func (o *killableBot) run(ctx context.Context, t *testing.T) {
 	t.Helper()
 	j := &telegram.Journal{Client: http.DefaultClient, Store: o.files, Token: botapi.Token}
 	var handlers sync.WaitGroup
@@ -63,10 +63,10 @@ func (o *office) run(ctx context.Context, t *testing.T) {
 	handlers.Wait()
 }
 
-func (o *office) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u *models.Update) {
+func (o *killableBot) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u *models.Update) {
 	o.mu.Lock()
 	if o.finished[u.ID] {
-		o.again = append(o.again, u.ID)
+		o.repeated = append(o.repeated, u.ID)
 	}
 	o.mu.Unlock()
 	if q := u.CallbackQuery; q != nil {
@@ -87,7 +87,7 @@ func TestJournalLosesNoTap(t *testing.T) {
 	fake.CallbackTimeout = 2 * time.Minute // what is slow is not lost
 	fake.AddUser(botapi.User{ID: person, FirstName: "Ricardo"})
 	fake.Say(person, person, "/start")
-	o := &office{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
+	o := &killableBot{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
 
 	var tapped []*botapi.Tap
 	var lives atomic.Int64
@@ -135,5 +135,5 @@ func TestJournalLosesNoTap(t *testing.T) {
 	require.NoError(t, fake.Await(waiting, answered), "the person sees each tap answered")
 	cancel()
 	<-last
-	require.Empty(t, o.again)
+	require.Empty(t, o.repeated)
 }

@@ -27,12 +27,12 @@ var errDisk = errors.New("no space left on device")
 
 // queue is Telegram's queue of updates: everything below the offset is forgotten, and what is left is
 // given again.
-type queue struct {
+type updateQueue struct {
 	updates []string
-	asked   []int64 // the offsets
+	offsets []int64 // the offsets
 }
 
-func (q *queue) Do(req *http.Request) (*http.Response, error) {
+func (q *updateQueue) Do(req *http.Request) (*http.Response, error) {
 	if err := req.ParseForm(); err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (q *queue) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.asked = append(q.asked, offset)
+	q.offsets = append(q.offsets, offset)
 	q.updates = slices.DeleteFunc(q.updates, func(u string) bool { return idOf(u) < offset })
 	return answer(http.StatusOK, `{"ok":true,"result":[`+strings.Join(q.updates, ",")+`]}`), nil
 }
@@ -107,7 +107,7 @@ func unfinished(t *testing.T, j *telegram.Journal) []int64 {
 }
 
 // refuse makes one operation on one file fail.
-func refuse(op, name string, err error) func(op, name string) error {
+func failOn(op, name string, err error) func(op, name string) error {
 	return func(o, n string) error {
 		if o == op && n == name {
 			return err
@@ -116,33 +116,33 @@ func refuse(op, name string, err error) func(op, name string) error {
 	}
 }
 
-func TestJournalKeepsWhatItHandsOn(t *testing.T) {
+func TestJournalStoresBeforeReturning(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(10, 11, 12)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(10, 11, 12)}, Store: files}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Equal(t, []int64{10, 11, 12}, got)
 
-	after := &telegram.Journal{Store: files.Cut()}
+	after := &telegram.Journal{Store: files.CutPower()}
 	require.Equal(t, []int64{10, 11, 12}, unfinished(t, after), "nobody finished them")
 }
 
-func TestJournalKeepsBackWhatItCannotStore(t *testing.T) {
+func TestJournalReturnsOnlyStoredUpdates(t *testing.T) {
 	tests := []struct {
 		why  string
 		fail func(op, name string) error
 		want []int64
 		err  error
 	}{
-		{"the first fails: an error, and no offset moves", refuse("put", "update-10.json", errDisk), nil, errDisk},
-		{"a later one fails: those before it are good, and it comes again", refuse("put", "update-11.json", errDisk), []int64{10}, nil},
-		{"stored, and yet an error: not believed", refuse("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
-		{"what was kept cannot be listed: nobody knows what was taken", refuse("list", "", errDisk), nil, errDisk},
+		{"the first fails: an error, and no offset moves", failOn("put", "update-10.json", errDisk), nil, errDisk},
+		{"a later one fails: those before it are good, and it comes again", failOn("put", "update-11.json", errDisk), []int64{10}, nil},
+		{"stored, and yet an error: not believed", failOn("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
+		{"what was kept cannot be listed: nobody knows what was taken", failOn("list", "", errDisk), nil, errDisk},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			files := &botapi.Files{Fail: tt.fail}
-			q := &queue{updates: updates(10, 11)}
+			q := &updateQueue{updates: updates(10, 11)}
 			j := &telegram.Journal{Client: q, Store: files}
 			got, err := poll(t, j, 1)
 			require.ErrorIs(t, err, tt.err)
@@ -160,22 +160,22 @@ func TestJournalKeepsBackWhatItCannotStore(t *testing.T) {
 	}
 }
 
-func TestJournalHandsOnOnce(t *testing.T) {
+func TestJournalReturnsEachUpdateOnce(t *testing.T) {
 	files := &botapi.Files{}
-	q := &queue{updates: updates(10, 11)}
+	q := &updateQueue{updates: updates(10, 11)}
 	j := &telegram.Journal{Client: q, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.True(t, j.Begin(10))
 	require.NoError(t, j.Finished(10))
 
-	j = &telegram.Journal{Client: q, Store: files.Cut()}
+	j = &telegram.Journal{Client: q, Store: files.CutPower()}
 	require.Equal(t, []int64{11}, unfinished(t, j), "the file of 10 is back after the power cut, and yet done")
-	q.asked = nil
+	q.offsets = nil
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.Equal(t, []int64{1, 12}, q.asked, "what is dropped is acknowledged, or Telegram would send it for ever")
+	require.Equal(t, []int64{1, 12}, q.offsets, "what is dropped is acknowledged, or Telegram would send it for ever")
 
 	q.updates = updates(11, 12)
 	got, err = poll(t, j, 1)
@@ -183,9 +183,9 @@ func TestJournalHandsOnOnce(t *testing.T) {
 	require.Equal(t, []int64{12}, got, "the new one behind an old one is not lost")
 }
 
-func TestJournalTakesLowerIDs(t *testing.T) {
+func TestJournalAcceptsLowerIDs(t *testing.T) {
 	files := &botapi.Files{}
-	q := &queue{updates: updates(900_000)}
+	q := &updateQueue{updates: updates(900_000)}
 	j := &telegram.Journal{Client: q, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestJournalTakesLowerIDs(t *testing.T) {
 }
 
 func TestJournalClaims(t *testing.T) {
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: &botapi.Files{}}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: &botapi.Files{}}
 	require.False(t, j.Begin(1), "never journaled")
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -215,25 +215,25 @@ func TestJournalClaims(t *testing.T) {
 	require.False(t, j.Begin(1), "finished")
 }
 
-func TestJournalFinishedThatCannotBeKept(t *testing.T) {
+func TestJournalFinishWriteFails(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
 
-	files.Fail = refuse("put", "finished.json", errDisk)
+	files.Fail = failOn("put", "finished.json", errDisk)
 	require.ErrorIs(t, j.Finished(1), errDisk)
 	require.False(t, j.Begin(1), "done in this process all the same")
 	files.Fail = nil
 	require.Equal(t, []int64{1, 2}, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the file stays until it is remembered as done")
 }
 
-func TestJournalRemembersItsFailedFinish(t *testing.T) {
+func TestJournalRetriesFailedFinish(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
-	files.Fail = refuse("put", "finished.json", errDisk)
+	files.Fail = failOn("put", "finished.json", errDisk)
 	require.ErrorIs(t, j.Finished(1), errDisk)
 	files.Fail = nil
 	require.NoError(t, j.Finished(2))
@@ -241,7 +241,7 @@ func TestJournalRemembersItsFailedFinish(t *testing.T) {
 }
 
 func TestJournalFull(t *testing.T) {
-	q := &queue{updates: updates(1, 2, 3)}
+	q := &updateQueue{updates: updates(1, 2, 3)}
 	j := &telegram.Journal{Client: q, Store: &botapi.Files{}, MaxUnfinished: 2}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -254,10 +254,10 @@ func TestJournalFull(t *testing.T) {
 	require.Equal(t, []int64{3}, got, "Telegram kept it meanwhile")
 }
 
-func TestJournalSetsAsideWhatCannotBeRead(t *testing.T) {
+func TestJournalSetsUnreadableUpdatesAside(t *testing.T) {
 	strange := `{"update_id":2,"message":{"text":["from a later version"]}}`
 	files := &botapi.Files{}
-	q := &queue{updates: []string{update(1), strange, update(3)}}
+	q := &updateQueue{updates: []string{update(1), strange, update(3)}}
 	j := &telegram.Journal{Client: q, Store: files}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -292,7 +292,7 @@ func TestJournalRefusesDamage(t *testing.T) {
 
 	files := &botapi.Files{}
 	require.NoError(t, files.Put("finished.json", []byte("{")))
-	_, err := poll(t, &telegram.Journal{Client: &queue{updates: updates(1)}, Store: files}, 1)
+	_, err := poll(t, &telegram.Journal{Client: &updateQueue{updates: updates(1)}, Store: files}, 1)
 	require.ErrorContains(t, err, "finished.json")
 }
 
@@ -325,22 +325,22 @@ func TestJournalCrashes(t *testing.T) {
 	for _, how := range []struct {
 		name  string
 		after func(*botapi.Files) *botapi.Files
-	}{{"kill", (*botapi.Files).Kill}, {"power cut", (*botapi.Files).Cut}} {
+	}{{"kill", (*botapi.Files).Kill}, {"power cut", (*botapi.Files).CutPower}} {
 		t.Run(how.name, func(t *testing.T) {
 			crashes := 0
 			for at := 1; ; at++ {
-				w := &crashWorld{files: &botapi.Files{}, handled: map[int64]int{}, finished: map[int64]bool{}}
+				w := &crashRun{files: &botapi.Files{}, handled: map[int64]int{}, finished: map[int64]bool{}}
 				for id := int64(1); id <= 12; id++ {
 					w.queue.updates = append(w.queue.updates, update(id))
 				}
-				if !w.live(t, at) {
+				if !w.run(t, at) {
 					require.Equal(t, at-1, crashes)
 					require.Equal(t, 1+3*12, crashes, "a list, and for each update three operations")
 					break
 				}
 				crashes++
 				w.files = how.after(w.files)
-				require.False(t, w.live(t, 0))
+				require.False(t, w.run(t, 0))
 				for id := int64(1); id <= 12; id++ {
 					require.Positive(t, w.handled[id], "update %d was lost by a crash at operation %d", id, at)
 				}
@@ -349,15 +349,15 @@ func TestJournalCrashes(t *testing.T) {
 	}
 }
 
-type crashWorld struct {
-	queue    queue
+type crashRun struct {
+	queue    updateQueue
 	files    *botapi.Files
 	handled  map[int64]int
 	finished map[int64]bool
 }
 
 // live runs one process until nothing is left to do or it dies at the given operation.
-func (w *crashWorld) live(t *testing.T, dieAt int) (died bool) {
+func (w *crashRun) run(t *testing.T, dieAt int) (died bool) {
 	t.Helper()
 	ops, files := 0, w.files
 	files.Fail = func(string, string) error {
@@ -388,7 +388,7 @@ func (w *crashWorld) live(t *testing.T, dieAt int) (died bool) {
 	return err != nil
 }
 
-func (w *crashWorld) handle(t *testing.T, j *telegram.Journal, id int64) error {
+func (w *crashRun) handle(t *testing.T, j *telegram.Journal, id int64) error {
 	t.Helper()
 	if !j.Begin(id) {
 		return nil
@@ -472,7 +472,7 @@ func requireClean(t *testing.T, err error) {
 	}
 }
 
-func TestJournalByItselfTellsNoToken(t *testing.T) {
+func TestJournalErrorsHoldNoToken(t *testing.T) {
 	for _, method := range []string{"getUpdates", "sendMessage"} {
 		j := &telegram.Journal{Client: http.DefaultClient, Store: &botapi.Files{}}
 		req, err := http.NewRequest(http.MethodPost, "http://127.0.0.1:1/bot"+token+"/"+method, nil)
@@ -500,7 +500,7 @@ func TestRedact(t *testing.T) {
 		{"escaped", token, errors.New("q=" + url.QueryEscape(token)), "q=***", nil},
 		{"the secret half alone", token, errors.New("x AAtheSecretHalfOfTheToken_-x x"), "x *** x", nil},
 		{"one of several", token, errors.Join(inner, dirty), "connection refused\npost: Post \"http://h/bot***/x\": connection refused", inner},
-		{"hidden below a clean sentence", token, &hiding{dirty}, "hiding", inner},
+		{"hidden below a clean sentence", token, &hidingError{dirty}, "hiding", inner},
 		{"nothing to hide", token, inner, "connection refused", inner},
 		{"no token", "", inner, "connection refused", inner},
 	}
@@ -522,7 +522,7 @@ func TestRedact(t *testing.T) {
 	require.Equal(t, 7, tooMany.RetryAfter)
 }
 
-type hiding struct{ err error }
+type hidingError struct{ err error }
 
-func (h *hiding) Error() string { return "hiding" }
-func (h *hiding) Unwrap() error { return h.err }
+func (h *hidingError) Error() string { return "hiding" }
+func (h *hidingError) Unwrap() error { return h.err }

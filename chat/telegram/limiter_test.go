@@ -81,7 +81,7 @@ func TestLimiterKeepsTelegramsLimits(t *testing.T) {
 	})
 }
 
-func TestLimiterLetsChatsPassOneAnother(t *testing.T) {
+func TestLimiterChatsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
 		slow := make(chan struct{})
@@ -102,9 +102,9 @@ func TestLimiterObeysRetryAfter(t *testing.T) {
 		l := &telegram.Limiter{}
 		start := time.Now()
 		err := fmt.Errorf("send: %w", &bot.TooManyRequestsError{RetryAfter: 30})
-		require.Equal(t, 30*time.Second, l.Refused(1, err))
-		require.Zero(t, l.Refused(1, errors.New("bad gateway")))
-		require.Equal(t, time.Second, l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter rest does not end a longer one")
+		require.Equal(t, 30*time.Second, l.NoteError(1, err))
+		require.Zero(t, l.NoteError(1, errors.New("bad gateway")))
+		require.Equal(t, time.Second, l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter rest does not end a longer one")
 
 		require.NoError(t, l.Wait(t.Context(), 2, false))
 		require.Zero(t, time.Since(start), "only that chat rests")
@@ -113,7 +113,7 @@ func TestLimiterObeysRetryAfter(t *testing.T) {
 	})
 }
 
-func TestLimiterHearsOfRetryAfterWhileItWaits(t *testing.T) {
+func TestLimiterAppliesRetryAfterWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
 		send(t, l, []int64{1}, 3, false)
@@ -123,15 +123,15 @@ func TestLimiterHearsOfRetryAfterWhileItWaits(t *testing.T) {
 			done <- time.Since(start)
 		}()
 		synctest.Wait()
-		l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 5})
+		l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 5})
 		require.Equal(t, 5*time.Second, <-done)
 	})
 }
 
-func TestLimiterGivesUpWithItsContext(t *testing.T) {
+func TestLimiterStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
-		l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 60})
+		l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 60})
 		start := time.Now()
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -159,7 +159,7 @@ func TestLimiterGivesUpWithItsContext(t *testing.T) {
 func TestLimiterForgetsIdleChats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
-		l.Refused(7, &bot.TooManyRequestsError{RetryAfter: 3600})
+		l.NoteError(7, &bot.TooManyRequestsError{RetryAfter: 3600})
 		start := time.Now()
 		for id := range int64(1500) {
 			require.NoError(t, l.Wait(t.Context(), 100+id, false))

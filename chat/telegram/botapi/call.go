@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	maxFile = 50 << 20            // bytes of a document
-	maxEdge = 64 << 10            // and of the form around it
-	maxForm = maxTextSize + 1<<20 // bytes of all other parameters together
+	maxFile         = 50 << 20            // bytes of a document
+	maxFormOverhead = 64 << 10            // and of the form around it
+	maxForm         = maxTextSize + 1<<20 // bytes of all other parameters together
 )
 
 // call is a method's call with its parameters, which are texts: what is an object is JSON.
@@ -42,7 +42,7 @@ func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 	if refused := c.addForm(r.URL.Query()); refused != nil {
 		return nil, refused
 	}
-	body := http.MaxBytesReader(nil, r.Body, limit+maxEdge)
+	body := http.MaxBytesReader(nil, r.Body, limit+maxFormOverhead)
 	kind, options, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	var refused *refusal
 	switch kind {
@@ -167,7 +167,7 @@ func unreadable(err error) *refusal {
 
 // only refuses parameters that the method does not have here. The real server ignores them, and with them
 // the misspelt name that was meant to make a card silent.
-func (c *call) only(known []string) *refusal {
+func (c *call) refuseUnknown(known []string) *refusal {
 	for name := range c.params {
 		if !slices.Contains(known, name) {
 			return strict("%s has no parameter %q that this fake knows", c.method, name)

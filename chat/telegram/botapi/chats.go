@@ -8,7 +8,7 @@ import (
 
 // room is a chat with what is in it. Messages are numbered per chat, from 1, so that whoever takes a
 // message's id for its name without the chat meets another one soon.
-type room struct {
+type chatState struct {
 	Chat
 	topics   map[int]string
 	messages []*Message
@@ -38,16 +38,16 @@ func (s *Server) AddChat(c Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.chats == nil {
-		s.chats = map[int64]*room{}
+		s.chats = map[int64]*chatState{}
 	}
-	s.chats[c.ID] = &room{Chat: c, topics: map[int]string{}}
+	s.chats[c.ID] = &chatState{Chat: c, topics: map[int]string{}}
 }
 
 // AddTopic opens a topic of a forum and returns its message_thread_id.
 func (s *Server) AddTopic(chat int64, name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	m := s.put(r, Message{TopicCreated: &Topic{Name: name, IconColor: 7322096}, IsTopicMessage: true})
 	m.ThreadID = m.ID
 	r.topics[m.ID] = name
@@ -58,7 +58,7 @@ func (s *Server) AddTopic(chat int64, name string) int {
 func (s *Server) Block(user int64, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustRoom(user).blocked = blocked
+	s.mustChat(user).blocked = blocked
 	s.memberUpdate(user, user, blocked)
 }
 
@@ -66,7 +66,7 @@ func (s *Server) Block(user int64, blocked bool) {
 func (s *Server) Kick(by, chat int64, kicked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustRoom(chat).kicked = kicked
+	s.mustChat(chat).kicked = kicked
 	s.memberUpdate(by, chat, kicked)
 }
 
@@ -84,7 +84,7 @@ func (s *Server) memberUpdate(by, chat int64, out bool) {
 		return m
 	}
 	s.push("my_chat_member", map[string]any{
-		"chat": s.mustRoom(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
+		"chat": s.mustChat(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
 		"old_chat_member": member(was), "new_chat_member": member(is),
 	})
 }
@@ -94,19 +94,19 @@ func (s *Server) memberUpdate(by, chat int64, out bool) {
 func (s *Server) Upgrade(by, group, supergroup int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.mustRoom(group)
+	old := s.mustChat(group)
 	old.upgraded = supergroup
 	c := old.Chat
 	c.ID, c.Type = supergroup, Supergroup
-	s.chats[supergroup] = &room{Chat: c, topics: map[int]string{}}
+	s.chats[supergroup] = &chatState{Chat: c, topics: map[int]string{}}
 	from := s.users[by]
-	s.say(old, Message{From: &from, MigrateTo: supergroup})
-	s.say(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
+	s.deliverMessage(old, Message{From: &from, MigrateTo: supergroup})
+	s.deliverMessage(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
 }
 
-// mustRoom is the chat that a test speaks of.
-func (s *Server) mustRoom(id int64) *room {
-	r := s.room(id)
+// mustChat is the chat that a test speaks of.
+func (s *Server) mustChat(id int64) *chatState {
+	r := s.chat(id)
 	if r == nil {
 		panic("botapi: no chat " + strconv.FormatInt(id, 10) + " was added")
 	}
@@ -114,7 +114,7 @@ func (s *Server) mustRoom(id int64) *room {
 }
 
 // room is the chat of that id, or nil. The private chat with a person is made when it is first spoken of.
-func (s *Server) room(id int64) *room {
+func (s *Server) chat(id int64) *chatState {
 	if r := s.chats[id]; r != nil {
 		return r
 	}
@@ -123,15 +123,15 @@ func (s *Server) room(id int64) *room {
 		return nil
 	}
 	if s.chats == nil {
-		s.chats = map[int64]*room{}
+		s.chats = map[int64]*chatState{}
 	}
-	r := &room{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
+	r := &chatState{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
 	s.chats[id] = r
 	return r
 }
 
 // find returns the message of a chat, or nil where there is none any more.
-func (r *room) find(id int) *Message {
+func (r *chatState) find(id int) *Message {
 	if id < 1 || id > len(r.messages) || r.messages[id-1].Deleted {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (r *room) find(id int) *Message {
 }
 
 // put adds a message to a chat.
-func (s *Server) put(r *room, m Message) *Message {
+func (s *Server) put(r *chatState, m Message) *Message {
 	m.ID, m.Chat, m.Date = len(r.messages)+1, r.Chat, s.now().Unix()
 	r.messages = append(r.messages, &m)
 	return &m
@@ -153,17 +153,17 @@ func replied(m *Message) *Message {
 }
 
 // chatFor is the chat that a method names, if the bot may write there.
-func (s *Server) chatFor(c *call) (*room, *refusal) {
+func (s *Server) chatFor(c *call) (*chatState, *refusal) {
 	text := c.params["chat_id"]
 	id, err := strconv.ParseInt(text, 10, 64)
 	if text == "" {
 		return nil, badRequest("chat_id is empty")
 	}
-	r := s.room(id)
+	r := s.chat(id)
 	if err != nil || r == nil {
 		return nil, badRequest("chat not found")
 	}
-	forbidden := func(why string) (*room, *refusal) {
+	forbidden := func(why string) (*chatState, *refusal) {
 		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: " + why}
 	}
 	switch {
@@ -186,7 +186,7 @@ func (s *Server) chatFor(c *call) (*room, *refusal) {
 // getChat answers with little more than a chat's name.
 func (s *Server) getChat(c *call) (any, *refusal) {
 	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
-	r := s.room(id)
+	r := s.chat(id)
 	if err != nil || r == nil {
 		return nil, badRequest("chat not found")
 	}

@@ -80,10 +80,10 @@ func (s *Server) takeFault(method string) *Fault {
 }
 
 // before lets a call fail that must not be carried out.
-func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
+func (f *Fault) fail(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
 	switch f.Kind {
 	case Offline:
-		cut(w)
+		closeConnection(w)
 	case TooMany:
 		reply(w, nil, tooMany(time.Duration(max(f.RetryAfter, 1))*time.Second))
 	case BadGateway:
@@ -98,7 +98,7 @@ func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (faile
 		case <-r.Context().Done():
 		case <-closing:
 		}
-		cut(w)
+		closeConnection(w)
 	case AnswerLost:
 		return false
 	}
@@ -106,7 +106,7 @@ func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (faile
 }
 
 // cut closes the connection.
-func cut(w http.ResponseWriter) {
+func closeConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -140,17 +140,17 @@ func (s *Server) allow(chat *Chat) *refusal {
 	if full.Before(now) {
 		full = now
 	}
-	group := within(l.groups[chat.ID], now, time.Minute)
-	all := within(l.all, now, time.Second)
+	group := inWindow(l.groups[chat.ID], now, time.Minute)
+	all := inWindow(l.all, now, time.Second)
 	var wait time.Duration
 	if s.Limits.Chat {
 		wait = max(wait, full.Sub(now)-(chatBurst-1)*time.Second)
 	}
 	if s.Limits.Group && chat.Type != Private {
-		wait = max(wait, crowded(group, 20, now, time.Minute))
+		wait = max(wait, waitTime(group, 20, now, time.Minute))
 	}
 	if s.Limits.All {
-		wait = max(wait, crowded(all, 30, now, time.Second))
+		wait = max(wait, waitTime(all, 30, now, time.Second))
 	}
 	if wait > 0 {
 		return tooMany(wait)
@@ -161,12 +161,12 @@ func (s *Server) allow(chat *Chat) *refusal {
 }
 
 // within are the times of the last stretch of that length.
-func within(times []time.Time, now time.Time, length time.Duration) []time.Time {
+func inWindow(times []time.Time, now time.Time, length time.Duration) []time.Time {
 	return slices.DeleteFunc(slices.Clone(times), func(t time.Time) bool { return now.Sub(t) >= length })
 }
 
 // crowded says how long it takes until fewer than most of the times are within the stretch.
-func crowded(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
+func waitTime(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
 	if len(times) < most {
 		return 0
 	}

@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.kind.String(), func(t *testing.T) {
-			s := town(t)
+			s := newServer(t)
 			s.Fail("sendMessage", botapi.Fault{Kind: tt.kind, Times: 1, RetryAfter: 7})
 			body := []byte(`{"chat_id":7001,"text":"x"}`)
 			r, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/sendMessage", "application/json", body)
@@ -43,7 +43,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestFaultsLast(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Fail("", botapi.Fault{Kind: botapi.BadGateway})
 	for _, method := range []string{"getMe", "getUpdates", "getMe"} {
 		_, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/"+method, "", nil)
@@ -60,7 +60,7 @@ func TestFaultsLast(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	s := town(t)
+	s := newServer(t)
 	s.Now = func() time.Time { return now }
 	send := func(chat int64) result { return ask(t, s, "sendMessage", params{"chat_id": chat, "text": "x"}) }
 	count := func(chat int64, n int) result {

@@ -105,7 +105,7 @@ func (f *Files) Kill() *Files {
 }
 
 // Cut is Kill by a power cut, at its worst: nothing that was put is lost, and all that was removed is back.
-func (f *Files) Cut() *Files {
+func (f *Files) CutPower() *Files {
 	after := f.Kill()
 	if after.files == nil {
 		after.files = map[string][]byte{}

@@ -104,10 +104,10 @@ func buttonOf(wire wireButton) (Button, *refusal) {
 	switch {
 	case wire.Text == nil:
 		return Button{}, badRequest(unparsed + `Can't find field "text"`)
-	case cleaned(*wire.Text) == "":
+	case normalized(*wire.Text) == "":
 		return Button{}, strict("Telegram shows no button without a text")
-	case cleaned(*wire.Text) != *wire.Text:
-		return Button{}, strict("Telegram would show the button %q instead of %q", cleaned(*wire.Text), *wire.Text)
+	case normalized(*wire.Text) != *wire.Text:
+		return Button{}, strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text)
 	case wire.CopyText != nil && wire.CopyText.Text != "":
 		return Button{}, strict("this fake does not know copy_text")
 	case wire.Style != "" && wire.Style != "danger" && wire.Style != "success" && wire.Style != "primary":

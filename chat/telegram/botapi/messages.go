@@ -141,7 +141,7 @@ func (s *Server) send(c *call, m Message) (any, *refusal) {
 }
 
 // address finds the topic and the message that a new one belongs to.
-func (s *Server) address(c *call, r *room, m *Message) *refusal {
+func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 	thread, refused := c.integer("message_thread_id")
 	if refused != nil {
 		return refused
@@ -176,7 +176,7 @@ func (s *Server) address(c *call, r *room, m *Message) *refusal {
 }
 
 // own is the message of the bot's that a method names, for what it says it wants to do.
-func (s *Server) own(c *call, what string) (*room, *Message, *refusal) {
+func (s *Server) ownMessage(c *call, what string) (*chatState, *Message, *refusal) {
 	r, refused := s.chatFor(c)
 	if refused != nil {
 		return nil, nil, refused
@@ -204,7 +204,7 @@ func (s *Server) editMessageText(c *call) (any, *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	r, m, refused := s.own(c, "edit")
+	r, m, refused := s.ownMessage(c, "edit")
 	if refused != nil {
 		return nil, refused
 	}
@@ -221,7 +221,7 @@ func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	r, m, refused := s.own(c, "edit")
+	r, m, refused := s.ownMessage(c, "edit")
 	if refused != nil {
 		return nil, refused
 	}
@@ -231,7 +231,7 @@ func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
 }
 
 // edit replaces a message by another that differs.
-func (s *Server) edit(r *room, m *Message, changed Message) (any, *refusal) {
+func (s *Server) edit(r *chatState, m *Message, changed Message) (any, *refusal) {
 	if m.Text == changed.Text && slices.EqualFunc(m.Entities, changed.Entities, sameEntity) && sameKeyboard(m.Keyboard, changed.Keyboard) {
 		return nil, badRequest("message is not modified: specified new message content and reply markup are exactly " +
 			"the same as a current content and reply markup of the message")
@@ -264,7 +264,7 @@ func (s *Server) deleteMessage(c *call) (any, *refusal) {
 	case c.params["message_id"] == "":
 		return nil, badRequest("message identifier is not specified")
 	}
-	r, m, refused := s.own(c, "delete")
+	r, m, refused := s.ownMessage(c, "delete")
 	if refused != nil {
 		return nil, refused
 	}
@@ -304,7 +304,7 @@ func (s *Server) setMyCommands(c *call) (any, *refusal) {
 		return nil, badRequest("BOT_COMMANDS_TOO_MUCH")
 	}
 	for _, command := range list {
-		switch n := units(command.Description); {
+		switch n := utf16Len(command.Description); {
 		case !commandForm.MatchString(command.Command):
 			return nil, badRequest("BOT_COMMAND_INVALID")
 		case n < 1 || n > 256:

@@ -31,7 +31,7 @@ func document(t *testing.T, s *botapi.Server, name string, content []byte) resul
 }
 
 func TestDocuments(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	m := document(t, s, "payload.txt", []byte("the whole payload")).message(t)
 	require.Equal(t, "payload.txt", m.Document.Name)
 	kept, _ := s.State().Message(ricardo, m.ID)
@@ -55,7 +55,7 @@ func TestDocuments(t *testing.T) {
 }
 
 func TestEdits(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	card := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "a card", "reply_markup": buttons(1, params{"text": "yes", "callback_data": "y"})}).message(t)
 	edited := ask(t, s, "editMessageText", params{"chat_id": ricardo, "message_id": card.ID, "text": "a card"}).message(t)
 	require.Nil(t, edited.Keyboard, "an edit that names no buttons takes them away, which is a change")
@@ -71,8 +71,8 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, "Bad Request: message to edit not found", r.Description)
 }
 
-func TestFindsLinksByItself(t *testing.T) {
-	s := town(t)
+func TestAutomaticEntities(t *testing.T) {
+	s := newServer(t)
 	tests := []struct {
 		why, text string
 		entities  any

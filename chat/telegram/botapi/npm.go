@@ -40,7 +40,7 @@ process.stdin.on('end', () => process.exit(0)).resume();
 `
 
 // Foreign is a telegram-test-api, the Bot API server that somebody else wrote, in a process of its own.
-type Foreign struct {
+type ThirdParty struct {
 	URL   string // what bot.WithServerURL takes
 	Token string // any will do; this one is a Server's
 }
@@ -48,7 +48,7 @@ type Foreign struct {
 // StartForeign installs telegram-test-api where it is not installed yet, into the user's cache, and starts it
 // until the end of the test. Where that cannot be done the test fails: a channel that was tried against our
 // own fake alone proves only that we agree with ourselves.
-func StartForeign(t testing.TB) *Foreign {
+func StartForeign(t testing.TB) *ThirdParty {
 	t.Helper()
 	files, err := fs.Sub(lock, "npm")
 	if err != nil {
@@ -59,7 +59,7 @@ func StartForeign(t testing.TB) *Foreign {
 		t.Fatalf("install telegram-test-api: %v\nhint: it takes npm and a registry that npm reaches; by hand: make deps, then npm ci in chat/telegram/botapi/npm to see why", err)
 	}
 	for range startAttempts {
-		var f *Foreign
+		var f *ThirdParty
 		if f, err = start(t, dir); err == nil {
 			return f
 		}
@@ -69,7 +69,7 @@ func StartForeign(t testing.TB) *Foreign {
 }
 
 // start runs the server at a port that was free a moment ago.
-func start(t testing.TB, dir string) (*Foreign, error) {
+func start(t testing.TB, dir string) (*ThirdParty, error) {
 	port, err := freePort(t.Context())
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func start(t testing.TB, dir string) (*Foreign, error) {
 		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
 	}
 	t.Cleanup(stop)
-	return &Foreign{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil
+	return &ThirdParty{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil
 }
 
 func freePort(ctx context.Context) (int, error) {
@@ -115,22 +115,22 @@ func freePort(ctx context.Context) (int, error) {
 }
 
 // Say lets a person write into a chat.
-func (f *Foreign) Say(ctx context.Context, from User, chat Chat, text string) error {
-	return f.tell(ctx, "sendMessage", map[string]any{
+func (f *ThirdParty) Say(ctx context.Context, from User, chat Chat, text string) error {
+	return f.callTestAPI(ctx, "sendMessage", map[string]any{
 		"botToken": f.Token, "from": from, "chat": chat, "text": text, "date": time.Now().Unix(),
 	}, nil)
 }
 
 // Tap lets a person press a button of a message.
-func (f *Foreign) Tap(ctx context.Context, from User, m Message, data string) error {
+func (f *ThirdParty) Tap(ctx context.Context, from User, m Message, data string) error {
 	m.Date = max(m.Date, 1) // 0 would make it an inaccessible one
-	return f.tell(ctx, "sendCallback", map[string]any{
+	return f.callTestAPI(ctx, "sendCallback", map[string]any{
 		"botToken": f.Token, "from": from, "message": m, "data": data, "date": time.Now().Unix(),
 	}, nil)
 }
 
 // FromBot are the bot's messages in a chat, as they are now, from old to new.
-func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
+func (f *ThirdParty) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 	var history []struct {
 		ID      int `json:"messageId"`
 		Message struct {
@@ -140,7 +140,7 @@ func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 			Keyboard *Keyboard `json:"reply_markup"`
 		} `json:"message"`
 	}
-	if err := f.tell(ctx, "getUpdatesHistory", map[string]any{"token": f.Token}, &history); err != nil {
+	if err := f.callTestAPI(ctx, "getUpdatesHistory", map[string]any{"token": f.Token}, &history); err != nil {
 		return nil, err
 	}
 	var found []Message
@@ -154,7 +154,7 @@ func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 }
 
 // tell uses the server's other interface, the one for tests.
-func (f *Foreign) tell(ctx context.Context, path string, body, result any) error {
+func (f *ThirdParty) callTestAPI(ctx context.Context, path string, body, result any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ type Server struct {
 	http    *http.Server
 
 	users    map[int64]User
-	chats    map[int64]*room
+	chats    map[int64]*chatState
 	taps     map[string]*Tap
 	commands map[string][]BotCommand // by language
 	files    map[string]*Document
@@ -161,7 +161,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fault := s.takeFault(name)
-	if fault != nil && fault.before(s, w, r) {
+	if fault != nil && fault.fail(s, w, r) {
 		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
@@ -173,7 +173,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.record(&call{method: name}, refused.Code, refused.Description)
 	}
 	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
-		cut(w)
+		closeConnection(w)
 		return
 	}
 	reply(w, result, refused)
@@ -210,7 +210,7 @@ func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal)
 	if !ok {
 		return nil, &refusal{Code: http.StatusNotFound, Description: "Not Found: method not found"}
 	}
-	if refused := c.only(m.params); refused != nil {
+	if refused := c.refuseUnknown(m.params); refused != nil {
 		return nil, refused
 	}
 	s.mu.Lock()
@@ -283,7 +283,7 @@ func (s *Server) bot() User {
 }
 
 // or is d, or the default where d is 0.
-func or(d, normal time.Duration) time.Duration {
+func defaultTo(d, normal time.Duration) time.Duration {
 	if d == 0 {
 		return normal
 	}

@@ -29,14 +29,14 @@ const (
 )
 
 // town is a server with the cast in it.
-func town(t *testing.T) *botapi.Server {
+func newServer(t *testing.T) *botapi.Server {
 	t.Helper()
 	s := botapi.Start(t)
-	people(s)
+	addUsers(s)
 	return s
 }
 
-func people(s *botapi.Server) {
+func addUsers(s *botapi.Server) {
 	s.AddUser(botapi.User{ID: ricardo, FirstName: "Ricardo", Username: "ricardo"})
 	s.AddUser(botapi.User{ID: stranger, FirstName: "Mallory", Username: "Ricardo"})
 	s.AddUser(botapi.User{ID: silent, FirstName: "Silent"})
@@ -152,7 +152,7 @@ func buttons(n int, b params) params {
 }
 
 func TestRefuses(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Say(silent, group, "hello")
 	m := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "a card", "reply_markup": buttons(1, params{"text": "yes", "callback_data": "y"})}).message(t)
 	theirs := s.Say(ricardo, ricardo, "mine")
@@ -276,7 +276,7 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestRefusesTheWrongBot(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	tests := []struct {
 		why, path string
 		code      int
@@ -295,8 +295,8 @@ func TestRefusesTheWrongBot(t *testing.T) {
 	}
 }
 
-func TestRefusesWhereTheBotIsNotWanted(t *testing.T) {
-	s := town(t)
+func TestRefusesUnreachableChats(t *testing.T) {
+	s := newServer(t)
 	s.AddUser(botapi.User{ID: 7009, IsBot: true, FirstName: "Robot"})
 	tests := []struct {
 		why  string
@@ -327,7 +327,7 @@ func TestRefusesWhereTheBotIsNotWanted(t *testing.T) {
 }
 
 func TestAccepts(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	topic := s.AddTopic(forum, "approvals")
 	tests := []struct {
 		why    string
@@ -357,7 +357,7 @@ func TestAccepts(t *testing.T) {
 
 // TestBodies sends the same message in each way that the Bot API takes.
 func TestBodies(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	link := s.URL + "/bot" + botapi.Token + "/sendMessage"
 	form := url.Values{"chat_id": {fmt.Sprint(ricardo)}, "text": {"hello"}, "entities": {`[{"type":"bold","offset":0,"length":5}]`}}
 	var parts bytes.Buffer
@@ -397,7 +397,7 @@ func TestBodies(t *testing.T) {
 }
 
 func TestOtherMethods(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	require.Contains(t, string(ask(t, s, "getMe", nil).Result), `"username":"permesso_bot"`)
 	require.Contains(t, string(ask(t, s, "getChat", params{"chat_id": forum}).Result), `"is_forum":true`)
 	require.Equal(t, "Bad Request: chat not found", ask(t, s, "getChat", params{"chat_id": 1}).Description)
@@ -408,8 +408,8 @@ func TestOtherMethods(t *testing.T) {
 	require.Equal(t, []botapi.BotCommand{{Command: "pending", Description: "what waits"}}, s.State().Commands["en"])
 }
 
-func TestComesBackAtTheSameAddress(t *testing.T) {
-	s := town(t)
+func TestRestartKeepsAddressAndState(t *testing.T) {
+	s := newServer(t)
 	m := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).message(t)
 	s.Close()
 	_, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/getMe", "", nil)

@@ -39,7 +39,7 @@ type Answer struct {
 func (s *Server) Tap(user, chat int64, message int, button string) (*Tap, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.mustRoom(chat).find(message)
+	m := s.mustChat(chat).find(message)
 	if m == nil {
 		return nil, fmt.Errorf("there is no message %d in chat %d to tap on", message, chat)
 	}
@@ -65,7 +65,7 @@ func (s *Server) tap(user, chat int64, message int, data string) *Tap {
 		ID:   strconv.FormatUint(binary.BigEndian.Uint64(random[:])>>1, 10),
 		User: user, Chat: chat, Message: message, Data: data, At: s.now(), server: s,
 	}
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	var shown any
 	if m := r.find(message); m != nil {
 		shown = *m
@@ -117,7 +117,7 @@ func (t *Tap) Answered() (Answer, bool) {
 	return *t.answer, true
 }
 
-func (s *Server) callbackTimeout() time.Duration { return or(s.CallbackTimeout, 15*time.Second) }
+func (s *Server) callbackTimeout() time.Duration { return defaultTo(s.CallbackTimeout, 15*time.Second) }
 
 // answerCallbackQuery answers a tap, once and in time.
 func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
@@ -132,10 +132,10 @@ func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
 	t := s.taps[c.params["callback_query_id"]]
 	now := s.now()
 	switch {
-	case units(text) > maxAnswer:
+	case utf16Len(text) > maxAnswer:
 		return nil, badRequest("MESSAGE_TOO_LONG")
-	case cleaned(text) != text:
-		return nil, strict("Telegram would show %q instead of %q", cleaned(text), text)
+	case normalized(text) != text:
+		return nil, strict("Telegram would show %q instead of %q", normalized(text), text)
 	case c.params["url"] != "":
 		return nil, badRequest("URL_INVALID")
 	case t == nil || t.answer != nil || now.Sub(t.At) > s.callbackTimeout():

@@ -19,7 +19,7 @@ const (
 )
 
 // units is how long Telegram takes a text to be.
-func units(s string) int { return len(utf16.Encode([]rune(s))) }
+func utf16Len(s string) int { return len(utf16.Encode([]rune(s))) }
 
 // checkText refuses texts that Telegram refuses, or would show otherwise than they were sent.
 func checkText(text string, limit int, tooLong string) *refusal {
@@ -30,10 +30,10 @@ func checkText(text string, limit int, tooLong string) *refusal {
 		return badRequest("strings must be encoded in UTF-8")
 	case strings.TrimLeft(text, " \n\t\r\u200b\u200c\u200d\u200e\u200f\ufeff\u00a0") == "":
 		return badRequest("text must be non-empty")
-	case units(text) > limit:
+	case utf16Len(text) > limit:
 		return badRequest("%s", tooLong)
 	}
-	if kept := cleaned(text); kept != text {
+	if kept := normalized(text); kept != text {
 		return strict("Telegram would show %q instead of %q", kept, text)
 	}
 	return nil
@@ -47,7 +47,7 @@ var (
 
 // cleaned is what Telegram makes of a text: control characters become blanks, some others vanish, of several
 // direction marks the last one is left, and there is no white space at the ends.
-func cleaned(text string) string {
+func normalized(text string) string {
 	text = controls.ReplaceAllString(text, " ")
 	text = dropped.ReplaceAllString(text, "")
 	text = marks.ReplaceAllStringFunc(text, func(run string) string {
@@ -81,7 +81,7 @@ func checkEntities(text string, entities []Entity) *refusal {
 	}
 	for i, a := range entities {
 		for _, b := range entities[i+1:] {
-			if why := clash(a, b); why != "" {
+			if why := conflictOf(a, b); why != "" {
 				return strict("%s %d+%d and %s %d+%d: %s", a.Type, a.Offset, a.Length, b.Type, b.Offset, b.Length, why)
 			}
 		}
@@ -143,7 +143,7 @@ func checkSpan(text string, e *Entity) *refusal {
 }
 
 // clash says why two entities do not go together, or nothing.
-func clash(a, b Entity) string {
+func conflictOf(a, b Entity) string {
 	if b.Offset < a.Offset || b.Offset == a.Offset && b.Length > a.Length {
 		a, b = b, a
 	}
@@ -182,7 +182,7 @@ func checkURL(link, what string) *refusal {
 
 // found are the patterns of what Telegram makes tappable by itself. They find rather too much: a card must
 // not hold any of it where an agent wrote the text.
-var found = []struct {
+var automaticPatterns = []struct {
 	kind    string
 	pattern *regexp.Regexp
 }{
@@ -202,10 +202,10 @@ func withAutomatic(text string, entities []Entity) []Entity {
 	taken := slices.DeleteFunc(slices.Clone(entities), func(e Entity) bool {
 		return !slices.Contains(verbatim, e.Type) && !slices.Contains(linking, e.Type)
 	})
-	for _, f := range found {
+	for _, f := range automaticPatterns {
 		for _, at := range f.pattern.FindAllStringSubmatchIndex(text, -1) {
 			at = at[len(at)-2:] // the group, or the whole where there is none
-			e := Entity{Type: f.kind, Offset: units(text[:at[0]]), Length: units(text[at[0]:at[1]])}
+			e := Entity{Type: f.kind, Offset: utf16Len(text[:at[0]]), Length: utf16Len(text[at[0]:at[1]])}
 			if !slices.ContainsFunc(taken, func(t Entity) bool {
 				return e.Offset < t.Offset+t.Length && t.Offset < e.Offset+e.Length
 			}) {

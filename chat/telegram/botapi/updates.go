@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	maxPoll       = 50 * time.Second
-	kept          = 24 * time.Hour // how long an update waits for its bot
-	firstUpdateID = 731_904_112
-	future        = 10      // ids: an offset that much too high counts as one of another count
-	past          = 200_000 // … and one that much too low
+	maxPoll         = 50 * time.Second
+	updateTTL       = 24 * time.Hour // how long an update waits for its bot
+	firstUpdateID   = 731_904_112
+	maxOffsetAhead  = 10      // ids: an offset that much too high counts as one of another count
+	maxOffsetBehind = 200_000 // … and one that much too low
 )
 
 // kinds are the updates there are; those that are not sent unless they are asked for stand last.
@@ -88,7 +88,7 @@ func (s *Server) Unacknowledged() []int64 {
 // getUpdates is a long poll. Everything below the offset is forgotten, everything else is given, again and
 // again. A second poll ends the first one with 409.
 func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
-	if refused := c.only([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
+	if refused := c.refuseUnknown([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
 		return nil, refused
 	}
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
 		return nil, refused
 	}
 	s.endPoll("terminated by other getUpdates request; make sure that only one bot instance is running")
-	s.forget(offset)
+	s.acknowledge(offset)
 	ended := make(chan *refusal, 1)
 	s.queue.poll = ended
 	s.notify()
@@ -119,7 +119,7 @@ func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time
 	over := false
 	for {
 		s.mu.Lock()
-		found, changed, closing := s.take(offset, limit), s.change(), s.closing
+		found, changed, closing := s.deliverable(offset, limit), s.change(), s.closing
 		s.mu.Unlock()
 		select {
 		case refused := <-ended:
@@ -183,28 +183,28 @@ func (s *Server) pollParams(c *call) (offset int64, limit int, timeout time.Dura
 
 // forget drops what lies below the offset. A negative one keeps that many; one that belongs to no id near
 // the present ones is of a former count, and drops nothing.
-func (s *Server) forget(offset int64) {
+func (s *Server) acknowledge(offset int64) {
 	q := &s.queue
-	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > kept })
+	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > updateTTL })
 	if offset < 0 {
 		q.updates = slices.Clone(q.updates[max(0, len(q.updates)+int(offset)):])
 		return
 	}
-	if s.foreign(offset) {
+	if s.unrelated(offset) {
 		return
 	}
 	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
 }
 
-func (s *Server) foreign(offset int64) bool {
-	return offset > s.queue.next+future || offset < s.queue.next-past
+func (s *Server) unrelated(offset int64) bool {
+	return offset > s.queue.next+maxOffsetAhead || offset < s.queue.next-maxOffsetBehind
 }
 
 // take is what a poll would be answered with now.
-func (s *Server) take(offset int64, limit int) []json.RawMessage {
+func (s *Server) deliverable(offset int64, limit int) []json.RawMessage {
 	found := []json.RawMessage{}
 	for _, u := range s.queue.updates {
-		if (u.id >= offset || s.foreign(offset)) && len(found) < limit {
+		if (u.id >= offset || s.unrelated(offset)) && len(found) < limit {
 			found = append(found, u.body)
 		}
 	}
@@ -224,7 +224,7 @@ func (s *Server) endPoll(why string) {
 
 // conflict says how long the next 409 is held back: the first comes at once.
 func (s *Server) conflict() time.Duration {
-	pause := or(s.ConflictPause, 3*time.Second)
+	pause := defaultTo(s.ConflictPause, 3*time.Second)
 	if now := s.now(); now.Sub(s.queue.refused) >= pause {
 		s.queue.refused = now
 		return 0

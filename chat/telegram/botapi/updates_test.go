@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-func TestUpdatesComeUntilAcknowledged(t *testing.T) {
-	s := town(t)
+func TestUpdatesRepeatUntilAcknowledged(t *testing.T) {
+	s := newServer(t)
 	s.Say(ricardo, ricardo, "one")
 	s.Say(ricardo, ricardo, "two")
 	poll := func(p params) []int64 { return ask(t, s, "getUpdates", p).ids(t) }
@@ -49,7 +49,7 @@ func TestUpdatesComeUntilAcknowledged(t *testing.T) {
 }
 
 func TestLongPoll(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	start, got := time.Now(), later(t, s, "getUpdates", params{"offset": next, "timeout": 30})
 	require.NoError(t, s.Await(t.Context(), func(botapi.State) bool { return len(s.Unacknowledged()) == 0 }))
@@ -61,7 +61,7 @@ func TestLongPoll(t *testing.T) {
 }
 
 func TestTwoPollsAtOnce(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.ConflictPause = 200 * time.Millisecond
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	poll := func() <-chan result { return later(t, s, "getUpdates", params{"offset": next, "timeout": 30}) }
@@ -81,7 +81,7 @@ func TestTwoPollsAtOnce(t *testing.T) {
 }
 
 func TestSlowPolls(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.SlowPolls = true
 	s.Say(ricardo, ricardo, "one")
 	require.Len(t, ask(t, s, "getUpdates", params{"offset": 5}).ids(t), 2)
@@ -89,7 +89,7 @@ func TestSlowPolls(t *testing.T) {
 }
 
 func TestAllowedUpdates(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	m := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).message(t)
 	first := ask(t, s, "getUpdates", params{"allowed_updates": []string{"message"}}).ids(t)[0]
 	require.Zero(t, s.TapData(ricardo, ricardo, m.ID, "x").UpdateID, "nobody asked for taps")
@@ -105,13 +105,13 @@ func TestOldUpdatesAreDropped(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	s := botapi.Start(t)
 	s.Now = func() time.Time { return now }
-	people(s)
+	addUsers(s)
 	now = now.Add(25 * time.Hour)
 	require.Empty(t, ask(t, s, "getUpdates", nil).ids(t))
 }
 
 func TestWebhook(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Local, s.WebhookRetry = true, 10*time.Millisecond
 	type delivery struct{ secret, body string }
 	got, fail := make(chan delivery, 10), true
@@ -145,7 +145,7 @@ func TestWebhook(t *testing.T) {
 }
 
 func TestWebhookEndsThePoll(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	got := later(t, s, "getUpdates", params{"offset": next, "timeout": 30})
 	require.NoError(t, s.Await(t.Context(), func(botapi.State) bool { return len(s.Unacknowledged()) == 0 }))
@@ -154,7 +154,7 @@ func TestWebhookEndsThePoll(t *testing.T) {
 }
 
 func TestTaps(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.CallbackTimeout = 300 * time.Millisecond
 	card := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "a card", "reply_markup": buttons(1, params{"text": "yes", "callback_data": "nonce"})}).message(t)
 	_, err := s.Tap(ricardo, ricardo, card.ID, "no")
@@ -195,9 +195,9 @@ func TestTaps(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestPeople looks at the updates that people's doings make.
-func TestPeople(t *testing.T) {
-	s := town(t)
+// TestUserUpdates looks at the updates that people's doings make.
+func TestUserUpdates(t *testing.T) {
+	s := newServer(t)
 	s.AddChat(botapi.Chat{ID: -1005, Type: botapi.Supergroup, Title: "Flat"})
 	s.AddUser(botapi.User{ID: 7009, IsBot: true, FirstName: "Robot"})
 	topic := s.AddTopic(forum, "approvals")
@@ -244,7 +244,7 @@ func TestPeople(t *testing.T) {
 }
 
 func TestPrivacy(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Privacy = true
 	require.Contains(t, string(ask(t, s, "getMe", nil).Result), `"can_read_all_group_messages":false`)
 	card := ask(t, s, "sendMessage", params{"chat_id": group, "text": "a card"}).message(t)
@@ -282,8 +282,8 @@ func requireHas(t *testing.T, got, want any) {
 	}
 }
 
-func TestAwaitGivesUp(t *testing.T) {
-	s := town(t)
+func TestAwaitTimesOut(t *testing.T) {
+	s := newServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, s.Await(ctx, func(botapi.State) bool { return false }), context.DeadlineExceeded)

@@ -144,7 +144,7 @@ func (s *Server) deliver(ctx context.Context, hook webhook) {
 			}
 			s.notify()
 			s.mu.Unlock()
-			sleep(ctx, or(s.WebhookRetry, time.Second))
+			sleep(ctx, defaultTo(s.WebhookRetry, time.Second))
 			continue
 		}
 		s.mu.Lock()

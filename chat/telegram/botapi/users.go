@@ -53,7 +53,7 @@ func (s *Server) SayAsChannel(channel, chat int64, text string) Message {
 func (s *Server) Post(chat int64, m Message) Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	if m.From != nil {
 		m.From = s.known(*m.From)
 		if m.From.ID == chat {
@@ -66,7 +66,7 @@ func (s *Server) Post(chat int64, m Message) Message {
 	if r.Type == Channel {
 		m.SenderChat = &r.Chat
 	}
-	return s.say(r, m)
+	return s.deliverMessage(r, m)
 }
 
 // known is the user as added, or as given where nobody was.
@@ -78,7 +78,7 @@ func (s *Server) known(u User) *User {
 }
 
 // say puts a message into a chat and tells the bot.
-func (s *Server) say(r *room, m Message) Message {
+func (s *Server) deliverMessage(r *chatState, m Message) Message {
 	s.thread(r, &m)
 	if m.Entities == nil {
 		m.Entities = withAutomatic(m.Text, nil)
@@ -88,7 +88,7 @@ func (s *Server) say(r *room, m Message) Message {
 	if r.Type == Channel {
 		kind = "channel_post"
 	}
-	if s.hears(r, put) {
+	if s.receives(r, put) {
 		s.push(kind, *put)
 	}
 	s.notify()
@@ -96,7 +96,7 @@ func (s *Server) say(r *room, m Message) Message {
 }
 
 // hears says whether the bot gets to know of a message in a group.
-func (s *Server) hears(r *room, m *Message) bool {
+func (s *Server) receives(r *chatState, m *Message) bool {
 	bot := s.bot()
 	return !s.Privacy || r.Type == Private || r.Type == Channel || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
 		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
@@ -105,7 +105,7 @@ func (s *Server) hears(r *room, m *Message) bool {
 
 // thread fills in what a message replies to. In a topic, one that replies to nothing seems to reply to the
 // topic's head; in a supergroup a reply carries the id of what it replies to as that of its thread.
-func (s *Server) thread(r *room, m *Message) {
+func (s *Server) thread(r *chatState, m *Message) {
 	if m.ReplyTo != nil {
 		if target := r.find(m.ReplyTo.ID); target != nil {
 			m.ReplyTo = replied(target)
@@ -131,7 +131,7 @@ func (s *Server) thread(r *room, m *Message) {
 func (s *Server) Edit(chat int64, message int, text string) Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	m := r.find(message)
 	if m == nil {
 		panic(fmt.Sprintf("botapi: there is no message %d in chat %d to edit", message, chat))
@@ -149,7 +149,7 @@ func (s *Server) Edit(chat int64, message int, text string) Message {
 func (s *Server) Erase(chat int64, message int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.mustRoom(chat).find(message); m != nil {
+	if m := s.mustChat(chat).find(message); m != nil {
 		m.Deleted = true
 	}
 	s.notify()
