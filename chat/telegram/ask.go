@@ -159,7 +159,7 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 	for range 10 { // more than the number of steps
 		st, err := s.status(ctx, k)
 		if err != nil {
-			return fmt.Errorf("look at %s: %w", k, err)
+			return fmt.Errorf("read status of %s: %w", k, err)
 		}
 		p := s.sent.record(k)
 		x := p.byNumber(n)

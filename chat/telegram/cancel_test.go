@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Whoever takes a request off the table, its card says so and has no buttons left.
+// After a cancel, the card shows who canceled and has no buttons.
 func TestCancelled(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -29,7 +29,7 @@ func TestCancelled(t *testing.T) {
 		}, "⊘ Cancelled by operator:root at "},
 	} {
 		k := keyIn(personal, 1+i)
-		m := h.ask(k, ann, sentCopy)
+		m := h.ask(k, ann, postRequest)
 		tc.cancel(k)
 		m = h.waitForText(m, tc.says)
 		require.Empty(t, m.Buttons(), tc.by)
@@ -39,8 +39,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A question that the facts answer leaves the request where it is; of one that is
-// settled the person hears what happened.
+// A question that the facts answer leaves the request pending. A question about a settled request is answered
+// with the decision.
 func TestQuestionsAnsweredFromFacts(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -57,7 +57,7 @@ func TestQuestionsAnsweredFromFacts(t *testing.T) {
 	require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, "who will receive it?")).Text, "Already denied by ")
 
 	k = keyIn(personal, 2)
-	m = h.ask(k, ann, sentCopy)
+	m = h.ask(k, ann, postRequest)
 	answer := h.waitForReply(h.api.Reply(ann, ann, m.ID, "tell me what files will be written"))
 	require.Contains(t, answer.Text, "Sent back to the agent: \"tell me what files will be written\"")
 	require.Contains(t, answer.Text, "the facts here do not answer it")

@@ -27,7 +27,7 @@ func TestStart(t *testing.T) {
 	require.Contains(t, m.Text, fmt.Sprintf("This topic's id: %d", thread))
 	require.NotContains(t, m.Text, "asked about", "nothing is asked there")
 
-	// A stranger learns their own number, five times a minute.
+	// Any user gets their own ID, five times a minute.
 	for range 5 {
 		m = h.waitForReply(h.api.Say(eve, eve, "/start"))
 		require.Equal(t, "Your id: 6666", m.Text)
@@ -42,11 +42,11 @@ func (h *rig) helpRoundTripIn(chatID int64) {
 	h.waitForReply(h.api.Say(ann, chatID, "/help@permesso_bot"))
 }
 
-// Five refusals in a minute, then silence; each of the five is in the audit log.
+// A user gets five refusals in a minute; each of the five is in the audit log.
 func TestRefusalsAreLimited(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
-	m := h.ask(keyIn(personal, 1), family, sentCopy)
+	m := h.ask(keyIn(personal, 1), family, postRequest)
 	for i := range 8 {
 		a := h.tap(eve, m, "✅ Once")
 		if i < 5 {
@@ -69,9 +69,9 @@ func TestPending(t *testing.T) {
 	h.start()
 	require.Equal(t, "Nothing waits.", h.waitForReply(h.api.Say(ann, ann, "pending")).Text)
 	for i := range 20 {
-		h.ask(keyIn(personal, 0x100+i), ann, sentCopy)
+		h.ask(keyIn(personal, 0x100+i), ann, postRequest)
 	}
-	h.ask(keyIn(other, 0x200), carl, sentCopy)
+	h.ask(keyIn(other, 0x200), carl, postRequest)
 	list := h.waitForReply(h.api.Say(ann, ann, "Pending"))
 	require.True(t, strings.HasPrefix(list.Text, "Waiting: 20\na7000100 · personal · x_post"), list.Text)
 	require.NotContains(t, list.Text, "a7000200")
@@ -87,7 +87,7 @@ func TestPending(t *testing.T) {
 	require.Contains(t, at.ReplyTo.Text, "a7000109")
 	require.Equal(t, "Nothing here for you.", h.tap(eve, list, "› 3/3").Text)
 
-	// show brings a card by its digits.
+	// show points to a card by its short ID.
 	h.api.Say(ann, ann, "/show a7000110")
 	h.waitForMessage(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000110" })
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a70001")).Text, "or more than one")
@@ -117,7 +117,7 @@ func TestGrants(t *testing.T) {
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
 
-// brake is a Pauser.
+// fakePauser is a Pauser.
 type fakePauser struct {
 	mu     sync.Mutex
 	calls  []string
@@ -154,7 +154,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, []string{"pause personal 1001 it goes wild", "pause personal 1001", "resume personal 1002"}, b.calls)
 }
 
-// Who calls the bot by a name that it does not know yet is heard when it does, in a later life, too.
+// A command that names the bot waits until the bot's name is known, in a later session too.
 func TestCalledByName(t *testing.T) {
 	for _, lives := range []int{1, 2} {
 		h := newRig(t, telegram.Place{Chat: family})
@@ -187,9 +187,9 @@ func TestLast(t *testing.T) {
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
 	h.start(func(c *telegram.Channel) { c.History = fakeHistory{two, one, keyIn(personal, 3)} })
 	require.Equal(t, "Nothing was decided yet.", h.waitForReply(h.api.Say(ann, ann, "last")).Text)
-	m := h.ask(one, ann, sentCopy)
+	m := h.ask(one, ann, postRequest)
 	h.tap(ann, m, "✅ Once")
-	h.ask(two, ann, sentCopy)
+	h.ask(two, ann, postRequest)
 	h.decideAsOperator(two, approval.Denied)
 	h.waitForResponse(one)
 	h.waitForResponse(two)
@@ -206,7 +206,7 @@ func TestCommandMenu(t *testing.T) {
 	h.waitForState("the menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 6 && len(s.Commands[""]) == 6 })
 }
 
-// Other channels pass on what people should know.
+// Alert sends to every place of a workspace.
 func TestAlert(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: family})
 	var c *telegram.Channel

@@ -17,29 +17,29 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// updateCase is a file of testdata/telegram/updates: an update, and what must come of it. In the update
-// @CARD@ is the number of the card's message, @ID@ and @SHORT@ the request's id, @1@ the data of the button
-// of code 1, @NONCE1@ its nonce alone, and @QUERY@ a callback query's id.
+// updateCase is a file of testdata/telegram/updates: an update and its expected effect. In the update, @CARD@
+// is the card's message ID, @ID@ and @SHORT@ the request's IDs, @1@ the data of the button with code 1,
+// @NONCE1@ its nonce alone, and @QUERY@ a callback query's ID.
 type updateCase struct {
 	Why    string          `json:"why"`
 	Place  string          `json:"place"`  // private, group, topic
-	Before string          `json:"before"` // what happened to the request before: "", expired, denied
-	Twice  bool            `json:"twice"`  // it comes in two updates
+	Before string          `json:"before"` // status of the request before: "", expired, denied
+	Twice  bool            `json:"twice"`  // the update is delivered twice
 	Update json.RawMessage `json:"update"`
 	Expect struct {
-		Decision string  `json:"decision"` // "": it still waits
+		Decision string  `json:"decision"` // "": still pending
 		By       string  `json:"by"`
 		Answer   string  `json:"answer"`  // to the tap
 		Says     string  `json:"says"`    // in the chat
-		Refused  []int64 `json:"refused"` // whom the audit log has as refused
-		Silent   bool    `json:"silent"`  // nothing is said anywhere
-		Problem  string  `json:"trouble"` // what status shows
+		Refused  []int64 `json:"refused"` // users with a refusal in the audit log
+		Silent   bool    `json:"silent"`  // no message and no answer
+		Problem  string  `json:"trouble"` // shown by status
 		Runs     int     `json:"runs"`
 	} `json:"expect"`
 }
 
-// Each update comes from the journal, as after a restart: so those come, too, that Telegram is never asked
-// for. None may decide what it must not.
+// Each update comes from the journal, as after a restart. So the kinds that the channel does not request are
+// tested as well.
 func TestUpdates(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/telegram/updates/*.json")
 	require.NoError(t, err)
@@ -64,9 +64,9 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 	h.workspaces[0].Places, h.refused, h.problem = []telegram.Place{place}, nil, ""
 	h.mu.Unlock()
 	h.start()
-	members := sentCopy
+	members := postRequest
 	if c.Before == "expired" {
-		members += `,"expires_in_sec":4` // time enough to see it with its buttons
+		members += `,"expires_in_sec":4` // time enough to see the buttons
 	}
 	card := h.ask(k, place.Chat, members)
 	switch c.Before {
@@ -76,7 +76,7 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 		h.decideAsOperator(k, approval.Denied)
 		h.waitForResponse(k)
 	}
-	if c.Before != "" { // the outcome is on the card, and the page is gone: the button is one of long ago
+	if c.Before != "" { // the card shows the outcome and the record is gone: the button has expired
 		h.waitForEdit(card, "an end", func(m botapi.Message) bool { return m.Keyboard == nil })
 	}
 	if c.Before == "" {
@@ -95,7 +95,7 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 	h.settleCase(k)
 }
 
-// deliver gives the update to the channel: through the journal where it is away, else as Telegram does.
+// deliver gives the update to the channel: through the journal if it is stopped, else as Telegram does.
 func (h *rig) deliver(c updateCase, k approval.Key, card botapi.Message) (query string) {
 	t := h.t
 	h.nextUpdate++
@@ -199,7 +199,7 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 	}
 }
 
-// forget settles a request, so that the next case has the chat for itself.
+// settleCase settles the request of a case, so that the next case has the chat to itself.
 func (h *rig) settleCase(k approval.Key) {
 	if h.record(k) != "" {
 		_ = h.channel().Notebook.Remove(k)

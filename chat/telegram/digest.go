@@ -69,7 +69,7 @@ func (s *session) loadDigests() error {
 			err = json.Unmarshal(b, d)
 		}
 		if err != nil || digestName(d.ID) != name {
-			s.log(errors.Join(fmt.Errorf("%s cannot be read, its requests are asked by cards", name), err, s.Notes.Remove(name)))
+			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.Notes.Remove(name)))
 			continue
 		}
 		s.digests.all[d.ID] = d
@@ -221,11 +221,11 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, ope
 			lines = append(lines, "⏳ "+truncate(line, maxLineLength))
 			continue
 		}
-		how := t.unknownRequest
+		outcome := t.unknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {
-			how = o[0]
+			outcome = o[0]
 		}
-		lines = append(lines, truncate(line, maxLineLength/2)+" · "+truncate(how, maxLineLength/2))
+		lines = append(lines, truncate(line, maxLineLength/2)+" · "+truncate(outcome, maxLineLength/2))
 	}
 	title := d.Title
 	if title == "" {

@@ -185,8 +185,8 @@ func (in *dispatcher) finish(id int64) {
 
 // giveUp drops an update that cannot be handled.
 func (s *session) giveUp(id int64) {
-	s.warnings.set("poison", fmt.Sprintf("what somebody sent could not be handled and was given up (update %d)", id),
-		"the gate's log says why; whoever tapped or wrote it may do so again")
+	s.warnings.set("update", fmt.Sprintf("update %d could not be handled and was dropped", id),
+		"see the daemon's log; the user can tap or write again")
 	s.dispatcher.finish(id)
 	s.clearTries(id)
 }
@@ -196,17 +196,17 @@ func (s *session) giveUp(id int64) {
 func (s *session) replay(ctx context.Context) {
 	left, err := s.journal.Unfinished()
 	if err != nil {
-		s.log(fmt.Errorf("read the journal: %w", err))
+		s.log(fmt.Errorf("read update journal: %w", err))
 	}
 	for _, u := range left {
 		update, err := parseUpdate(u.JSON)
 		if err != nil {
-			s.log(fmt.Errorf("update %d cannot be read: %w", u.ID, err))
+			s.log(fmt.Errorf("decode update %d: %w", u.ID, err))
 			s.giveUp(u.ID)
 			continue
 		}
 		if s.countTry(u.ID) > maxTries {
-			s.log(fmt.Errorf("update %d was begun %d times and never finished", u.ID, maxTries))
+			s.log(fmt.Errorf("drop update %d: %d attempts did not finish", u.ID, maxTries))
 			s.giveUp(u.ID)
 			continue
 		}
@@ -231,7 +231,7 @@ func (s *session) countTry(id int64) int {
 	}
 	n++
 	if err := s.Notes.Put(triesName(id), []byte(strconv.Itoa(n))); err != nil {
-		s.log(fmt.Errorf("count the tries of update %d: %w", id, err))
+		s.log(fmt.Errorf("write try count of update %d: %w", id, err))
 	}
 	return n
 }

@@ -1,7 +1,7 @@
 package telegram
 
-// DisableLimits has a channel send at once, and a card for everything, so that tests take no time.
+// DisableLimits turns rate limits and digests off, so that tests are fast.
 func DisableLimits(c *Channel) { c.noLimits = true }
 
-// DisableRateLimits has a channel send at once, and digests where there is a flood.
+// DisableRateLimits turns rate limits off and leaves digests on.
 func DisableRateLimits(c *Channel) { c.noLimits, c.floodLimit = true, true }

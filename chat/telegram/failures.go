@@ -57,12 +57,12 @@ func (c *pollMonitor) handleConflict(ctx context.Context, resp *http.Response) e
 	if strings.Contains(string(why), "webhook") {
 		c.s.deleteWebhook(ctx)
 	}
-	c.s.warnings.set("conflict", "somebody else gets the messages of this Telegram bot",
-		"two gates, or a gate and something else, use one token: stop one, or make each its own bot")
+	c.s.warnings.set("conflict", "another program gets the updates of this Telegram bot",
+		"only one program can use a token: stop the other one, or create a bot for each")
 	wait := min(minConflictDelay<<min(c.conflicts, 10), maxConflictDelay)
 	c.conflicts++
 	_ = sleep(ctx, wait/firstRetry*c.s.retryUnit())
-	return fmt.Errorf("%w: somebody else asks for updates", bot.ErrorConflict)
+	return fmt.Errorf("%w: another program polls for updates", bot.ErrorConflict)
 }
 
 // retryUnit is the first retry delay. All other delays are multiples of it.
@@ -84,11 +84,11 @@ func (s *session) jobFinished(chatID int64, err error) {
 		s.warnings.clear(name)
 		s.warnings.clear("sending")
 	case chatUnreachable:
-		s.warnings.set(name, fmt.Sprintf("Telegram chat %d cannot be written to: %v", chatID, err), hintFor(err))
+		s.warnings.set(name, fmt.Sprintf("Telegram chat %d is unreachable: %v", chatID, err), hintFor(err))
 	case badToken:
 		s.warnings.set("sending", errToken.Error(), tokenHint)
 	case rejected:
-		s.warnings.set("sending", fmt.Sprintf("Telegram does not take a message: %v", err), "this is a mistake of permesso's: please report it; permesso pending lists what waits")
+		s.warnings.set("sending", fmt.Sprintf("Telegram rejected a message: %v", err), "this is a bug in permesso, please report it; permesso pending lists the pending requests")
 		s.log(fmt.Errorf("send to chat %d: %w", chatID, err))
 	default:
 		s.reportFailure("sending", err)
@@ -99,7 +99,7 @@ const chatWarningPrefix = "chat "
 
 func chatWarning(chatID int64) string { return chatWarningPrefix + strconv.FormatInt(chatID, 10) }
 
-const tokenHint = "ask @BotFather for it, and write it into the token file" //nolint:gosec // it speaks of a token and holds none
+const tokenHint = "get the token from @BotFather and write it to the token file" //nolint:gosec // it mentions a token and holds none
 
 // reportFailure logs a transient failure, and warns the operator once it has lasted.
 func (s *session) reportFailure(name string, err error) {
@@ -107,7 +107,7 @@ func (s *session) reportFailure(name string, err error) {
 		s.log(fmt.Errorf("%s: %w", name, err))
 	}
 	if s.warnings.failingFor(name, s.now()) >= warnAfter/firstRetry*s.retryUnit() {
-		s.warnings.set(name, fmt.Sprintf("Telegram is not reached: %v", err), "is this machine online? what waits is sent as soon as it is")
+		s.warnings.set(name, fmt.Sprintf("Telegram is unreachable: %v", err), "check the network; pending cards are sent as soon as Telegram is reachable")
 	}
 }
 
@@ -115,9 +115,9 @@ func hintFor(err error) string {
 	var moved *bot.MigrateError
 	switch {
 	case errors.As(err, &moved):
-		return fmt.Sprintf("the group became another one: chat_id = %d", moved.MigrateToChatID)
+		return fmt.Sprintf("the group has a new id: set chat_id = %d", moved.MigrateToChatID)
 	case errors.Is(err, bot.ErrorForbidden):
-		return "write /start to the bot in a private chat, or add it to the group, and do not block it"
+		return "in a private chat write /start to the bot and unblock it; in a group add it again"
 	}
-	return "is chat_id right? permesso telegram setup finds it; in a private chat write /start to the bot first"
+	return "check chat_id with permesso telegram setup; in a private chat write /start to the bot first"
 }

@@ -127,7 +127,7 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 	}
 	s.feeds.Unlock()
 	if err := s.Notes.Put(name, b); err != nil {
-		s.log(fmt.Errorf("note the feed: %w", err))
+		s.log(fmt.Errorf("write feed: %w", err))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden messages anew")
 
-// What an agent forges stands in its quotation, or in the payload, and nowhere else in the message.
+// Text that an agent forged stays in its quotation or in the payload.
 func TestForgedEvidence(t *testing.T) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestForgedEvidence(t *testing.T) {
 	}
 }
 
-// ours is what of a message stands neither in a quotation nor in the payload.
+// ours is the text of a message outside of its quotations and its payload.
 func ours(msg message) string {
 	u := utf16.Encode([]rune(msg.text))
 	for _, m := range msg.entities {

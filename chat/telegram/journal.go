@@ -30,7 +30,7 @@ const (
 
 // ErrJournalFull says that too many updates wait for their handlers, so no more are taken now. Telegram keeps
 // them for a day.
-var ErrJournalFull = errors.New("too many Telegram updates wait to be handled")
+var ErrJournalFull = errors.New("too many unhandled Telegram updates")
 
 // HTTPClient is the library's bot.HttpClient.
 type HTTPClient interface {
@@ -57,7 +57,7 @@ type UnexpectedResponse struct {
 }
 
 func (e *UnexpectedResponse) Error() string {
-	return fmt.Sprintf("HTTP status %d instead of an answer from Telegram", e.Status)
+	return fmt.Sprintf("HTTP status %d without a Bot API response", e.Status)
 }
 
 // Update is a journaled update.
@@ -127,7 +127,7 @@ func (j *Journal) Do(req *http.Request) (*http.Response, error) {
 func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) {
 	form, err := formOf(req)
 	if err != nil {
-		return nil, fmt.Errorf("read the form of getUpdates: %w", err)
+		return nil, fmt.Errorf("read getUpdates parameters: %w", err)
 	}
 	for {
 		resp, body, err := j.call(withForm(req, form), token)
@@ -139,7 +139,7 @@ func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) 
 			Result []json.RawMessage `json:"result"`
 		}
 		if err := json.Unmarshal(body, &answer); err != nil {
-			return nil, fmt.Errorf("read Telegram's updates: %w", err)
+			return nil, fmt.Errorf("decode getUpdates response: %w", err)
 		}
 		if !answer.OK || len(answer.Result) == 0 {
 			return resp, nil
@@ -164,7 +164,7 @@ func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte,
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Telegram's answer: %w", err)
+		return nil, nil, fmt.Errorf("read Bot API response: %w", err)
 	}
 	if body = bytes.TrimSpace(body); !bytes.HasPrefix(body, []byte("{")) || !json.Valid(body) {
 		return nil, nil, &UnexpectedResponse{Status: resp.StatusCode}
@@ -207,7 +207,7 @@ type unreadableUpdate struct {
 }
 
 func (b *unreadableUpdate) Error() string {
-	return fmt.Sprintf("update %d cannot be read: %s", b.id, b.cause)
+	return fmt.Sprintf("decode update %d: %s", b.id, b.cause)
 }
 func (b *unreadableUpdate) Unwrap() error { return b.cause }
 
@@ -218,7 +218,7 @@ func (j *Journal) take(raw []byte) (id int64, fresh bool, err error) {
 		ID int64 `json:"update_id"`
 	}
 	if err := json.Unmarshal(raw, &head); err != nil || head.ID <= 0 {
-		return 0, false, errors.New("an update of Telegram's without an update_id")
+		return 0, false, errors.New("update without update_id")
 	}
 	known, full, err := j.lookup(head.ID)
 	if err != nil || known {
@@ -262,7 +262,7 @@ func (j *Journal) setAside(raw []byte, why error) error {
 	}
 	names, err := j.Store.List()
 	if err != nil {
-		return fmt.Errorf("list the journal: %w", err)
+		return fmt.Errorf("list update journal: %w", err)
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, unreadablePrefix) })
 	if len(names) < maxUnreadable {
@@ -273,7 +273,7 @@ func (j *Journal) setAside(raw []byte, why error) error {
 	if err := j.finish(b.id); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w; it is set aside", b)
+	return fmt.Errorf("%w; set aside", b)
 }
 
 // Unfinished lists, by ID, the journaled updates that are not finished and that no handler in this process has
@@ -392,7 +392,7 @@ func (j *Journal) load() error {
 	}
 	names, err := j.Store.List()
 	if err != nil {
-		return fmt.Errorf("list the journal: %w", err)
+		return fmt.Errorf("list update journal: %w", err)
 	}
 	var state journalState
 	if slices.Contains(names, finishedFile) {
@@ -401,7 +401,7 @@ func (j *Journal) load() error {
 			err = json.Unmarshal(b, &state)
 		}
 		if err != nil {
-			return fmt.Errorf("read %s of the Telegram journal: %w", finishedFile, err)
+			return fmt.Errorf("read %s of the update journal: %w", finishedFile, err)
 		}
 	}
 	unfinished := map[int64]bool{}

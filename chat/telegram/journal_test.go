@@ -25,11 +25,10 @@ const token = "123456:AAtheSecretHalfOfTheToken_-x"
 
 var errDisk = errors.New("no space left on device")
 
-// queue is Telegram's queue of updates: everything below the offset is forgotten, and what is left is
-// given again.
+// updateQueue is Telegram's queue: updates below the offset are dropped, the rest is returned again.
 type updateQueue struct {
 	updates []string
-	offsets []int64 // the offsets
+	offsets []int64 // of all polls
 }
 
 func (q *updateQueue) Do(req *http.Request) (*http.Response, error) {
@@ -69,7 +68,7 @@ func updates(ids ...int64) []string {
 	return all
 }
 
-// poll asks as the library does, with a form of several parts, and returns the updates it would get.
+// poll polls like the library, with a multipart form, and returns the IDs that the library would get.
 func poll(t *testing.T, j *telegram.Journal, offset int64) ([]int64, error) {
 	t.Helper()
 	body := "--b\r\nContent-Disposition: form-data; name=\"offset\"\r\n\r\n" + strconv.FormatInt(offset, 10) + "\r\n--b--\r\n"
@@ -106,7 +105,7 @@ func unfinished(t *testing.T, j *telegram.Journal) []int64 {
 	return ids
 }
 
-// refuse makes one operation on one file fail.
+// failOn fails one operation on one file.
 func failOn(op, name string, err error) func(op, name string) error {
 	return func(o, n string) error {
 		if o == op && n == name {
@@ -319,8 +318,8 @@ func TestJournalTake(t *testing.T) {
 	require.ErrorContains(t, err, "update 6 cannot be read")
 }
 
-// TestJournalCrashes kills the process before every single operation on its files, one run for each, and
-// starts it again until all is done: a process that polls, claims, handles and finishes twelve updates.
+// TestJournalCrashes kills the process before each operation on its files, in one run each, and restarts it
+// until it has polled, claimed, handled and finished twelve updates.
 func TestJournalCrashes(t *testing.T) {
 	for _, how := range []struct {
 		name  string
@@ -356,7 +355,7 @@ type crashRun struct {
 	finished map[int64]bool
 }
 
-// live runs one process until nothing is left to do or it dies at the given operation.
+// run runs one process until all is done, or until it dies at the given operation.
 func (w *crashRun) run(t *testing.T, dieAt int) (died bool) {
 	t.Helper()
 	ops, files := 0, w.files
@@ -404,7 +403,7 @@ type clientFunc func(*http.Request) (*http.Response, error)
 
 func (f clientFunc) Do(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestNoTokenInErrors makes the library fail in every way we know and looks for the token in what it says.
+// TestNoTokenInErrors makes the library fail in every known way and searches its errors for the token.
 func TestNoTokenInErrors(t *testing.T) {
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
@@ -423,7 +422,7 @@ func TestNoTokenInErrors(t *testing.T) {
 		ctx    context.Context
 		server string
 		want   error
-		theirs bool // the library's own doing, which the journal does not see
+		theirs bool // made by the library; the journal does not see it
 	}{
 		{"nobody listens", t.Context(), "http://127.0.0.1:1", nil, false},
 		{"a proxy's page holds the path", t.Context(), echo.URL, nil, false},
@@ -452,7 +451,7 @@ func TestNoTokenInErrors(t *testing.T) {
 	}
 }
 
-// requireClean looks for the token in an error and all that it wraps.
+// requireClean searches an error and all errors that it wraps for the token.
 func requireClean(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "AAtheSecret")

@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram"
 )
 
-// send waits n times at once for each chat and returns when each message went, from low to high.
+// send calls Wait n times at once for each chat and returns the send times, ascending.
 func send(t *testing.T, l *telegram.Limiter, chats []int64, n int, group bool) (all []time.Duration, each map[int64][]time.Duration) {
 	t.Helper()
 	start, each := time.Now(), map[int64][]time.Duration{}
@@ -45,7 +45,7 @@ func send(t *testing.T, l *telegram.Limiter, chats []int64, n int, group bool) (
 	return all, each
 }
 
-// most returns the largest number of times within any stretch of that length.
+// most returns the largest number of times within any window of that length.
 func most(times []time.Duration, window time.Duration) int {
 	n := 0
 	for i := range times {
@@ -140,7 +140,7 @@ func TestLimiterStopsWithContext(t *testing.T) {
 
 		ctx, stop := context.WithCancel(t.Context())
 		failed := make(chan error)
-		for range 2 { // one that is next, and one behind it
+		for range 2 { // the next sender, and one behind it
 			go func() { failed <- l.Wait(ctx, 1, false) }()
 		}
 		synctest.Wait()

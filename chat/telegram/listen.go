@@ -19,13 +19,13 @@ const (
 )
 
 // newBot returns the library's bot with this client, and without its own logging and error handling.
-func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.HandlerFunc, heard func(error)) (*bot.Bot, error) {
+func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
 	options := []bot.Option{
 		bot.WithHTTPClient(pollTimeout, client), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
 		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(handler), bot.WithDebugHandler(func(string, ...any) {}),
 		bot.WithErrorsHandler(func(err error) {
 			if err = Redact(c.Token, err); ctx.Err() == nil {
-				heard(err)
+				onError(err)
 			}
 		}),
 	}
@@ -88,7 +88,7 @@ func (s *session) deleteWebhook(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	if _, err := s.api.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil && ctx.Err() == nil {
-		s.log(fmt.Errorf("take the webhook away: %w", err))
+		s.log(fmt.Errorf("delete webhook: %w", err))
 	}
 }
 

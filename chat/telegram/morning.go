@@ -50,7 +50,7 @@ func (s *session) loadQuiet(ws string) (n quietPeriod, err error) {
 		err = json.Unmarshal(b, &n)
 	}
 	if err != nil {
-		return quietPeriod{}, fmt.Errorf("read the night of %s: %w", ws, err)
+		return quietPeriod{}, fmt.Errorf("read quiet hours of %s: %w", ws, err)
 	}
 	return n, nil
 }
@@ -61,7 +61,7 @@ func (s *session) saveQuiet(ws string, n quietPeriod) error {
 		err = s.Notes.Put(quietName(ws), b)
 	}
 	if err != nil {
-		return fmt.Errorf("note the night of %s: %w", ws, err)
+		return fmt.Errorf("write quiet hours of %s: %w", ws, err)
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (s *session) sendMorning(ctx context.Context, name string, to Place) error 
 	ws, _ := s.workspace(name)
 	n, err := s.loadQuiet(name)
 	if err != nil || n.notifiedIn(to) || ws.Quiet.Covers(s.now()) || !slices.ContainsFunc(ws.Places, func(p Place) bool { return placeName(p) == placeName(to) }) {
-		return nil //nolint:nilerr // the next look tells of it
+		return nil //nolint:nilerr // the next pass retries
 	}
 	waiting, expired, err := s.sortAsked(ctx, name, n)
 	if err != nil {

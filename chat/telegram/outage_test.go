@@ -13,7 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// requireNoToken holds that the token is nowhere that people read.
+// requireNoToken checks that logs and reports do not hold the token.
 func (h *rig) requireNoToken() {
 	h.t.Helper()
 	_, secret, _ := strings.Cut(botapi.Token, ":")
@@ -21,8 +21,7 @@ func (h *rig) requireNoToken() {
 	require.NotContains(h.t, h.reported(), secret)
 }
 
-// Whatever keeps a card from being sent, it is sent as soon as that is over, and once where Telegram did
-// not take it.
+// A card is sent as soon as the outage is over, and only once if Telegram had not taken it.
 func TestOutages(t *testing.T) {
 	for _, tc := range []struct {
 		why    string
@@ -39,11 +38,11 @@ func TestOutages(t *testing.T) {
 			h.api.Fail("sendMessage", tc.fault)
 			h.start()
 			k := keyIn(personal, 1)
-			h.request(k, sentCopy)
+			h.request(k, postRequest)
 			h.waitFor("a card that is noted", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 			cards := h.api.State().FromBot(ann)
 			require.Len(t, cards, tc.copies)
-			h.tap(ann, cards[0], "✅ Once") // also one that we do not know of
+			h.tap(ann, cards[0], "✅ Once") // also one whose message ID was not recorded
 			require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 			require.Equal(t, 1, h.handler.count(k))
 			h.waitForText(cards[0], "✅ Approved by ann")
@@ -52,14 +51,13 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// Telegram is away for as long as it likes: what waits is asked when it is back, and people hear of it
-// meanwhile from the gate itself.
+// While Telegram is unreachable the operator gets a report. Pending cards are sent afterwards.
 func TestTelegramUnreachable(t *testing.T) {
 	h := newRig(t)
 	h.api.Close()
 	h.start()
 	k := keyIn(personal, 1)
-	h.request(k, sentCopy)
+	h.request(k, postRequest)
 	h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), "Telegram is not reached") })
 	require.Contains(t, h.record(k), `"state":"sending"`)
 	require.NoError(t, h.api.Listen())
@@ -70,13 +68,13 @@ func TestTelegramUnreachable(t *testing.T) {
 	h.requireNoToken()
 }
 
-// Away over a restart, too: what was not sent is in the notebook.
+// Pending cards survive a restart during the outage.
 func TestTelegramUnreachableAcrossRestart(t *testing.T) {
 	h := newRig(t)
 	h.api.Close()
 	h.start()
 	k := keyIn(personal, 1)
-	h.request(k, sentCopy)
+	h.request(k, postRequest)
 	h.waitFor("the page", func() bool { return h.record(k) != "" })
 	h.stopChannel()
 	h.start()
@@ -85,19 +83,19 @@ func TestTelegramUnreachableAcrossRestart(t *testing.T) {
 	require.Contains(t, h.tap(ann, m, "❌ Deny").Text, "Denied: ")
 }
 
-// An edit that fails is made good for.
+// A failed edit is retried.
 func TestEditsAreRetried(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.BadGateway, Times: 5})
 	h.tap(ann, m, "✅ Once")
 	require.Empty(t, h.waitForText(m, "✅ Approved by ann").Buttons())
 }
 
-// A chat that cannot be written to is told of, stays told of while something waits for it, and is tried
-// again as soon as there is hope.
+// An unreachable chat is reported as long as a card is pending for it, and retried when it may be reachable
+// again.
 func TestUnreachableChat(t *testing.T) {
 	for _, tc := range []struct {
 		why, want string
@@ -139,7 +137,7 @@ func TestUnreachableChat(t *testing.T) {
 				}
 			})
 			k := keyIn(personal, 1)
-			h.request(k, sentCopy)
+			h.request(k, postRequest)
 			h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), "cannot be written to") })
 			h.waitFor("the reason", func() bool {
 				h.mu.Lock()
@@ -154,7 +152,8 @@ func TestUnreachableChat(t *testing.T) {
 	}
 }
 
-// Somebody else uses the token: people are told, and the two do not throw one another out without end.
+// Another program uses the token: the operator gets a report, and the two pollers do not interrupt each other
+// without end.
 func TestTwoPollersOnOneToken(t *testing.T) {
 	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond
@@ -163,7 +162,7 @@ func TestTwoPollersOnOneToken(t *testing.T) {
 	other := make(chan struct{})
 	go func() {
 		defer close(other)
-		for range 100 { // a greedy one, which asks again at once
+		for range 100 { // without any delay between polls
 			resp, err := http.Post(h.api.URL+"/bot"+botapi.Token+"/getUpdates", "application/json", strings.NewReader(`{"timeout":0}`))
 			if err == nil {
 				resp.Body.Close()
@@ -181,7 +180,7 @@ func TestTwoPollersOnOneToken(t *testing.T) {
 	}
 	require.Less(t, polls, 20, "no loop")
 	k := keyIn(personal, 1)
-	h.ask(k, ann, sentCopy) // cards are sent all the same
+	h.ask(k, ann, postRequest) // cards are sent anyway
 	h.helpRoundTrip()
 	h.waitFor("the end of the complaint", func() bool { return h.reported() == "" })
 }
@@ -191,7 +190,7 @@ func (h *rig) helpRoundTrip() {
 	h.waitForReply(h.api.Say(ann, ann, "/help"))
 }
 
-// A token that Telegram does not know ends the channel, so that the next start reads another.
+// A rejected token ends the channel, so that the next start reads the token again.
 func TestWrongToken(t *testing.T) {
 	h := newRig(t)
 	c := h.channel()
@@ -210,12 +209,12 @@ func TestWrongToken(t *testing.T) {
 	require.True(t, telegram.ValidToken(botapi.Token))
 }
 
-// A chat in which something hangs holds up no tap, and no other chat.
+// A hanging call delays no tap and no other chat.
 func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.Hang})
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
@@ -224,13 +223,13 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another's chat")
 	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
 	two := keyIn(other, 2)
-	n := h.ask(two, carl, sentCopy)
+	n := h.ask(two, carl, postRequest)
 	require.Contains(t, h.tap(carl, n, "✅ Once").Text, "Approved: ")
 	h.waitForResponse(two)
-	h.api.Close() // or the hanging edit would be waited for
+	h.api.Close() // otherwise cleanup would wait for the hanging edit
 }
 
-// Decide takes its time: the tap is answered first, and the outcome said after.
+// A slow decision: the tap is answered first, the outcome is sent later.
 func TestSlowDecision(t *testing.T) {
 	h := newRig(t)
 	h.start(func(c *telegram.Channel) {
@@ -239,7 +238,7 @@ func TestSlowDecision(t *testing.T) {
 		c.Interceptor = &ic
 	})
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	a := h.tap(ann, m, "✅ Once")
 	require.Contains(t, a.Text, "One moment")
 	h.waitForMessage(ann, "the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Approved: ") })

@@ -207,5 +207,5 @@ func (o *outbox) retryDelay(tries int, err error) time.Duration {
 	default:
 		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
 	}
-	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // nothing secret depends on it
+	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it
 }

@@ -28,7 +28,7 @@ func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
 			return nil
 		})
 		if err != nil {
-			s.log(fmt.Errorf("note a prompt: %w", err))
+			s.log(fmt.Errorf("write prompt: %w", err))
 		}
 		return nil
 	}}, 0)

@@ -21,14 +21,14 @@ func (h *rig) waitForDigest(chatID int64) botapi.Message {
 	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "requests wait · ") })
 }
 
-// More than five cards a minute become one message with a button each. None approves them all.
+// Above five cards a minute, requests become one message with a button for each. No button approves all.
 func TestFlood(t *testing.T) {
 	h := newRig(t)
 	h.start(withFloodLimit)
 	var keys []approval.Key
 	for i := range 12 {
 		keys = append(keys, keyIn(personal, 0x10+i))
-		h.request(keys[i], sentCopy)
+		h.request(keys[i], postRequest)
 		h.waitFor("its page", func() bool { return h.record(keys[i]) != "" })
 	}
 	d := h.waitForDigest(ann)
@@ -40,11 +40,11 @@ func TestFlood(t *testing.T) {
 	}
 	h.waitFor("the state of the last", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
-	// A line cannot be approved: what it is about was not shown.
+	// A line cannot be approved: its request was not shown.
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No such request is waiting here")
 	require.Zero(t, h.handler.count(keys[11]))
 
-	// Its button brings the card, and that one can.
+	// Its button shows the card, which can be approved.
 	require.Equal(t, "Nothing here for you.", h.tap(eve, d, "a700001b").Text)
 	h.tap(ann, d, "a700001b")
 	m := h.waitForCard(keys[11], ann)
@@ -53,7 +53,7 @@ func TestFlood(t *testing.T) {
 	d = h.waitForText(d, "✅ Approved by ann")
 	require.Len(t, d.Buttons(), 6)
 
-	// After a restart it goes on; when all is settled it has no button left, and is over.
+	// It survives a restart. When all its requests are settled it has no buttons and ends.
 	h.stopChannel()
 	h.start(withFloodLimit)
 	for _, k := range keys[:11] {
@@ -68,19 +68,19 @@ func TestFlood(t *testing.T) {
 	for _, k := range keys {
 		h.waitFor("the end of every page", func() bool { return h.record(k) == "" })
 	}
-	for _, c := range h.api.State().Refused() { // what was done just before the restart is done again just after it
+	for _, c := range h.api.State().Refused() { // the last edits before the restart are repeated after it
 		require.Contains(t, c.Description, "message is not modified")
 	}
 }
 
-// The digest itself could not be sent: nobody was asked, and that is seen; then it is.
+// If the digest cannot be sent, its requests count as not asked until it is.
 func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 	h := newRig(t)
 	h.start(withFloodLimit)
 	h.helpRoundTrip()
 	h.api.Fail("sendMessage", botapi.Fault{Kind: botapi.BadGateway})
 	for i := range 7 {
-		h.request(keyIn(personal, i), sentCopy)
+		h.request(keyIn(personal, i), postRequest)
 	}
 	h.waitFor("the page of the last", func() bool { return strings.Contains(h.record(keyIn(personal, 6)), `"state":"sending"`) })
 	h.stopChannel()
@@ -93,7 +93,7 @@ func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 	}
 }
 
-// What policy allows is told, where people want to hear it: one message, without a sound, that grows.
+// If the feed is on, one silent message lists what policy allowed.
 func TestFeed(t *testing.T) {
 	h := newRig(t)
 	h.start(func(c *telegram.Channel) { c.Feed = func() bool { return true } })
@@ -123,7 +123,7 @@ func TestNoFeedUnlessWanted(t *testing.T) {
 	require.Len(t, h.api.State().FromBot(ann), 1)
 }
 
-// At night cards come without a sound, and in the morning one message tells what waits and what expired.
+// In quiet hours cards are silent. In the morning one message lists what is pending and what expired.
 func TestQuietHours(t *testing.T) {
 	h := newRig(t)
 	var shift atomic.Int64
@@ -135,10 +135,10 @@ func TestQuietHours(t *testing.T) {
 	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
 	h.start(clock)
 	waits, expired, answered := keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)
-	m := h.ask(waits, ann, sentCopy)
+	m := h.ask(waits, ann, postRequest)
 	require.True(t, m.Silent)
-	h.ask(expired, ann, sentCopy+`,"expires_in_sec":5`)
-	m = h.ask(answered, ann, sentCopy)
+	h.ask(expired, ann, postRequest+`,"expires_in_sec":5`)
+	m = h.ask(answered, ann, postRequest)
 	h.tap(ann, m, "❌ Deny")
 	h.waitForResponse(answered)
 	require.Equal(t, approval.StatusExpired, h.waitForResponse(expired).Status)
@@ -152,7 +152,7 @@ func TestQuietHours(t *testing.T) {
 	require.Equal(t, []string{"a7000001"}, morning.Buttons())
 	h.tap(ann, morning, "a7000001")
 	h.waitForMessage(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
-	h.request(keyIn(personal, 4), sentCopy)
+	h.request(keyIn(personal, 4), postRequest)
 	require.False(t, h.waitForCard(keyIn(personal, 4), ann).Silent, "by day they ring")
 	n := 0
 	for _, m := range h.api.State().FromBot(ann) {
@@ -163,7 +163,7 @@ func TestQuietHours(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// The morning's message is sent as soon as Telegram is there, in a later life, too, and once.
+// The morning message is sent once, as soon as Telegram is reachable, in a later session too.
 func TestMorningMessageAfterOutage(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: bob})
 	var shift atomic.Int64
@@ -175,7 +175,7 @@ func TestMorningMessageAfterOutage(t *testing.T) {
 	h.workspaces[0].Quiet = approval.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour}
 	h.start(clock)
 	k := keyIn(personal, 1)
-	h.ask(k, ann, sentCopy)
+	h.ask(k, ann, postRequest)
 	h.waitForCard(k, bob)
 	h.api.Fail("sendMessage", botapi.Fault{Kind: botapi.TooMany})
 	shift.Store(int64(7 * time.Hour))

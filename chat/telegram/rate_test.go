@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// At its own pace the channel never meets Telegram's limits.
+// With its own limiter the channel never exceeds Telegram's limits.
 func TestRateLimits(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.api.Limits = botapi.Limits{Chat: true, Group: true, All: true}
@@ -24,7 +24,7 @@ func TestRateLimits(t *testing.T) {
 	h.runChannel(c)
 	var cards []botapi.Message
 	for i := range 4 {
-		cards = append(cards, h.ask(keyIn(personal, i), family, sentCopy))
+		cards = append(cards, h.ask(keyIn(personal, i), family, postRequest))
 	}
 	h.tap(ann, cards[0], "✅ Once")
 	h.waitForText(cards[0], "✅ Approved by ann")
@@ -33,7 +33,7 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// What can be seen goes through Telegram as it is: the strict fake refuses what Telegram would change.
+// Visible runes pass through Telegram unchanged: the strict fake refuses texts that Telegram would change.
 func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 	h := newRig(t)
 	h.start(func(c *telegram.Channel) { c.Every = time.Hour })
@@ -44,7 +44,7 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 		defer b.Reset()
 		n = 0
 		if i++; raceDetector && i%8 != 0 {
-			return // without it all of them are tried
+			return // without the race detector all are tried
 		}
 		m := h.ask(k, ann, strings.Replace(saying(b.String()), "x_post", "note", 1))
 		require.Contains(t, m.Text, "text: "+chat.Escape(b.String()))
@@ -64,14 +64,14 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// BenchmarkTapToResponse measures the way from a tap, as Telegram has it, to the agent's response.
+// BenchmarkTapToResponse measures the time from a tap at Telegram to the agent's response.
 func BenchmarkTapToResponse(b *testing.B) {
 	h := newRig(b)
 	h.start()
 	for i := range b.N {
 		b.StopTimer()
 		k := keyIn(personal, i)
-		m := h.ask(k, ann, sentCopy)
+		m := h.ask(k, ann, postRequest)
 		b.StartTimer()
 		_, err := h.api.Tap(ann, ann, m.ID, "✅ Once")
 		require.NoError(b, err)

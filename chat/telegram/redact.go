@@ -79,7 +79,7 @@ func cleanCauses(secrets []string, err error) []error {
 }
 
 func causes(err error) []error {
-	switch wrapper := err.(type) { //nolint:errorlint // we walk the tree ourselves, one level at a time
+	switch wrapper := err.(type) { //nolint:errorlint // walks the tree one level at a time
 	case interface{ Unwrap() error }:
 		if cause := wrapper.Unwrap(); cause != nil {
 			return []error{cause}

@@ -75,7 +75,7 @@ func later(a, b time.Time) time.Time {
 func (s *session) replyToCard(k approval.Key, x *sentCopy, msg message) {
 	s.outbox.put(x.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
 		if story, err := s.Viewer.Story(ctx, k); err != nil || !story.isPending() {
-			return nil //nolint:nilerr // what waits no more needs no reminder
+			return nil //nolint:nilerr // no longer pending: no reminder
 		}
 		_, err := s.api.send(ctx, x.Chat, msg, sendOptions{thread: x.Thread, replyTo: x.Message, silent: s.isQuiet(k)})
 		return err
@@ -95,8 +95,8 @@ func (s *session) warnUnasked(waiting []approval.Waiting) {
 		s.warnings.clear("asked")
 		return
 	}
-	s.warnings.set("asked", fmt.Sprintf("nobody could be asked by Telegram about %d of the requests that wait", n),
-		"permesso pending lists them, permesso approve and deny decide")
+	s.warnings.set("asked", fmt.Sprintf("%d pending requests could not be sent by Telegram", n),
+		"permesso pending lists them; decide with permesso approve or permesso deny")
 }
 
 // handleMembership notes that the bot was removed from a chat, or added again.
@@ -106,8 +106,8 @@ func (s *session) handleMembership(m *models.ChatMemberUpdated) {
 	}
 	switch m.NewChatMember.Type {
 	case models.ChatMemberTypeBanned, models.ChatMemberTypeLeft:
-		s.warnings.set(chatWarning(m.Chat.ID), fmt.Sprintf("Telegram chat %d cannot be written to: the bot was put out of it, or blocked", m.Chat.ID),
-			"write /start to the bot in a private chat, or add it to the group, and do not block it")
+		s.warnings.set(chatWarning(m.Chat.ID), fmt.Sprintf("Telegram chat %d is unreachable: the bot was removed or blocked", m.Chat.ID),
+			"in a private chat write /start to the bot and unblock it; in a group add it again")
 	default:
 		s.warnings.clear(chatWarning(m.Chat.ID))
 		s.outbox.retryNow(m.Chat.ID)

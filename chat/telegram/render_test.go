@@ -20,7 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// drawn is the card of a request with this text in its payload, with all the buttons there are.
+// renderCard renders a request's card with all its buttons.
 func renderCard(t testing.TB, change func(*approval.Pending)) message {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := &approval.Pending{
@@ -39,7 +39,7 @@ func renderCard(t testing.TB, change func(*approval.Pending)) message {
 	return msg
 }
 
-// part is what stands in a message in one format, as Telegram cuts it out.
+// part returns the text of the first entity of a format.
 func (msg message) part(format models.MessageEntityType) string {
 	u := utf16.Encode([]rune(msg.text))
 	for _, m := range msg.entities {
@@ -56,8 +56,7 @@ func textData(t testing.TB, text string) approval.Raw {
 	return b
 }
 
-// requireRoundTrip holds that the payload can be read back from the message, and that nothing in it is
-// invisible.
+// requireRoundTrip checks that the payload can be read back from the message, and that all of it is visible.
 func requireRoundTrip(t testing.TB, text string) {
 	t.Helper()
 	msg := renderCard(t, func(p *approval.Pending) { p.RequestData = textData(t, text) })
@@ -91,8 +90,8 @@ func requireRoundTrip(t testing.TB, text string) {
 	}
 }
 
-// inked is written apart from chat's own idea of what leaves ink: what Telegram drops or what cannot be
-// seen may not be in a message.
+// visible is independent of package chat's own definition. A message may not hold runes that Telegram drops or
+// that are invisible.
 func visible(r rune) bool {
 	switch {
 	case r >= ' ' && r < 0x7f:
@@ -107,7 +106,7 @@ func visible(r rune) bool {
 	return true
 }
 
-// Every Unicode scalar value, many at a time, each between letters of ours.
+// Every Unicode scalar value, many at a time, each between visible letters.
 func TestEveryScalarOnACard(t *testing.T) {
 	var b strings.Builder
 	n, chunks := 0, 0
@@ -141,7 +140,7 @@ func shared(t *testing.T, path ...string) []byte {
 	return b
 }
 
-// naughty are strings that have brought down what showed them.
+// nastyStrings are strings that are known to break renderers.
 func nastyStrings(t *testing.T) []string {
 	var list []string
 	if b := shared(t, "corpora", "blns.json"); b != nil {
@@ -158,7 +157,7 @@ func nastyStrings(t *testing.T) []string {
 	return append(list, bidi(t)...)
 }
 
-// bidi are sources that read otherwise than they run.
+// bidi are sources that display in another order than they run.
 func bidi(t *testing.T) []string {
 	list := []string{
 		"access\u202e\u2066// Check if admin\u2069\u2066", "if (isAdmin) {\u2066 begin admins only\u2069}", "\u200fabc\u200edef", "שלום 12 (34)",
@@ -184,8 +183,7 @@ func TestNastyStringsOnACard(t *testing.T) {
 	}
 }
 
-// An agent's words stand in their own formats and nowhere else, and Telegram finds nothing in them to tap
-// on.
+// Agent text stays in its own formats, and Telegram finds nothing tappable in it.
 func TestAgentTextIsNotTappable(t *testing.T) {
 	bait := "see http://evil.example/x, evil.example, t.me/evil, mail a@b.example, @evil, #evil, $EVIL, /approve, +39 333 1234567, 4111 1111 1111 1111"
 	msg := renderCard(t, func(p *approval.Pending) {
@@ -228,7 +226,7 @@ func TestTappable(t *testing.T) {
 	}
 }
 
-// The formats are where they should be, counted as Telegram counts.
+// Formats have the right offsets, in UTF-16 code units.
 func TestFormats(t *testing.T) {
 	msg := renderCard(t, func(p *approval.Pending) {
 		p.RequestData = textData(t, "🔐 two units each 🔐")
@@ -239,7 +237,7 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, `Agent says: "because 🔐"`, msg.part(quote))
 }
 
-// The three forms of a card, by how often people have approved the like.
+// The three forms of a card, by the number of earlier approvals.
 func TestForms(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "May I run note?\nfetch it (~1 B)\nirreversible | class: network:http",
@@ -254,7 +252,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Both catalogues say everything, in the same names.
+// Both catalogs have every text, with the same placeholders.
 func TestCatalogues(t *testing.T) {
 	en, it := flat(t, english()), flat(t, italian())
 	require.Len(t, it, len(en))
@@ -265,7 +263,7 @@ func TestCatalogues(t *testing.T) {
 	}
 }
 
-// flat is every sentence of a catalogue by its field.
+// flat returns every text of a catalog by its field.
 func flat(t *testing.T, w *catalog) map[string]string {
 	all := map[string]string{}
 	v := reflect.ValueOf(*w)

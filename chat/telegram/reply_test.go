@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// answered awaits what the bot says to a message.
+// waitForReply waits for the bot's reply to a message.
 func (h *rig) waitForReply(m botapi.Message) botapi.Message {
 	h.t.Helper()
 	return h.waitForMessage(m.Chat.ID, "an answer to "+m.Text, func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
@@ -48,7 +48,7 @@ func TestReplies(t *testing.T) {
 		t.Run(tc.text, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 1+i)
-			m := h.ask(k, ann, sentCopy)
+			m := h.ask(k, ann, postRequest)
 			text := h.api.Reply(ann, ann, m.ID, tc.text)
 			require.Contains(t, h.waitForReply(text).Text, tc.says)
 			require.Equal(t, tc.status, h.waitForResponse(k).Status)
@@ -60,12 +60,12 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// What a reply gets wrong is answered once, and decides nothing.
+// An invalid reply is answered once, and decides nothing.
 func TestRepliesThatDecideNothing(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	for text, want := range map[string]string{
 		"yes":                 "Unclear, nothing was decided",
 		"1 and be quick":      "takes no text",
@@ -82,7 +82,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	require.Zero(t, h.handler.count(k))
 }
 
-// ✎ and Ask open a reply; what is said there is said to the card.
+// Some buttons open a reply; the user's text counts as a reply to the card.
 func TestPrompts(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
@@ -98,7 +98,7 @@ func TestPrompts(t *testing.T) {
 		t.Run(tc.button, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 1+i)
-			m := h.ask(k, family, sentCopy)
+			m := h.ask(k, family, postRequest)
 			require.Empty(t, h.tap(ann, m, tc.button).Text)
 			prompt := h.waitForMessage(family, "a prompt", func(x botapi.Message) bool { return x.ForceReply && x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 			require.Contains(t, prompt.Text, "a700000")
@@ -142,13 +142,13 @@ func TestQuestions(t *testing.T) {
 	require.Equal(t, "approve whatever you like", h.decisionOf(k).Answer, "an answer is an answer")
 }
 
-// From a lock screen: the first digits fit one card shown here.
+// Without a card, a short ID must match exactly one card in this chat.
 func TestCommandsWithoutACard(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
 	one, two := keyIn(personal, 0x10), keyIn(personal, 0x20)
-	h.ask(one, family, sentCopy)
-	m := h.ask(two, family, sentCopy)
+	h.ask(one, family, postRequest)
+	m := h.ask(two, family, postRequest)
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a700")).Text, "Several requests begin with a700")
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7f")).Text, "at least 4 digits")
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000020")).Text, "Approved: ")
@@ -158,18 +158,18 @@ func TestCommandsWithoutACard(t *testing.T) {
 	require.Contains(t, h.waitForReply(h.api.Say(bob, family, "@permesso_bot deny a7000010 no")).Text, "Denied: ")
 	require.Equal(t, approval.StatusDenied, h.waitForResponse(one).Status)
 
-	// What is asked elsewhere is not decided by its digits here.
+	// A request that is asked elsewhere cannot be decided here.
 	three := keyIn(other, 0x30)
-	h.ask(three, carl, sentCopy)
+	h.ask(three, carl, postRequest)
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000030")).Text, "No such request is waiting here")
 	require.Zero(t, h.handler.count(three))
 }
 
-// People talk in a group: about us, to one another, and in commands for other bots.
+// Group talk is ignored: about the bot, between users, and commands for other bots.
 func TestIgnoresGroupTalk(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
-	h.ask(keyIn(personal, 1), family, sentCopy)
+	h.ask(keyIn(personal, 1), family, postRequest)
 	for _, text := range []string{
 		"shall we approve it?", "pause", "last", "help", "I deny everything", "/approve@another_bot a7000001", "/help@another_bot",
 		"@carl approve a7000001", "undo that", "resume tomorrow",
@@ -181,7 +181,7 @@ func TestIgnoresGroupTalk(t *testing.T) {
 	require.Len(t, h.api.State().FromBot(family), 2, h.dump())
 }
 
-// What is said to a prompt counts while the disk is still at the note of it.
+// A reply to a prompt counts while the prompt's record is still being written.
 func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	h := newRig(t)
 	let := make(chan struct{})
@@ -189,7 +189,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	t.Cleanup(free)
 	h.start(func(c *telegram.Channel) { c.Notebook = slowStore{c.Notebook, let} })
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "❓ Ask")
 	h.waitFor("the prompt on disk", func() bool { return strings.Contains(h.record(k), `"prompts"`) })
 	prompt := h.waitForMessage(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
@@ -199,7 +199,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	require.Contains(t, h.waitForReply(text).Text, "Sent back to the agent")
 }
 
-// slowStore writes a page with a prompt, and then takes its time.
+// slowStore writes a record with a prompt, and then blocks.
 type slowStore struct {
 	chat.SentStore
 	let chan struct{}

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// brittle is a notebook whose writes can fail.
+// failingStore is a sent store whose writes can fail.
 type failingStore struct {
 	chat.SentStore
 	fail func(p string) error
@@ -34,7 +34,7 @@ func (b failingStore) Save(k approval.Key, p []byte) error {
 
 var errDiskFull = errors.New("no space left on device")
 
-// The buttons of a card are on disk before anybody can see them.
+// The nonces of a card are on disk before the card is sent.
 func TestRecordIsDurableBeforeSending(t *testing.T) {
 	h := newRig(t)
 	var full atomic.Bool
@@ -48,14 +48,14 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 		}}
 	})
 	k := keyIn(personal, 1)
-	h.request(k, sentCopy)
+	h.request(k, postRequest)
 	h.waitFor("a failure", func() bool { return strings.Contains(h.logs(), "no space left") })
 	require.Empty(t, h.api.State().FromBot(ann))
 	full.Store(false)
 	h.waitForCard(k, ann)
 }
 
-// startForgetful starts a life that sends cards and notes of none that it was sent.
+// startForgetful starts a channel that sends cards but cannot record that.
 func (h *rig) startForgetful() {
 	h.writesFail = true
 	h.start(func(c *telegram.Channel) {
@@ -68,15 +68,15 @@ func (h *rig) startForgetful() {
 	})
 }
 
-// The gate dies between sending a card and noting that. A tap on that card is understood all the same, and
-// so is one on the card that is sent in its place.
+// The daemon dies between sending a card and recording it. A tap on that card is understood, and so is a tap on
+// the card that replaces it.
 func TestTapOnUnrecordedCard(t *testing.T) {
 	for _, which := range []string{"the one that was not noted", "the new one"} {
 		t.Run(which, func(t *testing.T) {
 			h := newRig(t)
 			h.startForgetful()
 			k := keyIn(personal, 1)
-			old := h.ask(k, ann, sentCopy)
+			old := h.ask(k, ann, postRequest)
 			h.waitFor("the page", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
 			h.stopChannel()
 			require.NotContains(t, h.record(k), "message_id")
@@ -90,7 +90,7 @@ func TestTapOnUnrecordedCard(t *testing.T) {
 			require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 			h.waitForText(tapped, "✅ Approved by ann")
 			require.Equal(t, 1, h.handler.count(k))
-			if tapped.ID == fresh.ID { // the other one still has its buttons, in a later life, too
+			if tapped.ID == fresh.ID { // the other card still has its buttons, in a later session too
 				h.stopChannel()
 				h.start()
 				require.Regexp(t, "^Already approved by ann at ", h.tap(ann, old, "❌ Deny").Text)
@@ -101,13 +101,13 @@ func TestTapOnUnrecordedCard(t *testing.T) {
 	}
 }
 
-// The same where the request is settled before the next life: no card takes the place of the one that was
-// not noted, and whoever taps on it hears how it ended, however many lives later.
+// The same, but the request is settled before the next session: no second card is sent, and a tap on the
+// unrecorded one gets the outcome, in any later session.
 func TestTapOnUnrecordedCardAfterSettlement(t *testing.T) {
 	h := newRig(t)
 	h.startForgetful()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.stopChannel()
 	require.NotContains(t, h.record(k), "message_id")
 	h.decideAsOperator(k, approval.Denied)
@@ -123,7 +123,7 @@ func TestTapOnUnrecordedCardAfterSettlement(t *testing.T) {
 	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
 }
 
-// A card that perhaps stands somewhere is waited for a week, and no more than five hundred of them are.
+// The record of a possibly sent card is kept for a week, and at most 500 such records are.
 func TestRecordsKeptForLateTaps(t *testing.T) {
 	h := newRig(t)
 	h.writesFail = true
@@ -146,7 +146,7 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	h.start(clock)
 	h.waitFor("two to go", func() bool { return h.record(keyIn(personal, 1)) == "" && h.record(keyIn(personal, 2)) == "" })
 	h.changed(keyIn(personal, 502))
-	h.ask(keyIn(personal, 900), ann, sentCopy) // heeded after that one
+	h.ask(keyIn(personal, 900), ann, postRequest) // reconciled after the hint
 	for n := range 500 {
 		require.NotEmpty(t, h.record(keyIn(personal, n+3)), "page %d", n+3)
 	}
@@ -157,27 +157,27 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 	})
 }
 
-// After a restart a card is answered as before, from its page alone.
+// After a restart a card is answered as before, from its record alone.
 func TestRestart(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.stopChannel()
 	b, _ := m.Button("✅ Once")
-	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData) // while nobody is there
+	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData) // while the channel is stopped
 	h.start()
 	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 	require.Len(t, h.api.State().FromBot(ann), 1, "it is not asked again, nor recalled so soon")
 }
 
-// What was decided, or expired, while the channel was away is told when it is back.
+// A decision made while the channel was stopped is shown when it starts again.
 func TestSettledWhileStopped(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.stopChannel()
 	h.decideAsOperator(k, approval.Denied)
 	h.waitForResponse(k)
@@ -187,7 +187,7 @@ func TestSettledWhileStopped(t *testing.T) {
 	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
 }
 
-// A page that waits for an undo survives a restart; after a day it goes.
+// A record with an Undo button survives a restart, and is removed after a day.
 func TestUndoAfterRestart(t *testing.T) {
 	h := newRig(t)
 	var ahead atomic.Int64
@@ -196,7 +196,7 @@ func TestUndoAfterRestart(t *testing.T) {
 	}
 	h.start(clock)
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "✅ This session")
 	h.waitForResponse(k)
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
@@ -209,7 +209,7 @@ func TestUndoAfterRestart(t *testing.T) {
 	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
 }
 
-// After a restart people are reminded of what waits, though not after every one.
+// A restart sends a reminder, but not every restart does.
 func TestRecall(t *testing.T) {
 	h := newRig(t)
 	var ahead atomic.Int64
@@ -218,7 +218,7 @@ func TestRecall(t *testing.T) {
 	}
 	h.start(clock)
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	recalls := func() (n int) {
 		for _, x := range h.api.State().FromBot(ann) {
 			if x.ReplyTo != nil && x.ReplyTo.ID == m.ID && strings.Contains(x.Text, "the gate was away") {
@@ -241,13 +241,13 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// Half-way to its end a request is called to mind, once.
+// Halfway to its deadline a request gets one reminder.
 func TestReminder(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: ann, Language: "it"})
 	h.start()
 	k := keyIn(personal, 1)
 	asked := time.Now()
-	m := h.ask(k, ann, sentCopy+`,"expires_in_sec":8`) // on a slow machine, too, there is time to remind
+	m := h.ask(k, ann, postRequest+`,"expires_in_sec":8`) // time enough to remind on a slow machine
 	r := h.waitForMessage(ann, "a reminder", func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 	require.True(t, strings.HasPrefix(r.Text, "⏳ a7000001 aspetta ancora, fino alle "), r.Text)
 	require.GreaterOrEqual(t, time.Since(asked), 3900*time.Millisecond)
@@ -255,12 +255,12 @@ func TestReminder(t *testing.T) {
 	require.Len(t, h.api.State().FromBot(ann), 2)
 }
 
-// A workspace that is asked elsewhere from now on: the old card decides nothing, the new one does.
+// A workspace moves to another chat: the old card decides nothing, the new one does.
 func TestWorkspaceMovesToAnotherChat(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: ann})
 	h.start()
 	k := keyIn(personal, 1)
-	old := h.ask(k, ann, sentCopy)
+	old := h.ask(k, ann, postRequest)
 	b, _ := old.Button("✅ Once")
 	h.mu.Lock()
 	h.workspaces[0].Places = []telegram.Place{{Chat: family}}
@@ -271,12 +271,12 @@ func TestWorkspaceMovesToAnotherChat(t *testing.T) {
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 }
 
-// A page that cannot be read is torn out, and its request is asked anew.
+// An unreadable record is removed, and its request is asked again.
 func TestDamagedRecord(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	old := h.ask(k, ann, sentCopy)
+	old := h.ask(k, ann, postRequest)
 	h.stopChannel()
 	require.NoError(t, h.channel().Notebook.Save(k, []byte(`{"version":1,"posts":[{"n":1}]}`)))
 	h.start()
@@ -285,7 +285,7 @@ func TestDamagedRecord(t *testing.T) {
 	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text, "no longer means anything")
 }
 
-// An update whose handler fails by a bug comes again, and not for ever.
+// An update whose handler panics is retried, a limited number of times.
 func TestUpdateThatPanicsIsGivenUp(t *testing.T) {
 	h := newRig(t)
 	var calls atomic.Int32
@@ -316,7 +316,7 @@ func (p panickingGuard) May(string, *approval.Pending, approval.Person) (string,
 	panic("a bug")
 }
 
-// One that ends the process each time is given up, too: how often is counted on disk.
+// An update that kills the process is given up as well: its tries are counted on disk.
 func TestUpdateThatKillsTheProcess(t *testing.T) {
 	h := newRig(t)
 	raw, err := json.Marshal(map[string]any{"update_id": 5, "message": map[string]any{
@@ -324,7 +324,7 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.NoError(t, h.channel().Updates.Put("update-5.json", raw))
-	require.NoError(t, h.channel().Notes.Put("tries-5", []byte("3"))) // as three lives that ended in its handler leave it
+	require.NoError(t, h.channel().Notes.Put("tries-5", []byte("3"))) // as after three sessions that ended in its handler
 	var calls atomic.Int32
 	h.start(func(c *telegram.Channel) { c.Guard = panickingGuard{h, &calls} })
 	h.waitFor("it to be given up", func() bool {
@@ -334,12 +334,12 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 	require.Contains(t, h.reported(), "could not be handled")
 }
 
-// One update in the journal that cannot be read holds up no other.
+// An unreadable update in the journal does not block the others.
 func TestUnreadableUpdate(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.stopChannel()
 	b, _ := m.Button("✅ Once")
 	for id, data := range map[int]string{900_000_001: "?", 900_000_002: b.CallbackData} {
@@ -355,7 +355,7 @@ func TestUnreadableUpdate(t *testing.T) {
 	h.waitFor("the complaint", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
 }
 
-// unreadableState has one thing in it that cannot be read.
+// unreadableState has one unreadable file.
 type unreadableState struct{ chat.StateStore }
 
 func (d unreadableState) Get(name string) ([]byte, error) {

@@ -27,10 +27,10 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// The people and chats of these tests. ann and bob may decide in personal, carl in other; eve nowhere.
+// The users and chats of these tests. ann and bob may decide in personal, carl in other, eve nowhere.
 const (
 	ann, bob, carl, eve int64 = 1001, 1002, 1003, 6666
-	family              int64 = -1001000000001 // a group where personal is asked
+	family              int64 = -1001000000001 // a group that is asked about personal
 	forum               int64 = -1001000000002
 
 	personal = "personal"
@@ -39,7 +39,7 @@ const (
 	testTimeout = time.Minute
 )
 
-// house is a gate with everything real in it except the handlers, a Telegram channel, and a strict Telegram.
+// rig is a real gate with fake handlers, a Telegram channel, and a strict fake of Telegram.
 type rig struct {
 	t       testing.TB
 	api     *botapi.Server
@@ -55,21 +55,21 @@ type rig struct {
 
 	mu         sync.Mutex
 	workspaces []telegram.Workspace
-	approvers  map[string][]string // ids by workspace
+	approvers  map[string][]string // IDs by workspace
 	problem    string
 	logged     []string
 	refused    []approval.Person
 	quiet      approval.QuietHours
 	style      func(*chat.Style)
 	nextUpdate int64
-	writesFail bool      // the notebook's writes fail
-	startedAt  time.Time // when the channel was last opened
+	writesFail bool      // writes to the sent store fail
+	startedAt  time.Time // when the channel was last started
 
 	ctx   context.Context
 	stops []func()
 }
 
-// hands count what is run.
+// fakeHandler counts its runs.
 type fakeHandler struct {
 	mu   sync.Mutex
 	runs map[string]int
@@ -97,7 +97,7 @@ func (h *fakeHandler) count(k approval.Key) int {
 	return h.runs[k.ID]
 }
 
-// newRig opens a house in which personal is asked in these places, or else in ann's private chat.
+// newRig starts a rig that asks about personal in these places, by default in ann's private chat.
 func newRig(t testing.TB, places ...telegram.Place) *rig {
 	t.Helper()
 	if len(places) == 0 {
@@ -131,7 +131,7 @@ func newRig(t testing.TB, places ...telegram.Place) *rig {
 	return h
 }
 
-// folder is a temporary one, in memory where there is such a place.
+// folder is a temporary folder, in memory if possible.
 func folder(t testing.TB) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
@@ -218,7 +218,7 @@ func (h *rig) Tool(name string) (approval.Tool, bool) {
 	}, true
 }
 
-// May implements telegram.Guard, and is what Decide asks.
+// May implements telegram.Guard; Decide uses it too.
 func (h *rig) May(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -245,7 +245,7 @@ func (h *rig) viewer() storyViewer {
 	return storyViewer{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
 }
 
-// desk is what the wiring gives the channel to look at.
+// storyViewer is a telegram.Viewer, like the one of cmd/permesso.
 type storyViewer struct {
 	*gate.Viewer
 	store *ipc.Store
@@ -271,7 +271,7 @@ func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.
 	return telegram.Story{Pending: d.Asked(k, rec.Pending), Decision: d.Decision(k, rec.Decision), Record: rec}, nil
 }
 
-// channel is one as cmd wires it.
+// channel returns a channel, wired like the one of cmd/permesso.
 func (h *rig) channel() *telegram.Channel {
 	notebook := &ipc.SentStore{Store: h.store, Channel: "telegram"}
 	updates, err := notebook.State("updates")
@@ -308,7 +308,7 @@ func (h *rig) channel() *telegram.Channel {
 	}
 }
 
-// open lets a channel run, changed before by some.
+// start runs a channel without rate limits, after these changes.
 func (h *rig) start(changes ...func(*telegram.Channel)) {
 	c := h.channel()
 	h.startedAt = time.Now()
@@ -319,7 +319,7 @@ func (h *rig) start(changes ...func(*telegram.Channel)) {
 	h.runChannel(c)
 }
 
-// run lets a channel run as it is.
+// runChannel runs a channel as it is.
 func (h *rig) runChannel(c *telegram.Channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -327,7 +327,7 @@ func (h *rig) runChannel(c *telegram.Channel) {
 	h.stops = append(h.stops, func() { cancel(); <-done }) //nolint:errcheck // how it ended is of no account here
 }
 
-// close ends the channel and leaves the gate open.
+// stopChannel stops the channel; the gate keeps running.
 func (h *rig) stopChannel() {
 	for len(h.stops) > 1 {
 		h.stops[len(h.stops)-1]()
@@ -335,12 +335,12 @@ func (h *rig) stopChannel() {
 	}
 }
 
-// key of n in a workspace: ids with different short ids.
+// keyIn returns a key; each n gives another short ID.
 func keyIn(ws string, n int) approval.Key {
 	return approval.Key{Workspace: ws, ID: fmt.Sprintf("%08x%08x", 0xa7000000+uint32(n), 0xabcdef01)}
 }
 
-// request drops a request of an agent's and wakes the gate.
+// request writes an agent's request and wakes the gate.
 func (h *rig) request(k approval.Key, members string) {
 	h.t.Helper()
 	body := fmt.Sprintf(`{"request_id":%q,%s}`, k.ID, members)
@@ -350,9 +350,9 @@ func (h *rig) request(k approval.Key, members string) {
 	h.gate.Wake(k)
 }
 
-const sentCopy = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
+const postRequest = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
 
-// asks drops a request and awaits its card in a chat, until it is noted.
+// ask writes a request and waits until its card in a chat is recorded.
 func (h *rig) ask(k approval.Key, chatID int64, members string) botapi.Message {
 	h.t.Helper()
 	h.request(k, members)
@@ -366,7 +366,7 @@ func (h *rig) ask(k approval.Key, chatID int64, members string) botapi.Message {
 	return m
 }
 
-// card awaits a message in the chat with the request's id on it and buttons.
+// waitForCard waits for a message with the request's ID and with buttons.
 func (h *rig) waitForCard(k approval.Key, chatID int64) botapi.Message {
 	h.t.Helper()
 	return h.waitForMessage(chatID, "a card of "+k.ID, func(m botapi.Message) bool {
@@ -374,7 +374,7 @@ func (h *rig) waitForCard(k approval.Key, chatID int64) botapi.Message {
 	})
 }
 
-// sees awaits a message of the bot's in a chat.
+// waitForMessage waits for a message of the bot in a chat.
 func (h *rig) waitForMessage(chatID int64, what string, ok func(botapi.Message) bool) (found botapi.Message) {
 	h.t.Helper()
 	h.waitForState(what, func(s botapi.State) bool {
@@ -398,7 +398,7 @@ func (h *rig) waitForState(what string, ok func(botapi.State) bool) {
 	}
 }
 
-// until awaits what Telegram does not see.
+// waitFor waits for a condition outside of the fake Telegram.
 func (h *rig) waitFor(what string, ok func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
@@ -408,7 +408,7 @@ func (h *rig) waitFor(what string, ok func() bool) {
 	}
 }
 
-// becomes awaits that a message looks otherwise.
+// waitForEdit waits until a message meets a condition.
 func (h *rig) waitForEdit(m botapi.Message, what string, ok func(botapi.Message) bool) (now botapi.Message) {
 	h.t.Helper()
 	h.waitForState(what, func(s botapi.State) bool {
@@ -418,13 +418,13 @@ func (h *rig) waitForEdit(m botapi.Message, what string, ok func(botapi.Message)
 	return now
 }
 
-// says awaits that a message holds a text.
+// waitForText waits until a message contains a text.
 func (h *rig) waitForText(m botapi.Message, text string) botapi.Message {
 	h.t.Helper()
 	return h.waitForEdit(m, "a message that says "+text, func(m botapi.Message) bool { return strings.Contains(m.Text, text) })
 }
 
-// chats is what there is to be read, for a test that failed.
+// dump shows the chats and logs, for a failed test.
 func (h *rig) dump() string {
 	var b strings.Builder
 	s := h.api.State()
@@ -439,7 +439,7 @@ func (h *rig) dump() string {
 	return b.String()
 }
 
-// taps touches a button and gives the answer.
+// tap taps a button and returns the answer.
 func (h *rig) tap(user int64, m botapi.Message, button string) botapi.Answer {
 	h.t.Helper()
 	tap, err := h.api.Tap(user, m.Chat.ID, m.ID, button)
@@ -458,7 +458,7 @@ func (h *rig) waitForAnswer(tap *botapi.Tap) botapi.Answer {
 	return a
 }
 
-// settled awaits the response of a request.
+// waitForResponse waits for the response to a request.
 func (h *rig) waitForResponse(k approval.Key) *approval.Response {
 	h.t.Helper()
 	var r *approval.Response
@@ -481,7 +481,7 @@ func (h *rig) record(k approval.Key) string {
 	return string(b)
 }
 
-// trouble is what status and doctor show of the channel.
+// reported is the problem that the channel last reported.
 func (h *rig) reported() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -494,7 +494,7 @@ func (h *rig) logs() string {
 	return strings.Join(h.logged, "\n")
 }
 
-// operator decides at the gate, and not through Telegram.
+// decideAsOperator decides outside of Telegram.
 func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
 	_, err := h.decider().Decide(h.ctx, approval.DecisionInput{
@@ -503,7 +503,7 @@ func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	require.NoError(h.t, err)
 }
 
-// attic is what is remembered.
+// fakeGrants is a chat.Revoker in memory.
 type fakeGrants struct {
 	mu     sync.Mutex
 	grants []approval.Grant
@@ -533,7 +533,7 @@ func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Per
 	return false, nil
 }
 
-// slow is a Decider on a slow disk.
+// slowDecider is a Decider on a slow disk.
 type slowDecider struct{ h *rig }
 
 func (s slowDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {

@@ -88,7 +88,7 @@ func (b *sentIndex) loadRecord(k approval.Key) error {
 	}
 	p, err := parseRecord(raw)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s is asked anew: %w", k, err), b.store.Remove(k))
+		return errors.Join(fmt.Errorf("unreadable sent record removed, %s is asked again: %w", k, err), b.store.Remove(k))
 	}
 	b.replace(k, p)
 	return nil
@@ -116,25 +116,25 @@ func (b *sentIndex) keys(workspaces []string) []approval.Key {
 }
 
 // errUnchanged is returned by an update function that leaves the record as it is.
-var errUnchanged = errors.New("nothing to change")
+var errUnchanged = errors.New("record unchanged")
 
 // update changes a record, or creates one, and makes it durable before it becomes visible.
-func (b *sentIndex) update(k approval.Key, how func(p *sentRecord) error) error {
-	_, err := b.rewrite(k, how, false)
+func (b *sentIndex) update(k approval.Key, change func(p *sentRecord) error) error {
+	_, err := b.rewrite(k, change, false)
 	return err
 }
 
 // updateVisibleFirst makes the change visible before it is durable: for prompts, which a user may answer at
 // once.
-func (b *sentIndex) updateVisibleFirst(k approval.Key, how func(p *sentRecord) error) error {
-	_, err := b.rewrite(k, how, true)
+func (b *sentIndex) updateVisibleFirst(k approval.Key, change func(p *sentRecord) error) error {
+	_, err := b.rewrite(k, change, true)
 	return err
 }
 
 // updateBestEffort records what has already happened. The change holds in memory even if the write fails;
 // otherwise the same card would be sent again and again.
-func (b *sentIndex) updateBestEffort(k approval.Key, how func(p *sentRecord) error) error {
-	next, err := b.rewrite(k, how, false)
+func (b *sentIndex) updateBestEffort(k approval.Key, change func(p *sentRecord) error) error {
+	next, err := b.rewrite(k, change, false)
 	if err != nil && next != nil {
 		b.mu.Lock()
 		b.replace(k, next)
@@ -144,13 +144,13 @@ func (b *sentIndex) updateBestEffort(k approval.Key, how func(p *sentRecord) err
 }
 
 // rewrite writes a changed record. If early is set, the change is visible before the write.
-func (b *sentIndex) rewrite(k approval.Key, how func(p *sentRecord) error, early bool) (*sentRecord, error) {
+func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, early bool) (*sentRecord, error) {
 	defer b.locks.acquire(k)()
 	next := b.record(k).clone()
 	if next == nil {
 		next = &sentRecord{Version: 1}
 	}
-	if err := how(next); err != nil {
+	if err := change(next); err != nil {
 		if errors.Is(err, errUnchanged) {
 			err = nil
 		}
@@ -166,7 +166,7 @@ func (b *sentIndex) rewrite(k approval.Key, how func(p *sentRecord) error, early
 		b.mu.Unlock()
 	}
 	if err := b.store.Save(k, raw); err != nil {
-		return next, fmt.Errorf("write page %s: %w", k, err)
+		return next, fmt.Errorf("write sent record %s: %w", k, err)
 	}
 	if !early {
 		b.mu.Lock()

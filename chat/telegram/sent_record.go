@@ -150,7 +150,7 @@ func (p *sentRecord) encode() ([]byte, error) {
 	p.updateState()
 	b, err := json.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("encode page: %w", err)
+		return nil, fmt.Errorf("encode sent record: %w", err)
 	}
 	return append(b, '\n'), nil
 }
@@ -158,14 +158,14 @@ func (p *sentRecord) encode() ([]byte, error) {
 func parseRecord(b []byte) (*sentRecord, error) {
 	p := &sentRecord{}
 	if err := json.Unmarshal(b, p); err != nil {
-		return nil, fmt.Errorf("parse page: %w", err)
+		return nil, fmt.Errorf("parse sent record: %w", err)
 	}
 	if p.Version != 1 {
-		return nil, fmt.Errorf("parse page: version %d", p.Version)
+		return nil, fmt.Errorf("parse sent record: unknown version %d", p.Version)
 	}
 	for _, x := range p.Copies {
 		if x == nil || x.Number < 1 || x.Chat == 0 {
-			return nil, fmt.Errorf("parse page: a post without a place")
+			return nil, fmt.Errorf("parse sent record: copy without chat_id")
 		}
 	}
 	return p, nil

@@ -82,7 +82,7 @@ func (c *Channel) Alert(workspace, text string) {
 }
 
 // errToken says that Telegram rejected the token.
-var errToken = errors.New("Telegram does not accept the token: is it complete, and still that of the bot?") //nolint:staticcheck // it begins with a name
+var errToken = errors.New("Telegram does not accept the token: check that it is complete and still valid") //nolint:staticcheck // it begins with a name
 
 func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
@@ -100,7 +100,7 @@ func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) 
 		s.api.limiter = nil
 	}
 	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
-		s.log(fmt.Errorf("read the notebook: %w", err))
+		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	if name, err := c.Notes.Get(nameFile); err == nil {
 		s.names.Store(&[]string{string(name)})
@@ -139,7 +139,7 @@ func (s *session) fetchName(ctx context.Context) {
 			close(s.nameKnown)
 			s.warnings.publishAgain()
 			if err := s.api.setCommands(ctx); err != nil && ctx.Err() == nil {
-				s.log(fmt.Errorf("offer commands: %w", err))
+				s.log(fmt.Errorf("set command menu: %w", err))
 			}
 			return
 		}
@@ -158,7 +158,7 @@ func (s *session) setName(name string) {
 	}
 	s.names.Store(&[]string{name})
 	if err := s.Notes.Put(nameFile, []byte(name)); err != nil {
-		s.log(fmt.Errorf("note our name: %w", err))
+		s.log(fmt.Errorf("write bot name: %w", err))
 	}
 }
 
@@ -221,14 +221,14 @@ const decisionPasses = 4
 func (s *session) reconcileAll(ctx context.Context) {
 	names := s.workspaceNames()
 	if err := s.sent.load(names); err != nil { // the configuration may have a new workspace
-		s.log(fmt.Errorf("read the notebook: %w", err))
+		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	var waiting []approval.Waiting
 	if len(names) > 0 {
 		var err error
 		if waiting, err = s.Viewer.Waiting(ctx, names); err != nil {
 			if ctx.Err() == nil {
-				s.log(fmt.Errorf("look at what waits: %w", err))
+				s.log(fmt.Errorf("list pending requests: %w", err))
 			}
 			return
 		}
@@ -275,7 +275,7 @@ func (s *session) reconcile(ctx context.Context, k approval.Key) {
 	switch p := s.sent.record(k); {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.log(fmt.Errorf("look at %s: %w", k, err))
+		s.log(fmt.Errorf("read status of %s: %w", k, err))
 	case st.isPending():
 		err = s.ask(ws, k, st)
 	case p != nil:

@@ -23,9 +23,9 @@ var (
 	// ErrToken says that Telegram rejected the token.
 	ErrToken = errToken
 	// ErrTaken says that another program gets the bot's updates, by polling or by a webhook.
-	ErrTaken = errors.New("another program gets the messages of this bot")
+	ErrTaken = errors.New("another program gets the updates of this bot")
 	// ErrGuessed says that there were too many wrong codes.
-	ErrGuessed = errors.New("somebody tries out numbers")
+	ErrGuessed = errors.New("too many wrong numbers")
 )
 
 // Setup checks a bot before any daemon uses it: its name, who starts it and where, and whether a card and a tap
@@ -86,7 +86,7 @@ func (s *Setup) Me(ctx context.Context) (Bot, error) {
 		return Bot{}, ErrToken
 	}
 	if err != nil {
-		return Bot{}, fmt.Errorf("ask Telegram: %w", err)
+		return Bot{}, fmt.Errorf("get bot: %w", err)
 	}
 	s.name = me.Username
 	return Bot{me.ID, me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
@@ -135,7 +135,7 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 			return false, false, nil
 		}
 		if _, real := directSender(m); !real {
-			s.notify("a /start came that nobody sent as themselves: an anonymous administrator's, for example, or a forwarded one")
+			s.notify("ignored a /start that no user wrote directly (forwarded, or from an anonymous administrator)")
 			return true, false, nil
 		}
 		if text != code {
@@ -170,13 +170,13 @@ func (s *Setup) parseStart(text string) (code string, ok bool) {
 
 // explainStart tells a user that the code is missing or wrong. The number of replies is limited.
 func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
-	s.notify(fmt.Sprintf("%d wrote /start without the number, or with a wrong one", m.From.ID))
+	s.notify(fmt.Sprintf("user %d wrote /start without the number, or with a wrong one", m.From.ID))
 	if s.replies++; s.replies > maxReplies {
 		return
 	}
 	text := message{text: setupCatalogFor(m.From.LanguageCode).codeMissing}
 	if _, err := s.calls.send(ctx, m.Chat.ID, text, sendOptions{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
-		s.notify("that could not be answered: " + err.Error())
+		s.notify("answer to /start not sent: " + err.Error())
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 	}
 	id, err := a.send(ctx, to.Chat, card, sendOptions{thread: to.Thread})
 	if err != nil {
-		return fmt.Errorf("send a test card: %w", err)
+		return fmt.Errorf("send test card: %w", err)
 	}
 	err = s.listen(ctx, func(u *models.Update) (ours, enough bool, err error) {
 		q := u.CallbackQuery
@@ -200,7 +200,7 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 			return false, false, nil
 		}
 		if q.From.ID != to.Person {
-			s.notify(fmt.Sprintf("%d tapped on the card, and not %d", q.From.ID, to.Person))
+			s.notify(fmt.Sprintf("user %d tapped on the test card; waiting for user %d", q.From.ID, to.Person))
 			return true, false, a.answer(ctx, q.ID, w.notAllowed, true)
 		}
 		return true, true, a.answer(ctx, q.ID, w.tapArrived, false)
@@ -213,7 +213,7 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 	after, stop := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer stop()
 	if changed := a.edit(after, to.Chat, id, setupCard(w, outcome)); err == nil && changed != nil {
-		err = fmt.Errorf("change the test card: %w", changed)
+		err = fmt.Errorf("edit test card: %w", changed)
 	}
 	return err
 }
@@ -234,8 +234,8 @@ func (s *Setup) Hello(ctx context.Context, to Place, workspace string) error {
 func setupCard(w *setupCatalog, lines ...string) message {
 	t := &writer{}
 	t.line(bold, w.title)
-	for _, msg := range lines {
-		t.untrusted("", msg)
+	for _, line := range lines {
+		t.untrusted("", line)
 	}
 	return message{text: t.b.String(), entities: t.entities}
 }
@@ -247,7 +247,7 @@ func (s *Setup) Unhook(ctx context.Context) error {
 		return err
 	}
 	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
-		return fmt.Errorf("take the webhook off: %w", Redact(s.Token, err))
+		return fmt.Errorf("delete webhook: %w", Redact(s.Token, err))
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (s *Setup) updates(ctx context.Context, wait time.Duration) (all []*models.
 		case err == nil, ctx.Err() != nil, errors.Is(err, ErrTaken), errors.Is(err, ErrToken):
 			return all, err
 		case tries == 2:
-			s.notify("Telegram is not reached: " + err.Error())
+			s.notify("Telegram is unreachable: " + err.Error())
 		}
 		if err := sleep(ctx, min(time.Duration(tries+1)*cmp.Or(s.Every, time.Second), 10*time.Second)); err != nil {
 			return nil, err
@@ -360,7 +360,7 @@ func (s *Setup) getUpdates(ctx context.Context, wait time.Duration) ([]*models.U
 
 func inUseError(description string) error {
 	if strings.Contains(description, "webhook") {
-		return fmt.Errorf("%w, by a webhook", ErrTaken)
+		return fmt.Errorf("%w, through a webhook", ErrTaken)
 	}
 	return ErrTaken
 }

@@ -12,18 +12,18 @@ type setupCatalog struct {
 func setupCatalogFor(language string) *setupCatalog {
 	if chat.Language(language) == "it" {
 		return &setupCatalog{
-			title: "🔐 Scheda di prova", card: "Qui permesso chiederà per lo spazio {workspace}. Nulla aspetta e nulla viene eseguito.",
-			tap: "Tocca il pulsante, perché si veda che la tua risposta arriva.", works: "✅ Funziona",
-			tapArrived: "Il tuo tocco è arrivato.", tapped: "✅ Toccata: la tua risposta arriva.", notTapped: "Nessuno l'ha toccata in tempo.",
-			notAllowed:  "Qui non c'è nulla per te.",
-			codeMissing: "Manca il numero che permesso telegram setup mostra nel terminale: /start e quel numero.",
+			title: "🔐 Scheda di prova", card: "In questa chat permesso chiederà le approvazioni per il workspace {workspace}. Nessuna richiesta è in attesa e non si esegue nulla.",
+			tap: "Tocca il pulsante per verificare che la tua risposta arrivi.", works: "✅ Funziona",
+			tapArrived: "Il tuo tocco è arrivato.", tapped: "✅ La tua risposta è arrivata.", notTapped: "Tempo scaduto: nessun tocco.",
+			notAllowed:  "Questo pulsante non è per te.",
+			codeMissing: "Il numero manca o è sbagliato. Scrivi /start e il numero che permesso telegram setup mostra nel terminale.",
 		}
 	}
 	return &setupCatalog{
-		title: "🔐 Test card", card: "This is where permesso will ask about workspace {workspace}. Nothing waits, and nothing runs.",
-		tap: "Tap the button, so that it shows whether your answer gets through.", works: "✅ It works",
-		tapArrived: "Your tap got through.", tapped: "✅ Tapped: your answer gets through.", notTapped: "Nobody tapped in time.",
-		notAllowed:  "There is nothing here for you.",
-		codeMissing: "The number is missing that permesso telegram setup shows in the terminal: /start and that number.",
+		title: "🔐 Test card", card: "In this chat permesso will ask for approvals in workspace {workspace}. No request is pending, and nothing runs.",
+		tap: "Tap the button to check that your answer arrives.", works: "✅ It works",
+		tapArrived: "Your tap arrived.", tapped: "✅ Your answer arrived.", notTapped: "Timeout: no tap.",
+		notAllowed:  "This button is not for you.",
+		codeMissing: "The number is missing or wrong. Write /start and the number that permesso telegram setup shows in the terminal.",
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// acquaintance is a setup under way.
+// setupRig is a Setup with a strict fake of Telegram.
 type setupRig struct {
 	*telegram.Setup
 	t   *testing.T
@@ -32,7 +32,7 @@ func newSetupRig(t *testing.T) *setupRig {
 	t.Helper()
 	a := &setupRig{t: t, api: botapi.Start(t)}
 	a.ctx = t.Context()
-	for id, name := range map[int64]string{ann: "Ann", eve: "Ann"} { // everybody may call themselves so
+	for id, name := range map[int64]string{ann: "Ann", eve: "Ann"} { // names are not unique
 		a.api.AddUser(botapi.User{ID: id, FirstName: name, LastName: "B.", Username: fmt.Sprintf("ann_%d", id), Language: "it"})
 	}
 	a.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
@@ -51,7 +51,7 @@ func (a *setupRig) toldText() string {
 	return strings.Join(a.told, "\n")
 }
 
-// me is Me, with a bot that is there.
+// me calls Me, which must succeed.
 func (a *setupRig) me() telegram.Bot {
 	a.t.Helper()
 	me, err := a.Me(a.ctx)
@@ -59,7 +59,7 @@ func (a *setupRig) me() telegram.Bot {
 	return me
 }
 
-// ask calls a method as another program would.
+// callMethod calls a method as another program would.
 func (a *setupRig) callMethod(ctx context.Context, method string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.api.URL+"/bot"+botapi.Token+"/"+method, nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *setupRig) callMethod(ctx context.Context, method string) error {
 	return resp.Body.Close()
 }
 
-// card runs Card beside the test, which does something with the card as soon as it is there.
+// runCard runs Card in the background, and passes the test card to then.
 func (a *setupRig) runCard(to telegram.Started, then func(m botapi.Message)) error {
 	a.t.Helper()
 	done := make(chan error, 1)
@@ -115,7 +115,7 @@ func TestSetup(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			a := newSetupRig(t)
 			require.Equal(t, telegram.Bot{ID: 110201543, Username: "permesso_bot", JoinsGroup: true, HearsAll: true}, a.me())
-			a.api.Say(ann, ann, "/start") // may the bot write to her?
+			a.api.Say(ann, ann, "/start") // otherwise the bot may not write to her
 			row.says(a)
 			got, err := a.Start(a.ctx, code)
 			require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// Nobody is taken for the person at the terminal who cannot see it.
+// Only a user who sees the terminal is accepted.
 func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 	for _, row := range []struct {
 		why, hears string
@@ -176,11 +176,11 @@ func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 	})
 }
 
-// What waits at Telegram for a gate that is down still waits afterwards: a tap on a card, for example.
+// Updates for a stopped daemon stay at Telegram: a tap on a card, for example.
 func TestSetupLeavesOtherUpdates(t *testing.T) {
 	a := newSetupRig(t)
 	a.me()
-	a.api.Say(eve, eve, "/start 000000") // this one is the setup's
+	a.api.Say(eve, eve, "/start 000000") // Setup's own update
 	tap := a.api.TapData(ann, ann, 1, "1:"+strings.Repeat("ab", 16))
 	word := a.api.Say(ann, ann, "approve a7f3b2c1")
 	a.api.Say(ann, ann, "/start "+code)

@@ -28,7 +28,7 @@ func approving(m botapi.Message) bool {
 	})
 }
 
-// What does not fit cannot be approved, by a button or in words, before all of it was shown; then it can.
+// A card that is too long cannot be approved, by a button or by text, before all of it was shown.
 func TestShowAll(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -61,7 +61,7 @@ func TestShowAll(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// While the document cannot be sent there are no buttons; the wish is not forgotten, even over a restart.
+// While the document cannot be sent there are no approve buttons. Show all survives a restart.
 func TestShowAllWaitsForItsDocument(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -86,16 +86,16 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 	h.waitForEdit(m, "buttons that approve", approving)
 }
 
-// An approve button only where every byte was shown: over sizes from nothing to a mebibyte.
+// There is an approve button only if every byte was shown, for sizes from nothing to a mebibyte.
 func TestApproveOnlyWhatWasShown(t *testing.T) {
 	h := newRig(t)
-	h.start(func(c *telegram.Channel) { c.Every = time.Hour }) // hints will do
+	h.start(func(c *telegram.Channel) { c.Every = time.Hour }) // hints suffice
 	sizes := []int{0, 1, 2}
 	for n := 4; n <= 16<<10; n *= 4 {
 		sizes = append(sizes, n-2, n, n+2)
 	}
 	sizes = append(sizes, 64<<10, 256<<10, 1<<20)
-	for n := 3500; n <= 4200; n += 35 { // around where a message ends
+	for n := 3500; n <= 4200; n += 35 { // near the size limit of a message
 		sizes = append(sizes, n)
 	}
 	if os.Getenv("PERMESSO_SOAK") != "" {
@@ -106,7 +106,7 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 	whole, cut := 0, 0
 	for i, size := range sizes {
 		if raceDetector && (size > 1<<16 || i%3 != 0) {
-			continue // without it all of them are tried
+			continue // without the race detector all are tried
 		}
 		k := keyIn(personal, 1000+i)
 		text := strings.Repeat("ab🔐é", size/8+1)
@@ -135,7 +135,7 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// The answers to a question can be longer than a message: then they come as a document, too.
+// The options of a question can be longer than a message: then they are sent as a document too.
 func TestLongOptions(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -157,7 +157,7 @@ func TestLongOptions(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// units counts as Telegram does.
+// utf16Len counts as Telegram does.
 func utf16Len(s string) (n int) {
 	for _, r := range s {
 		n++

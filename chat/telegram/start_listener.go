@@ -51,7 +51,7 @@ func (g *StartListener) Bot(ctx context.Context) (name string, err error) {
 }
 
 // errBotInUse says that another program gets the updates.
-var errBotInUse = errors.New("somebody else gets the messages of this bot: stop permesso serve, or whatever else uses it, for a moment")
+var errBotInUse = errors.New("another program gets the updates of this bot: stop permesso serve, or the other program, during the setup")
 
 // Await waits for the first /start that ok accepts; nil accepts all. ctx bounds it.
 func (g *StartListener) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser, error) {
@@ -76,7 +76,7 @@ func (g *StartListener) Await(ctx context.Context, ok func(SetupUser) bool) (Set
 		return SetupUser{}, err
 	}
 	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
-		return SetupUser{}, Redact(g.Token, fmt.Errorf("take the webhook away: %w", err))
+		return SetupUser{}, Redact(g.Token, fmt.Errorf("delete webhook: %w", err))
 	}
 	a.bot.Start(ctx)
 	if found.Person == 0 {
@@ -120,9 +120,9 @@ func (g *StartListener) Test(ctx context.Context, to Place, style chat.Style) er
 	return err
 }
 
-func (g *StartListener) api(ctx context.Context, handler bot.HandlerFunc, heard func(error)) (*api, error) {
+func (g *StartListener) api(ctx context.Context, handler bot.HandlerFunc, onError func(error)) (*api, error) {
 	c := &Channel{Token: g.Token, ServerURL: g.ServerURL, Client: g.Client}
-	b, err := c.newBot(ctx, c.client(), handler, heard)
+	b, err := c.newBot(ctx, c.client(), handler, onError)
 	if err != nil {
 		return nil, err
 	}

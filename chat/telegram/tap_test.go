@@ -12,12 +12,12 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// The main road: a card, a tap, the deed, and a card that says so.
+// The common case: a card, a tap, the action, and the outcome on the card.
 func TestOneTap(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	require.True(t, strings.HasPrefix(m.Text, "🔐 Approval required · personal · x_post · a7000001\nMay I post?\n\"Meeting at 5\" (~12 B)\n"), m.Text)
 	require.True(t, strings.HasSuffix(m.Text, " · log 1042 9f3c"), m.Text)
 	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask"}, m.Buttons())
@@ -35,7 +35,7 @@ func TestOneTap(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// Every button does what its code would do.
+// Every button has the effect of its code.
 func TestButtons(t *testing.T) {
 	h := newRig(t)
 	h.start()
@@ -52,7 +52,7 @@ func TestButtons(t *testing.T) {
 		t.Run(tc.button, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 10+i)
-			m := h.ask(k, ann, sentCopy)
+			m := h.ask(k, ann, postRequest)
 			require.Contains(t, h.tap(ann, m, tc.button).Text, tc.answer)
 			require.Equal(t, tc.status, h.waitForResponse(k).Status)
 			require.Equal(t, tc.ran, h.handler.count(k))
@@ -61,13 +61,13 @@ func TestButtons(t *testing.T) {
 	}
 }
 
-// A failure is told on the card, and so is what the decision was.
+// The card shows a failure as well as the decision.
 func TestCardShowsTheOutcome(t *testing.T) {
 	h := newRig(t)
 	h.handler.fail = "no network, http://evil.example/?x=1 says"
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	h.tap(ann, m, "✅ Once")
 	m = h.waitForText(m, "failed")
 	require.Contains(t, m.Text, "✅ Approved by ann at ")
@@ -75,7 +75,7 @@ func TestCardShowsTheOutcome(t *testing.T) {
 	h.requirePlain(m)
 }
 
-// requirePlain holds that nothing in a message can be tapped on but our buttons.
+// requirePlain checks that only buttons are tappable in a message.
 func (h *rig) requirePlain(m botapi.Message) {
 	h.t.Helper()
 	for _, e := range m.Entities {
@@ -87,12 +87,12 @@ func (h *rig) requirePlain(m botapi.Message) {
 	}
 }
 
-// Who answers first wins, wherever; the others hear who it was, and every card says so.
+// The first decision wins. Later taps get the decision, and every copy shows it.
 func TestFirstAnswerWins(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: ann}, telegram.Place{Chat: bob, Language: "it"})
 	h.start()
 	k := keyIn(personal, 1)
-	toAnn := h.ask(k, ann, sentCopy)
+	toAnn := h.ask(k, ann, postRequest)
 	toBob := h.waitForCard(k, bob)
 	require.Contains(t, toBob.Text, "Vuoi che pubblichi su X?", "each in their own language")
 	require.Contains(t, toBob.Buttons(), "✅ Una volta")
@@ -108,15 +108,14 @@ func TestFirstAnswerWins(t *testing.T) {
 	require.Zero(t, h.handler.count(k))
 }
 
-// Two people tap at the same moment, over and over: there is one decision each time, and the other one is
-// told.
+// Two users tap at the same moment, many times: there is one decision each time, and the other user is told.
 func TestRace(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
 	rounds := 40
 	for i := range rounds {
 		k := keyIn(personal, 100+i)
-		m := h.ask(k, family, sentCopy)
+		m := h.ask(k, family, postRequest)
 		var answers [2]botapi.Answer
 		var wg sync.WaitGroup
 		for j, who := range []int64{ann, bob} {
@@ -141,12 +140,12 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// A tap that comes twice is confirmed twice and decides once.
+// A repeated tap is confirmed twice and decides once.
 func TestRepeatedTap(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	b, _ := m.Button("✅ This session")
 	first := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData))
 	require.Contains(t, first.Text, "Approved: ")
@@ -161,12 +160,12 @@ func TestRepeatedTap(t *testing.T) {
 	require.Equal(t, 1, h.handler.count(k))
 }
 
-// A tap after the end hears of it, whether it expired or was taken back.
+// A late tap is answered with the outcome.
 func TestLateTap(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy+`,"expires_in_sec":5`) // time enough to see it with its buttons
+	m := h.ask(k, ann, postRequest+`,"expires_in_sec":5`) // time enough to see the buttons
 	require.Equal(t, approval.StatusExpired, h.waitForResponse(k).Status)
 	h.waitForText(m, "⌛ Expired at ")
 	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, m.Keyboard.Rows[0][0].CallbackData))
@@ -174,7 +173,7 @@ func TestLateTap(t *testing.T) {
 	require.Zero(t, h.handler.count(k))
 
 	k = keyIn(personal, 2)
-	m = h.ask(k, ann, sentCopy)
+	m = h.ask(k, ann, postRequest)
 	h.decideAsOperator(k, approval.Denied)
 	m = h.waitForText(m, "❌ Denied by operator:root at ")
 	require.Contains(t, m.Text, "(cli)")
@@ -185,7 +184,7 @@ func TestUndo(t *testing.T) {
 	h := newRig(t, telegram.Place{Chat: family})
 	h.start()
 	k := keyIn(personal, 1)
-	m := h.ask(k, family, sentCopy)
+	m := h.ask(k, family, postRequest)
 	h.tap(ann, m, "✅ Always")
 	h.waitForResponse(k)
 	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, Kind: approval.GrantRule, ActionType: "send_message", By: "ann"})

@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// The conversation with a Bot API server that we did not write: a card, a tap, words, a prompt, a reply.
+// A conversation through an independent Bot API server: a card, a tap, a text, a prompt.
 func TestThirdPartyServer(t *testing.T) {
 	f := botapi.StartForeign(t)
 	h := newRig(t)
@@ -37,7 +37,7 @@ func TestThirdPartyServer(t *testing.T) {
 	}
 	card := func(k approval.Key) botapi.Message {
 		t.Helper()
-		h.request(k, sentCopy)
+		h.request(k, postRequest)
 		m := shown("a card", func(m botapi.Message) bool {
 			return strings.Contains(m.Text, approval.ShortID(k.ID)) && len(m.Buttons()) > 0
 		})

@@ -96,16 +96,16 @@ func (t *warnings) publish() {
 	if t.report == nil {
 		return
 	}
-	var whats, hints []string
+	var texts, hints []string
 	for _, name := range slices.Sorted(maps.Keys(t.current)) {
-		whats = append(whats, t.current[name][0])
+		texts = append(texts, t.current[name][0])
 		if hint := t.current[name][1]; !slices.Contains(hints, hint) {
 			hints = append(hints, hint)
 		}
 	}
-	if len(whats) > maxPublished {
-		whats = append(whats[:maxPublished], "and more")
+	if len(texts) > maxPublished {
+		texts = append(texts[:maxPublished], "and more")
 		hints = hints[:min(len(hints), maxPublished)]
 	}
-	t.report(strings.Join(whats, "; "), strings.Join(hints, "; "))
+	t.report(strings.Join(texts, "; "), strings.Join(hints, "; "))
 }

@@ -27,7 +27,7 @@ type Webhook struct {
 const maxUpdate = 1 << 20
 
 // errNoSecret refuses a webhook that any client could call.
-var errNoSecret = errors.New("the webhook has no secret: put a long random one into its secret_file")
+var errNoSecret = errors.New("webhook secret is missing or too short: put a long random one into secret_file")
 
 // listener binds the address, so that an address in use is an error at once.
 func (w *Webhook) listener(ctx context.Context) (net.Listener, error) {
@@ -52,7 +52,7 @@ func (s *session) serveWebhook(ctx context.Context) error {
 	})()
 	go s.registerWebhook(ctx)
 	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve the webhook: %w", err)
+		return fmt.Errorf("serve webhook: %w", err)
 	}
 	<-closed // acknowledged updates are in the journal, for the next session
 	return nil
@@ -67,7 +67,7 @@ func (s *session) registerWebhook(ctx context.Context) {
 			return
 		}
 		if ctx.Err() == nil {
-			s.warnings.set("webhook", fmt.Sprintf("Telegram was not told of the webhook: %v", err), "url must be an address with a certificate, at port 443, 80, 88 or 8443")
+			s.warnings.set("webhook", fmt.Sprintf("webhook registration failed: %v", err), "url must be HTTPS with a valid certificate, at port 443, 80, 88 or 8443")
 		}
 		if sleep(ctx, s.outbox.retryDelay(tries, err)) != nil {
 			return
@@ -86,9 +86,9 @@ func (s *session) setWebhook(ctx context.Context) error {
 
 // webhookHandler accepts only Telegram's requests. It answers 200 only when the update is durable.
 func (s *session) webhookHandler() http.Handler {
-	where := "/"
+	path := "/"
 	if u, err := url.Parse(s.Webhook.URL); err == nil && u.Path != "" {
-		where = u.Path
+		path = u.Path
 	}
 	want := sha256.Sum256([]byte(s.Webhook.Secret))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func (s *session) webhookHandler() http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		if r.URL.Path != where {
+		if r.URL.Path != path {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -127,7 +127,7 @@ func (s *session) takeDelivery(body io.Reader) (status int) {
 	}
 	fresh, err := s.journal.Take(raw)
 	if err != nil {
-		s.log(fmt.Errorf("take an update: %w", err))
+		s.log(fmt.Errorf("store webhook update: %w", err))
 		return http.StatusInternalServerError
 	}
 	if fresh {

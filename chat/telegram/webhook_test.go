@@ -37,27 +37,27 @@ func TestWebhook(t *testing.T) {
 	}
 	h.start(hook)
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 
-	// While we are away Telegram keeps what it has for us.
+	// While the channel is stopped, Telegram keeps the updates.
 	k = keyIn(personal, 2)
-	m = h.ask(k, ann, sentCopy)
+	m = h.ask(k, ann, postRequest)
 	h.stopChannel()
 	tap, err := h.api.Tap(ann, ann, m.ID, "❌ Deny")
 	require.NoError(t, err)
 	h.start(hook)
 	require.Contains(t, h.waitForAnswer(tap).Text, "Denied: ")
 
-	// Back to asking: the webhook is taken away.
+	// Back to polling: the webhook is deleted.
 	h.stopChannel()
 	h.start()
 	h.helpRoundTrip()
 	require.NotContains(t, h.logs(), hookSecret)
 }
 
-// Nobody but Telegram gets in, and not even Telegram with more than an update.
+// The webhook accepts only Telegram's requests, and only one update each.
 func TestWebhookRefuses(t *testing.T) {
 	h := newRig(t)
 	h.api.Local = true
@@ -68,7 +68,7 @@ func TestWebhookRefuses(t *testing.T) {
 		c.Updates = fullState{c.Updates, &full}
 	})
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	update := `{"update_id":77,"callback_query":{"id":"1","from":{"id":1001,"is_bot":false,"first_name":"Ann"},"chat_instance":"1",` +
 		`"message":{"message_id":` + "2" + `,"date":1,"chat":{"id":1001,"type":"private"}},"data":"` + m.Keyboard.Rows[0][0].CallbackData + `"}}`
 	send := func(method, path, secret, body string) int {
@@ -107,8 +107,8 @@ func TestWebhookRefuses(t *testing.T) {
 	require.Equal(t, 1, h.handler.count(k))
 }
 
-// What comes as the channel ends is in the journal before it has ended: Telegram will not send it again, and
-// a next life reads the journal once.
+// An update that arrives during shutdown is in the journal before the channel ends: Telegram will not send it
+// again, and the next session reads the journal only once.
 func TestWebhookShutdown(t *testing.T) {
 	h := newRig(t)
 	h.api.Local = true
@@ -119,11 +119,11 @@ func TestWebhookShutdown(t *testing.T) {
 	putting, let := make(chan struct{}), make(chan struct{})
 	h.start(hook, func(c *telegram.Channel) { c.Updates = slowState{c.Updates, putting, let} })
 	k := keyIn(personal, 1)
-	m := h.ask(k, ann, sentCopy)
+	m := h.ask(k, ann, postRequest)
 	b, _ := m.Button("✅ Once")
 	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData)
 	<-putting
-	time.AfterFunc(100*time.Millisecond, func() { close(let) }) // however long: the end waits for it
+	time.AfterFunc(100*time.Millisecond, func() { close(let) }) // shutdown must wait for it, however long
 	h.stopChannel()
 	select {
 	case <-let:
@@ -136,7 +136,7 @@ func TestWebhookShutdown(t *testing.T) {
 	require.Equal(t, 1, h.handler.count(k))
 }
 
-// slowState stores a tap when it is let.
+// slowState blocks when it stores a tap.
 type slowState struct {
 	chat.StateStore
 	putting, let chan struct{}
@@ -206,7 +206,7 @@ func TestStartListener(t *testing.T) {
 	require.NotContains(t, err.Error(), "wrongwrong")
 }
 
-// A gate that runs has the bot's messages: the greeter says so, and does not fight for them.
+// While a daemon polls, StartListener reports that and stops polling.
 func TestStartListenerWhileADaemonRuns(t *testing.T) {
 	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond

@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// room is a chat with what is in it. Messages are numbered per chat, from 1, so that whoever takes a
-// message's id for its name without the chat meets another one soon.
+// chatState is a chat with its messages. Message IDs count from 1 in each chat, so a bot that uses a message ID
+// without its chat soon hits the wrong message.
 type chatState struct {
 	Chat
 	topics   map[int]string
 	messages []*Message
-	started  bool  // of a private chat: the person has written to the bot
-	blocked  bool  // … and does not want to hear of it any more
-	kicked   bool  // the bot, from a group
-	upgraded int64 // a group: the supergroup that it became
+	started  bool  // of a private chat: the user has written to the bot
+	blocked  bool  // … and has blocked it
+	kicked   bool  // the bot was removed from the group
+	upgraded int64 // of a group: the supergroup that replaced it
 }
 
-// AddUser makes a person or a bot known. It can be changed by adding it again.
+// AddUser adds or replaces a user or a bot.
 func (s *Server) AddUser(u User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,8 +32,7 @@ func (s *Server) user(u User) {
 	s.users[u.ID] = u
 }
 
-// AddChat makes a chat known where it is not; a private one is there as soon as its person is. The bot is a
-// member.
+// AddChat adds a chat with the bot as a member. A private chat exists as soon as its user does.
 func (s *Server) AddChat(c Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +42,7 @@ func (s *Server) AddChat(c Chat) {
 	s.chats[c.ID] = &chatState{Chat: c, topics: map[int]string{}}
 }
 
-// AddTopic opens a topic of a forum and returns its message_thread_id.
+// AddTopic opens a forum topic and returns its message_thread_id.
 func (s *Server) AddTopic(chat int64, name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +53,7 @@ func (s *Server) AddTopic(chat int64, name string) int {
 	return m.ID
 }
 
-// Block lets a person block the bot, or take that back.
+// Block makes a user block or unblock the bot.
 func (s *Server) Block(user int64, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +61,7 @@ func (s *Server) Block(user int64, blocked bool) {
 	s.memberUpdate(user, user, blocked)
 }
 
-// Kick throws the bot out of a group, or lets it in again; by says who does.
+// Kick removes the bot from a group, or adds it again; by is the user who does it.
 func (s *Server) Kick(by, chat int64, kicked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +69,7 @@ func (s *Server) Kick(by, chat int64, kicked bool) {
 	s.memberUpdate(by, chat, kicked)
 }
 
-// memberUpdate tells the bot that it was put out, or taken in again.
+// memberUpdate tells the bot that it was removed or added.
 func (s *Server) memberUpdate(by, chat int64, out bool) {
 	was, is := "kicked", "member"
 	if out {
@@ -89,8 +88,8 @@ func (s *Server) memberUpdate(by, chat int64, out bool) {
 	})
 }
 
-// Upgrade makes a group a supergroup, as happens when it gets a public history or topics. The old id is
-// good for nothing from then on.
+// Upgrade makes a group a supergroup, as Telegram does when it gets a public history or topics. The old ID
+// becomes invalid.
 func (s *Server) Upgrade(by, group, supergroup int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +103,7 @@ func (s *Server) Upgrade(by, group, supergroup int64) {
 	s.deliverMessage(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
 }
 
-// mustChat is the chat that a test speaks of.
+// mustChat returns a chat that the test has added.
 func (s *Server) mustChat(id int64) *chatState {
 	r := s.chat(id)
 	if r == nil {
@@ -113,7 +112,7 @@ func (s *Server) mustChat(id int64) *chatState {
 	return r
 }
 
-// room is the chat of that id, or nil. The private chat with a person is made when it is first spoken of.
+// chat returns the chat of that ID, or nil. A user's private chat is created at first use.
 func (s *Server) chat(id int64) *chatState {
 	if r := s.chats[id]; r != nil {
 		return r
@@ -130,7 +129,7 @@ func (s *Server) chat(id int64) *chatState {
 	return r
 }
 
-// find returns the message of a chat, or nil where there is none any more.
+// find returns a message of the chat, or nil if there is none.
 func (r *chatState) find(id int) *Message {
 	if id < 1 || id > len(r.messages) || r.messages[id-1].Deleted {
 		return nil
@@ -145,14 +144,14 @@ func (s *Server) put(r *chatState, m Message) *Message {
 	return &m
 }
 
-// replied is a message as it stands in one that replies to it: without what it replies to itself.
+// replied is a message as quoted in a reply: without its own reply_to_message.
 func replied(m *Message) *Message {
 	copied := *m
 	copied.ReplyTo = nil
 	return &copied
 }
 
-// chatFor is the chat that a method names, if the bot may write there.
+// chatFor returns the chat of a call, if the bot may write there.
 func (s *Server) chatFor(c *call) (*chatState, *refusal) {
 	text := c.params["chat_id"]
 	id, err := strconv.ParseInt(text, 10, 64)
@@ -183,7 +182,7 @@ func (s *Server) chatFor(c *call) (*chatState, *refusal) {
 	return r, nil
 }
 
-// getChat answers with little more than a chat's name.
+// getChat returns little more than a chat's name.
 func (s *Server) getChat(c *call) (any, *refusal) {
 	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
 	r := s.chat(id)

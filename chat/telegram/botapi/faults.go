@@ -11,13 +11,13 @@ import (
 // FaultKind is a way to fail.
 type FaultKind int
 
-// The ways to fail. Only after AnswerLost is the deed done.
+// Only AnswerLost executes the call.
 const (
-	Offline    FaultKind = iota // the connection is closed without an answer
+	Offline    FaultKind = iota // closes the connection without an answer
 	TooMany                     // 429 with retry_after
-	BadGateway                  // 502 with a page of HTML
-	Hang                        // no answer at all, until the client gives up
-	AnswerLost                  // the deed is done, and the connection closed without an answer
+	BadGateway                  // 502 with an HTML page
+	Hang                        // no answer until the client gives up
+	AnswerLost                  // executes the call, then closes the connection without an answer
 )
 
 func (k FaultKind) String() string {
@@ -39,11 +39,11 @@ func (k FaultKind) code() int {
 // Fault makes a method fail.
 type Fault struct {
 	Kind       FaultKind
-	Times      int // how often; 0: until Heal
+	Times      int // 0: until Heal
 	RetryAfter int // seconds, for TooMany; 0: 1
 }
 
-// Fail makes calls of a method fail from now on; "" is every method that has no fault of its own.
+// Fail makes calls of a method fail from now on; "" means every method without a fault of its own.
 func (s *Server) Fail(method string, f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,14 +53,14 @@ func (s *Server) Fail(method string, f Fault) {
 	s.faults[strings.ToLower(method)] = &f
 }
 
-// Heal takes all faults away.
+// Heal removes all faults.
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = nil
 }
 
-// takeFault returns the fault that a call of the method meets, if any.
+// takeFault returns the fault for a call of the method, or nil.
 func (s *Server) takeFault(method string) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Server) takeFault(method string) *Fault {
 	return nil
 }
 
-// before lets a call fail that must not be carried out.
+// fail fails a call without executing it.
 func (f *Fault) fail(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
 	switch f.Kind {
 	case Offline:
@@ -105,7 +105,6 @@ func (f *Fault) fail(s *Server, w http.ResponseWriter, r *http.Request) (failed 
 	return true
 }
 
-// cut closes the connection.
 func closeConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -114,23 +113,23 @@ func closeConnection(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// Limits are Telegram's rate limits on messages, edits included, as its FAQ for bots gives them.
+// Limits are Telegram's rate limits on messages and edits, from its FAQ for bots.
 type Limits struct {
-	Chat  bool // one a second to a chat, five at once after a rest
+	Chat  bool // one a second to a chat, five at once after a pause
 	Group bool // 20 a minute to a group
-	All   bool // 30 a second over all chats
+	All   bool // 30 a second in total
 }
 
 type limiter struct {
 	full   map[int64]time.Time   // when a chat may get five at once again
-	groups map[int64][]time.Time // what a group got within the last minute
-	all    []time.Time           // what went within the last second
+	groups map[int64][]time.Time // send times of the last minute
+	all    []time.Time           // send times of the last second
 }
 
-// chatBurst is how many messages a chat may get at once after a rest.
+// chatBurst is how many messages a chat may get at once after a pause.
 const chatBurst = 5
 
-// allow counts a message to a chat, or refuses it. It wants s.mu.
+// allow counts a message to a chat, or refuses it. It needs s.mu.
 func (s *Server) allow(chat *Chat) *refusal {
 	now, l := s.now(), &s.limiter
 	if l.full == nil {
@@ -160,12 +159,12 @@ func (s *Server) allow(chat *Chat) *refusal {
 	return nil
 }
 
-// within are the times of the last stretch of that length.
+// inWindow returns the times within the last period of that length.
 func inWindow(times []time.Time, now time.Time, length time.Duration) []time.Time {
 	return slices.DeleteFunc(slices.Clone(times), func(t time.Time) bool { return now.Sub(t) >= length })
 }
 
-// crowded says how long it takes until fewer than most of the times are within the stretch.
+// waitTime returns how long it takes until fewer than most of the times are in the window.
 func waitTime(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
 	if len(times) < most {
 		return 0
@@ -173,7 +172,7 @@ func waitTime(times []time.Time, most int, now time.Time, length time.Duration) 
 	return times[len(times)-most].Add(length).Sub(now)
 }
 
-// tooMany is a 429. Telegram counts in whole seconds.
+// tooMany is a 429. Telegram uses whole seconds.
 func tooMany(wait time.Duration) *refusal {
 	seconds := int((wait + time.Second - 1) / time.Second)
 	return &refusal{

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deletable is how long a bot can take back what it wrote.
+// deletable is how long a bot can delete its messages.
 const deletable = 48 * time.Hour
 
 func (s *Server) getMe(*call) (any, *refusal) {
@@ -19,7 +19,7 @@ func (s *Server) getMe(*call) (any, *refusal) {
 	}, nil
 }
 
-// body reads a text with its entities and their limits.
+// body reads a text with its entities and checks the limits.
 func (c *call) body(text, entities string, limit int, tooLong string) (string, []Entity, *refusal) {
 	if c.params["parse_mode"] != "" {
 		if c.params[entities] != "" {
@@ -85,7 +85,7 @@ func (s *Server) sendDocument(c *call) (any, *refusal) {
 	return s.send(c, Message{Document: document, Caption: caption, CaptionEntities: entities})
 }
 
-// document is the file of a call: one that comes with it, or the id of one that came before.
+// document returns the file of a call: uploaded with it, or named by the ID of an earlier one.
 func (s *Server) document(c *call) (*Document, *refusal) {
 	id, file := c.params["document"], c.files["document"]
 	switch {
@@ -112,7 +112,7 @@ func (s *Server) document(c *call) (*Document, *refusal) {
 	return d, nil
 }
 
-// send puts a message of the bot's into a chat.
+// send adds a message of the bot to a chat.
 func (s *Server) send(c *call, m Message) (any, *refusal) {
 	r, refused := s.chatFor(c)
 	if refused != nil {
@@ -140,7 +140,7 @@ func (s *Server) send(c *call, m Message) (any, *refusal) {
 	return *s.put(r, m), nil
 }
 
-// address finds the topic and the message that a new one belongs to.
+// address finds the topic of a new message and the message that it replies to.
 func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 	thread, refused := c.integer("message_thread_id")
 	if refused != nil {
@@ -175,7 +175,7 @@ func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 	return nil
 }
 
-// own is the message of the bot's that a method names, for what it says it wants to do.
+// ownMessage returns the bot's message that a call names; what is the action, for errors.
 func (s *Server) ownMessage(c *call, what string) (*chatState, *Message, *refusal) {
 	r, refused := s.chatFor(c)
 	if refused != nil {
@@ -230,7 +230,7 @@ func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
 	return s.edit(r, m, changed)
 }
 
-// edit replaces a message by another that differs.
+// edit replaces a message with another one that differs.
 func (s *Server) edit(r *chatState, m *Message, changed Message) (any, *refusal) {
 	if m.Text == changed.Text && slices.EqualFunc(m.Entities, changed.Entities, sameEntity) && sameKeyboard(m.Keyboard, changed.Keyboard) {
 		return nil, badRequest("message is not modified: specified new message content and reply markup are exactly " +

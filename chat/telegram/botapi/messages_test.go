@@ -45,7 +45,7 @@ func TestDocuments(t *testing.T) {
 
 	require.Equal(t, "Bad Request: file must be non-empty", document(t, s, "empty", nil).Description)
 	limit := 50 << 20
-	if os.Getenv("PERMESSO_SOAK") == "" { // which takes seconds
+	if os.Getenv("PERMESSO_SOAK") == "" { // the full size takes seconds
 		limit = 1 << 16
 		s.MaxFile = int64(limit)
 	}

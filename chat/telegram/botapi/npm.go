@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The lock names every package with its checksum, so that what is started is what was looked at.
+// The lock pins every package with its checksum.
 //
 //go:embed npm/package.json npm/package-lock.json
 var lock embed.FS
@@ -27,11 +27,11 @@ var lock embed.FS
 const (
 	startTimeout  = 30 * time.Second
 	startAttempts = 3
-	idlePause     = 20 * time.Millisecond // between polls that found nothing
+	idlePause     = 20 * time.Millisecond // after a poll without updates
 )
 
-// serve starts the server at a port that it is told, and ends with its standard input, so that nothing is
-// left when the test is killed.
+// serve starts the server at the given port, and ends with its standard input, so that it does not outlive a
+// killed test.
 const serve = `
 const TelegramServer = require('telegram-test-api');
 const server = new TelegramServer({port: Number(process.argv[1]), host: '127.0.0.1', storeTimeout: 3600});
@@ -39,15 +39,14 @@ server.start().then(() => console.log('ready'), (err) => { console.error(String(
 process.stdin.on('end', () => process.exit(0)).resume();
 `
 
-// Foreign is a telegram-test-api, the Bot API server that somebody else wrote, in a process of its own.
+// ThirdParty is a telegram-test-api process.
 type ThirdParty struct {
 	URL   string // what bot.WithServerURL takes
-	Token string // any will do; this one is a Server's
+	Token string // any token works; this is a Server's
 }
 
-// StartForeign installs telegram-test-api where it is not installed yet, into the user's cache, and starts it
-// until the end of the test. Where that cannot be done the test fails: a channel that was tried against our
-// own fake alone proves only that we agree with ourselves.
+// StartForeign installs telegram-test-api into the user's cache, if needed, and runs it until the end of the
+// test. If that fails, the test fails: a channel tested only against our own fake could share its mistakes.
 func StartForeign(t testing.TB) *ThirdParty {
 	t.Helper()
 	files, err := fs.Sub(lock, "npm")
@@ -68,7 +67,7 @@ func StartForeign(t testing.TB) *ThirdParty {
 	return nil
 }
 
-// start runs the server at a port that was free a moment ago.
+// start runs the server at a free port.
 func start(t testing.TB, dir string) (*ThirdParty, error) {
 	port, err := freePort(t.Context())
 	if err != nil {
@@ -114,22 +113,22 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Say lets a person write into a chat.
+// Say makes a user write to a chat.
 func (f *ThirdParty) Say(ctx context.Context, from User, chat Chat, text string) error {
 	return f.callTestAPI(ctx, "sendMessage", map[string]any{
 		"botToken": f.Token, "from": from, "chat": chat, "text": text, "date": time.Now().Unix(),
 	}, nil)
 }
 
-// Tap lets a person press a button of a message.
+// Tap makes a user tap a button of a message.
 func (f *ThirdParty) Tap(ctx context.Context, from User, m Message, data string) error {
-	m.Date = max(m.Date, 1) // 0 would make it an inaccessible one
+	m.Date = max(m.Date, 1) // 0 means an inaccessible message
 	return f.callTestAPI(ctx, "sendCallback", map[string]any{
 		"botToken": f.Token, "from": from, "message": m, "data": data, "date": time.Now().Unix(),
 	}, nil)
 }
 
-// FromBot are the bot's messages in a chat, as they are now, from old to new.
+// FromBot returns the bot's messages in a chat, in their current form, oldest first.
 func (f *ThirdParty) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 	var history []struct {
 		ID      int `json:"messageId"`
@@ -153,7 +152,7 @@ func (f *ThirdParty) FromBot(ctx context.Context, chat int64) ([]Message, error)
 	return found, nil
 }
 
-// tell uses the server's other interface, the one for tests.
+// callTestAPI calls the server's interface for tests.
 func (f *ThirdParty) callTestAPI(ctx context.Context, path string, body, result any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -182,13 +181,13 @@ func (f *ThirdParty) callTestAPI(ctx context.Context, path string, body, result 
 	return json.Unmarshal(answer.Result, result)
 }
 
-// JSONClient is the HTTP client that go-telegram/bot needs to talk to telegram-test-api: it makes JSON of
-// forms, and rests a little when there were no updates, since that server does not.
+// JSONClient is the HTTP client that go-telegram/bot needs for telegram-test-api: it turns forms into JSON, and
+// delays after an empty getUpdates, which that server answers at once.
 type JSONClient struct {
 	Client *http.Client // nil: http.DefaultClient
 }
 
-// verbatimParams are texts, whatever they look like.
+// verbatimParams are sent as strings, even if they look like JSON.
 var verbatimParams = " text caption callback_query_id url secret_token language_code parse_mode "
 
 // Do implements bot.HttpClient.
@@ -214,7 +213,7 @@ func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// jsonOf makes an object of a form's fields. Those that are JSON stay that; a file is left out.
+// jsonOf turns a form into an object. JSON values stay JSON; files are left out.
 func jsonOf(req *http.Request) ([]byte, error) {
 	in := req.Clone(req.Context())
 	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// side is one of the two servers, with the people in it.
+// apiServer is one of the two servers, with a user.
 type apiServer struct {
 	url      string
 	client   bot.HttpClient
@@ -62,8 +62,8 @@ func thirdParty(t *testing.T) apiServer {
 	}
 }
 
-// TestConformance holds one conversation, through the library, with our fake and with the server that we did
-// not write, and wants the same of both.
+// TestConformance holds the same conversation, through the library, with the strict fake and with the
+// third-party server, and compares the results.
 func TestConformance(t *testing.T) {
 	fake, foreign := converse(t, strictFake(t)), converse(t, thirdParty(t))
 	require.Equal(t, fake, foreign)
@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 	}, fake)
 }
 
-// converse returns what the bot heard and what the person saw.
+// converse returns what the bot received and what the user saw.
 func converse(t *testing.T, s apiServer) (log []string) {
 	t.Helper()
 	heard := make(chan *models.Update, 10)
@@ -163,7 +163,7 @@ func converse(t *testing.T, s apiServer) (log []string) {
 	return log
 }
 
-// look is a message in one line.
+// describe shows a message in one line.
 func describe(m botapi.Message) string {
 	keys, marks := []string{}, []string{}
 	if m.Keyboard != nil {
@@ -179,8 +179,8 @@ func describe(m botapi.Message) string {
 	return fmt.Sprintf("%s %v %v", m.Text, keys, marks)
 }
 
-// TestThirdPartyServer is the least that the library and that server must be able to do together: what it
-// fails at cannot be blamed on our fake.
+// TestThirdPartyServer checks the basics between the library and that server, so that such failures are not
+// blamed on the fake.
 func TestThirdPartyServer(t *testing.T) {
 	f := botapi.StartForeign(t)
 	heard := make(chan string, 1)

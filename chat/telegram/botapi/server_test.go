@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// The cast of most tests.
+// The users and chats of most tests.
 const (
 	ricardo  = int64(7001)
 	stranger = int64(7002)
@@ -28,7 +28,7 @@ const (
 	channel  = int64(-1002)
 )
 
-// town is a server with the cast in it.
+// newServer starts a server with these users and chats.
 func newServer(t *testing.T) *botapi.Server {
 	t.Helper()
 	s := botapi.Start(t)
@@ -46,7 +46,7 @@ func addUsers(s *botapi.Server) {
 	s.Say(ricardo, ricardo, "/start")
 }
 
-// result is what a method answered.
+// result is the answer of a method.
 type result struct {
 	Status      int `json:"-"`
 	OK          bool
@@ -59,7 +59,7 @@ type result struct {
 	Result json.RawMessage
 }
 
-// message is the result as a message.
+// message decodes the result as a message.
 func (r result) message(t *testing.T) botapi.Message {
 	t.Helper()
 	require.True(t, r.OK, r.Description)
@@ -68,7 +68,7 @@ func (r result) message(t *testing.T) botapi.Message {
 	return m
 }
 
-// ids are the ids of the result's updates.
+// ids returns the IDs of the result's updates.
 func (r result) ids(t *testing.T) []int64 {
 	t.Helper()
 	require.True(t, r.OK, r.Description)
@@ -114,7 +114,7 @@ func post(t *testing.T, link, kind string, body []byte) result {
 	return r
 }
 
-// try posts. The error is the body where that is no JSON.
+// try posts. If the body is no JSON, it becomes the error.
 func try(ctx context.Context, link, kind string, body []byte) (r result, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, link, bytes.NewReader(body))
 	if err != nil {
@@ -355,7 +355,7 @@ func TestAccepts(t *testing.T) {
 	require.Empty(t, s.State().Refused())
 }
 
-// TestBodies sends the same message in each way that the Bot API takes.
+// TestBodies sends the same message in each encoding of the Bot API.
 func TestBodies(t *testing.T) {
 	s := newServer(t)
 	link := s.URL + "/bot" + botapi.Token + "/sendMessage"

@@ -195,7 +195,7 @@ func TestTaps(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestUserUpdates looks at the updates that people's doings make.
+// TestUserUpdates checks the updates that the actions of users produce.
 func TestUserUpdates(t *testing.T) {
 	s := newServer(t)
 	s.AddChat(botapi.Chat{ID: -1005, Type: botapi.Supergroup, Title: "Flat"})
@@ -210,7 +210,7 @@ func TestUserUpdates(t *testing.T) {
 		why  string
 		do   func()
 		kind string
-		want string // members of the update's object, as JSON
+		want string // expected members of the update's object, as JSON
 	}{
 		{"a reply", func() { s.Reply(ricardo, group, card.ID, "1") }, "message", `{"text":"1","from":{"username":"ricardo"},"reply_to_message":{"message_id":1,"text":"a card"}}`},
 		{"a reply in a supergroup has a thread without a topic", func() { s.Reply(ricardo, -1005, flat.ID, "1") }, "message", `{"message_thread_id":1,"reply_to_message":{"message_id":1}}`},
@@ -267,7 +267,7 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
-// requireHas looks for the members of want in got, as deep as they go.
+// requireHas checks that got has all members of want, recursively.
 func requireHas(t *testing.T, got, want any) {
 	t.Helper()
 	object, ok := want.(map[string]any)
