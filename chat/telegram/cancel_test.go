@@ -51,7 +51,7 @@ func TestQuestionsAnsweredFromFacts(t *testing.T) {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
 	}
 	_, err := h.store.Read(approval.DocDecision, k)
-	require.Error(t, err, "it waits on")
+	require.Error(t, err, "still pending")
 	h.decideAsOperator(k, approval.Denied)
 	m = h.waitForText(m, "Denied")
 	require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, "who will receive it?")).Text, "Already denied by ")

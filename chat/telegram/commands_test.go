@@ -21,11 +21,11 @@ func TestStart(t *testing.T) {
 	m := h.waitForReply(h.api.Say(ann, family, "/start@permesso_bot"))
 	require.Contains(t, m.Text, "Your id: 1001")
 	require.Contains(t, m.Text, "This chat's id: -1001000000001")
-	require.Contains(t, m.Text, "You are asked about: personal")
+	require.Contains(t, m.Text, "You can decide for: personal")
 	thread := h.api.AddTopic(forum, "T")
 	m = h.waitForReply(h.api.Post(forum, botapi.Message{From: &botapi.User{ID: bob}, Text: "/start@permesso_bot", ThreadID: thread}))
 	require.Contains(t, m.Text, fmt.Sprintf("This topic's id: %d", thread))
-	require.NotContains(t, m.Text, "asked about", "nothing is asked there")
+	require.NotContains(t, m.Text, "You can decide", "no workspace is asked there")
 
 	// Any user gets their own ID, five times a minute.
 	for range 5 {
@@ -53,27 +53,27 @@ func TestRefusalsAreLimited(t *testing.T) {
 			require.Equal(t, "Nothing here for you.", a.Text)
 			require.True(t, a.Alert)
 		} else {
-			require.Empty(t, a.Text, "answered, so that the clock goes away, and nothing said")
+			require.Empty(t, a.Text, "answered without text")
 		}
 	}
 	h.mu.Lock()
 	refused := len(h.refused)
 	h.mu.Unlock()
 	require.Equal(t, 5, refused)
-	require.Equal(t, "Nothing here for you.", h.tap(carl, m, "✅ Once").Text, "others are heard")
+	require.Equal(t, "Nothing here for you.", h.tap(carl, m, "✅ Once").Text, "the limit is per user")
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 }
 
 func TestPending(t *testing.T) {
 	h := newRig(t)
 	h.start()
-	require.Equal(t, "Nothing waits.", h.waitForReply(h.api.Say(ann, ann, "pending")).Text)
+	require.Equal(t, "No pending requests.", h.waitForReply(h.api.Say(ann, ann, "pending")).Text)
 	for i := range 20 {
 		h.ask(keyIn(personal, 0x100+i), ann, postRequest)
 	}
 	h.ask(keyIn(other, 0x200), carl, postRequest)
 	list := h.waitForReply(h.api.Say(ann, ann, "Pending"))
-	require.True(t, strings.HasPrefix(list.Text, "Waiting: 20\na7000100 · personal · x_post"), list.Text)
+	require.True(t, strings.HasPrefix(list.Text, "Pending: 20\na7000100 · personal · x_post"), list.Text)
 	require.NotContains(t, list.Text, "a7000200")
 	require.Equal(t, 9, strings.Count(list.Text, "\n")+1)
 	require.Contains(t, list.Buttons(), "a7000107")
@@ -83,22 +83,22 @@ func TestPending(t *testing.T) {
 	list = h.waitForText(list, "a7000108")
 	require.Equal(t, []string{"‹ 1/3", "› 3/3"}, list.Buttons()[8:])
 	h.tap(ann, list, "a7000109")
-	at := h.waitForMessage(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000109" })
+	at := h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000109" })
 	require.Contains(t, at.ReplyTo.Text, "a7000109")
 	require.Equal(t, "Nothing here for you.", h.tap(eve, list, "› 3/3").Text)
 
 	// show points to a card by its short ID.
 	h.api.Say(ann, ann, "/show a7000110")
-	h.waitForMessage(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000110" })
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a70001")).Text, "or more than one")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a7000200")).Text, "Nothing that waits here fits")
+	h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000110" })
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a70001")).Text, "or more than one does")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a7000200")).Text, "No pending request here matches")
 	require.Empty(t, h.api.State().Refused())
 }
 
 func TestGrants(t *testing.T) {
 	h := newRig(t)
 	h.start()
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "grants")).Text, "Nothing is remembered")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "grants")).Text, "No active grants")
 	until := time.Now().Add(time.Hour)
 	h.revoker.grants = []approval.Grant{
 		{ID: "a7f3b2c1d4e5f6a7", Workspace: personal, Kind: approval.GrantRule, ActionType: "send_message", By: "ann", ExpiresAt: until},
@@ -110,10 +110,10 @@ func TestGrants(t *testing.T) {
 	require.Equal(t, []string{"✖ a7f3b2c1", "✖ b7f3b2c1"}, list.Buttons())
 	h.requirePlain(list)
 	require.Contains(t, h.tap(ann, list, "✖ a7f3b2c1").Text, "Taken back: a7f3b2c1")
-	list = h.waitForEdit(list, "one less", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
+	list = h.waitForEdit(list, "one grant less", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
 	require.Equal(t, "1001", h.revoker.grants[0].RevokedBy)
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo b7f3")).Text, "Taken back: b7f3b2c1")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo c7f3")).Text, "Nothing of yours is remembered", "carl's workspace is not hers")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo c7f3")).Text, "Nothing of yours is remembered", "not ann's workspace")
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
 
@@ -146,28 +146,28 @@ func TestPauseAndResume(t *testing.T) {
 	b := &fakePauser{paused: map[string]bool{}}
 	h.start(func(c *telegram.Channel) { c.Pauser = b })
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause it goes wild")).Text, "⏸ personal: paused")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause personal")).Text, "⏸ personal was paused before")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/resume other")).Text, "Which one? personal")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause personal")).Text, "⏸ personal: already paused")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/resume other")).Text, "Which workspace? personal")
 	require.Contains(t, h.waitForReply(h.api.Say(bob, family, "/resume@permesso_bot")).Text, "▶ personal: resumed")
 	require.Equal(t, "Nothing here for you.", h.waitForReply(h.api.Say(eve, family, "/pause")).Text)
-	require.Equal(t, "Nothing here for you.", h.waitForReply(h.api.Say(ann, ann, "/pause")).Text, "not in a chat where nothing is asked")
+	require.Equal(t, "Nothing here for you.", h.waitForReply(h.api.Say(ann, ann, "/pause")).Text, "no workspace is asked in this chat")
 	require.Equal(t, []string{"pause personal 1001 it goes wild", "pause personal 1001", "resume personal 1002"}, b.calls)
 }
 
 // A command that names the bot waits until the bot's name is known, in a later session too.
 func TestCalledByName(t *testing.T) {
-	for _, lives := range []int{1, 2} {
+	for _, sessions := range []int{1, 2} {
 		h := newRig(t, telegram.Place{Chat: family})
 		b := &fakePauser{paused: map[string]bool{}}
 		open := func() { h.start(func(c *telegram.Channel) { c.Pauser = b }) }
 		h.api.Fail("getMe", botapi.Fault{Kind: botapi.BadGateway})
 		open()
 		m := h.api.Say(ann, family, "/pause@permesso_bot it goes wild")
-		h.waitFor("the update", func() bool {
+		h.waitFor("the journaled update", func() bool {
 			names, err := h.channel().Updates.List()
 			return err == nil && strings.Contains(strings.Join(names, " "), "update-")
 		})
-		if lives > 1 {
+		if sessions > 1 {
 			h.stopChannel()
 			open()
 		}
@@ -186,7 +186,7 @@ func TestLast(t *testing.T) {
 	h := newRig(t)
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
 	h.start(func(c *telegram.Channel) { c.History = fakeHistory{two, one, keyIn(personal, 3)} })
-	require.Equal(t, "Nothing was decided yet.", h.waitForReply(h.api.Say(ann, ann, "last")).Text)
+	require.Equal(t, "No decisions yet.", h.waitForReply(h.api.Say(ann, ann, "last")).Text)
 	m := h.ask(one, ann, postRequest)
 	h.tap(ann, m, "✅ Once")
 	h.ask(two, ann, postRequest)
@@ -197,13 +197,13 @@ func TestLast(t *testing.T) {
 	require.Contains(t, last, "a7000002 · denied · by operator:root (cli)")
 	require.Contains(t, last, "a7000001 · approved · by ann (telegram)")
 	require.Less(t, strings.Index(last, "a7000002"), strings.Index(last, "a7000001"))
-	require.NotContains(t, last, "a7000003", "nothing is known of it any more")
+	require.NotContains(t, last, "a7000003", "its record is gone")
 }
 
 func TestCommandMenu(t *testing.T) {
 	h := newRig(t)
 	h.start()
-	h.waitForState("the menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 6 && len(s.Commands[""]) == 6 })
+	h.waitForState("the command menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 6 && len(s.Commands[""]) == 6 })
 }
 
 // Alert sends to every place of a workspace.
@@ -212,9 +212,9 @@ func TestAlert(t *testing.T) {
 	var c *telegram.Channel
 	h.start(func(x *telegram.Channel) { c = x })
 	h.helpRoundTrip()
-	c.Alert(personal, "somebody forges mails, see http://evil.example")
+	c.Alert(personal, "forged mails arrive, see http://evil.example")
 	for _, id := range []int64{ann, family} {
-		m := h.waitForMessage(id, "the alert", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "somebody forges mails") })
+		m := h.waitForMessage(id, "the alert", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "forged mails arrive") })
 		h.requirePlain(m)
 	}
 	c.Alert("nowhere", "x")

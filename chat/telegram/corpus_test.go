@@ -77,7 +77,7 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 		h.waitForResponse(k)
 	}
 	if c.Before != "" { // the card shows the outcome and the record is gone: the button has expired
-		h.waitForEdit(card, "an end", func(m botapi.Message) bool { return m.Keyboard == nil })
+		h.waitForEdit(card, "a settled card", func(m botapi.Message) bool { return m.Keyboard == nil })
 	}
 	if c.Before == "" {
 		h.stopChannel()
@@ -86,7 +86,7 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 	if c.Before == "" {
 		h.start()
 	}
-	h.waitFor("the journal to be empty", func() bool {
+	h.waitFor("an empty journal", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "update-") })
 	})
@@ -120,7 +120,7 @@ func (h *rig) deliver(c updateCase, k approval.Key, card botapi.Message) (query 
 			for kind, payload := range update {
 				require.NotZero(t, h.api.Inject(kind, payload))
 			}
-			h.waitForState("the update to be taken", func(botapi.State) bool { return true })
+			h.waitForState("the update", func(botapi.State) bool { return true })
 			continue
 		}
 		h.nextUpdate++
@@ -140,7 +140,7 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 		if c.Twice {
 			times = 2
 		}
-		h.waitForState("an answer to the tap that says "+c.Expect.Answer, func(s botapi.State) bool {
+		h.waitForState("an answer with "+c.Expect.Answer, func(s botapi.State) bool {
 			n := 0
 			for _, call := range s.Calls {
 				if call.Method == "answerCallbackQuery" && call.Params["callback_query_id"] == query && strings.Contains(call.Params["text"], c.Expect.Answer) {
@@ -151,14 +151,14 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 		})
 	}
 	if c.Expect.Says != "" {
-		h.waitForState("a message that says "+c.Expect.Says, func(s botapi.State) bool {
+		h.waitForState("a message with "+c.Expect.Says, func(s botapi.State) bool {
 			return slices.ContainsFunc(s.Calls, func(call botapi.Call) bool {
 				return call.Method == "sendMessage" && call.At.After(h.startedAt) && strings.Contains(call.Params["text"], c.Expect.Says)
 			})
 		})
 	}
 	if c.Expect.Problem != "" {
-		h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), c.Expect.Problem) })
+		h.waitFor("a report", func() bool { return strings.Contains(h.reported(), c.Expect.Problem) })
 	}
 	if c.Expect.Silent {
 		h.waitForReply(h.api.Post(place.Chat, botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: place.Thread}))
@@ -192,10 +192,10 @@ func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, quer
 		refused = append(refused, id)
 	}
 	h.mu.Unlock()
-	require.Equal(t, c.Expect.Refused, refused, "what the audit log has")
+	require.Equal(t, c.Expect.Refused, refused, "refusals in the audit log")
 	if c.Expect.Decision == "" {
 		now, _ := h.api.State().Message(card.Chat.ID, card.ID)
-		require.NotEmpty(t, now.Buttons(), "it can still be decided")
+		require.NotEmpty(t, now.Buttons(), "still decidable")
 	}
 }
 

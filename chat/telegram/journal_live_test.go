@@ -82,7 +82,7 @@ func (o *killableBot) handle(ctx context.Context, b *bot.Bot, j *telegram.Journa
 // TestJournalLosesNoTap kills the process repeatedly while a user taps, against a server that redelivers like
 // the real one. Every tap is handled, and no finished update comes again.
 func TestJournalLosesNoTap(t *testing.T) {
-	const taps, deaths = 200, 6 // minimum
+	const taps, kills = 200, 6 // minimum
 	fake := botapi.Start(t)
 	fake.CallbackTimeout = 2 * time.Minute // slow answers do not count as lost
 	fake.AddUser(botapi.User{ID: person, FirstName: "Ricardo"})
@@ -90,16 +90,16 @@ func TestJournalLosesNoTap(t *testing.T) {
 	o := &killableBot{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
 
 	var tapped []*botapi.Tap
-	var lives atomic.Int64
+	var runs atomic.Int64
 	tapping := make(chan struct{})
 	go func() {
 		defer close(tapping)
-		for i := 0; i < taps || lives.Load() < deaths; i++ {
+		for i := 0; i < taps || runs.Load() < kills; i++ {
 			tapped = append(tapped, fake.TapData(person, person, 1, fmt.Sprint(i)))
 			time.Sleep(rand.N(4 * time.Millisecond)) // a user's pace, not a wait
 		}
 	}()
-	for over := false; !over; lives.Add(1) {
+	for over := false; !over; runs.Add(1) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dead := make(chan struct{})
 		go func() {
@@ -116,7 +116,7 @@ func TestJournalLosesNoTap(t *testing.T) {
 		<-dead
 		o.files = next
 	}
-	require.GreaterOrEqual(t, lives.Load(), int64(deaths), "the process must have died while people tapped")
+	require.GreaterOrEqual(t, runs.Load(), int64(kills), "the process must have been killed during the taps")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	last := make(chan struct{})
@@ -132,7 +132,7 @@ func TestJournalLosesNoTap(t *testing.T) {
 	}
 	waiting, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
-	require.NoError(t, fake.Await(waiting, answered), "the person sees each tap answered")
+	require.NoError(t, fake.Await(waiting, answered), "every tap is answered")
 	cancel()
 	<-last
 	require.Empty(t, o.repeated)

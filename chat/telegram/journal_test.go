@@ -99,7 +99,7 @@ func unfinished(t *testing.T, j *telegram.Journal) []int64 {
 	require.NoError(t, err)
 	ids := []int64{}
 	for _, u := range all {
-		require.Equal(t, u.ID, idOf(string(u.JSON)), "the bytes are that update's")
+		require.Equal(t, u.ID, idOf(string(u.JSON)), "the bytes belong to the ID")
 		ids = append(ids, u.ID)
 	}
 	return ids
@@ -123,7 +123,7 @@ func TestJournalStoresBeforeReturning(t *testing.T) {
 	require.Equal(t, []int64{10, 11, 12}, got)
 
 	after := &telegram.Journal{Store: files.CutPower()}
-	require.Equal(t, []int64{10, 11, 12}, unfinished(t, after), "nobody finished them")
+	require.Equal(t, []int64{10, 11, 12}, unfinished(t, after), "none was finished")
 }
 
 func TestJournalReturnsOnlyStoredUpdates(t *testing.T) {
@@ -133,10 +133,10 @@ func TestJournalReturnsOnlyStoredUpdates(t *testing.T) {
 		want []int64
 		err  error
 	}{
-		{"the first fails: an error, and no offset moves", failOn("put", "update-10.json", errDisk), nil, errDisk},
-		{"a later one fails: those before it are good, and it comes again", failOn("put", "update-11.json", errDisk), []int64{10}, nil},
-		{"stored, and yet an error: not believed", failOn("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
-		{"what was kept cannot be listed: nobody knows what was taken", failOn("list", "", errDisk), nil, errDisk},
+		{"the first write fails: an error, the offset stays", failOn("put", "update-10.json", errDisk), nil, errDisk},
+		{"a later write fails: earlier updates pass, it comes again", failOn("put", "update-11.json", errDisk), []int64{10}, nil},
+		{"stored, but with an error: not trusted", failOn("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
+		{"the store cannot be listed: an error", failOn("list", "", errDisk), nil, errDisk},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestJournalReturnsOnlyStoredUpdates(t *testing.T) {
 			}
 			rest, err := poll(t, j, next)
 			require.NoError(t, err)
-			require.Equal(t, []int64{10, 11}, append(got, rest...), "in the end the library has each of them once")
+			require.Equal(t, []int64{10, 11}, append(got, rest...), "the library gets each update once")
 		})
 	}
 }
@@ -169,17 +169,17 @@ func TestJournalReturnsEachUpdateOnce(t *testing.T) {
 	require.NoError(t, j.Finished(10))
 
 	j = &telegram.Journal{Client: q, Store: files.CutPower()}
-	require.Equal(t, []int64{11}, unfinished(t, j), "the file of 10 is back after the power cut, and yet done")
+	require.Equal(t, []int64{11}, unfinished(t, j), "the file of 10 is back after the power cut, but finished")
 	q.offsets = nil
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.Equal(t, []int64{1, 12}, q.offsets, "what is dropped is acknowledged, or Telegram would send it for ever")
+	require.Equal(t, []int64{1, 12}, q.offsets, "dropped updates are acknowledged, so that Telegram stops sending them")
 
 	q.updates = updates(11, 12)
 	got, err = poll(t, j, 1)
 	require.NoError(t, err)
-	require.Equal(t, []int64{12}, got, "the new one behind an old one is not lost")
+	require.Equal(t, []int64{12}, got, "a new update after an old one is not lost")
 }
 
 func TestJournalAcceptsLowerIDs(t *testing.T) {
@@ -193,7 +193,7 @@ func TestJournalAcceptsLowerIDs(t *testing.T) {
 	q.updates = updates(17)
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
-	require.Equal(t, []int64{17}, got, "after a week of silence Telegram begins anew at any number")
+	require.Equal(t, []int64{17}, got, "after a week without updates IDs restart at any number")
 }
 
 func TestJournalClaims(t *testing.T) {
@@ -203,13 +203,13 @@ func TestJournalClaims(t *testing.T) {
 	require.NoError(t, err)
 
 	require.True(t, j.Begin(1))
-	require.False(t, j.Begin(1), "somebody is at it")
+	require.False(t, j.Begin(1), "already claimed")
 	require.Equal(t, []int64{2}, unfinished(t, j))
 	j.Abandon(1)
 	require.Equal(t, []int64{1, 2}, unfinished(t, j))
 	require.True(t, j.Begin(1))
 	require.NoError(t, j.Finished(1))
-	require.NoError(t, j.Finished(1), "once more changes nothing")
+	require.NoError(t, j.Finished(1), "idempotent")
 	j.Abandon(1)
 	require.False(t, j.Begin(1), "finished")
 }
@@ -222,9 +222,9 @@ func TestJournalFinishWriteFails(t *testing.T) {
 
 	files.Fail = failOn("put", "finished.json", errDisk)
 	require.ErrorIs(t, j.Finished(1), errDisk)
-	require.False(t, j.Begin(1), "done in this process all the same")
+	require.False(t, j.Begin(1), "still done in this process")
 	files.Fail = nil
-	require.Equal(t, []int64{1, 2}, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the file stays until it is remembered as done")
+	require.Equal(t, []int64{1, 2}, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the file stays until finished.json has the ID")
 }
 
 func TestJournalRetriesFailedFinish(t *testing.T) {
@@ -236,7 +236,7 @@ func TestJournalRetriesFailedFinish(t *testing.T) {
 	require.ErrorIs(t, j.Finished(1), errDisk)
 	files.Fail = nil
 	require.NoError(t, j.Finished(2))
-	require.Empty(t, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the next one that is kept speaks for both")
+	require.Empty(t, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the next write has both IDs")
 }
 
 func TestJournalFull(t *testing.T) {
@@ -250,7 +250,7 @@ func TestJournalFull(t *testing.T) {
 	require.NoError(t, j.Finished(2))
 	got, err = poll(t, j, 3)
 	require.NoError(t, err)
-	require.Equal(t, []int64{3}, got, "Telegram kept it meanwhile")
+	require.Equal(t, []int64{3}, got, "Telegram kept the update")
 }
 
 func TestJournalSetsUnreadableUpdatesAside(t *testing.T) {
@@ -263,21 +263,21 @@ func TestJournalSetsUnreadableUpdatesAside(t *testing.T) {
 	require.Equal(t, []int64{1}, got)
 
 	_, err = poll(t, j, 2)
-	require.ErrorContains(t, err, "update 2 cannot be read")
+	require.ErrorContains(t, err, "decode update 2")
 	kept, err := files.Get("broken-2.json")
 	require.NoError(t, err)
 	require.JSONEq(t, strange, string(kept))
 
 	got, err = poll(t, j, 2)
 	require.NoError(t, err)
-	require.Equal(t, []int64{3}, got, "it is told once and then out of the way")
+	require.Equal(t, []int64{3}, got, "reported once, then skipped")
 	require.Equal(t, []int64{1, 3}, unfinished(t, j))
 }
 
 func TestJournalRefusesDamage(t *testing.T) {
 	tests := []struct{ why, body, want string }{
-		{"an update without an id could be taken twice", `{"ok":true,"result":[{"message":{}}]}`, "without an update_id"},
-		{"a list that is none", `{"ok":true,"result":{"update_id":1}}`, "read Telegram's updates"},
+		{"an update without an ID could be taken twice", `{"ok":true,"result":[{"message":{}}]}`, "without update_id"},
+		{"result is no list", `{"ok":true,"result":{"update_id":1}}`, "decode getUpdates response"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
@@ -313,9 +313,9 @@ func TestJournalTake(t *testing.T) {
 	require.NoError(t, j.Finished(5))
 	fresh, err = j.Take([]byte(update(5)))
 	require.NoError(t, err)
-	require.False(t, fresh, "also when it is done")
+	require.False(t, fresh, "also when finished")
 	_, err = j.Take([]byte(`{"update_id":6,"message":7}`))
-	require.ErrorContains(t, err, "update 6 cannot be read")
+	require.ErrorContains(t, err, "decode update 6")
 }
 
 // TestJournalCrashes kills the process before each operation on its files, in one run each, and restarts it
@@ -334,7 +334,7 @@ func TestJournalCrashes(t *testing.T) {
 				}
 				if !w.run(t, at) {
 					require.Equal(t, at-1, crashes)
-					require.Equal(t, 1+3*12, crashes, "a list, and for each update three operations")
+					require.Equal(t, 1+3*12, crashes, "one list, and three operations per update")
 					break
 				}
 				crashes++
@@ -356,11 +356,11 @@ type crashRun struct {
 }
 
 // run runs one process until all is done, or until it dies at the given operation.
-func (w *crashRun) run(t *testing.T, dieAt int) (died bool) {
+func (w *crashRun) run(t *testing.T, killAt int) (died bool) {
 	t.Helper()
 	ops, files := 0, w.files
 	files.Fail = func(string, string) error {
-		if ops++; ops == dieAt {
+		if ops++; ops == killAt {
 			w.files = files.Kill()
 			return botapi.ErrKilled
 		}
@@ -424,11 +424,11 @@ func TestNoTokenInErrors(t *testing.T) {
 		want   error
 		theirs bool // made by the library; the journal does not see it
 	}{
-		{"nobody listens", t.Context(), "http://127.0.0.1:1", nil, false},
-		{"a proxy's page holds the path", t.Context(), echo.URL, nil, false},
+		{"connection refused", t.Context(), "http://127.0.0.1:1", nil, false},
+		{"a proxy's page contains the path", t.Context(), echo.URL, nil, false},
 		{"an answer quotes the path", t.Context(), quote.URL, bot.ErrorBadRequest, false},
-		{"a URL that is none is quoted", t.Context(), "http://127.0.0.1:bad", nil, true},
-		{"a cancelled context is still one", cancelled, quote.URL, context.Canceled, false},
+		{"an invalid URL is quoted", t.Context(), "http://127.0.0.1:bad", nil, true},
+		{"a canceled context is recognized", cancelled, quote.URL, context.Canceled, false},
 	}
 	for _, tt := range tests {
 		for _, named := range []string{token, ""} {
@@ -439,7 +439,7 @@ func TestNoTokenInErrors(t *testing.T) {
 				_, err = b.GetMe(tt.ctx)
 				require.Error(t, err)
 				if tt.theirs {
-					require.ErrorContains(t, err, token, "or this case is none any more")
+					require.ErrorContains(t, err, token, "or this case is obsolete")
 					err = telegram.Redact(token, err)
 				}
 				requireClean(t, err)
@@ -497,11 +497,11 @@ func TestRedact(t *testing.T) {
 	}{
 		{"in the URL", token, dirty, `post: Post "http://h/bot***/x": connection refused`, inner},
 		{"escaped", token, errors.New("q=" + url.QueryEscape(token)), "q=***", nil},
-		{"the secret half alone", token, errors.New("x AAtheSecretHalfOfTheToken_-x x"), "x *** x", nil},
+		{"the secret part alone", token, errors.New("x AAtheSecretHalfOfTheToken_-x x"), "x *** x", nil},
 		{"one of several", token, errors.Join(inner, dirty), "connection refused\npost: Post \"http://h/bot***/x\": connection refused", inner},
-		{"hidden below a clean sentence", token, &hidingError{dirty}, "hiding", inner},
-		{"nothing to hide", token, inner, "connection refused", inner},
-		{"no token", "", inner, "connection refused", inner},
+		{"wrapped by an error without it", token, &hidingError{dirty}, "hiding", inner},
+		{"no token in the text", token, inner, "connection refused", inner},
+		{"empty token", "", inner, "connection refused", inner},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {

@@ -61,8 +61,8 @@ func most(times []time.Duration, window time.Duration) int {
 func TestLimiterKeepsTelegramsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := send(t, &telegram.Limiter{}, []int64{1}, 10, false)
-		require.LessOrEqual(t, most(all, time.Second), 3, "three at once after a rest, then one a second")
-		require.Equal(t, 7*time.Second, all[9], "and no slower than that")
+		require.LessOrEqual(t, most(all, time.Second), 3, "three at once after a pause, then one a second")
+		require.Equal(t, 7*time.Second, all[9], "no slower than needed")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := send(t, &telegram.Limiter{}, []int64{-1}, 50, true)
@@ -75,8 +75,8 @@ func TestLimiterKeepsTelegramsLimits(t *testing.T) {
 			chats = append(chats, id+1)
 		}
 		all, each := send(t, &telegram.Limiter{}, chats, 2, false)
-		require.LessOrEqual(t, most(all, time.Second), 30, "thirty a second over all")
-		require.Less(t, all[119], 5*time.Second, "and not much below that")
+		require.LessOrEqual(t, most(all, time.Second), 30, "thirty a second in total")
+		require.Less(t, all[119], 5*time.Second, "close to the limit")
 		require.Len(t, each, 60)
 	})
 }
@@ -92,7 +92,7 @@ func TestLimiterChatsAreIndependent(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		require.NoError(t, l.Wait(t.Context(), 2, false))
-		require.Less(t, time.Since(start), time.Second, "another chat's queue is not ours")
+		require.Less(t, time.Since(start), time.Second, "another chat does not delay this one")
 		<-slow
 	})
 }
@@ -104,10 +104,10 @@ func TestLimiterObeysRetryAfter(t *testing.T) {
 		err := fmt.Errorf("send: %w", &bot.TooManyRequestsError{RetryAfter: 30})
 		require.Equal(t, 30*time.Second, l.NoteError(1, err))
 		require.Zero(t, l.NoteError(1, errors.New("bad gateway")))
-		require.Equal(t, time.Second, l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter rest does not end a longer one")
+		require.Equal(t, time.Second, l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter retry_after does not end a longer one")
 
 		require.NoError(t, l.Wait(t.Context(), 2, false))
-		require.Zero(t, time.Since(start), "only that chat rests")
+		require.Zero(t, time.Since(start), "only that chat is blocked")
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.Equal(t, 30*time.Second, time.Since(start))
 	})
@@ -136,7 +136,7 @@ func TestLimiterStopsWithContext(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		require.ErrorIs(t, l.Wait(short, 1, false), context.DeadlineExceeded)
-		require.Zero(t, time.Since(start), "what cannot come in time is not waited for")
+		require.Zero(t, time.Since(start), "fails at once if the deadline is too early")
 
 		ctx, stop := context.WithCancel(t.Context())
 		failed := make(chan error)
@@ -149,7 +149,7 @@ func TestLimiterStopsWithContext(t *testing.T) {
 			require.ErrorIs(t, <-failed, context.Canceled)
 		}
 		require.NoError(t, l.Wait(t.Context(), 1, false))
-		require.Equal(t, time.Minute, time.Since(start), "those who gave up cost nothing")
+		require.Equal(t, time.Minute, time.Since(start), "canceled waits do not count")
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.Equal(t, time.Minute, time.Since(start))
@@ -165,6 +165,6 @@ func TestLimiterForgetsIdleChats(t *testing.T) {
 			require.NoError(t, l.Wait(t.Context(), 100+id, false))
 		}
 		require.NoError(t, l.Wait(t.Context(), 7, false))
-		require.Equal(t, time.Hour, time.Since(start), "a chat that has to rest is not forgotten")
+		require.Equal(t, time.Hour, time.Since(start), "a blocked chat is kept")
 	})
 }

@@ -30,8 +30,8 @@ func TestOutages(t *testing.T) {
 	}{
 		{"too many requests", botapi.Fault{Kind: botapi.TooMany, Times: 2}, 1},
 		{"a proxy's page", botapi.Fault{Kind: botapi.BadGateway, Times: 3}, 1},
-		{"cut off", botapi.Fault{Kind: botapi.Offline, Times: 3}, 1},
-		{"sent, and the answer lost", botapi.Fault{Kind: botapi.AnswerLost, Times: 2}, 3},
+		{"offline", botapi.Fault{Kind: botapi.Offline, Times: 3}, 1},
+		{"sent, but the answer is lost", botapi.Fault{Kind: botapi.AnswerLost, Times: 2}, 3},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			h := newRig(t)
@@ -39,7 +39,7 @@ func TestOutages(t *testing.T) {
 			h.start()
 			k := keyIn(personal, 1)
 			h.request(k, postRequest)
-			h.waitFor("a card that is noted", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
+			h.waitFor("a recorded card", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 			cards := h.api.State().FromBot(ann)
 			require.Len(t, cards, tc.copies)
 			h.tap(ann, cards[0], "✅ Once") // also one whose message ID was not recorded
@@ -58,13 +58,13 @@ func TestTelegramUnreachable(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	h.request(k, postRequest)
-	h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), "Telegram is not reached") })
+	h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "Telegram is unreachable") })
 	require.Contains(t, h.record(k), `"state":"sending"`)
 	require.NoError(t, h.api.Listen())
 	m := h.waitForCard(k, ann)
 	h.tap(ann, m, "✅ Once")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
-	h.waitFor("the end of the complaint", func() bool { return h.reported() == "" })
+	h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 	h.requireNoToken()
 }
 
@@ -75,7 +75,7 @@ func TestTelegramUnreachableAcrossRestart(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	h.request(k, postRequest)
-	h.waitFor("the page", func() bool { return h.record(k) != "" })
+	h.waitFor("the sent record", func() bool { return h.record(k) != "" })
 	h.stopChannel()
 	h.start()
 	require.NoError(t, h.api.Listen())
@@ -99,10 +99,10 @@ func TestEditsAreRetried(t *testing.T) {
 func TestUnreachableChat(t *testing.T) {
 	for _, tc := range []struct {
 		why, want string
-		spoil     func(h *rig)
-		mend      func(h *rig)
+		fail      func(h *rig)
+		repair    func(h *rig)
 	}{
-		{"blocked", "do not block it", func(h *rig) { h.api.Block(ann, true) }, func(h *rig) { h.api.Block(ann, false) }},
+		{"blocked", "unblock it", func(h *rig) { h.api.Block(ann, true) }, func(h *rig) { h.api.Block(ann, false) }},
 		{"never started", "bot can't initiate conversation with a user", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: ann, Type: botapi.Private})
 		}, func(h *rig) { h.api.Say(ann, ann, "/start") }},
@@ -113,7 +113,7 @@ func TestUnreachableChat(t *testing.T) {
 			defer h.mu.Unlock()
 			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
 		}},
-		{"another group by now", "chat_id = -1009", func(h *rig) {
+		{"upgraded to a supergroup", "chat_id = -1009", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
 			h.workspaces[0].Places = []telegram.Place{{Chat: -77}}
 			h.api.Upgrade(ann, -77, -1009)
@@ -125,7 +125,7 @@ func TestUnreachableChat(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			h := newRig(t)
-			tc.spoil(h)
+			tc.fail(h)
 			var hint string
 			h.start(func(c *telegram.Channel) {
 				tell := c.Problem
@@ -138,16 +138,16 @@ func TestUnreachableChat(t *testing.T) {
 			})
 			k := keyIn(personal, 1)
 			h.request(k, postRequest)
-			h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), "cannot be written to") })
+			h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "is unreachable") })
 			h.waitFor("the reason", func() bool {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				return strings.Contains(h.problem+" "+hint, tc.want)
 			})
-			h.waitFor("its page", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
-			tc.mend(h)
+			h.waitFor("its sent record", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
+			tc.repair(h)
 			h.waitForCard(k, ann)
-			h.waitFor("the end of the complaint", func() bool { return h.reported() == "" })
+			h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 		})
 	}
 }
@@ -170,7 +170,7 @@ func TestTwoPollersOnOneToken(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	h.waitFor("a complaint", func() bool { return strings.Contains(h.reported(), "somebody else gets the messages") })
+	h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "another program gets the updates") })
 	<-other
 	polls := 0
 	for _, c := range h.api.State().Calls {
@@ -178,11 +178,11 @@ func TestTwoPollersOnOneToken(t *testing.T) {
 			polls++
 		}
 	}
-	require.Less(t, polls, 20, "no loop")
+	require.Less(t, polls, 20, "no busy loop")
 	k := keyIn(personal, 1)
 	h.ask(k, ann, postRequest) // cards are sent anyway
 	h.helpRoundTrip()
-	h.waitFor("the end of the complaint", func() bool { return h.reported() == "" })
+	h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 }
 
 func (h *rig) helpRoundTrip() {
@@ -202,7 +202,7 @@ func TestWrongToken(t *testing.T) {
 		require.ErrorContains(t, err, "Telegram does not accept the token")
 		require.NotContains(t, err.Error(), "wrongwrong")
 	case <-time.After(testTimeout):
-		require.Fail(t, "it goes on")
+		require.Fail(t, "the channel still runs")
 	}
 	require.NotContains(t, h.logs(), "wrongwrong")
 	require.False(t, telegram.ValidToken("hunter2"))
@@ -218,9 +218,9 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.Hang})
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
-	h.waitForState("the edit to hang", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
+	h.waitForState("a hanging edit", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
 	b, _ := m.Button("❌ Deny")
-	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another's chat")
+	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another user's chat")
 	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
 	two := keyIn(other, 2)
 	n := h.ask(two, carl, postRequest)

@@ -18,7 +18,7 @@ func withFloodLimit(c *telegram.Channel) { telegram.DisableRateLimits(c) }
 
 func (h *rig) waitForDigest(chatID int64) botapi.Message {
 	h.t.Helper()
-	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "requests wait · ") })
+	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "requests · ") })
 }
 
 // Above five cards a minute, requests become one message with a button for each. No button approves all.
@@ -29,16 +29,16 @@ func TestFlood(t *testing.T) {
 	for i := range 12 {
 		keys = append(keys, keyIn(personal, 0x10+i))
 		h.request(keys[i], postRequest)
-		h.waitFor("its page", func() bool { return h.record(keys[i]) != "" })
+		h.waitFor("its sent record", func() bool { return h.record(keys[i]) != "" })
 	}
 	d := h.waitForDigest(ann)
-	d = h.waitForEdit(d, "all seven of them", func(m botapi.Message) bool { return len(m.Buttons()) == 7 })
-	require.True(t, strings.HasPrefix(d.Text, "📋 7 requests wait · personal"), d.Text)
+	d = h.waitForEdit(d, "seven buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 7 })
+	require.True(t, strings.HasPrefix(d.Text, "📋 7 requests · personal"), d.Text)
 	require.Len(t, h.api.State().FromBot(ann), 6, "five cards and a digest")
 	for _, b := range d.Buttons() {
 		require.Regexp(t, "^a70000[0-9a-f]{2}$", b)
 	}
-	h.waitFor("the state of the last", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
+	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: its request was not shown.
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No such request is waiting here")
@@ -59,14 +59,14 @@ func TestFlood(t *testing.T) {
 	for _, k := range keys[:11] {
 		h.decideAsOperator(k, approval.Denied)
 	}
-	d = h.waitForEdit(d, "no button", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
+	d = h.waitForEdit(d, "no buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
 	require.Equal(t, 6, strings.Count(d.Text, "❌ Denied by operator:root"))
-	h.waitFor("its end", func() bool {
+	h.waitFor("the end of the digest", func() bool {
 		names, err := h.channel().Notes.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "digest-")
 	})
 	for _, k := range keys {
-		h.waitFor("the end of every page", func() bool { return h.record(k) == "" })
+		h.waitFor("removed records", func() bool { return h.record(k) == "" })
 	}
 	for _, c := range h.api.State().Refused() { // the last edits before the restart are repeated after it
 		require.Contains(t, c.Description, "message is not modified")
@@ -82,14 +82,14 @@ func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 	for i := range 7 {
 		h.request(keyIn(personal, i), postRequest)
 	}
-	h.waitFor("the page of the last", func() bool { return strings.Contains(h.record(keyIn(personal, 6)), `"state":"sending"`) })
+	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keyIn(personal, 6)), `"state":"sending"`) })
 	h.stopChannel()
 	h.api.Heal()
 	h.start(withFloodLimit)
 	d := h.waitForDigest(ann)
 	h.waitForEdit(d, "two lines", func(m botapi.Message) bool { return len(m.Buttons()) == 2 })
 	for i := range 7 {
-		h.waitFor("all were asked", func() bool { return strings.Contains(h.record(keyIn(personal, i)), `"state":"sent"`) })
+		h.waitFor("all records to be sent", func() bool { return strings.Contains(h.record(keyIn(personal, i)), `"state":"sent"`) })
 	}
 }
 
@@ -110,7 +110,7 @@ func TestFeed(t *testing.T) {
 	h.start(func(c *telegram.Channel) { c.Feed = func() bool { return true } })
 	h.request(keyIn(personal, 9), `"tool_name":"auto","request_data":{"text":"hello"}`)
 	h.waitForText(m, "a7000009")
-	require.Len(t, h.api.State().FromBot(ann), 2, "it is edited in place, over a restart, too")
+	require.Len(t, h.api.State().FromBot(ann), 2, "edited in place, even after a restart")
 	require.Empty(t, h.record(keyIn(personal, 9)))
 }
 
@@ -143,17 +143,17 @@ func TestQuietHours(t *testing.T) {
 	h.waitForResponse(answered)
 	require.Equal(t, approval.StatusExpired, h.waitForResponse(expired).Status)
 	shift.Store(int64(7 * time.Hour))
-	morning := h.waitForMessage(ann, "the morning's message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
+	morning := h.waitForMessage(ann, "the morning message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
 	require.False(t, morning.Silent)
-	require.Contains(t, morning.Text, "last night 1 requests were left waiting and 1 expired")
+	require.Contains(t, morning.Text, "in quiet hours 1 requests were left pending and 1 expired")
 	require.Contains(t, morning.Text, "⏳ a7000001")
 	require.Contains(t, morning.Text, "⌛ a7000002")
 	require.NotContains(t, morning.Text, "a7000003")
 	require.Equal(t, []string{"a7000001"}, morning.Buttons())
 	h.tap(ann, morning, "a7000001")
-	h.waitForMessage(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
+	h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
 	h.request(keyIn(personal, 4), postRequest)
-	require.False(t, h.waitForCard(keyIn(personal, 4), ann).Silent, "by day they ring")
+	require.False(t, h.waitForCard(keyIn(personal, 4), ann).Silent, "not silent outside of quiet hours")
 	n := 0
 	for _, m := range h.api.State().FromBot(ann) {
 		if strings.HasPrefix(m.Text, "🌅 ") {
@@ -179,7 +179,7 @@ func TestMorningMessageAfterOutage(t *testing.T) {
 	h.waitForCard(k, bob)
 	h.api.Fail("sendMessage", botapi.Fault{Kind: botapi.TooMany})
 	shift.Store(int64(7 * time.Hour))
-	h.waitForState("messages that are refused, in vain for longer than an answer is tried", func(s botapi.State) bool {
+	h.waitForState("more rejected messages than a lossy job has tries", func(s botapi.State) bool {
 		n := 0
 		for _, c := range s.Calls {
 			if c.Method == "sendMessage" && c.Code == http.StatusTooManyRequests {
@@ -193,9 +193,9 @@ func TestMorningMessageAfterOutage(t *testing.T) {
 	for range 2 {
 		h.start(clock)
 		for _, who := range []int64{ann, bob} {
-			h.waitForMessage(who, "the morning's message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
+			h.waitForMessage(who, "the morning message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
 		}
-		h.waitFor("the end of the night", func() bool {
+		h.waitFor("the end of the quiet period", func() bool {
 			names, err := h.channel().Notes.List()
 			return err == nil && !strings.Contains(strings.Join(names, " "), "night-")
 		})

@@ -281,7 +281,7 @@ func flat(t *testing.T, w *catalog) map[string]string {
 				all[fmt.Sprint(name, " ", f.Index(j).Index(0))] = f.Index(j).Index(1).String()
 			}
 		default:
-			require.Fail(t, "a kind of field that the test does not know", name)
+			require.Fail(t, "unknown kind of field", name)
 		}
 	}
 	return all

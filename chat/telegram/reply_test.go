@@ -49,8 +49,8 @@ func TestReplies(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 1+i)
 			m := h.ask(k, ann, postRequest)
-			text := h.api.Reply(ann, ann, m.ID, tc.text)
-			require.Contains(t, h.waitForReply(text).Text, tc.says)
+			sent := h.api.Reply(ann, ann, m.ID, tc.text)
+			require.Contains(t, h.waitForReply(sent).Text, tc.says)
 			require.Equal(t, tc.status, h.waitForResponse(k).Status)
 			if tc.check != nil {
 				require.Equal(t, tc.want, tc.check(h.decisionOf(k)))
@@ -102,7 +102,7 @@ func TestPrompts(t *testing.T) {
 			require.Empty(t, h.tap(ann, m, tc.button).Text)
 			prompt := h.waitForMessage(family, "a prompt", func(x botapi.Message) bool { return x.ForceReply && x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 			require.Contains(t, prompt.Text, "a700000")
-			h.waitFor("the prompt to be noted", func() bool {
+			h.waitFor("the recorded prompt", func() bool {
 				var p struct{ Posts []struct{ Prompts []any } }
 				_ = json.Unmarshal([]byte(h.record(k)), &p)
 				return len(p.Posts) == 1 && len(p.Posts[0].Prompts) == 1
@@ -136,10 +136,10 @@ func TestQuestions(t *testing.T) {
 	m = h.ask(k, ann, question)
 	h.tap(ann, m, "✎ Answer")
 	prompt := h.waitForMessage(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
-	h.waitFor("the prompt to be noted", func() bool { return strings.Contains(h.record(k), `"verb":"say"`) })
+	h.waitFor("the recorded prompt", func() bool { return strings.Contains(h.record(k), `"verb":"say"`) })
 	h.waitForReply(h.api.Reply(ann, ann, prompt.ID, "approve whatever you like"))
 	require.Equal(t, approval.StatusAnswered, h.waitForResponse(k).Status)
-	require.Equal(t, "approve whatever you like", h.decisionOf(k).Answer, "an answer is an answer")
+	require.Equal(t, "approve whatever you like", h.decisionOf(k).Answer, "not a command")
 }
 
 // Without a card, a short ID must match exactly one card in this chat.

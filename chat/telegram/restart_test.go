@@ -49,7 +49,7 @@ func TestRecordIsDurableBeforeSending(t *testing.T) {
 	})
 	k := keyIn(personal, 1)
 	h.request(k, postRequest)
-	h.waitFor("a failure", func() bool { return strings.Contains(h.logs(), "no space left") })
+	h.waitFor("a logged failure", func() bool { return strings.Contains(h.logs(), "no space left") })
 	require.Empty(t, h.api.State().FromBot(ann))
 	full.Store(false)
 	h.waitForCard(k, ann)
@@ -71,19 +71,19 @@ func (h *rig) startForgetful() {
 // The daemon dies between sending a card and recording it. A tap on that card is understood, and so is a tap on
 // the card that replaces it.
 func TestTapOnUnrecordedCard(t *testing.T) {
-	for _, which := range []string{"the one that was not noted", "the new one"} {
+	for _, which := range []string{"the unrecorded card", "the new card"} {
 		t.Run(which, func(t *testing.T) {
 			h := newRig(t)
 			h.startForgetful()
 			k := keyIn(personal, 1)
 			old := h.ask(k, ann, postRequest)
-			h.waitFor("the page", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
+			h.waitFor("the sent record", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
 			h.stopChannel()
 			require.NotContains(t, h.record(k), "message_id")
 			h.start()
 			fresh := h.waitForMessage(ann, "a second card", func(m botapi.Message) bool { return m.ID > old.ID && m.Keyboard != nil })
 			tapped := old
-			if which == "the new one" {
+			if which == "the new card" {
 				tapped = fresh
 			}
 			require.Contains(t, h.tap(ann, tapped, "✅ Once").Text, "Approved: ")
@@ -96,7 +96,7 @@ func TestTapOnUnrecordedCard(t *testing.T) {
 				require.Regexp(t, "^Already approved by ann at ", h.tap(ann, old, "❌ Deny").Text)
 				h.waitForText(old, "✅ Approved by ann")
 			}
-			h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+			h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 		})
 	}
 }
@@ -114,13 +114,13 @@ func TestTapOnUnrecordedCardAfterSettlement(t *testing.T) {
 	h.waitForResponse(k)
 	for range 2 {
 		h.start()
-		h.waitFor("all to be said", func() bool { return h.record(k) == "" || strings.Contains(h.record(k), `"phase":"over"`) })
+		h.waitFor("the end of all edits", func() bool { return h.record(k) == "" || strings.Contains(h.record(k), `"phase":"over"`) })
 		h.stopChannel()
 	}
 	h.start()
 	require.Regexp(t, "^Already denied by operator:root at ", h.tap(ann, m, "✅ Once").Text)
 	require.Empty(t, h.waitForText(m, "❌ Denied by operator:root").Buttons())
-	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }
 
 // The record of a possibly sent card is kept for a week, and at most 500 such records are.
@@ -144,14 +144,14 @@ func TestRecordsKeptForLateTaps(t *testing.T) {
 		require.NoError(t, h.channel().Notebook.Save(keyIn(personal, n+1), []byte(page(n, began.Add(time.Duration(n)*time.Second)))))
 	}
 	h.start(clock)
-	h.waitFor("two to go", func() bool { return h.record(keyIn(personal, 1)) == "" && h.record(keyIn(personal, 2)) == "" })
+	h.waitFor("two removed records", func() bool { return h.record(keyIn(personal, 1)) == "" && h.record(keyIn(personal, 2)) == "" })
 	h.changed(keyIn(personal, 502))
 	h.ask(keyIn(personal, 900), ann, postRequest) // reconciled after the hint
 	for n := range 500 {
 		require.NotEmpty(t, h.record(keyIn(personal, n+3)), "page %d", n+3)
 	}
 	ahead.Store(int64(8 * 24 * time.Hour))
-	h.waitFor("the others to go", func() bool {
+	h.waitFor("the removal of the others", func() bool {
 		ids, err := h.channel().Notebook.List(personal)
 		return err == nil && !slices.ContainsFunc(ids, func(id string) bool { return id != keyIn(personal, 900).ID })
 	})
@@ -169,7 +169,7 @@ func TestRestart(t *testing.T) {
 	h.start()
 	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
-	require.Len(t, h.api.State().FromBot(ann), 1, "it is not asked again, nor recalled so soon")
+	require.Len(t, h.api.State().FromBot(ann), 1, "neither asked again nor reminded so soon")
 }
 
 // A decision made while the channel was stopped is shown when it starts again.
@@ -184,7 +184,7 @@ func TestSettledWhileStopped(t *testing.T) {
 	h.start()
 	m = h.waitForText(m, "❌ Denied by operator:root")
 	require.Empty(t, m.Buttons())
-	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }
 
 // A record with an Undo button survives a restart, and is removed after a day.
@@ -204,9 +204,9 @@ func TestUndoAfterRestart(t *testing.T) {
 	h.start(clock)
 	h.revoker.grants = append(h.revoker.grants, approval.Grant{ID: k.ID, Workspace: personal, By: "ann"})
 	ahead.Store(int64(25 * time.Hour))
-	m = h.waitForEdit(m, "no button", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
+	m = h.waitForEdit(m, "no buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 0 })
 	require.Contains(t, m.Text, "✅ Approved for this session by ann")
-	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }
 
 // A restart sends a reminder, but not every restart does.
@@ -219,9 +219,9 @@ func TestRecall(t *testing.T) {
 	h.start(clock)
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
-	recalls := func() (n int) {
+	reminders := func() (n int) {
 		for _, x := range h.api.State().FromBot(ann) {
-			if x.ReplyTo != nil && x.ReplyTo.ID == m.ID && strings.Contains(x.Text, "the gate was away") {
+			if x.ReplyTo != nil && x.ReplyTo.ID == m.ID && strings.Contains(x.Text, "permesso was restarted") {
 				n++
 			}
 		}
@@ -236,8 +236,8 @@ func TestRecall(t *testing.T) {
 		h.start(clock)
 		marker := h.api.Say(ann, ann, "/help")
 		h.waitForReply(marker)
-		h.waitFor("the recalls", func() bool { return recalls() >= tc.want })
-		require.Equal(t, tc.want, recalls(), "restart %d", i)
+		h.waitFor("the reminders", func() bool { return reminders() >= tc.want })
+		require.Equal(t, tc.want, reminders(), "restart %d", i)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestReminder(t *testing.T) {
 	asked := time.Now()
 	m := h.ask(k, ann, postRequest+`,"expires_in_sec":8`) // time enough to remind on a slow machine
 	r := h.waitForMessage(ann, "a reminder", func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
-	require.True(t, strings.HasPrefix(r.Text, "⏳ a7000001 aspetta ancora, fino alle "), r.Text)
+	require.True(t, strings.HasPrefix(r.Text, "⏳ a7000001 è ancora in attesa, fino alle "), r.Text)
 	require.GreaterOrEqual(t, time.Since(asked), 3900*time.Millisecond)
 	h.waitForText(m, "⌛ Scaduto alle ")
 	require.Len(t, h.api.State().FromBot(ann), 2)
@@ -265,7 +265,7 @@ func TestWorkspaceMovesToAnotherChat(t *testing.T) {
 	h.mu.Lock()
 	h.workspaces[0].Places = []telegram.Place{{Chat: family}}
 	h.mu.Unlock()
-	h.waitForText(old, "This is asked elsewhere now.")
+	h.waitForText(old, "This request is now asked in another chat.")
 	m := h.waitForCard(k, family)
 	require.Equal(t, "Nothing here for you.", h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
@@ -282,7 +282,7 @@ func TestDamagedRecord(t *testing.T) {
 	h.start()
 	h.waitForMessage(ann, "a new card", func(m botapi.Message) bool { return m.ID > old.ID && m.Keyboard != nil })
 	b, _ := old.Button("✅ Once")
-	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text, "no longer means anything")
+	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text, "This button has expired")
 }
 
 // An update whose handler panics is retried, a limited number of times.
@@ -292,15 +292,15 @@ func TestUpdateThatPanicsIsGivenUp(t *testing.T) {
 	h.start(func(c *telegram.Channel) {
 		c.Guard = panickingGuard{h, &calls}
 	})
-	h.waitFor("the journal to be empty", func() bool {
+	h.waitFor("an empty journal", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-")
 	})
 	calls.Store(0)
 	h.api.Say(ann, ann, "pending")
-	h.waitFor("it to be given up", func() bool { return strings.Contains(h.reported(), "could not be handled and was given up") })
+	h.waitFor("the update to be dropped", func() bool { return strings.Contains(h.reported(), "could not be handled and was dropped") })
 	require.EqualValues(t, 3, calls.Load())
-	h.waitFor("the journal to be empty", func() bool {
+	h.waitFor("an empty journal", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-")
 	})
@@ -327,7 +327,7 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 	require.NoError(t, h.channel().Notes.Put("tries-5", []byte("3"))) // as after three sessions that ended in its handler
 	var calls atomic.Int32
 	h.start(func(c *telegram.Channel) { c.Guard = panickingGuard{h, &calls} })
-	h.waitFor("it to be given up", func() bool {
+	h.waitFor("the update to be dropped", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-5")
 	})
@@ -352,7 +352,7 @@ func TestUnreadableUpdate(t *testing.T) {
 	}
 	h.start(func(c *telegram.Channel) { c.Updates = unreadableState{c.Updates} })
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
-	h.waitFor("the complaint", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
+	h.waitFor("the logged error", func() bool { return strings.Contains(h.logs(), "read update 900000001: input/output error") })
 }
 
 // unreadableState has one unreadable file.

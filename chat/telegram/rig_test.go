@@ -358,7 +358,7 @@ func (h *rig) ask(k approval.Key, chatID int64, members string) botapi.Message {
 	h.request(k, members)
 	m := h.waitForCard(k, chatID)
 	if !h.writesFail {
-		h.waitFor("the card to be noted", func() bool {
+		h.waitFor("the recorded card", func() bool {
 			page := h.record(k)
 			return page == "" || strings.Contains(page, fmt.Sprintf(`"message_id":%d,`, m.ID))
 		})
@@ -394,7 +394,7 @@ func (h *rig) waitForState(what string, ok func(botapi.State) bool) {
 	ctx, cancel := context.WithTimeout(h.ctx, testTimeout)
 	defer cancel()
 	if err := h.api.Await(ctx, ok); err != nil {
-		require.Failf(h.t, "waited in vain", "for %s\n%s", what, h.dump())
+		require.Failf(h.t, "timeout", "waiting for %s\n%s", what, h.dump())
 	}
 }
 
@@ -403,7 +403,7 @@ func (h *rig) waitFor(what string, ok func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			require.Failf(h.t, "waited in vain", "for %s\n%s", what, h.dump())
+			require.Failf(h.t, "timeout", "waiting for %s\n%s", what, h.dump())
 		}
 	}
 }
@@ -421,7 +421,7 @@ func (h *rig) waitForEdit(m botapi.Message, what string, ok func(botapi.Message)
 // waitForText waits until a message contains a text.
 func (h *rig) waitForText(m botapi.Message, text string) botapi.Message {
 	h.t.Helper()
-	return h.waitForEdit(m, "a message that says "+text, func(m botapi.Message) bool { return strings.Contains(m.Text, text) })
+	return h.waitForEdit(m, "a message with "+text, func(m botapi.Message) bool { return strings.Contains(m.Text, text) })
 }
 
 // dump shows the chats and logs, for a failed test.

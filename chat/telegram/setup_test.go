@@ -121,20 +121,20 @@ func TestSetup(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.want, got)
 			require.NoError(t, a.runCard(got, func(m botapi.Message) {
-				require.Equal(t, "🔐 Test card\nThis is where permesso will ask about workspace personal. Nothing waits, and nothing runs.\n"+
-					"Tap the button, so that it shows whether your answer gets through.", m.Text)
+				require.Equal(t, "🔐 Test card\nIn this chat permesso will ask for approvals in workspace personal. No request is pending, and nothing runs.\n"+
+					"Tap the button to check that your answer arrives.", m.Text)
 				require.Equal(t, got.Thread, m.ThreadID)
 				tap, err := a.api.Tap(ann, m.Chat.ID, m.ID, "✅ It works")
 				require.NoError(t, err)
 				answer, err := tap.Answer(a.ctx)
 				require.NoError(t, err)
-				require.Equal(t, "Your tap got through.", answer.Text)
+				require.Equal(t, "Your tap arrived.", answer.Text)
 			}))
 			last := a.api.State().FromBot(got.Chat)
-			require.Equal(t, "🔐 Test card\n✅ Tapped: your answer gets through.", last[len(last)-1].Text)
+			require.Equal(t, "🔐 Test card\n✅ Your answer arrived.", last[len(last)-1].Text)
 			require.Empty(t, last[len(last)-1].Buttons())
 			require.NoError(t, a.Close(a.ctx))
-			require.Empty(t, a.api.Unacknowledged(), "no gate hears of it")
+			require.Empty(t, a.api.Unacknowledged(), "no daemon gets it")
 			require.Empty(t, a.api.State().Refused())
 		})
 	}
@@ -148,10 +148,10 @@ func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 	}{
 		{"no number", "6666 wrote /start without the number", func(a *setupRig) { a.api.Say(eve, eve, "/start") }},
 		{"a wrong number", "or with a wrong one", func(a *setupRig) { a.api.Say(eve, eve, "/start 482914") }},
-		{"the number, and no /start", "", func(a *setupRig) { a.api.Say(eve, eve, code) }},
+		{"the number without /start", "", func(a *setupRig) { a.api.Say(eve, eve, code) }},
 		{"another bot's /start", "", func(a *setupRig) { a.api.Say(eve, family, "/start@other_bot "+code) }},
-		{"forwarded", "nobody sent as themselves", func(a *setupRig) { a.api.Forward(eve, eve, ann, "/start "+code) }},
-		{"an anonymous administrator", "nobody sent as themselves", func(a *setupRig) { a.api.SayAnonymously(family, "/start "+code) }},
+		{"forwarded", "no user wrote directly", func(a *setupRig) { a.api.Forward(eve, eve, ann, "/start "+code) }},
+		{"an anonymous administrator", "no user wrote directly", func(a *setupRig) { a.api.SayAnonymously(family, "/start "+code) }},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			a := newSetupRig(t)
@@ -164,7 +164,7 @@ func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 			require.Contains(t, a.toldText(), row.hears)
 		})
 	}
-	t.Run("all numbers, one after the other", func(t *testing.T) {
+	t.Run("too many wrong numbers", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.me()
 		for n := range 20 {
@@ -172,7 +172,7 @@ func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 		}
 		_, err := a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrGuessed)
-		require.LessOrEqual(t, len(a.api.State().FromBot(eve)), 5, "and she is not entertained")
+		require.LessOrEqual(t, len(a.api.State().FromBot(eve)), 5, "replies are limited")
 	})
 }
 
@@ -200,25 +200,25 @@ func TestSetupLeavesOtherUpdates(t *testing.T) {
 }
 
 func TestSetupCard(t *testing.T) {
-	t.Run("the person who started", func(t *testing.T) {
+	t.Run("another user taps", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, family, "hello")
 		err := a.runCard(telegram.Started{Person: ann, Chat: family}, func(m botapi.Message) {
-			wrong, err := a.api.Tap(eve, family, m.ID, "✅ It works")
+			other, err := a.api.Tap(eve, family, m.ID, "✅ It works")
 			require.NoError(t, err)
-			answer, err := wrong.Answer(a.ctx)
+			answer, err := other.Answer(a.ctx)
 			require.NoError(t, err)
-			require.Equal(t, botapi.Answer{Text: "There is nothing here for you.", Alert: true, At: answer.At}, answer)
+			require.Equal(t, botapi.Answer{Text: "This button is not for you.", Alert: true, At: answer.At}, answer)
 			right, err := a.api.Tap(ann, family, m.ID, "✅ It works")
 			require.NoError(t, err)
 			_, err = right.Answer(a.ctx)
 			require.NoError(t, err)
 		})
 		require.NoError(t, err)
-		require.Contains(t, a.toldText(), "6666 tapped on the card, and not 1001")
+		require.Contains(t, a.toldText(), "user 6666 tapped on the test card; waiting for user 1001")
 	})
-	t.Run("a tap in time", func(t *testing.T) {
+	t.Run("no tap in time", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, ann, "hello")
@@ -226,10 +226,10 @@ func TestSetupCard(t *testing.T) {
 		defer stop()
 		require.ErrorIs(t, a.Card(short, telegram.Started{Person: ann, Chat: ann}, personal, "it"), context.DeadlineExceeded)
 		m := a.api.State().FromBot(ann)[0]
-		require.Equal(t, "🔐 Scheda di prova\nNessuno l'ha toccata in tempo.", m.Text)
+		require.Equal(t, "🔐 Scheda di prova\nTempo scaduto: nessun tocco.", m.Text)
 		require.Empty(t, m.Buttons())
 	})
-	t.Run("a chat that takes it", func(t *testing.T) {
+	t.Run("unreachable chat", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, ann, "hello")
@@ -239,7 +239,7 @@ func TestSetupCard(t *testing.T) {
 }
 
 func TestSetupRefuses(t *testing.T) {
-	t.Run("a token that is none", func(t *testing.T) {
+	t.Run("wrong token", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.Token = "123456789:hunter2-hunter2-hunter2"
 		_, err := a.Me(a.ctx)
@@ -247,7 +247,7 @@ func TestSetupRefuses(t *testing.T) {
 		_, err = a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrToken)
 	})
-	t.Run("a bot that a webhook has", func(t *testing.T) {
+	t.Run("bot with a webhook", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.api.Local = true
 		require.NoError(t, a.callMethod(a.ctx, "setWebhook?url=http://127.0.0.1:9/hook"))
@@ -256,7 +256,7 @@ func TestSetupRefuses(t *testing.T) {
 		require.ErrorIs(t, err, telegram.ErrTaken)
 		require.ErrorContains(t, err, "webhook")
 	})
-	t.Run("a bot that somebody else asks", func(t *testing.T) {
+	t.Run("another program polls", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.api.ConflictPause = time.Millisecond
 		ctx, stop := context.WithCancel(a.ctx)
@@ -270,7 +270,7 @@ func TestSetupRefuses(t *testing.T) {
 		_, err := a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrTaken)
 	})
-	t.Run("to say the token when nobody answers", func(t *testing.T) {
+	t.Run("no token in errors", func(t *testing.T) {
 		a := newSetupRig(t)
 		a.api.Close()
 		_, err := a.Me(a.ctx)
@@ -281,7 +281,7 @@ func TestSetupRefuses(t *testing.T) {
 		tell := a.Tell
 		a.Tell = func(text string) {
 			tell(text)
-			if strings.Contains(text, "Telegram is not reached") {
+			if strings.Contains(text, "Telegram is unreachable") {
 				stop()
 			}
 		}

@@ -45,14 +45,14 @@ func TestShowAll(t *testing.T) {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, words)).Text, "Not all of a7000001 was shown here yet", words)
 	}
 
-	require.Equal(t, "Here is all of it.", h.tap(ann, m, "📄 Show all").Text)
+	require.Equal(t, "Sending the complete text.", h.tap(ann, m, "📄 Show all").Text)
 	doc := h.waitForMessage(ann, "the document", func(m botapi.Message) bool { return m.Document != nil })
 	require.Equal(t, "a7000001.txt", doc.Document.Name)
 	require.Equal(t, m.ID, doc.ReplyTo.ID)
 	shown := chat.Escape(text)
 	require.Contains(t, string(doc.Document.Content), shown)
-	m = h.waitForEdit(m, "buttons that approve", approving)
-	require.Contains(t, m.Text, "📄 all of it is in the document below")
+	m = h.waitForEdit(m, "approve buttons", approving)
+	require.Contains(t, m.Text, "📄 the complete text is in the document below")
 	require.LessOrEqual(t, utf16Len(m.Text), 4096)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
@@ -83,7 +83,7 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 	h.stopChannel()
 	h.api.Heal()
 	h.start()
-	h.waitForEdit(m, "buttons that approve", approving)
+	h.waitForEdit(m, "approve buttons", approving)
 }
 
 // There is an approve button only if every byte was shown, for sizes from nothing to a mebibyte.
@@ -124,7 +124,7 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 		}
 		cut++
 		h.tap(ann, m, "📄 Show all")
-		h.waitForEdit(m, "buttons", approving)
+		h.waitForEdit(m, "approve buttons", approving)
 		docs := h.api.State().FromBot(ann)
 		doc := docs[slices.IndexFunc(docs, func(x botapi.Message) bool { return x.Document != nil && x.ReplyTo.ID == m.ID })]
 		require.Contains(t, string(doc.Document.Content), "text: "+chat.Escape(text))

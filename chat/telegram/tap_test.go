@@ -30,8 +30,8 @@ func TestOneTap(t *testing.T) {
 	require.Equal(t, 1, h.handler.count(k))
 	m = h.waitForText(m, "✅ Approved by ann at ")
 	require.Empty(t, m.Buttons())
-	require.Equal(t, 1, m.Edits, "one edit tells who decided and how it ended")
-	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+	require.Equal(t, 1, m.Edits, "one edit shows both decision and outcome")
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 	require.Empty(t, h.api.State().Refused())
 }
 
@@ -82,7 +82,7 @@ func (h *rig) requirePlain(m botapi.Message) {
 		switch e.Type {
 		case "bold", "code", "pre", "blockquote":
 		default:
-			require.Failf(h.t, "something to tap on", "%+v in\n%s", e, m.Text)
+			require.Failf(h.t, "tappable entity", "%+v in\n%s", e, m.Text)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestFirstAnswerWins(t *testing.T) {
 	k := keyIn(personal, 1)
 	toAnn := h.ask(k, ann, postRequest)
 	toBob := h.waitForCard(k, bob)
-	require.Contains(t, toBob.Text, "Vuoi che pubblichi su X?", "each in their own language")
+	require.Contains(t, toBob.Text, "Vuoi che pubblichi su X?", "in the language of the place")
 	require.Contains(t, toBob.Buttons(), "✅ Una volta")
 	require.Contains(t, h.tap(bob, toBob, "❌ Nega").Text, "Negato")
 	require.Equal(t, approval.StatusDenied, h.waitForResponse(k).Status)
@@ -151,9 +151,9 @@ func TestRepeatedTap(t *testing.T) {
 	require.Contains(t, first.Text, "Approved: ")
 	h.waitForResponse(k)
 	again := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData))
-	require.Equal(t, first.Text, again.Text, "the same words, not a reproach")
+	require.Equal(t, first.Text, again.Text, "the same confirmation")
 	require.False(t, again.Alert)
-	h.waitFor("the page to go or to wait for an undo", func() bool { return !strings.Contains(h.record(k), `"phase":"asked"`) })
+	h.waitFor("the record to be removed or to wait for an undo", func() bool { return !strings.Contains(h.record(k), `"phase":"asked"`) })
 	other, _ := m.Button("❌ Deny")
 	late := h.waitForAnswer(h.api.TapData(ann, ann, m.ID, other.CallbackData))
 	require.Contains(t, late.Text, "Already approved by ann at ")
@@ -194,8 +194,8 @@ func TestUndo(t *testing.T) {
 	require.Equal(t, "Nothing here for you.", h.tap(eve, m, "↩ Undo").Text)
 	a := h.tap(bob, m, "↩ Undo")
 	require.Contains(t, a.Text, "Taken back: a7000001")
-	m = h.waitForText(m, "↩ taken back")
+	m = h.waitForText(m, "↩ grant revoked")
 	require.Empty(t, m.Buttons())
 	require.Equal(t, "1002", h.revoker.grants[0].RevokedBy)
-	h.waitFor("the end of the page", func() bool { return h.record(k) == "" })
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }

@@ -41,7 +41,7 @@ func TestThirdPartyServer(t *testing.T) {
 		m := shown("a card", func(m botapi.Message) bool {
 			return strings.Contains(m.Text, approval.ShortID(k.ID)) && len(m.Buttons()) > 0
 		})
-		h.waitFor("the page", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
+		h.waitFor("the sent record", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 		return m
 	}
 
@@ -51,7 +51,7 @@ func TestThirdPartyServer(t *testing.T) {
 	b, _ := m.Button("✅ Once")
 	require.NoError(t, f.Tap(h.ctx, person, botapi.Message{ID: m.ID, Chat: private, Text: m.Text}, b.CallbackData))
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(one).Status)
-	m = shown("the end of it", func(x botapi.Message) bool {
+	m = shown("the settled card", func(x botapi.Message) bool {
 		return x.ID == m.ID && strings.Contains(x.Text, "✅ Approved by ann") && len(x.Buttons()) == 0
 	})
 

@@ -87,23 +87,23 @@ func TestWebhookRefuses(t *testing.T) {
 		want                            int
 	}{
 		{"without a secret", "POST", "/telegram", "", update, 401},
-		{"with the beginning of it", "POST", "/telegram", hookSecret[:10], update, 401},
-		{"with more than it", "POST", "/telegram", hookSecret + "x", update, 401},
-		{"somewhere else", "POST", "/", hookSecret, update, 404},
-		{"only looking", "GET", "/telegram", hookSecret, "", 405},
-		{"too much", "POST", "/telegram", hookSecret, `{"update_id":1,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
+		{"with the beginning of the secret", "POST", "/telegram", hookSecret[:10], update, 401},
+		{"with more than the secret", "POST", "/telegram", hookSecret + "x", update, 401},
+		{"another path", "POST", "/", hookSecret, update, 404},
+		{"another method", "GET", "/telegram", hookSecret, "", 405},
+		{"too large", "POST", "/telegram", hookSecret, `{"update_id":1,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
 		{"no JSON", "POST", "/telegram", hookSecret, "approve a7000001", 400},
-		{"no number", "POST", "/telegram", hookSecret, `{"message":{}}`, 400},
+		{"no update_id", "POST", "/telegram", hookSecret, `{"message":{}}`, 400},
 	} {
 		require.Equal(t, tc.want, send(tc.method, tc.path, tc.secret, tc.body), tc.why)
 	}
 	full.Store(true)
-	require.Equal(t, 500, send("POST", "/telegram", hookSecret, update), "what is not durable is not taken")
+	require.Equal(t, 500, send("POST", "/telegram", hookSecret, update), "an update that is not durable is not accepted")
 	require.Zero(t, h.handler.count(k))
 	full.Store(false)
 	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update))
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
-	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update), "twice is taken twice and done once")
+	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update), "accepted twice and handled once")
 	require.Equal(t, 1, h.handler.count(k))
 }
 
@@ -116,19 +116,19 @@ func TestWebhookShutdown(t *testing.T) {
 	hook := func(c *telegram.Channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 	}
-	putting, let := make(chan struct{}), make(chan struct{})
-	h.start(hook, func(c *telegram.Channel) { c.Updates = slowState{c.Updates, putting, let} })
+	putting, unblock := make(chan struct{}), make(chan struct{})
+	h.start(hook, func(c *telegram.Channel) { c.Updates = slowState{c.Updates, putting, unblock} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	b, _ := m.Button("✅ Once")
 	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData)
 	<-putting
-	time.AfterFunc(100*time.Millisecond, func() { close(let) }) // shutdown must wait for it, however long
+	time.AfterFunc(100*time.Millisecond, func() { close(unblock) }) // shutdown must wait for it, however long
 	h.stopChannel()
 	select {
-	case <-let:
+	case <-unblock:
 	default:
-		require.Fail(t, "the channel has ended, and an update is on its way")
+		require.Fail(t, "the channel ended before the update was stored")
 	}
 	h.start(hook)
 	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
@@ -139,13 +139,13 @@ func TestWebhookShutdown(t *testing.T) {
 // slowState blocks when it stores a tap.
 type slowState struct {
 	chat.StateStore
-	putting, let chan struct{}
+	putting, unblock chan struct{}
 }
 
 func (d slowState) Put(name string, b []byte) error {
 	if strings.HasPrefix(name, "update-") && strings.Contains(string(b), "callback_query") {
 		close(d.putting)
-		<-d.let
+		<-d.unblock
 	}
 	return d.StateStore.Put(name, b)
 }
@@ -182,7 +182,7 @@ func TestStartListener(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "permesso_bot", name)
 
-	h.api.Say(eve, eve, "/start somebody-elses-code")
+	h.api.Say(eve, eve, "/start another-code")
 	h.api.Say(ann, ann, "hello?")
 	h.api.SayAnonymously(family, "/start code")
 	h.api.Say(ann, family, "/start@permesso_bot code")
@@ -218,6 +218,6 @@ func TestStartListenerWhileADaemonRuns(t *testing.T) {
 		_, err := g.Await(h.ctx, nil)
 		done <- err
 	}()
-	h.waitFor("a conflict", func() bool { return strings.Contains(h.reported(), "somebody else") })
+	h.waitFor("a conflict", func() bool { return strings.Contains(h.reported(), "another program") })
 	require.ErrorContains(t, <-done, "stop permesso serve")
 }

@@ -67,7 +67,7 @@ func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 
 func (c *call) add(name, value string) *refusal {
 	if _, twice := c.params[name]; twice {
-		return strict("the parameter %q is there twice", name)
+		return strict("the parameter %q is repeated", name)
 	}
 	c.params[name] = value
 	return nil
@@ -160,7 +160,7 @@ func unreadable(err error) *refusal {
 	case errors.As(err, &tooLarge):
 		return &refusal{Code: http.StatusRequestEntityTooLarge, Description: "Request Entity Too Large"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &refusal{Description: "the client went away in the middle of its request"}
+		return &refusal{Description: "the client disconnected during its request"}
 	}
 	return badRequest("can't read the request: %s", err)
 }
@@ -170,12 +170,12 @@ func unreadable(err error) *refusal {
 func (c *call) refuseUnknown(known []string) *refusal {
 	for name := range c.params {
 		if !slices.Contains(known, name) {
-			return strict("%s has no parameter %q that this fake knows", c.method, name)
+			return strict("%s has no supported parameter %q", c.method, name)
 		}
 	}
 	for name := range c.files {
 		if !slices.Contains(known, name) {
-			return strict("%s has no file %q that this fake knows", c.method, name)
+			return strict("%s has no supported file %q", c.method, name)
 		}
 	}
 	return nil
@@ -189,7 +189,7 @@ func (c *call) integer(name string) (int64, *refusal) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, strict("%s: %q is no whole number", name, text)
+		return 0, strict("%s: %q is no integer", name, text)
 	}
 	return n, nil
 }

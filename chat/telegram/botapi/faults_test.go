@@ -37,7 +37,7 @@ func TestFaults(t *testing.T) {
 			if tt.kind == botapi.TooMany {
 				require.Equal(t, 7, r.Parameters.RetryAfter)
 			}
-			require.True(t, ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).OK, "once only")
+			require.True(t, ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).OK, "only once")
 		})
 	}
 }
@@ -74,7 +74,7 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, 1, count(ricardo, 5).Parameters.RetryAfter, "five at once, then one a second")
 	now = now.Add(time.Second)
 	require.Equal(t, "Too Many Requests: retry after 1", count(ricardo, 1).Description)
-	require.True(t, send(group).OK, "other chats are others")
+	require.True(t, send(group).OK, "the limit is per chat")
 
 	now = now.Add(time.Hour)
 	s.Limits = botapi.Limits{Group: true}
@@ -86,5 +86,5 @@ func TestLimits(t *testing.T) {
 	now = now.Add(time.Hour)
 	s.Limits = botapi.Limits{All: true}
 	require.Equal(t, 1, count(ricardo, 30).Parameters.RetryAfter)
-	require.Equal(t, 429, send(group).Code, "over all chats")
+	require.Equal(t, 429, send(group).Code, "in total")
 }

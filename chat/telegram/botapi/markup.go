@@ -109,9 +109,9 @@ func buttonOf(wire wireButton) (Button, *refusal) {
 	case normalized(*wire.Text) != *wire.Text:
 		return Button{}, strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text)
 	case wire.CopyText != nil && wire.CopyText.Text != "":
-		return Button{}, strict("this fake does not know copy_text")
+		return Button{}, strict("copy_text is not supported")
 	case wire.Style != "" && wire.Style != "danger" && wire.Style != "success" && wire.Style != "primary":
-		return Button{}, strict("a button of no known style: %q", wire.Style)
+		return Button{}, strict("unknown button style %q", wire.Style)
 	case wire.URL != "" && wire.Data != "":
 		return Button{}, strict("a button with both a url and callback_data: Telegram ignores the latter")
 	case wire.URL == "" && wire.Data == "" && wire.CopyText != nil:

@@ -23,9 +23,9 @@ func (s *Server) getMe(*call) (any, *refusal) {
 func (c *call) body(text, entities string, limit int, tooLong string) (string, []Entity, *refusal) {
 	if c.params["parse_mode"] != "" {
 		if c.params[entities] != "" {
-			return "", nil, strict("Telegram ignores %s where there is a parse_mode", entities)
+			return "", nil, strict("Telegram ignores %s with parse_mode", entities)
 		}
-		return "", nil, strict("this fake knows no parse_mode: send %s", entities)
+		return "", nil, strict("parse_mode is not supported: send %s", entities)
 	}
 	words := c.params[text]
 	var list []Entity
@@ -154,9 +154,9 @@ func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 		m.ReplyTo = replied(r.messages[thread-1])
 	}
 	var to struct {
-		Message *int   `json:"message_id"`
-		Chat    *int64 `json:"chat_id"`
-		Anyhow  bool   `json:"allow_sending_without_reply"`
+		Message      *int   `json:"message_id"`
+		Chat         *int64 `json:"chat_id"`
+		AllowMissing bool   `json:"allow_sending_without_reply"`
 	}
 	there, refused := c.object("reply_parameters", "reply parameters", &to)
 	switch {
@@ -165,11 +165,11 @@ func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 	case to.Message == nil:
 		return badRequest(`can't find field "message_id"`)
 	case to.Chat != nil && *to.Chat != r.ID:
-		return strict("this fake knows no replies to other chats")
+		return strict("replies to other chats are not supported")
 	}
 	if target := r.find(*to.Message); target != nil {
 		m.ReplyTo = replied(target)
-	} else if !to.Anyhow {
+	} else if !to.AllowMissing {
 		return badRequest("message to be replied not found")
 	}
 	return nil

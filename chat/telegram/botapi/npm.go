@@ -55,7 +55,7 @@ func StartForeign(t testing.TB) *ThirdParty {
 	}
 	dir, err := Install(t.Context(), "telegram-test-api", files)
 	if err != nil {
-		t.Fatalf("install telegram-test-api: %v\nhint: it takes npm and a registry that npm reaches; by hand: make deps, then npm ci in chat/telegram/botapi/npm to see why", err)
+		t.Fatalf("install telegram-test-api: %v\nhint: npm and its registry are required: run make deps, then npm ci in chat/telegram/botapi/npm to see the error", err)
 	}
 	for range startAttempts {
 		var f *ThirdParty
@@ -63,7 +63,7 @@ func StartForeign(t testing.TB) *ThirdParty {
 			return f
 		}
 	}
-	t.Fatalf("start telegram-test-api: %v\nhint: it takes Node 14 or later (make deps), and what is in %s: remove that folder to have it installed anew", err, dir)
+	t.Fatalf("start telegram-test-api: %v\nhint: Node 14 or later is required (make deps); if %s is damaged, remove it to install again", err, dir)
 	return nil
 }
 
@@ -76,8 +76,8 @@ func start(t testing.TB, dir string) (*ThirdParty, error) {
 	cmd := exec.CommandContext(context.Background(), "node", "-e", serve, strconv.Itoa(port))
 	cmd.Dir = dir
 	cmd.WaitDelay = time.Second
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func start(t testing.TB, dir string) (*ThirdParty, error) {
 	defer timer.Stop()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		stop()
-		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	t.Cleanup(stop)
 	return &ThirdParty{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil

@@ -68,14 +68,14 @@ func TestConformance(t *testing.T) {
 	fake, foreign := converse(t, strictFake(t)), converse(t, thirdParty(t))
 	require.Equal(t, fake, foreign)
 	require.Equal(t, []string{
-		"heard message from 7001 in 7001: /start",
-		"heard message from 7001 in 7001: pending",
+		"received message from 7001 in 7001: /start",
+		"received message from 7001 in 7001: pending",
 		"sent: a card [yes→nonce-1 no→nonce-2] [bold 0+1]",
-		"heard tap from 7001 on a card: nonce-2",
+		"received tap from 7001 on a card: nonce-2",
 		"answered",
 		"shows: decided [] []",
 		"shows: 🔐 second [Undo→u] []",
-		"heard message from 7001 in 7001: 🔐 3 because",
+		"received message from 7001 in 7001: 🔐 3 because",
 		"deleted",
 		"shows: 🔐 second [Undo→u] []",
 	}, fake)
@@ -111,7 +111,7 @@ func converse(t *testing.T, s apiServer) (log []string) {
 	listenMessage := func() {
 		m := listen().Message
 		require.NotNil(t, m)
-		say("heard message from %d in %d: %s", m.From.ID, m.Chat.ID, m.Text)
+		say("received message from %d in %d: %s", m.From.ID, m.Chat.ID, m.Text)
 	}
 
 	listenMessage()
@@ -131,7 +131,7 @@ func converse(t *testing.T, s apiServer) (log []string) {
 	s.tap(t, card, 1)
 	q := listen().CallbackQuery
 	require.NotNil(t, q)
-	say("heard tap from %d on %s: %s", q.From.ID, q.Message.Message.Text, q.Data)
+	say("received tap from %d on %s: %s", q.From.ID, q.Message.Message.Text, q.Data)
 	_, err = b.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: q.ID, Text: "Denied"})
 	require.NoError(t, err)
 	say("answered")
@@ -199,7 +199,7 @@ func TestThirdPartyServer(t *testing.T) {
 
 	m, err := b.SendMessage(t.Context(), &bot.SendMessageParams{ChatID: ricardo, Text: "true"})
 	require.NoError(t, err)
-	require.Equal(t, "true", m.Text, "a text that looks like JSON stays a text")
+	require.Equal(t, "true", m.Text, "a text that looks like JSON stays a string")
 	_, err = b.EditMessageText(t.Context(), &bot.EditMessageTextParams{ChatID: ricardo, MessageID: m.ID, Text: "[1]"})
 	require.NoError(t, err)
 	all, err := f.FromBot(t.Context(), ricardo)

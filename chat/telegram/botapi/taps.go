@@ -41,7 +41,7 @@ func (s *Server) Tap(user, chat int64, message int, button string) (*Tap, error)
 	defer s.mu.Unlock()
 	m := s.mustChat(chat).find(message)
 	if m == nil {
-		return nil, fmt.Errorf("there is no message %d in chat %d to tap on", message, chat)
+		return nil, fmt.Errorf("no message %d in chat %d to tap on", message, chat)
 	}
 	b, ok := m.Button(button)
 	if !ok || b.CallbackData == "" {

@@ -72,7 +72,7 @@ var (
 // or change.
 func checkEntities(text string, entities []Entity) *refusal {
 	if len(entities) > 100 {
-		return strict("Telegram shows the first 100 entities only, these are %d", len(entities))
+		return strict("Telegram shows the first 100 entities only, got %d", len(entities))
 	}
 	for i := range entities {
 		if r := checkEntity(text, &entities[i]); r != nil {
@@ -106,9 +106,9 @@ func checkEntity(text string, e *Entity) *refusal {
 	}
 	switch {
 	case slices.Contains(automatic, e.Type):
-		return strict("Telegram finds every %s by itself and ignores those that are sent", e.Type)
+		return strict("Telegram finds every %s by itself and ignores sent ones", e.Type)
 	case e.Type == "custom_emoji" || e.Type == "text_mention":
-		return strict("this fake does not know %s", e.Type)
+		return strict("%s is not supported", e.Type)
 	case e.Type == "text_link":
 		return checkURL(e.URL, "entity URL")
 	case e.URL != "":
@@ -159,7 +159,7 @@ func conflictOf(a, b Entity) string {
 	case is(a, quotes) && is(b, quotes):
 		return "quotations cannot be nested"
 	case a.Offset == b.Offset && a.Length == b.Length && a.Type == b.Type:
-		return "the same twice"
+		return "duplicate entity"
 	case is(a, linking) && is(b, linking):
 		return "links cannot be nested"
 	}

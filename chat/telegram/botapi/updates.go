@@ -244,7 +244,7 @@ func (s *Server) allowKinds(c *call) *refusal {
 	}
 	for _, kind := range wanted {
 		if !slices.Contains(kinds, kind) {
-			return strict("there are no updates of the kind %q", kind)
+			return strict("no updates of the kind %q", kind)
 		}
 	}
 	if len(wanted) == 0 {

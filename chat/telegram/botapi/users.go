@@ -28,7 +28,7 @@ func (s *Server) Reply(user, chat int64, to int, text string) Message {
 
 // Forward makes a user forward another user's message.
 func (s *Server) Forward(user, chat, author int64, text string) Message {
-	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Somebody"}}
+	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Author"}}
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ForwardOrigin: origin})
 }
 
@@ -133,7 +133,7 @@ func (s *Server) Edit(chat int64, message int, text string) Message {
 	r := s.mustChat(chat)
 	m := r.find(message)
 	if m == nil {
-		panic(fmt.Sprintf("botapi: there is no message %d in chat %d to edit", message, chat))
+		panic(fmt.Sprintf("botapi: no message %d in chat %d to edit", message, chat))
 	}
 	m.Text, m.Entities, m.EditDate = text, withAutomatic(text, nil), s.now().Unix()
 	kind := "edited_message"
