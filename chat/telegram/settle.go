@@ -88,12 +88,12 @@ func (s *session) keptForLateTap(p *sentRecord) bool {
 	return s.now().Before(p.CreatedAt.Add(maybeSentFor)) && p.closed() && slices.ContainsFunc(p.Copies, lost)
 }
 
-// removeOldest removes the oldest records above maxLateRecords; began maps keys to creation times.
-func (s *session) removeOldest(began map[approval.Key]time.Time) {
-	if len(began) <= maxLateRecords {
+// removeOldest removes the oldest records above maxLateRecords; created maps keys to creation times.
+func (s *session) removeOldest(created map[approval.Key]time.Time) {
+	if len(created) <= maxLateRecords {
 		return
 	}
-	oldest := slices.SortedFunc(maps.Keys(began), func(a, b approval.Key) int { return began[a].Compare(began[b]) })
+	oldest := slices.SortedFunc(maps.Keys(created), func(a, b approval.Key) int { return created[a].Compare(created[b]) })
 	for _, k := range oldest[:len(oldest)-maxLateRecords] {
 		s.logAskError(k, s.sent.remove(k))
 	}

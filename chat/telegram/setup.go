@@ -86,7 +86,7 @@ func (s *Setup) Me(ctx context.Context) (Bot, error) {
 		return Bot{}, ErrToken
 	}
 	if err != nil {
-		return Bot{}, fmt.Errorf("get bot: %w", err)
+		return Bot{}, fmt.Errorf("call getMe: %w", err)
 	}
 	s.name = me.Username
 	return Bot{me.ID, me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil

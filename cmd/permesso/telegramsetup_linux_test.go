@@ -582,7 +582,7 @@ approvers = ["ann"]
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
 	require.Contains(t, errs, "permesso: 1 of 3 chats did not get it\nhint: write /start to the bot there")
-	require.Equal(t, "🔐 Scheda di prova\nQui permesso chiederà per lo spazio one. Nulla aspetta e nulla viene eseguito.", r.api.Messages(tgAnn)[1].Text)
+	require.Equal(t, "🔐 Scheda di prova\nIn questa chat permesso chiederà le approvazioni per il workspace one. Nessuna richiesta è in attesa e non si esegue nulla.", r.api.Messages(tgAnn)[1].Text)
 
 	code, out, errs = run("--workspace", "two", "--json")
 	require.Zero(t, code, errs)
