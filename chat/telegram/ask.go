@@ -10,166 +10,166 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxDoubtful is how many cards that may have been sent are remembered for one place.
-const maxDoubtful = 5
+// maxMaybeSent limits how many possibly sent copies a record keeps for one place.
+const maxMaybeSent = 5
 
-// ask has a card of a request that waits in every place of its workspace. The page that names their
+// ask makes sure that every place of the workspace has a card of a pending request. The record that names the
 // buttons is durable before anything is sent.
-func (s *session) ask(ws Workspace, k approval.Key, sc scene) error {
-	ws.Places = placesFor(ws.Places, sc.Pending)
-	if p := s.book.page(k); p == nil || !s.complete(p, ws, sc) {
-		err := s.book.change(k, func(p *page) error { return s.arrange(p, ws, k, sc) })
+func (s *session) ask(ws Workspace, k approval.Key, st status) error {
+	ws.Places = placesFor(ws.Places, st.Pending)
+	if p := s.sent.record(k); p == nil || !s.recordComplete(p, ws, st) {
+		err := s.sent.update(k, func(p *sentRecord) error { return s.updateCopies(p, ws, k, st) })
 		if err != nil {
 			return err
 		}
 	}
-	p := s.book.page(k)
-	for _, x := range p.Posts {
-		if due(p, x, sc) {
-			s.work(k, x, 0)
+	p := s.sent.record(k)
+	for _, x := range p.Copies {
+		if needsWork(p, x, st) {
+			s.queueCopy(k, x, 0)
 		}
 		if x.Digest != "" && x.SentAt.IsZero() {
-			s.tellDigest(x.Digest)
+			s.queueDigest(x.Digest)
 		}
 	}
-	return s.nudge(k, p, sc)
+	return s.remind(k, p, st)
 }
 
-// placesFor leaves out the private chats of people whom a request is not for.
+// placesFor leaves out the private chats of approvers whom the request is not for.
 func placesFor(all []Place, p *approval.Pending) []Place {
 	return slices.DeleteFunc(slices.Clone(all), func(to Place) bool {
 		return p.Principal != "" && to.Person != "" && to.Person != p.Principal
 	})
 }
 
-// complete says whether a page has all that a request which waits needs, and nothing else.
-func (s *session) complete(p *page, ws Workspace, sc scene) bool {
-	if p.SHA256 != sc.SHA256 {
+// recordComplete reports whether a record has exactly the copies that a pending request needs.
+func (s *session) recordComplete(p *sentRecord, ws Workspace, st status) bool {
+	if p.SHA256 != st.SHA256 {
 		return false
 	}
 	for _, to := range ws.Places {
-		if x := p.at(to); x == nil || s.left(x) || s.lostDigest(x) {
+		if x := p.copyIn(to); x == nil || s.sendUnknown(x) || s.digestLost(x) {
 			return false
 		}
 	}
-	for _, x := range p.Posts {
-		if x.Stale == "" && !slices.ContainsFunc(ws.Places, x.in) {
+	for _, x := range p.Copies {
+		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
 			return false
 		}
 	}
 	return true
 }
 
-func (x *post) in(to Place) bool { return x.Chat == to.Chat && x.Thread == to.Thread }
+func (x *sentCopy) isIn(to Place) bool { return x.Chat == to.Chat && x.Thread == to.Thread }
 
-// left says whether a former life left it open whether this card was sent.
-func (s *session) left(x *post) bool {
-	return x.Message == 0 && x.SentAt.IsZero() && x.Life != s.life && (x.Digest == "" || x.Opened)
+// sendUnknown reports whether an earlier session may have sent this copy without recording it.
+func (s *session) sendUnknown(x *sentCopy) bool {
+	return x.Message == 0 && x.SentAt.IsZero() && x.SessionID != s.id && (x.Digest == "" || x.CardWanted)
 }
 
-// lostDigest says whether the digest is gone in which this card was a line: then it is a card.
-func (s *session) lostDigest(x *post) bool {
-	return x.Digest != "" && !x.Opened && s.digest(x.Digest) == nil
+// digestLost reports whether this copy was a line of a digest that is gone. Then it becomes a card.
+func (s *session) digestLost(x *sentCopy) bool {
+	return x.Digest != "" && !x.CardWanted && s.digest(x.Digest) == nil
 }
 
-// arrange brings a page into line with the places of its workspace. In a flood, what is new becomes a line
-// of a digest.
-func (s *session) arrange(p *page, ws Workspace, k approval.Key, sc scene) error {
-	if p.SHA256 != sc.SHA256 {
-		for _, x := range p.Posts {
-			x.Stale = staleReplaced
+// updateCopies matches a record's copies to the places of its workspace. During a flood, a new copy becomes a
+// line of a digest.
+func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st status) error {
+	if p.SHA256 != st.SHA256 {
+		for _, x := range p.Copies {
+			x.StaleReason = staleReplaced
 		}
-		p.SHA256, p.Began, p.Recalled, p.Reminded = sc.SHA256, s.now().UTC(), time.Time{}, false
+		p.SHA256, p.CreatedAt, p.RecalledAt, p.Reminded = st.SHA256, s.now().UTC(), time.Time{}, false
 	}
-	for _, x := range p.Posts {
-		if x.Stale == "" && !slices.ContainsFunc(ws.Places, x.in) {
-			x.Stale = staleMoved
+	for _, x := range p.Copies {
+		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {
+			x.StaleReason = staleMoved
 		}
 	}
 	for _, to := range ws.Places {
 		if to.Language == "" {
 			to.Language = ws.Language
 		}
-		x := p.at(to)
-		if x != nil && s.left(x) {
-			x.Doubtful = true
+		x := p.copyIn(to)
+		if x != nil && s.sendUnknown(x) {
+			x.MaybeSent = true
 			x = nil
 		}
 		switch {
 		case x == nil:
-			x = s.add(p, to, sc)
-			s.atNight(ws, k)
-			if !s.flood.rises(ws.Name, to, s.now()) {
+			x = s.addCopy(p, to, st)
+			s.noteQuietRequest(ws, k)
+			if !s.flood.exceeded(ws.Name, to, s.now()) {
 				continue
 			}
 			var err error
 			if x.Digest, err = s.digestFor(ws.Name, to, k.ID); err != nil {
 				return err
 			}
-		case s.lostDigest(x):
-			x.Opened = true
+		case s.digestLost(x):
+			x.CardWanted = true
 		}
 	}
 	return nil
 }
 
-// add puts a card on the page that is to be sent, and forgets the oldest of many that may have been.
-func (s *session) add(p *page, to Place, sc scene) *post {
+// addCopy adds a copy to send, and removes the oldest possibly sent ones beyond the limit.
+func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 	doubts := 0
-	for _, x := range slices.Backward(p.Posts) {
-		if x.in(to) && x.Doubtful && x.Message == 0 {
-			if doubts++; doubts > maxDoubtful {
-				p.drop(x.N)
+	for _, x := range slices.Backward(p.Copies) {
+		if x.isIn(to) && x.MaybeSent && x.Message == 0 {
+			if doubts++; doubts > maxMaybeSent {
+				p.remove(x.Number)
 			}
 		}
 	}
-	return p.add(s.life, to, verbs(sc.Pending))
+	return p.add(s.id, to, verbs(st.Pending))
 }
 
-// due says whether something is to be done about a card: cheaply, without drawing it.
-func due(p *page, x *post, sc scene) bool {
+// needsWork reports whether a copy has to be sent or edited. It is cheap: it renders nothing.
+func needsWork(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
-	case x.Stale != "":
+	case x.StaleReason != "":
 		return true
-	case !sc.waits():
-		to := sc.target(p, x)
-		return x.Phase != to && (x.Message != 0 || to == over)
-	case x.Doubtful && x.Message == 0, x.Digest != "" && !x.Opened:
+	case !st.isPending():
+		to := st.targetPhase(p, x)
+		return x.Phase != to && (x.Message != 0 || to == phaseOver)
+	case x.MaybeSent && x.Message == 0, x.Digest != "" && !x.CardWanted:
 		return false
-	case x.Message == 0, x.Phase == unsent:
+	case x.Message == 0, x.Phase == phaseUnsent:
 		return true
 	}
-	return x.Phase == partial && (x.Wanted || x.Whole)
+	return x.Phase == phasePartial && (x.ShowAll || x.FullyShown)
 }
 
-// work has a card looked at in its chat's turn.
-func (s *session) work(k approval.Key, x *post, after time.Duration) {
-	rank, n := rankEdit, x.N
-	if x.Message == 0 || x.Wanted {
+// queueCopy queues a job that syncs one copy.
+func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
+	rank, n := rankEdit, x.Number
+	if x.Message == 0 || x.ShowAll {
 		rank = rankCard
 	}
 	s.outbox.put(x.Chat, job{
 		name: k.String() + " " + strconv.Itoa(n), rank: rank,
-		do: func(ctx context.Context) error { return s.deliver(ctx, k, n) },
+		do: func(ctx context.Context) error { return s.syncCopy(ctx, k, n) },
 	}, after)
 }
 
-// deliver brings one card into line with what became of its request, in one step after the other.
-func (s *session) deliver(ctx context.Context, k approval.Key, n int) error {
-	for range 10 { // more steps than there are
-		sc, err := s.scene(ctx, k)
+// syncCopy sends or edits one copy, step by step, until it matches the request's status.
+func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
+	for range 10 { // more than the number of steps
+		st, err := s.status(ctx, k)
 		if err != nil {
-			return fmt.Errorf("look at %s: %w", k, err)
+			return fmt.Errorf("read status of %s: %w", k, err)
 		}
-		p := s.book.page(k)
-		x := p.post(n)
-		if x == nil || !due(p, x, sc) {
+		p := s.sent.record(k)
+		x := p.byNumber(n)
+		if x == nil || !needsWork(p, x, st) {
 			return nil
 		}
-		if x.Stale != "" || !sc.waits() {
-			err = s.finish(ctx, k, x, sc)
+		if x.StaleReason != "" || !st.isPending() {
+			err = s.closeCard(ctx, k, x, st)
 		} else {
-			err = s.show(ctx, k, x, sc)
+			err = s.advanceCard(ctx, k, x, st)
 		}
 		if err != nil {
 			return err
@@ -178,105 +178,106 @@ func (s *session) deliver(ctx context.Context, k approval.Key, n int) error {
 	return nil
 }
 
-// show makes the next step towards a card with all its buttons.
-func (s *session) show(ctx context.Context, k approval.Key, x *post, sc scene) error {
+// advanceCard takes the next step towards a card with all its buttons.
+func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	switch {
 	case x.Message == 0:
-		return s.post(ctx, k, x, sc)
-	case x.Phase == partial && x.Wanted && !x.Whole:
-		return s.showAll(ctx, k, x, sc)
+		return s.sendCard(ctx, k, x, st)
+	case x.Phase == phasePartial && x.ShowAll && !x.FullyShown:
+		return s.sendDocument(ctx, k, x, st)
 	}
-	l := s.painter(x.Language).card(sc.Pending, x, x.Whole)
-	err := s.api.edit(ctx, x.Chat, x.Message, l)
-	if err != nil && !vanished(err) {
+	msg := s.renderer(x.Language).card(st.Pending, x, x.FullyShown)
+	err := s.api.edit(ctx, x.Chat, x.Message, msg)
+	if err != nil && !messageGone(err) {
 		return err
 	}
-	return s.book.note(k, func(p *page) error {
-		y := p.post(x.N)
-		if err != nil { // somebody deleted it: it is asked anew
-			p.drop(x.N)
+	return s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
+		if err != nil { // a user deleted the message: ask again
+			p.remove(x.Number)
 			return nil
 		}
-		y.Whole, y.Shown = y.Whole || l.all, l.digest()
+		y.FullyShown, y.ShownHash = y.FullyShown || msg.complete, msg.hash()
 		y.Phase = phaseOf(y)
 		return nil
 	})
 }
 
-func phaseOf(x *post) phase {
-	if x.Whole {
-		return asked
+func phaseOf(x *sentCopy) phase {
+	if x.FullyShown {
+		return phaseAsked
 	}
-	return partial
+	return phasePartial
 }
 
-// post sends a card. Where nobody can say whether it was sent, another one with other buttons is sent in
-// its place, and both are understood.
-func (s *session) post(ctx context.Context, k approval.Key, x *post, sc scene) error {
-	l := s.painter(x.Language).card(sc.Pending, x, false)
-	id, err := s.api.send(ctx, x.Chat, l, how{thread: x.Thread, silent: s.quiet(k)})
-	if troubleOf(err) == doubtful && ctx.Err() == nil {
-		return s.doubt(k, x, sc, err)
+// sendCard sends a card. If it is unknown whether it was sent, a copy with other buttons is sent too, and both
+// are accepted.
+func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	msg := s.renderer(x.Language).card(st.Pending, x, false)
+	id, err := s.api.send(ctx, x.Chat, msg, sendOptions{thread: x.Thread, silent: s.isQuiet(k)})
+	if classify(err) == unknownOutcome && ctx.Err() == nil {
+		return s.replaceMaybeSent(k, x, st, err)
 	}
 	if err != nil {
 		return err
 	}
-	return s.book.note(k, func(p *page) error {
-		y := p.post(x.N)
+	return s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
 		if y == nil {
-			return errKept
+			return errUnchanged
 		}
-		y.Message, y.SentAt, y.Whole, y.Shown = id, s.now().UTC(), l.all, l.digest()
+		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.complete, msg.hash()
 		y.Phase = phaseOf(y)
 		return nil
 	})
 }
 
-func (s *session) doubt(k approval.Key, x *post, sc scene, why error) error {
-	var next *post
+func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why error) error {
+	var next *sentCopy
 	tries := 0
-	err := s.book.note(k, func(p *page) error {
-		y := p.post(x.N)
+	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
 		if y == nil || y.Message != 0 {
-			return errKept // somebody tapped on it: it was sent
+			return errUnchanged // a user tapped on it, so it was sent
 		}
-		y.Doubtful = true
-		for _, z := range p.Posts {
-			if z.Doubtful && z.Chat == x.Chat {
+		y.MaybeSent = true
+		for _, z := range p.Copies {
+			if z.MaybeSent && z.Chat == x.Chat {
 				tries++
 			}
 		}
-		next = s.add(p, Place{Chat: x.Chat, Thread: x.Thread, Language: x.Language}, sc)
+		next = s.addCopy(p, Place{Chat: x.Chat, Thread: x.Thread, Language: x.Language}, st)
 		return nil
 	})
-	s.sent(x.Chat, why)
+	s.jobFinished(x.Chat, why)
 	if next != nil {
-		s.work(k, next, s.outbox.retry(tries-1, why))
+		s.queueCopy(k, next, s.outbox.retryDelay(tries-1, why))
 	}
 	return err
 }
 
-// showAll sends the whole card as a file. The buttons come when it is durable here that it was sent.
-func (s *session) showAll(ctx context.Context, k approval.Key, x *post, sc scene) error {
-	p := s.painter(x.Language)
+// sendDocument sends the complete card as a file. The approve buttons follow once the record of that is
+// durable.
+func (s *session) sendDocument(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	p := s.renderer(x.Language)
 	short := approval.ShortID(k.ID)
-	id, err := s.api.document(ctx, x.Chat, short+".txt", p.Card(sc.Pending).String()+"\n",
-		plain(say(p.document, "id", short)), how{thread: x.Thread, replyTo: x.Message, silent: true})
+	id, err := s.api.document(ctx, x.Chat, short+".txt", p.Card(st.Pending).String()+"\n",
+		plainMessage(format(p.documentCaption, "id", short)), sendOptions{thread: x.Thread, replyTo: x.Message, silent: true})
 	if err != nil {
 		return err
 	}
-	return s.book.change(k, func(p *page) error {
-		y := p.post(x.N)
+	return s.sent.update(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
 		if y == nil {
-			return errKept
+			return errUnchanged
 		}
-		y.Whole, y.Document = true, id
+		y.FullyShown, y.Document = true, id
 		return nil
 	})
 }
 
-// quiet says whether cards of this workspace come without a sound at the moment.
-func (s *session) quiet(k approval.Key) bool {
+// isQuiet reports whether cards of this workspace are silent now.
+func (s *session) isQuiet(k approval.Key) bool {
 	ws, ok := s.workspace(k.Workspace)
 	return ok && ws.Quiet.Covers(s.now())
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Whoever takes a request off the table, its card says so and has no buttons left.
+// After a cancel, the card shows who canceled and has no buttons.
 func TestCancelled(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	for i, tc := range []struct {
 		by     string
 		cancel func(k approval.Key)
@@ -29,39 +29,39 @@ func TestCancelled(t *testing.T) {
 		}, "⊘ Cancelled by operator:root at "},
 	} {
 		k := keyIn(personal, 1+i)
-		m := h.asks(k, ann, post)
+		m := h.ask(k, ann, postRequest)
 		tc.cancel(k)
-		m = h.says(m, tc.says)
+		m = h.waitForText(m, tc.says)
 		require.Empty(t, m.Buttons(), tc.by)
-		require.Equal(t, approval.StatusCancelled, h.settled(k).Status)
-		late := h.answered(h.api.Reply(ann, ann, m.ID, "1"))
+		require.Equal(t, approval.StatusCancelled, h.waitForResponse(k).Status)
+		late := h.waitForReply(h.api.Reply(ann, ann, m.ID, "1"))
 		require.Contains(t, late.Text, "Already cancelled by ", tc.by)
 	}
 }
 
-// A question that the facts answer leaves the request where it is; of one that is
-// settled the person hears what happened.
+// A question that the facts answer leaves the request pending. A question about a settled request is answered
+// with the decision.
 func TestQuestionsAnsweredFromFacts(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, `"tool_name":"x_post","request_data":{"text":"Meeting at 5","to":["bob@example.com"]}`)
+	m := h.ask(k, ann, `"tool_name":"x_post","request_data":{"text":"Meeting at 5","to":["bob@example.com"]}`)
 	require.Contains(t, m.Text, "\nFrom the request: mail recipient: bob@example.com\n")
 	for _, text := range []string{"who will receive it?", "? who will be emailed"} {
-		require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
+		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, "From the request: mail recipient: bob@example.com", text)
 	}
 	_, err := h.store.Read(approval.DocDecision, k)
-	require.Error(t, err, "it waits on")
-	h.operator(k, approval.Denied)
-	m = h.says(m, "Denied")
-	require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, "who will receive it?")).Text, "Already denied by ")
+	require.Error(t, err, "still pending")
+	h.decideAsOperator(k, approval.Denied)
+	m = h.waitForText(m, "Denied")
+	require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, "who will receive it?")).Text, "Already denied by ")
 
 	k = keyIn(personal, 2)
-	m = h.asks(k, ann, post)
-	answer := h.answered(h.api.Reply(ann, ann, m.ID, "tell me what files will be written"))
+	m = h.ask(k, ann, postRequest)
+	answer := h.waitForReply(h.api.Reply(ann, ann, m.ID, "tell me what files will be written"))
 	require.Contains(t, answer.Text, "Sent back to the agent: \"tell me what files will be written\"")
 	require.Contains(t, answer.Text, "the facts here do not answer it")
-	r := h.settled(k)
+	r := h.waitForResponse(k)
 	require.Equal(t, approval.StatusRequestMore, r.Status)
 	require.Equal(t, "tell me what files will be written", *r.Feedback)
 	require.Equal(t, "answer_from_facts_or_resubmit", *r.RequiredResponse)

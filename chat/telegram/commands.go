@@ -10,13 +10,13 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// own parts a command that only this channel has into its word and the rest; word is "" where it is none.
-// Without a slash or our name before it, it is one in a private chat only, and alone: in a group people say
-// such words to one another.
-func (w *written) own() (word, rest string) {
+// ownCommand splits a command that only this channel has into its word and the rest; word is "" if it is none.
+// Without a slash or the bot's name before it, it must stand alone in a private chat: in a group, people use
+// such words in conversation.
+func (w *incomingMessage) ownCommand() (word, rest string) {
 	text, called := w.text, w.slash
 	if first, after, _ := strings.Cut(text, " "); strings.HasPrefix(first, "@") {
-		if slices.ContainsFunc(w.ourNames(), func(n string) bool { return strings.EqualFold("@"+n, first) }) {
+		if slices.ContainsFunc(w.botNames(), func(n string) bool { return strings.EqualFold("@"+n, first) }) {
 			text, called = strings.TrimLeft(after, " "), true
 		}
 	}
@@ -33,126 +33,126 @@ func (w *written) own() (word, rest string) {
 	return "", ""
 }
 
-// start tells everybody their number and that of the chat: they belong into the configuration.
-func (w *written) start() bool {
-	word, _ := w.own()
+// handleStart tells a user their ID and the chat's, which the configuration needs.
+func (w *incomingMessage) handleStart() bool {
+	word, _ := w.ownCommand()
 	if word != "start" {
 		return false
 	}
-	if len(w.theirs) == 0 && !w.strangers.refuse(w.m.From.ID, w.now()) {
-		return true // nobody is told without end
+	if len(w.workspaces) == 0 && !w.refusals.count(w.m.From.ID, w.now()) {
+		return true // limits the answers to other users
 	}
-	t := catalogue(w.language)
-	lines := []string{say(t.yourID, "id", w.person.ID)}
+	t := catalogFor(w.language)
+	lines := []string{format(t.yourID, "id", w.person.ID)}
 	if w.m.Chat.ID < 0 {
-		lines = append(lines, say(t.chatID, "id", strconv.FormatInt(w.m.Chat.ID, 10)))
+		lines = append(lines, format(t.chatID, "id", strconv.FormatInt(w.m.Chat.ID, 10)))
 	}
 	if thread := threadOf(w.m); thread != 0 {
-		lines = append(lines, say(t.threadID, "id", strconv.Itoa(thread)))
+		lines = append(lines, format(t.threadID, "id", strconv.Itoa(thread)))
 	}
-	if len(w.theirs) > 0 {
-		lines = append(lines, say(t.greeting, "workspaces", strings.Join(w.theirs, ", ")))
+	if len(w.workspaces) > 0 {
+		lines = append(lines, format(t.youDecideIn, "workspaces", strings.Join(w.workspaces, ", ")))
 	}
-	w.say(strings.Join(lines, "\n"))
+	w.replyText(strings.Join(lines, "\n"))
 	return true
 }
 
-// special does what only this channel understands.
-func (w *written) special(ctx context.Context) bool {
-	word, rest := w.own()
-	t := catalogue(w.language)
+// handleOwnCommand runs the commands that only this channel has.
+func (w *incomingMessage) handleOwnCommand(ctx context.Context) bool {
+	word, rest := w.ownCommand()
+	t := catalogFor(w.language)
 	switch word {
 	case "help":
-		w.say(t.help)
+		w.replyText(t.help)
 	case "pending":
 		if rest != "" {
 			return false
 		}
-		w.send(w.pendings(ctx, w.asker(), 0))
+		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
 	case "last":
-		w.send(w.lastSettled(ctx))
+		w.replyWith(w.lastDecided(ctx))
 	case "grants":
-		w.send(w.grants(ctx, w.asker()))
+		w.replyWith(w.grantList(ctx, w.listRequest()))
 	case "pause", "resume":
-		w.say(w.brake(ctx, word, rest))
+		w.replyText(w.pauseOrResume(ctx, word, rest))
 	case "show":
-		w.show(ctx, rest)
+		w.handleShow(ctx, rest)
 	default:
 		return false
 	}
 	return true
 }
 
-func (w *written) asker() asker {
-	return asker{w.person, w.m.Chat.ID, threadOf(w.m), w.theirs, w.language}
+func (w *incomingMessage) listRequest() listRequest {
+	return listRequest{w.person, w.m.Chat.ID, threadOf(w.m), w.workspaces, w.language}
 }
 
-// send answers with a message that is more than a sentence.
-func (w *written) send(l look) { w.reply(w.m.Chat.ID, threadOf(w.m), w.m.ID, l) }
+// replyWith answers with a rendered message.
+func (w *incomingMessage) replyWith(msg message) { w.reply(w.m.Chat.ID, threadOf(w.m), w.m.ID, msg) }
 
-// lastSettled is what was decided last.
-func (w *written) lastSettled(ctx context.Context) look {
-	t := w.painter(w.language)
+// lastDecided lists the last decisions.
+func (w *incomingMessage) lastDecided(ctx context.Context) message {
+	t := w.renderer(w.language)
 	if w.History == nil {
-		return plain(t.nothingYet)
+		return plainMessage(t.nothingYet)
 	}
-	keys, err := w.History.Last(ctx, w.theirs, perPage)
+	keys, err := w.History.Last(ctx, w.workspaces, perPage)
 	if err != nil {
 		w.log(err)
-		return plain(t.unsure)
+		return plainMessage(t.unsure)
 	}
 	var lines []string
 	for _, k := range keys {
-		st, err := w.Viewer.Story(ctx, k)
-		if err != nil || st.Record == nil {
-			continue // pruned, or being pruned
+		story, err := w.Viewer.Story(ctx, k)
+		if err != nil || story.Record == nil {
+			continue // pruned, or about to be
 		}
-		lines = append(lines, t.settled(st))
+		lines = append(lines, t.settledLine(story))
 	}
 	if len(lines) == 0 {
 		lines = []string{t.nothingYet}
 	}
-	return plain(lines...)
+	return plainMessage(lines...)
 }
 
-// settled is one line about how a request ended.
-func (p painter) settled(st Story) string {
-	line := p.Outcome(st.Record)
-	if !st.Record.EndedAt.IsZero() {
-		line = p.date(st.Record.EndedAt) + " · " + line
+// settledLine shows in one line how a request ended.
+func (p renderer) settledLine(story Story) string {
+	line := p.Outcome(story.Record)
+	if !story.Record.EndedAt.IsZero() {
+		line = p.dateTime(story.Record.EndedAt) + " · " + line
 	}
-	if st.Pending != nil {
-		line += "\n" + p.Line(st.Pending)
+	if story.Pending != nil {
+		line += "\n" + p.Line(story.Pending)
 	}
-	return cut(line, maxText/perPage-2)
+	return truncate(line, maxText/perPage-2)
 }
 
-// brake holds the workspaces of this chat in which the person may decide, or one of them, or lets them go.
-func (w *written) brake(ctx context.Context, word, rest string) string {
-	t := catalogue(w.language)
+// pauseOrResume pauses or resumes the workspaces of this chat in which the user may decide, or one of them.
+func (w *incomingMessage) pauseOrResume(ctx context.Context, word, rest string) string {
+	t := catalogFor(w.language)
 	if w.Pauser == nil {
-		return t.notHere
+		return t.unavailable
 	}
-	names, reason := w.theirs, rest
-	if first, after, _ := strings.Cut(rest, " "); slices.Contains(w.theirs, first) {
+	names, reason := w.workspaces, rest
+	if first, after, _ := strings.Cut(rest, " "); slices.Contains(w.workspaces, first) {
 		names, reason = []string{first}, strings.TrimSpace(after)
 	} else if word == "resume" && rest != "" {
-		return say(t.noWorkspace, "workspaces", strings.Join(w.theirs, ", "))
+		return format(t.whichWorkspace, "workspaces", strings.Join(w.workspaces, ", "))
 	}
 	var lines []string
 	for _, name := range names {
-		lines = append(lines, w.brakeOne(ctx, word, name, cut(chat.Escape(reason), maxToast)))
+		lines = append(lines, w.pauseOrResumeOne(ctx, word, name, truncate(chat.Escape(reason), maxTapAnswer)))
 	}
 	return strings.Join(lines, "\n")
 }
 
-func (w *written) brakeOne(ctx context.Context, word, name, reason string) string {
-	t := catalogue(w.language)
+func (w *incomingMessage) pauseOrResumeOne(ctx context.Context, word, name, reason string) string {
+	t := catalogFor(w.language)
 	done, before := t.resumed, t.notPaused
 	var changed bool
 	var err error
 	if word == "pause" {
-		done, before = t.paused, t.wasPaused
+		done, before = t.paused, t.alreadyPaused
 		changed, err = w.Pauser.Pause(ctx, name, w.person, reason)
 	} else {
 		changed, err = w.Pauser.Resume(ctx, name, w.person)
@@ -162,23 +162,23 @@ func (w *written) brakeOne(ctx context.Context, word, name, reason string) strin
 		w.log(err)
 		return chat.Escape(name) + ": " + t.unsure
 	case !changed:
-		return say(before, "workspace", chat.Escape(name))
+		return format(before, "workspace", chat.Escape(name))
 	}
-	return say(done, "workspace", chat.Escape(name))
+	return format(done, "workspace", chat.Escape(name))
 }
 
-// show brings the card of a request to this chat.
-func (w *written) show(ctx context.Context, prefix string) {
-	t := catalogue(w.language)
+// handleShow shows the card of a request in this chat.
+func (w *incomingMessage) handleShow(ctx context.Context, prefix string) {
+	t := catalogFor(w.language)
 	prefix = strings.ToLower(prefix)
 	if len(prefix) < 4 || !isHex(prefix) {
-		w.say(t.help)
+		w.replyText(t.help)
 		return
 	}
-	all, err := w.Viewer.Waiting(ctx, w.theirs)
+	all, err := w.Viewer.Waiting(ctx, w.workspaces)
 	if err != nil {
 		w.log(err)
-		w.say(t.unsure)
+		w.replyText(t.unsure)
 		return
 	}
 	all = slices.DeleteFunc(all, func(x approval.Waiting) bool {
@@ -186,10 +186,10 @@ func (w *written) show(ctx context.Context, prefix string) {
 		return !ok || !strings.HasPrefix(x.Pending.RequestID, prefix)
 	})
 	if len(all) != 1 {
-		w.say(say(t.noSuch, "id", prefix))
+		w.replyText(format(t.notFound, "id", prefix))
 		return
 	}
-	w.bring(all[0].Key(), w.asker())
+	w.showCard(all[0].Key(), w.listRequest())
 }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

@@ -17,34 +17,34 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// updateCase is a file of testdata/telegram/updates: an update, and what must come of it. In the update
-// @CARD@ is the number of the card's message, @ID@ and @SHORT@ the request's id, @1@ the data of the button
-// of code 1, @NONCE1@ its nonce alone, and @QUERY@ a callback query's id.
+// updateCase is a file of testdata/telegram/updates: an update and its expected effect. In the update, @CARD@
+// is the card's message ID, @ID@ and @SHORT@ the request's IDs, @1@ the data of the button with code 1,
+// @NONCE1@ its nonce alone, and @QUERY@ a callback query's ID.
 type updateCase struct {
 	Why    string          `json:"why"`
 	Place  string          `json:"place"`  // private, group, topic
-	Before string          `json:"before"` // what happened to the request before: "", expired, denied
-	Twice  bool            `json:"twice"`  // it comes in two updates
+	Before string          `json:"before"` // status of the request before: "", expired, denied
+	Twice  bool            `json:"twice"`  // the update is delivered twice
 	Update json.RawMessage `json:"update"`
 	Expect struct {
-		Decision string  `json:"decision"` // "": it still waits
+		Decision string  `json:"decision"` // "": still pending
 		By       string  `json:"by"`
 		Answer   string  `json:"answer"`  // to the tap
 		Says     string  `json:"says"`    // in the chat
-		Refused  []int64 `json:"refused"` // whom the audit log has as refused
-		Silent   bool    `json:"silent"`  // nothing is said anywhere
-		Trouble  string  `json:"trouble"` // what status shows
+		Refused  []int64 `json:"refused"` // users with a refusal in the audit log
+		Silent   bool    `json:"silent"`  // no message and no answer
+		Problem  string  `json:"trouble"` // shown by status
 		Runs     int     `json:"runs"`
 	} `json:"expect"`
 }
 
-// Each update comes from the journal, as after a restart: so those come, too, that Telegram is never asked
-// for. None may decide what it must not.
+// Each update comes from the journal, as after a restart. So the kinds that the channel does not request are
+// tested as well.
 func TestUpdates(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/telegram/updates/*.json")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 30)
-	h := newHouse(t)
+	h := newRig(t)
 	h.api.AddTopic(forum, "Approvals")
 	for i, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
@@ -53,50 +53,50 @@ func TestUpdates(t *testing.T) {
 			require.NoError(t, err)
 			var c updateCase
 			require.NoError(t, json.Unmarshal(b, &c))
-			h.tries(c, keyIn(personal, i+1))
+			h.runCase(c, keyIn(personal, i+1))
 		})
 	}
 }
 
-func (h *house) tries(c updateCase, k approval.Key) {
+func (h *rig) runCase(c updateCase, k approval.Key) {
 	place := map[string]telegram.Place{"private": {Chat: ann}, "group": {Chat: family}, "topic": {Chat: forum, Thread: 1}}[c.Place]
 	h.mu.Lock()
 	h.workspaces[0].Places, h.refused, h.problem = []telegram.Place{place}, nil, ""
 	h.mu.Unlock()
-	h.open()
-	members := post
+	h.start()
+	members := postRequest
 	if c.Before == "expired" {
-		members += `,"expires_in_sec":4` // time enough to see it with its buttons
+		members += `,"expires_in_sec":4` // time enough to see the buttons
 	}
-	card := h.asks(k, place.Chat, members)
+	card := h.ask(k, place.Chat, members)
 	switch c.Before {
 	case "expired":
-		h.settled(k)
+		h.waitForResponse(k)
 	case "denied":
-		h.operator(k, approval.Denied)
-		h.settled(k)
+		h.decideAsOperator(k, approval.Denied)
+		h.waitForResponse(k)
 	}
-	if c.Before != "" { // the outcome is on the card, and the page is gone: the button is one of long ago
-		h.becomes(card, "an end", func(m botapi.Message) bool { return m.Keyboard == nil })
+	if c.Before != "" { // the card shows the outcome and the record is gone: the button has expired
+		h.waitForEdit(card, "a settled card", func(m botapi.Message) bool { return m.Keyboard == nil })
 	}
 	if c.Before == "" {
-		h.close()
+		h.stopChannel()
 	}
 	query := h.deliver(c, k, card)
 	if c.Before == "" {
-		h.open()
+		h.start()
 	}
-	h.until("the journal to be empty", func() bool {
+	h.waitFor("an empty journal", func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "update-") })
 	})
-	h.judge(c, k, place, query, card)
-	h.close()
-	h.forget(k)
+	h.checkCase(c, k, place, query, card)
+	h.stopChannel()
+	h.settleCase(k)
 }
 
-// deliver gives the update to the channel: through the journal where it is away, else as Telegram does.
-func (h *house) deliver(c updateCase, k approval.Key, card botapi.Message) (query string) {
+// deliver gives the update to the channel: through the journal if it is stopped, else as Telegram does.
+func (h *rig) deliver(c updateCase, k approval.Key, card botapi.Message) (query string) {
 	t := h.t
 	h.nextUpdate++
 	query = strconv.FormatInt(4_000_000_000_000_000_000+h.nextUpdate, 10)
@@ -120,7 +120,7 @@ func (h *house) deliver(c updateCase, k approval.Key, card botapi.Message) (quer
 			for kind, payload := range update {
 				require.NotZero(t, h.api.Inject(kind, payload))
 			}
-			h.await("the update to be taken", func(botapi.State) bool { return true })
+			h.waitForState("the update", func(botapi.State) bool { return true })
 			continue
 		}
 		h.nextUpdate++
@@ -133,14 +133,14 @@ func (h *house) deliver(c updateCase, k approval.Key, card botapi.Message) (quer
 	return query
 }
 
-func (h *house) judge(c updateCase, k approval.Key, place telegram.Place, query string, card botapi.Message) {
+func (h *rig) checkCase(c updateCase, k approval.Key, place telegram.Place, query string, card botapi.Message) {
 	t := h.t
 	if c.Expect.Answer != "" {
 		times := 1
 		if c.Twice {
 			times = 2
 		}
-		h.await("an answer to the tap that says "+c.Expect.Answer, func(s botapi.State) bool {
+		h.waitForState("an answer with "+c.Expect.Answer, func(s botapi.State) bool {
 			n := 0
 			for _, call := range s.Calls {
 				if call.Method == "answerCallbackQuery" && call.Params["callback_query_id"] == query && strings.Contains(call.Params["text"], c.Expect.Answer) {
@@ -151,38 +151,38 @@ func (h *house) judge(c updateCase, k approval.Key, place telegram.Place, query 
 		})
 	}
 	if c.Expect.Says != "" {
-		h.await("a message that says "+c.Expect.Says, func(s botapi.State) bool {
+		h.waitForState("a message with "+c.Expect.Says, func(s botapi.State) bool {
 			return slices.ContainsFunc(s.Calls, func(call botapi.Call) bool {
-				return call.Method == "sendMessage" && call.At.After(h.opened) && strings.Contains(call.Params["text"], c.Expect.Says)
+				return call.Method == "sendMessage" && call.At.After(h.startedAt) && strings.Contains(call.Params["text"], c.Expect.Says)
 			})
 		})
 	}
-	if c.Expect.Trouble != "" {
-		h.until("a complaint", func() bool { return strings.Contains(h.trouble(), c.Expect.Trouble) })
+	if c.Expect.Problem != "" {
+		h.waitFor("a report", func() bool { return strings.Contains(h.reported(), c.Expect.Problem) })
 	}
 	if c.Expect.Silent {
-		h.answered(h.api.Post(place.Chat, botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: place.Thread}))
+		h.waitForReply(h.api.Post(place.Chat, botapi.Message{From: &botapi.User{ID: ann}, Text: "/help@permesso_bot", ThreadID: place.Thread}))
 		for _, call := range h.api.State().Calls {
-			if call.At.After(h.opened) && (call.Method == "answerCallbackQuery" || call.Method == "sendMessage" && !strings.HasPrefix(call.Params["text"], "Tap a button")) {
+			if call.At.After(h.startedAt) && (call.Method == "answerCallbackQuery" || call.Method == "sendMessage" && !strings.HasPrefix(call.Params["text"], "Tap a button")) {
 				require.Failf(t, "not silent", "%+v", call)
 			}
 		}
 	}
-	st, err := h.viewer().Story(h.ctx, k)
+	story, err := h.viewer().Story(h.ctx, k)
 	require.NoError(t, err)
 	verdict, by := "", ""
-	if st.Decision != nil {
-		verdict, by = string(st.Decision.Verdict), st.Decision.DecidedBy
+	if story.Decision != nil {
+		verdict, by = string(story.Decision.Verdict), story.Decision.DecidedBy
 	}
 	require.Equal(t, c.Expect.Decision, verdict, c.Why)
 	if c.Expect.By != "" {
 		require.Equal(t, c.Expect.By, by)
 	}
 	if verdict == "approved" {
-		h.settled(k)
-		require.Equal(t, 1, h.hands.count(k))
+		h.waitForResponse(k)
+		require.Equal(t, 1, h.handler.count(k))
 	} else {
-		require.Zero(t, h.hands.count(k))
+		require.Zero(t, h.handler.count(k))
 	}
 	h.mu.Lock()
 	var refused []int64
@@ -192,22 +192,22 @@ func (h *house) judge(c updateCase, k approval.Key, place telegram.Place, query 
 		refused = append(refused, id)
 	}
 	h.mu.Unlock()
-	require.Equal(t, c.Expect.Refused, refused, "what the audit log has")
+	require.Equal(t, c.Expect.Refused, refused, "refusals in the audit log")
 	if c.Expect.Decision == "" {
 		now, _ := h.api.State().Message(card.Chat.ID, card.ID)
-		require.NotEmpty(t, now.Buttons(), "it can still be decided")
+		require.NotEmpty(t, now.Buttons(), "still decidable")
 	}
 }
 
-// forget settles a request, so that the next case has the chat for itself.
-func (h *house) forget(k approval.Key) {
-	if h.page(k) != "" {
+// settleCase settles the request of a case, so that the next case has the chat to itself.
+func (h *rig) settleCase(k approval.Key) {
+	if h.record(k) != "" {
 		_ = h.channel().Notebook.Remove(k)
 	}
-	st, err := h.viewer().Story(h.ctx, k)
+	story, err := h.viewer().Story(h.ctx, k)
 	require.NoError(h.t, err)
-	if st.Decision == nil && st.Record == nil {
-		h.operator(k, approval.Denied)
+	if story.Decision == nil && story.Record == nil {
+		h.decideAsOperator(k, approval.Denied)
 	}
-	h.settled(k)
+	h.waitForResponse(k)
 }

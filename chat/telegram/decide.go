@@ -8,43 +8,43 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// asking is somebody who answers one card.
-type asking struct {
+// cardReply is one user's reply to one card, by a button or by text.
+type cardReply struct {
 	*session
 	person     approval.Person
 	language   string
 	key        approval.Key
-	scene      scene
+	status     status
 	sha256     string   // of the pending that the card showed
-	workspaces []string // where the person may decide, in this chat
+	workspaces []string // where the user may decide, in this chat
 }
 
-// say has the text understood as an answer to the card, and gives the reply. Whether the person may decide
-// is Decide's business.
-func (a asking) say(ctx context.Context, text string) (reply string, acted bool) {
-	card := approval.Waiting{Pending: a.scene.Pending, SHA256: a.sha256}
+// submit interprets the text as a reply to the card and returns the answer. Decide checks whether the user may
+// decide.
+func (a cardReply) submit(ctx context.Context, text string) (reply string, acted bool) {
+	card := approval.Waiting{Pending: a.status.Pending, SHA256: a.sha256}
 	m := chat.Message{
-		From: a.person, Via: Via, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.ourNames(),
+		From: a.person, Via: Via, Text: text, Workspaces: a.workspaces, Card: &card, Language: a.language, Bots: a.botNames(),
 	}
 	r := a.Interceptor.Handle(ctx, m)
 	if r.Err != nil {
 		a.log(fmt.Errorf("decide %s: %w", a.key, r.Err))
 	}
-	a.stir(a.key)
+	a.touch(a.key)
 	if r.Acted {
 		return r.Text, true
 	}
-	// It may be the second time that we hear of what was decided a moment ago: Telegram sends again what it
-	// thinks that we missed, and people touch twice.
+	// This may be a repetition of an accepted decision: Telegram resends updates, and users tap twice. Then it
+	// is confirmed again.
 	now, err := a.Viewer.Story(ctx, a.key)
-	if err == nil && a.same(now.Decision, m.Command()) {
+	if err == nil && a.sameDecision(now.Decision, m.Command()) {
 		return a.Interceptor.Confirm(m, now.Decision), true
 	}
 	return r.Text, false
 }
 
-// same says whether this person has decided exactly this before.
-func (a asking) same(d *approval.Decision, c chat.Command) bool {
+// sameDecision reports whether this user already made exactly this decision.
+func (a cardReply) sameDecision(d *approval.Decision, c chat.Command) bool {
 	if d == nil || d.DecidedByID != a.person.Channel+":"+a.person.ID {
 		return false
 	}
@@ -61,16 +61,16 @@ func (a asking) same(d *approval.Decision, c chat.Command) bool {
 	case chat.Free:
 		return d.Verdict == approval.Answered && text == c.Text
 	case chat.Option:
-		options := a.scene.Pending.Options
+		options := a.status.Pending.Options
 		return d.Verdict == approval.Answered && c.Option <= len(options) && text == options[c.Option-1]
 	}
 	return false
 }
 
-// neutral is what a stranger hears, whatever there is.
-func (s *session) neutral(language string) string {
+// refusalText is the neutral answer to a user who may not decide.
+func (s *session) refusalText(language string) string {
 	return s.Interceptor.Handle(context.Background(), chat.Message{Text: "pending", Language: language}).Text
 }
 
-// unsure is for what could not be done and might have been.
-func (s *session) unsure(language string) string { return catalogue(language).unsure }
+// unsureText is for an action that may or may not have been done.
+func (s *session) unsureText(language string) string { return catalogFor(language).unsure }

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	digestPrefix = "digest-"
-	mostLines    = 20 // of a digest
-	maxLine      = 160
-	digestOpen   = time.Minute // after its last line it takes no more
+	digestPrefix  = "digest-"
+	maxLines      = 20 // of a digest
+	maxLineLength = 160
+	digestWindow  = time.Minute // a digest takes no line this long after its last one
 )
 
-// digest is one message about many requests, a line each, with a button that brings the card. What it
-// says of them it finds anew each time it is drawn; there is none that approves all.
+// digest is one message about many requests: a line and a button for each. It is rendered from their current
+// status. No button approves all.
 type digest struct {
 	ID        string    `json:"id"`
 	Workspace string    `json:"workspace"`
@@ -32,14 +32,14 @@ type digest struct {
 	Thread    int       `json:"thread_id,omitzero"`
 	Language  string    `json:"language"`
 	Message   int       `json:"message_id,omitzero"`
-	Requests  []string  `json:"requests"` // ids, in the order in which they came
-	Added     time.Time `json:"added"`    // when the last one did
+	Requests  []string  `json:"requests"` // IDs, oldest first
+	Added     time.Time `json:"added"`    // when the last ID was added
 	Title     string    `json:"title,omitzero"`
 	Reminded  bool      `json:"reminded,omitzero"`
-	drawn     string    // what it showed last, in this life
+	rendered  string    // last text sent in this session
 }
 
-// digests are those that are not over.
+// digests are the unfinished digests.
 type digests struct {
 	mu  sync.Mutex
 	all map[string]*digest
@@ -47,8 +47,8 @@ type digests struct {
 
 func digestName(id string) string { return digestPrefix + id + ".json" }
 
-// openDigests reads what a former life left.
-func (s *session) openDigests() error {
+// loadDigests reads the digests of earlier sessions.
+func (s *session) loadDigests() error {
 	names, err := s.Notes.List()
 	if err != nil {
 		return fmt.Errorf("list digests: %w", err)
@@ -69,7 +69,7 @@ func (s *session) openDigests() error {
 			err = json.Unmarshal(b, d)
 		}
 		if err != nil || digestName(d.ID) != name {
-			s.log(errors.Join(fmt.Errorf("%s cannot be read, its requests are asked by cards", name), err, s.Notes.Remove(name)))
+			s.log(errors.Join(fmt.Errorf("unreadable digest %s removed, its requests get cards", name), err, s.Notes.Remove(name)))
 			continue
 		}
 		s.digests.all[d.ID] = d
@@ -77,7 +77,7 @@ func (s *session) openDigests() error {
 	return nil
 }
 
-// digestFor is the digest that takes one more line about this workspace in this place, durably.
+// digestFor adds a request to a digest of this workspace and place, durably, and returns the digest's ID.
 func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 	s.digests.mu.Lock()
 	defer s.digests.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 	var d *digest
 	for _, x := range s.digests.all {
 		if x.Workspace == ws && x.Chat == to.Chat && x.Thread == to.Thread && x.Title == "" &&
-			len(x.Requests) < mostLines && now.Sub(x.Added) < digestOpen {
+			len(x.Requests) < maxLines && now.Sub(x.Added) < digestWindow {
 			d = x
 		}
 	}
@@ -94,14 +94,14 @@ func (s *session) digestFor(ws string, to Place, id string) (string, error) {
 	}
 	next := *d
 	next.Requests, next.Added = append(slices.Clone(d.Requests), id), now
-	if err := s.keepDigest(&next); err != nil {
+	if err := s.saveDigest(&next); err != nil {
 		return "", err
 	}
 	return next.ID, nil
 }
 
-// keepDigest wants s.digests.mu.
-func (s *session) keepDigest(d *digest) error {
+// saveDigest needs s.digests.mu.
+func (s *session) saveDigest(d *digest) error {
 	b, err := json.Marshal(d)
 	if err == nil {
 		err = s.Notes.Put(digestName(d.ID), b)
@@ -119,8 +119,8 @@ func (s *session) digest(id string) *digest {
 	return s.digests.all[id]
 }
 
-// tellDigest has a digest brought into line with its requests.
-func (s *session) tellDigest(id string) {
+// queueDigest queues a job that syncs a digest with its requests.
+func (s *session) queueDigest(id string) {
 	d := s.digest(id)
 	if d == nil {
 		return
@@ -133,54 +133,54 @@ func (s *session) deliverDigest(ctx context.Context, id string) error {
 	if d == nil {
 		return nil
 	}
-	l, open, err := s.drawDigest(ctx, d)
+	msg, open, err := s.renderDigest(ctx, d)
 	if err != nil {
 		return err
 	}
 	message := d.Message
-	seen := l.text + fmt.Sprint(l.rows)
+	seen := msg.text + fmt.Sprint(msg.buttons)
 	switch {
-	case seen == d.drawn:
+	case seen == d.rendered:
 		return nil
 	case message == 0 && open == 0:
 	case message == 0:
-		message, err = s.api.send(ctx, d.Chat, l, how{thread: d.Thread, silent: s.quiet(approval.Key{Workspace: d.Workspace})})
+		message, err = s.api.send(ctx, d.Chat, msg, sendOptions{thread: d.Thread, silent: s.isQuiet(approval.Key{Workspace: d.Workspace})})
 	default:
-		err = s.api.edit(ctx, d.Chat, message, l)
+		err = s.api.edit(ctx, d.Chat, message, msg)
 	}
-	if vanished(err) || troubleOf(err) == refused || troubleOf(err) == unreached && open == 0 {
-		s.sent(d.Chat, err)
-		return s.dropDigest(d)
+	if messageGone(err) || classify(err) == rejected || classify(err) == chatUnreachable && open == 0 {
+		s.jobFinished(d.Chat, err)
+		return s.removeDigest(d)
 	}
 	if err != nil {
 		return err
 	}
 	if open == 0 {
-		return s.dropDigest(d)
+		return s.removeDigest(d)
 	}
-	return s.digestSent(d.ID, message, seen)
+	return s.markDigestSent(d.ID, message, seen)
 }
 
-// digestSent notes that a digest was sent, on the pages of its requests, too.
-func (s *session) digestSent(id string, message int, seen string) error {
+// markDigestSent records that a digest was sent, in the records of its requests as well.
+func (s *session) markDigestSent(id string, message int, seen string) error {
 	s.digests.mu.Lock()
 	next := *s.digests.all[id]
 	first := next.Message == 0
-	next.Message, next.drawn = message, seen
+	next.Message, next.rendered = message, seen
 	var err error
 	if first {
-		err = s.keepDigest(&next)
+		err = s.saveDigest(&next)
 	} else {
 		s.digests.all[id] = &next
 	}
 	s.digests.mu.Unlock()
 	for _, r := range next.Requests {
 		k := approval.Key{Workspace: next.Workspace, ID: r}
-		if p := s.book.page(k); p == nil || !slices.ContainsFunc(p.Posts, func(x *post) bool { return x.Digest == id && x.SentAt.IsZero() }) {
+		if p := s.sent.record(k); p == nil || !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return x.Digest == id && x.SentAt.IsZero() }) {
 			continue
 		}
-		err = errors.Join(err, s.book.note(k, func(p *page) error {
-			for _, x := range p.Posts {
+		err = errors.Join(err, s.sent.updateBestEffort(k, func(p *sentRecord) error {
+			for _, x := range p.Copies {
 				if x.Digest == id && x.SentAt.IsZero() {
 					x.SentAt = s.now().UTC()
 				}
@@ -191,52 +191,52 @@ func (s *session) digestSent(id string, message int, seen string) error {
 	return err
 }
 
-func (s *session) dropDigest(d *digest) error {
+func (s *session) removeDigest(d *digest) error {
 	s.digests.mu.Lock()
 	delete(s.digests.all, d.ID)
 	s.digests.mu.Unlock()
 	return s.Notes.Remove(digestName(d.ID))
 }
 
-// drawDigest draws a digest and counts what still waits of it.
-func (s *session) drawDigest(ctx context.Context, d *digest) (l look, open int, err error) {
-	t := s.painter(d.Language)
+// renderDigest renders a digest and counts its pending requests.
+func (s *session) renderDigest(ctx context.Context, d *digest) (msg message, open int, err error) {
+	t := s.renderer(d.Language)
 	var lines []string
-	var faces []face
+	var buttons []button
 	for _, id := range d.Requests {
 		k := approval.Key{Workspace: d.Workspace, ID: id}
-		sc, err := s.scene(ctx, k)
+		st, err := s.status(ctx, k)
 		if err != nil {
-			return l, 0, err
+			return msg, 0, err
 		}
 		line := chat.Escape(approval.ShortID(id))
-		if sc.Pending != nil {
-			line = t.Line(sc.Pending)
+		if st.Pending != nil {
+			line = t.Line(st.Pending)
 		}
-		if sc.waits() {
+		if st.isPending() {
 			open++
-			if n := s.opener(k, d.Chat); n != "" {
-				faces = append(faces, face{approval.ShortID(id), verbOpen + ":" + n})
+			if n := s.openNonce(k, d.Chat); n != "" {
+				buttons = append(buttons, button{approval.ShortID(id), verbOpen + ":" + n})
 			}
-			lines = append(lines, "⏳ "+cut(line, maxLine))
+			lines = append(lines, "⏳ "+truncate(line, maxLineLength))
 			continue
 		}
-		how := t.gone
-		if o := t.outcome(sc.Story); len(o) > 0 {
-			how = o[0]
+		outcome := t.unknownRequest
+		if o := t.outcomeLines(st.Story); len(o) > 0 {
+			outcome = o[0]
 		}
-		lines = append(lines, cut(line, maxLine/2)+" · "+cut(how, maxLine/2))
+		lines = append(lines, truncate(line, maxLineLength/2)+" · "+truncate(outcome, maxLineLength/2))
 	}
 	title := d.Title
 	if title == "" {
-		title = say(t.digest, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
+		title = format(t.digestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
-	l = plain(append([]string{title}, lines...)...)
-	l.rows = slices.Collect(slices.Chunk(faces, 2))
-	return l, open, nil
+	msg = plainMessage(append([]string{title}, lines...)...)
+	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	return msg, open, nil
 }
 
-// remindOfDigest reminds people of a digest, once.
+// remindOfDigest sends one reminder of a digest.
 func (s *session) remindOfDigest(id string) {
 	s.digests.mu.Lock()
 	defer s.digests.mu.Unlock()
@@ -246,32 +246,32 @@ func (s *session) remindOfDigest(id string) {
 	}
 	next := *d
 	next.Reminded = true
-	if err := s.keepDigest(&next); err != nil {
+	if err := s.saveDigest(&next); err != nil {
 		s.log(err)
 		return
 	}
 	s.outbox.put(d.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
-		_, open, err := s.drawDigest(ctx, &next)
+		_, open, err := s.renderDigest(ctx, &next)
 		if err != nil || open == 0 {
 			return err
 		}
-		l := plain(say(catalogue(next.Language).waiting, "n", strconv.Itoa(open)))
-		_, err = s.api.send(ctx, next.Chat, l, how{thread: next.Thread, replyTo: next.Message, silent: s.quiet(approval.Key{Workspace: next.Workspace})})
+		msg := plainMessage(format(catalogFor(next.Language).waitingCount, "n", strconv.Itoa(open)))
+		_, err = s.api.send(ctx, next.Chat, msg, sendOptions{thread: next.Thread, replyTo: next.Message, silent: s.isQuiet(approval.Key{Workspace: next.Workspace})})
 		return err
 	}}, 0)
 }
 
-// refreshDigests has those looked at that were not drawn in this life, or not sent.
+// refreshDigests queues the digests that were not rendered or sent in this session.
 func (s *session) refreshDigests() {
 	s.digests.mu.Lock()
 	var ids []string
 	for id, d := range s.digests.all {
-		if d.drawn == "" {
+		if d.rendered == "" {
 			ids = append(ids, id)
 		}
 	}
 	s.digests.mu.Unlock()
 	for _, id := range ids {
-		s.tellDigest(id)
+		s.queueDigest(id)
 	}
 }

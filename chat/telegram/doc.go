@@ -1,40 +1,39 @@
-// Package telegram lets people answer from Telegram, with one tap or one line. It holds no decision of its
-// own: what somebody taps or writes goes to chat's interceptor, and Decide says whether they may.
+// Package telegram is the Telegram channel: approvers decide with one tap or one line. It makes no decisions. A
+// tap or a text goes to chat.Interceptor, and Decide checks whether the user may decide.
 //
 // # Cards
 //
-// What waits is compared with a notebook, over and over: an event is a hint. A request without a page there
-// has not been asked yet. Its page is made first, with a random 128-bit nonce for each button, and is
-// durable before a message is sent; so a tap is understood even where the gate died between sending a card
-// and noting that. Where nobody can say whether a card was sent, another one is sent in its place, with
-// other buttons, and both are understood. When the request is settled its cards say who decided what, in
-// every chat, their buttons go, and then the page. What was remembered of an approval keeps an Undo button
-// for a day.
+// The channel compares the pending requests with its sent records, again and again: an event is only a hint. A
+// request without a sent record has not been asked yet. The record is created first, with a random 128-bit
+// nonce for each button, and is durable before a message is sent. So a tap is understood even if the daemon
+// died between sending a card and recording its message ID. If it is unknown whether a card was sent, a second
+// card with other buttons is sent, and both are accepted. When the request is settled, every copy is edited to
+// show the decision, its buttons are removed, and then the record is removed. If an approval created a grant,
+// its card keeps an Undo button for a day.
 //
-// A message is plain text. Its formats are given by offsets, and whatever in it Telegram could make a link
-// of stands as code: nothing that an agent wrote can format itself, be tapped on, or mimic the gate. A card
-// that does not show all that would run has no button that approves, and no words approve it there, until
-// "Show all" has sent the whole as a document.
+// A message is plain text with formats given by offsets. Text that Telegram could turn into a link is formatted
+// as code. So text from an agent can never format itself, be tapped, or imitate the gate. A card that does not
+// show everything that would run has no approve button, and a typed approval is refused too, until "Show all"
+// has sent the complete text as a document.
 //
-// # Answers
+// # Decisions
 //
-// A button's data is a verb and a nonce. Both must be on our page, the tap must come from the very message
-// that the page names, in a chat that the configuration names, and from an approver's numeric id. Of words,
-// only those count that a person wrote with their own hands: nothing edited, forwarded, sent through a bot,
-// or in the name of a group or a channel. Strangers hear one neutral sentence, five times a minute, and
-// stand in the audit log.
+// A button's data is a verb and a nonce. The sent record must have both. The tap must come from the message
+// that the record names, in a configured chat, and from an approver's numeric ID. A text counts only if the
+// user wrote it directly: not edited, forwarded, sent through a bot, or sent in the name of a group or a
+// channel. Any other user gets one neutral sentence, at most five times a minute, and an audit entry.
 //
 // # Updates
 //
-// Updates go through a Journal: they are durable before Telegram is told that we have them, and finished
-// when what they asked for is durable. Those about one request are handled one after the other. A handler
-// only looks at files; all that goes to Telegram goes through an outbox, which does the jobs of each chat in
-// turn, at Telegram's pace, and tries again what fails. What cannot be sent, and what waits and could not be
-// asked, is told to those who look after the gate.
+// Updates go through a Journal. They are durable before Telegram gets the acknowledgment, and finished when
+// their effect is durable. Updates about one request are handled in order. A handler only reads and writes
+// files. All messages to Telegram go through an outbox, which runs the jobs of each chat in order, within
+// Telegram's rate limits, and retries failures. Messages that cannot be sent, and requests that could not be
+// asked, are reported to the operator.
 //
-// # Quiet
+// # Fewer notifications
 //
-// Above five new cards a minute in one workspace the rest becomes lines of one message, whose buttons bring
-// the cards; none approves them all. Half-way to its end a request is called to mind, once. In quiet hours
-// nothing rings, and in the morning one message tells what waits and what expired.
+// Above five new cards a minute in one workspace, further requests become lines of one digest message. Its
+// buttons show single cards; no button approves all. Halfway to its deadline a request gets one reminder. In
+// quiet hours messages are silent, and in the morning one message lists what is pending and what expired.
 package telegram

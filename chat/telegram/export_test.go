@@ -1,7 +1,7 @@
 package telegram
 
-// Eager has a channel send at once, and a card for everything, so that tests take no time.
-func Eager(c *Channel) { c.eager = true }
+// DisableLimits turns rate limits and digests off, so that tests are fast.
+func DisableLimits(c *Channel) { c.noLimits = true }
 
-// Calm has a channel send at once, and digests where there is a flood.
-func Calm(c *Channel) { c.eager, c.calm = true, true }
+// DisableRateLimits turns rate limits off and leaves digests on.
+func DisableRateLimits(c *Channel) { c.noLimits, c.floodLimit = true, true }

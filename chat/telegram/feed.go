@@ -17,11 +17,11 @@ import (
 
 const (
 	feedPrefix = "feed-"
-	feedDelay  = 2 * time.Second // several lines come as one edit
+	feedDelay  = 2 * time.Second // so that several lines become one edit
 )
 
-// feed is the message that tells, without a sound, what policy allowed by itself. It grows in place; when
-// it is full, or a day old, the next one begins.
+// feed is the silent message that lists what policy allowed. It is edited in place. When it is full or a day
+// old, a new one begins.
 type feed struct {
 	Message int       `json:"message_id,omitzero"`
 	Began   time.Time `json:"began"`
@@ -29,7 +29,7 @@ type feed struct {
 	Lines   []string  `json:"lines"`
 }
 
-// feeds are the feeds by their names.
+// feeds maps names to feeds.
 type feeds struct {
 	sync.Mutex
 	open map[string]*feed
@@ -39,40 +39,39 @@ func feedName(ws string, to Place) string {
 	return feedPrefix + ws + "_" + strconv.FormatInt(to.Chat, 10) + "_" + strconv.Itoa(to.Thread) + ".json"
 }
 
-// feed tells of a request that nobody was asked about, where people want to hear of those. It may be lost:
-// the audit log has it.
-func (s *session) feed(ws Workspace, k approval.Key, sc scene) {
-	if s.Feed == nil || !s.Feed() || sc.Record == nil || sc.Record.Status != approval.StatusAutoApproved {
+// feed lists a request that policy allowed, if the feed is enabled. A line may be lost: the audit log has it.
+func (s *session) feed(ws Workspace, k approval.Key, st status) {
+	if s.Feed == nil || !s.Feed() || st.Record == nil || st.Record.Status != approval.StatusAutoApproved {
 		return
 	}
 	for _, to := range ws.Places {
 		if to.Language == "" {
 			to.Language = ws.Language
 		}
-		if s.feedLine(ws.Name, to, k, sc.Record) {
+		if s.addFeedLine(ws.Name, to, k, st.Record) {
 			name := feedName(ws.Name, to)
 			s.outbox.put(to.Chat, job{name: name, rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
 				return s.deliverFeed(ctx, name, ws.Name, to)
-			}}, feedDelay/firstRetry*s.unit())
+			}}, feedDelay/firstRetry*s.retryUnit())
 		}
 	}
 }
 
-// feedLine adds a line and says whether it is new.
-func (s *session) feedLine(ws string, to Place, k approval.Key, rec *approval.Record) bool {
-	t := catalogue(to.Language)
+// addFeedLine adds a line and reports whether it is new.
+func (s *session) addFeedLine(ws string, to Place, k approval.Key, rec *approval.Record) bool {
+	t := catalogFor(to.Language)
 	rule := ""
 	if rec.Ruling != nil {
 		rule = rec.Ruling.Rule
 	}
-	line := say(t.allowed, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(cut(rule, maxLine)))
+	line := format(t.feedLine, "id", chat.Escape(approval.ShortID(k.ID)), "rule", chat.Escape(truncate(rule, maxLineLength)))
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
-	f := s.openFeed(feedName(ws, to))
+	f := s.loadFeed(feedName(ws, to))
 	if slices.Contains(f.IDs, k.ID) {
 		return false
 	}
-	if len(f.Lines) >= mostLines || s.now().Sub(f.Began) > 24*time.Hour {
+	if len(f.Lines) >= maxLines || s.now().Sub(f.Began) > 24*time.Hour {
 		*f = feed{}
 	}
 	if f.Began.IsZero() {
@@ -82,8 +81,8 @@ func (s *session) feedLine(ws string, to Place, k approval.Key, rec *approval.Re
 	return true
 }
 
-// openFeed wants s.feeds.
-func (s *session) openFeed(name string) *feed {
+// loadFeed needs s.feeds.
+func (s *session) loadFeed(name string) *feed {
 	if f := s.feeds.open[name]; f != nil {
 		return f
 	}
@@ -105,15 +104,15 @@ func (s *session) openFeed(name string) *feed {
 
 func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) error {
 	s.feeds.Lock()
-	f := s.openFeed(name)
+	f := s.loadFeed(name)
 	now := feed{f.Message, f.Began, slices.Clone(f.IDs), slices.Clone(f.Lines)}
 	s.feeds.Unlock()
-	l := plain(append([]string{say(catalogue(to.Language).feedTitle, "workspace", ws)}, now.Lines...)...)
+	msg := plainMessage(append([]string{format(catalogFor(to.Language).feedTitle, "workspace", ws)}, now.Lines...)...)
 	var err error
 	if now.Message == 0 {
-		now.Message, err = s.api.send(ctx, to.Chat, l, how{thread: to.Thread, silent: true})
-	} else if err = s.api.edit(ctx, to.Chat, now.Message, l); vanished(err) {
-		now, err = feed{}, nil // somebody deleted it
+		now.Message, err = s.api.send(ctx, to.Chat, msg, sendOptions{thread: to.Thread, silent: true})
+	} else if err = s.api.edit(ctx, to.Chat, now.Message, msg); messageGone(err) {
+		now, err = feed{}, nil // a user deleted the message
 	}
 	if err != nil {
 		return err
@@ -128,7 +127,7 @@ func (s *session) deliverFeed(ctx context.Context, name, ws string, to Place) er
 	}
 	s.feeds.Unlock()
 	if err := s.Notes.Put(name, b); err != nil {
-		s.log(fmt.Errorf("note the feed: %w", err))
+		s.log(fmt.Errorf("write feed: %w", err))
 	}
 	return nil
 }

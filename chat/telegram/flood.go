@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Above so many new cards a minute in one workspace, the rest comes as lines of a digest.
+// Above maxCards new cards a minute in one workspace, further requests become lines of a digest.
 const (
-	mostCards   = 5
+	maxCards    = 5
 	floodWindow = time.Minute
 )
 
-// flood counts the cards of a workspace in one place. It is only used by who looks at what waits.
+// flood counts the new cards of each place. Only the watch loop uses it.
 type flood struct {
-	off   bool
-	cards map[floodKey][]time.Time
+	disabled bool
+	cards    map[floodKey][]time.Time
 }
 
 type floodKey struct {
@@ -23,16 +23,16 @@ type floodKey struct {
 	thread    int
 }
 
-// rises counts one more, and says whether that is too many for a card of its own.
-func (f *flood) rises(ws string, to Place, now time.Time) bool {
+// exceeded counts a card, and reports whether it is one too many.
+func (f *flood) exceeded(ws string, to Place, now time.Time) bool {
 	if f.cards == nil {
 		f.cards = map[floodKey][]time.Time{}
 	}
 	at := floodKey{ws, to.Chat, to.Thread}
 	recent := slices.DeleteFunc(f.cards[at], func(t time.Time) bool { return now.Sub(t) >= floodWindow })
 	f.cards[at] = append(recent, now)
-	if len(f.cards[at]) > 10*mostCards {
-		f.cards[at] = f.cards[at][len(f.cards[at])-10*mostCards:]
+	if len(f.cards[at]) > 10*maxCards {
+		f.cards[at] = f.cards[at][len(f.cards[at])-10*maxCards:]
 	}
-	return len(f.cards[at]) > mostCards && !f.off
+	return len(f.cards[at]) > maxCards && !f.disabled
 }

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden messages anew")
 
-// What an agent forges stands in its quotation, or in the payload, and nowhere else in the message.
+// Text that an agent forged stays in its quotation or in the payload.
 func TestForgedEvidence(t *testing.T) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
 	require.NoError(t, err)
@@ -29,8 +29,8 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
-		l := painter{chat.Style{}, english()}.card(p, &post{}, false)
-		got, err := json.MarshalIndent(map[string]any{"text": strings.Split(l.text, "\n"), "entities": l.marks}, "", " ")
+		msg := renderer{chat.Style{}, english()}.card(p, &sentCopy{}, false)
+		got, err := json.MarshalIndent(map[string]any{"text": strings.Split(msg.text, "\n"), "entities": msg.entities}, "", " ")
 		require.NoError(t, err)
 		file := filepath.Join("..", "..", "testdata", "forged", name+".telegram.txt")
 		if *update {
@@ -39,16 +39,16 @@ func TestForgedEvidence(t *testing.T) {
 		want, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(got)+"\n", file)
-		for line := range strings.SplitSeq(ours(l), "\n") {
+		for line := range strings.SplitSeq(ours(msg), "\n") {
 			require.NotRegexp(t, `^(│|✔|Verified|Unknown: nothing|pre-approved)`, line, name)
 		}
 	}
 }
 
-// ours is what of a message stands neither in a quotation nor in the payload.
-func ours(l look) string {
-	u := utf16.Encode([]rune(l.text))
-	for _, m := range l.marks {
+// ours is the text of a message outside of its quotations and its payload.
+func ours(msg message) string {
+	u := utf16.Encode([]rune(msg.text))
+	for _, m := range msg.entities {
 		if m.Type == block || m.Type == quote || m.Type == models.MessageEntityTypeExpandableBlockquote {
 			for i := m.Offset; i < m.Offset+m.Length; i++ {
 				u[i] = ' '

@@ -3,19 +3,18 @@ package telegram
 import "slices"
 
 const (
-	maxIntervals      = 64     // the lowest are forgotten first
-	maxIntervalLength = 10_000 // of each, the highest ids are remembered
+	maxIntervals      = 64     // beyond it, the lowest are dropped
+	maxIntervalLength = 10_000 // beyond it, the lowest IDs are dropped
 )
 
-// intervals is a set of ids, of those that are done: closed intervals, from low to high, that neither
-// overlap nor touch.
+// intervals is the set of finished IDs: closed intervals, ascending, that neither overlap nor touch.
 type intervals [][2]int64
 
 func (s intervals) has(id int64) bool {
 	return slices.ContainsFunc(s, func(in [2]int64) bool { return in[0] <= id && id <= in[1] })
 }
 
-// add puts an id in, and forgets what is beyond the bounds.
+// add adds an ID, and drops what exceeds the limits.
 func (s *intervals) add(id int64) {
 	if s.has(id) {
 		return
@@ -35,7 +34,7 @@ func (s *intervals) add(id int64) {
 	}
 }
 
-// join makes interval i and the next one into one where they touch.
+// join merges interval i with the next one if they touch.
 func (s *intervals) join(i int) {
 	if i < 0 || i+1 >= len(*s) || (*s)[i][1]+1 != (*s)[i+1][0] {
 		return

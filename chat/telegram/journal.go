@@ -17,94 +17,93 @@ import (
 )
 
 const (
-	maxAnswer     = 64 << 20 // bytes; far above a hundred updates
-	maxPoll       = 64 << 10 // bytes of the form of getUpdates
+	maxResponse   = 64 << 20 // bytes; far above a hundred updates
+	maxPollForm   = 64 << 10 // bytes of the form of getUpdates
 	maxUnfinished = 1000     // see Journal.MaxUnfinished
-	maxBroken     = 20       // updates set aside that are kept for a look
+	maxUnreadable = 20       // unreadable updates that are kept for inspection
 
-	updatePrefix = "update-"       // update-ID.json: an update as it came
-	brokenPrefix = "broken-"       // broken-ID.json: one that the library could not have read
-	journalMark  = "finished.json" // which ids are done
-	journalExt   = ".json"
+	updatePrefix     = "update-"       // update-ID.json: the update as received
+	unreadablePrefix = "broken-"       // broken-ID.json: an update that the library cannot decode
+	finishedFile     = "finished.json" // the finished IDs
+	journalExt       = ".json"
 )
 
-// ErrJournalFull says that so many updates wait for their handlers that no more are taken for now.
-// Telegram keeps them for a day.
-var ErrJournalFull = errors.New("too many Telegram updates wait to be handled")
+// ErrJournalFull says that too many updates wait for their handlers, so no more are taken now. Telegram keeps
+// them for a day.
+var ErrJournalFull = errors.New("too many unhandled Telegram updates")
 
-// HTTPClient is what the library sends its requests with: bot.HttpClient.
+// HTTPClient is the library's bot.HttpClient.
 type HTTPClient interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
 // Store keeps small files by name. It must be safe for concurrent use.
 type Store interface {
-	// Put stores b under name, whole or not at all, in place of what was there. Once it returned nil, no
-	// power cut takes that away; after an error either is possible.
+	// Put replaces the file atomically. After nil, it survives a power cut; after an error, either version may
+	// be there.
 	Put(name string, b []byte) error
 	// Get returns what Put stored.
 	Get(name string) ([]byte, error)
-	// List returns the names there are, in any order.
+	// List returns all names, in any order.
 	List() ([]string, error)
-	// Remove takes a name away, durably or not; one that is not there is no error.
+	// Remove removes a file, durably or not. A missing file is no error.
 	Remove(name string) error
 }
 
-// NoAnswer is an HTTP answer that did not come from the Bot API but from something in front of it, such as
-// a proxy's page. Trying again helps.
-type NoAnswer struct {
-	Status int // of HTTP
+// UnexpectedResponse is an HTTP response that did not come from the Bot API but from a proxy in front of it. A
+// retry helps.
+type UnexpectedResponse struct {
+	Status int // HTTP status
 }
 
-func (e *NoAnswer) Error() string {
-	return fmt.Sprintf("HTTP status %d instead of an answer from Telegram", e.Status)
+func (e *UnexpectedResponse) Error() string {
+	return fmt.Sprintf("HTTP status %d without a Bot API response", e.Status)
 }
 
-// Update is one that was journaled.
+// Update is a journaled update.
 type Update struct {
 	ID   int64
-	JSON []byte // as it came
+	JSON []byte // as received
 }
 
-// Journal is the client to give to bot.WithHTTPClient: it makes updates durable before the library sees
-// them. The library acknowledges an update to Telegram before its handler has finished, so a crash in
-// between would lose a tap for good.
+// Journal is the client for bot.WithHTTPClient. It makes updates durable before the library sees them. The
+// library acknowledges an update to Telegram before its handler has finished, so a crash in between would lose
+// a tap.
 //
-// An answer of getUpdates is handed on as far as its updates are in the Store. Where not even the first
-// one can be stored the answer is an error instead: the library's offset stays where it is, and Telegram
-// sends the same again. Whoever handles an update calls Begin first and Finished at the end; before a new
-// bot.Bot starts to poll, what Unfinished lists is handled.
+// A getUpdates response is passed on up to the last update that is in the Store. If not even the first one can
+// be stored, Do returns an error: the library keeps its offset, and Telegram sends the same updates again. A
+// handler calls Begin first and Finished at the end. Before a new bot.Bot polls, the caller handles what
+// Unfinished lists.
 //
-// An update is handed on once. One that Telegram sends again is dropped from the answer, also after a
-// restart, and acknowledged. For that finished.json remembers which ids are done, as intervals. The highest
-// id alone would not do: after a week of silence Telegram begins anew at any number, and then a lower one
-// is new. Both the number of the intervals and their lengths are bounded; what is forgotten so is older
-// than anything that Telegram would still send.
+// An update is passed on once. If Telegram sends it again, even after a restart, it is dropped and
+// acknowledged. For this, finished.json holds the finished IDs as intervals. The highest ID would not suffice:
+// after a week without updates Telegram continues at a random number, which may be lower. The number and the
+// length of the intervals are bounded; dropped IDs are older than any update that Telegram still sends.
 //
-// An update that the library cannot decode would block every other one in its answer. It is set aside as
-// broken-ID.json, done, and told as an error once.
+// An update that the library cannot decode would block all others in its response. It is kept as
+// broken-ID.json, marked finished, and reported as an error once.
 //
-// No error of Do holds the token, nor does the body of an answer, which the library quotes where it cannot
-// parse it. What the library makes by itself wants Redact.
+// No error of Do and no response body holds the token; the library quotes a body that it cannot parse. The
+// library's own errors need Redact.
 type Journal struct {
 	Client HTTPClient
 	Store  Store
-	Token  string // of the bot; where it is empty, what the URLs say
+	Token  string // of the bot; "": taken from the URLs
 
-	// MaxUnfinished is how many updates may wait for their handlers; 0: 1,000. Beyond that Do and Take fail
-	// with ErrJournalFull.
+	// MaxUnfinished is how many updates may wait for their handlers; 0: 1,000. Above it, Do and Take return
+	// ErrJournalFull.
 	MaxUnfinished int
 
-	taking sync.Mutex // one update is stored at a time
+	takeMu sync.Mutex // serializes take
 
-	mu      sync.Mutex // guards what follows
-	loaded  bool
-	held    map[int64]bool // journaled and not finished; true: somebody is handling it
-	done    intervals
-	changes int // to done
+	mu         sync.Mutex // guards the fields below
+	loaded     bool
+	unfinished map[int64]bool // journaled, not finished; true: a handler has begun
+	done       intervals
+	changes    int // of done
 
-	saving sync.Mutex // guards saved, and the writing of finished.json
-	saved  int        // how many of the changes are in finished.json
+	saveMu sync.Mutex // guards saved and the writing of finished.json
+	saved  int        // how many changes finished.json has
 }
 
 // Do implements HTTPClient.
@@ -118,20 +117,20 @@ func (j *Journal) Do(req *http.Request) (*http.Response, error) {
 	if strings.EqualFold(path.Base(req.URL.Path), "getUpdates") {
 		resp, err = j.poll(req, token)
 	} else {
-		resp, _, err = j.ask(req, token)
+		resp, _, err = j.call(req, token)
 	}
 	return resp, Redact(token, err)
 }
 
-// poll asks for updates until there are new ones, or none at all. An answer of nothing but old ones must
-// not reach the library: it would not move its offset, and ask for the very same at once, without end.
+// poll polls until there are new updates, or none. A response of old updates only must not reach the library:
+// it would keep its offset and ask for the same ones again, without end.
 func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) {
 	form, err := formOf(req)
 	if err != nil {
-		return nil, fmt.Errorf("read the form of getUpdates: %w", err)
+		return nil, fmt.Errorf("read getUpdates parameters: %w", err)
 	}
 	for {
-		resp, body, err := j.ask(withForm(req, form), token)
+		resp, body, err := j.call(withForm(req, form), token)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +139,7 @@ func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) 
 			Result []json.RawMessage `json:"result"`
 		}
 		if err := json.Unmarshal(body, &answer); err != nil {
-			return nil, fmt.Errorf("read Telegram's updates: %w", err)
+			return nil, fmt.Errorf("decode getUpdates response: %w", err)
 		}
 		if !answer.OK || len(answer.Result) == 0 {
 			return resp, nil
@@ -156,28 +155,28 @@ func (j *Journal) poll(req *http.Request, token string) (*http.Response, error) 
 	}
 }
 
-// ask sends a request and reads the answer, which is JSON and free of the token.
-func (j *Journal) ask(req *http.Request, token string) (*http.Response, []byte, error) {
+// call sends a request and reads the response, which is JSON without the token.
+func (j *Journal) call(req *http.Request, token string) (*http.Response, []byte, error) {
 	resp, err := j.Client.Do(req)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Telegram's answer: %w", err)
+		return nil, nil, fmt.Errorf("read Bot API response: %w", err)
 	}
 	if body = bytes.TrimSpace(body); !bytes.HasPrefix(body, []byte("{")) || !json.Valid(body) {
-		return nil, nil, &NoAnswer{Status: resp.StatusCode}
+		return nil, nil, &UnexpectedResponse{Status: resp.StatusCode}
 	}
 	body = []byte(mask(secretsOf(token), string(body)))
 	replaceBody(resp, body)
 	return resp, body, nil
 }
 
-// takeAll stores the updates of one answer in their order, as far as that is possible, and returns the new
-// ones. last is the id up to which all are taken. Where not even the first can be, that is the error; one
-// further on comes again as the first.
+// takeAll stores the updates in order, as far as possible, and returns the new ones. last is the ID up to which
+// all are stored. It returns an error only if the first one cannot be stored; a later one comes again as the
+// first.
 func (j *Journal) takeAll(updates []json.RawMessage) (fresh []json.RawMessage, last int64, err error) {
 	for i, raw := range updates {
 		id, isNew, err := j.take(raw)
@@ -194,37 +193,39 @@ func (j *Journal) takeAll(updates []json.RawMessage) (fresh []json.RawMessage, l
 	return fresh, last, nil
 }
 
-// Take makes an update that came by webhook durable. Only after that may the request be answered with 200.
-// fresh is false for one that was taken before.
+// Take makes an update from the webhook durable. Only then may the request be answered with 200. fresh is false
+// for a repeated update.
 func (j *Journal) Take(raw []byte) (fresh bool, err error) {
 	_, fresh, err = j.take(raw)
 	return fresh, j.setAside(raw, err)
 }
 
-// broken is an update that the library could not decode.
-type broken struct {
+// unreadableUpdate is an update that the library cannot decode.
+type unreadableUpdate struct {
 	id    int64
 	cause error
 }
 
-func (b *broken) Error() string { return fmt.Sprintf("update %d cannot be read: %s", b.id, b.cause) }
-func (b *broken) Unwrap() error { return b.cause }
+func (b *unreadableUpdate) Error() string {
+	return fmt.Sprintf("decode update %d: %s", b.id, b.cause)
+}
+func (b *unreadableUpdate) Unwrap() error { return b.cause }
 
 func (j *Journal) take(raw []byte) (id int64, fresh bool, err error) {
-	j.taking.Lock()
-	defer j.taking.Unlock()
+	j.takeMu.Lock()
+	defer j.takeMu.Unlock()
 	var head struct {
 		ID int64 `json:"update_id"`
 	}
 	if err := json.Unmarshal(raw, &head); err != nil || head.ID <= 0 {
-		return 0, false, errors.New("an update of Telegram's without an update_id")
+		return 0, false, errors.New("update without update_id")
 	}
-	known, full, err := j.look(head.ID)
+	known, full, err := j.lookup(head.ID)
 	if err != nil || known {
 		return head.ID, false, err
 	}
 	if err := json.Unmarshal(raw, new(models.Update)); err != nil {
-		return head.ID, false, &broken{head.ID, err}
+		return head.ID, false, &unreadableUpdate{head.ID, err}
 	}
 	if full {
 		return head.ID, false, ErrJournalFull
@@ -234,54 +235,54 @@ func (j *Journal) take(raw []byte) (id int64, fresh bool, err error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.held[head.ID] = false
+	j.unfinished[head.ID] = false
 	return head.ID, true, nil
 }
 
-func (j *Journal) look(id int64) (known, full bool, err error) {
+func (j *Journal) lookup(id int64) (known, full bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
 		return false, false, err
 	}
-	_, known = j.held[id]
-	room := j.MaxUnfinished
-	if room <= 0 {
-		room = maxUnfinished
+	_, known = j.unfinished[id]
+	limit := j.MaxUnfinished
+	if limit <= 0 {
+		limit = maxUnfinished
 	}
-	return known || j.done.has(id), len(j.held) >= room, nil
+	return known || j.done.has(id), len(j.unfinished) >= limit, nil
 }
 
-// setAside makes an update done that cannot be decoded, keeps it for a look, and returns the error that
-// tells of it. Other errors it returns as they are.
+// setAside marks an unreadable update as finished, keeps it for inspection, and returns an error that reports
+// it. Other errors are returned unchanged.
 func (j *Journal) setAside(raw []byte, why error) error {
-	var b *broken
+	var b *unreadableUpdate
 	if !errors.As(why, &b) {
 		return why
 	}
 	names, err := j.Store.List()
 	if err != nil {
-		return fmt.Errorf("list the journal: %w", err)
+		return fmt.Errorf("list update journal: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, brokenPrefix) })
-	if len(names) < maxBroken {
-		if err := j.Store.Put(brokenPrefix+strconv.FormatInt(b.id, 10)+journalExt, raw); err != nil {
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, unreadablePrefix) })
+	if len(names) < maxUnreadable {
+		if err := j.Store.Put(unreadablePrefix+strconv.FormatInt(b.id, 10)+journalExt, raw); err != nil {
 			return fmt.Errorf("set update %d aside: %w", b.id, err)
 		}
 	}
 	if err := j.finish(b.id); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w; it is set aside", b)
+	return fmt.Errorf("%w; set aside", b)
 }
 
-// Unfinished lists, in the order of their ids, the updates that were journaled and that nobody has
-// finished or is handling in this process. One that cannot be read is an error beside the others.
+// Unfinished lists, by ID, the journaled updates that are not finished and that no handler in this process has
+// begun. An unreadable one becomes an error beside the others.
 func (j *Journal) Unfinished() ([]Update, error) {
 	j.mu.Lock()
 	err := j.load()
 	var ids []int64
-	for id, begun := range j.held {
+	for id, begun := range j.unfinished {
 		if !begun {
 			ids = append(ids, id)
 		}
@@ -304,34 +305,34 @@ func (j *Journal) Unfinished() ([]Update, error) {
 	return updates, errors.Join(errs...)
 }
 
-// Begin claims an update for the one that will handle it. It is false for an update that is finished, that
-// somebody else is handling, or that was never journaled: then it is to be left alone.
+// Begin claims an update for its handler. It returns false if the update is finished, claimed, or not
+// journaled; then it must not be handled.
 func (j *Journal) Begin(id int64) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	begun, ok := j.held[id]
+	begun, ok := j.unfinished[id]
 	if !ok || begun {
 		return false
 	}
-	j.held[id] = true
+	j.unfinished[id] = true
 	return true
 }
 
-// Abandon takes a Begin back: the update was not handled, and Unfinished lists it again.
+// Abandon releases a claim: the update was not handled, and Unfinished lists it again.
 func (j *Journal) Abandon(id int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, ok := j.held[id]; ok {
-		j.held[id] = false
+	if _, ok := j.unfinished[id]; ok {
+		j.unfinished[id] = false
 	}
 }
 
-// Finished says that an update was handled and must never come again. After an error it still does not
-// come again in this process, but may after a restart.
+// Finished marks an update as handled, so that it never comes again. After an error it still does not come
+// again in this process, but it may after a restart.
 func (j *Journal) Finished(id int64) error {
 	j.mu.Lock()
 	err := j.load()
-	_, ok := j.held[id]
+	_, ok := j.unfinished[id]
 	j.mu.Unlock()
 	if err != nil || !ok {
 		return err
@@ -339,10 +340,11 @@ func (j *Journal) Finished(id int64) error {
 	return j.finish(id)
 }
 
-// finish has the id durable in finished.json before the update's file goes, or it could come once more.
+// finish writes the ID to finished.json before it removes the update's file. Otherwise the update could come
+// again.
 func (j *Journal) finish(id int64) error {
 	j.mu.Lock()
-	delete(j.held, id)
+	delete(j.unfinished, id)
 	j.done.add(id)
 	j.changes++
 	change := j.changes
@@ -357,10 +359,10 @@ func (j *Journal) finish(id int64) error {
 	return nil
 }
 
-// save writes finished.json, unless somebody else has written that change meanwhile.
+// save writes finished.json, unless a concurrent save already wrote this change.
 func (j *Journal) save(change int) error {
-	j.saving.Lock()
-	defer j.saving.Unlock()
+	j.saveMu.Lock()
+	defer j.saveMu.Unlock()
 	if j.saved >= change {
 		return nil
 	}
@@ -371,48 +373,48 @@ func (j *Journal) save(change int) error {
 	if err != nil {
 		return err
 	}
-	if err := j.Store.Put(journalMark, b); err != nil {
+	if err := j.Store.Put(finishedFile, b); err != nil {
 		return err
 	}
 	j.saved = changes
 	return nil
 }
 
-// journalState is finished.json.
+// journalState is the content of finished.json.
 type journalState struct {
 	Finished intervals `json:"finished"`
 }
 
-// load reads what a former process left. It wants j.mu.
+// load reads the files of the previous process. It needs j.mu.
 func (j *Journal) load() error {
 	if j.loaded {
 		return nil
 	}
 	names, err := j.Store.List()
 	if err != nil {
-		return fmt.Errorf("list the journal: %w", err)
+		return fmt.Errorf("list update journal: %w", err)
 	}
 	var state journalState
-	if slices.Contains(names, journalMark) {
-		b, err := j.Store.Get(journalMark)
+	if slices.Contains(names, finishedFile) {
+		b, err := j.Store.Get(finishedFile)
 		if err == nil {
 			err = json.Unmarshal(b, &state)
 		}
 		if err != nil {
-			return fmt.Errorf("read %s of the Telegram journal: %w", journalMark, err)
+			return fmt.Errorf("read %s of the update journal: %w", finishedFile, err)
 		}
 	}
-	held := map[int64]bool{}
+	unfinished := map[int64]bool{}
 	for _, name := range names {
 		id, ok := updateIDOf(name)
 		switch {
 		case ok && state.Finished.has(id):
-			_ = j.Store.Remove(name) // a leftover: done all the same where it cannot be removed
+			_ = j.Store.Remove(name) // best effort: finished.json already has it
 		case ok:
-			held[id] = false
+			unfinished[id] = false
 		}
 	}
-	j.held, j.done, j.loaded = held, state.Finished, true
+	j.unfinished, j.done, j.loaded = unfinished, state.Finished, true
 	return nil
 }
 

@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// formOf reads the parameters of a request that the library made.
+// formOf reads the parameters of the library's request.
 func formOf(req *http.Request) (url.Values, error) {
 	if req.Body == nil {
 		return url.Values{}, nil
 	}
 	defer req.Body.Close()
 	in := req.Clone(req.Context())
-	in.Body = io.NopCloser(io.LimitReader(req.Body, maxPoll))
-	if err := in.ParseMultipartForm(maxPoll); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+	in.Body = io.NopCloser(io.LimitReader(req.Body, maxPollForm))
+	if err := in.ParseMultipartForm(maxPollForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
 		return nil, err
 	}
 	return in.PostForm, nil
 }
 
-// withForm is req with other parameters.
+// withForm returns req with other parameters.
 func withForm(req *http.Request, form url.Values) *http.Request {
 	out := req.Clone(req.Context())
 	body := []byte(form.Encode())
@@ -34,7 +34,7 @@ func withForm(req *http.Request, form url.Values) *http.Request {
 	return out
 }
 
-// setBody makes an answer of updates.
+// setBody makes the response one of these updates.
 func setBody(resp *http.Response, updates []json.RawMessage) error {
 	body, err := json.Marshal(map[string]any{"ok": true, "result": updates})
 	if err == nil {
@@ -49,7 +49,7 @@ func replaceBody(resp *http.Response, body []byte) {
 	resp.Header.Del("Content-Length")
 }
 
-// tokenOf finds the token in a URL of the Bot API.
+// tokenOf returns the token in a Bot API URL.
 func tokenOf(req *http.Request) string {
 	for segment := range strings.SplitSeq(req.URL.Path, "/") {
 		if token, ok := strings.CutPrefix(segment, "bot"); ok && strings.Contains(token, ":") {

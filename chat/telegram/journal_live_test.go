@@ -22,18 +22,18 @@ import (
 
 const person = int64(7001)
 
-// office is a bot as the channel runs it, reduced to its journal: it answers every tap. It can be killed.
-type office struct {
+// killableBot is a bot that only has the channel's journal, and answers every tap. It can be killed.
+type killableBot struct {
 	fake  *botapi.Server
 	files *botapi.Files
 
 	mu       sync.Mutex
-	finished map[int64]bool // updates that the journal said it would remember
-	again    []int64        // that came although they were finished
+	finished map[int64]bool // updates that the journal has finished
+	repeated []int64        // received again although finished
 }
 
-// run is one life of the process: what a former one left, then whatever comes, until ctx ends.
-func (o *office) run(ctx context.Context, t *testing.T) {
+// run is one run of the process: unfinished updates first, then new ones, until ctx ends.
+func (o *killableBot) run(ctx context.Context, t *testing.T) {
 	t.Helper()
 	j := &telegram.Journal{Client: http.DefaultClient, Store: o.files, Token: botapi.Token}
 	var handlers sync.WaitGroup
@@ -51,7 +51,7 @@ func (o *office) run(ctx context.Context, t *testing.T) {
 		t.Error(err)
 		return
 	}
-	left, _ := j.Unfinished() // fails where the process is dead already
+	left, _ := j.Unfinished() // fails if the process was killed
 	for _, raw := range left {
 		var u models.Update
 		if err := json.Unmarshal(raw.JSON, &u); err != nil {
@@ -63,10 +63,10 @@ func (o *office) run(ctx context.Context, t *testing.T) {
 	handlers.Wait()
 }
 
-func (o *office) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u *models.Update) {
+func (o *killableBot) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u *models.Update) {
 	o.mu.Lock()
 	if o.finished[u.ID] {
-		o.again = append(o.again, u.ID)
+		o.repeated = append(o.repeated, u.ID)
 	}
 	o.mu.Unlock()
 	if q := u.CallbackQuery; q != nil {
@@ -79,27 +79,27 @@ func (o *office) handle(ctx context.Context, b *bot.Bot, j *telegram.Journal, u 
 	}
 }
 
-// TestJournalLosesNoTap kills the process again and again while a person taps, against a server that
-// redelivers as the real one does: every tap is handled, and none comes again that was finished.
+// TestJournalLosesNoTap kills the process repeatedly while a user taps, against a server that redelivers like
+// the real one. Every tap is handled, and no finished update comes again.
 func TestJournalLosesNoTap(t *testing.T) {
-	const taps, deaths = 200, 6 // at least
+	const taps, kills = 200, 6 // minimum
 	fake := botapi.Start(t)
-	fake.CallbackTimeout = 2 * time.Minute // what is slow is not lost
+	fake.CallbackTimeout = 2 * time.Minute // slow answers do not count as lost
 	fake.AddUser(botapi.User{ID: person, FirstName: "Ricardo"})
 	fake.Say(person, person, "/start")
-	o := &office{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
+	o := &killableBot{fake: fake, files: &botapi.Files{}, finished: map[int64]bool{}}
 
 	var tapped []*botapi.Tap
-	var lives atomic.Int64
+	var runs atomic.Int64
 	tapping := make(chan struct{})
 	go func() {
 		defer close(tapping)
-		for i := 0; i < taps || lives.Load() < deaths; i++ {
+		for i := 0; i < taps || runs.Load() < kills; i++ {
 			tapped = append(tapped, fake.TapData(person, person, 1, fmt.Sprint(i)))
-			time.Sleep(rand.N(4 * time.Millisecond)) // a person's pace, not a wait for anything
+			time.Sleep(rand.N(4 * time.Millisecond)) // a user's pace, not a wait
 		}
 	}()
-	for over := false; !over; lives.Add(1) {
+	for over := false; !over; runs.Add(1) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dead := make(chan struct{})
 		go func() {
@@ -116,7 +116,7 @@ func TestJournalLosesNoTap(t *testing.T) {
 		<-dead
 		o.files = next
 	}
-	require.GreaterOrEqual(t, lives.Load(), int64(deaths), "the process must have died while people tapped")
+	require.GreaterOrEqual(t, runs.Load(), int64(kills), "the process must have been killed during the taps")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	last := make(chan struct{})
@@ -132,8 +132,8 @@ func TestJournalLosesNoTap(t *testing.T) {
 	}
 	waiting, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
-	require.NoError(t, fake.Await(waiting, answered), "the person sees each tap answered")
+	require.NoError(t, fake.Await(waiting, answered), "every tap is answered")
 	cancel()
 	<-last
-	require.Empty(t, o.again)
+	require.Empty(t, o.repeated)
 }

@@ -25,14 +25,13 @@ const token = "123456:AAtheSecretHalfOfTheToken_-x"
 
 var errDisk = errors.New("no space left on device")
 
-// queue is Telegram's queue of updates: everything below the offset is forgotten, and what is left is
-// given again.
-type queue struct {
+// updateQueue is Telegram's queue: updates below the offset are dropped, the rest is returned again.
+type updateQueue struct {
 	updates []string
-	asked   []int64 // the offsets
+	offsets []int64 // of all polls
 }
 
-func (q *queue) Do(req *http.Request) (*http.Response, error) {
+func (q *updateQueue) Do(req *http.Request) (*http.Response, error) {
 	if err := req.ParseForm(); err != nil {
 		return nil, err
 	}
@@ -40,7 +39,7 @@ func (q *queue) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.asked = append(q.asked, offset)
+	q.offsets = append(q.offsets, offset)
 	q.updates = slices.DeleteFunc(q.updates, func(u string) bool { return idOf(u) < offset })
 	return answer(http.StatusOK, `{"ok":true,"result":[`+strings.Join(q.updates, ",")+`]}`), nil
 }
@@ -69,7 +68,7 @@ func updates(ids ...int64) []string {
 	return all
 }
 
-// poll asks as the library does, with a form of several parts, and returns the updates it would get.
+// poll polls like the library, with a multipart form, and returns the IDs that the library would get.
 func poll(t *testing.T, j *telegram.Journal, offset int64) ([]int64, error) {
 	t.Helper()
 	body := "--b\r\nContent-Disposition: form-data; name=\"offset\"\r\n\r\n" + strconv.FormatInt(offset, 10) + "\r\n--b--\r\n"
@@ -100,14 +99,14 @@ func unfinished(t *testing.T, j *telegram.Journal) []int64 {
 	require.NoError(t, err)
 	ids := []int64{}
 	for _, u := range all {
-		require.Equal(t, u.ID, idOf(string(u.JSON)), "the bytes are that update's")
+		require.Equal(t, u.ID, idOf(string(u.JSON)), "the bytes belong to the ID")
 		ids = append(ids, u.ID)
 	}
 	return ids
 }
 
-// refuse makes one operation on one file fail.
-func refuse(op, name string, err error) func(op, name string) error {
+// failOn fails one operation on one file.
+func failOn(op, name string, err error) func(op, name string) error {
 	return func(o, n string) error {
 		if o == op && n == name {
 			return err
@@ -116,33 +115,33 @@ func refuse(op, name string, err error) func(op, name string) error {
 	}
 }
 
-func TestJournalKeepsWhatItHandsOn(t *testing.T) {
+func TestJournalStoresBeforeReturning(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(10, 11, 12)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(10, 11, 12)}, Store: files}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Equal(t, []int64{10, 11, 12}, got)
 
-	after := &telegram.Journal{Store: files.Cut()}
-	require.Equal(t, []int64{10, 11, 12}, unfinished(t, after), "nobody finished them")
+	after := &telegram.Journal{Store: files.CutPower()}
+	require.Equal(t, []int64{10, 11, 12}, unfinished(t, after), "none was finished")
 }
 
-func TestJournalKeepsBackWhatItCannotStore(t *testing.T) {
+func TestJournalReturnsOnlyStoredUpdates(t *testing.T) {
 	tests := []struct {
 		why  string
 		fail func(op, name string) error
 		want []int64
 		err  error
 	}{
-		{"the first fails: an error, and no offset moves", refuse("put", "update-10.json", errDisk), nil, errDisk},
-		{"a later one fails: those before it are good, and it comes again", refuse("put", "update-11.json", errDisk), []int64{10}, nil},
-		{"stored, and yet an error: not believed", refuse("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
-		{"what was kept cannot be listed: nobody knows what was taken", refuse("list", "", errDisk), nil, errDisk},
+		{"the first write fails: an error, the offset stays", failOn("put", "update-10.json", errDisk), nil, errDisk},
+		{"a later write fails: earlier updates pass, it comes again", failOn("put", "update-11.json", errDisk), []int64{10}, nil},
+		{"stored, but with an error: not trusted", failOn("put", "update-10.json", botapi.ErrDone), nil, botapi.ErrDone},
+		{"the store cannot be listed: an error", failOn("list", "", errDisk), nil, errDisk},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			files := &botapi.Files{Fail: tt.fail}
-			q := &queue{updates: updates(10, 11)}
+			q := &updateQueue{updates: updates(10, 11)}
 			j := &telegram.Journal{Client: q, Store: files}
 			got, err := poll(t, j, 1)
 			require.ErrorIs(t, err, tt.err)
@@ -155,37 +154,37 @@ func TestJournalKeepsBackWhatItCannotStore(t *testing.T) {
 			}
 			rest, err := poll(t, j, next)
 			require.NoError(t, err)
-			require.Equal(t, []int64{10, 11}, append(got, rest...), "in the end the library has each of them once")
+			require.Equal(t, []int64{10, 11}, append(got, rest...), "the library gets each update once")
 		})
 	}
 }
 
-func TestJournalHandsOnOnce(t *testing.T) {
+func TestJournalReturnsEachUpdateOnce(t *testing.T) {
 	files := &botapi.Files{}
-	q := &queue{updates: updates(10, 11)}
+	q := &updateQueue{updates: updates(10, 11)}
 	j := &telegram.Journal{Client: q, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.True(t, j.Begin(10))
 	require.NoError(t, j.Finished(10))
 
-	j = &telegram.Journal{Client: q, Store: files.Cut()}
-	require.Equal(t, []int64{11}, unfinished(t, j), "the file of 10 is back after the power cut, and yet done")
-	q.asked = nil
+	j = &telegram.Journal{Client: q, Store: files.CutPower()}
+	require.Equal(t, []int64{11}, unfinished(t, j), "the file of 10 is back after the power cut, but finished")
+	q.offsets = nil
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.Equal(t, []int64{1, 12}, q.asked, "what is dropped is acknowledged, or Telegram would send it for ever")
+	require.Equal(t, []int64{1, 12}, q.offsets, "dropped updates are acknowledged, so that Telegram stops sending them")
 
 	q.updates = updates(11, 12)
 	got, err = poll(t, j, 1)
 	require.NoError(t, err)
-	require.Equal(t, []int64{12}, got, "the new one behind an old one is not lost")
+	require.Equal(t, []int64{12}, got, "a new update after an old one is not lost")
 }
 
-func TestJournalTakesLowerIDs(t *testing.T) {
+func TestJournalAcceptsLowerIDs(t *testing.T) {
 	files := &botapi.Files{}
-	q := &queue{updates: updates(900_000)}
+	q := &updateQueue{updates: updates(900_000)}
 	j := &telegram.Journal{Client: q, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -194,54 +193,54 @@ func TestJournalTakesLowerIDs(t *testing.T) {
 	q.updates = updates(17)
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
-	require.Equal(t, []int64{17}, got, "after a week of silence Telegram begins anew at any number")
+	require.Equal(t, []int64{17}, got, "after a week without updates IDs restart at any number")
 }
 
 func TestJournalClaims(t *testing.T) {
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: &botapi.Files{}}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: &botapi.Files{}}
 	require.False(t, j.Begin(1), "never journaled")
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
 
 	require.True(t, j.Begin(1))
-	require.False(t, j.Begin(1), "somebody is at it")
+	require.False(t, j.Begin(1), "already claimed")
 	require.Equal(t, []int64{2}, unfinished(t, j))
 	j.Abandon(1)
 	require.Equal(t, []int64{1, 2}, unfinished(t, j))
 	require.True(t, j.Begin(1))
 	require.NoError(t, j.Finished(1))
-	require.NoError(t, j.Finished(1), "once more changes nothing")
+	require.NoError(t, j.Finished(1), "idempotent")
 	j.Abandon(1)
 	require.False(t, j.Begin(1), "finished")
 }
 
-func TestJournalFinishedThatCannotBeKept(t *testing.T) {
+func TestJournalFinishWriteFails(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
 
-	files.Fail = refuse("put", "finished.json", errDisk)
+	files.Fail = failOn("put", "finished.json", errDisk)
 	require.ErrorIs(t, j.Finished(1), errDisk)
-	require.False(t, j.Begin(1), "done in this process all the same")
+	require.False(t, j.Begin(1), "still done in this process")
 	files.Fail = nil
-	require.Equal(t, []int64{1, 2}, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the file stays until it is remembered as done")
+	require.Equal(t, []int64{1, 2}, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the file stays until finished.json has the ID")
 }
 
-func TestJournalRemembersItsFailedFinish(t *testing.T) {
+func TestJournalRetriesFailedFinish(t *testing.T) {
 	files := &botapi.Files{}
-	j := &telegram.Journal{Client: &queue{updates: updates(1, 2)}, Store: files}
+	j := &telegram.Journal{Client: &updateQueue{updates: updates(1, 2)}, Store: files}
 	_, err := poll(t, j, 1)
 	require.NoError(t, err)
-	files.Fail = refuse("put", "finished.json", errDisk)
+	files.Fail = failOn("put", "finished.json", errDisk)
 	require.ErrorIs(t, j.Finished(1), errDisk)
 	files.Fail = nil
 	require.NoError(t, j.Finished(2))
-	require.Empty(t, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the next one that is kept speaks for both")
+	require.Empty(t, unfinished(t, &telegram.Journal{Store: files.Kill()}), "the next write has both IDs")
 }
 
 func TestJournalFull(t *testing.T) {
-	q := &queue{updates: updates(1, 2, 3)}
+	q := &updateQueue{updates: updates(1, 2, 3)}
 	j := &telegram.Journal{Client: q, Store: &botapi.Files{}, MaxUnfinished: 2}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
@@ -251,34 +250,34 @@ func TestJournalFull(t *testing.T) {
 	require.NoError(t, j.Finished(2))
 	got, err = poll(t, j, 3)
 	require.NoError(t, err)
-	require.Equal(t, []int64{3}, got, "Telegram kept it meanwhile")
+	require.Equal(t, []int64{3}, got, "Telegram kept the update")
 }
 
-func TestJournalSetsAsideWhatCannotBeRead(t *testing.T) {
+func TestJournalSetsUnreadableUpdatesAside(t *testing.T) {
 	strange := `{"update_id":2,"message":{"text":["from a later version"]}}`
 	files := &botapi.Files{}
-	q := &queue{updates: []string{update(1), strange, update(3)}}
+	q := &updateQueue{updates: []string{update(1), strange, update(3)}}
 	j := &telegram.Journal{Client: q, Store: files}
 	got, err := poll(t, j, 1)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, got)
 
 	_, err = poll(t, j, 2)
-	require.ErrorContains(t, err, "update 2 cannot be read")
+	require.ErrorContains(t, err, "decode update 2")
 	kept, err := files.Get("broken-2.json")
 	require.NoError(t, err)
 	require.JSONEq(t, strange, string(kept))
 
 	got, err = poll(t, j, 2)
 	require.NoError(t, err)
-	require.Equal(t, []int64{3}, got, "it is told once and then out of the way")
+	require.Equal(t, []int64{3}, got, "reported once, then skipped")
 	require.Equal(t, []int64{1, 3}, unfinished(t, j))
 }
 
 func TestJournalRefusesDamage(t *testing.T) {
 	tests := []struct{ why, body, want string }{
-		{"an update without an id could be taken twice", `{"ok":true,"result":[{"message":{}}]}`, "without an update_id"},
-		{"a list that is none", `{"ok":true,"result":{"update_id":1}}`, "read Telegram's updates"},
+		{"an update without an ID could be taken twice", `{"ok":true,"result":[{"message":{}}]}`, "without update_id"},
+		{"result is no list", `{"ok":true,"result":{"update_id":1}}`, "decode getUpdates response"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
@@ -292,7 +291,7 @@ func TestJournalRefusesDamage(t *testing.T) {
 
 	files := &botapi.Files{}
 	require.NoError(t, files.Put("finished.json", []byte("{")))
-	_, err := poll(t, &telegram.Journal{Client: &queue{updates: updates(1)}, Store: files}, 1)
+	_, err := poll(t, &telegram.Journal{Client: &updateQueue{updates: updates(1)}, Store: files}, 1)
 	require.ErrorContains(t, err, "finished.json")
 }
 
@@ -314,33 +313,33 @@ func TestJournalTake(t *testing.T) {
 	require.NoError(t, j.Finished(5))
 	fresh, err = j.Take([]byte(update(5)))
 	require.NoError(t, err)
-	require.False(t, fresh, "also when it is done")
+	require.False(t, fresh, "also when finished")
 	_, err = j.Take([]byte(`{"update_id":6,"message":7}`))
-	require.ErrorContains(t, err, "update 6 cannot be read")
+	require.ErrorContains(t, err, "decode update 6")
 }
 
-// TestJournalCrashes kills the process before every single operation on its files, one run for each, and
-// starts it again until all is done: a process that polls, claims, handles and finishes twelve updates.
+// TestJournalCrashes kills the process before each operation on its files, in one run each, and restarts it
+// until it has polled, claimed, handled and finished twelve updates.
 func TestJournalCrashes(t *testing.T) {
 	for _, how := range []struct {
 		name  string
 		after func(*botapi.Files) *botapi.Files
-	}{{"kill", (*botapi.Files).Kill}, {"power cut", (*botapi.Files).Cut}} {
+	}{{"kill", (*botapi.Files).Kill}, {"power cut", (*botapi.Files).CutPower}} {
 		t.Run(how.name, func(t *testing.T) {
 			crashes := 0
 			for at := 1; ; at++ {
-				w := &crashWorld{files: &botapi.Files{}, handled: map[int64]int{}, finished: map[int64]bool{}}
+				w := &crashRun{files: &botapi.Files{}, handled: map[int64]int{}, finished: map[int64]bool{}}
 				for id := int64(1); id <= 12; id++ {
 					w.queue.updates = append(w.queue.updates, update(id))
 				}
-				if !w.live(t, at) {
+				if !w.run(t, at) {
 					require.Equal(t, at-1, crashes)
-					require.Equal(t, 1+3*12, crashes, "a list, and for each update three operations")
+					require.Equal(t, 1+3*12, crashes, "one list, and three operations per update")
 					break
 				}
 				crashes++
 				w.files = how.after(w.files)
-				require.False(t, w.live(t, 0))
+				require.False(t, w.run(t, 0))
 				for id := int64(1); id <= 12; id++ {
 					require.Positive(t, w.handled[id], "update %d was lost by a crash at operation %d", id, at)
 				}
@@ -349,19 +348,19 @@ func TestJournalCrashes(t *testing.T) {
 	}
 }
 
-type crashWorld struct {
-	queue    queue
+type crashRun struct {
+	queue    updateQueue
 	files    *botapi.Files
 	handled  map[int64]int
 	finished map[int64]bool
 }
 
-// live runs one process until nothing is left to do or it dies at the given operation.
-func (w *crashWorld) live(t *testing.T, dieAt int) (died bool) {
+// run runs one process until all is done, or until it dies at the given operation.
+func (w *crashRun) run(t *testing.T, killAt int) (died bool) {
 	t.Helper()
 	ops, files := 0, w.files
 	files.Fail = func(string, string) error {
-		if ops++; ops == dieAt {
+		if ops++; ops == killAt {
 			w.files = files.Kill()
 			return botapi.ErrKilled
 		}
@@ -388,7 +387,7 @@ func (w *crashWorld) live(t *testing.T, dieAt int) (died bool) {
 	return err != nil
 }
 
-func (w *crashWorld) handle(t *testing.T, j *telegram.Journal, id int64) error {
+func (w *crashRun) handle(t *testing.T, j *telegram.Journal, id int64) error {
 	t.Helper()
 	if !j.Begin(id) {
 		return nil
@@ -404,7 +403,7 @@ type clientFunc func(*http.Request) (*http.Response, error)
 
 func (f clientFunc) Do(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestNoTokenInErrors makes the library fail in every way we know and looks for the token in what it says.
+// TestNoTokenInErrors makes the library fail in every known way and searches its errors for the token.
 func TestNoTokenInErrors(t *testing.T) {
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
@@ -423,13 +422,13 @@ func TestNoTokenInErrors(t *testing.T) {
 		ctx    context.Context
 		server string
 		want   error
-		theirs bool // the library's own doing, which the journal does not see
+		theirs bool // made by the library; the journal does not see it
 	}{
-		{"nobody listens", t.Context(), "http://127.0.0.1:1", nil, false},
-		{"a proxy's page holds the path", t.Context(), echo.URL, nil, false},
+		{"connection refused", t.Context(), "http://127.0.0.1:1", nil, false},
+		{"a proxy's page contains the path", t.Context(), echo.URL, nil, false},
 		{"an answer quotes the path", t.Context(), quote.URL, bot.ErrorBadRequest, false},
-		{"a URL that is none is quoted", t.Context(), "http://127.0.0.1:bad", nil, true},
-		{"a cancelled context is still one", cancelled, quote.URL, context.Canceled, false},
+		{"an invalid URL is quoted", t.Context(), "http://127.0.0.1:bad", nil, true},
+		{"a canceled context is recognized", cancelled, quote.URL, context.Canceled, false},
 	}
 	for _, tt := range tests {
 		for _, named := range []string{token, ""} {
@@ -440,7 +439,7 @@ func TestNoTokenInErrors(t *testing.T) {
 				_, err = b.GetMe(tt.ctx)
 				require.Error(t, err)
 				if tt.theirs {
-					require.ErrorContains(t, err, token, "or this case is none any more")
+					require.ErrorContains(t, err, token, "or this case is obsolete")
 					err = telegram.Redact(token, err)
 				}
 				requireClean(t, err)
@@ -452,7 +451,7 @@ func TestNoTokenInErrors(t *testing.T) {
 	}
 }
 
-// requireClean looks for the token in an error and all that it wraps.
+// requireClean searches an error and all errors that it wraps for the token.
 func requireClean(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "AAtheSecret")
@@ -472,7 +471,7 @@ func requireClean(t *testing.T, err error) {
 	}
 }
 
-func TestJournalByItselfTellsNoToken(t *testing.T) {
+func TestJournalErrorsHoldNoToken(t *testing.T) {
 	for _, method := range []string{"getUpdates", "sendMessage"} {
 		j := &telegram.Journal{Client: http.DefaultClient, Store: &botapi.Files{}}
 		req, err := http.NewRequest(http.MethodPost, "http://127.0.0.1:1/bot"+token+"/"+method, nil)
@@ -498,11 +497,11 @@ func TestRedact(t *testing.T) {
 	}{
 		{"in the URL", token, dirty, `post: Post "http://h/bot***/x": connection refused`, inner},
 		{"escaped", token, errors.New("q=" + url.QueryEscape(token)), "q=***", nil},
-		{"the secret half alone", token, errors.New("x AAtheSecretHalfOfTheToken_-x x"), "x *** x", nil},
+		{"the secret part alone", token, errors.New("x AAtheSecretHalfOfTheToken_-x x"), "x *** x", nil},
 		{"one of several", token, errors.Join(inner, dirty), "connection refused\npost: Post \"http://h/bot***/x\": connection refused", inner},
-		{"hidden below a clean sentence", token, &hiding{dirty}, "hiding", inner},
-		{"nothing to hide", token, inner, "connection refused", inner},
-		{"no token", "", inner, "connection refused", inner},
+		{"wrapped by an error without it", token, &hidingError{dirty}, "hiding", inner},
+		{"no token in the text", token, inner, "connection refused", inner},
+		{"empty token", "", inner, "connection refused", inner},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
@@ -522,7 +521,7 @@ func TestRedact(t *testing.T) {
 	require.Equal(t, 7, tooMany.RetryAfter)
 }
 
-type hiding struct{ err error }
+type hidingError struct{ err error }
 
-func (h *hiding) Error() string { return "hiding" }
-func (h *hiding) Unwrap() error { return h.err }
+func (h *hidingError) Error() string { return "hiding" }
+func (h *hidingError) Unwrap() error { return h.err }

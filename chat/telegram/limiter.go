@@ -10,106 +10,104 @@ import (
 	"github.com/go-telegram/bot"
 )
 
-// Telegram's limits on messages, as its FAQ for bots gives them, and how we stay below them. It measures
-// when a message arrives and we when it leaves, so a full second or minute is not filled to the brim.
+// Telegram's limits on messages, from its FAQ for bots, and the lower limits used here. Telegram counts when a
+// message arrives, the Limiter when it is sent, so each window has a margin.
 const (
-	chatEvery = time.Second
-	chatBurst = 3 // what a chat may get at once after a rest
+	chatInterval = time.Second
+	chatBurst    = 3 // messages at once after a pause
 
 	groupWindow = time.Minute + time.Second
-	groupMost   = 20
+	groupMax    = 20
 
-	allMost  = 28 // in any second, over all chats, two fewer than allowed: allBurst at once, then one every allEvery
-	allBurst = 4
-	allEvery = time.Second / (allMost - allBurst)
+	allMax      = 28 // in any second, over all chats, two fewer than allowed: allBurst at once, then one every allInterval
+	allBurst    = 4
+	allInterval = time.Second / (allMax - allBurst)
 
-	maxLanes = 1000 // chats remembered before the idle ones are dropped
+	maxChats = 1000 // above it, idle chats are dropped
 )
 
-// Limiter holds messages back so that Telegram takes them: one a second to a chat, after a rest three at
-// once; 20 a minute to a group; 30 a second over all; and nothing to a chat that has to rest for
-// retry_after. Edits count as messages, answers to callback queries do not. The zero value is ready.
+// Limiter delays messages to stay within Telegram's limits: one a second to a chat, three at once after a
+// pause; 20 a minute to a group; 30 a second in total; and none to a chat during its retry_after. Edits count
+// as messages, answers to callback queries do not. The zero value is ready.
 //
-// Waiting messages of one chat go in the order in which they came, and no chat waits for another one's
-// second.
+// Messages of one chat are sent in order. No chat waits for another chat's limit.
 type Limiter struct {
-	Now func() time.Time // nil: time.Now; what it says must pass as fast as the timers
+	Now func() time.Time // nil: time.Now; must run as fast as the timers
 
-	mu    sync.Mutex // guards the maps and the fields of lanes
-	lanes map[int64]*lane
-	all   lane
+	mu    sync.Mutex // guards the maps and the fields of their chats
+	chats map[int64]*chatState
+	all   chatState
 }
 
-// lane is one chat's past, or that of all.
-type lane struct {
-	turn    chan struct{} // held by the one that is next
-	users   int           // waiting, or next
-	bucket  bucket
-	minute  []time.Time // of a group: when the last messages went, at most groupMost
-	blocked time.Time   // until then
+// chatState is the recent traffic of one chat, or of all chats.
+type chatState struct {
+	turn         chan struct{} // held by the next sender
+	users        int           // senders, waiting or next
+	bucket       bucket
+	recent       []time.Time // of a group: the last send times, at most groupMax
+	blockedUntil time.Time   // until retry_after has passed
 }
 
-// bucket lets burst through at once and then one each time every has passed.
+// bucket is a token bucket: a burst at once, then one message per interval.
 type bucket struct {
-	full time.Time // when it is as full as it can get
+	fullAt time.Time // when the bucket is full again
 }
 
-// ready is the earliest time at which the bucket lets one through.
+// ready returns the earliest time for the next message.
 func (b bucket) ready(burst int, every time.Duration) time.Time {
-	return b.full.Add(-time.Duration(burst-1) * every)
+	return b.fullAt.Add(-time.Duration(burst-1) * every)
 }
 
 func (b *bucket) spend(now time.Time, every time.Duration) {
-	if b.full.Before(now) {
-		b.full = now
+	if b.fullAt.Before(now) {
+		b.fullAt = now
 	}
-	b.full = b.full.Add(every)
+	b.fullAt = b.fullAt.Add(every)
 }
 
-// Wait returns nil as soon as one message may go to the chat, and counts it as sent. The error is that of
-// ctx; a ctx whose deadline comes before the message's time fails at once.
+// Wait returns nil when a message may be sent to the chat, and counts it. Its error is ctx's. It fails at once
+// if the deadline of ctx is too early.
 func (l *Limiter) Wait(ctx context.Context, chatID int64, isGroup bool) error {
-	chat := l.enter(chatID)
-	defer l.leave(chat)
-	if err := chat.take(ctx); err != nil {
+	chat := l.acquire(chatID)
+	defer l.release(chat)
+	if err := chat.lockTurn(ctx); err != nil {
 		return err
 	}
-	defer chat.release()
-	if err := l.until(ctx, func(now time.Time) time.Time { return chat.ready(now, isGroup) }); err != nil {
+	defer chat.unlockTurn()
+	if err := l.waitUntil(ctx, func(now time.Time) time.Time { return chat.ready(now, isGroup) }); err != nil {
 		return err
 	}
-	if err := l.all.take(ctx); err != nil {
+	if err := l.all.lockTurn(ctx); err != nil {
 		return err
 	}
-	defer l.all.release()
-	return l.until(ctx, func(now time.Time) time.Time {
+	defer l.all.unlockTurn()
+	return l.waitUntil(ctx, func(now time.Time) time.Time {
 		at := chat.ready(now, isGroup)
-		if all := l.all.bucket.ready(allBurst, allEvery); all.After(at) {
+		if all := l.all.bucket.ready(allBurst, allInterval); all.After(at) {
 			at = all
 		}
 		if !at.After(now) {
-			l.all.bucket.spend(now, allEvery)
+			l.all.bucket.spend(now, allInterval)
 			chat.spend(now)
 		}
 		return at
 	})
 }
 
-// Refused tells the limiter of an error that Telegram answered with. Where it is a
-// *bot.TooManyRequestsError, nothing goes to that chat for as long as it says, and Refused returns how long
-// that is; else 0.
-func (l *Limiter) Refused(chatID int64, err error) time.Duration {
+// NoteError handles an error from Telegram. After a *bot.TooManyRequestsError it blocks the chat for the given
+// time and returns that time; otherwise it returns 0.
+func (l *Limiter) NoteError(chatID int64, err error) time.Duration {
 	var tooMany *bot.TooManyRequestsError
 	if !errors.As(err, &tooMany) {
 		return 0
 	}
 	rest := max(time.Duration(tooMany.RetryAfter)*time.Second, time.Second)
-	chat := l.enter(chatID)
-	defer l.leave(chat)
+	chat := l.acquire(chatID)
+	defer l.release(chat)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until := l.now().Add(rest); until.After(chat.blocked) {
-		chat.blocked = until
+	if until := l.now().Add(rest); until.After(chat.blockedUntil) {
+		chat.blockedUntil = until
 	}
 	return rest
 }
@@ -121,45 +119,45 @@ func (l *Limiter) now() time.Time {
 	return time.Now()
 }
 
-// enter returns the chat's lane, which stays remembered until leave.
-func (l *Limiter) enter(chatID int64) *lane {
+// acquire returns the chat's state and keeps it in memory until release.
+func (l *Limiter) acquire(chatID int64) *chatState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lanes == nil {
-		l.lanes = map[int64]*lane{}
+	if l.chats == nil {
+		l.chats = map[int64]*chatState{}
 		l.all.turn = make(chan struct{}, 1)
 	}
-	if len(l.lanes) >= maxLanes {
-		l.sweep()
+	if len(l.chats) >= maxChats {
+		l.dropIdle()
 	}
-	chat := l.lanes[chatID]
+	chat := l.chats[chatID]
 	if chat == nil {
-		chat = &lane{turn: make(chan struct{}, 1)}
-		l.lanes[chatID] = chat
+		chat = &chatState{turn: make(chan struct{}, 1)}
+		l.chats[chatID] = chat
 	}
 	chat.users++
 	return chat
 }
 
-func (l *Limiter) leave(chat *lane) {
+func (l *Limiter) release(chat *chatState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	chat.users--
 }
 
-// sweep drops the lanes without a memory that matters.
-func (l *Limiter) sweep() {
+// dropIdle drops the state of chats that no limit applies to.
+func (l *Limiter) dropIdle() {
 	now := l.now()
-	for id, chat := range l.lanes {
-		recent := len(chat.minute) > 0 && chat.minute[len(chat.minute)-1].Add(groupWindow).After(now)
-		if chat.users == 0 && !recent && !chat.blocked.After(now) {
-			delete(l.lanes, id)
+	for id, chat := range l.chats {
+		recent := len(chat.recent) > 0 && chat.recent[len(chat.recent)-1].Add(groupWindow).After(now)
+		if chat.users == 0 && !recent && !chat.blockedUntil.After(now) {
+			delete(l.chats, id)
 		}
 	}
 }
 
-// until waits for the time that ready gives, asked again each time that came: it may have moved.
-func (l *Limiter) until(ctx context.Context, ready func(now time.Time) time.Time) error {
+// waitUntil waits for the time that ready returns. It asks again at that time, which may have moved.
+func (l *Limiter) waitUntil(ctx context.Context, ready func(now time.Time) time.Time) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -171,14 +169,14 @@ func (l *Limiter) until(ctx context.Context, ready func(now time.Time) time.Time
 		if !at.After(now) {
 			return nil
 		}
-		if err := pause(ctx, at.Sub(now)); err != nil {
+		if err := sleep(ctx, at.Sub(now)); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits, unless ctx ends before that or is bound to.
-func pause(ctx context.Context, d time.Duration) error {
+// sleep waits, unless ctx ends before that or has an earlier deadline.
+func sleep(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 		return fmt.Errorf("wait %s for Telegram's rate limit: %w", d.Round(time.Millisecond), context.DeadlineExceeded)
 	}
@@ -192,8 +190,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take waits for one's turn; those who wait get it in order.
-func (c *lane) take(ctx context.Context) error {
+// lockTurn waits for the sender's turn; senders get it in order.
+func (c *chatState) lockTurn(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
 		return nil
@@ -202,16 +200,16 @@ func (c *lane) take(ctx context.Context) error {
 	}
 }
 
-func (c *lane) release() { <-c.turn }
+func (c *chatState) unlockTurn() { <-c.turn }
 
-// ready is the earliest time at which a message may go to this chat.
-func (c *lane) ready(now time.Time, isGroup bool) time.Time {
-	at := c.blocked
-	if b := c.bucket.ready(chatBurst, chatEvery); b.After(at) {
+// ready returns the earliest time for a message to this chat.
+func (c *chatState) ready(now time.Time, isGroup bool) time.Time {
+	at := c.blockedUntil
+	if b := c.bucket.ready(chatBurst, chatInterval); b.After(at) {
 		at = b
 	}
-	if isGroup && len(c.minute) == groupMost {
-		if m := c.minute[0].Add(groupWindow); m.After(at) {
+	if isGroup && len(c.recent) == groupMax {
+		if m := c.recent[0].Add(groupWindow); m.After(at) {
 			at = m
 		}
 	}
@@ -219,10 +217,10 @@ func (c *lane) ready(now time.Time, isGroup bool) time.Time {
 }
 
 // spend counts a message.
-func (c *lane) spend(now time.Time) {
-	c.bucket.spend(now, chatEvery)
-	if len(c.minute) == groupMost {
-		c.minute = c.minute[1:]
+func (c *chatState) spend(now time.Time) {
+	c.bucket.spend(now, chatInterval)
+	if len(c.recent) == groupMax {
+		c.recent = c.recent[1:]
 	}
-	c.minute = append(c.minute, now)
+	c.recent = append(c.recent, now)
 }

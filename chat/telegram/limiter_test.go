@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram"
 )
 
-// send waits n times at once for each chat and returns when each message went, from low to high.
+// send calls Wait n times at once for each chat and returns the send times, ascending.
 func send(t *testing.T, l *telegram.Limiter, chats []int64, n int, group bool) (all []time.Duration, each map[int64][]time.Duration) {
 	t.Helper()
 	start, each := time.Now(), map[int64][]time.Duration{}
@@ -45,7 +45,7 @@ func send(t *testing.T, l *telegram.Limiter, chats []int64, n int, group bool) (
 	return all, each
 }
 
-// most returns the largest number of times within any stretch of that length.
+// most returns the largest number of times within any window of that length.
 func most(times []time.Duration, window time.Duration) int {
 	n := 0
 	for i := range times {
@@ -61,8 +61,8 @@ func most(times []time.Duration, window time.Duration) int {
 func TestLimiterKeepsTelegramsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := send(t, &telegram.Limiter{}, []int64{1}, 10, false)
-		require.LessOrEqual(t, most(all, time.Second), 3, "three at once after a rest, then one a second")
-		require.Equal(t, 7*time.Second, all[9], "and no slower than that")
+		require.LessOrEqual(t, most(all, time.Second), 3, "three at once after a pause, then one a second")
+		require.Equal(t, 7*time.Second, all[9], "no slower than needed")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := send(t, &telegram.Limiter{}, []int64{-1}, 50, true)
@@ -75,13 +75,13 @@ func TestLimiterKeepsTelegramsLimits(t *testing.T) {
 			chats = append(chats, id+1)
 		}
 		all, each := send(t, &telegram.Limiter{}, chats, 2, false)
-		require.LessOrEqual(t, most(all, time.Second), 30, "thirty a second over all")
-		require.Less(t, all[119], 5*time.Second, "and not much below that")
+		require.LessOrEqual(t, most(all, time.Second), 30, "thirty a second in total")
+		require.Less(t, all[119], 5*time.Second, "close to the limit")
 		require.Len(t, each, 60)
 	})
 }
 
-func TestLimiterLetsChatsPassOneAnother(t *testing.T) {
+func TestLimiterChatsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
 		slow := make(chan struct{})
@@ -92,7 +92,7 @@ func TestLimiterLetsChatsPassOneAnother(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		require.NoError(t, l.Wait(t.Context(), 2, false))
-		require.Less(t, time.Since(start), time.Second, "another chat's queue is not ours")
+		require.Less(t, time.Since(start), time.Second, "another chat does not delay this one")
 		<-slow
 	})
 }
@@ -102,18 +102,18 @@ func TestLimiterObeysRetryAfter(t *testing.T) {
 		l := &telegram.Limiter{}
 		start := time.Now()
 		err := fmt.Errorf("send: %w", &bot.TooManyRequestsError{RetryAfter: 30})
-		require.Equal(t, 30*time.Second, l.Refused(1, err))
-		require.Zero(t, l.Refused(1, errors.New("bad gateway")))
-		require.Equal(t, time.Second, l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter rest does not end a longer one")
+		require.Equal(t, 30*time.Second, l.NoteError(1, err))
+		require.Zero(t, l.NoteError(1, errors.New("bad gateway")))
+		require.Equal(t, time.Second, l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 1}), "a shorter retry_after does not end a longer one")
 
 		require.NoError(t, l.Wait(t.Context(), 2, false))
-		require.Zero(t, time.Since(start), "only that chat rests")
+		require.Zero(t, time.Since(start), "only that chat is blocked")
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.Equal(t, 30*time.Second, time.Since(start))
 	})
 }
 
-func TestLimiterHearsOfRetryAfterWhileItWaits(t *testing.T) {
+func TestLimiterAppliesRetryAfterWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
 		send(t, l, []int64{1}, 3, false)
@@ -123,24 +123,24 @@ func TestLimiterHearsOfRetryAfterWhileItWaits(t *testing.T) {
 			done <- time.Since(start)
 		}()
 		synctest.Wait()
-		l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 5})
+		l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 5})
 		require.Equal(t, 5*time.Second, <-done)
 	})
 }
 
-func TestLimiterGivesUpWithItsContext(t *testing.T) {
+func TestLimiterStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
-		l.Refused(1, &bot.TooManyRequestsError{RetryAfter: 60})
+		l.NoteError(1, &bot.TooManyRequestsError{RetryAfter: 60})
 		start := time.Now()
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		require.ErrorIs(t, l.Wait(short, 1, false), context.DeadlineExceeded)
-		require.Zero(t, time.Since(start), "what cannot come in time is not waited for")
+		require.Zero(t, time.Since(start), "fails at once if the deadline is too early")
 
 		ctx, stop := context.WithCancel(t.Context())
 		failed := make(chan error)
-		for range 2 { // one that is next, and one behind it
+		for range 2 { // the next sender, and one behind it
 			go func() { failed <- l.Wait(ctx, 1, false) }()
 		}
 		synctest.Wait()
@@ -149,7 +149,7 @@ func TestLimiterGivesUpWithItsContext(t *testing.T) {
 			require.ErrorIs(t, <-failed, context.Canceled)
 		}
 		require.NoError(t, l.Wait(t.Context(), 1, false))
-		require.Equal(t, time.Minute, time.Since(start), "those who gave up cost nothing")
+		require.Equal(t, time.Minute, time.Since(start), "canceled waits do not count")
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.NoError(t, l.Wait(t.Context(), 1, false))
 		require.Equal(t, time.Minute, time.Since(start))
@@ -159,12 +159,12 @@ func TestLimiterGivesUpWithItsContext(t *testing.T) {
 func TestLimiterForgetsIdleChats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &telegram.Limiter{}
-		l.Refused(7, &bot.TooManyRequestsError{RetryAfter: 3600})
+		l.NoteError(7, &bot.TooManyRequestsError{RetryAfter: 3600})
 		start := time.Now()
 		for id := range int64(1500) {
 			require.NoError(t, l.Wait(t.Context(), 100+id, false))
 		}
 		require.NoError(t, l.Wait(t.Context(), 7, false))
-		require.Equal(t, time.Hour, time.Since(start), "a chat that has to rest is not forgotten")
+		require.Equal(t, time.Hour, time.Since(start), "a blocked chat is kept")
 	})
 }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// tooIdle is after how much silence the library is to forget the number of the last update: after a
-	// week Telegram begins anew, at any number.
-	tooIdle   = 6 * 24 * time.Hour
-	idleWatch = time.Hour
+	// After maxIdle without updates the library is restarted, so that it forgets its offset: after a week
+	// Telegram continues at a random update ID.
+	maxIdle   = 6 * 24 * time.Hour
+	idleCheck = time.Hour
 )
 
-// newBot is the library, with our client, and nothing of its own that would log, answer or give up.
-func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.HandlerFunc, heard func(error)) (*bot.Bot, error) {
+// newBot returns the library's bot with this client, and without its own logging and error handling.
+func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.HandlerFunc, onError func(error)) (*bot.Bot, error) {
 	options := []bot.Option{
 		bot.WithHTTPClient(pollTimeout, client), bot.WithSkipGetMe(), bot.WithNotAsyncHandlers(),
 		bot.WithAllowedUpdates(wantedUpdates()), bot.WithDefaultHandler(handler), bot.WithDebugHandler(func(string, ...any) {}),
 		bot.WithErrorsHandler(func(err error) {
 			if err = Redact(c.Token, err); ctx.Err() == nil {
-				heard(err)
+				onError(err)
 			}
 		}),
 	}
@@ -36,18 +36,17 @@ func (c *Channel) newBot(ctx context.Context, client HTTPClient, handler bot.Han
 	return b, Redact(c.Token, err)
 }
 
-// wantedUpdates are the kinds of updates that Telegram is to send. Edited messages and posts in channels
-// are not among them.
+// wantedUpdates are the kinds of updates to request. Edited messages and channel posts are left out.
 func wantedUpdates() []string {
 	return []string{models.AllowedUpdateMessage, models.AllowedUpdateCallbackQuery, models.AllowedUpdateMyChatMember}
 }
 
-// listen takes updates in until ctx ends.
+// listen receives updates until ctx ends.
 func (s *session) listen(ctx context.Context) error {
 	if s.Webhook != nil {
-		return s.receive(ctx)
+		return s.serveWebhook(ctx)
 	}
-	s.dropWebhook(ctx)
+	s.deleteWebhook(ctx)
 	for ctx.Err() == nil {
 		if err := s.poll(ctx); err != nil {
 			return err
@@ -57,24 +56,24 @@ func (s *session) listen(ctx context.Context) error {
 	return nil
 }
 
-// poll asks for updates until ctx ends, or nobody has written for long.
+// poll asks for updates until ctx ends, or until none came for maxIdle.
 func (s *session) poll(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	b, err := s.newBot(ctx, s.journal, s.intake.take, s.heard)
+	b, err := s.newBot(ctx, s.journal, s.dispatcher.dispatch, s.pollFailed)
 	if err != nil {
 		return err
 	}
-	s.heardAt.Store(s.now().Unix())
+	s.lastUpdateAt.Store(s.now().Unix())
 	go func() {
-		watch := time.NewTicker(idleWatch)
+		watch := time.NewTicker(idleCheck)
 		defer watch.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-watch.C:
-				if s.now().Sub(time.Unix(s.heardAt.Load(), 0)) > tooIdle {
+				if s.now().Sub(time.Unix(s.lastUpdateAt.Load(), 0)) > maxIdle {
 					stop()
 				}
 			}
@@ -84,25 +83,24 @@ func (s *session) poll(ctx context.Context) error {
 	return nil
 }
 
-// dropWebhook takes a webhook away that a former configuration set: as long as it is there, nobody can ask
-// for updates.
-func (s *session) dropWebhook(ctx context.Context) {
+// deleteWebhook removes a webhook that an earlier configuration set: polling does not work while it exists.
+func (s *session) deleteWebhook(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	if _, err := s.api.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil && ctx.Err() == nil {
-		s.log(fmt.Errorf("take the webhook away: %w", err))
+		s.log(fmt.Errorf("delete webhook: %w", err))
 	}
 }
 
-// heard is told of every error in getting updates.
-func (s *session) heard(err error) {
+// pollFailed gets every error of getUpdates.
+func (s *session) pollFailed(err error) {
 	if errors.Is(err, bot.ErrorConflict) {
-		return // it has been told
+		return // handleConflict has reported it
 	}
-	s.lost("updates", err)
+	s.reportFailure("updates", err)
 }
 
-// parseUpdate reads an update as the library does.
+// parseUpdate decodes an update as the library does.
 func parseUpdate(raw []byte) (*models.Update, error) {
 	u := &models.Update{}
 	if err := json.Unmarshal(raw, u); err != nil {

@@ -11,229 +11,229 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// asker is who wants to see a list, and where.
-type asker struct {
-	person   approval.Person
-	chat     int64
-	thread   int
-	theirs   []string
-	language string
+// listRequest is a user who asked for a list, and where.
+type listRequest struct {
+	person     approval.Person
+	chat       int64
+	thread     int
+	workspaces []string
+	language   string
 }
 
-// perPage is how many lines a list has.
+// perPage is the number of lines of a list.
 const perPage = 8
 
-// maxChoices is how many buttons of lists are remembered. Those that are forgotten, by a restart too, only
-// say that they are old: no request waits for them.
-const maxChoices = 500
+// maxListButtons is how many list buttons stay in memory. A button that is dropped, also by a restart, only
+// answers that it has expired.
+const maxListButtons = 500
 
-// choice is what a button of a list stands for.
-type choice struct {
-	asker
-	page   int    // of pendings
-	revoke string // the id of a grant; "": none
+// listButton is the action of a list's button.
+type listButton struct {
+	listRequest
+	page   int    // of the pending list
+	revoke string // the ID of a grant; "": none
 }
 
-type choices struct {
-	mu    sync.Mutex
-	known map[string]choice
-	order []string
+type listButtons struct {
+	mu      sync.Mutex
+	buttons map[string]listButton
+	order   []string
 }
 
-// add makes a button for a choice.
-func (c *choices) add(what choice) (nonceOf string) {
+// add returns the nonce of a new button.
+func (c *listButtons) add(what listButton) (nonceOf string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = map[string]choice{}
+	if c.buttons == nil {
+		c.buttons = map[string]listButton{}
 	}
 	n := nonce()
-	c.known[n], c.order = what, append(c.order, n)
-	if len(c.order) > maxChoices {
-		delete(c.known, c.order[0])
+	c.buttons[n], c.order = what, append(c.order, n)
+	if len(c.order) > maxListButtons {
+		delete(c.buttons, c.order[0])
 		c.order = c.order[1:]
 	}
 	return n
 }
 
-func (c *choices) find(n string) (choice, bool) {
+func (c *listButtons) find(n string) (listButton, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	what, ok := c.known[n]
+	what, ok := c.buttons[n]
 	return what, ok
 }
 
-// The verbs of lists' buttons.
+// The verbs of list buttons.
 const (
 	verbPage   = "page"
 	verbRevoke = "revoke"
 )
 
-// pendings is one page of what waits, with a button for each that brings its card.
-func (s *session) pendings(ctx context.Context, a asker, page int) look {
-	t := s.painter(a.language)
-	all, err := s.Viewer.Waiting(ctx, a.theirs)
+// pendingList is one page of the pending requests, with a button for each card.
+func (s *session) pendingList(ctx context.Context, a listRequest, page int) message {
+	t := s.renderer(a.language)
+	all, err := s.Viewer.Waiting(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plain(t.unsure)
+		return plainMessage(t.unsure)
 	}
 	all = slices.DeleteFunc(all, func(w approval.Waiting) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
 		return !ok
 	})
 	if len(all) == 0 {
-		return plain(t.nothingWaits)
+		return plainMessage(t.nothingWaits)
 	}
 	pages := (len(all) + perPage - 1) / perPage
 	page = min(max(page, 0), pages-1)
-	lines := []string{say(t.waiting, "n", strconv.Itoa(len(all)))}
-	var faces []face
+	lines := []string{format(t.waitingCount, "n", strconv.Itoa(len(all)))}
+	var buttons []button
 	for _, w := range all[page*perPage : min(len(all), (page+1)*perPage)] {
-		lines = append(lines, cut(t.Line(w.Pending), maxText/perPage-20))
-		if n := s.opener(w.Key(), a.chat); n != "" {
-			faces = append(faces, face{w.Pending.ShortID, verbOpen + ":" + n})
+		lines = append(lines, truncate(t.Line(w.Pending), maxText/perPage-20))
+		if n := s.openNonce(w.Key(), a.chat); n != "" {
+			buttons = append(buttons, button{w.Pending.ShortID, verbOpen + ":" + n})
 		}
 	}
-	l := plain(lines...)
-	l.rows = slices.Collect(slices.Chunk(faces, 2))
-	var turn []face
+	msg := plainMessage(lines...)
+	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	var turn []button
 	for to, arrow := range map[int]string{page - 1: "‹", page + 1: "›"} {
 		if to >= 0 && to < pages {
-			turn = append(turn, face{arrow + " " + strconv.Itoa(to+1) + "/" + strconv.Itoa(pages), verbPage + ":" + s.choices.add(choice{asker: a, page: to})})
+			turn = append(turn, button{arrow + " " + strconv.Itoa(to+1) + "/" + strconv.Itoa(pages), verbPage + ":" + s.listButtons.add(listButton{listRequest: a, page: to})})
 		}
 	}
-	slices.SortFunc(turn, func(a, b face) int { return strings.Compare(a.text, b.text) })
+	slices.SortFunc(turn, func(a, b button) int { return strings.Compare(a.text, b.text) })
 	if len(turn) > 0 {
-		l.rows = append(l.rows, turn)
+		msg.buttons = append(msg.buttons, turn)
 	}
-	return l
+	return msg
 }
 
-// opener is the nonce that brings a request's card to a chat, where it has one there.
-func (s *session) opener(k approval.Key, chatID int64) string {
-	p := s.book.page(k)
+// openNonce is the nonce that shows a request's card in a chat; "" if the chat has no copy.
+func (s *session) openNonce(k approval.Key, chatID int64) string {
+	p := s.sent.record(k)
 	if p == nil {
 		return ""
 	}
-	for _, x := range p.Posts {
-		if x.Chat == chatID && x.Stale == "" {
+	for _, x := range p.Copies {
+		if x.Chat == chatID && x.StaleReason == "" {
 			return x.Nonces[verbOpen]
 		}
 	}
 	return ""
 }
 
-// grants lists what is remembered, with a button for each that takes it back.
-func (s *session) grants(ctx context.Context, a asker) look {
-	t := s.painter(a.language)
+// grantList lists the active grants, with a button for each that revokes it.
+func (s *session) grantList(ctx context.Context, a listRequest) message {
+	t := s.renderer(a.language)
 	if s.Interceptor.Revoker == nil {
-		return plain(t.notHere)
+		return plainMessage(t.unavailable)
 	}
-	all, err := s.Interceptor.Revoker.Remembered(ctx, a.theirs)
+	all, err := s.Interceptor.Revoker.Remembered(ctx, a.workspaces)
 	if err != nil {
 		s.log(err)
-		return plain(t.unsure)
+		return plainMessage(t.unsure)
 	}
 	if len(all) == 0 {
-		return plain(t.noGrants)
+		return plainMessage(t.noGrants)
 	}
 	more := len(all) - 2*perPage
 	if more > 0 {
 		all = all[:2*perPage]
 	}
 	var lines []string
-	var faces []face
+	var buttons []button
 	for _, g := range all {
-		lines = append(lines, cut(t.grant(g), maxText/(2*perPage)-20))
-		faces = append(faces, face{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.choices.add(choice{asker: a, revoke: g.ID})})
+		lines = append(lines, truncate(t.grantLine(g), maxText/(2*perPage)-20))
+		buttons = append(buttons, button{"✖ " + approval.ShortID(g.ID), verbRevoke + ":" + s.listButtons.add(listButton{listRequest: a, revoke: g.ID})})
 	}
 	if more > 0 {
-		lines = append(lines, say(t.more, "n", strconv.Itoa(more)))
+		lines = append(lines, format(t.andMore, "n", strconv.Itoa(more)))
 	}
-	l := plain(lines...)
-	l.rows = slices.Collect(slices.Chunk(faces, 2))
-	return l
+	msg := plainMessage(lines...)
+	msg.buttons = slices.Collect(slices.Chunk(buttons, 2))
+	return msg
 }
 
-// grant is one remembered consent in a line.
-func (p painter) grant(g approval.Grant) string {
+// grantLine is a grant in one line.
+func (p renderer) grantLine(g approval.Grant) string {
 	what := g.ActionType
 	if g.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(g.Capability + " " + g.Target)
 	}
-	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, cut(what, maxToast))
+	line := chat.Escape(approval.ShortID(g.ID)) + " · " + chat.Escape(g.Workspace) + " · " + p.OneLine(&approval.Pending{}, truncate(what, maxTapAnswer))
 	if g.SessionID != "" {
 		line += " · " + p.oneSession
 	}
-	return line + " · " + say(p.grantedBy, "by", chat.Escape(cut(g.By, 100)), "until", p.date(g.ExpiresAt))
+	return line + " · " + format(p.grantedBy, "by", chat.Escape(truncate(g.By, 100)), "until", p.dateTime(g.ExpiresAt))
 }
 
-// choose does what a button of a list says.
-func (t *tapped) choose(ctx context.Context, verb string, c choice) {
-	a := c.asker
+// handleListButton runs the action of a list's button.
+func (t *incomingTap) handleListButton(ctx context.Context, verb string, c listButton) {
+	a := c.listRequest
 	a.person = t.person
-	a.theirs = slices.DeleteFunc(slices.Clone(a.theirs), func(ws string) bool {
+	a.workspaces = slices.DeleteFunc(slices.Clone(a.workspaces), func(ws string) bool {
 		_, ok := t.Guard.May(ws, nil, t.person)
 		return !ok || !t.serves(ws)
 	})
 	switch {
-	case a.chat != t.chat || len(a.theirs) == 0:
-		t.stranger(approval.Key{})
+	case a.chat != t.chat || len(a.workspaces) == 0:
+		t.refuseTap(approval.Key{})
 	case verb == verbPage && c.revoke == "":
-		t.redraw(func(ctx context.Context) look { return t.pendings(ctx, a, c.page) })
+		t.updateList(func(ctx context.Context) message { return t.pendingList(ctx, a, c.page) })
 		t.answer("", false)
 	case verb == verbRevoke && c.revoke != "":
-		m := chat.Message{From: t.person, Via: Via, Text: "undo " + c.revoke, Workspaces: a.theirs, Language: a.language}
+		m := chat.Message{From: t.person, Via: Via, Text: "undo " + c.revoke, Workspaces: a.workspaces, Language: a.language}
 		r := t.Interceptor.Handle(ctx, m)
 		if r.Err != nil {
 			t.log(r.Err)
 		}
-		for _, ws := range a.theirs {
+		for _, ws := range a.workspaces {
 			k := approval.Key{Workspace: ws, ID: c.revoke}
-			if t.book.page(k) != nil && !t.stillRemembered(ctx, k) {
-				t.noteUndone(k)
+			if t.sent.record(k) != nil && !t.grantActive(ctx, k) {
+				t.markUndone(k)
 			}
 		}
-		t.redraw(func(ctx context.Context) look { return t.grants(ctx, a) })
-		t.tell(r.Text, true)
+		t.updateList(func(ctx context.Context) message { return t.grantList(ctx, a) })
+		t.notify(r.Text, true)
 	default:
-		t.answer(catalogue(t.language).old, true)
+		t.answer(catalogFor(t.language).buttonExpired, true)
 	}
 }
 
-// redraw has the list that was touched drawn anew.
-func (t *tapped) redraw(draw func(context.Context) look) {
+// updateList renders the tapped list again.
+func (t *incomingTap) updateList(draw func(context.Context) message) {
 	s, chatID, id := t.session, t.chat, t.message
 	s.outbox.put(chatID, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
 		err := s.api.edit(ctx, chatID, id, draw(ctx))
-		if vanished(err) {
+		if messageGone(err) {
 			return nil
 		}
 		return err
 	}}, 0)
 }
 
-// bring has the card of a request in a chat: by pointing at it where it is there, else by sending it.
-func (s *session) bring(k approval.Key, a asker) {
+// showCard points a chat to a request's card, or sends it if it is not there.
+func (s *session) showCard(k approval.Key, a listRequest) {
 	var there int
-	err := s.book.change(k, func(p *page) error {
-		for _, x := range p.Posts {
-			if x.Chat != a.chat || x.Stale != "" || x.Doubtful && x.Message == 0 {
+	err := s.sent.update(k, func(p *sentRecord) error {
+		for _, x := range p.Copies {
+			if x.Chat != a.chat || x.StaleReason != "" || x.MaybeSent && x.Message == 0 {
 				continue
 			}
-			if there = x.Message; there != 0 || x.Digest == "" || x.Opened {
-				return errKept // it is there, or about to be
+			if there = x.Message; there != 0 || x.Digest == "" || x.CardWanted {
+				return errUnchanged // sent, or about to be
 			}
-			x.Opened = true
+			x.CardWanted = true
 			return nil
 		}
-		return errKept
+		return errUnchanged
 	})
 	if err != nil {
 		s.log(err)
 	}
 	if there != 0 {
-		s.reply(a.chat, a.thread, there, plain(say(catalogue(a.language).here, "id", approval.ShortID(k.ID))))
+		s.reply(a.chat, a.thread, there, plainMessage(format(catalogFor(a.language).cardAbove, "id", approval.ShortID(k.ID))))
 	}
-	s.stir(k)
+	s.touch(k)
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// locks is one lock for each request, for as long as somebody wants it.
+// locks is a lock for each request, in memory only while in use.
 type locks struct {
-	mu   sync.Mutex
-	held map[approval.Key]*lock
+	mu    sync.Mutex
+	locks map[approval.Key]*lock
 }
 
 type lock struct {
@@ -17,16 +17,16 @@ type lock struct {
 	users int
 }
 
-// take waits for the lock of k and returns what gives it back.
-func (l *locks) take(k approval.Key) (release func()) {
+// acquire waits for the lock of k and returns its release.
+func (l *locks) acquire(k approval.Key) (release func()) {
 	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[approval.Key]*lock{}
+	if l.locks == nil {
+		l.locks = map[approval.Key]*lock{}
 	}
-	m := l.held[k]
+	m := l.locks[k]
 	if m == nil {
 		m = &lock{}
-		l.held[k] = m
+		l.locks[k] = m
 	}
 	m.users++
 	l.mu.Unlock()
@@ -36,7 +36,7 @@ func (l *locks) take(k approval.Key) (release func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if m.users--; m.users == 0 {
-			delete(l.held, k)
+			delete(l.locks, k)
 		}
 	}
 }

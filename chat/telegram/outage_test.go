@@ -13,16 +13,15 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// tokenFree holds that the token is nowhere that people read.
-func (h *house) tokenFree() {
+// requireNoToken checks that logs and reports do not hold the token.
+func (h *rig) requireNoToken() {
 	h.t.Helper()
 	_, secret, _ := strings.Cut(botapi.Token, ":")
 	require.NotContains(h.t, h.logs(), secret)
-	require.NotContains(h.t, h.trouble(), secret)
+	require.NotContains(h.t, h.reported(), secret)
 }
 
-// Whatever keeps a card from being sent, it is sent as soon as that is over, and once where Telegram did
-// not take it.
+// A card is sent as soon as the outage is over, and only once if Telegram had not taken it.
 func TestOutages(t *testing.T) {
 	for _, tc := range []struct {
 		why    string
@@ -31,105 +30,104 @@ func TestOutages(t *testing.T) {
 	}{
 		{"too many requests", botapi.Fault{Kind: botapi.TooMany, Times: 2}, 1},
 		{"a proxy's page", botapi.Fault{Kind: botapi.BadGateway, Times: 3}, 1},
-		{"cut off", botapi.Fault{Kind: botapi.Offline, Times: 3}, 1},
-		{"sent, and the answer lost", botapi.Fault{Kind: botapi.AnswerLost, Times: 2}, 3},
+		{"offline", botapi.Fault{Kind: botapi.Offline, Times: 3}, 1},
+		{"sent, but the answer is lost", botapi.Fault{Kind: botapi.AnswerLost, Times: 2}, 3},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			h := newHouse(t)
+			h := newRig(t)
 			h.api.Fail("sendMessage", tc.fault)
-			h.open()
+			h.start()
 			k := keyIn(personal, 1)
-			h.request(k, post)
-			h.until("a card that is noted", func() bool { return strings.Contains(h.page(k), `"state":"sent"`) })
+			h.request(k, postRequest)
+			h.waitFor("a recorded card", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 			cards := h.api.State().FromBot(ann)
 			require.Len(t, cards, tc.copies)
-			h.taps(ann, cards[0], "✅ Once") // also one that we do not know of
-			require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-			require.Equal(t, 1, h.hands.count(k))
-			h.says(cards[0], "✅ Approved by ann")
-			h.tokenFree()
+			h.tap(ann, cards[0], "✅ Once") // also one whose message ID was not recorded
+			require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+			require.Equal(t, 1, h.handler.count(k))
+			h.waitForText(cards[0], "✅ Approved by ann")
+			h.requireNoToken()
 		})
 	}
 }
 
-// Telegram is away for as long as it likes: what waits is asked when it is back, and people hear of it
-// meanwhile from the gate itself.
-func TestTelegramIsAway(t *testing.T) {
-	h := newHouse(t)
+// While Telegram is unreachable the operator gets a report. Pending cards are sent afterwards.
+func TestTelegramUnreachable(t *testing.T) {
+	h := newRig(t)
 	h.api.Close()
-	h.open()
+	h.start()
 	k := keyIn(personal, 1)
-	h.request(k, post)
-	h.until("a complaint", func() bool { return strings.Contains(h.trouble(), "Telegram is not reached") })
-	require.Contains(t, h.page(k), `"state":"sending"`)
+	h.request(k, postRequest)
+	h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "Telegram is unreachable") })
+	require.Contains(t, h.record(k), `"state":"sending"`)
 	require.NoError(t, h.api.Listen())
-	m := h.card(k, ann)
-	h.taps(ann, m, "✅ Once")
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-	h.until("the end of the complaint", func() bool { return h.trouble() == "" })
-	h.tokenFree()
+	m := h.waitForCard(k, ann)
+	h.tap(ann, m, "✅ Once")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	h.waitFor("the end of the report", func() bool { return h.reported() == "" })
+	h.requireNoToken()
 }
 
-// Away over a restart, too: what was not sent is in the notebook.
-func TestTelegramIsAwayOverARestart(t *testing.T) {
-	h := newHouse(t)
+// Pending cards survive a restart during the outage.
+func TestTelegramUnreachableAcrossRestart(t *testing.T) {
+	h := newRig(t)
 	h.api.Close()
-	h.open()
+	h.start()
 	k := keyIn(personal, 1)
-	h.request(k, post)
-	h.until("the page", func() bool { return h.page(k) != "" })
-	h.close()
-	h.open()
+	h.request(k, postRequest)
+	h.waitFor("the sent record", func() bool { return h.record(k) != "" })
+	h.stopChannel()
+	h.start()
 	require.NoError(t, h.api.Listen())
-	m := h.card(k, ann)
-	require.Contains(t, h.taps(ann, m, "❌ Deny").Text, "Denied: ")
+	m := h.waitForCard(k, ann)
+	require.Contains(t, h.tap(ann, m, "❌ Deny").Text, "Denied: ")
 }
 
-// An edit that fails is made good for.
+// A failed edit is retried.
 func TestEditsAreRetried(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
+	m := h.ask(k, ann, postRequest)
 	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.BadGateway, Times: 5})
-	h.taps(ann, m, "✅ Once")
-	require.Empty(t, h.says(m, "✅ Approved by ann").Buttons())
+	h.tap(ann, m, "✅ Once")
+	require.Empty(t, h.waitForText(m, "✅ Approved by ann").Buttons())
 }
 
-// A chat that cannot be written to is told of, stays told of while something waits for it, and is tried
-// again as soon as there is hope.
-func TestAChatThatCannotBeWrittenTo(t *testing.T) {
+// An unreachable chat is reported as long as a card is pending for it, and retried when it may be reachable
+// again.
+func TestUnreachableChat(t *testing.T) {
 	for _, tc := range []struct {
 		why, want string
-		spoil     func(h *house)
-		mend      func(h *house)
+		fail      func(h *rig)
+		repair    func(h *rig)
 	}{
-		{"blocked", "do not block it", func(h *house) { h.api.Block(ann, true) }, func(h *house) { h.api.Block(ann, false) }},
-		{"never started", "bot can't initiate conversation with a user", func(h *house) {
+		{"blocked", "unblock it", func(h *rig) { h.api.Block(ann, true) }, func(h *rig) { h.api.Block(ann, false) }},
+		{"never started", "bot can't initiate conversation with a user", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: ann, Type: botapi.Private})
-		}, func(h *house) { h.api.Say(ann, ann, "/start") }},
-		{"no such chat", "chat not found", func(h *house) {
+		}, func(h *rig) { h.api.Say(ann, ann, "/start") }},
+		{"no such chat", "chat not found", func(h *rig) {
 			h.workspaces[0].Places = []telegram.Place{{Chat: 424242}}
-		}, func(h *house) {
+		}, func(h *rig) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
 		}},
-		{"another group by now", "chat_id = -1009", func(h *house) {
+		{"upgraded to a supergroup", "chat_id = -1009", func(h *rig) {
 			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
 			h.workspaces[0].Places = []telegram.Place{{Chat: -77}}
 			h.api.Upgrade(ann, -77, -1009)
-		}, func(h *house) {
+		}, func(h *rig) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.workspaces[0].Places = []telegram.Place{{Chat: ann}}
 		}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			h := newHouse(t)
-			tc.spoil(h)
+			h := newRig(t)
+			tc.fail(h)
 			var hint string
-			h.open(func(c *telegram.Channel) {
+			h.start(func(c *telegram.Channel) {
 				tell := c.Problem
 				c.Problem = func(what, why string) {
 					tell(what, why)
@@ -139,31 +137,32 @@ func TestAChatThatCannotBeWrittenTo(t *testing.T) {
 				}
 			})
 			k := keyIn(personal, 1)
-			h.request(k, post)
-			h.until("a complaint", func() bool { return strings.Contains(h.trouble(), "cannot be written to") })
-			h.until("the reason", func() bool {
+			h.request(k, postRequest)
+			h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "is unreachable") })
+			h.waitFor("the reason", func() bool {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				return strings.Contains(h.problem+" "+hint, tc.want)
 			})
-			h.until("its page", func() bool { return strings.Contains(h.page(k), `"state":"sending"`) })
-			tc.mend(h)
-			h.card(k, ann)
-			h.until("the end of the complaint", func() bool { return h.trouble() == "" })
+			h.waitFor("its sent record", func() bool { return strings.Contains(h.record(k), `"state":"sending"`) })
+			tc.repair(h)
+			h.waitForCard(k, ann)
+			h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 		})
 	}
 }
 
-// Somebody else uses the token: people are told, and the two do not throw one another out without end.
-func TestTwoOnOneToken(t *testing.T) {
-	h := newHouse(t)
+// Another program uses the token: the operator gets a report, and the two pollers do not interrupt each other
+// without end.
+func TestTwoPollersOnOneToken(t *testing.T) {
+	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond
-	h.open(func(c *telegram.Channel) { c.Retry = 20 * time.Millisecond })
-	h.sayAndHear()
+	h.start(func(c *telegram.Channel) { c.Retry = 20 * time.Millisecond })
+	h.helpRoundTrip()
 	other := make(chan struct{})
 	go func() {
 		defer close(other)
-		for range 100 { // a greedy one, which asks again at once
+		for range 100 { // without any delay between polls
 			resp, err := http.Post(h.api.URL+"/bot"+botapi.Token+"/getUpdates", "application/json", strings.NewReader(`{"timeout":0}`))
 			if err == nil {
 				resp.Body.Close()
@@ -171,7 +170,7 @@ func TestTwoOnOneToken(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	h.until("a complaint", func() bool { return strings.Contains(h.trouble(), "somebody else gets the messages") })
+	h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "another program gets the updates") })
 	<-other
 	polls := 0
 	for _, c := range h.api.State().Calls {
@@ -179,21 +178,21 @@ func TestTwoOnOneToken(t *testing.T) {
 			polls++
 		}
 	}
-	require.Less(t, polls, 20, "no loop")
+	require.Less(t, polls, 20, "no busy loop")
 	k := keyIn(personal, 1)
-	h.asks(k, ann, post) // cards are sent all the same
-	h.sayAndHear()
-	h.until("the end of the complaint", func() bool { return h.trouble() == "" })
+	h.ask(k, ann, postRequest) // cards are sent anyway
+	h.helpRoundTrip()
+	h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 }
 
-func (h *house) sayAndHear() {
+func (h *rig) helpRoundTrip() {
 	h.t.Helper()
-	h.answered(h.api.Say(ann, ann, "/help"))
+	h.waitForReply(h.api.Say(ann, ann, "/help"))
 }
 
-// A token that Telegram does not know ends the channel, so that the next start reads another.
-func TestAWrongToken(t *testing.T) {
-	h := newHouse(t)
+// A rejected token ends the channel, so that the next start reads the token again.
+func TestWrongToken(t *testing.T) {
+	h := newRig(t)
 	c := h.channel()
 	c.Token = "110201543:AAwrongwrongwrongwrongwrongwrong"
 	done := make(chan error, 1)
@@ -202,46 +201,46 @@ func TestAWrongToken(t *testing.T) {
 	case err := <-done:
 		require.ErrorContains(t, err, "Telegram does not accept the token")
 		require.NotContains(t, err.Error(), "wrongwrong")
-	case <-time.After(awhile):
-		require.Fail(t, "it goes on")
+	case <-time.After(testTimeout):
+		require.Fail(t, "the channel still runs")
 	}
 	require.NotContains(t, h.logs(), "wrongwrong")
 	require.False(t, telegram.ValidToken("hunter2"))
 	require.True(t, telegram.ValidToken(botapi.Token))
 }
 
-// A chat in which something hangs holds up no tap, and no other chat.
-func TestASlowChatHoldsNobodyUp(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+// A hanging call delays no tap and no other chat.
+func TestSlowChatBlocksNoOtherChat(t *testing.T) {
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
+	m := h.ask(k, ann, postRequest)
 	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.Hang})
-	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-	h.await("the edit to hang", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
+	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	h.waitForState("a hanging edit", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
 	b, _ := m.Button("❌ Deny")
-	require.Contains(t, h.answer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another's chat")
-	require.Contains(t, h.answer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
+	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another user's chat")
+	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
 	two := keyIn(other, 2)
-	n := h.asks(two, carl, post)
-	require.Contains(t, h.taps(carl, n, "✅ Once").Text, "Approved: ")
-	h.settled(two)
-	h.api.Close() // or the hanging edit would be waited for
+	n := h.ask(two, carl, postRequest)
+	require.Contains(t, h.tap(carl, n, "✅ Once").Text, "Approved: ")
+	h.waitForResponse(two)
+	h.api.Close() // otherwise cleanup would wait for the hanging edit
 }
 
-// Decide takes its time: the tap is answered first, and the outcome said after.
-func TestASlowDecision(t *testing.T) {
-	h := newHouse(t)
-	h.open(func(c *telegram.Channel) {
+// A slow decision: the tap is answered first, the outcome is sent later.
+func TestSlowDecision(t *testing.T) {
+	h := newRig(t)
+	h.start(func(c *telegram.Channel) {
 		ic := *c.Interceptor
-		ic.Decider = slow{h}
+		ic.Decider = slowDecider{h}
 		c.Interceptor = &ic
 	})
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
-	a := h.taps(ann, m, "✅ Once")
+	m := h.ask(k, ann, postRequest)
+	a := h.tap(ann, m, "✅ Once")
 	require.Contains(t, a.Text, "One moment")
-	h.sees(ann, "the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Approved: ") })
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	h.waitForMessage(ann, "the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Approved: ") })
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 }

@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// job is something to be done in a chat. It looks at the state of things only when its turn comes, so that
-// what changed meanwhile is sent once, as it is then.
+// job is a task for one chat. It reads the current status when it runs, so that several changes become one
+// message.
 type job struct {
-	name string // of jobs of one name there is one; "": each is one of its own
-	rank int    // lower ones go first: answers before cards, cards before edits
-	// do does it. An error has it done again after a while, unless the job is lossy and has been tried
-	// often enough.
+	name string // a new job replaces a queued one of the same name; "": no name
+	rank int    // lower first: answers before cards, cards before edits
+	// do runs the job. An error retries it later; a lossy job is dropped after maxLossyTries retries.
 	do    func(ctx context.Context) error
 	lossy bool
 }
 
-// The ranks of jobs.
 const (
 	rankAnswer = iota
 	rankCard
@@ -27,60 +25,60 @@ const (
 )
 
 const (
-	lossyTries     = 5
-	firstRetry     = time.Second
-	longestWaits   = 60  // a minute, where the first wait is a second
-	unreachedWaits = 300 // how often is tried what does not pass by itself: every five minutes
+	maxLossyTries    = 5
+	firstRetry       = time.Second
+	maxRetryUnits    = 60  // a minute, if the first delay is a second
+	unreachableUnits = 300 // five minutes, for errors that a user must fix
 )
 
-// outbox does the jobs of each chat one after the other, and those of different chats side by side. Nobody
-// who puts something in waits for the network.
+// outbox runs the jobs of each chat in order, and those of different chats in parallel. Adding a job never
+// waits for the network.
 type outbox struct {
-	first time.Duration // the wait after a first failure; 0: a second
-	// told hears how each job went.
-	told func(chatID int64, err error)
+	retryUnit time.Duration // the first retry delay; 0: a second
+	// onDone gets the result of each job.
+	onDone func(chatID int64, err error)
 
-	ctx  context.Context
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	tray map[int64]*tray
+	ctx    context.Context
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	queues map[int64]*queue
 }
 
-// tray holds what is to be done in one chat.
-type tray struct {
-	jobs []*errand
+// queue holds the jobs of one chat.
+type queue struct {
+	jobs []*queuedJob
 	wake chan struct{}
 }
 
-// errand is a job in its tray.
-type errand struct {
+// queuedJob is a job in its queue.
+type queuedJob struct {
 	job
-	ready   time.Time
+	readyAt time.Time
 	tries   int
 	running bool
-	again   bool // it was put in once more while it ran
+	rerun   bool // it was added again while it ran
 }
 
-// put has a job done after a while. The context of the jobs ends with that of the outbox.
+// put adds a job that runs after a delay. Jobs get the outbox's context.
 func (o *outbox) put(chatID int64, j job, after time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
 		return
 	}
-	if o.tray == nil {
-		o.tray = map[int64]*tray{}
+	if o.queues == nil {
+		o.queues = map[int64]*queue{}
 	}
-	t := o.tray[chatID]
+	t := o.queues[chatID]
 	if t == nil {
-		t = &tray{wake: make(chan struct{}, 1)}
-		o.tray[chatID] = t
+		t = &queue{wake: make(chan struct{}, 1)}
+		o.queues[chatID] = t
 		o.wg.Go(func() { o.work(chatID, t) })
 	}
 	t.put(j, time.Now().Add(after))
 }
 
-func (t *tray) put(j job, ready time.Time) {
+func (t *queue) put(j job, ready time.Time) {
 	defer func() {
 		select {
 		case t.wake <- struct{}{}:
@@ -93,28 +91,28 @@ func (t *tray) put(j job, ready time.Time) {
 		}
 		switch {
 		case e.running:
-			e.again = true
-		case e.tries > 0: // the wait after a failure is not cut short
-		case ready.Before(e.ready):
-			e.ready = ready
+			e.rerun = true
+		case e.tries > 0: // a retry delay is not shortened
+		case ready.Before(e.readyAt):
+			e.readyAt = ready
 		}
 		e.job = j
 		return
 	}
-	t.jobs = append(t.jobs, &errand{job: j, ready: ready})
+	t.jobs = append(t.jobs, &queuedJob{job: j, readyAt: ready})
 }
 
-// hurry cuts the waits after failures in a chat short: it can be written to again.
-func (o *outbox) hurry(chatID int64) {
+// retryNow ends the retry delays of a chat that is reachable again.
+func (o *outbox) retryNow(chatID int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := o.tray[chatID]
+	t := o.queues[chatID]
 	if t == nil {
 		return
 	}
 	for _, e := range t.jobs {
 		if e.tries > 0 {
-			e.ready, e.tries = time.Now(), 0
+			e.readyAt, e.tries = time.Now(), 0
 		}
 	}
 	select {
@@ -123,8 +121,8 @@ func (o *outbox) hurry(chatID int64) {
 	}
 }
 
-// work does a chat's jobs until there are none.
-func (o *outbox) work(chatID int64, t *tray) {
+// work runs a chat's jobs until the queue is empty.
+func (o *outbox) work(chatID int64, t *queue) {
 	for {
 		e, do, wait := o.next(chatID, t)
 		switch {
@@ -143,20 +141,20 @@ func (o *outbox) work(chatID int64, t *tray) {
 	}
 }
 
-// next is the job to do now, or how long to wait for one; less than nothing: the tray is empty and gone.
-func (o *outbox) next(chatID int64, t *tray) (e *errand, do func(context.Context) error, wait time.Duration) {
+// next returns the job to run now, or how long to wait for one; -1: the queue is empty and removed.
+func (o *outbox) next(chatID int64, t *queue) (e *queuedJob, do func(context.Context) error, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(t.jobs) == 0 || o.ctx.Err() != nil {
-		delete(o.tray, chatID)
+		delete(o.queues, chatID)
 		return nil, nil, -1
 	}
 	now := time.Now()
 	wait = time.Hour
 	for _, x := range t.jobs {
 		switch {
-		case x.ready.After(now):
-			wait = min(wait, x.ready.Sub(now))
+		case x.readyAt.After(now):
+			wait = min(wait, x.readyAt.Sub(now))
 		case e == nil || x.rank < e.rank:
 			e = x
 		}
@@ -164,26 +162,26 @@ func (o *outbox) next(chatID int64, t *tray) (e *errand, do func(context.Context
 	if e == nil {
 		return nil, nil, wait
 	}
-	e.running, e.again = true, false
+	e.running, e.rerun = true, false
 	return e, e.do, 0
 }
 
-func (o *outbox) done(chatID int64, t *tray, e *errand, err error) {
+func (o *outbox) done(chatID int64, t *queue, e *queuedJob, err error) {
 	if o.ctx.Err() != nil {
 		return
 	}
-	if o.told != nil {
-		o.told(chatID, err)
+	if o.onDone != nil {
+		o.onDone(chatID, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e.running = false
 	switch {
-	case err != nil && (!e.lossy || e.tries < lossyTries && troubleOf(err) != refused):
-		e.ready = time.Now().Add(o.retry(e.tries, err))
+	case err != nil && (!e.lossy || e.tries < maxLossyTries && classify(err) != rejected):
+		e.readyAt = time.Now().Add(o.retryDelay(e.tries, err))
 		e.tries++
-	case e.again:
-		e.ready, e.tries = time.Now(), 0
+	case e.rerun:
+		e.readyAt, e.tries = time.Now(), 0
 	default:
 		for i, other := range t.jobs {
 			if other == e {
@@ -194,20 +192,20 @@ func (o *outbox) done(chatID int64, t *tray, e *errand, err error) {
 	}
 }
 
-// retry is how long to wait after a failure, never the same for everybody: those who failed together must
-// not come back together. Where Telegram itself says how long, the limiter holds the next attempt back.
-func (o *outbox) retry(tries int, err error) time.Duration {
-	wait := o.first
+// retryDelay is the delay after a failure. It is randomized, so that jobs that failed together do not retry
+// together. If Telegram sends a retry_after, the limiter applies it.
+func (o *outbox) retryDelay(tries int, err error) time.Duration {
+	wait := o.retryUnit
 	if wait <= 0 {
 		wait = firstRetry
 	}
-	switch troubleOf(err) {
-	case unreached, refused:
-		wait *= unreachedWaits
-	case tokenWrong:
-		wait *= longestWaits
+	switch classify(err) {
+	case chatUnreachable, rejected:
+		wait *= unreachableUnits
+	case badToken:
+		wait *= maxRetryUnits
 	default:
-		wait *= time.Duration(min(1<<min(tries, 10), longestWaits))
+		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
 	}
-	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // nothing secret depends on it
+	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it
 }

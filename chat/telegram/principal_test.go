@@ -9,20 +9,20 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram"
 )
 
-// A key may name the one person whom its requests are for: nobody else's private
-// chat hears of them, and a chat of several does.
+// An API key may name the one person whom its requests are for. Other private chats do not get its cards; group
+// chats do.
 func TestOnlyThePrincipalIsAsked(t *testing.T) {
-	h := newHouse(t, telegram.Place{Chat: ann, Person: "ann"}, telegram.Place{Chat: bob, Person: "bob"}, telegram.Place{Chat: family})
-	h.open()
+	h := newRig(t, telegram.Place{Chat: ann, Person: "ann"}, telegram.Place{Chat: bob, Person: "bob"}, telegram.Place{Chat: family})
+	h.start()
 	one, two := keyIn(personal, 1), keyIn(personal, 2)
-	body := `{"request_id":"` + one.ID + `",` + post + `}`
+	body := `{"request_id":"` + one.ID + `",` + postRequest + `}`
 	_, err := h.gate.Submit(h.ctx, one, []byte(body), approval.Origin{ClientID: "0123456789ab", Principal: "ann"})
 	require.NoError(t, err)
-	h.card(one, ann)
-	h.card(one, family)
+	h.waitForCard(one, ann)
+	h.waitForCard(one, family)
 
-	// What is for everybody comes later, and is the first that bob hears of.
-	h.asks(two, bob, post)
+	// A later request for everyone is the first card that bob gets.
+	h.ask(two, bob, postRequest)
 	for _, m := range h.api.Messages(bob) {
 		require.NotContains(t, m.Text, approval.ShortID(one.ID))
 	}

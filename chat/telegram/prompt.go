@@ -8,35 +8,35 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// prompt asks for the words that a button needs, with a message that opens a reply. What is said to that
-// message is said to the card.
-func (t *tapped) prompt(at button, x *post) {
-	w := catalogue(t.language)
-	text := plain(say(w.prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
-	s, to := t.session, t.message // which may not be noted on the post yet
+// sendPrompt asks for the text that a button needs, with a message that opens a reply. The user's reply to it
+// counts as a reply to the card.
+func (t *incomingTap) sendPrompt(at buttonRef, x *sentCopy) {
+	w := catalogFor(t.language)
+	text := plainMessage(format(w.prompts[at.verb], "id", chat.Escape(approval.ShortID(at.key.ID))))
+	s, to := t.session, t.message // the copy may not have it yet
 	s.outbox.put(t.chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
-		id, err := s.api.send(ctx, x.Chat, text, how{thread: x.Thread, replyTo: to, open: w.holders[at.verb]})
+		id, err := s.api.send(ctx, x.Chat, text, sendOptions{thread: x.Thread, replyTo: to, placeholder: w.placeholders[at.verb]})
 		if err != nil {
 			return err
 		}
-		err = s.book.remember(at.key, func(p *page) error {
-			y := p.post(x.N)
+		err = s.sent.updateVisibleFirst(at.key, func(p *sentRecord) error {
+			y := p.byNumber(x.Number)
 			if y == nil {
-				return errKept
+				return errUnchanged
 			}
 			y.Prompts = append(y.Prompts, prompt{id, at.verb})
 			return nil
 		})
 		if err != nil {
-			s.log(fmt.Errorf("note a prompt: %w", err))
+			s.log(fmt.Errorf("write prompt: %w", err))
 		}
 		return nil
 	}}, 0)
 	t.answer("", false)
 }
 
-// undo takes back what was remembered of an approval.
-func (t *tapped) undo(ctx context.Context, at button) {
+// undo revokes the grant that an approval created.
+func (t *incomingTap) undo(ctx context.Context, at buttonRef) {
 	m := chat.Message{
 		From: t.person, Via: Via, Text: "undo " + at.key.ID, Workspaces: []string{at.key.Workspace}, Language: t.language,
 	}
@@ -44,14 +44,14 @@ func (t *tapped) undo(ctx context.Context, at button) {
 	if r.Err != nil {
 		t.log(fmt.Errorf("undo %s: %w", at.key, r.Err))
 	}
-	if r.Err == nil && !t.stillRemembered(ctx, at.key) {
-		t.noteUndone(at.key)
+	if r.Err == nil && !t.grantActive(ctx, at.key) {
+		t.markUndone(at.key)
 	}
-	t.tell(r.Text, true)
+	t.notify(r.Text, true)
 }
 
-// stillRemembered says whether the approval of a request still lets others through, as far as we know.
-func (s *session) stillRemembered(ctx context.Context, k approval.Key) bool {
+// grantActive reports whether a request's grant is active, or may be.
+func (s *session) grantActive(ctx context.Context, k approval.Key) bool {
 	all, err := s.Interceptor.Revoker.Remembered(ctx, []string{k.Workspace})
 	if err != nil {
 		return true
@@ -64,10 +64,10 @@ func (s *session) stillRemembered(ctx context.Context, k approval.Key) bool {
 	return false
 }
 
-func (s *session) noteUndone(k approval.Key) {
-	err := s.book.change(k, func(p *page) error {
-		if p.Undone || len(p.Posts) == 0 {
-			return errKept
+func (s *session) markUndone(k approval.Key) {
+	err := s.sent.update(k, func(p *sentRecord) error {
+		if p.Undone || len(p.Copies) == 0 {
+			return errUnchanged
 		}
 		p.Undone = true
 		return nil
@@ -75,5 +75,5 @@ func (s *session) noteUndone(k approval.Key) {
 	if err != nil {
 		s.log(err)
 	}
-	s.stir(k)
+	s.touch(k)
 }

@@ -5,27 +5,26 @@ import (
 	"strings"
 )
 
-// masked stands where a token stood.
+// masked replaces a token.
 const masked = "***"
 
-// secretLength is the least that the half of a token behind its colon must have to be looked for by
-// itself: Telegram's has 35 characters, and "x" would take the sense out of every sentence.
-const secretLength = 8
+// minSecretLength is the shortest secret part of a token that is masked by itself. Telegram's has 35
+// characters; masking a short one would garble every text.
+const minSecretLength = 8
 
-// Redact returns err with the token taken out of its text. The token stands in every URL of the Bot API,
-// and so in the errors of net/http and of the library. What the result unwraps to are only those parts of
-// err that do not hold the token themselves, so that errors.Is and errors.As find a cancelled context, a
-// *bot.TooManyRequestsError or a net.OpError, and never a *url.Error that would tell. An err that does not
-// hold the token is returned as it is; so is any err where the token is empty.
+// Redact returns err without the token in its text. Every Bot API URL holds the token, and so do the errors of
+// net/http and of the library. The result unwraps only to those causes that do not hold the token. So errors.Is
+// and errors.As still find a canceled context, a *bot.TooManyRequestsError or a net.OpError, but never a
+// *url.Error with the token. If err does not hold the token, or the token is empty, err is returned unchanged.
 func Redact(token string, err error) error {
 	secrets := secretsOf(token)
 	if err == nil || !holds(secrets, err) {
 		return err
 	}
-	return &redacted{text: mask(secrets, err.Error()), causes: harmless(secrets, err)}
+	return &redacted{text: mask(secrets, err.Error()), causes: cleanCauses(secrets, err)}
 }
 
-// redacted is an error whose text was cleaned, and what of its causes needs no cleaning.
+// redacted is a masked error text with the clean causes.
 type redacted struct {
 	text   string
 	causes []error
@@ -34,13 +33,13 @@ type redacted struct {
 func (r *redacted) Error() string   { return r.text }
 func (r *redacted) Unwrap() []error { return r.causes }
 
-// secretsOf lists the forms in which a token is found in a text, the longest first.
+// secretsOf lists the forms of a token in a text, the longest first.
 func secretsOf(token string) []string {
 	if token == "" {
 		return nil
 	}
 	secrets := []string{token, url.QueryEscape(token)}
-	if _, secret, ok := strings.Cut(token, ":"); ok && len(secret) >= secretLength {
+	if _, secret, ok := strings.Cut(token, ":"); ok && len(secret) >= minSecretLength {
 		secrets = append(secrets, secret)
 	}
 	return secrets
@@ -53,7 +52,7 @@ func mask(secrets []string, text string) string {
 	return text
 }
 
-// holds says whether a secret is in the text of err or of anything that it wraps.
+// holds reports whether a secret is in the text of err or of any error that it wraps.
 func holds(secrets []string, err error) bool {
 	if text := err.Error(); mask(secrets, text) != text {
 		return true
@@ -66,12 +65,12 @@ func holds(secrets []string, err error) bool {
 	return false
 }
 
-// harmless returns the topmost errors below err whose whole tree is free of secrets.
-func harmless(secrets []string, err error) []error {
+// cleanCauses returns the topmost errors below err that are free of secrets.
+func cleanCauses(secrets []string, err error) []error {
 	var found []error
 	for _, cause := range causes(err) {
 		if holds(secrets, cause) {
-			found = append(found, harmless(secrets, cause)...)
+			found = append(found, cleanCauses(secrets, cause)...)
 		} else {
 			found = append(found, cause)
 		}
@@ -80,7 +79,7 @@ func harmless(secrets []string, err error) []error {
 }
 
 func causes(err error) []error {
-	switch wrapper := err.(type) { //nolint:errorlint // we walk the tree ourselves, one level at a time
+	switch wrapper := err.(type) { //nolint:errorlint // walks the tree one level at a time
 	case interface{ Unwrap() error }:
 		if cause := wrapper.Unwrap(); cause != nil {
 			return []error{cause}

@@ -14,23 +14,23 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// answered awaits what the bot says to a message.
-func (h *house) answered(m botapi.Message) botapi.Message {
+// waitForReply waits for the bot's reply to a message.
+func (h *rig) waitForReply(m botapi.Message) botapi.Message {
 	h.t.Helper()
-	return h.sees(m.Chat.ID, "an answer to "+m.Text, func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
+	return h.waitForMessage(m.Chat.ID, "an answer to "+m.Text, func(x botapi.Message) bool { return x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 }
 
-func (h *house) decisionOf(k approval.Key) *approval.Decision {
+func (h *rig) decisionOf(k approval.Key) *approval.Decision {
 	h.t.Helper()
-	st, err := h.viewer().Story(h.ctx, k)
+	story, err := h.viewer().Story(h.ctx, k)
 	require.NoError(h.t, err)
-	require.NotNil(h.t, st.Decision)
-	return st.Decision
+	require.NotNil(h.t, story.Decision)
+	return story.Decision
 }
 
 func TestReplies(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	for i, tc := range []struct {
 		text, says string
 		status     approval.Status
@@ -48,24 +48,24 @@ func TestReplies(t *testing.T) {
 		t.Run(tc.text, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 1+i)
-			m := h.asks(k, ann, post)
-			said := h.api.Reply(ann, ann, m.ID, tc.text)
-			require.Contains(t, h.answered(said).Text, tc.says)
-			require.Equal(t, tc.status, h.settled(k).Status)
+			m := h.ask(k, ann, postRequest)
+			sent := h.api.Reply(ann, ann, m.ID, tc.text)
+			require.Contains(t, h.waitForReply(sent).Text, tc.says)
+			require.Equal(t, tc.status, h.waitForResponse(k).Status)
 			if tc.check != nil {
 				require.Equal(t, tc.want, tc.check(h.decisionOf(k)))
 			}
-			require.Empty(t, h.says(m, " by ann at ").Buttons())
+			require.Empty(t, h.waitForText(m, " by ann at ").Buttons())
 		})
 	}
 }
 
-// What a reply gets wrong is answered once, and decides nothing.
+// An invalid reply is answered once, and decides nothing.
 func TestRepliesThatDecideNothing(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
+	m := h.ask(k, ann, postRequest)
 	for text, want := range map[string]string{
 		"yes":                 "Unclear, nothing was decided",
 		"1 and be quick":      "takes no text",
@@ -75,17 +75,17 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 		"? why":               "waits for you because",
 		"１":                   "Unclear",
 	} {
-		require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)
+		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)
 	}
 	require.NotNil(t, m.Keyboard)
-	require.Contains(t, h.page(k), `"phase":"asked"`)
-	require.Zero(t, h.hands.count(k))
+	require.Contains(t, h.record(k), `"phase":"asked"`)
+	require.Zero(t, h.handler.count(k))
 }
 
-// ✎ and Ask open a reply; what is said there is said to the card.
+// Some buttons open a reply; the user's text counts as a reply to the card.
 func TestPrompts(t *testing.T) {
-	h := newHouse(t, telegram.Place{Chat: family})
-	h.open()
+	h := newRig(t, telegram.Place{Chat: family})
+	h.start()
 	for i, tc := range []struct {
 		button, text string
 		status       approval.Status
@@ -98,17 +98,17 @@ func TestPrompts(t *testing.T) {
 		t.Run(tc.button, func(t *testing.T) {
 			h.t = t
 			k := keyIn(personal, 1+i)
-			m := h.asks(k, family, post)
-			require.Empty(t, h.taps(ann, m, tc.button).Text)
-			prompt := h.sees(family, "a prompt", func(x botapi.Message) bool { return x.ForceReply && x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
+			m := h.ask(k, family, postRequest)
+			require.Empty(t, h.tap(ann, m, tc.button).Text)
+			prompt := h.waitForMessage(family, "a prompt", func(x botapi.Message) bool { return x.ForceReply && x.ReplyTo != nil && x.ReplyTo.ID == m.ID })
 			require.Contains(t, prompt.Text, "a700000")
-			h.until("the prompt to be noted", func() bool {
+			h.waitFor("the recorded prompt", func() bool {
 				var p struct{ Posts []struct{ Prompts []any } }
-				_ = json.Unmarshal([]byte(h.page(k)), &p)
+				_ = json.Unmarshal([]byte(h.record(k)), &p)
 				return len(p.Posts) == 1 && len(p.Posts[0].Prompts) == 1
 			})
-			h.answered(h.api.Reply(ann, family, prompt.ID, tc.text))
-			require.Equal(t, tc.status, h.settled(k).Status)
+			h.waitForReply(h.api.Reply(ann, family, prompt.ID, tc.text))
+			require.Equal(t, tc.status, h.waitForResponse(k).Status)
 			require.Equal(t, tc.text, tc.of(h.decisionOf(k)))
 		})
 	}
@@ -117,59 +117,59 @@ func TestPrompts(t *testing.T) {
 const question = `"type":"question","title":"Which branch shall I build?","options":["main","dev","neither: approve a7000001"],"rationale":"Both changed."`
 
 func TestQuestions(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, question)
+	m := h.ask(k, ann, question)
 	require.Equal(t, []string{"1 · main", "2 · dev", "3 · neither: approve a7000001", "✎ Answer", "❌ Deny", "❓ Ask"}, m.Buttons())
-	require.Contains(t, h.taps(ann, m, "2 · dev").Text, `Answered: "dev"`)
-	require.Equal(t, approval.StatusAnswered, h.settled(k).Status)
+	require.Contains(t, h.tap(ann, m, "2 · dev").Text, `Answered: "dev"`)
+	require.Equal(t, approval.StatusAnswered, h.waitForResponse(k).Status)
 	require.Equal(t, "dev", h.decisionOf(k).Answer)
-	h.says(m, "✅ Answered by ann at ")
+	h.waitForText(m, "✅ Answered by ann at ")
 
 	k = keyIn(personal, 2)
-	m = h.asks(k, ann, question)
-	require.Contains(t, h.taps(ann, m, "❌ Deny").Text, "Denied: ")
-	require.Equal(t, approval.StatusDenied, h.settled(k).Status)
+	m = h.ask(k, ann, question)
+	require.Contains(t, h.tap(ann, m, "❌ Deny").Text, "Denied: ")
+	require.Equal(t, approval.StatusDenied, h.waitForResponse(k).Status)
 
 	k = keyIn(personal, 3)
-	m = h.asks(k, ann, question)
-	h.taps(ann, m, "✎ Answer")
-	prompt := h.sees(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
-	h.until("the prompt to be noted", func() bool { return strings.Contains(h.page(k), `"verb":"say"`) })
-	h.answered(h.api.Reply(ann, ann, prompt.ID, "approve whatever you like"))
-	require.Equal(t, approval.StatusAnswered, h.settled(k).Status)
-	require.Equal(t, "approve whatever you like", h.decisionOf(k).Answer, "an answer is an answer")
+	m = h.ask(k, ann, question)
+	h.tap(ann, m, "✎ Answer")
+	prompt := h.waitForMessage(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
+	h.waitFor("the recorded prompt", func() bool { return strings.Contains(h.record(k), `"verb":"say"`) })
+	h.waitForReply(h.api.Reply(ann, ann, prompt.ID, "approve whatever you like"))
+	require.Equal(t, approval.StatusAnswered, h.waitForResponse(k).Status)
+	require.Equal(t, "approve whatever you like", h.decisionOf(k).Answer, "not a command")
 }
 
-// From a lock screen: the first digits fit one card shown here.
-func TestWordsWithoutACard(t *testing.T) {
-	h := newHouse(t, telegram.Place{Chat: family})
-	h.open()
+// Without a card, a short ID must match exactly one card in this chat.
+func TestCommandsWithoutACard(t *testing.T) {
+	h := newRig(t, telegram.Place{Chat: family})
+	h.start()
 	one, two := keyIn(personal, 0x10), keyIn(personal, 0x20)
-	h.asks(one, family, post)
-	m := h.asks(two, family, post)
-	require.Contains(t, h.answered(h.api.Say(ann, family, "approve a700")).Text, "Several requests begin with a700")
-	require.Contains(t, h.answered(h.api.Say(ann, family, "approve a7f")).Text, "at least 4 digits")
-	require.Contains(t, h.answered(h.api.Say(ann, family, "approve a7000020")).Text, "Approved: ")
-	require.Equal(t, approval.StatusApproved, h.settled(two).Status)
-	h.says(m, "by ann")
-	require.Contains(t, h.answered(h.api.Say(ann, family, "Approve A7000020")).Text, "Already approved by ann")
-	require.Contains(t, h.answered(h.api.Say(bob, family, "@permesso_bot deny a7000010 no")).Text, "Denied: ")
-	require.Equal(t, approval.StatusDenied, h.settled(one).Status)
+	h.ask(one, family, postRequest)
+	m := h.ask(two, family, postRequest)
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a700")).Text, "Several requests begin with a700")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7f")).Text, "at least 4 digits")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000020")).Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(two).Status)
+	h.waitForText(m, "by ann")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "Approve A7000020")).Text, "Already approved by ann")
+	require.Contains(t, h.waitForReply(h.api.Say(bob, family, "@permesso_bot deny a7000010 no")).Text, "Denied: ")
+	require.Equal(t, approval.StatusDenied, h.waitForResponse(one).Status)
 
-	// What is asked elsewhere is not decided by its digits here.
+	// A request that is asked elsewhere cannot be decided here.
 	three := keyIn(other, 0x30)
-	h.asks(three, carl, post)
-	require.Contains(t, h.answered(h.api.Say(ann, family, "approve a7000030")).Text, "No such request is waiting here")
-	require.Zero(t, h.hands.count(three))
+	h.ask(three, carl, postRequest)
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000030")).Text, "No such request is waiting here")
+	require.Zero(t, h.handler.count(three))
 }
 
-// People talk in a group: about us, to one another, and in commands for other bots.
-func TestTalkIsLeftAlone(t *testing.T) {
-	h := newHouse(t, telegram.Place{Chat: family})
-	h.open()
-	h.asks(keyIn(personal, 1), family, post)
+// Group talk is ignored: about the bot, between users, and commands for other bots.
+func TestIgnoresGroupTalk(t *testing.T) {
+	h := newRig(t, telegram.Place{Chat: family})
+	h.start()
+	h.ask(keyIn(personal, 1), family, postRequest)
 	for _, text := range []string{
 		"shall we approve it?", "pause", "last", "help", "I deny everything", "/approve@another_bot a7000001", "/help@another_bot",
 		"@carl approve a7000001", "undo that", "resume tomorrow",
@@ -177,35 +177,35 @@ func TestTalkIsLeftAlone(t *testing.T) {
 		h.api.Say(ann, family, text)
 	}
 	last := h.api.Say(ann, family, "/help")
-	h.answered(last)
-	require.Len(t, h.api.State().FromBot(family), 2, h.chats())
+	h.waitForReply(last)
+	require.Len(t, h.api.State().FromBot(family), 2, h.dump())
 }
 
-// What is said to a prompt counts while the disk is still at the note of it.
-func TestAPromptIsAnsweredAtOnce(t *testing.T) {
-	h := newHouse(t)
+// A reply to a prompt counts while the prompt's record is still being written.
+func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
+	h := newRig(t)
 	let := make(chan struct{})
 	free := sync.OnceFunc(func() { close(let) })
 	t.Cleanup(free)
-	h.open(func(c *telegram.Channel) { c.Notebook = slowNotebook{c.Notebook, let} })
+	h.start(func(c *telegram.Channel) { c.Notebook = slowStore{c.Notebook, let} })
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
-	h.taps(ann, m, "❓ Ask")
-	h.until("the prompt on disk", func() bool { return strings.Contains(h.page(k), `"prompts"`) })
-	prompt := h.sees(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
-	said := h.api.Reply(ann, ann, prompt.ID, "which meeting?")
-	require.Equal(t, approval.StatusRequestMore, h.settled(k).Status)
+	m := h.ask(k, ann, postRequest)
+	h.tap(ann, m, "❓ Ask")
+	h.waitFor("the prompt on disk", func() bool { return strings.Contains(h.record(k), `"prompts"`) })
+	prompt := h.waitForMessage(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
+	text := h.api.Reply(ann, ann, prompt.ID, "which meeting?")
+	require.Equal(t, approval.StatusRequestMore, h.waitForResponse(k).Status)
 	free()
-	require.Contains(t, h.answered(said).Text, "Sent back to the agent")
+	require.Contains(t, h.waitForReply(text).Text, "Sent back to the agent")
 }
 
-// slowNotebook writes a page with a prompt, and then takes its time.
-type slowNotebook struct {
+// slowStore writes a record with a prompt, and then blocks.
+type slowStore struct {
 	chat.SentStore
 	let chan struct{}
 }
 
-func (b slowNotebook) Save(k approval.Key, p []byte) error {
+func (b slowStore) Save(k approval.Key, p []byte) error {
 	err := b.SentStore.Save(k, p)
 	if strings.Contains(string(p), `"prompts"`) {
 		<-b.let

@@ -12,47 +12,47 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// session is one life of the channel.
+// session is one run of the channel.
 type session struct {
 	*Channel
-	life      string // no other life is called so
-	api       *api
-	book      *book
-	outbox    *outbox
-	journal   *Journal
-	intake    intake
-	troubles  troubles
-	strangers strangers
-	choices   choices
-	digests   digests
-	feeds     feeds
-	bots      atomic.Pointer[[]string] // our names, once they are known
-	met       chan struct{}            // closed when Telegram has told us our name
-	listener  net.Listener             // of the webhook
-	heardAt   atomic.Int64             // when the last update came, in Unix seconds
-	stirred   chan approval.Key        // requests to look at, from handlers
+	id           string // unique
+	api          *api
+	sent         *sentIndex
+	outbox       *outbox
+	journal      *Journal
+	dispatcher   dispatcher
+	warnings     warnings
+	refusals     refusals
+	listButtons  listButtons
+	digests      digests
+	feeds        feeds
+	names        atomic.Pointer[[]string] // the bot's name, once known
+	nameKnown    chan struct{}            // closed when Telegram has returned the bot's name
+	listener     net.Listener             // of the webhook
+	lastUpdateAt atomic.Int64             // Unix seconds
+	touched      chan approval.Key        // requests that handlers changed
 
-	// What only the one needs who looks at what waits.
-	rounds      int  // of looks
-	fresh       bool // nothing was looked at yet in this life
-	flood       flood
-	nightsKnown map[string]bool // whether a workspace has one to tell of
-	nightly     sync.Mutex      // one change of a night at a time
+	// Only the watch loop uses the fields below.
+	passes     int  // of reconcileAll
+	firstPass  bool // no pass has been completed in this session
+	flood      flood
+	quietKnown map[string]bool // whether a workspace may need a morning message
+	quietMu    sync.Mutex      // serializes updates of quietPeriod
 }
 
-// Run asks people and takes their answers until ctx ends. It returns an error where the token is not
-// accepted, or the webhook's address is not to be had: whoever starts it again may find that mended.
+// Run asks approvers and takes their decisions until ctx ends. It returns an error if Telegram rejects the
+// token or the webhook's address is in use. The caller may run it again later.
 func (c *Channel) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s, err := c.begin(ctx, stop)
+	s, err := c.newSession(ctx, stop)
 	if err != nil {
 		return err
 	}
 	c.running.Store(s)
 	defer c.running.CompareAndSwap(s, nil)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.introduce(ctx) })
+	wg.Go(func() { s.fetchName(ctx) })
 	s.replay(ctx)
 	wg.Go(func() {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
@@ -61,7 +61,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	})
 	s.watch(ctx)
 	wg.Wait()
-	s.intake.wait()
+	s.dispatcher.wait()
 	s.outbox.wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -69,7 +69,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	return nil
 }
 
-// Alert passes a sentence on to the people of a workspace. It may be lost.
+// Alert sends a text to the places of a workspace. It may be lost.
 func (c *Channel) Alert(workspace, text string) {
 	s := c.running.Load()
 	if s == nil {
@@ -77,33 +77,33 @@ func (c *Channel) Alert(workspace, text string) {
 	}
 	ws, _ := s.workspace(workspace)
 	for _, to := range ws.Places {
-		s.reply(to.Chat, to.Thread, 0, plain(cut(text, maxText)))
+		s.reply(to.Chat, to.Thread, 0, plainMessage(truncate(text, maxText)))
 	}
 }
 
-// errToken says that Telegram does not know the token.
-var errToken = errors.New("Telegram does not accept the token: is it complete, and still that of the bot?") //nolint:staticcheck // it begins with a name
+// errToken says that Telegram rejected the token.
+var errToken = errors.New("Telegram does not accept the token: check that it is complete and still valid") //nolint:staticcheck // it begins with a name
 
-func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
+func (c *Channel) newSession(ctx context.Context, stop context.CancelCauseFunc) (*session, error) {
 	s := &session{
-		Channel: c, life: nonce(), nightsKnown: map[string]bool{}, book: &book{notebook: c.Notebook},
-		stirred: make(chan approval.Key, 256), met: make(chan struct{}), fresh: true, outbox: &outbox{ctx: ctx, first: c.Retry},
+		Channel: c, id: nonce(), quietKnown: map[string]bool{}, sent: &sentIndex{store: c.Notebook},
+		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), firstPass: true, outbox: &outbox{ctx: ctx, retryUnit: c.Retry},
 	}
-	s.troubles.tell, s.outbox.told, s.intake.session = c.Problem, s.sent, s
-	s.journal = &Journal{Client: &watchedClient{HTTPClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
-	b, err := c.newBot(ctx, s.journal, s.intake.take, s.heard)
+	s.warnings.report, s.outbox.onDone, s.dispatcher.session = c.Problem, s.jobFinished, s
+	s.journal = &Journal{Client: &pollMonitor{HTTPClient: c.client(), s: s, stop: stop}, Store: c.Updates, Token: c.Token}
+	b, err := c.newBot(ctx, s.journal, s.dispatcher.dispatch, s.pollFailed)
 	if err != nil {
 		return nil, err
 	}
 	s.api = &api{bot: b, limiter: &Limiter{}, token: c.Token}
-	if s.flood.off = c.eager && !c.calm; c.eager {
+	if s.flood.disabled = c.noLimits && !c.floodLimit; c.noLimits {
 		s.api.limiter = nil
 	}
-	if err := errors.Join(s.book.open(s.names()), s.openDigests()); err != nil {
-		s.log(fmt.Errorf("read the notebook: %w", err))
+	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
+		s.log(fmt.Errorf("read sent records: %w", err))
 	}
-	if name, err := c.Notes.Get(ourName); err == nil {
-		s.bots.Store(&[]string{string(name)})
+	if name, err := c.Notes.Get(nameFile); err == nil {
+		s.names.Store(&[]string{string(name)})
 	}
 	if c.Webhook != nil {
 		if s.listener, err = c.Webhook.listener(ctx); err != nil {
@@ -113,8 +113,7 @@ func (c *Channel) begin(ctx context.Context, stop context.CancelCauseFunc) (*ses
 	return s, nil
 }
 
-// names are those of the workspaces.
-func (s *session) names() []string {
+func (s *session) workspaceNames() []string {
 	var all []string
 	for _, ws := range s.Workspaces() {
 		all = append(all, ws.Name)
@@ -131,46 +130,46 @@ func (s *session) workspace(name string) (Workspace, bool) {
 	return Workspace{}, false
 }
 
-// introduce finds out our name, and has Telegram offer our commands.
-func (s *session) introduce(ctx context.Context) {
+// fetchName gets the bot's name from Telegram, and sets the command menu.
+func (s *session) fetchName(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		me, err := s.api.me(ctx)
 		if err == nil {
-			s.callUs(me.Username)
-			close(s.met)
-			s.troubles.anew()
-			if err := s.api.commands(ctx); err != nil && ctx.Err() == nil {
-				s.log(fmt.Errorf("offer commands: %w", err))
+			s.setName(me.Username)
+			close(s.nameKnown)
+			s.warnings.publishAgain()
+			if err := s.api.setCommands(ctx); err != nil && ctx.Err() == nil {
+				s.log(fmt.Errorf("set command menu: %w", err))
 			}
 			return
 		}
-		if pause(ctx, s.outbox.retry(tries, err)) != nil {
+		if sleep(ctx, s.outbox.retryDelay(tries, err)) != nil {
 			return
 		}
 	}
 }
 
-// ourName is where our name is kept: what was written to us while we were away may begin with it.
-const ourName = "name"
+// nameFile holds the bot's name for the next session: updates in the journal may begin with it.
+const nameFile = "name"
 
-func (s *session) callUs(name string) {
-	if old := s.ourNames(); len(old) == 1 && old[0] == name {
+func (s *session) setName(name string) {
+	if old := s.botNames(); len(old) == 1 && old[0] == name {
 		return
 	}
-	s.bots.Store(&[]string{name})
-	if err := s.Notes.Put(ourName, []byte(name)); err != nil {
-		s.log(fmt.Errorf("note our name: %w", err))
+	s.names.Store(&[]string{name})
+	if err := s.Notes.Put(nameFile, []byte(name)); err != nil {
+		s.log(fmt.Errorf("write bot name: %w", err))
 	}
 }
 
-func (s *session) ourNames() []string {
-	if names := s.bots.Load(); names != nil {
+func (s *session) botNames() []string {
+	if names := s.names.Load(); names != nil {
 		return *names
 	}
 	return nil
 }
 
-// watch looks at what waits whenever there is a hint, and every few seconds.
+// watch reconciles at every hint, and every few seconds.
 func (s *session) watch(ctx context.Context) {
 	every := s.Every
 	if every <= 0 {
@@ -179,7 +178,7 @@ func (s *session) watch(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	changes := s.Changes
-	s.look(ctx)
+	s.reconcileAll(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -189,106 +188,105 @@ func (s *session) watch(ctx context.Context) {
 				changes = nil
 				continue
 			}
-			s.hint(ctx, k)
-		case k := <-s.stirred:
-			s.heed(ctx, k)
+			s.handleHint(ctx, k)
+		case k := <-s.touched:
+			s.reconcile(ctx, k)
 		case <-tick.C:
-			s.look(ctx)
+			s.reconcileAll(ctx)
 		}
 	}
 }
 
-// hint looks at one request, or at all where nobody says at which.
-func (s *session) hint(ctx context.Context, k approval.Key) {
+// handleHint reconciles one request, or all if the hint names none.
+func (s *session) handleHint(ctx context.Context, k approval.Key) {
 	if k.ID == "" {
-		s.look(ctx)
+		s.reconcileAll(ctx)
 		return
 	}
-	s.heed(ctx, k)
+	s.reconcile(ctx, k)
 }
 
-// stir has a request looked at soon; the tick finds what is lost here.
-func (s *session) stir(k approval.Key) {
+// touch asks for a request to be reconciled soon. If the channel is full, the next tick does it.
+func (s *session) touch(k approval.Key) {
 	select {
-	case s.stirred <- k:
+	case s.touched <- k:
 	default:
 	}
 }
 
-// decidedEvery is in which of the looks the decisions are looked up of what still waits.
-const decidedEvery = 4
+// Every decisionPasses passes, the decisions of pending requests are read as well.
+const decisionPasses = 4
 
-// look compares what waits with the notebook.
-func (s *session) look(ctx context.Context) {
-	names := s.names()
-	if err := s.book.open(names); err != nil { // a workspace may be new
-		s.log(fmt.Errorf("read the notebook: %w", err))
+// reconcileAll compares the pending requests with the sent records.
+func (s *session) reconcileAll(ctx context.Context) {
+	names := s.workspaceNames()
+	if err := s.sent.load(names); err != nil { // the configuration may have a new workspace
+		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	var waiting []approval.Waiting
 	if len(names) > 0 {
 		var err error
 		if waiting, err = s.Viewer.Waiting(ctx, names); err != nil {
 			if ctx.Err() == nil {
-				s.log(fmt.Errorf("look at what waits: %w", err))
+				s.log(fmt.Errorf("list pending requests: %w", err))
 			}
 			return
 		}
 	}
-	// What waits has just been read. Whether somebody has decided it meanwhile, where it still runs, is
-	// looked up less often: the outcome comes with a hint.
-	s.rounds++
+	// The pending requests were just read. Their decisions are read less often: the outcome comes with a hint.
+	s.passes++
 	asked := map[approval.Key]bool{}
 	for _, w := range waiting {
 		k := w.Key()
 		asked[k] = true
-		if s.rounds%decidedEvery == 0 {
-			s.heed(ctx, k)
+		if s.passes%decisionPasses == 0 {
+			s.reconcile(ctx, k)
 			continue
 		}
 		if ws, ok := s.workspace(k.Workspace); ok {
-			s.told(k, s.ask(ws, k, scene{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
+			s.logAskError(k, s.ask(ws, k, status{Story: Story{Pending: w.Pending, SHA256: w.SHA256}}))
 		}
 	}
-	lingering := map[approval.Key]time.Time{}
-	for _, k := range s.book.keys(names) {
-		switch p := s.book.page(k); {
+	late := map[approval.Key]time.Time{}
+	for _, k := range s.sent.keys(names) {
+		switch p := s.sent.record(k); {
 		case asked[k] || p == nil:
-		case s.lingers(p):
-			lingering[k] = p.Began
+		case s.keptForLateTap(p):
+			late[k] = p.CreatedAt
 		default:
-			s.heed(ctx, k)
+			s.reconcile(ctx, k)
 		}
 	}
-	s.thin(lingering)
-	s.fresh = false
-	s.forgetChats()
+	s.removeOldest(late)
+	s.firstPass = false
+	s.clearChatWarnings()
 	s.refreshDigests()
-	s.nights()
-	s.unasked(waiting)
+	s.sendMorningMessages()
+	s.warnUnasked(waiting)
 }
 
-// heed brings one request's cards into line with what became of it.
-func (s *session) heed(ctx context.Context, k approval.Key) {
+// reconcile updates the cards of one request to its status.
+func (s *session) reconcile(ctx context.Context, k approval.Key) {
 	ws, known := s.workspace(k.Workspace)
 	if !known {
 		return
 	}
-	sc, err := s.scene(ctx, k)
-	switch p := s.book.page(k); {
+	st, err := s.status(ctx, k)
+	switch p := s.sent.record(k); {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.log(fmt.Errorf("look at %s: %w", k, err))
-	case sc.waits():
-		err = s.ask(ws, k, sc)
+		s.log(fmt.Errorf("read status of %s: %w", k, err))
+	case st.isPending():
+		err = s.ask(ws, k, st)
 	case p != nil:
-		err = s.settle(k, p, sc)
+		err = s.settle(k, p, st)
 	default:
-		s.feed(ws, k, sc)
+		s.feed(ws, k, st)
 	}
-	s.told(k, err)
+	s.logAskError(k, err)
 }
 
-func (s *session) told(k approval.Key, err error) {
+func (s *session) logAskError(k approval.Key, err error) {
 	if err != nil && s.outbox.ctx.Err() == nil {
 		s.log(fmt.Errorf("ask about %s: %w", k, err))
 	}

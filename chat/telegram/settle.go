@@ -10,149 +10,149 @@ import (
 )
 
 const (
-	// undoFor is how long the card of what is remembered from then on can take it back.
-	undoFor = 24 * time.Hour
-	// outcomePatience is how long an edit waits for the outcome, so that it can tell both.
-	outcomePatience = time.Second
-	// orphanFor is how long a settled request's page is kept for a card that was perhaps sent, and of which
-	// only a tap can tell where it stands.
-	orphanFor = 7 * 24 * time.Hour
-	// maxOrphans is how many pages are kept for that.
-	maxOrphans = 500
+	// undoWindow is how long a card can revoke the grant that its approval created.
+	undoWindow = 24 * time.Hour
+	// outcomeDelay is how long an edit waits for the outcome, so that one edit shows both.
+	outcomeDelay = time.Second
+	// maybeSentFor is how long the record of a settled request is kept if a card was possibly sent: only a tap
+	// would reveal it.
+	maybeSentFor = 7 * 24 * time.Hour
+	// maxLateRecords is how many such records are kept.
+	maxLateRecords = 500
 )
 
-// scene is a request's story as its cards tell it.
-type scene struct {
+// status is a request's story with what its cards show.
+type status struct {
 	Story
-	undo bool // what was decided is remembered, and may be taken back on the card
+	undoable bool // the decision created a grant that its card can revoke
 }
 
-// scene finds out what became of a request.
-func (s *session) scene(ctx context.Context, k approval.Key) (scene, error) {
-	st, err := s.Viewer.Story(ctx, k)
+// status reads the status of a request.
+func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
+	story, err := s.Viewer.Story(ctx, k)
 	if err != nil {
-		return scene{}, err
+		return status{}, err
 	}
-	sc := scene{Story: st}
-	if d := st.Decision; d != nil && d.Verdict == approval.Approved && st.Record != nil && st.Pending != nil && s.Interceptor.Revoker != nil {
-		sc.undo = s.now().Before(d.DecidedAt.Add(undoFor)) && s.Interceptor.Revoker.Given(st.Pending, d) != nil
+	st := status{Story: story}
+	if d := story.Decision; d != nil && d.Verdict == approval.Approved && story.Record != nil && story.Pending != nil && s.Interceptor.Revoker != nil {
+		st.undoable = s.now().Before(d.DecidedAt.Add(undoWindow)) && s.Interceptor.Revoker.Given(story.Pending, d) != nil
 	}
-	return sc, nil
+	return st, nil
 }
 
-// waits says whether somebody is still to decide.
-func (st Story) waits() bool {
-	return st.SHA256 != "" && st.Pending != nil && st.Decision == nil && st.Record == nil
+// isPending reports whether the request still needs a decision.
+func (story Story) isPending() bool {
+	return story.SHA256 != "" && story.Pending != nil && story.Decision == nil && story.Record == nil
 }
 
-// target is what the card of a request that waits no more is to show.
-func (sc scene) target(p *page, x *post) phase {
+// targetPhase is the phase that a decided request's card should reach.
+func (st status) targetPhase(p *sentRecord, x *sentCopy) phase {
 	switch {
-	case sc.Record == nil && sc.Decision != nil:
-		return decided
-	case sc.undo && !p.Undone && x.Message != 0 && x.Nonces[verbUndo] != "":
-		return undoing
+	case st.Record == nil && st.Decision != nil:
+		return phaseDecided
+	case st.undoable && !p.Undone && x.Message != 0 && x.Nonces[verbUndo] != "":
+		return phaseUndo
 	}
-	return over
+	return phaseOver
 }
 
-// settle has the cards of a request that waits no more say what became of it.
-func (s *session) settle(k approval.Key, p *page, sc scene) error {
+// settle updates the cards of a request that is no longer pending.
+func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 	var after time.Duration
-	if sc.target(p, &post{}) == decided {
-		after = outcomePatience
+	if st.targetPhase(p, &sentCopy{}) == phaseDecided {
+		after = outcomeDelay
 	}
-	for _, x := range p.Posts {
-		if due(p, x, sc) {
-			s.work(k, x, after)
+	for _, x := range p.Copies {
+		if needsWork(p, x, st) {
+			s.queueCopy(k, x, after)
 		}
 		if x.Digest != "" {
-			s.tellDigest(x.Digest)
+			s.queueDigest(x.Digest)
 		}
 	}
-	if p.over() && !s.lingers(p) {
-		return s.book.remove(k)
+	if p.closed() && !s.keptForLateTap(p) {
+		return s.sent.remove(k)
 	}
 	return nil
 }
 
-// over says whether there is nothing left to say on any card.
-func (p *page) over() bool {
-	return !slices.ContainsFunc(p.Posts, func(x *post) bool { return x.Phase != over })
+// closed reports whether all cards show the final outcome.
+func (p *sentRecord) closed() bool {
+	return !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return x.Phase != phaseOver })
 }
 
-// lingers says whether a page on which all is said stays for a card that may stand somewhere with its
-// buttons: whoever taps on it, in a later life of the gate, too, is to hear how it ended.
-func (s *session) lingers(p *page) bool {
-	lost := func(x *post) bool { return x.Message == 0 && (x.Doubtful || s.left(x)) }
-	return s.now().Before(p.Began.Add(orphanFor)) && p.over() && slices.ContainsFunc(p.Posts, lost)
+// keptForLateTap reports whether a closed record stays, because a card with buttons may exist whose message ID
+// is unknown. A user who taps on it, in a later session too, gets the outcome.
+func (s *session) keptForLateTap(p *sentRecord) bool {
+	lost := func(x *sentCopy) bool { return x.Message == 0 && (x.MaybeSent || s.sendUnknown(x)) }
+	return s.now().Before(p.CreatedAt.Add(maybeSentFor)) && p.closed() && slices.ContainsFunc(p.Copies, lost)
 }
 
-// thin tears out the oldest of many pages that linger; given is when each began.
-func (s *session) thin(began map[approval.Key]time.Time) {
-	if len(began) <= maxOrphans {
+// removeOldest removes the oldest records above maxLateRecords; created maps keys to creation times.
+func (s *session) removeOldest(created map[approval.Key]time.Time) {
+	if len(created) <= maxLateRecords {
 		return
 	}
-	oldest := slices.SortedFunc(maps.Keys(began), func(a, b approval.Key) int { return began[a].Compare(began[b]) })
-	for _, k := range oldest[:len(oldest)-maxOrphans] {
-		s.told(k, s.book.remove(k))
+	oldest := slices.SortedFunc(maps.Keys(created), func(a, b approval.Key) int { return created[a].Compare(created[b]) })
+	for _, k := range oldest[:len(oldest)-maxLateRecords] {
+		s.logAskError(k, s.sent.remove(k))
 	}
 }
 
-// finish has one card say that it is over, or what came of it so far. One that cannot be changed any more
-// is left as it is: its buttons do nothing.
-func (s *session) finish(ctx context.Context, k approval.Key, x *post, sc scene) error {
-	p := s.book.page(k)
+// closeCard edits a card to show the decision or the outcome. If it cannot be edited any more, it stays as it
+// is: its buttons do nothing.
+func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
+	p := s.sent.record(k)
 	if p == nil {
 		return nil
 	}
-	to := sc.target(p, x)
-	if x.Stale != "" {
-		to = over
+	to := st.targetPhase(p, x)
+	if x.StaleReason != "" {
+		to = phaseOver
 	}
-	shown := x.Shown
-	if l := s.last(k, p, x, sc); x.Message != 0 && l.digest() != shown {
-		shown = l.digest()
-		err := s.api.edit(ctx, x.Chat, x.Message, l)
-		switch t := troubleOf(err); {
+	shown := x.ShownHash
+	if msg := s.finalMessage(k, p, x, st); x.Message != 0 && msg.hash() != shown {
+		shown = msg.hash()
+		err := s.api.edit(ctx, x.Chat, x.Message, msg)
+		switch t := classify(err); {
 		case err == nil:
-		case t == unreached, t == refused:
-			to = over
-			s.sent(x.Chat, err)
+		case t == chatUnreachable, t == rejected:
+			to = phaseOver
+			s.jobFinished(x.Chat, err)
 		default:
 			return err
 		}
 	}
-	err := s.book.note(k, func(p *page) error {
-		y := p.post(x.N)
+	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		y := p.byNumber(x.Number)
 		switch {
 		case y == nil:
-			return errKept
-		case y.Stale != "":
-			p.drop(x.N)
+			return errUnchanged
+		case y.StaleReason != "":
+			p.remove(x.Number)
 		default:
-			y.Phase, y.Shown = to, shown
+			y.Phase, y.ShownHash = to, shown
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if p = s.book.page(k); p != nil && !sc.waits() && p.over() && !s.lingers(p) {
-		return s.book.remove(k)
+	if p = s.sent.record(k); p != nil && !st.isPending() && p.closed() && !s.keptForLateTap(p) {
+		return s.sent.remove(k)
 	}
 	return nil
 }
 
-// last is what a card shows that can decide nothing any more.
-func (s *session) last(k approval.Key, p *page, x *post, sc scene) look {
-	t := s.painter(x.Language)
-	if x.Stale != "" {
+// finalMessage is what a card shows after the decision.
+func (s *session) finalMessage(k approval.Key, p *sentRecord, x *sentCopy, st status) message {
+	t := s.renderer(x.Language)
+	if x.StaleReason != "" {
 		why := t.replaced
-		if x.Stale == staleMoved {
-			why = t.elsewhere
+		if x.StaleReason == staleMoved {
+			why = t.askedElsewhere
 		}
-		return t.withdrawn(approval.ShortID(k.ID), why)
+		return t.withdrawnCard(approval.ShortID(k.ID), why)
 	}
-	return t.ended(sc, k, p, x)
+	return t.settledCard(st, k, p, x)
 }

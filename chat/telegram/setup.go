@@ -19,77 +19,74 @@ import (
 	"github.com/go-telegram/bot/models"
 )
 
-// Errors of Setup.
 var (
-	// ErrToken says that Telegram does not know the token.
+	// ErrToken says that Telegram rejected the token.
 	ErrToken = errToken
-	// ErrTaken says that another program gets the messages of the bot, by asking or by a webhook.
-	ErrTaken = errors.New("another program gets the messages of this bot")
-	// ErrGuessed says that somebody wrote too many wrong numbers.
-	ErrGuessed = errors.New("somebody tries out numbers")
+	// ErrTaken says that another program gets the bot's updates, by polling or by a webhook.
+	ErrTaken = errors.New("another program gets the updates of this bot")
+	// ErrGuessed says that there were too many wrong codes.
+	ErrGuessed = errors.New("too many wrong numbers")
 )
 
-// Setup makes the acquaintance of a bot, before any gate uses it: what it is called, who starts it and
-// where, and whether a card and a tap get through. What waits at Telegram for a gate waits on: Setup
-// acknowledges nothing but what was meant for it. Its methods are called one after the other, and its errors
-// do not hold the token.
+// Setup checks a bot before any daemon uses it: its name, who starts it and where, and whether a card and a tap
+// arrive. Updates for a daemon stay at Telegram: Setup acknowledges only its own. Call its methods one after
+// the other. Its errors do not hold the token.
 type Setup struct {
 	Token     string
-	ServerURL string        // of a Bot API server; "": Telegram's
-	Client    HTTPClient    // nil: one with time-outs
-	Tell      func(string)  // tells whoever runs the setup what is going on; nil: nobody
-	Every     time.Duration // between two looks at updates that are not ours; 0: a second
+	ServerURL string        // of a Bot API server; "": Telegram's own
+	Client    HTTPClient    // nil: one with timeouts
+	Tell      func(string)  // reports progress to the operator; nil: no reports
+	Every     time.Duration // delay before other updates are polled again; 0: a second
 
-	calls    *api
-	offset   int64          // below it everything is ours and acknowledged, or about to be
-	seen     map[int64]bool // updates that were looked at; true: it was ours
-	name     string         // of the bot
-	answered int            // strangers, and people who left the number out
+	calls   *api
+	offset  int64          // all updates below it are Setup's own
+	seen    map[int64]bool // updates already handled; true: Setup's own
+	name    string         // of the bot
+	replies int            // to users who sent no code or a wrong one
 }
 
-// Bot is what Telegram says of a bot.
+// Bot is what Telegram says about a bot.
 type Bot struct {
 	ID         int64
 	Username   string
 	JoinsGroup bool // it may be added to groups
-	HearsAll   bool // in groups it gets what is not meant for it, too
+	HearsAll   bool // in groups it gets all messages
 }
 
-// Started is who started the bot, and where.
+// Started is the user who started the bot, and where.
 type Started struct {
 	Person   int64
-	Name     string // as they call themselves; hostile
+	Name     string // chosen by the user; untrusted
 	Username string // "": none
-	Chat     int64  // the same as Person in a private chat
-	Title    string // of a group; hostile
-	Thread   int    // of a forum's topic; 0: none
+	Chat     int64  // equals Person in a private chat
+	Title    string // of a group; untrusted
+	Thread   int    // of a forum topic; 0: none
 }
 
-// The patience with those who write a wrong number, or none.
 const (
-	mostGuesses = 20
-	mostAnswers = 5
+	maxGuesses = 20
+	maxReplies = 5
 )
 
-// Code is the number that somebody proves with that they see the terminal. A bot can be written to by
-// everybody, and anybody may call themselves like you.
+// Code returns the random code that proves that a Telegram user sees the operator's terminal. Any user can
+// write to a bot, under any name.
 func Code() string {
 	n, _ := rand.Int(rand.Reader, big.NewInt(1_000_000)) // never fails
 	return fmt.Sprintf("%06d", n)
 }
 
-// Me asks Telegram what the bot is called. The error is ErrToken where the token is not good.
+// Me returns the bot's name and settings. The error is ErrToken if Telegram rejects the token.
 func (s *Setup) Me(ctx context.Context) (Bot, error) {
 	a, err := s.api()
 	if err != nil {
 		return Bot{}, err
 	}
 	me, err := a.me(ctx)
-	if troubleOf(err) == tokenWrong {
+	if classify(err) == badToken {
 		return Bot{}, ErrToken
 	}
 	if err != nil {
-		return Bot{}, fmt.Errorf("ask Telegram: %w", err)
+		return Bot{}, fmt.Errorf("call getMe: %w", err)
 	}
 	s.name = me.Username
 	return Bot{me.ID, me.Username, me.CanJoinGroups, me.CanReadAllGroupMessages}, nil
@@ -117,14 +114,14 @@ func (s *Setup) client() HTTPClient {
 
 func (s *Setup) server() string { return cmp.Or(s.ServerURL, "https://api.telegram.org") }
 
-func (s *Setup) tell(text string) {
+func (s *Setup) notify(text string) {
 	if s.Tell != nil {
 		s.Tell(text)
 	}
 }
 
-// Start waits until a person writes /start with the number, in whatever chat. The error is ErrTaken,
-// ErrGuessed, or that of ctx.
+// Start waits until a user writes /start with the code, in any chat. The error is ErrTaken, ErrGuessed, or
+// ctx's.
 func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 	wrong := 0
 	var found Started
@@ -133,20 +130,20 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 		if m == nil {
 			return false, false, nil
 		}
-		said, ok := s.started(m.Text)
+		text, ok := s.parseStart(m.Text)
 		if !ok {
 			return false, false, nil
 		}
-		if _, real := personOf(m); !real {
-			s.tell("a /start came that nobody sent as themselves: an anonymous administrator's, for example, or a forwarded one")
+		if _, real := directSender(m); !real {
+			s.notify("ignored a /start that no user wrote directly (forwarded, or from an anonymous administrator)")
 			return true, false, nil
 		}
-		if said != code {
-			if said != "" {
+		if text != code {
+			if text != "" {
 				wrong++
 			}
-			s.almost(ctx, m)
-			return true, false, guessed(wrong)
+			s.explainStart(ctx, m)
+			return true, false, checkGuesses(wrong)
 		}
 		found = Started{
 			Person: m.From.ID, Name: strings.TrimSpace(m.From.FirstName + " " + m.From.LastName), Username: m.From.Username,
@@ -157,46 +154,45 @@ func (s *Setup) Start(ctx context.Context, code string) (Started, error) {
 	return found, err
 }
 
-func guessed(wrong int) error {
-	if wrong >= mostGuesses {
+func checkGuesses(wrong int) error {
+	if wrong >= maxGuesses {
 		return ErrGuessed
 	}
 	return nil
 }
 
-// started reads /start and what stands behind it.
-func (s *Setup) started(text string) (said string, ok bool) {
-	text, slash, ours := unslashed(text, []string{s.name})
+// parseStart reads /start and the text after it.
+func (s *Setup) parseStart(text string) (code string, ok bool) {
+	text, slash, ours := stripSlash(text, []string{s.name})
 	word, rest, _ := strings.Cut(text, " ")
 	return strings.TrimSpace(rest), slash && ours && strings.EqualFold(word, "start")
 }
 
-// almost tells somebody who wrote /start alone what is missing. Whoever wants to keep us busy is met with
-// silence.
-func (s *Setup) almost(ctx context.Context, m *models.Message) {
-	s.tell(fmt.Sprintf("%d wrote /start without the number, or with a wrong one", m.From.ID))
-	if s.answered++; s.answered > mostAnswers {
+// explainStart tells a user that the code is missing or wrong. The number of replies is limited.
+func (s *Setup) explainStart(ctx context.Context, m *models.Message) {
+	s.notify(fmt.Sprintf("user %d wrote /start without the number, or with a wrong one", m.From.ID))
+	if s.replies++; s.replies > maxReplies {
 		return
 	}
-	text := look{text: setupWordsIn(m.From.LanguageCode).almost}
-	if _, err := s.calls.send(ctx, m.Chat.ID, text, how{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
-		s.tell("that could not be answered: " + err.Error())
+	text := message{text: setupCatalogFor(m.From.LanguageCode).codeMissing}
+	if _, err := s.calls.send(ctx, m.Chat.ID, text, sendOptions{thread: threadOf(m), replyTo: m.ID}); err != nil && ctx.Err() == nil {
+		s.notify("answer to /start not sent: " + err.Error())
 	}
 }
 
-// Card sends a test card where the bot was started, and waits until the same person taps on it.
+// Card sends a test card to the chat where the bot was started, and waits until the same user taps on it.
 func (s *Setup) Card(ctx context.Context, to Started, workspace, language string) error {
-	w := setupWordsIn(language)
+	w := setupCatalogFor(language)
 	data := "test:" + nonce()
-	card := setupCard(w, say(w.card, "workspace", workspace), w.tap)
-	card.rows = [][]face{{{w.works, data}}}
+	card := setupCard(w, format(w.card, "workspace", workspace), w.tap)
+	card.buttons = [][]button{{{w.works, data}}}
 	a, err := s.api()
 	if err != nil {
 		return err
 	}
-	id, err := a.send(ctx, to.Chat, card, how{thread: to.Thread})
+	id, err := a.send(ctx, to.Chat, card, sendOptions{thread: to.Thread})
 	if err != nil {
-		return fmt.Errorf("send a test card: %w", err)
+		return fmt.Errorf("send test card: %w", err)
 	}
 	err = s.listen(ctx, func(u *models.Update) (ours, enough bool, err error) {
 		q := u.CallbackQuery
@@ -204,59 +200,59 @@ func (s *Setup) Card(ctx context.Context, to Started, workspace, language string
 			return false, false, nil
 		}
 		if q.From.ID != to.Person {
-			s.tell(fmt.Sprintf("%d tapped on the card, and not %d", q.From.ID, to.Person))
-			return true, false, a.answer(ctx, q.ID, w.notYours, true)
+			s.notify(fmt.Sprintf("user %d tapped on the test card; waiting for user %d", q.From.ID, to.Person))
+			return true, false, a.answer(ctx, q.ID, w.notAllowed, true)
 		}
-		return true, true, a.answer(ctx, q.ID, w.through, false)
+		return true, true, a.answer(ctx, q.ID, w.tapArrived, false)
 	})
 	outcome := w.tapped
 	if err != nil {
-		outcome = w.nobody
+		outcome = w.notTapped
 	}
-	// Also where nobody tapped in time: the button means nothing any more.
+	// Also after a timeout: the button has no meaning any more.
 	after, stop := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer stop()
 	if changed := a.edit(after, to.Chat, id, setupCard(w, outcome)); err == nil && changed != nil {
-		err = fmt.Errorf("change the test card: %w", changed)
+		err = fmt.Errorf("edit test card: %w", changed)
 	}
 	return err
 }
 
-// Hello sends a message without buttons, which asks nobody anything. It does no harm beside a gate.
+// Hello sends a test message without buttons. It is safe while a daemon runs.
 func (s *Setup) Hello(ctx context.Context, to Place, workspace string) error {
-	w := setupWordsIn(to.Language)
+	w := setupCatalogFor(to.Language)
 	a, err := s.api()
 	if err != nil {
 		return err
 	}
-	if _, err = a.send(ctx, to.Chat, setupCard(w, say(w.card, "workspace", workspace)), how{thread: to.Thread}); troubleOf(err) == tokenWrong {
+	if _, err = a.send(ctx, to.Chat, setupCard(w, format(w.card, "workspace", workspace)), sendOptions{thread: to.Thread}); classify(err) == badToken {
 		return ErrToken
 	}
 	return err
 }
 
-func setupCard(w *setupWords, lines ...string) look {
+func setupCard(w *setupCatalog, lines ...string) message {
 	t := &writer{}
 	t.line(bold, w.title)
-	for _, l := range lines {
-		t.foreign("", l)
+	for _, line := range lines {
+		t.untrusted("", line)
 	}
-	return look{text: t.b.String(), marks: t.marks}
+	return message{text: t.b.String(), entities: t.entities}
 }
 
-// Unhook takes the bot's webhook off; nothing that waits is lost by that.
+// Unhook deletes the bot's webhook; no pending update is lost.
 func (s *Setup) Unhook(ctx context.Context) error {
 	a, err := s.api()
 	if err != nil {
 		return err
 	}
 	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
-		return fmt.Errorf("take the webhook off: %w", Redact(s.Token, err))
+		return fmt.Errorf("delete webhook: %w", Redact(s.Token, err))
 	}
 	return nil
 }
 
-// Close acknowledges what was meant for the setup, so that no gate hears of it.
+// Close acknowledges Setup's own updates, so that no daemon gets them.
 func (s *Setup) Close(ctx context.Context) error {
 	if s.offset == 0 {
 		return nil
@@ -265,9 +261,9 @@ func (s *Setup) Close(ctx context.Context) error {
 	return err
 }
 
-// listen shows each update to heed, once, until it has enough. What is ours is acknowledged as far as
-// nothing else stands before it.
-func (s *Setup) listen(ctx context.Context, heed func(*models.Update) (ours, enough bool, err error)) error {
+// listen passes each update to handle once, until enough is true. Setup's own updates are acknowledged up to
+// the first other one.
+func (s *Setup) listen(ctx context.Context, handle func(*models.Update) (ours, enough bool, err error)) error {
 	if _, err := s.api(); err != nil {
 		return err
 	}
@@ -281,7 +277,7 @@ func (s *Setup) listen(ctx context.Context, heed func(*models.Update) (ours, eno
 			if _, before := s.seen[u.ID]; before {
 				continue
 			}
-			ours, enough, err := heed(u)
+			ours, enough, err := handle(u)
 			s.seen[u.ID] = ours
 			if err != nil || enough {
 				s.advance(all)
@@ -289,15 +285,15 @@ func (s *Setup) listen(ctx context.Context, heed func(*models.Update) (ours, eno
 			}
 		}
 		s.advance(all)
-		if len(all) > 0 && all[len(all)-1].ID >= s.offset { // they come again at once
-			if err := pause(ctx, cmp.Or(s.Every, time.Second)); err != nil {
+		if len(all) > 0 && all[len(all)-1].ID >= s.offset { // Telegram returns them again at once
+			if err := sleep(ctx, cmp.Or(s.Every, time.Second)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// advance moves the offset over what is ours.
+// advance moves the offset past Setup's own updates.
 func (s *Setup) advance(all []*models.Update) {
 	for _, u := range all {
 		if !s.seen[u.ID] {
@@ -307,7 +303,7 @@ func (s *Setup) advance(all []*models.Update) {
 	}
 }
 
-// updates gets those from the offset on. The library's own way to get them acknowledges all that it hands on.
+// updates gets the updates from the offset on. The library's poller would acknowledge all of them.
 func (s *Setup) updates(ctx context.Context, wait time.Duration) (all []*models.Update, err error) {
 	for tries := 0; ; tries++ {
 		all, err = s.getUpdates(ctx, wait)
@@ -315,9 +311,9 @@ func (s *Setup) updates(ctx context.Context, wait time.Duration) (all []*models.
 		case err == nil, ctx.Err() != nil, errors.Is(err, ErrTaken), errors.Is(err, ErrToken):
 			return all, err
 		case tries == 2:
-			s.tell("Telegram is not reached: " + err.Error())
+			s.notify("Telegram is unreachable: " + err.Error())
 		}
-		if err := pause(ctx, min(time.Duration(tries+1)*cmp.Or(s.Every, time.Second), 10*time.Second)); err != nil {
+		if err := sleep(ctx, min(time.Duration(tries+1)*cmp.Or(s.Every, time.Second), 10*time.Second)); err != nil {
 			return nil, err
 		}
 	}
@@ -351,7 +347,7 @@ func (s *Setup) getUpdates(ctx context.Context, wait time.Duration) ([]*models.U
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case resp.StatusCode == http.StatusConflict:
-		return nil, takenBy(answer.Description)
+		return nil, inUseError(answer.Description)
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusNotFound:
 		return nil, ErrToken
 	case err != nil:
@@ -362,9 +358,9 @@ func (s *Setup) getUpdates(ctx context.Context, wait time.Duration) ([]*models.U
 	return slices.DeleteFunc(answer.Result, func(u *models.Update) bool { return u == nil || u.ID < s.offset }), nil
 }
 
-func takenBy(description string) error {
+func inUseError(description string) error {
 	if strings.Contains(description, "webhook") {
-		return fmt.Errorf("%w, by a webhook", ErrTaken)
+		return fmt.Errorf("%w, through a webhook", ErrTaken)
 	}
 	return ErrTaken
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// acquaintance is a setup under way.
-type acquaintance struct {
+// setupRig is a Setup with a strict fake of Telegram.
+type setupRig struct {
 	*telegram.Setup
 	t   *testing.T
 	api *botapi.Server
@@ -26,13 +26,13 @@ type acquaintance struct {
 	told []string
 }
 
-const number = "482913"
+const code = "482913"
 
-func newAcquaintance(t *testing.T) *acquaintance {
+func newSetupRig(t *testing.T) *setupRig {
 	t.Helper()
-	a := &acquaintance{t: t, api: botapi.Start(t)}
+	a := &setupRig{t: t, api: botapi.Start(t)}
 	a.ctx = t.Context()
-	for id, name := range map[int64]string{ann: "Ann", eve: "Ann"} { // everybody may call themselves so
+	for id, name := range map[int64]string{ann: "Ann", eve: "Ann"} { // names are not unique
 		a.api.AddUser(botapi.User{ID: id, FirstName: name, LastName: "B.", Username: fmt.Sprintf("ann_%d", id), Language: "it"})
 	}
 	a.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
@@ -45,22 +45,22 @@ func newAcquaintance(t *testing.T) *acquaintance {
 	return a
 }
 
-func (a *acquaintance) heard() string {
+func (a *setupRig) toldText() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(a.told, "\n")
 }
 
-// me is Me, with a bot that is there.
-func (a *acquaintance) me() telegram.Bot {
+// me calls Me, which must succeed.
+func (a *setupRig) me() telegram.Bot {
 	a.t.Helper()
 	me, err := a.Me(a.ctx)
 	require.NoError(a.t, err)
 	return me
 }
 
-// ask calls a method as another program would.
-func (a *acquaintance) ask(ctx context.Context, method string) error {
+// callMethod calls a method as another program would.
+func (a *setupRig) callMethod(ctx context.Context, method string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.api.URL+"/bot"+botapi.Token+"/"+method, nil)
 	if err != nil {
 		return err
@@ -72,8 +72,8 @@ func (a *acquaintance) ask(ctx context.Context, method string) error {
 	return resp.Body.Close()
 }
 
-// card runs Card beside the test, which does something with the card as soon as it is there.
-func (a *acquaintance) card(to telegram.Started, then func(m botapi.Message)) error {
+// runCard runs Card in the background, and passes the test card to then.
+func (a *setupRig) runCard(to telegram.Started, then func(m botapi.Message)) error {
 	a.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- a.Card(a.ctx, to, personal, "en") }()
@@ -93,100 +93,100 @@ func (a *acquaintance) card(to telegram.Started, then func(m botapi.Message)) er
 func TestSetup(t *testing.T) {
 	for _, row := range []struct {
 		why  string
-		says func(a *acquaintance)
+		says func(a *setupRig)
 		want telegram.Started
 	}{
 		{
-			"in private", func(a *acquaintance) { a.api.Say(ann, ann, "/start "+number) },
+			"in private", func(a *setupRig) { a.api.Say(ann, ann, "/start "+code) },
 			telegram.Started{Person: ann, Name: "Ann B.", Username: "ann_1001", Chat: ann},
 		},
 		{
-			"in a group", func(a *acquaintance) { a.api.Say(ann, family, "/start@permesso_bot "+number) },
+			"in a group", func(a *setupRig) { a.api.Say(ann, family, "/start@permesso_bot "+code) },
 			telegram.Started{Person: ann, Name: "Ann B.", Username: "ann_1001", Chat: family, Title: "Family"},
 		},
 		{
-			"in a topic", func(a *acquaintance) {
+			"in a topic", func(a *setupRig) {
 				topic := a.api.AddTopic(forum, "work")
-				a.api.Post(forum, botapi.Message{From: &botapi.User{ID: ann}, Text: "/Start@Permesso_Bot  " + number, ThreadID: topic})
+				a.api.Post(forum, botapi.Message{From: &botapi.User{ID: ann}, Text: "/Start@Permesso_Bot  " + code, ThreadID: topic})
 			},
 			telegram.Started{Person: ann, Name: "Ann B.", Username: "ann_1001", Chat: forum, Title: "Forum", Thread: 1},
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			a := newAcquaintance(t)
+			a := newSetupRig(t)
 			require.Equal(t, telegram.Bot{ID: 110201543, Username: "permesso_bot", JoinsGroup: true, HearsAll: true}, a.me())
-			a.api.Say(ann, ann, "/start") // may the bot write to her?
+			a.api.Say(ann, ann, "/start") // otherwise the bot may not write to her
 			row.says(a)
-			got, err := a.Start(a.ctx, number)
+			got, err := a.Start(a.ctx, code)
 			require.NoError(t, err)
 			require.Equal(t, row.want, got)
-			require.NoError(t, a.card(got, func(m botapi.Message) {
-				require.Equal(t, "🔐 Test card\nThis is where permesso will ask about workspace personal. Nothing waits, and nothing runs.\n"+
-					"Tap the button, so that it shows whether your answer gets through.", m.Text)
+			require.NoError(t, a.runCard(got, func(m botapi.Message) {
+				require.Equal(t, "🔐 Test card\nIn this chat permesso will ask for approvals in workspace personal. No request is pending, and nothing runs.\n"+
+					"Tap the button to check that your answer arrives.", m.Text)
 				require.Equal(t, got.Thread, m.ThreadID)
 				tap, err := a.api.Tap(ann, m.Chat.ID, m.ID, "✅ It works")
 				require.NoError(t, err)
 				answer, err := tap.Answer(a.ctx)
 				require.NoError(t, err)
-				require.Equal(t, "Your tap got through.", answer.Text)
+				require.Equal(t, "Your tap arrived.", answer.Text)
 			}))
 			last := a.api.State().FromBot(got.Chat)
-			require.Equal(t, "🔐 Test card\n✅ Tapped: your answer gets through.", last[len(last)-1].Text)
+			require.Equal(t, "🔐 Test card\n✅ Your answer arrived.", last[len(last)-1].Text)
 			require.Empty(t, last[len(last)-1].Buttons())
 			require.NoError(t, a.Close(a.ctx))
-			require.Empty(t, a.api.Unacknowledged(), "no gate hears of it")
+			require.Empty(t, a.api.Unacknowledged(), "no daemon gets it")
 			require.Empty(t, a.api.State().Refused())
 		})
 	}
 }
 
-// Nobody is taken for the person at the terminal who cannot see it.
-func TestSetupTakesNobodyElse(t *testing.T) {
+// Only a user who sees the terminal is accepted.
+func TestSetupAcceptsOnlyTheCode(t *testing.T) {
 	for _, row := range []struct {
 		why, hears string
-		says       func(a *acquaintance)
+		says       func(a *setupRig)
 	}{
-		{"no number", "6666 wrote /start without the number", func(a *acquaintance) { a.api.Say(eve, eve, "/start") }},
-		{"a wrong number", "or with a wrong one", func(a *acquaintance) { a.api.Say(eve, eve, "/start 482914") }},
-		{"the number, and no /start", "", func(a *acquaintance) { a.api.Say(eve, eve, number) }},
-		{"another bot's /start", "", func(a *acquaintance) { a.api.Say(eve, family, "/start@other_bot "+number) }},
-		{"forwarded", "nobody sent as themselves", func(a *acquaintance) { a.api.Forward(eve, eve, ann, "/start "+number) }},
-		{"an anonymous administrator", "nobody sent as themselves", func(a *acquaintance) { a.api.SayAnonymously(family, "/start "+number) }},
+		{"no number", "6666 wrote /start without the number", func(a *setupRig) { a.api.Say(eve, eve, "/start") }},
+		{"a wrong number", "or with a wrong one", func(a *setupRig) { a.api.Say(eve, eve, "/start 482914") }},
+		{"the number without /start", "", func(a *setupRig) { a.api.Say(eve, eve, code) }},
+		{"another bot's /start", "", func(a *setupRig) { a.api.Say(eve, family, "/start@other_bot "+code) }},
+		{"forwarded", "no user wrote directly", func(a *setupRig) { a.api.Forward(eve, eve, ann, "/start "+code) }},
+		{"an anonymous administrator", "no user wrote directly", func(a *setupRig) { a.api.SayAnonymously(family, "/start "+code) }},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			a := newAcquaintance(t)
+			a := newSetupRig(t)
 			a.me()
 			row.says(a)
-			a.api.Say(ann, ann, "/start "+number)
-			got, err := a.Start(a.ctx, number)
+			a.api.Say(ann, ann, "/start "+code)
+			got, err := a.Start(a.ctx, code)
 			require.NoError(t, err)
 			require.Equal(t, ann, got.Person)
-			require.Contains(t, a.heard(), row.hears)
+			require.Contains(t, a.toldText(), row.hears)
 		})
 	}
-	t.Run("all numbers, one after the other", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("too many wrong numbers", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.me()
 		for n := range 20 {
 			a.api.Say(eve, eve, fmt.Sprintf("/start %06d", n))
 		}
-		_, err := a.Start(a.ctx, number)
+		_, err := a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrGuessed)
-		require.LessOrEqual(t, len(a.api.State().FromBot(eve)), 5, "and she is not entertained")
+		require.LessOrEqual(t, len(a.api.State().FromBot(eve)), 5, "replies are limited")
 	})
 }
 
-// What waits at Telegram for a gate that is down still waits afterwards: a tap on a card, for example.
-func TestSetupLeavesWhatIsNotItsOwn(t *testing.T) {
-	a := newAcquaintance(t)
+// Updates for a stopped daemon stay at Telegram: a tap on a card, for example.
+func TestSetupLeavesOtherUpdates(t *testing.T) {
+	a := newSetupRig(t)
 	a.me()
-	a.api.Say(eve, eve, "/start 000000") // this one is the setup's
+	a.api.Say(eve, eve, "/start 000000") // Setup's own update
 	tap := a.api.TapData(ann, ann, 1, "1:"+strings.Repeat("ab", 16))
 	word := a.api.Say(ann, ann, "approve a7f3b2c1")
-	a.api.Say(ann, ann, "/start "+number)
-	got, err := a.Start(a.ctx, number)
+	a.api.Say(ann, ann, "/start "+code)
+	got, err := a.Start(a.ctx, code)
 	require.NoError(t, err)
-	require.NoError(t, a.card(got, func(m botapi.Message) {
+	require.NoError(t, a.runCard(got, func(m botapi.Message) {
 		_, err := a.api.Tap(ann, ann, m.ID, "✅ It works")
 		require.NoError(t, err)
 	}))
@@ -199,38 +199,38 @@ func TestSetupLeavesWhatIsNotItsOwn(t *testing.T) {
 	require.NotZero(t, word.ID)
 }
 
-func TestSetupCardWants(t *testing.T) {
-	t.Run("the person who started", func(t *testing.T) {
-		a := newAcquaintance(t)
+func TestSetupCard(t *testing.T) {
+	t.Run("another user taps", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, family, "hello")
-		err := a.card(telegram.Started{Person: ann, Chat: family}, func(m botapi.Message) {
-			wrong, err := a.api.Tap(eve, family, m.ID, "✅ It works")
+		err := a.runCard(telegram.Started{Person: ann, Chat: family}, func(m botapi.Message) {
+			other, err := a.api.Tap(eve, family, m.ID, "✅ It works")
 			require.NoError(t, err)
-			answer, err := wrong.Answer(a.ctx)
+			answer, err := other.Answer(a.ctx)
 			require.NoError(t, err)
-			require.Equal(t, botapi.Answer{Text: "There is nothing here for you.", Alert: true, At: answer.At}, answer)
+			require.Equal(t, botapi.Answer{Text: "This button is not for you.", Alert: true, At: answer.At}, answer)
 			right, err := a.api.Tap(ann, family, m.ID, "✅ It works")
 			require.NoError(t, err)
 			_, err = right.Answer(a.ctx)
 			require.NoError(t, err)
 		})
 		require.NoError(t, err)
-		require.Contains(t, a.heard(), "6666 tapped on the card, and not 1001")
+		require.Contains(t, a.toldText(), "user 6666 tapped on the test card; waiting for user 1001")
 	})
-	t.Run("a tap in time", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("no tap in time", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, ann, "hello")
 		short, stop := context.WithTimeout(a.ctx, 200*time.Millisecond)
 		defer stop()
 		require.ErrorIs(t, a.Card(short, telegram.Started{Person: ann, Chat: ann}, personal, "it"), context.DeadlineExceeded)
 		m := a.api.State().FromBot(ann)[0]
-		require.Equal(t, "🔐 Scheda di prova\nNessuno l'ha toccata in tempo.", m.Text)
+		require.Equal(t, "🔐 Scheda di prova\nTempo scaduto: nessun tocco.", m.Text)
 		require.Empty(t, m.Buttons())
 	})
-	t.Run("a chat that takes it", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("unreachable chat", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, ann, "hello")
 		a.api.Block(ann, true)
@@ -239,54 +239,54 @@ func TestSetupCardWants(t *testing.T) {
 }
 
 func TestSetupRefuses(t *testing.T) {
-	t.Run("a token that is none", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("wrong token", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.Token = "123456789:hunter2-hunter2-hunter2"
 		_, err := a.Me(a.ctx)
 		require.ErrorIs(t, err, telegram.ErrToken)
-		_, err = a.Start(a.ctx, number)
+		_, err = a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrToken)
 	})
-	t.Run("a bot that a webhook has", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("bot with a webhook", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.api.Local = true
-		require.NoError(t, a.ask(a.ctx, "setWebhook?url=http://127.0.0.1:9/hook"))
+		require.NoError(t, a.callMethod(a.ctx, "setWebhook?url=http://127.0.0.1:9/hook"))
 		a.me()
-		_, err := a.Start(a.ctx, number)
+		_, err := a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrTaken)
 		require.ErrorContains(t, err, "webhook")
 	})
-	t.Run("a bot that somebody else asks", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("another program polls", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.api.ConflictPause = time.Millisecond
 		ctx, stop := context.WithCancel(a.ctx)
 		var other sync.WaitGroup
 		t.Cleanup(func() { stop(); other.Wait() })
 		other.Go(func() {
 			for ctx.Err() == nil {
-				_ = a.ask(ctx, "getUpdates?timeout=50")
+				_ = a.callMethod(ctx, "getUpdates?timeout=50")
 			}
 		})
-		_, err := a.Start(a.ctx, number)
+		_, err := a.Start(a.ctx, code)
 		require.ErrorIs(t, err, telegram.ErrTaken)
 	})
-	t.Run("to say the token when nobody answers", func(t *testing.T) {
-		a := newAcquaintance(t)
+	t.Run("no token in errors", func(t *testing.T) {
+		a := newSetupRig(t)
 		a.api.Close()
 		_, err := a.Me(a.ctx)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), botapi.Token)
-		ctx, stop := context.WithTimeout(a.ctx, awhile)
+		ctx, stop := context.WithTimeout(a.ctx, testTimeout)
 		defer stop()
 		tell := a.Tell
 		a.Tell = func(text string) {
 			tell(text)
-			if strings.Contains(text, "Telegram is not reached") {
+			if strings.Contains(text, "Telegram is unreachable") {
 				stop()
 			}
 		}
-		_, err = a.Start(ctx, number)
+		_, err = a.Start(ctx, code)
 		require.ErrorIs(t, err, context.Canceled)
-		require.NotContains(t, a.heard(), "strict-fake-and-nobodys-token")
+		require.NotContains(t, a.toldText(), "strict-fake-and-nobodys-token")
 	})
 }

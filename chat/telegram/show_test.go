@@ -28,48 +28,48 @@ func approving(m botapi.Message) bool {
 	})
 }
 
-// What does not fit cannot be approved, by a button or in words, before all of it was shown; then it can.
+// A card that is too long cannot be approved, by a button or by text, before all of it was shown.
 func TestShowAll(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
 	text := strings.Repeat("All work and no play. ", 400) + "rm -rf /"
-	m := h.asks(k, ann, saying(text))
+	m := h.ask(k, ann, saying(text))
 	require.Equal(t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons())
 	require.Contains(t, m.Text, " more chars]")
-	require.LessOrEqual(t, units(m.Text), 4096)
+	require.LessOrEqual(t, utf16Len(m.Text), 4096)
 	for _, words := range []string{"approve a7000001", "/approve a700"} {
-		require.Contains(t, h.answered(h.api.Say(ann, ann, words)).Text, "Not all of a7000001 was shown here yet", words)
+		require.Contains(t, h.waitForReply(h.api.Say(ann, ann, words)).Text, "Not all of a7000001 was shown here yet", words)
 	}
 	for _, words := range []string{"1", "2", "4 note", "6", "approve a7000001"} {
-		require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, words)).Text, "Not all of a7000001 was shown here yet", words)
+		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, words)).Text, "Not all of a7000001 was shown here yet", words)
 	}
 
-	require.Equal(t, "Here is all of it.", h.taps(ann, m, "📄 Show all").Text)
-	doc := h.sees(ann, "the document", func(m botapi.Message) bool { return m.Document != nil })
+	require.Equal(t, "Sending the complete text.", h.tap(ann, m, "📄 Show all").Text)
+	doc := h.waitForMessage(ann, "the document", func(m botapi.Message) bool { return m.Document != nil })
 	require.Equal(t, "a7000001.txt", doc.Document.Name)
 	require.Equal(t, m.ID, doc.ReplyTo.ID)
 	shown := chat.Escape(text)
 	require.Contains(t, string(doc.Document.Content), shown)
-	m = h.becomes(m, "buttons that approve", approving)
-	require.Contains(t, m.Text, "📄 all of it is in the document below")
-	require.LessOrEqual(t, units(m.Text), 4096)
-	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-	m = h.says(m, "✅ Approved by ann")
-	require.LessOrEqual(t, units(m.Text), 4096)
+	m = h.waitForEdit(m, "approve buttons", approving)
+	require.Contains(t, m.Text, "📄 the complete text is in the document below")
+	require.LessOrEqual(t, utf16Len(m.Text), 4096)
+	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	m = h.waitForText(m, "✅ Approved by ann")
+	require.LessOrEqual(t, utf16Len(m.Text), 4096)
 	require.Empty(t, h.api.State().Refused())
 }
 
-// While the document cannot be sent there are no buttons; the wish is not forgotten, even over a restart.
+// While the document cannot be sent there are no approve buttons. Show all survives a restart.
 func TestShowAllWaitsForItsDocument(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, saying(strings.Repeat("x", 9000)))
+	m := h.ask(k, ann, saying(strings.Repeat("x", 9000)))
 	h.api.Fail("sendDocument", botapi.Fault{Kind: botapi.BadGateway})
-	h.taps(ann, m, "📄 Show all")
-	h.await("some attempts", func(s botapi.State) bool {
+	h.tap(ann, m, "📄 Show all")
+	h.waitForState("some attempts", func(s botapi.State) bool {
 		n := 0
 		for _, c := range s.Calls {
 			if c.Method == "sendDocument" {
@@ -80,22 +80,22 @@ func TestShowAllWaitsForItsDocument(t *testing.T) {
 	})
 	now, _ := h.api.State().Message(ann, m.ID)
 	require.False(t, approving(now))
-	h.close()
+	h.stopChannel()
 	h.api.Heal()
-	h.open()
-	h.becomes(m, "buttons that approve", approving)
+	h.start()
+	h.waitForEdit(m, "approve buttons", approving)
 }
 
-// An approve button only where every byte was shown: over sizes from nothing to a mebibyte.
+// There is an approve button only if every byte was shown, for sizes from nothing to a mebibyte.
 func TestApproveOnlyWhatWasShown(t *testing.T) {
-	h := newHouse(t)
-	h.open(func(c *telegram.Channel) { c.Every = time.Hour }) // hints will do
+	h := newRig(t)
+	h.start(func(c *telegram.Channel) { c.Every = time.Hour }) // hints suffice
 	sizes := []int{0, 1, 2}
 	for n := 4; n <= 16<<10; n *= 4 {
 		sizes = append(sizes, n-2, n, n+2)
 	}
 	sizes = append(sizes, 64<<10, 256<<10, 1<<20)
-	for n := 3500; n <= 4200; n += 35 { // around where a message ends
+	for n := 3500; n <= 4200; n += 35 { // near the size limit of a message
 		sizes = append(sizes, n)
 	}
 	if os.Getenv("PERMESSO_SOAK") != "" {
@@ -106,39 +106,39 @@ func TestApproveOnlyWhatWasShown(t *testing.T) {
 	whole, cut := 0, 0
 	for i, size := range sizes {
 		if raceDetector && (size > 1<<16 || i%3 != 0) {
-			continue // without it all of them are tried
+			continue // without the race detector all are tried
 		}
 		k := keyIn(personal, 1000+i)
 		text := strings.Repeat("ab🔐é", size/8+1)
 		for text = text[:size]; !json.Valid([]byte(`"`+text+`"`)) || strings.ToValidUTF8(text, "") != text; {
 			text = text[:len(text)-1]
 		}
-		m := h.asks(k, ann, fmt.Sprintf(`"tool_name":"note","request_data":{"text":%q,"n":%d}`, text, i))
-		require.LessOrEqual(t, units(m.Text), 4096, size)
+		m := h.ask(k, ann, fmt.Sprintf(`"tool_name":"note","request_data":{"text":%q,"n":%d}`, text, i))
+		require.LessOrEqual(t, utf16Len(m.Text), 4096, size)
 		all := strings.Contains(m.Text, "text: "+chat.Escape(text)) || text == "" && strings.Contains(m.Text, `text: ""`)
 		require.Equal(t, all, approving(m), "%d bytes: shown %v, buttons %q", size, all, m.Buttons())
 		if all {
 			whole++
-			h.operator(k, approval.Denied)
+			h.decideAsOperator(k, approval.Denied)
 			continue
 		}
 		cut++
-		h.taps(ann, m, "📄 Show all")
-		h.becomes(m, "buttons", approving)
+		h.tap(ann, m, "📄 Show all")
+		h.waitForEdit(m, "approve buttons", approving)
 		docs := h.api.State().FromBot(ann)
 		doc := docs[slices.IndexFunc(docs, func(x botapi.Message) bool { return x.Document != nil && x.ReplyTo.ID == m.ID })]
 		require.Contains(t, string(doc.Document.Content), "text: "+chat.Escape(text))
-		h.operator(k, approval.Denied)
+		h.decideAsOperator(k, approval.Denied)
 	}
 	require.NotZero(t, whole)
 	require.NotZero(t, cut)
 	require.Empty(t, h.api.State().Refused())
 }
 
-// The answers to a question can be longer than a message: then they come as a document, too.
+// The options of a question can be longer than a message: then they are sent as a document too.
 func TestLongOptions(t *testing.T) {
-	h := newHouse(t)
-	h.open()
+	h := newRig(t)
+	h.start()
 	k := keyIn(personal, 1)
 	option := strings.Repeat("\u202e", 66)
 	var options []string
@@ -146,19 +146,19 @@ func TestLongOptions(t *testing.T) {
 		b, _ := json.Marshal(fmt.Sprint(i) + option[:len(option)-3])
 		options = append(options, string(b))
 	}
-	m := h.asks(k, ann, `"type":"question","title":"?","options":[`+strings.Join(options, ",")+`]`)
+	m := h.ask(k, ann, `"type":"question","title":"?","options":[`+strings.Join(options, ",")+`]`)
 	require.Equal(t, []string{"📄 Show all", "❌ Deny", "❓ Ask"}, m.Buttons(), m.Text)
-	h.taps(ann, m, "📄 Show all")
-	m = h.becomes(m, "options", func(m botapi.Message) bool { return len(m.Buttons()) > 3 })
+	h.tap(ann, m, "📄 Show all")
+	m = h.waitForEdit(m, "options", func(m botapi.Message) bool { return len(m.Buttons()) > 3 })
 	require.Len(t, m.Buttons(), 11)
-	h.taps(ann, m, m.Buttons()[7])
-	require.Equal(t, approval.StatusAnswered, h.settled(k).Status)
+	h.tap(ann, m, m.Buttons()[7])
+	require.Equal(t, approval.StatusAnswered, h.waitForResponse(k).Status)
 	require.True(t, strings.HasPrefix(h.decisionOf(k).Answer, "7"))
 	require.Empty(t, h.api.State().Refused())
 }
 
-// units counts as Telegram does.
-func units(s string) (n int) {
+// utf16Len counts as Telegram does.
+func utf16Len(s string) (n int) {
 	for _, r := range s {
 		n++
 		if r > 0xffff {

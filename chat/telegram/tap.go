@@ -11,50 +11,49 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// tapPatience is how long a tap is left unanswered while its decision is being written.
-const tapPatience = 2 * time.Second
+// tapTimeout is how long a tap stays unanswered while its decision is written.
+const tapTimeout = 2 * time.Second
 
-// tapped is a button that somebody touched.
-type tapped struct {
+// incomingTap is a user's tap on a button.
+type incomingTap struct {
 	*session
-	query    *models.CallbackQuery
-	chat     int64
-	message  int
-	thread   int
-	private  bool
-	person   approval.Person
-	here     []Workspace
-	language string
+	query          *models.CallbackQuery
+	chat           int64
+	message        int
+	thread         int
+	private        bool
+	person         approval.Person
+	chatWorkspaces []Workspace
+	language       string
 
 	mu       sync.Mutex
 	answered bool
 }
 
-// tap handles a touched button. Nothing in it is believed but who touched it, where, and a nonce that we
-// made ourselves.
-func (s *session) tap(ctx context.Context, q *models.CallbackQuery) {
-	t := &tapped{session: s, query: q, person: person(q.From.ID)}
-	if !t.place() || q.From.IsBot {
-		t.stranger(approval.Key{})
+// handleTap handles a tap. It trusts only the user's ID, the chat, and a nonce that this channel created.
+func (s *session) handleTap(ctx context.Context, q *models.CallbackQuery) {
+	t := &incomingTap{session: s, query: q, person: person(q.From.ID)}
+	if !t.locate() || q.From.IsBot {
+		t.refuseTap(approval.Key{})
 		return
 	}
-	timer := time.AfterFunc(tapPatience, func() { t.answer(catalogue(t.language).oneSec, false) })
+	timer := time.AfterFunc(tapTimeout, func() { t.answer(catalogFor(t.language).pleaseWait, false) })
 	defer timer.Stop()
 	verb, n, _ := strings.Cut(q.Data, ":")
-	at, p, live := s.book.find(n)
-	switch x := p.post(at.n); {
+	at, p, live := s.sent.findButton(n)
+	switch x := p.byNumber(at.number); {
 	case x == nil:
-		t.unknown(ctx, verb, n)
-	case at.verb != verb, x.Chat != t.chat, !t.on(x, verb), !t.serves(at.key.Workspace):
-		t.stranger(at.key)
+		t.handleUnknown(ctx, verb, n)
+	case at.verb != verb, x.Chat != t.chat, !t.isOn(x, verb), !t.serves(at.key.Workspace):
+		t.refuseTap(at.key)
 	default:
 		t.language = x.Language
-		t.press(ctx, at, p, x, live)
+		t.handleButton(ctx, at, p, x, live)
 	}
 }
 
-// place finds out where the button stands. One on an inline message stands nowhere.
-func (t *tapped) place() bool {
+// locate finds the tapped message. A button on an inline message has none.
+func (t *incomingTap) locate() bool {
 	q := t.query
 	switch {
 	case q.InlineMessageID != "":
@@ -71,13 +70,13 @@ func (t *tapped) place() bool {
 	if t.chat == 0 || t.private && t.chat != q.From.ID {
 		return false
 	}
-	t.here = t.session.here(t.chat, t.thread)
-	t.language = languageHere(t.here, t.chat)
+	t.chatWorkspaces = t.session.workspacesAt(t.chat, t.thread)
+	t.language = languageIn(t.chatWorkspaces, t.chat)
 	return true
 }
 
-func (t *tapped) serves(ws string) bool {
-	for _, w := range t.here {
+func (t *incomingTap) serves(ws string) bool {
+	for _, w := range t.chatWorkspaces {
 		if w.Name == ws {
 			return true
 		}
@@ -85,8 +84,8 @@ func (t *tapped) serves(ws string) bool {
 	return false
 }
 
-// answer answers the tap once, and without keeping anybody waiting.
-func (t *tapped) answer(text string, alert bool) (first bool) {
+// answer answers the tap once, in the background.
+func (t *incomingTap) answer(text string, alert bool) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.answered {
@@ -95,86 +94,86 @@ func (t *tapped) answer(text string, alert bool) (first bool) {
 	t.answered = true
 	ctx := t.outbox.ctx
 	t.outbox.wg.Go(func() {
-		if err := t.api.answer(ctx, t.query.ID, text, alert); err != nil && troubleOf(err) != refused && ctx.Err() == nil {
-			t.log(err) // one that came too late is refused, and nobody waits for it
+		if err := t.api.answer(ctx, t.query.ID, text, alert); err != nil && classify(err) != rejected && ctx.Err() == nil {
+			t.log(err) // Telegram rejects a late answer, which is harmless
 		}
 	})
 	return true
 }
 
-// tell answers the tap or, where somebody has been put off already, in the chat.
-func (t *tapped) tell(text string, alert bool) {
+// notify answers the tap or, if it was already answered, writes to the chat.
+func (t *incomingTap) notify(text string, alert bool) {
 	if !t.answer(text, alert) {
-		t.reply(t.chat, t.thread, t.message, plain(text))
+		t.reply(t.chat, t.thread, t.message, plainMessage(text))
 	}
 }
 
-// stranger refuses, in the same words whatever there is.
-func (t *tapped) stranger(k approval.Key) {
-	if !t.refuse(k, t.query.From.ID) {
+// refuseTap refuses with the neutral text.
+func (t *incomingTap) refuseTap(k approval.Key) {
+	if !t.auditRefusal(k, t.query.From.ID) {
 		t.answer("", false)
 		return
 	}
-	t.answer(t.neutral(t.language), true)
+	t.answer(t.refusalText(t.language), true)
 }
 
-// on says whether the button stands on the very message that has it. One that only brings a card stands on
-// lists, too.
-func (t *tapped) on(x *post, verb string) bool {
-	return verb == verbOpen || x.Message == t.message || x.Message == 0 && (x.Digest == "" || x.Opened)
+// isOn reports whether the tapped message is the one that the button belongs to. A button that shows a card may
+// also be on lists.
+func (t *incomingTap) isOn(x *sentCopy, verb string) bool {
+	return verb == verbOpen || x.Message == t.message || x.Message == 0 && (x.Digest == "" || x.CardWanted)
 }
 
-// unknown is for a nonce that is on no page: it may be on a list.
-func (t *tapped) unknown(ctx context.Context, verb, n string) {
-	if c, ok := t.choices.find(n); ok {
-		t.choose(ctx, verb, c)
+// handleUnknown handles a nonce that is in no record: it may belong to a list.
+func (t *incomingTap) handleUnknown(ctx context.Context, verb, n string) {
+	if c, ok := t.listButtons.find(n); ok {
+		t.handleListButton(ctx, verb, c)
 		return
 	}
-	if len(t.theirs(t.here, t.person)) == 0 {
-		t.stranger(approval.Key{})
+	if len(t.mayDecideIn(t.chatWorkspaces, t.person)) == 0 {
+		t.refuseTap(approval.Key{})
 		return
 	}
-	t.answer(catalogue(t.language).old, true)
+	t.answer(catalogFor(t.language).buttonExpired, true)
 }
 
-// press does what a button of a card says.
-func (t *tapped) press(ctx context.Context, at button, p *page, x *post, live bool) {
-	sc, err := t.scene(ctx, at.key)
+// handleButton runs the action of a card's button.
+func (t *incomingTap) handleButton(ctx context.Context, at buttonRef, p *sentRecord, x *sentCopy, live bool) {
+	st, err := t.status(ctx, at.key)
 	if err != nil {
 		t.log(err)
-		t.tell(t.unsure(t.language), true)
+		t.notify(t.unsureText(t.language), true)
 		return
 	}
-	if _, ok := t.Guard.May(at.key.Workspace, sc.Pending, t.person); !ok {
-		t.stranger(at.key)
+	if _, ok := t.Guard.May(at.key.Workspace, st.Pending, t.person); !ok {
+		t.refuseTap(at.key)
 		return
 	}
-	w := catalogue(t.language)
+	w := catalogFor(t.language)
 	if live && x.Message == 0 && at.verb != verbOpen {
-		t.adopt(at.key, x.N, t.message, letsRun(at.verb))
+		t.claimMessage(at.key, x.Number, t.message, approves(at.verb))
 	}
 	switch {
-	case sc.Pending == nil:
-		t.tell(w.gone, true)
-	case at.verb == verbOpen && sc.waits():
-		t.bring(at.key, asker{person: t.person, chat: t.chat, thread: t.thread, language: t.language})
+	case st.Pending == nil:
+		t.notify(w.unknownRequest, true)
+	case at.verb == verbOpen && st.isPending():
+		t.showCard(at.key, listRequest{person: t.person, chat: t.chat, thread: t.thread, language: t.language})
 		t.answer("", false)
-	case at.verb == verbAll && sc.waits():
-		t.wantAll(at, x)
-	case w.prompts[at.verb] != "" && sc.waits():
-		t.prompt(at, x)
+	case at.verb == verbAll && st.isPending():
+		t.requestDocument(at, x)
+	case w.prompts[at.verb] != "" && st.isPending():
+		t.sendPrompt(at, x)
 	case at.verb == verbUndo:
 		t.undo(ctx, at)
 	case at.verb == verbAll || at.verb == verbOpen || w.prompts[at.verb] != "":
-		t.tell(strings.Join(t.painter(t.language).outcome(sc.Story), "\n"), true)
+		t.notify(strings.Join(t.renderer(t.language).outcomeLines(st.Story), "\n"), true)
 	default:
-		t.decide(ctx, at, p, sc)
+		t.decide(ctx, at, p, st)
 	}
 }
 
-// letsRun says whether a button with this verb lets something run. It is only ever sent below a card that
+// approves reports whether a button with this verb runs an action. Such a button is only sent with a card that
 // shows everything.
-func letsRun(verb string) bool {
+func approves(verb string) bool {
 	switch verb {
 	case "1", "2", "4", "6":
 		return true
@@ -182,53 +181,53 @@ func letsRun(verb string) bool {
 	return false
 }
 
-// adopt notes the id of a message that was sent without our knowing, and whether it shows everything.
-func (s *session) adopt(k approval.Key, n, id int, whole bool) {
-	err := s.book.note(k, func(p *page) error {
-		y := p.post(n)
+// claimMessage records the ID of a message that was sent but not recorded, and whether it shows everything.
+func (s *session) claimMessage(k approval.Key, n, id int, whole bool) {
+	err := s.sent.updateBestEffort(k, func(p *sentRecord) error {
+		y := p.byNumber(n)
 		if y == nil || y.Message != 0 {
-			return errKept
+			return errUnchanged
 		}
-		y.Message, y.SentAt, y.Whole = id, s.now().UTC(), y.Whole || whole
-		y.Phase = unsent // what it shows is not what it is to show, be that over
+		y.Message, y.SentAt, y.FullyShown = id, s.now().UTC(), y.FullyShown || whole
+		y.Phase = phaseUnsent // its content is unknown: edit it again
 		return nil
 	})
 	if err != nil {
 		s.log(err)
 	}
-	s.stir(k)
+	s.touch(k)
 }
 
-// wantAll has the whole card sent. That somebody wants it is durable before the update is finished.
-func (t *tapped) wantAll(at button, x *post) {
-	err := t.book.change(at.key, func(p *page) error {
-		if y := p.post(x.N); y == nil || y.Wanted {
-			return errKept
+// requestDocument asks for the complete card. The request is durable before the update is finished.
+func (t *incomingTap) requestDocument(at buttonRef, x *sentCopy) {
+	err := t.sent.update(at.key, func(p *sentRecord) error {
+		if y := p.byNumber(x.Number); y == nil || y.ShowAll {
+			return errUnchanged
 		}
-		p.post(x.N).Wanted = true
+		p.byNumber(x.Number).ShowAll = true
 		return nil
 	})
 	if err != nil {
 		t.log(err)
-		t.tell(t.unsure(t.language), true)
+		t.notify(t.unsureText(t.language), true)
 		return
 	}
-	t.stir(at.key)
-	t.tell(catalogue(t.language).showing, false)
+	t.touch(at.key)
+	t.notify(catalogFor(t.language).showing, false)
 }
 
-// decide has what the button says decided, as if its code had been written.
-func (t *tapped) decide(ctx context.Context, at button, p *page, sc scene) {
-	a := asking{
-		session: t.session, person: t.person, language: t.language, key: at.key, scene: sc, sha256: p.SHA256,
+// decide submits the button's code as a decision.
+func (t *incomingTap) decide(ctx context.Context, at buttonRef, p *sentRecord, st status) {
+	a := cardReply{
+		session: t.session, person: t.person, language: t.language, key: at.key, status: st, sha256: p.SHA256,
 		workspaces: []string{at.key.Workspace},
 	}
-	text, acted := a.say(ctx, wordsOf(at, sc.Pending))
-	t.tell(text, !acted)
+	text, acted := a.submit(ctx, textOf(at, st.Pending))
+	t.notify(text, !acted)
 }
 
-// wordsOf is what somebody would have written instead of touching the button.
-func wordsOf(at button, p *approval.Pending) string {
+// textOf is the text that is equivalent to the button.
+func textOf(at buttonRef, p *approval.Pending) string {
 	if option, ok := strings.CutPrefix(at.verb, verbOption); ok {
 		return option
 	}

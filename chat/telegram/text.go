@@ -7,14 +7,13 @@ import (
 	"github.com/go-telegram/bot/models"
 )
 
-// Telegram's limits on what we send, in UTF-16 code units.
+// Telegram's limits on messages, in UTF-16 code units.
 const (
-	maxText  = 4096 // of a message
-	maxToast = 200  // of the answer to a tap
+	maxText      = 4096 // of a message
+	maxTapAnswer = 200  // of the answer to a tap
 )
 
-// The formats that we use. There is no parse_mode anywhere: what is formatted is said by offsets, so no
-// text can format itself.
+// The formats in use. parse_mode is never set: formats are given by offsets, so no text can format itself.
 const (
 	bold  = models.MessageEntityTypeBold
 	code  = models.MessageEntityTypeCode
@@ -22,20 +21,19 @@ const (
 	quote = models.MessageEntityTypeBlockquote
 )
 
-// writer makes a text line by line, with the places of its formats, which Telegram counts in UTF-16 code
-// units.
+// writer builds a text line by line, with the offsets of its formats in UTF-16 code units.
 type writer struct {
-	b     strings.Builder
-	at    int
-	marks []models.MessageEntity
+	b        strings.Builder
+	at       int
+	entities []models.MessageEntity
 }
 
-// line writes a line in a format, or in none.
+// line writes a line with a format, or with none.
 func (w *writer) line(format models.MessageEntityType, s string) {
 	w.lines([]models.MessageEntityType{format}, []string{s})
 }
 
-// lines writes some lines as one piece in all of these formats, the outermost first.
+// lines writes lines as one block with all these formats, the outermost first.
 func (w *writer) lines(formats []models.MessageEntityType, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -47,14 +45,14 @@ func (w *writer) lines(formats []models.MessageEntityType, lines []string) {
 	w.put(strings.Join(lines, "\n"))
 	for _, f := range formats {
 		if f != "" && w.at > from {
-			w.marks = append(w.marks, models.MessageEntity{Type: f, Offset: from, Length: w.at - from})
+			w.entities = append(w.entities, models.MessageEntity{Type: f, Offset: from, Length: w.at - from})
 		}
 	}
 }
 
-// foreign writes a line that may hold what an agent wrote: in plain letters where Telegram would find
-// nothing in it to tap on, and as code where it might.
-func (w *writer) foreign(format models.MessageEntityType, s string) {
+// untrusted writes a line that may hold text from an agent. It is formatted as code if Telegram might make part
+// of it tappable.
+func (w *writer) untrusted(format models.MessageEntityType, s string) {
 	if tappable(s) {
 		format = code
 	}
@@ -63,24 +61,23 @@ func (w *writer) foreign(format models.MessageEntityType, s string) {
 
 func (w *writer) put(s string) {
 	w.b.WriteString(s)
-	w.at += units(s)
+	w.at += utf16Len(s)
 }
 
-// tappable says whether Telegram might make a link, a mention, a command or a phone number of a part of s.
-// It does so in any text of ours, wherever the words come from: a link that an agent wrote would stand
-// there as the gate's. It is better to say so once too often.
+// tappable reports whether Telegram might turn a part of s into a link, a mention, a command or a phone number.
+// A link that an agent wrote would look like the gate's. False positives are harmless.
 func tappable(s string) bool {
 	digits, runes := 0, []rune(s+" ")
 	for i, r := range runes[:len(runes)-1] {
 		next := runes[i+1]
 		switch {
-		case strings.ContainsRune("@#$+\\", r), r == '/' && wordy(next), r == '.' && wordy(next), r == ':' && next == '/':
+		case strings.ContainsRune("@#$+\\", r), r == '/' && continuesLink(next), r == '.' && continuesLink(next), r == ':' && next == '/':
 			return true
 		case r >= '0' && r <= '9':
 			if digits++; digits >= 10 {
 				return true
 			}
-		case strings.ContainsRune(" -().", r): // stands between the digits of a number, too
+		case strings.ContainsRune(" -().", r): // allowed between the digits of a phone number
 		default:
 			digits = 0
 		}
@@ -88,13 +85,13 @@ func tappable(s string) bool {
 	return false
 }
 
-// wordy says whether r, which stands behind a dot or a slash, could go on a link or a command.
-func wordy(r rune) bool {
+// continuesLink reports whether r, after a dot or a slash, could continue a link or a command.
+func continuesLink(r rune) bool {
 	return r != ' ' && r != '\n' && !strings.ContainsRune(`,;:!?)]}"'…·|`, r)
 }
 
-// units is the length of s as Telegram counts it.
-func units(s string) int {
+// utf16Len is the length of s as Telegram counts it.
+func utf16Len(s string) int {
 	n := 0
 	for _, r := range s {
 		n += max(1, utf16.RuneLen(r))
@@ -102,9 +99,9 @@ func units(s string) int {
 	return n
 }
 
-// cut shortens s to that many units, and shows that it did.
-func cut(s string, most int) string {
-	if units(s) <= most {
+// truncate shortens s to that many units, and marks the cut.
+func truncate(s string, most int) string {
+	if utf16Len(s) <= most {
 		return s
 	}
 	n := 0

@@ -15,21 +15,21 @@ import (
 	"github.com/go-telegram/bot"
 )
 
-// Webhook has Telegram deliver updates instead of our asking for them. We listen without encryption:
-// something before us, which has a certificate, passes on what comes to URL.
+// Webhook makes Telegram deliver updates, instead of polling. The listener is plain HTTP: a reverse proxy with
+// a certificate forwards URL to it.
 type Webhook struct {
 	Listen string // host:port
 	URL    string // https
-	Secret string // what proves that it is Telegram: 1 to 256 of A-Z a-z 0-9 _ -
+	Secret string // proves that the sender is Telegram: 1 to 256 of A-Z a-z 0-9 _ -
 }
 
-// maxUpdate is more than any update has, in bytes.
+// maxUpdate is larger than any update, in bytes.
 const maxUpdate = 1 << 20
 
-// errNoSecret keeps a webhook from believing everybody.
-var errNoSecret = errors.New("the webhook has no secret: put a long random one into its secret_file")
+// errNoSecret refuses a webhook that any client could call.
+var errNoSecret = errors.New("webhook secret is missing or too short: put a long random one into secret_file")
 
-// listener takes the address, so that an address that is taken is told at once.
+// listener binds the address, so that an address in use is an error at once.
 func (w *Webhook) listener(ctx context.Context) (net.Listener, error) {
 	if len(w.Secret) < 16 {
 		return nil, errNoSecret
@@ -37,10 +37,10 @@ func (w *Webhook) listener(ctx context.Context) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", w.Listen)
 }
 
-// receive serves the webhook until ctx ends.
-func (s *session) receive(ctx context.Context) error {
+// serveWebhook serves the webhook until ctx ends.
+func (s *session) serveWebhook(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.hook(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: s.webhookHandler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, MaxHeaderBytes: 16 << 10,
 	}
 	closed := make(chan struct{})
@@ -48,34 +48,34 @@ func (s *session) receive(ctx context.Context) error {
 		defer close(closed)
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer stop()
-		_ = server.Shutdown(last) // what is under way is answered, or delivered again
+		_ = server.Shutdown(last) // open requests are answered, or Telegram delivers them again
 	})()
-	go s.setWebhook(ctx)
+	go s.registerWebhook(ctx)
 	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve the webhook: %w", err)
+		return fmt.Errorf("serve webhook: %w", err)
 	}
-	<-closed // a next life finds in the journal what this one has answered for
+	<-closed // acknowledged updates are in the journal, for the next session
 	return nil
 }
 
-// setWebhook tells Telegram where we are, as often as it takes.
-func (s *session) setWebhook(ctx context.Context) {
+// registerWebhook registers the webhook at Telegram, and retries until it succeeds.
+func (s *session) registerWebhook(ctx context.Context) {
 	for tries := 0; ctx.Err() == nil; tries++ {
-		err := s.tellWebhook(ctx)
+		err := s.setWebhook(ctx)
 		if err == nil {
-			s.troubles.clear("webhook")
+			s.warnings.clear("webhook")
 			return
 		}
 		if ctx.Err() == nil {
-			s.troubles.set("webhook", fmt.Sprintf("Telegram was not told of the webhook: %v", err), "url must be an address with a certificate, at port 443, 80, 88 or 8443")
+			s.warnings.set("webhook", fmt.Sprintf("webhook registration failed: %v", err), "url must be HTTPS with a valid certificate, at port 443, 80, 88 or 8443")
 		}
-		if pause(ctx, s.outbox.retry(tries, err)) != nil {
+		if sleep(ctx, s.outbox.retryDelay(tries, err)) != nil {
 			return
 		}
 	}
 }
 
-func (s *session) tellWebhook(ctx context.Context) error {
+func (s *session) setWebhook(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
 	_, err := s.api.bot.SetWebhook(ctx, &bot.SetWebhookParams{
@@ -84,11 +84,11 @@ func (s *session) tellWebhook(ctx context.Context) error {
 	return Redact(s.Webhook.Secret, Redact(s.Token, err))
 }
 
-// hook answers Telegram, and nobody else. With 200 it answers only what is durable here.
-func (s *session) hook() http.Handler {
-	where := "/"
+// webhookHandler accepts only Telegram's requests. It answers 200 only when the update is durable.
+func (s *session) webhookHandler() http.Handler {
+	path := "/"
 	if u, err := url.Parse(s.Webhook.URL); err == nil && u.Path != "" {
-		where = u.Path
+		path = u.Path
 	}
 	want := sha256.Sum256([]byte(s.Webhook.Secret))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func (s *session) hook() http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		if r.URL.Path != where {
+		if r.URL.Path != path {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -105,12 +105,12 @@ func (s *session) hook() http.Handler {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
-		w.WriteHeader(s.delivered(http.MaxBytesReader(w, r.Body, maxUpdate)))
+		w.WriteHeader(s.takeDelivery(http.MaxBytesReader(w, r.Body, maxUpdate)))
 	})
 }
 
-// delivered takes an update in and gives the status to answer with.
-func (s *session) delivered(body io.Reader) (status int) {
+// takeDelivery stores an update and returns the HTTP status.
+func (s *session) takeDelivery(body io.Reader) (status int) {
 	raw, err := io.ReadAll(body)
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -121,17 +121,17 @@ func (s *session) delivered(body io.Reader) (status int) {
 	}
 	u, err := parseUpdate(raw)
 	if err != nil || u.ID <= 0 {
-		_, err := s.journal.Take(raw) // it sets aside what can be told apart
+		_, err := s.journal.Take(raw) // keeps it for inspection if it has an ID
 		s.log(err)
 		return http.StatusBadRequest
 	}
 	fresh, err := s.journal.Take(raw)
 	if err != nil {
-		s.log(fmt.Errorf("take an update: %w", err))
+		s.log(fmt.Errorf("store webhook update: %w", err))
 		return http.StatusInternalServerError
 	}
 	if fresh {
-		s.intake.take(s.outbox.ctx, nil, u)
+		s.dispatcher.dispatch(s.outbox.ctx, nil, u)
 	}
 	return http.StatusOK
 }

@@ -29,46 +29,46 @@ func freePort(t *testing.T) string {
 }
 
 func TestWebhook(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.api.Local, h.api.WebhookRetry = true, 10*time.Millisecond
 	address := freePort(t)
 	hook := func(c *telegram.Channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 	}
-	h.open(hook)
+	h.start(hook)
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
-	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
+	m := h.ask(k, ann, postRequest)
+	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 
-	// While we are away Telegram keeps what it has for us.
+	// While the channel is stopped, Telegram keeps the updates.
 	k = keyIn(personal, 2)
-	m = h.asks(k, ann, post)
-	h.close()
+	m = h.ask(k, ann, postRequest)
+	h.stopChannel()
 	tap, err := h.api.Tap(ann, ann, m.ID, "❌ Deny")
 	require.NoError(t, err)
-	h.open(hook)
-	require.Contains(t, h.answer(tap).Text, "Denied: ")
+	h.start(hook)
+	require.Contains(t, h.waitForAnswer(tap).Text, "Denied: ")
 
-	// Back to asking: the webhook is taken away.
-	h.close()
-	h.open()
-	h.sayAndHear()
+	// Back to polling: the webhook is deleted.
+	h.stopChannel()
+	h.start()
+	h.helpRoundTrip()
 	require.NotContains(t, h.logs(), hookSecret)
 }
 
-// Nobody but Telegram gets in, and not even Telegram with more than an update.
+// The webhook accepts only Telegram's requests, and only one update each.
 func TestWebhookRefuses(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.api.Local = true
 	address := freePort(t)
 	var full atomic.Bool
-	h.open(func(c *telegram.Channel) {
+	h.start(func(c *telegram.Channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
-		c.Updates = fullDrawer{c.Updates, &full}
+		c.Updates = fullState{c.Updates, &full}
 	})
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
+	m := h.ask(k, ann, postRequest)
 	update := `{"update_id":77,"callback_query":{"id":"1","from":{"id":1001,"is_bot":false,"first_name":"Ann"},"chat_instance":"1",` +
 		`"message":{"message_id":` + "2" + `,"date":1,"chat":{"id":1001,"type":"private"}},"data":"` + m.Keyboard.Rows[0][0].CallbackData + `"}}`
 	send := func(method, path, secret, body string) int {
@@ -87,83 +87,83 @@ func TestWebhookRefuses(t *testing.T) {
 		want                            int
 	}{
 		{"without a secret", "POST", "/telegram", "", update, 401},
-		{"with the beginning of it", "POST", "/telegram", hookSecret[:10], update, 401},
-		{"with more than it", "POST", "/telegram", hookSecret + "x", update, 401},
-		{"somewhere else", "POST", "/", hookSecret, update, 404},
-		{"only looking", "GET", "/telegram", hookSecret, "", 405},
-		{"too much", "POST", "/telegram", hookSecret, `{"update_id":1,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
+		{"with the beginning of the secret", "POST", "/telegram", hookSecret[:10], update, 401},
+		{"with more than the secret", "POST", "/telegram", hookSecret + "x", update, 401},
+		{"another path", "POST", "/", hookSecret, update, 404},
+		{"another method", "GET", "/telegram", hookSecret, "", 405},
+		{"too large", "POST", "/telegram", hookSecret, `{"update_id":1,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
 		{"no JSON", "POST", "/telegram", hookSecret, "approve a7000001", 400},
-		{"no number", "POST", "/telegram", hookSecret, `{"message":{}}`, 400},
+		{"no update_id", "POST", "/telegram", hookSecret, `{"message":{}}`, 400},
 	} {
 		require.Equal(t, tc.want, send(tc.method, tc.path, tc.secret, tc.body), tc.why)
 	}
 	full.Store(true)
-	require.Equal(t, 500, send("POST", "/telegram", hookSecret, update), "what is not durable is not taken")
-	require.Zero(t, h.hands.count(k))
+	require.Equal(t, 500, send("POST", "/telegram", hookSecret, update), "an update that is not durable is not accepted")
+	require.Zero(t, h.handler.count(k))
 	full.Store(false)
 	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update))
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update), "twice is taken twice and done once")
-	require.Equal(t, 1, h.hands.count(k))
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	require.Equal(t, 200, send("POST", "/telegram", hookSecret, update), "accepted twice and handled once")
+	require.Equal(t, 1, h.handler.count(k))
 }
 
-// What comes as the channel ends is in the journal before it has ended: Telegram will not send it again, and
-// a next life reads the journal once.
-func TestWebhookAtTheEnd(t *testing.T) {
-	h := newHouse(t)
+// An update that arrives during shutdown is in the journal before the channel ends: Telegram will not send it
+// again, and the next session reads the journal only once.
+func TestWebhookShutdown(t *testing.T) {
+	h := newRig(t)
 	h.api.Local = true
 	address := freePort(t)
 	hook := func(c *telegram.Channel) {
 		c.Webhook = &telegram.Webhook{Listen: address, URL: "http://" + address + "/telegram", Secret: hookSecret}
 	}
-	putting, let := make(chan struct{}), make(chan struct{})
-	h.open(hook, func(c *telegram.Channel) { c.Updates = slowDrawer{c.Updates, putting, let} })
+	putting, unblock := make(chan struct{}), make(chan struct{})
+	h.start(hook, func(c *telegram.Channel) { c.Updates = slowState{c.Updates, putting, unblock} })
 	k := keyIn(personal, 1)
-	m := h.asks(k, ann, post)
+	m := h.ask(k, ann, postRequest)
 	b, _ := m.Button("✅ Once")
 	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData)
 	<-putting
-	time.AfterFunc(100*time.Millisecond, func() { close(let) }) // however long: the end waits for it
-	h.close()
+	time.AfterFunc(100*time.Millisecond, func() { close(unblock) }) // shutdown must wait for it, however long
+	h.stopChannel()
 	select {
-	case <-let:
+	case <-unblock:
 	default:
-		require.Fail(t, "the channel has ended, and an update is on its way")
+		require.Fail(t, "the channel ended before the update was stored")
 	}
-	h.open(hook)
-	require.Contains(t, h.answer(tap).Text, "Approved: ")
-	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
-	require.Equal(t, 1, h.hands.count(k))
+	h.start(hook)
+	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	require.Equal(t, 1, h.handler.count(k))
 }
 
-// slowDrawer stores a tap when it is let.
-type slowDrawer struct {
+// slowState blocks when it stores a tap.
+type slowState struct {
 	chat.StateStore
-	putting, let chan struct{}
+	putting, unblock chan struct{}
 }
 
-func (d slowDrawer) Put(name string, b []byte) error {
+func (d slowState) Put(name string, b []byte) error {
 	if strings.HasPrefix(name, "update-") && strings.Contains(string(b), "callback_query") {
 		close(d.putting)
-		<-d.let
+		<-d.unblock
 	}
 	return d.StateStore.Put(name, b)
 }
 
-type fullDrawer struct {
+type fullState struct {
 	chat.StateStore
 	full *atomic.Bool
 }
 
-func (d fullDrawer) Put(name string, b []byte) error {
+func (d fullState) Put(name string, b []byte) error {
 	if d.full.Load() {
 		return errors.New("no space left on device")
 	}
 	return d.StateStore.Put(name, b)
 }
 
-func TestWebhookNeedsASecretAndItsAddress(t *testing.T) {
-	h := newHouse(t)
+func TestWebhookRequiresSecretAndAddress(t *testing.T) {
+	h := newRig(t)
 	c := h.channel()
 	c.Webhook = &telegram.Webhook{Listen: "127.0.0.1:0", URL: "https://gate.example.org/t", Secret: "short"}
 	require.ErrorContains(t, c.Run(h.ctx), "secret")
@@ -175,24 +175,24 @@ func TestWebhookNeedsASecretAndItsAddress(t *testing.T) {
 	require.ErrorContains(t, c.Run(h.ctx), "address already in use")
 }
 
-func TestGreeter(t *testing.T) {
-	h := newHouse(t)
-	g := &telegram.Greeter{Token: botapi.Token, ServerURL: h.api.URL}
+func TestStartListener(t *testing.T) {
+	h := newRig(t)
+	g := &telegram.StartListener{Token: botapi.Token, ServerURL: h.api.URL}
 	name, err := g.Bot(h.ctx)
 	require.NoError(t, err)
 	require.Equal(t, "permesso_bot", name)
 
-	h.api.Say(eve, eve, "/start somebody-elses-code")
+	h.api.Say(eve, eve, "/start another-code")
 	h.api.Say(ann, ann, "hello?")
 	h.api.SayAnonymously(family, "/start code")
 	h.api.Say(ann, family, "/start@permesso_bot code")
-	guest, err := g.Await(h.ctx, func(g telegram.SetupUser) bool { return g.Payload == "code" })
+	user, err := g.Await(h.ctx, func(g telegram.SetupUser) bool { return g.Payload == "code" })
 	require.NoError(t, err)
-	require.Equal(t, telegram.SetupUser{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, guest)
-	require.False(t, guest.Private())
+	require.Equal(t, telegram.SetupUser{Person: ann, Name: "Ann", Chat: family, Payload: "code"}, user)
+	require.False(t, user.Private())
 
 	require.NoError(t, g.Test(h.ctx, telegram.Place{Chat: ann}, chat.Style{Language: "it"}))
-	m := h.sees(ann, "a test card", func(m botapi.Message) bool { return strings.Contains(m.Text, "È solo una prova") })
+	m := h.waitForMessage(ann, "a test card", func(m botapi.Message) bool { return strings.Contains(m.Text, "È solo una prova") })
 	require.Empty(t, m.Buttons())
 
 	ctx, stop := context.WithTimeout(h.ctx, 50*time.Millisecond)
@@ -200,24 +200,24 @@ func TestGreeter(t *testing.T) {
 	_, err = g.Await(ctx, func(telegram.SetupUser) bool { return false })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
-	wrong := &telegram.Greeter{Token: "110201543:AAwrongwrongwrongwrongwrongwrong", ServerURL: h.api.URL}
+	wrong := &telegram.StartListener{Token: "110201543:AAwrongwrongwrongwrongwrongwrong", ServerURL: h.api.URL}
 	_, err = wrong.Bot(h.ctx)
 	require.ErrorContains(t, err, "does not accept the token")
 	require.NotContains(t, err.Error(), "wrongwrong")
 }
 
-// A gate that runs has the bot's messages: the greeter says so, and does not fight for them.
-func TestGreeterWhileAGateRuns(t *testing.T) {
-	h := newHouse(t)
+// While a daemon polls, StartListener reports that and stops polling.
+func TestStartListenerWhileADaemonRuns(t *testing.T) {
+	h := newRig(t)
 	h.api.ConflictPause = time.Millisecond
-	h.open()
-	h.sayAndHear()
-	g := &telegram.Greeter{Token: botapi.Token, ServerURL: h.api.URL}
+	h.start()
+	h.helpRoundTrip()
+	g := &telegram.StartListener{Token: botapi.Token, ServerURL: h.api.URL}
 	done := make(chan error, 1)
 	go func() {
 		_, err := g.Await(h.ctx, nil)
 		done <- err
 	}()
-	h.until("a conflict", func() bool { return strings.Contains(h.trouble(), "somebody else") })
+	h.waitFor("a conflict", func() bool { return strings.Contains(h.reported(), "another program") })
 	require.ErrorContains(t, <-done, "stop permesso serve")
 }

@@ -31,7 +31,7 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: serious, says: "Telegram does not accept the token"},
 		{why: "no token", token: "hunter2", chat: 7, worst: serious, says: "does not hold a token"},
 		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: serious, says: "others than its owner may read it"},
-		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: warning, says: "ask Telegram: "},
+		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: warning, says: "call getMe: "},
 		{why: "the environment", chat: 7, worst: worthKnowing, says: "stands in the gate's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

@@ -328,7 +328,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			require.Zero(s.t, code, out)
 			require.Contains(s.t, out, `"status":"auto_approved"`)
 			require.NotEmpty(s.t, s.taps(tgAnn, m, "↩ Undo"))
-			s.becomes(m, "taken back")
+			s.becomes(m, "grant revoked")
 			m = s.asks(ask5)
 			s.taps(tgAnn, m, "❌ Deny")
 			s.settles(approval.StatusDenied, 0)

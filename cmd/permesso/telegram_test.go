@@ -142,7 +142,7 @@ func TestTelegramTellsWhatIsWrong(t *testing.T) {
 	b.awaitPending("default", id)
 	await(t, b.layout.Run(), func() bool {
 		_, out, _ := b.run("", "status")
-		return strings.Contains(out, "Telegram chat 1001 cannot be written to")
+		return strings.Contains(out, "Telegram chat 1001 is unreachable")
 	})
 	d.stop()
 	_, out, _ := b.run("", "audit", "tail", "-n", "100")

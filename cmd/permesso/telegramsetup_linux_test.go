@@ -135,7 +135,7 @@ func tapsTestCard(t testing.TB, api *botapi.Server, user, chat int64) {
 	defer stop()
 	answer, err := tap.Answer(ctx)
 	require.NoError(t, err)
-	require.Equal(t, "Your tap got through.", answer.Text)
+	require.Equal(t, "Your tap arrived.", answer.Text)
 }
 
 // awaitMessage awaits a message of the bot's that begins so and has that button; "": whatever it has.
@@ -391,7 +391,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		{
 			why: "a token that Telegram does not know", config: setupConfig, code: codeError,
 			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: ask @BotFather for it: /token",
+			says:   "Telegram does not accept the token: check that it is complete and still valid\nhint: ask @BotFather for it: /token",
 		},
 		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: codeError, says: "hint: is this machine online, and server_url right?"},
 		{
@@ -408,14 +408,14 @@ func TestTelegramSetupRefuses(t *testing.T) {
 					}
 				})
 				r.t.Cleanup(func() { stop(); other.Wait() })
-			}, says: "another program gets the messages of this bot; nothing was written\nhint: a gate of another home",
+			}, says: "another program gets the updates of this bot; nothing was written\nhint: a gate of another home",
 		},
 		{
 			why: "a webhook has the bot", config: setupConfig, code: codeLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
-			says: "another program gets the messages of this bot, by a webhook; nothing was written",
+			says: "another program gets the updates of this bot, through a webhook; nothing was written",
 		},
 		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: codeError, says: "nobody wrote /start with the number; nothing was written"},
 		{
@@ -424,7 +424,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
-			}, says: "somebody tries out numbers; nothing was written",
+			}, says: "too many wrong numbers; nothing was written",
 		},
 		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: codeError, says: "nobody tapped on the test card; nothing was written"},
 		{
@@ -582,7 +582,7 @@ approvers = ["ann"]
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
 	require.Contains(t, errs, "permesso: 1 of 3 chats did not get it\nhint: write /start to the bot there")
-	require.Equal(t, "🔐 Scheda di prova\nQui permesso chiederà per lo spazio one. Nulla aspetta e nulla viene eseguito.", r.api.Messages(tgAnn)[1].Text)
+	require.Equal(t, "🔐 Scheda di prova\nIn questa chat permesso chiederà le approvazioni per il workspace one. Nessuna richiesta è in attesa e non si esegue nulla.", r.api.Messages(tgAnn)[1].Text)
 
 	code, out, errs = run("--workspace", "two", "--json")
 	require.Zero(t, code, errs)

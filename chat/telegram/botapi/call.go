@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	maxFile = 50 << 20            // bytes of a document
-	maxEdge = 64 << 10            // and of the form around it
-	maxForm = maxTextSize + 1<<20 // bytes of all other parameters together
+	maxFile         = 50 << 20            // bytes of a document
+	maxFormOverhead = 64 << 10            // bytes of the form around it
+	maxForm         = maxTextSize + 1<<20 // bytes of all other parameters together
 )
 
-// call is a method's call with its parameters, which are texts: what is an object is JSON.
+// call is a method call with its parameters as text; objects are JSON.
 type call struct {
 	method string
 	params map[string]string
@@ -32,8 +32,8 @@ type upload struct {
 	content    []byte
 }
 
-// readCall reads the parameters of a request as the Bot API does: from the query and from a body of one of
-// three types. A file may be of limit bytes.
+// readCall reads the parameters as the Bot API does: from the query, and from a body of one of three types. A
+// file may have limit bytes.
 func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 	c := &call{method: method, params: map[string]string{}, files: map[string]upload{}}
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -42,7 +42,7 @@ func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 	if refused := c.addForm(r.URL.Query()); refused != nil {
 		return nil, refused
 	}
-	body := http.MaxBytesReader(nil, r.Body, limit+maxEdge)
+	body := http.MaxBytesReader(nil, r.Body, limit+maxFormOverhead)
 	kind, options, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	var refused *refusal
 	switch kind {
@@ -55,7 +55,7 @@ func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 	default:
 		refused = c.readNothing(body, kind)
 	}
-	// To the very end: until then net/http does not notice when the client goes away.
+	// Read to the end: before that, net/http does not notice when the client disconnects.
 	if _, err := io.Copy(io.Discard, body); err != nil && refused == nil {
 		refused = unreadable(err)
 	}
@@ -67,7 +67,7 @@ func readCall(method string, r *http.Request, limit int64) (*call, *refusal) {
 
 func (c *call) add(name, value string) *refusal {
 	if _, twice := c.params[name]; twice {
-		return strict("the parameter %q is there twice", name)
+		return strict("the parameter %q is repeated", name)
 	}
 	c.params[name] = value
 	return nil
@@ -96,7 +96,7 @@ func (c *call) readForm(body io.Reader) *refusal {
 	return c.addForm(form)
 }
 
-// readJSON takes the members of an object; those that are no text keep their JSON.
+// readJSON takes the members of an object; a member that is no string keeps its JSON.
 func (c *call) readJSON(body io.Reader) *refusal {
 	dec := json.NewDecoder(io.LimitReader(body, maxForm))
 	var object map[string]json.RawMessage
@@ -119,7 +119,7 @@ func (c *call) readJSON(body io.Reader) *refusal {
 	return nil
 }
 
-// readMultipart takes the parts of a form. A request without parameters comes without parts, too.
+// readMultipart reads the parts of a form. A request without parameters may have no parts.
 func (c *call) readMultipart(parts *multipart.Reader) *refusal {
 	for {
 		part, err := parts.NextPart()
@@ -160,28 +160,28 @@ func unreadable(err error) *refusal {
 	case errors.As(err, &tooLarge):
 		return &refusal{Code: http.StatusRequestEntityTooLarge, Description: "Request Entity Too Large"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &refusal{Description: "the client went away in the middle of its request"}
+		return &refusal{Description: "the client disconnected during its request"}
 	}
 	return badRequest("can't read the request: %s", err)
 }
 
-// only refuses parameters that the method does not have here. The real server ignores them, and with them
-// the misspelt name that was meant to make a card silent.
-func (c *call) only(known []string) *refusal {
+// refuseUnknown refuses parameters that the method does not have. The real server ignores them, so a misspelled
+// disable_notification would go unnoticed.
+func (c *call) refuseUnknown(known []string) *refusal {
 	for name := range c.params {
 		if !slices.Contains(known, name) {
-			return strict("%s has no parameter %q that this fake knows", c.method, name)
+			return strict("%s has no supported parameter %q", c.method, name)
 		}
 	}
 	for name := range c.files {
 		if !slices.Contains(known, name) {
-			return strict("%s has no file %q that this fake knows", c.method, name)
+			return strict("%s has no supported file %q", c.method, name)
 		}
 	}
 	return nil
 }
 
-// integer is a parameter that is a whole number, or 0 where it is not there.
+// integer is a parameter that is an integer; 0 if it is missing.
 func (c *call) integer(name string) (int64, *refusal) {
 	text, ok := c.params[name]
 	if !ok || text == "" {
@@ -189,7 +189,7 @@ func (c *call) integer(name string) (int64, *refusal) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, strict("%s: %q is no whole number", name, text)
+		return 0, strict("%s: %q is no integer", name, text)
 	}
 	return n, nil
 }
@@ -205,7 +205,7 @@ func (c *call) boolean(name string) (bool, *refusal) {
 	}
 }
 
-// object decodes a parameter that is JSON; what says what it is. Members that we do not know are refused.
+// object decodes a JSON parameter; what names it in errors. Unknown members are refused.
 func (c *call) object(name, what string, into any) (there bool, refused *refusal) {
 	text := c.params[name]
 	if text == "" {

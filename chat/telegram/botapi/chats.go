@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// room is a chat with what is in it. Messages are numbered per chat, from 1, so that whoever takes a
-// message's id for its name without the chat meets another one soon.
-type room struct {
+// chatState is a chat with its messages. Message IDs count from 1 in each chat, so a bot that uses a message ID
+// without its chat soon hits the wrong message.
+type chatState struct {
 	Chat
 	topics   map[int]string
 	messages []*Message
-	started  bool  // of a private chat: the person has written to the bot
-	blocked  bool  // … and does not want to hear of it any more
-	kicked   bool  // the bot, from a group
-	upgraded int64 // a group: the supergroup that it became
+	started  bool  // of a private chat: the user has written to the bot
+	blocked  bool  // … and has blocked it
+	kicked   bool  // the bot was removed from the group
+	upgraded int64 // of a group: the supergroup that replaced it
 }
 
-// AddUser makes a person or a bot known. It can be changed by adding it again.
+// AddUser adds or replaces a user or a bot.
 func (s *Server) AddUser(u User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,45 +32,44 @@ func (s *Server) user(u User) {
 	s.users[u.ID] = u
 }
 
-// AddChat makes a chat known where it is not; a private one is there as soon as its person is. The bot is a
-// member.
+// AddChat adds a chat with the bot as a member. A private chat exists as soon as its user does.
 func (s *Server) AddChat(c Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.chats == nil {
-		s.chats = map[int64]*room{}
+		s.chats = map[int64]*chatState{}
 	}
-	s.chats[c.ID] = &room{Chat: c, topics: map[int]string{}}
+	s.chats[c.ID] = &chatState{Chat: c, topics: map[int]string{}}
 }
 
-// AddTopic opens a topic of a forum and returns its message_thread_id.
+// AddTopic opens a forum topic and returns its message_thread_id.
 func (s *Server) AddTopic(chat int64, name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	m := s.put(r, Message{TopicCreated: &Topic{Name: name, IconColor: 7322096}, IsTopicMessage: true})
 	m.ThreadID = m.ID
 	r.topics[m.ID] = name
 	return m.ID
 }
 
-// Block lets a person block the bot, or take that back.
+// Block makes a user block or unblock the bot.
 func (s *Server) Block(user int64, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustRoom(user).blocked = blocked
+	s.mustChat(user).blocked = blocked
 	s.memberUpdate(user, user, blocked)
 }
 
-// Kick throws the bot out of a group, or lets it in again; by says who does.
+// Kick removes the bot from a group, or adds it again; by is the user who does it.
 func (s *Server) Kick(by, chat int64, kicked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mustRoom(chat).kicked = kicked
+	s.mustChat(chat).kicked = kicked
 	s.memberUpdate(by, chat, kicked)
 }
 
-// memberUpdate tells the bot that it was put out, or taken in again.
+// memberUpdate tells the bot that it was removed or added.
 func (s *Server) memberUpdate(by, chat int64, out bool) {
 	was, is := "kicked", "member"
 	if out {
@@ -84,37 +83,37 @@ func (s *Server) memberUpdate(by, chat int64, out bool) {
 		return m
 	}
 	s.push("my_chat_member", map[string]any{
-		"chat": s.mustRoom(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
+		"chat": s.mustChat(chat).Chat, "from": s.users[by], "date": s.now().Unix(),
 		"old_chat_member": member(was), "new_chat_member": member(is),
 	})
 }
 
-// Upgrade makes a group a supergroup, as happens when it gets a public history or topics. The old id is
-// good for nothing from then on.
+// Upgrade makes a group a supergroup, as Telegram does when it gets a public history or topics. The old ID
+// becomes invalid.
 func (s *Server) Upgrade(by, group, supergroup int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.mustRoom(group)
+	old := s.mustChat(group)
 	old.upgraded = supergroup
 	c := old.Chat
 	c.ID, c.Type = supergroup, Supergroup
-	s.chats[supergroup] = &room{Chat: c, topics: map[int]string{}}
+	s.chats[supergroup] = &chatState{Chat: c, topics: map[int]string{}}
 	from := s.users[by]
-	s.say(old, Message{From: &from, MigrateTo: supergroup})
-	s.say(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
+	s.deliverMessage(old, Message{From: &from, MigrateTo: supergroup})
+	s.deliverMessage(s.chats[supergroup], Message{From: &from, MigrateFrom: group})
 }
 
-// mustRoom is the chat that a test speaks of.
-func (s *Server) mustRoom(id int64) *room {
-	r := s.room(id)
+// mustChat returns a chat that the test has added.
+func (s *Server) mustChat(id int64) *chatState {
+	r := s.chat(id)
 	if r == nil {
 		panic("botapi: no chat " + strconv.FormatInt(id, 10) + " was added")
 	}
 	return r
 }
 
-// room is the chat of that id, or nil. The private chat with a person is made when it is first spoken of.
-func (s *Server) room(id int64) *room {
+// chat returns the chat of that ID, or nil. A user's private chat is created at first use.
+func (s *Server) chat(id int64) *chatState {
 	if r := s.chats[id]; r != nil {
 		return r
 	}
@@ -123,15 +122,15 @@ func (s *Server) room(id int64) *room {
 		return nil
 	}
 	if s.chats == nil {
-		s.chats = map[int64]*room{}
+		s.chats = map[int64]*chatState{}
 	}
-	r := &room{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
+	r := &chatState{Chat: Chat{ID: id, Type: Private, FirstName: u.FirstName, Username: u.Username}}
 	s.chats[id] = r
 	return r
 }
 
-// find returns the message of a chat, or nil where there is none any more.
-func (r *room) find(id int) *Message {
+// find returns a message of the chat, or nil if there is none.
+func (r *chatState) find(id int) *Message {
 	if id < 1 || id > len(r.messages) || r.messages[id-1].Deleted {
 		return nil
 	}
@@ -139,31 +138,31 @@ func (r *room) find(id int) *Message {
 }
 
 // put adds a message to a chat.
-func (s *Server) put(r *room, m Message) *Message {
+func (s *Server) put(r *chatState, m Message) *Message {
 	m.ID, m.Chat, m.Date = len(r.messages)+1, r.Chat, s.now().Unix()
 	r.messages = append(r.messages, &m)
 	return &m
 }
 
-// replied is a message as it stands in one that replies to it: without what it replies to itself.
+// replied is a message as quoted in a reply: without its own reply_to_message.
 func replied(m *Message) *Message {
 	copied := *m
 	copied.ReplyTo = nil
 	return &copied
 }
 
-// chatFor is the chat that a method names, if the bot may write there.
-func (s *Server) chatFor(c *call) (*room, *refusal) {
+// chatFor returns the chat of a call, if the bot may write there.
+func (s *Server) chatFor(c *call) (*chatState, *refusal) {
 	text := c.params["chat_id"]
 	id, err := strconv.ParseInt(text, 10, 64)
 	if text == "" {
 		return nil, badRequest("chat_id is empty")
 	}
-	r := s.room(id)
+	r := s.chat(id)
 	if err != nil || r == nil {
 		return nil, badRequest("chat not found")
 	}
-	forbidden := func(why string) (*room, *refusal) {
+	forbidden := func(why string) (*chatState, *refusal) {
 		return nil, &refusal{Code: http.StatusForbidden, Description: "Forbidden: " + why}
 	}
 	switch {
@@ -183,10 +182,10 @@ func (s *Server) chatFor(c *call) (*room, *refusal) {
 	return r, nil
 }
 
-// getChat answers with little more than a chat's name.
+// getChat returns little more than a chat's name.
 func (s *Server) getChat(c *call) (any, *refusal) {
 	id, err := strconv.ParseInt(c.params["chat_id"], 10, 64)
-	r := s.room(id)
+	r := s.chat(id)
 	if err != nil || r == nil {
 		return nil, badRequest("chat not found")
 	}

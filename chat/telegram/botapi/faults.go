@@ -11,13 +11,13 @@ import (
 // FaultKind is a way to fail.
 type FaultKind int
 
-// The ways to fail. Only after AnswerLost is the deed done.
+// Only AnswerLost executes the call.
 const (
-	Offline    FaultKind = iota // the connection is closed without an answer
+	Offline    FaultKind = iota // closes the connection without an answer
 	TooMany                     // 429 with retry_after
-	BadGateway                  // 502 with a page of HTML
-	Hang                        // no answer at all, until the client gives up
-	AnswerLost                  // the deed is done, and the connection closed without an answer
+	BadGateway                  // 502 with an HTML page
+	Hang                        // no answer until the client gives up
+	AnswerLost                  // executes the call, then closes the connection without an answer
 )
 
 func (k FaultKind) String() string {
@@ -39,11 +39,11 @@ func (k FaultKind) code() int {
 // Fault makes a method fail.
 type Fault struct {
 	Kind       FaultKind
-	Times      int // how often; 0: until Heal
+	Times      int // 0: until Heal
 	RetryAfter int // seconds, for TooMany; 0: 1
 }
 
-// Fail makes calls of a method fail from now on; "" is every method that has no fault of its own.
+// Fail makes calls of a method fail from now on; "" means every method without a fault of its own.
 func (s *Server) Fail(method string, f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,14 +53,14 @@ func (s *Server) Fail(method string, f Fault) {
 	s.faults[strings.ToLower(method)] = &f
 }
 
-// Heal takes all faults away.
+// Heal removes all faults.
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = nil
 }
 
-// takeFault returns the fault that a call of the method meets, if any.
+// takeFault returns the fault for a call of the method, or nil.
 func (s *Server) takeFault(method string) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +79,11 @@ func (s *Server) takeFault(method string) *Fault {
 	return nil
 }
 
-// before lets a call fail that must not be carried out.
-func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
+// fail fails a call without executing it.
+func (f *Fault) fail(s *Server, w http.ResponseWriter, r *http.Request) (failed bool) {
 	switch f.Kind {
 	case Offline:
-		cut(w)
+		closeConnection(w)
 	case TooMany:
 		reply(w, nil, tooMany(time.Duration(max(f.RetryAfter, 1))*time.Second))
 	case BadGateway:
@@ -98,15 +98,14 @@ func (f *Fault) before(s *Server, w http.ResponseWriter, r *http.Request) (faile
 		case <-r.Context().Done():
 		case <-closing:
 		}
-		cut(w)
+		closeConnection(w)
 	case AnswerLost:
 		return false
 	}
 	return true
 }
 
-// cut closes the connection.
-func cut(w http.ResponseWriter) {
+func closeConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -114,23 +113,23 @@ func cut(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// Limits are Telegram's rate limits on messages, edits included, as its FAQ for bots gives them.
+// Limits are Telegram's rate limits on messages and edits, from its FAQ for bots.
 type Limits struct {
-	Chat  bool // one a second to a chat, five at once after a rest
+	Chat  bool // one a second to a chat, five at once after a pause
 	Group bool // 20 a minute to a group
-	All   bool // 30 a second over all chats
+	All   bool // 30 a second in total
 }
 
 type limiter struct {
 	full   map[int64]time.Time   // when a chat may get five at once again
-	groups map[int64][]time.Time // what a group got within the last minute
-	all    []time.Time           // what went within the last second
+	groups map[int64][]time.Time // send times of the last minute
+	all    []time.Time           // send times of the last second
 }
 
-// chatBurst is how many messages a chat may get at once after a rest.
+// chatBurst is how many messages a chat may get at once after a pause.
 const chatBurst = 5
 
-// allow counts a message to a chat, or refuses it. It wants s.mu.
+// allow counts a message to a chat, or refuses it. It needs s.mu.
 func (s *Server) allow(chat *Chat) *refusal {
 	now, l := s.now(), &s.limiter
 	if l.full == nil {
@@ -140,17 +139,17 @@ func (s *Server) allow(chat *Chat) *refusal {
 	if full.Before(now) {
 		full = now
 	}
-	group := within(l.groups[chat.ID], now, time.Minute)
-	all := within(l.all, now, time.Second)
+	group := inWindow(l.groups[chat.ID], now, time.Minute)
+	all := inWindow(l.all, now, time.Second)
 	var wait time.Duration
 	if s.Limits.Chat {
 		wait = max(wait, full.Sub(now)-(chatBurst-1)*time.Second)
 	}
 	if s.Limits.Group && chat.Type != Private {
-		wait = max(wait, crowded(group, 20, now, time.Minute))
+		wait = max(wait, waitTime(group, 20, now, time.Minute))
 	}
 	if s.Limits.All {
-		wait = max(wait, crowded(all, 30, now, time.Second))
+		wait = max(wait, waitTime(all, 30, now, time.Second))
 	}
 	if wait > 0 {
 		return tooMany(wait)
@@ -160,20 +159,20 @@ func (s *Server) allow(chat *Chat) *refusal {
 	return nil
 }
 
-// within are the times of the last stretch of that length.
-func within(times []time.Time, now time.Time, length time.Duration) []time.Time {
+// inWindow returns the times within the last period of that length.
+func inWindow(times []time.Time, now time.Time, length time.Duration) []time.Time {
 	return slices.DeleteFunc(slices.Clone(times), func(t time.Time) bool { return now.Sub(t) >= length })
 }
 
-// crowded says how long it takes until fewer than most of the times are within the stretch.
-func crowded(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
+// waitTime returns how long it takes until fewer than most of the times are in the window.
+func waitTime(times []time.Time, most int, now time.Time, length time.Duration) time.Duration {
 	if len(times) < most {
 		return 0
 	}
 	return times[len(times)-most].Add(length).Sub(now)
 }
 
-// tooMany is a 429. Telegram counts in whole seconds.
+// tooMany is a 429. Telegram uses whole seconds.
 func tooMany(wait time.Duration) *refusal {
 	seconds := int((wait + time.Second - 1) / time.Second)
 	return &refusal{

@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.kind.String(), func(t *testing.T) {
-			s := town(t)
+			s := newServer(t)
 			s.Fail("sendMessage", botapi.Fault{Kind: tt.kind, Times: 1, RetryAfter: 7})
 			body := []byte(`{"chat_id":7001,"text":"x"}`)
 			r, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/sendMessage", "application/json", body)
@@ -37,13 +37,13 @@ func TestFaults(t *testing.T) {
 			if tt.kind == botapi.TooMany {
 				require.Equal(t, 7, r.Parameters.RetryAfter)
 			}
-			require.True(t, ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).OK, "once only")
+			require.True(t, ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).OK, "only once")
 		})
 	}
 }
 
 func TestFaultsLast(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Fail("", botapi.Fault{Kind: botapi.BadGateway})
 	for _, method := range []string{"getMe", "getUpdates", "getMe"} {
 		_, err := try(t.Context(), s.URL+"/bot"+botapi.Token+"/"+method, "", nil)
@@ -60,7 +60,7 @@ func TestFaultsLast(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	s := town(t)
+	s := newServer(t)
 	s.Now = func() time.Time { return now }
 	send := func(chat int64) result { return ask(t, s, "sendMessage", params{"chat_id": chat, "text": "x"}) }
 	count := func(chat int64, n int) result {
@@ -74,7 +74,7 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, 1, count(ricardo, 5).Parameters.RetryAfter, "five at once, then one a second")
 	now = now.Add(time.Second)
 	require.Equal(t, "Too Many Requests: retry after 1", count(ricardo, 1).Description)
-	require.True(t, send(group).OK, "other chats are others")
+	require.True(t, send(group).OK, "the limit is per chat")
 
 	now = now.Add(time.Hour)
 	s.Limits = botapi.Limits{Group: true}
@@ -86,5 +86,5 @@ func TestLimits(t *testing.T) {
 	now = now.Add(time.Hour)
 	s.Limits = botapi.Limits{All: true}
 	require.Equal(t, 1, count(ricardo, 30).Parameters.RetryAfter)
-	require.Equal(t, 429, send(group).Code, "over all chats")
+	require.Equal(t, 429, send(group).Code, "in total")
 }

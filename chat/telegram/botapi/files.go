@@ -8,18 +8,17 @@ import (
 	"sync"
 )
 
-// ErrKilled is what every operation of a killed process returns.
+// ErrKilled is returned by every operation of a killed process.
 var ErrKilled = errors.New("the process was killed")
 
-// ErrDone returned by Files.Fail lets the operation take effect all the same: as an fsync that fails
-// after the rename.
+// If Files.Fail returns ErrDone, the operation takes effect and fails, like an fsync after a rename.
 var ErrDone = errors.New("input/output error")
 
-// Files keeps small files in memory for tests, as the store of the channel's journal: its process can be
-// killed, its disk can fail, and its power can be cut.
+// Files is a store of small files in memory for tests of the channel's journal. Its process can be killed, its
+// disk can fail, and its power can be cut.
 type Files struct {
-	// Fail is asked before every operation, "put", "get", "list" or "remove"; its error becomes the
-	// operation's, and unless it is ErrDone the operation has no effect. nil: none fails.
+	// Fail is called before every operation: "put", "get", "list" or "remove". Its error becomes the
+	// operation's. Unless it is ErrDone, the operation has no effect. nil: no failures.
 	Fail func(op, name string) error
 
 	mu      sync.Mutex
@@ -62,7 +61,7 @@ func (f *Files) List() (names []string, err error) {
 	return names, err
 }
 
-// Remove takes a name away, if it is there.
+// Remove removes a file, if it exists.
 func (f *Files) Remove(name string) error {
 	return f.do("remove", name, func() error {
 		if b, ok := f.files[name]; ok {
@@ -76,7 +75,7 @@ func (f *Files) Remove(name string) error {
 	})
 }
 
-// do runs one operation, unless the process is dead or the disk refuses.
+// do runs one operation, unless the process is killed or the disk fails.
 func (f *Files) do(op, name string, effect func() error) error {
 	var failure error
 	if f.Fail != nil {
@@ -96,7 +95,7 @@ func (f *Files) do(op, name string, effect func() error) error {
 	return failure
 }
 
-// Kill ends the process that uses f, and returns what the next one finds.
+// Kill ends the process that uses f, and returns the files for the next one.
 func (f *Files) Kill() *Files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +103,8 @@ func (f *Files) Kill() *Files {
 	return &Files{files: maps.Clone(f.files), removed: maps.Clone(f.removed)}
 }
 
-// Cut is Kill by a power cut, at its worst: nothing that was put is lost, and all that was removed is back.
-func (f *Files) Cut() *Files {
+// CutPower is Kill by the worst power cut: all removed files are back.
+func (f *Files) CutPower() *Files {
 	after := f.Kill()
 	if after.files == nil {
 		after.files = map[string][]byte{}

@@ -16,10 +16,9 @@ import (
 
 const installTimeout = 3 * time.Minute
 
-// Install returns the folder with the npm packages of a lock, which is a package.json with its
-// package-lock.json. They go into the user's cache, under the name and the lock's checksum, unless they are
-// there already. The folder is made under another name and renamed, so that tests which run at once do not
-// see half of it.
+// Install returns a folder with the npm packages of lock, which holds package.json and package-lock.json. It
+// installs them into the user's cache, named after the lock's checksum, unless they are there. The folder is
+// renamed when complete, so that concurrent tests see all of it or nothing.
 func Install(ctx context.Context, name string, lock fs.FS) (dir string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -59,7 +58,7 @@ func Install(ctx context.Context, name string, lock fs.FS) (dir string, err erro
 	return dir, nil
 }
 
-// npmCI installs what the lock says, without running anything of it.
+// npmCI installs the locked packages without running their scripts.
 func npmCI(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()

@@ -8,13 +8,13 @@ const (
 	maxPlaceholder = 64 // characters
 )
 
-// markup is what a message is sent with: buttons, or an open reply, or nothing.
+// markup is a message's reply_markup: buttons, a forced reply, or nothing.
 type markup struct {
 	keyboard   *Keyboard
 	forceReply bool
 }
 
-// wireMarkup is the union of the four kinds of markup, as far as we know them.
+// wireMarkup is the union of the supported kinds of markup.
 type wireMarkup struct {
 	Inline      *[][]wireButton `json:"inline_keyboard"`
 	ForceReply  bool            `json:"force_reply"`
@@ -23,8 +23,8 @@ type wireMarkup struct {
 	Selective   bool            `json:"selective"`
 }
 
-// wireButton is a button as it comes. go-telegram/bot sends an empty copy_text with each; Telegram looks at
-// the callback data first and takes no notice of it.
+// wireButton is a button as sent. go-telegram/bot adds an empty copy_text to each button; Telegram ignores it
+// if there is callback data.
 type wireButton struct {
 	Text     *string `json:"text"`
 	Data     string  `json:"callback_data"`
@@ -63,7 +63,7 @@ func (c *call) markup() (m markup, refused *refusal) {
 	return m, refused
 }
 
-// inline is markup where Telegram takes buttons alone: when it edits.
+// inline reads the markup of an edit, where Telegram accepts only buttons.
 func (c *call) inline() (*Keyboard, *refusal) {
 	m, refused := c.markup()
 	if refused == nil && m.forceReply {
@@ -72,7 +72,7 @@ func (c *call) inline() (*Keyboard, *refusal) {
 	return m.keyboard, refused
 }
 
-// keyboardOf reads buttons; none at all is no keyboard.
+// keyboardOf reads buttons; it returns nil if there are none.
 func keyboardOf(rows [][]wireButton) (*Keyboard, *refusal) {
 	k, n := &Keyboard{}, 0
 	for _, row := range rows {
@@ -104,14 +104,14 @@ func buttonOf(wire wireButton) (Button, *refusal) {
 	switch {
 	case wire.Text == nil:
 		return Button{}, badRequest(unparsed + `Can't find field "text"`)
-	case cleaned(*wire.Text) == "":
+	case normalized(*wire.Text) == "":
 		return Button{}, strict("Telegram shows no button without a text")
-	case cleaned(*wire.Text) != *wire.Text:
-		return Button{}, strict("Telegram would show the button %q instead of %q", cleaned(*wire.Text), *wire.Text)
+	case normalized(*wire.Text) != *wire.Text:
+		return Button{}, strict("Telegram would show the button %q instead of %q", normalized(*wire.Text), *wire.Text)
 	case wire.CopyText != nil && wire.CopyText.Text != "":
-		return Button{}, strict("this fake does not know copy_text")
+		return Button{}, strict("copy_text is not supported")
 	case wire.Style != "" && wire.Style != "danger" && wire.Style != "success" && wire.Style != "primary":
-		return Button{}, strict("a button of no known style: %q", wire.Style)
+		return Button{}, strict("unknown button style %q", wire.Style)
 	case wire.URL != "" && wire.Data != "":
 		return Button{}, strict("a button with both a url and callback_data: Telegram ignores the latter")
 	case wire.URL == "" && wire.Data == "" && wire.CopyText != nil:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deletable is how long a bot can take back what it wrote.
+// deletable is how long a bot can delete its messages.
 const deletable = 48 * time.Hour
 
 func (s *Server) getMe(*call) (any, *refusal) {
@@ -19,13 +19,13 @@ func (s *Server) getMe(*call) (any, *refusal) {
 	}, nil
 }
 
-// body reads a text with its entities and their limits.
+// body reads a text with its entities and checks the limits.
 func (c *call) body(text, entities string, limit int, tooLong string) (string, []Entity, *refusal) {
 	if c.params["parse_mode"] != "" {
 		if c.params[entities] != "" {
-			return "", nil, strict("Telegram ignores %s where there is a parse_mode", entities)
+			return "", nil, strict("Telegram ignores %s with parse_mode", entities)
 		}
-		return "", nil, strict("this fake knows no parse_mode: send %s", entities)
+		return "", nil, strict("parse_mode is not supported: send %s", entities)
 	}
 	words := c.params[text]
 	var list []Entity
@@ -85,7 +85,7 @@ func (s *Server) sendDocument(c *call) (any, *refusal) {
 	return s.send(c, Message{Document: document, Caption: caption, CaptionEntities: entities})
 }
 
-// document is the file of a call: one that comes with it, or the id of one that came before.
+// document returns the file of a call: uploaded with it, or named by the ID of an earlier one.
 func (s *Server) document(c *call) (*Document, *refusal) {
 	id, file := c.params["document"], c.files["document"]
 	switch {
@@ -112,7 +112,7 @@ func (s *Server) document(c *call) (*Document, *refusal) {
 	return d, nil
 }
 
-// send puts a message of the bot's into a chat.
+// send adds a message of the bot to a chat.
 func (s *Server) send(c *call, m Message) (any, *refusal) {
 	r, refused := s.chatFor(c)
 	if refused != nil {
@@ -140,8 +140,8 @@ func (s *Server) send(c *call, m Message) (any, *refusal) {
 	return *s.put(r, m), nil
 }
 
-// address finds the topic and the message that a new one belongs to.
-func (s *Server) address(c *call, r *room, m *Message) *refusal {
+// address finds the topic of a new message and the message that it replies to.
+func (s *Server) address(c *call, r *chatState, m *Message) *refusal {
 	thread, refused := c.integer("message_thread_id")
 	if refused != nil {
 		return refused
@@ -154,9 +154,9 @@ func (s *Server) address(c *call, r *room, m *Message) *refusal {
 		m.ReplyTo = replied(r.messages[thread-1])
 	}
 	var to struct {
-		Message *int   `json:"message_id"`
-		Chat    *int64 `json:"chat_id"`
-		Anyhow  bool   `json:"allow_sending_without_reply"`
+		Message      *int   `json:"message_id"`
+		Chat         *int64 `json:"chat_id"`
+		AllowMissing bool   `json:"allow_sending_without_reply"`
 	}
 	there, refused := c.object("reply_parameters", "reply parameters", &to)
 	switch {
@@ -165,18 +165,18 @@ func (s *Server) address(c *call, r *room, m *Message) *refusal {
 	case to.Message == nil:
 		return badRequest(`can't find field "message_id"`)
 	case to.Chat != nil && *to.Chat != r.ID:
-		return strict("this fake knows no replies to other chats")
+		return strict("replies to other chats are not supported")
 	}
 	if target := r.find(*to.Message); target != nil {
 		m.ReplyTo = replied(target)
-	} else if !to.Anyhow {
+	} else if !to.AllowMissing {
 		return badRequest("message to be replied not found")
 	}
 	return nil
 }
 
-// own is the message of the bot's that a method names, for what it says it wants to do.
-func (s *Server) own(c *call, what string) (*room, *Message, *refusal) {
+// ownMessage returns the bot's message that a call names; what is the action, for errors.
+func (s *Server) ownMessage(c *call, what string) (*chatState, *Message, *refusal) {
 	r, refused := s.chatFor(c)
 	if refused != nil {
 		return nil, nil, refused
@@ -204,7 +204,7 @@ func (s *Server) editMessageText(c *call) (any, *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	r, m, refused := s.own(c, "edit")
+	r, m, refused := s.ownMessage(c, "edit")
 	if refused != nil {
 		return nil, refused
 	}
@@ -221,7 +221,7 @@ func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	r, m, refused := s.own(c, "edit")
+	r, m, refused := s.ownMessage(c, "edit")
 	if refused != nil {
 		return nil, refused
 	}
@@ -230,8 +230,8 @@ func (s *Server) editMessageReplyMarkup(c *call) (any, *refusal) {
 	return s.edit(r, m, changed)
 }
 
-// edit replaces a message by another that differs.
-func (s *Server) edit(r *room, m *Message, changed Message) (any, *refusal) {
+// edit replaces a message with another one that differs.
+func (s *Server) edit(r *chatState, m *Message, changed Message) (any, *refusal) {
 	if m.Text == changed.Text && slices.EqualFunc(m.Entities, changed.Entities, sameEntity) && sameKeyboard(m.Keyboard, changed.Keyboard) {
 		return nil, badRequest("message is not modified: specified new message content and reply markup are exactly " +
 			"the same as a current content and reply markup of the message")
@@ -264,7 +264,7 @@ func (s *Server) deleteMessage(c *call) (any, *refusal) {
 	case c.params["message_id"] == "":
 		return nil, badRequest("message identifier is not specified")
 	}
-	r, m, refused := s.own(c, "delete")
+	r, m, refused := s.ownMessage(c, "delete")
 	if refused != nil {
 		return nil, refused
 	}
@@ -304,7 +304,7 @@ func (s *Server) setMyCommands(c *call) (any, *refusal) {
 		return nil, badRequest("BOT_COMMANDS_TOO_MUCH")
 	}
 	for _, command := range list {
-		switch n := units(command.Description); {
+		switch n := utf16Len(command.Description); {
 		case !commandForm.MatchString(command.Command):
 			return nil, badRequest("BOT_COMMAND_INVALID")
 		case n < 1 || n > 256:

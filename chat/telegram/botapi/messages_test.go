@@ -31,7 +31,7 @@ func document(t *testing.T, s *botapi.Server, name string, content []byte) resul
 }
 
 func TestDocuments(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	m := document(t, s, "payload.txt", []byte("the whole payload")).message(t)
 	require.Equal(t, "payload.txt", m.Document.Name)
 	kept, _ := s.State().Message(ricardo, m.ID)
@@ -45,7 +45,7 @@ func TestDocuments(t *testing.T) {
 
 	require.Equal(t, "Bad Request: file must be non-empty", document(t, s, "empty", nil).Description)
 	limit := 50 << 20
-	if os.Getenv("PERMESSO_SOAK") == "" { // which takes seconds
+	if os.Getenv("PERMESSO_SOAK") == "" { // the full size takes seconds
 		limit = 1 << 16
 		s.MaxFile = int64(limit)
 	}
@@ -55,10 +55,10 @@ func TestDocuments(t *testing.T) {
 }
 
 func TestEdits(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	card := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "a card", "reply_markup": buttons(1, params{"text": "yes", "callback_data": "y"})}).message(t)
 	edited := ask(t, s, "editMessageText", params{"chat_id": ricardo, "message_id": card.ID, "text": "a card"}).message(t)
-	require.Nil(t, edited.Keyboard, "an edit that names no buttons takes them away, which is a change")
+	require.Nil(t, edited.Keyboard, "an edit without buttons removes them, which is a change")
 	require.NotZero(t, edited.EditDate)
 	edited = ask(t, s, "editMessageReplyMarkup", params{"chat_id": ricardo, "message_id": card.ID, "reply_markup": buttons(1, params{"text": "Undo", "callback_data": "u"})}).message(t)
 	require.Equal(t, []string{"Undo"}, edited.Buttons())
@@ -71,8 +71,8 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, "Bad Request: message to edit not found", r.Description)
 }
 
-func TestFindsLinksByItself(t *testing.T) {
-	s := town(t)
+func TestAutomaticEntities(t *testing.T) {
+	s := newServer(t)
 	tests := []struct {
 		why, text string
 		entities  any
@@ -82,12 +82,12 @@ func TestFindsLinksByItself(t *testing.T) {
 		{"a bare host", "see evil.test", nil, []string{"url 4+9"}},
 		{"a person", "ask @ricardo", nil, []string{"mention 4+8"}},
 		{"a command", "or /approve", nil, []string{"bot_command 3+8"}},
-		{"a path is none", "a/b", nil, nil},
+		{"a path is no link", "a/b", nil, nil},
 		{"an address", "to a@b.test", nil, []string{"email 3+8"}},
 		{"tags", "#tag $USD", nil, []string{"hashtag 0+4", "cashtag 5+4"}},
 		{"in UTF-16", "🔐 @ricardo", nil, []string{"mention 3+8"}},
-		{"code is safe", "see https://evil.test/x", entities(entity("code", 4, 19)), []string{"code 4+19"}},
-		{"bold is not", "@ricardo", entities(entity("bold", 0, 8)), []string{"bold 0+8", "mention 0+8"}},
+		{"code is not scanned", "see https://evil.test/x", entities(entity("code", 4, 19)), []string{"code 4+19"}},
+		{"bold is scanned", "@ricardo", entities(entity("bold", 0, 8)), []string{"bold 0+8", "mention 0+8"}},
 		{"plain words", "approve a7f3b2c1: 12:05, 3 < 4", nil, nil},
 	}
 	for _, tt := range tests {

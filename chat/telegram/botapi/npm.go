@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The lock names every package with its checksum, so that what is started is what was looked at.
+// The lock pins every package with its checksum.
 //
 //go:embed npm/package.json npm/package-lock.json
 var lock embed.FS
@@ -27,11 +27,11 @@ var lock embed.FS
 const (
 	startTimeout  = 30 * time.Second
 	startAttempts = 3
-	idlePause     = 20 * time.Millisecond // between polls that found nothing
+	idlePause     = 20 * time.Millisecond // after a poll without updates
 )
 
-// serve starts the server at a port that it is told, and ends with its standard input, so that nothing is
-// left when the test is killed.
+// serve starts the server at the given port, and ends with its standard input, so that it does not outlive a
+// killed test.
 const serve = `
 const TelegramServer = require('telegram-test-api');
 const server = new TelegramServer({port: Number(process.argv[1]), host: '127.0.0.1', storeTimeout: 3600});
@@ -39,16 +39,15 @@ server.start().then(() => console.log('ready'), (err) => { console.error(String(
 process.stdin.on('end', () => process.exit(0)).resume();
 `
 
-// Foreign is a telegram-test-api, the Bot API server that somebody else wrote, in a process of its own.
-type Foreign struct {
+// ThirdParty is a telegram-test-api process.
+type ThirdParty struct {
 	URL   string // what bot.WithServerURL takes
-	Token string // any will do; this one is a Server's
+	Token string // any token works; this is a Server's
 }
 
-// StartForeign installs telegram-test-api where it is not installed yet, into the user's cache, and starts it
-// until the end of the test. Where that cannot be done the test fails: a channel that was tried against our
-// own fake alone proves only that we agree with ourselves.
-func StartForeign(t testing.TB) *Foreign {
+// StartForeign installs telegram-test-api into the user's cache, if needed, and runs it until the end of the
+// test. If that fails, the test fails: a channel tested only against our own fake could share its mistakes.
+func StartForeign(t testing.TB) *ThirdParty {
 	t.Helper()
 	files, err := fs.Sub(lock, "npm")
 	if err != nil {
@@ -56,20 +55,20 @@ func StartForeign(t testing.TB) *Foreign {
 	}
 	dir, err := Install(t.Context(), "telegram-test-api", files)
 	if err != nil {
-		t.Fatalf("install telegram-test-api: %v\nhint: it takes npm and a registry that npm reaches; by hand: make deps, then npm ci in chat/telegram/botapi/npm to see why", err)
+		t.Fatalf("install telegram-test-api: %v\nhint: npm and its registry are required: run make deps, then npm ci in chat/telegram/botapi/npm to see the error", err)
 	}
 	for range startAttempts {
-		var f *Foreign
+		var f *ThirdParty
 		if f, err = start(t, dir); err == nil {
 			return f
 		}
 	}
-	t.Fatalf("start telegram-test-api: %v\nhint: it takes Node 14 or later (make deps), and what is in %s: remove that folder to have it installed anew", err, dir)
+	t.Fatalf("start telegram-test-api: %v\nhint: Node 14 or later is required (make deps); if %s is damaged, remove it to install again", err, dir)
 	return nil
 }
 
-// start runs the server at a port that was free a moment ago.
-func start(t testing.TB, dir string) (*Foreign, error) {
+// start runs the server at a free port.
+func start(t testing.TB, dir string) (*ThirdParty, error) {
 	port, err := freePort(t.Context())
 	if err != nil {
 		return nil, err
@@ -77,8 +76,8 @@ func start(t testing.TB, dir string) (*Foreign, error) {
 	cmd := exec.CommandContext(context.Background(), "node", "-e", serve, strconv.Itoa(port))
 	cmd.Dir = dir
 	cmd.WaitDelay = time.Second
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -99,10 +98,10 @@ func start(t testing.TB, dir string) (*Foreign, error) {
 	defer timer.Stop()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		stop()
-		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(complaints.Bytes()))
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	t.Cleanup(stop)
-	return &Foreign{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil
+	return &ThirdParty{URL: "http://127.0.0.1:" + strconv.Itoa(port), Token: Token}, nil
 }
 
 func freePort(ctx context.Context) (int, error) {
@@ -114,23 +113,23 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Say lets a person write into a chat.
-func (f *Foreign) Say(ctx context.Context, from User, chat Chat, text string) error {
-	return f.tell(ctx, "sendMessage", map[string]any{
+// Say makes a user write to a chat.
+func (f *ThirdParty) Say(ctx context.Context, from User, chat Chat, text string) error {
+	return f.callTestAPI(ctx, "sendMessage", map[string]any{
 		"botToken": f.Token, "from": from, "chat": chat, "text": text, "date": time.Now().Unix(),
 	}, nil)
 }
 
-// Tap lets a person press a button of a message.
-func (f *Foreign) Tap(ctx context.Context, from User, m Message, data string) error {
-	m.Date = max(m.Date, 1) // 0 would make it an inaccessible one
-	return f.tell(ctx, "sendCallback", map[string]any{
+// Tap makes a user tap a button of a message.
+func (f *ThirdParty) Tap(ctx context.Context, from User, m Message, data string) error {
+	m.Date = max(m.Date, 1) // 0 means an inaccessible message
+	return f.callTestAPI(ctx, "sendCallback", map[string]any{
 		"botToken": f.Token, "from": from, "message": m, "data": data, "date": time.Now().Unix(),
 	}, nil)
 }
 
-// FromBot are the bot's messages in a chat, as they are now, from old to new.
-func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
+// FromBot returns the bot's messages in a chat, in their current form, oldest first.
+func (f *ThirdParty) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 	var history []struct {
 		ID      int `json:"messageId"`
 		Message struct {
@@ -140,7 +139,7 @@ func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 			Keyboard *Keyboard `json:"reply_markup"`
 		} `json:"message"`
 	}
-	if err := f.tell(ctx, "getUpdatesHistory", map[string]any{"token": f.Token}, &history); err != nil {
+	if err := f.callTestAPI(ctx, "getUpdatesHistory", map[string]any{"token": f.Token}, &history); err != nil {
 		return nil, err
 	}
 	var found []Message
@@ -153,8 +152,8 @@ func (f *Foreign) FromBot(ctx context.Context, chat int64) ([]Message, error) {
 	return found, nil
 }
 
-// tell uses the server's other interface, the one for tests.
-func (f *Foreign) tell(ctx context.Context, path string, body, result any) error {
+// callTestAPI calls the server's interface for tests.
+func (f *ThirdParty) callTestAPI(ctx context.Context, path string, body, result any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -182,13 +181,13 @@ func (f *Foreign) tell(ctx context.Context, path string, body, result any) error
 	return json.Unmarshal(answer.Result, result)
 }
 
-// JSONClient is the HTTP client that go-telegram/bot needs to talk to telegram-test-api: it makes JSON of
-// forms, and rests a little when there were no updates, since that server does not.
+// JSONClient is the HTTP client that go-telegram/bot needs for telegram-test-api: it turns forms into JSON, and
+// delays after an empty getUpdates, which that server answers at once.
 type JSONClient struct {
 	Client *http.Client // nil: http.DefaultClient
 }
 
-// verbatimParams are texts, whatever they look like.
+// verbatimParams are sent as strings, even if they look like JSON.
 var verbatimParams = " text caption callback_query_id url secret_token language_code parse_mode "
 
 // Do implements bot.HttpClient.
@@ -214,7 +213,7 @@ func (j *JSONClient) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// jsonOf makes an object of a form's fields. Those that are JSON stay that; a file is left out.
+// jsonOf turns a form into an object. JSON values stay JSON; files are left out.
 func jsonOf(req *http.Request) ([]byte, error) {
 	in := req.Clone(req.Context())
 	in.Body = io.NopCloser(io.LimitReader(req.Body, maxFile))

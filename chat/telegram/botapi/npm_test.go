@@ -14,18 +14,18 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// side is one of the two servers, with the people in it.
-type side struct {
-	url    string
-	client bot.HttpClient
-	say    func(t *testing.T, text string)
-	tap    func(t *testing.T, m *models.Message, button int)
-	shown  func(t *testing.T) []botapi.Message
+// apiServer is one of the two servers, with a user.
+type apiServer struct {
+	url      string
+	client   bot.HttpClient
+	say      func(t *testing.T, text string)
+	tap      func(t *testing.T, m *models.Message, button int)
+	messages func(t *testing.T) []botapi.Message
 }
 
-func ours(t *testing.T) side {
-	s := town(t)
-	return side{
+func strictFake(t *testing.T) apiServer {
+	s := newServer(t)
+	return apiServer{
 		url: s.URL, client: http.DefaultClient,
 		say: func(_ *testing.T, text string) { s.Say(ricardo, ricardo, text) },
 		tap: func(t *testing.T, m *models.Message, button int) {
@@ -33,16 +33,16 @@ func ours(t *testing.T) side {
 			_, err := s.Tap(ricardo, ricardo, m.ID, m.ReplyMarkup.InlineKeyboard[0][button].Text)
 			require.NoError(t, err)
 		},
-		shown: func(*testing.T) []botapi.Message { return s.State().FromBot(ricardo) },
+		messages: func(*testing.T) []botapi.Message { return s.State().FromBot(ricardo) },
 	}
 }
 
-func theirs(t *testing.T) side {
+func thirdParty(t *testing.T) apiServer {
 	f := botapi.StartForeign(t)
 	person := botapi.User{ID: ricardo, FirstName: "Ricardo", Username: "ricardo"}
 	chat := botapi.Chat{ID: ricardo, Type: botapi.Private, FirstName: "Ricardo"}
 	require.NoError(t, f.Say(t.Context(), person, chat, "/start"))
-	return side{
+	return apiServer{
 		url: f.URL, client: &botapi.JSONClient{},
 		say: func(t *testing.T, text string) {
 			t.Helper()
@@ -53,7 +53,7 @@ func theirs(t *testing.T) side {
 			data := m.ReplyMarkup.InlineKeyboard[0][button].CallbackData
 			require.NoError(t, f.Tap(t.Context(), person, botapi.Message{ID: m.ID, Chat: chat, Text: m.Text}, data))
 		},
-		shown: func(t *testing.T) []botapi.Message {
+		messages: func(t *testing.T) []botapi.Message {
 			t.Helper()
 			all, err := f.FromBot(t.Context(), ricardo)
 			require.NoError(t, err)
@@ -62,27 +62,27 @@ func theirs(t *testing.T) side {
 	}
 }
 
-// TestConformance holds one conversation, through the library, with our fake and with the server that we did
-// not write, and wants the same of both.
+// TestConformance holds the same conversation, through the library, with the strict fake and with the
+// third-party server, and compares the results.
 func TestConformance(t *testing.T) {
-	fake, foreign := converse(t, ours(t)), converse(t, theirs(t))
+	fake, foreign := converse(t, strictFake(t)), converse(t, thirdParty(t))
 	require.Equal(t, fake, foreign)
 	require.Equal(t, []string{
-		"heard message from 7001 in 7001: /start",
-		"heard message from 7001 in 7001: pending",
+		"received message from 7001 in 7001: /start",
+		"received message from 7001 in 7001: pending",
 		"sent: a card [yes→nonce-1 no→nonce-2] [bold 0+1]",
-		"heard tap from 7001 on a card: nonce-2",
+		"received tap from 7001 on a card: nonce-2",
 		"answered",
 		"shows: decided [] []",
 		"shows: 🔐 second [Undo→u] []",
-		"heard message from 7001 in 7001: 🔐 3 because",
+		"received message from 7001 in 7001: 🔐 3 because",
 		"deleted",
 		"shows: 🔐 second [Undo→u] []",
 	}, fake)
 }
 
-// converse returns what the bot heard and what the person saw.
-func converse(t *testing.T, s side) (log []string) {
+// converse returns what the bot received and what the user saw.
+func converse(t *testing.T, s apiServer) (log []string) {
 	t.Helper()
 	heard := make(chan *models.Update, 10)
 	b, err := bot.New(botapi.Token, bot.WithServerURL(s.url), bot.WithHTTPClient(10*time.Second, s.client),
@@ -111,7 +111,7 @@ func converse(t *testing.T, s side) (log []string) {
 	listenMessage := func() {
 		m := listen().Message
 		require.NotNil(t, m)
-		say("heard message from %d in %d: %s", m.From.ID, m.Chat.ID, m.Text)
+		say("received message from %d in %d: %s", m.From.ID, m.Chat.ID, m.Text)
 	}
 
 	listenMessage()
@@ -127,11 +127,11 @@ func converse(t *testing.T, s side) (log []string) {
 		}}},
 	})
 	require.NoError(t, err)
-	say("sent: %s", look(s.shown(t)[0]))
+	say("sent: %s", describe(s.messages(t)[0]))
 	s.tap(t, card, 1)
 	q := listen().CallbackQuery
 	require.NotNil(t, q)
-	say("heard tap from %d on %s: %s", q.From.ID, q.Message.Message.Text, q.Data)
+	say("received tap from %d on %s: %s", q.From.ID, q.Message.Message.Text, q.Data)
 	_, err = b.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{CallbackQueryID: q.ID, Text: "Denied"})
 	require.NoError(t, err)
 	say("answered")
@@ -141,7 +141,7 @@ func converse(t *testing.T, s side) (log []string) {
 		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{}},
 	})
 	require.NoError(t, err)
-	say("shows: %s", look(s.shown(t)[0]))
+	say("shows: %s", describe(s.messages(t)[0]))
 
 	second, err := b.SendMessage(ctx, &bot.SendMessageParams{ChatID: ricardo, Text: "🔐 second"})
 	require.NoError(t, err)
@@ -151,20 +151,20 @@ func converse(t *testing.T, s side) (log []string) {
 		ReplyMarkup: &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{{Text: "Undo", CallbackData: "u"}}}},
 	})
 	require.NoError(t, err)
-	say("shows: %s", look(s.shown(t)[1]))
+	say("shows: %s", describe(s.messages(t)[1]))
 	s.say(t, "🔐 3 because")
 	listenMessage()
 
 	_, err = b.DeleteMessage(ctx, &bot.DeleteMessageParams{ChatID: ricardo, MessageID: card.ID})
 	require.NoError(t, err)
 	say("deleted")
-	require.Len(t, s.shown(t), 1)
-	say("shows: %s", look(s.shown(t)[0]))
+	require.Len(t, s.messages(t), 1)
+	say("shows: %s", describe(s.messages(t)[0]))
 	return log
 }
 
-// look is a message in one line.
-func look(m botapi.Message) string {
+// describe shows a message in one line.
+func describe(m botapi.Message) string {
 	keys, marks := []string{}, []string{}
 	if m.Keyboard != nil {
 		for _, row := range m.Keyboard.Rows {
@@ -179,9 +179,9 @@ func look(m botapi.Message) string {
 	return fmt.Sprintf("%s %v %v", m.Text, keys, marks)
 }
 
-// TestForeignByItself is the least that the library and that server must be able to do together: what it
-// fails at cannot be blamed on our fake.
-func TestForeignByItself(t *testing.T) {
+// TestThirdPartyServer checks the basics between the library and that server, so that such failures are not
+// blamed on the fake.
+func TestThirdPartyServer(t *testing.T) {
 	f := botapi.StartForeign(t)
 	heard := make(chan string, 1)
 	b, err := bot.New(f.Token, bot.WithServerURL(f.URL), bot.WithHTTPClient(time.Second, &botapi.JSONClient{}),
@@ -199,7 +199,7 @@ func TestForeignByItself(t *testing.T) {
 
 	m, err := b.SendMessage(t.Context(), &bot.SendMessageParams{ChatID: ricardo, Text: "true"})
 	require.NoError(t, err)
-	require.Equal(t, "true", m.Text, "a text that looks like JSON stays a text")
+	require.Equal(t, "true", m.Text, "a text that looks like JSON stays a string")
 	_, err = b.EditMessageText(t.Context(), &bot.EditMessageTextParams{ChatID: ricardo, MessageID: m.ID, Text: "[1]"})
 	require.NoError(t, err)
 	all, err := f.FromBot(t.Context(), ricardo)

@@ -13,46 +13,46 @@ import (
 	"time"
 )
 
-// Token is the token of a Server that is not given another one.
+// Token is the default token of a Server.
 const Token = "110201543:strict-fake-and-nobodys-token"
 
-// Server is a strict Bot API server for one bot, an http.Handler that can listen by itself. The zero value
-// is ready. Its fields are settings: set them before the first request.
+// Server is a strict fake of the Bot API for one bot. It is an http.Handler that can also listen by itself. The
+// zero value is ready. Set the fields before the first request.
 type Server struct {
 	Token string           // "": Token
-	Bot   User             // without an id: permesso_bot
+	Bot   User             // default: permesso_bot
 	Now   func() time.Time // nil: time.Now
 
-	// CallbackTimeout is how long the answer to a tap may take; 0: 15 seconds.
+	// CallbackTimeout is how long a tap may stay unanswered; 0: 15 seconds.
 	CallbackTimeout time.Duration
-	// ConflictPause is how long the second and every further 409 within that time is held back; 0: 3 seconds.
+	// ConflictPause is the delay of the second and later 409 within that time; 0: 3 seconds.
 	ConflictPause time.Duration
-	// SlowPolls holds getUpdates back that repeat an offset too soon, as the real server does: within three
-	// seconds they wait for three, within half a second they get one update only.
+	// SlowPolls delays a getUpdates that repeats an offset, as the real server does: within three seconds it
+	// takes three seconds, within half a second it also gets only one update.
 	SlowPolls bool
-	// Limits are switched on by themselves.
+	// Limits enables rate limits; they are off by default.
 	Limits Limits
-	// Privacy is the mode in which a new bot is: in groups it hears commands, replies to it and messages that
-	// name it, and nothing else.
+	// Privacy is the privacy mode of a new bot: in groups it gets only commands, replies to it, and messages
+	// that mention it.
 	Privacy bool
-	// Local lets webhooks be plain HTTP at any port, as a server that was started with --local does.
+	// Local allows webhooks over plain HTTP at any port, like the real server's --local.
 	Local bool
-	// WebhookRetry is the pause after a delivery that failed; 0: a second.
+	// WebhookRetry is the delay after a failed delivery; 0: a second.
 	WebhookRetry time.Duration
 
-	// MaxFile is how large a document may be, in bytes; 0: 50 MiB.
+	// MaxFile is the size limit of a document in bytes; 0: 50 MiB.
 	MaxFile int64
 
-	// URL is set by Listen: what bot.WithServerURL takes.
+	// URL is set by Listen, for bot.WithServerURL.
 	URL string
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at every change, and made anew; nil: nothing happened yet
+	changed chan struct{} // closed and replaced at every change; nil: no change yet
 	closing chan struct{}
 	http    *http.Server
 
 	users    map[int64]User
-	chats    map[int64]*room
+	chats    map[int64]*chatState
 	taps     map[string]*Tap
 	commands map[string][]BotCommand // by language
 	files    map[string]*Document
@@ -63,16 +63,16 @@ type Server struct {
 	calls    []Call
 }
 
-// Call is a request that was answered, or would have been but for a Fault.
+// Call is an API request, answered or failed by a Fault.
 type Call struct {
 	Method      string
 	Params      map[string]string
 	At          time.Time
-	Code        int // 200, the code of an error, or 0 where nothing was done and nothing answered
+	Code        int // 200, an error code, or 0 if there was no answer
 	Description string
 }
 
-// Start lets a server listen until the end of the test.
+// Start runs a server until the end of the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{}
@@ -83,7 +83,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// Listen serves on a port of the loopback interface: a free one, or after Close the same as before.
+// Listen serves on a free loopback port, or after Close on the same port again.
 func (s *Server) Listen() error {
 	address := "127.0.0.1:0"
 	if s.URL != "" {
@@ -97,7 +97,7 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Serve serves on a listener, in the background.
+// Serve serves on a listener in the background.
 func (s *Server) Serve(l net.Listener) {
 	s.URL = "http://" + l.Addr().String()
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
@@ -112,7 +112,7 @@ func (s *Server) Serve(l net.Listener) {
 	}()
 }
 
-// Close cuts every connection. What the server knows it keeps; Listen goes on with it.
+// Close closes every connection. The state stays, and Listen continues with it.
 func (s *Server) Close() {
 	s.mu.Lock()
 	server := s.http
@@ -126,7 +126,7 @@ func (s *Server) Close() {
 	}
 }
 
-// method is one that the fake knows.
+// method is a supported method.
 type method struct {
 	params []string
 	do     func(s *Server, c *call) (result any, refused *refusal)
@@ -148,7 +148,7 @@ var methods = map[string]method{
 	"sendchataction":         {[]string{"chat_id", "message_thread_id", "action"}, (*Server).sendChatAction},
 }
 
-// sending are the parameters that all messages have.
+// sending are the parameters of all methods that send a message.
 var sending = []string{"chat_id", "message_thread_id", "disable_notification", "protect_content", "reply_parameters", "reply_markup"}
 
 var tokenForm = regexp.MustCompile(`^\d+:[\w-]{20,}$`)
@@ -161,7 +161,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fault := s.takeFault(name)
-	if fault != nil && fault.before(s, w, r) {
+	if fault != nil && fault.fail(s, w, r) {
 		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
@@ -173,7 +173,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.record(&call{method: name}, refused.Code, refused.Description)
 	}
 	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
-		cut(w)
+		closeConnection(w)
 		return
 	}
 	reply(w, result, refused)
@@ -193,7 +193,7 @@ func (s *Server) route(path string) (name string, refused *refusal) {
 	return name, nil
 }
 
-// do carries a call out.
+// do executes a call.
 func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal) {
 	defer func() {
 		code, description := http.StatusOK, ""
@@ -210,7 +210,7 @@ func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal)
 	if !ok {
 		return nil, &refusal{Code: http.StatusNotFound, Description: "Not Found: method not found"}
 	}
-	if refused := c.only(m.params); refused != nil {
+	if refused := c.refuseUnknown(m.params); refused != nil {
 		return nil, refused
 	}
 	s.mu.Lock()
@@ -218,7 +218,7 @@ func (s *Server) do(ctx context.Context, c *call) (result any, refused *refusal)
 	return m.do(s, c)
 }
 
-// record notes a call, and wakes those who wait.
+// record records a call, and notifies waiters.
 func (s *Server) record(c *call, code int, description string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,6 @@ func (s *Server) record(c *call, code int, description string) {
 	s.notify()
 }
 
-// reply writes an answer.
 func reply(w http.ResponseWriter, result any, refused *refusal) {
 	code, body := http.StatusOK, any(map[string]any{"ok": true, "result": result})
 	if refused != nil {
@@ -258,7 +257,7 @@ func (s *Server) maxFile() int64 {
 	return maxFile
 }
 
-// notify wakes those who wait for a change. It wants s.mu.
+// notify wakes the waiters for a change. It needs s.mu.
 func (s *Server) notify() {
 	if s.changed != nil {
 		close(s.changed)
@@ -266,7 +265,7 @@ func (s *Server) notify() {
 	s.changed = make(chan struct{})
 }
 
-// change is closed at the next change. It wants s.mu.
+// change returns a channel that is closed at the next change. It needs s.mu.
 func (s *Server) change() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -274,7 +273,7 @@ func (s *Server) change() <-chan struct{} {
 	return s.changed
 }
 
-// bot is the bot as a user.
+// bot is the bot's user.
 func (s *Server) bot() User {
 	if s.Bot.ID != 0 {
 		return s.Bot
@@ -282,8 +281,8 @@ func (s *Server) bot() User {
 	return User{ID: 110201543, IsBot: true, FirstName: "Permesso", Username: "permesso_bot"}
 }
 
-// or is d, or the default where d is 0.
-func or(d, normal time.Duration) time.Duration {
+// defaultTo returns normal if d is 0.
+func defaultTo(d, normal time.Duration) time.Duration {
 	if d == 0 {
 		return normal
 	}

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// ErrNoAnswer is what a person sees of a tap that the bot did not answer in time: the little clock on the
-// button goes away, and nothing else happens.
+// ErrNoAnswer is returned if the bot did not answer a tap in time: the user sees the progress icon disappear,
+// and nothing else.
 var ErrNoAnswer = errors.New("the tap was not answered in time")
 
-// Tap is a button pressed.
+// Tap is a tap on a button.
 type Tap struct {
 	ID       string // of the callback query
-	UpdateID int64  // 0: the bot does not want callback queries
+	UpdateID int64  // 0: the bot does not request callback queries
 	User     int64
 	Chat     int64
 	Message  int
@@ -28,20 +28,20 @@ type Tap struct {
 	answer *Answer
 }
 
-// Answer is what a person sees after a tap.
+// Answer is what the user sees after a tap.
 type Answer struct {
-	Text  string // "": the clock on the button goes away
-	Alert bool   // a window instead of a line
+	Text  string // "": no text, the progress icon disappears
+	Alert bool   // a dialog instead of a toast
 	At    time.Time
 }
 
-// Tap presses the button with that text on a message, if it is there.
+// Tap taps the button with that text, if the message has it.
 func (s *Server) Tap(user, chat int64, message int, button string) (*Tap, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.mustRoom(chat).find(message)
+	m := s.mustChat(chat).find(message)
 	if m == nil {
-		return nil, fmt.Errorf("there is no message %d in chat %d to tap on", message, chat)
+		return nil, fmt.Errorf("no message %d in chat %d to tap on", message, chat)
 	}
 	b, ok := m.Button(button)
 	if !ok || b.CallbackData == "" {
@@ -50,8 +50,8 @@ func (s *Server) Tap(user, chat int64, message int, button string) (*Tap, error)
 	return s.tap(user, chat, message, b.CallbackData), nil
 }
 
-// TapData sends callback data as if from a button, as a client of one's own making can: on any message, also
-// one without that button, one of somebody else's, or one that is gone.
+// TapData sends callback data as a modified client can: on any message, even without that button, of another
+// user, or deleted.
 func (s *Server) TapData(user, chat int64, message int, data string) *Tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Server) tap(user, chat int64, message int, data string) *Tap {
 		ID:   strconv.FormatUint(binary.BigEndian.Uint64(random[:])>>1, 10),
 		User: user, Chat: chat, Message: message, Data: data, At: s.now(), server: s,
 	}
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	var shown any
 	if m := r.find(message); m != nil {
 		shown = *m
@@ -83,7 +83,7 @@ func (s *Server) tap(user, chat int64, message int, data string) *Tap {
 	return t
 }
 
-// Answer waits for what the person sees. It is ErrNoAnswer after the server's CallbackTimeout.
+// Answer waits for the bot's answer. The error is ErrNoAnswer after the server's CallbackTimeout.
 func (t *Tap) Answer(ctx context.Context) (Answer, error) {
 	s := t.server
 	s.mu.Lock()
@@ -117,9 +117,9 @@ func (t *Tap) Answered() (Answer, bool) {
 	return *t.answer, true
 }
 
-func (s *Server) callbackTimeout() time.Duration { return or(s.CallbackTimeout, 15*time.Second) }
+func (s *Server) callbackTimeout() time.Duration { return defaultTo(s.CallbackTimeout, 15*time.Second) }
 
-// answerCallbackQuery answers a tap, once and in time.
+// answerCallbackQuery answers a tap, only once and in time.
 func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
 	text := c.params["text"]
 	alert, refused := c.boolean("show_alert")
@@ -132,10 +132,10 @@ func (s *Server) answerCallbackQuery(c *call) (any, *refusal) {
 	t := s.taps[c.params["callback_query_id"]]
 	now := s.now()
 	switch {
-	case units(text) > maxAnswer:
+	case utf16Len(text) > maxAnswer:
 		return nil, badRequest("MESSAGE_TOO_LONG")
-	case cleaned(text) != text:
-		return nil, strict("Telegram would show %q instead of %q", cleaned(text), text)
+	case normalized(text) != text:
+		return nil, strict("Telegram would show %q instead of %q", normalized(text), text)
 	case c.params["url"] != "":
 		return nil, badRequest("URL_INVALID")
 	case t == nil || t.answer != nil || now.Sub(t.At) > s.callbackTimeout():

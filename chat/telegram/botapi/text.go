@@ -10,18 +10,18 @@ import (
 	"unicode/utf8"
 )
 
-// Telegram's limits on what a bot sends.
+// Telegram's limits on messages.
 const (
 	maxText     = 4096    // UTF-16 code units of a message
 	maxCaption  = 1024    // … of a document's caption
 	maxAnswer   = 200     // … of the answer to a callback query
-	maxTextSize = 1 << 15 // bytes, before anything else is looked at
+	maxTextSize = 1 << 15 // bytes, checked first
 )
 
-// units is how long Telegram takes a text to be.
-func units(s string) int { return len(utf16.Encode([]rune(s))) }
+// utf16Len is the length of a text as Telegram counts it.
+func utf16Len(s string) int { return len(utf16.Encode([]rune(s))) }
 
-// checkText refuses texts that Telegram refuses, or would show otherwise than they were sent.
+// checkText refuses texts that Telegram refuses, or would change.
 func checkText(text string, limit int, tooLong string) *refusal {
 	switch {
 	case len(text) > maxTextSize:
@@ -30,10 +30,10 @@ func checkText(text string, limit int, tooLong string) *refusal {
 		return badRequest("strings must be encoded in UTF-8")
 	case strings.TrimLeft(text, " \n\t\r\u200b\u200c\u200d\u200e\u200f\ufeff\u00a0") == "":
 		return badRequest("text must be non-empty")
-	case units(text) > limit:
+	case utf16Len(text) > limit:
 		return badRequest("%s", tooLong)
 	}
-	if kept := cleaned(text); kept != text {
+	if kept := normalized(text); kept != text {
 		return strict("Telegram would show %q instead of %q", kept, text)
 	}
 	return nil
@@ -45,9 +45,9 @@ var (
 	marks    = regexp.MustCompile(`[\x{200e}\x{200f}]+`)
 )
 
-// cleaned is what Telegram makes of a text: control characters become blanks, some others vanish, of several
-// direction marks the last one is left, and there is no white space at the ends.
-func cleaned(text string) string {
+// normalized is what Telegram makes of a text: control characters become spaces, some others are removed, only
+// the last of several direction marks stays, and the ends are trimmed.
+func normalized(text string) string {
 	text = controls.ReplaceAllString(text, " ")
 	text = dropped.ReplaceAllString(text, "")
 	text = marks.ReplaceAllStringFunc(text, func(run string) string {
@@ -57,7 +57,7 @@ func cleaned(text string) string {
 	return strings.Trim(text, " \n")
 }
 
-// What entities may do with one another, as the documentation says under "Formatting options".
+// Which entities may contain one another, from "Formatting options" in the documentation.
 var (
 	splittable = []string{"bold", "italic", "underline", "strikethrough", "spoiler"}
 	quotes     = []string{"blockquote", "expandable_blockquote"}
@@ -68,11 +68,11 @@ var (
 	}
 )
 
-// checkEntities refuses entities that Telegram refuses, with its own words, and those that it would drop or
-// change in silence, with ours.
+// checkEntities refuses entities that Telegram refuses, with its texts, and those that it would silently drop
+// or change.
 func checkEntities(text string, entities []Entity) *refusal {
 	if len(entities) > 100 {
-		return strict("Telegram shows the first 100 entities only, these are %d", len(entities))
+		return strict("Telegram shows the first 100 entities only, got %d", len(entities))
 	}
 	for i := range entities {
 		if r := checkEntity(text, &entities[i]); r != nil {
@@ -81,7 +81,7 @@ func checkEntities(text string, entities []Entity) *refusal {
 	}
 	for i, a := range entities {
 		for _, b := range entities[i+1:] {
-			if why := clash(a, b); why != "" {
+			if why := conflictOf(a, b); why != "" {
 				return strict("%s %d+%d and %s %d+%d: %s", a.Type, a.Offset, a.Length, b.Type, b.Offset, b.Length, why)
 			}
 		}
@@ -106,9 +106,9 @@ func checkEntity(text string, e *Entity) *refusal {
 	}
 	switch {
 	case slices.Contains(automatic, e.Type):
-		return strict("Telegram finds every %s by itself and ignores those that are sent", e.Type)
+		return strict("Telegram finds every %s by itself and ignores sent ones", e.Type)
 	case e.Type == "custom_emoji" || e.Type == "text_mention":
-		return strict("this fake does not know %s", e.Type)
+		return strict("%s is not supported", e.Type)
 	case e.Type == "text_link":
 		return checkURL(e.URL, "entity URL")
 	case e.URL != "":
@@ -119,7 +119,7 @@ func checkEntity(text string, e *Entity) *refusal {
 	return nil
 }
 
-// checkSpan finds the entity's beginning and end in the text; neither may lie within a character.
+// checkSpan checks that the entity begins and ends in the text and not within a character.
 func checkSpan(text string, e *Entity) *refusal {
 	at, begins, ends := 0, false, false
 	for pos, r := range text {
@@ -142,8 +142,8 @@ func checkSpan(text string, e *Entity) *refusal {
 	return nil
 }
 
-// clash says why two entities do not go together, or nothing.
-func clash(a, b Entity) string {
+// conflictOf returns why two entities cannot be combined, or "".
+func conflictOf(a, b Entity) string {
 	if b.Offset < a.Offset || b.Offset == a.Offset && b.Length > a.Length {
 		a, b = b, a
 	}
@@ -159,14 +159,14 @@ func clash(a, b Entity) string {
 	case is(a, quotes) && is(b, quotes):
 		return "quotations cannot be nested"
 	case a.Offset == b.Offset && a.Length == b.Length && a.Type == b.Type:
-		return "the same twice"
+		return "duplicate entity"
 	case is(a, linking) && is(b, linking):
 		return "links cannot be nested"
 	}
 	return ""
 }
 
-// checkURL refuses what is no link of the web or of Telegram.
+// checkURL refuses a URL that is no web or Telegram link.
 func checkURL(link, what string) *refusal {
 	u, err := url.Parse(link)
 	switch {
@@ -180,9 +180,9 @@ func checkURL(link, what string) *refusal {
 	return nil
 }
 
-// found are the patterns of what Telegram makes tappable by itself. They find rather too much: a card must
-// not hold any of it where an agent wrote the text.
-var found = []struct {
+// automaticPatterns find what Telegram makes tappable by itself. They match more than Telegram does: agent text
+// on a card must not match at all.
+var automaticPatterns = []struct {
 	kind    string
 	pattern *regexp.Regexp
 }{
@@ -196,16 +196,16 @@ var found = []struct {
 	{"bank_card_number", regexp.MustCompile(`\b\d{4}(?:[ -]?\d{4}){3}\b`)},
 }
 
-// withAutomatic adds to the entities of a text what Telegram finds by itself, outside of code and links.
+// withAutomatic adds the entities that Telegram finds by itself, outside of code and links.
 func withAutomatic(text string, entities []Entity) []Entity {
 	all := slices.Clone(entities)
 	taken := slices.DeleteFunc(slices.Clone(entities), func(e Entity) bool {
 		return !slices.Contains(verbatim, e.Type) && !slices.Contains(linking, e.Type)
 	})
-	for _, f := range found {
+	for _, f := range automaticPatterns {
 		for _, at := range f.pattern.FindAllStringSubmatchIndex(text, -1) {
-			at = at[len(at)-2:] // the group, or the whole where there is none
-			e := Entity{Type: f.kind, Offset: units(text[:at[0]]), Length: units(text[at[0]:at[1]])}
+			at = at[len(at)-2:] // the group, or the complete match
+			e := Entity{Type: f.kind, Offset: utf16Len(text[:at[0]]), Length: utf16Len(text[at[0]:at[1]])}
 			if !slices.ContainsFunc(taken, func(t Entity) bool {
 				return e.Offset < t.Offset+t.Length && t.Offset < e.Offset+e.Length
 			}) {
@@ -217,12 +217,12 @@ func withAutomatic(text string, entities []Entity) []Entity {
 	return all
 }
 
-// badRequest is a refusal in Telegram's own words.
+// badRequest is a refusal with Telegram's own text.
 func badRequest(format string, args ...any) *refusal {
 	return &refusal{Code: 400, Description: "Bad Request: " + fmt.Sprintf(format, args...)}
 }
 
-// strict is a refusal of something that Telegram would ignore, drop or change without a word.
+// strict refuses something that Telegram would silently ignore, drop or change.
 func strict(format string, args ...any) *refusal {
 	return badRequest("strict fake: "+format, args...)
 }

@@ -1,7 +1,7 @@
 package botapi
 
-// The objects of the Bot API, as far as the fake knows them: their fields are those of the documentation,
-// core.telegram.org/bots/api. Fields without a name on the wire are for tests.
+// The objects of the Bot API that the fake supports, with the fields of core.telegram.org/bots/api. Fields
+// without a JSON name are for tests.
 
 // User is a person or a bot.
 type User struct {
@@ -21,8 +21,7 @@ const (
 	Channel    = "channel"
 )
 
-// Chat is where messages are. The id of a private chat is that of the person, those of the others are
-// negative.
+// Chat is a chat. The ID of a private chat is its user's; other IDs are negative.
 type Chat struct {
 	ID        int64  `json:"id"`
 	Type      string `json:"type"`
@@ -32,7 +31,7 @@ type Chat struct {
 	IsForum   bool   `json:"is_forum,omitempty"`
 }
 
-// Entity says how a part of a text is to be shown. Offset and Length count UTF-16 code units.
+// Entity is the format of a part of a text. Offset and Length count UTF-16 code units.
 type Entity struct {
 	Type     string `json:"type"`
 	Offset   int    `json:"offset"`
@@ -42,7 +41,7 @@ type Entity struct {
 	Language string `json:"language,omitempty"`
 }
 
-// Button is one of an inline keyboard.
+// Button is a button of an inline keyboard.
 type Button struct {
 	Text         string `json:"text"`
 	CallbackData string `json:"callback_data,omitempty"`
@@ -55,7 +54,7 @@ type Keyboard struct {
 	Rows [][]Button `json:"inline_keyboard"`
 }
 
-// Document is a file that was sent.
+// Document is an uploaded file.
 type Document struct {
 	FileID   string `json:"file_id"`
 	UniqueID string `json:"file_unique_id"`
@@ -65,7 +64,7 @@ type Document struct {
 	Content  []byte `json:"-"`
 }
 
-// Origin says where a forwarded message comes from; Type is "user", "hidden_user", "chat" or "channel".
+// Origin is the source of a forwarded message; Type is "user", "hidden_user", "chat" or "channel".
 type Origin struct {
 	Type           string `json:"type"`
 	Date           int64  `json:"date"`
@@ -82,7 +81,7 @@ type Topic struct {
 	IconColor int    `json:"icon_color"`
 }
 
-// Message is one message, as it looks now.
+// Message is a message in its current form.
 type Message struct {
 	ID              int       `json:"message_id"`
 	ThreadID        int       `json:"message_thread_id,omitempty"`
@@ -108,8 +107,8 @@ type Message struct {
 
 	Silent     bool `json:"-"` // sent without a sound
 	Protected  bool `json:"-"` // cannot be forwarded
-	ForceReply bool `json:"-"` // opens a reply to itself on the person's screen
-	Edits      int  `json:"-"` // how often the bot changed it
+	ForceReply bool `json:"-"` // opens a reply to it on the user's screen
+	Edits      int  `json:"-"` // how often the bot edited it
 	Deleted    bool `json:"-"`
 }
 
@@ -140,7 +139,7 @@ func (m Message) Button(text string) (Button, bool) {
 	return Button{}, false
 }
 
-// Shown is what a person reads: the text, or the caption of a document.
+// Shown is the text that a user reads: the text, or a document's caption.
 func (m Message) Shown() string {
 	if m.Document != nil {
 		return m.Caption
@@ -148,13 +147,13 @@ func (m Message) Shown() string {
 	return m.Text
 }
 
-// BotCommand is an entry of the bot's menu.
+// BotCommand is an entry of the bot's command menu.
 type BotCommand struct {
 	Command     string `json:"command"`
 	Description string `json:"description"`
 }
 
-// refusal is an answer that is not ok.
+// refusal is an error response.
 type refusal struct {
 	OK          bool        `json:"ok"`
 	Code        int         `json:"error_code"`

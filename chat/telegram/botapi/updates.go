@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	maxPoll       = 50 * time.Second
-	kept          = 24 * time.Hour // how long an update waits for its bot
-	firstUpdateID = 731_904_112
-	future        = 10      // ids: an offset that much too high counts as one of another count
-	past          = 200_000 // … and one that much too low
+	maxPoll         = 50 * time.Second
+	updateTTL       = 24 * time.Hour // how long an unacknowledged update is kept
+	firstUpdateID   = 731_904_112
+	maxOffsetAhead  = 10      // an offset higher by this much is unrelated to the current IDs
+	maxOffsetBehind = 200_000 // … and so is one lower by this much
 )
 
-// kinds are the updates there are; those that are not sent unless they are asked for stand last.
+// kinds are the kinds of updates. The last three must be requested explicitly.
 var kinds = []string{
 	"message", "edited_message", "channel_post", "edited_channel_post", "business_connection", "business_message",
 	"edited_business_message", "deleted_business_messages", "inline_query", "chosen_inline_result", "callback_query",
@@ -29,11 +29,11 @@ var kinds = []string{
 type queue struct {
 	updates []update
 	next    int64           // the id of the next one; 0: firstUpdateID
-	allowed []string        // nil: the usual ones
-	poll    chan<- *refusal // ends the long poll that waits
+	allowed []string        // nil: the default kinds
+	poll    chan<- *refusal // ends the waiting long poll
 	offset  int64           // of the last poll
-	polled  time.Time       // when it came
-	refused time.Time       // when the last 409 was given
+	polled  time.Time       // time of the last poll
+	refused time.Time       // time of the last 409
 }
 
 type update struct {
@@ -42,7 +42,7 @@ type update struct {
 	body json.RawMessage
 }
 
-// push queues an update, unless the bot does not want that kind, and returns its id or 0.
+// push queues an update, unless the bot does not request its kind, and returns its ID or 0.
 func (s *Server) push(kind string, payload any) int64 {
 	q := &s.queue
 	if q.next == 0 {
@@ -59,22 +59,21 @@ func (s *Server) push(kind string, payload any) int64 {
 	q.next++
 	body, err := json.Marshal(map[string]any{"update_id": id, kind: payload})
 	if err != nil {
-		panic(err) // ours, or a test's raw JSON
+		panic(err) // only for invalid JSON from a test
 	}
 	q.updates = append(q.updates, update{id, s.now(), body})
 	s.notify()
 	return id
 }
 
-// JumpIDs lets the next update have that id, as after a week of silence, when Telegram chooses one at
-// random.
+// JumpIDs sets the next update ID, as Telegram does at random after a week without updates.
 func (s *Server) JumpIDs(next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue.next, s.queue.updates = next, nil
 }
 
-// Unacknowledged are the ids of the updates that the bot has not acknowledged.
+// Unacknowledged returns the IDs of the updates that the bot has not acknowledged.
 func (s *Server) Unacknowledged() []int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,10 +84,10 @@ func (s *Server) Unacknowledged() []int64 {
 	return ids
 }
 
-// getUpdates is a long poll. Everything below the offset is forgotten, everything else is given, again and
-// again. A second poll ends the first one with 409.
+// getUpdates is a long poll. It drops the updates below the offset and returns the others, again and again. A
+// second poll ends the first one with 409.
 func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
-	if refused := c.only([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
+	if refused := c.refuseUnknown([]string{"offset", "limit", "timeout", "allowed_updates"}); refused != nil {
 		return nil, refused
 	}
 	s.mu.Lock()
@@ -104,7 +103,7 @@ func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
 		return nil, refused
 	}
 	s.endPoll("terminated by other getUpdates request; make sure that only one bot instance is running")
-	s.forget(offset)
+	s.acknowledge(offset)
 	ended := make(chan *refusal, 1)
 	s.queue.poll = ended
 	s.notify()
@@ -112,14 +111,14 @@ func (s *Server) getUpdates(ctx context.Context, c *call) (any, *refusal) {
 	return s.wait(ctx, offset, limit, timeout, ended)
 }
 
-// wait answers a poll as soon as there is something to answer.
+// wait answers a poll as soon as there is an update.
 func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time.Duration, ended chan *refusal) (any, *refusal) {
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	over := false
 	for {
 		s.mu.Lock()
-		found, changed, closing := s.take(offset, limit), s.change(), s.closing
+		found, changed, closing := s.deliverable(offset, limit), s.change(), s.closing
 		s.mu.Unlock()
 		select {
 		case refused := <-ended:
@@ -147,7 +146,7 @@ func (s *Server) wait(ctx context.Context, offset int64, limit int, timeout time
 	}
 }
 
-// pollParams reads the parameters of getUpdates, and slows down whoever asks too often.
+// pollParams reads the parameters of getUpdates, and delays polls that come too often.
 func (s *Server) pollParams(c *call) (offset int64, limit int, timeout time.Duration, refused *refusal) {
 	number := func(name string) int64 {
 		n, bad := c.integer(name)
@@ -181,37 +180,37 @@ func (s *Server) pollParams(c *call) (offset int64, limit int, timeout time.Dura
 	return offset, limit, timeout, refused
 }
 
-// forget drops what lies below the offset. A negative one keeps that many; one that belongs to no id near
-// the present ones is of a former count, and drops nothing.
-func (s *Server) forget(offset int64) {
+// acknowledge drops the updates below the offset. A negative offset keeps that many; one that is unrelated to
+// the current IDs drops nothing.
+func (s *Server) acknowledge(offset int64) {
 	q := &s.queue
-	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > kept })
+	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return s.now().Sub(u.at) > updateTTL })
 	if offset < 0 {
 		q.updates = slices.Clone(q.updates[max(0, len(q.updates)+int(offset)):])
 		return
 	}
-	if s.foreign(offset) {
+	if s.unrelated(offset) {
 		return
 	}
 	q.updates = slices.DeleteFunc(q.updates, func(u update) bool { return u.id < offset })
 }
 
-func (s *Server) foreign(offset int64) bool {
-	return offset > s.queue.next+future || offset < s.queue.next-past
+func (s *Server) unrelated(offset int64) bool {
+	return offset > s.queue.next+maxOffsetAhead || offset < s.queue.next-maxOffsetBehind
 }
 
-// take is what a poll would be answered with now.
-func (s *Server) take(offset int64, limit int) []json.RawMessage {
+// deliverable returns the updates for a poll.
+func (s *Server) deliverable(offset int64, limit int) []json.RawMessage {
 	found := []json.RawMessage{}
 	for _, u := range s.queue.updates {
-		if (u.id >= offset || s.foreign(offset)) && len(found) < limit {
+		if (u.id >= offset || s.unrelated(offset)) && len(found) < limit {
 			found = append(found, u.body)
 		}
 	}
 	return found
 }
 
-// endPoll ends the long poll that waits, if one does.
+// endPoll ends the waiting long poll, if there is one.
 func (s *Server) endPoll(why string) {
 	if s.queue.poll != nil {
 		select {
@@ -222,9 +221,9 @@ func (s *Server) endPoll(why string) {
 	s.queue.poll = nil
 }
 
-// conflict says how long the next 409 is held back: the first comes at once.
+// conflict returns the delay of the next 409: the first comes at once.
 func (s *Server) conflict() time.Duration {
-	pause := or(s.ConflictPause, 3*time.Second)
+	pause := defaultTo(s.ConflictPause, 3*time.Second)
 	if now := s.now(); now.Sub(s.queue.refused) >= pause {
 		s.queue.refused = now
 		return 0
@@ -236,7 +235,7 @@ func conflict(why string) *refusal {
 	return &refusal{Code: http.StatusConflict, Description: "Conflict: " + why}
 }
 
-// allowKinds reads allowed_updates, which stay in force until others are named.
+// allowKinds reads allowed_updates, which stay in force until changed.
 func (s *Server) allowKinds(c *call) *refusal {
 	var wanted []string
 	there, refused := c.object("allowed_updates", "allowed_updates", &wanted)
@@ -245,7 +244,7 @@ func (s *Server) allowKinds(c *call) *refusal {
 	}
 	for _, kind := range wanted {
 		if !slices.Contains(kinds, kind) {
-			return strict("there are no updates of the kind %q", kind)
+			return strict("no updates of the kind %q", kind)
 		}
 	}
 	if len(wanted) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-func TestUpdatesComeUntilAcknowledged(t *testing.T) {
-	s := town(t)
+func TestUpdatesRepeatUntilAcknowledged(t *testing.T) {
+	s := newServer(t)
 	s.Say(ricardo, ricardo, "one")
 	s.Say(ricardo, ricardo, "two")
 	poll := func(p params) []int64 { return ask(t, s, "getUpdates", p).ids(t) }
@@ -28,15 +28,15 @@ func TestUpdatesComeUntilAcknowledged(t *testing.T) {
 		params params
 		want   []int64
 	}{
-		{"again, since nobody said that they arrived", nil, all},
-		{"an offset of another count acknowledges nothing", params{"offset": 1}, all},
-		{"some at a time", params{"limit": 2}, all[:2]},
-		{"from that one on", params{"offset": all[1]}, all[1:]},
-		{"what lies below is forgotten", params{"offset": 0}, all[1:]},
+		{"repeated until acknowledged", nil, all},
+		{"an unrelated offset acknowledges nothing", params{"offset": 1}, all},
+		{"a limit", params{"limit": 2}, all[:2]},
+		{"an offset", params{"offset": all[1]}, all[1:]},
+		{"updates below the offset are dropped", params{"offset": 0}, all[1:]},
 		{"all but the last one", params{"offset": -1}, all[2:]},
-		{"are forgotten, too", nil, all[2:]},
+		{"the others are dropped", nil, all[2:]},
 		{"all of them", params{"offset": all[2] + 1}, []int64{}},
-		{"gone", nil, []int64{}},
+		{"none left", nil, []int64{}},
 	}
 	for _, tt := range tests {
 		require.Equal(t, tt.want, poll(tt.params), tt.why)
@@ -44,12 +44,12 @@ func TestUpdatesComeUntilAcknowledged(t *testing.T) {
 	require.Empty(t, s.Unacknowledged())
 
 	s.JumpIDs(17)
-	s.Say(ricardo, ricardo, "after a week of silence")
-	require.Equal(t, []int64{17}, poll(params{"offset": all[2] + 1}), "an offset far too high is of another count")
+	s.Say(ricardo, ricardo, "after a week")
+	require.Equal(t, []int64{17}, poll(params{"offset": all[2] + 1}), "an offset far too high is unrelated")
 }
 
 func TestLongPoll(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	start, got := time.Now(), later(t, s, "getUpdates", params{"offset": next, "timeout": 30})
 	require.NoError(t, s.Await(t.Context(), func(botapi.State) bool { return len(s.Unacknowledged()) == 0 }))
@@ -57,11 +57,11 @@ func TestLongPoll(t *testing.T) {
 	require.Equal(t, []int64{next}, (<-got).ids(t))
 	require.Less(t, time.Since(start), 10*time.Second)
 
-	require.Empty(t, ask(t, s, "getUpdates", params{"offset": next + 1, "timeout": 1}).ids(t), "in the end it is empty")
+	require.Empty(t, ask(t, s, "getUpdates", params{"offset": next + 1, "timeout": 1}).ids(t), "empty at the timeout")
 }
 
 func TestTwoPollsAtOnce(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.ConflictPause = 200 * time.Millisecond
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	poll := func() <-chan result { return later(t, s, "getUpdates", params{"offset": next, "timeout": 30}) }
@@ -75,43 +75,43 @@ func TestTwoPollsAtOnce(t *testing.T) {
 
 	third, start := poll(), time.Now()
 	require.Equal(t, want, (<-second).Description)
-	require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond, "the next conflict is held back")
+	require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond, "the next conflict is delayed")
 	s.Say(ricardo, ricardo, "x")
 	require.Equal(t, []int64{next}, (<-third).ids(t), "the last one wins")
 }
 
 func TestSlowPolls(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.SlowPolls = true
 	s.Say(ricardo, ricardo, "one")
 	require.Len(t, ask(t, s, "getUpdates", params{"offset": 5}).ids(t), 2)
-	require.Len(t, ask(t, s, "getUpdates", params{"offset": 5}).ids(t), 1, "the same again at once: one only")
+	require.Len(t, ask(t, s, "getUpdates", params{"offset": 5}).ids(t), 1, "an immediate repetition gets one update")
 }
 
 func TestAllowedUpdates(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	m := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "x"}).message(t)
 	first := ask(t, s, "getUpdates", params{"allowed_updates": []string{"message"}}).ids(t)[0]
-	require.Zero(t, s.TapData(ricardo, ricardo, m.ID, "x").UpdateID, "nobody asked for taps")
+	require.Zero(t, s.TapData(ricardo, ricardo, m.ID, "x").UpdateID, "taps are not requested")
 	said := s.Say(ricardo, ricardo, "y")
 	s.Edit(ricardo, said.ID, "z")
-	require.Equal(t, []int64{first, first + 1}, ask(t, s, "getUpdates", nil).ids(t), "what is named stays named")
+	require.Equal(t, []int64{first, first + 1}, ask(t, s, "getUpdates", nil).ids(t), "allowed_updates stay in force")
 	require.True(t, ask(t, s, "getUpdates", params{"allowed_updates": []string{}}).OK)
 	require.NotZero(t, s.TapData(ricardo, ricardo, m.ID, "x").UpdateID)
-	require.Zero(t, s.Inject("message_reaction", json.RawMessage(`{}`)), "some come only when asked for")
+	require.Zero(t, s.Inject("message_reaction", json.RawMessage(`{}`)), "some kinds must be requested")
 }
 
 func TestOldUpdatesAreDropped(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	s := botapi.Start(t)
 	s.Now = func() time.Time { return now }
-	people(s)
+	addUsers(s)
 	now = now.Add(25 * time.Hour)
 	require.Empty(t, ask(t, s, "getUpdates", nil).ids(t))
 }
 
 func TestWebhook(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Local, s.WebhookRetry = true, 10*time.Millisecond
 	type delivery struct{ secret, body string }
 	got, fail := make(chan delivery, 10), true
@@ -129,7 +129,7 @@ func TestWebhook(t *testing.T) {
 	first := <-got
 	require.Equal(t, "s3cret", first.secret)
 	require.Contains(t, first.body, `"text":"/start"`)
-	require.Equal(t, first, <-got, "what was not taken comes again")
+	require.Equal(t, first, <-got, "a failed delivery is repeated")
 	require.NoError(t, s.Await(t.Context(), func(botapi.State) bool { return len(s.Unacknowledged()) == 0 }))
 	s.Say(ricardo, ricardo, "second")
 	require.Contains(t, (<-got).body, `"text":"second"`)
@@ -145,7 +145,7 @@ func TestWebhook(t *testing.T) {
 }
 
 func TestWebhookEndsThePoll(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	next := ask(t, s, "getUpdates", nil).ids(t)[0] + 1
 	got := later(t, s, "getUpdates", params{"offset": next, "timeout": 30})
 	require.NoError(t, s.Await(t.Context(), func(botapi.State) bool { return len(s.Unacknowledged()) == 0 }))
@@ -154,11 +154,11 @@ func TestWebhookEndsThePoll(t *testing.T) {
 }
 
 func TestTaps(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.CallbackTimeout = 300 * time.Millisecond
 	card := ask(t, s, "sendMessage", params{"chat_id": ricardo, "text": "a card", "reply_markup": buttons(1, params{"text": "yes", "callback_data": "nonce"})}).message(t)
 	_, err := s.Tap(ricardo, ricardo, card.ID, "no")
-	require.ErrorContains(t, err, `no button "no"`, "people tap what is there")
+	require.ErrorContains(t, err, `no button "no"`, "only existing buttons can be tapped")
 
 	tap, err := s.Tap(ricardo, ricardo, card.ID, "yes")
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestTaps(t *testing.T) {
 	require.Equal(t, "Approved", seen.Text)
 	require.True(t, seen.Alert)
 	const tooOld = "Bad Request: query is too old and response timeout expired or query ID is invalid"
-	require.Equal(t, tooOld, ask(t, s, "answerCallbackQuery", answer).Description, "once")
+	require.Equal(t, tooOld, ask(t, s, "answerCallbackQuery", answer).Description, "only once")
 
 	late := s.TapData(stranger, ricardo, card.ID, "forged")
 	_, err = late.Answer(t.Context())
@@ -186,7 +186,7 @@ func TestTaps(t *testing.T) {
 	s.Erase(ricardo, card.ID)
 	gone := s.TapData(ricardo, ricardo, card.ID, "nonce")
 	updates = string(ask(t, s, "getUpdates", params{"offset": gone.UpdateID}).Result)
-	require.Contains(t, updates, `"date":0`, "a message that is gone is inaccessible")
+	require.Contains(t, updates, `"date":0`, "a deleted message is inaccessible")
 	require.NotContains(t, updates, "a card")
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,9 +195,9 @@ func TestTaps(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestPeople looks at the updates that people's doings make.
-func TestPeople(t *testing.T) {
-	s := town(t)
+// TestUserUpdates checks the updates that the actions of users produce.
+func TestUserUpdates(t *testing.T) {
+	s := newServer(t)
 	s.AddChat(botapi.Chat{ID: -1005, Type: botapi.Supergroup, Title: "Flat"})
 	s.AddUser(botapi.User{ID: 7009, IsBot: true, FirstName: "Robot"})
 	topic := s.AddTopic(forum, "approvals")
@@ -210,24 +210,24 @@ func TestPeople(t *testing.T) {
 		why  string
 		do   func()
 		kind string
-		want string // members of the update's object, as JSON
+		want string // expected members of the update's object, as JSON
 	}{
 		{"a reply", func() { s.Reply(ricardo, group, card.ID, "1") }, "message", `{"text":"1","from":{"username":"ricardo"},"reply_to_message":{"message_id":1,"text":"a card"}}`},
 		{"a reply in a supergroup has a thread without a topic", func() { s.Reply(ricardo, -1005, flat.ID, "1") }, "message", `{"message_thread_id":1,"reply_to_message":{"message_id":1}}`},
-		{"talk in a topic seems to reply to its head", func() { s.Post(forum, botapi.Message{From: &botapi.User{ID: ricardo}, ThreadID: topic, Text: "hi"}) }, "message", `{"is_topic_message":true,"message_thread_id":1,"reply_to_message":{"message_id":1,"forum_topic_created":{"name":"approvals"}}}`},
+		{"a message in a topic seems to reply to its head", func() { s.Post(forum, botapi.Message{From: &botapi.User{ID: ricardo}, ThreadID: topic, Text: "hi"}) }, "message", `{"is_topic_message":true,"message_thread_id":1,"reply_to_message":{"message_id":1,"forum_topic_created":{"name":"approvals"}}}`},
 		{"a reply in a topic", func() { s.Reply(ricardo, forum, inTopic.ID, "3") }, "message", `{"is_topic_message":true,"message_thread_id":1,"reply_to_message":{"message_id":2}}`},
 		{"an edit", func() { s.Edit(ricardo, mine.ID, "2") }, "edited_message", `{"message_id":2,"text":"2"}`},
 		{"a forward", func() { s.Forward(ricardo, ricardo, stranger, "approve a7f3") }, "message", `{"text":"approve a7f3","forward_origin":{"type":"user","sender_user":{"id":7002}}}`},
 		{"a channel's post", func() { s.ChannelPost(channel, "approve a7f3") }, "channel_post", `{"sender_chat":{"id":-1002,"type":"channel"},"text":"approve a7f3"}`},
 		{"an anonymous administrator", func() { s.SayAnonymously(group, "1") }, "message", `{"from":{"id":1087968824,"is_bot":true},"sender_chat":{"id":-4001}}`},
-		{"somebody as a channel", func() { s.SayAsChannel(channel, group, "1") }, "message", `{"from":{"id":136817688,"is_bot":true},"sender_chat":{"id":-1002}}`},
+		{"a user as a channel", func() { s.SayAsChannel(channel, group, "1") }, "message", `{"from":{"id":136817688,"is_bot":true},"sender_chat":{"id":-1002}}`},
 		{"a bot", func() { s.Say(7009, group, "1") }, "message", `{"from":{"id":7009,"is_bot":true}}`},
-		{"a bot in the middle", func() {
+		{"sent through a bot", func() {
 			s.Post(group, botapi.Message{From: &botapi.User{ID: ricardo}, ViaBot: &botapi.User{ID: 1, IsBot: true}, Text: "1"})
 		}, "message", `{"via_bot":{"id":1}}`},
 		{"a command", func() { s.Say(ricardo, group, "/pending@permesso_bot") }, "message", `{"text":"/pending@permesso_bot","entities":[{"type":"bot_command","offset":0,"length":21}]}`},
-		{"thrown out", func() { s.Kick(ricardo, group, true) }, "my_chat_member", `{"new_chat_member":{"status":"kicked"},"old_chat_member":{"status":"member"}}`},
-		{"anything", func() { s.Inject("inline_query", json.RawMessage(`{"id":"1","query":"x"}`)) }, "inline_query", `{"id":"1","query":"x"}`},
+		{"removed", func() { s.Kick(ricardo, group, true) }, "my_chat_member", `{"new_chat_member":{"status":"kicked"},"old_chat_member":{"status":"member"}}`},
+		{"any update", func() { s.Inject("inline_query", json.RawMessage(`{"id":"1","query":"x"}`)) }, "inline_query", `{"id":"1","query":"x"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestPeople(t *testing.T) {
 }
 
 func TestPrivacy(t *testing.T) {
-	s := town(t)
+	s := newServer(t)
 	s.Privacy = true
 	require.Contains(t, string(ask(t, s, "getMe", nil).Result), `"can_read_all_group_messages":false`)
 	card := ask(t, s, "sendMessage", params{"chat_id": group, "text": "a card"}).message(t)
@@ -253,12 +253,12 @@ func TestPrivacy(t *testing.T) {
 		do    func()
 		heard bool
 	}{
-		{"talk", func() { s.Say(ricardo, group, "approve a7f3") }, false},
+		{"a message", func() { s.Say(ricardo, group, "approve a7f3") }, false},
 		{"a command", func() { s.Say(ricardo, group, "/pending") }, true},
-		{"by name", func() { s.Say(ricardo, group, "@permesso_bot approve a7f3") }, true},
+		{"a mention", func() { s.Say(ricardo, group, "@permesso_bot approve a7f3") }, true},
 		{"a reply to the bot", func() { s.Reply(ricardo, group, card.ID, "1") }, true},
-		{"a reply to somebody", func() { s.Reply(ricardo, group, card.ID+1, "1") }, false},
-		{"talk in private", func() { s.Say(ricardo, ricardo, "approve a7f3") }, true},
+		{"a reply to a user", func() { s.Reply(ricardo, group, card.ID+1, "1") }, false},
+		{"a private message", func() { s.Say(ricardo, ricardo, "approve a7f3") }, true},
 	}
 	for _, tt := range tests {
 		before := len(s.Unacknowledged())
@@ -267,7 +267,7 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
-// requireHas looks for the members of want in got, as deep as they go.
+// requireHas checks that got has all members of want, recursively.
 func requireHas(t *testing.T, got, want any) {
 	t.Helper()
 	object, ok := want.(map[string]any)
@@ -282,8 +282,8 @@ func requireHas(t *testing.T, got, want any) {
 	}
 }
 
-func TestAwaitGivesUp(t *testing.T) {
-	s := town(t)
+func TestAwaitTimesOut(t *testing.T) {
+	s := newServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, s.Await(ctx, func(botapi.State) bool { return false }), context.DeadlineExceeded)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// webhook is where updates are posted instead of being polled for.
+// webhook is the registered webhook.
 type webhook struct {
 	url, secret string
 	max         int
@@ -61,7 +61,7 @@ func (s *Server) setWebhook(c *call) (any, *refusal) {
 	return true, nil
 }
 
-// checkHook refuses the addresses that Telegram does not post to.
+// checkHook refuses URLs that Telegram refuses.
 func (s *Server) checkHook(link string) *refusal {
 	u, err := url.Parse(link)
 	switch {
@@ -105,8 +105,8 @@ func (s *Server) getWebhookInfo(*call) (any, *refusal) {
 	return info, nil
 }
 
-// startWebhook posts updates in the background for as long as this webhook is set and the server listens.
-// It wants s.mu.
+// startWebhook delivers updates in the background while this webhook is set and the server listens. It needs
+// s.mu.
 func (s *Server) startWebhook() {
 	if s.hook.url == "" || s.closing == nil {
 		return
@@ -120,7 +120,7 @@ func (s *Server) startWebhook() {
 	go s.deliver(ctx, s.hook)
 }
 
-// deliver posts one update after another, each until it is taken. (The real server posts up to
+// deliver posts one update after another, each until it is accepted. (The real server posts up to
 // max_connections at a time.)
 func (s *Server) deliver(ctx context.Context, hook webhook) {
 	for {
@@ -144,7 +144,7 @@ func (s *Server) deliver(ctx context.Context, hook webhook) {
 			}
 			s.notify()
 			s.mu.Unlock()
-			sleep(ctx, or(s.WebhookRetry, time.Second))
+			sleep(ctx, defaultTo(s.WebhookRetry, time.Second))
 			continue
 		}
 		s.mu.Lock()
@@ -154,8 +154,8 @@ func (s *Server) deliver(ctx context.Context, hook webhook) {
 	}
 }
 
-// post gives an update to the bot, or says why that failed. Telegram follows no redirects, and takes every
-// answer of 2xx for a yes.
+// post sends an update to the bot, or returns why that failed. Telegram follows no redirects, and accepts every
+// 2xx.
 func post(ctx context.Context, hook webhook, u update) (why string) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()

@@ -11,18 +11,18 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// The conversation with a Bot API server that we did not write: a card, a tap, words, a prompt, a reply.
-func TestSomebodyElsesServer(t *testing.T) {
+// A conversation through an independent Bot API server: a card, a tap, a text, a prompt.
+func TestThirdPartyServer(t *testing.T) {
 	f := botapi.StartForeign(t)
-	h := newHouse(t)
+	h := newRig(t)
 	person := botapi.User{ID: ann, FirstName: "Ann", Username: "ann"}
 	private := botapi.Chat{ID: ann, Type: botapi.Private, FirstName: "Ann"}
-	h.open(func(c *telegram.Channel) {
+	h.start(func(c *telegram.Channel) {
 		c.ServerURL, c.Client, c.Token = f.URL, &botapi.JSONClient{}, f.Token
 	})
 	shown := func(what string, ok func(botapi.Message) bool) (found botapi.Message) {
 		t.Helper()
-		h.until(what, func() bool {
+		h.waitFor(what, func() bool {
 			all, err := f.FromBot(h.ctx, ann)
 			require.NoError(t, err)
 			for _, m := range all {
@@ -37,11 +37,11 @@ func TestSomebodyElsesServer(t *testing.T) {
 	}
 	card := func(k approval.Key) botapi.Message {
 		t.Helper()
-		h.request(k, post)
+		h.request(k, postRequest)
 		m := shown("a card", func(m botapi.Message) bool {
 			return strings.Contains(m.Text, approval.ShortID(k.ID)) && len(m.Buttons()) > 0
 		})
-		h.until("the page", func() bool { return strings.Contains(h.page(k), `"state":"sent"`) })
+		h.waitFor("the sent record", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 		return m
 	}
 
@@ -50,15 +50,15 @@ func TestSomebodyElsesServer(t *testing.T) {
 	require.Equal(t, []string{"✅ Once", "✅ This session", "✅ Always", "✎ Allow with a note", "✎ Change", "❌ Deny", "❓ Ask"}, m.Buttons())
 	b, _ := m.Button("✅ Once")
 	require.NoError(t, f.Tap(h.ctx, person, botapi.Message{ID: m.ID, Chat: private, Text: m.Text}, b.CallbackData))
-	require.Equal(t, approval.StatusApproved, h.settled(one).Status)
-	m = shown("the end of it", func(x botapi.Message) bool {
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(one).Status)
+	m = shown("the settled card", func(x botapi.Message) bool {
 		return x.ID == m.ID && strings.Contains(x.Text, "✅ Approved by ann") && len(x.Buttons()) == 0
 	})
 
 	two := keyIn(personal, 2)
 	card(two)
 	require.NoError(t, f.Say(h.ctx, person, private, "deny a7000002 not now"))
-	require.Equal(t, approval.StatusDenied, h.settled(two).Status)
+	require.Equal(t, approval.StatusDenied, h.waitForResponse(two).Status)
 	shown("the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Denied: ") })
 
 	three := keyIn(personal, 3)
@@ -68,6 +68,6 @@ func TestSomebodyElsesServer(t *testing.T) {
 	shown("a prompt", func(x botapi.Message) bool { return strings.Contains(x.Text, "Reply to this message with your note") })
 	require.Equal(t, approval.StatusApproved, func() approval.Status {
 		require.NoError(t, f.Say(h.ctx, person, private, "approve a7000003"))
-		return h.settled(three).Status
+		return h.waitForResponse(three).Status
 	}())
 }

@@ -27,20 +27,20 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// The people and chats of these tests. ann and bob may decide in personal, carl in other; eve nowhere.
+// The users and chats of these tests. ann and bob may decide in personal, carl in other, eve nowhere.
 const (
 	ann, bob, carl, eve int64 = 1001, 1002, 1003, 6666
-	family              int64 = -1001000000001 // a group where personal is asked
+	family              int64 = -1001000000001 // a group that is asked about personal
 	forum               int64 = -1001000000002
 
 	personal = "personal"
 	other    = "other"
 
-	awhile = time.Minute
+	testTimeout = time.Minute
 )
 
-// house is a gate with everything real in it except the handlers, a Telegram channel, and a strict Telegram.
-type house struct {
+// rig is a real gate with fake handlers, a Telegram channel, and a strict fake of Telegram.
+type rig struct {
 	t       testing.TB
 	api     *botapi.Server
 	layout  ipc.Layout
@@ -48,36 +48,36 @@ type house struct {
 	seal    *seal.Key
 	log     *audit.Log
 	gate    *gate.Gate
-	hands   *hands
-	revoker *attic
+	handler *fakeHandler
+	revoker *fakeGrants
 	release func() error
 	changes chan approval.Key
 
 	mu         sync.Mutex
 	workspaces []telegram.Workspace
-	approvers  map[string][]string // ids by workspace
+	approvers  map[string][]string // IDs by workspace
 	problem    string
 	logged     []string
 	refused    []approval.Person
-	night      approval.QuietHours
+	quiet      approval.QuietHours
 	style      func(*chat.Style)
 	nextUpdate int64
-	brittle    bool      // the notebook's writes fail
-	opened     time.Time // when the channel was last opened
+	writesFail bool      // writes to the sent store fail
+	startedAt  time.Time // when the channel was last started
 
-	ctx  context.Context
-	stop []func()
+	ctx   context.Context
+	stops []func()
 }
 
-// hands count what is run.
-type hands struct {
+// fakeHandler counts its runs.
+type fakeHandler struct {
 	mu   sync.Mutex
 	runs map[string]int
 	slow time.Duration
 	fail string
 }
 
-func (h *hands) Run(_ context.Context, job approval.Job) approval.Effect {
+func (h *fakeHandler) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.runs == nil {
@@ -91,20 +91,20 @@ func (h *hands) Run(_ context.Context, job approval.Job) approval.Effect {
 	return approval.Effect{Started: true, Result: approval.Raw(`"done"`)}
 }
 
-func (h *hands) count(k approval.Key) int {
+func (h *fakeHandler) count(k approval.Key) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.runs[k.ID]
 }
 
-// newHouse opens a house in which personal is asked in these places, or else in ann's private chat.
-func newHouse(t testing.TB, places ...telegram.Place) *house {
+// newRig starts a rig that asks about personal in these places, by default in ann's private chat.
+func newRig(t testing.TB, places ...telegram.Place) *rig {
 	t.Helper()
 	if len(places) == 0 {
 		places = []telegram.Place{{Chat: ann}}
 	}
-	h := &house{
-		t: t, api: &botapi.Server{}, layout: ipc.Layout{Home: folder(t)}, hands: &hands{}, revoker: &attic{},
+	h := &rig{
+		t: t, api: &botapi.Server{}, layout: ipc.Layout{Home: folder(t)}, handler: &fakeHandler{}, revoker: &fakeGrants{},
 		changes:   make(chan approval.Key, 256),
 		approvers: map[string][]string{personal: {"1001", "1002"}, other: {"1003"}},
 		workspaces: []telegram.Workspace{
@@ -125,13 +125,13 @@ func newHouse(t testing.TB, places ...telegram.Place) *house {
 	h.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})
 	h.openGate()
 	t.Cleanup(func() {
-		h.close()
+		h.stopChannel()
 		h.closeGate()
 	})
 	return h
 }
 
-// folder is a temporary one, in memory where there is such a place.
+// folder is a temporary folder, in memory if possible.
 func folder(t testing.TB) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
@@ -143,7 +143,7 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-func (h *house) openGate() {
+func (h *rig) openGate() {
 	t := h.t
 	require.NoError(t, h.layout.PrepareHome(ipc.OS()))
 	for _, ws := range []string{personal, other} {
@@ -162,7 +162,7 @@ func (h *house) openGate() {
 	rules := &policy.Engine{}
 	require.NoError(t, rules.Load(policy.Config{Rules: []policy.Rule{{Name: "auto", Tool: "auto", Outcome: approval.Allow}}}))
 	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.hands, Audit: h.log,
+		Store: h.store, Workspaces: h.store, Seal: h.seal, Receipts: signer, Policy: rules, Executor: h.handler, Audit: h.log,
 		Settings: h, Log: zerolog.Nop(), Changed: h.changed,
 	}
 	keys, err := h.gate.Start()
@@ -170,18 +170,18 @@ func (h *house) openGate() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = h.gate.Run(ctx, keys) }()
-	h.stop = append(h.stop, func() { cancel(); <-done })
+	h.stops = append(h.stops, func() { cancel(); <-done })
 }
 
-func (h *house) closeGate() {
-	for _, f := range slices.Backward(h.stop) {
+func (h *rig) closeGate() {
+	for _, f := range slices.Backward(h.stops) {
 		f()
 	}
-	h.stop = nil
+	h.stops = nil
 	require.NoError(h.t, errors.Join(h.log.Close(), h.release()))
 }
 
-func (h *house) changed(k approval.Key) {
+func (h *rig) changed(k approval.Key) {
 	select {
 	case h.changes <- k:
 	default:
@@ -189,20 +189,20 @@ func (h *house) changed(k approval.Key) {
 }
 
 // Workspace implements gate.Settings.
-func (h *house) Workspace(name string) (approval.Workspace, bool) {
+func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	if name != personal && name != other {
 		return approval.Workspace{}, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return approval.Workspace{
-		Name: name, Autonomy: approval.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, QuietHours: h.night,
+		Name: name, Autonomy: approval.Supervised, Timeout: time.Hour, MaxTimeout: 24 * time.Hour, QuietHours: h.quiet,
 		Limits: approval.Limits{Pending: 1000, AskPerMinute: 10000, PerMinute: 100000, RequestSize: 4 << 20},
 	}, true
 }
 
 // Tool implements gate.Settings.
-func (h *house) Tool(name string) (approval.Tool, bool) {
+func (h *rig) Tool(name string) (approval.Tool, bool) {
 	if name != "x_post" && name != "auto" {
 		return approval.Tool{}, false
 	}
@@ -218,8 +218,8 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 	}, true
 }
 
-// May implements telegram.Guard, and is what Decide asks.
-func (h *house) May(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
+// May implements telegram.Guard; Decide uses it too.
+func (h *rig) May(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	names := map[string]string{"1001": "ann", "1002": "bob", "1003": "carl", "9": "operator:root"}
@@ -228,51 +228,51 @@ func (h *house) May(ws string, _ *approval.Pending, by approval.Person) (string,
 }
 
 // Refused implements telegram.Guard.
-func (h *house) Refused(_ approval.Key, by approval.Person) {
+func (h *rig) Refused(_ approval.Key, by approval.Person) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refused = append(h.refused, by)
 }
 
-func (h *house) decider() *gate.Decider {
+func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
 		Store: h.store, Seal: h.seal, May: h.May, Daemon: true, Decided: h.gate.Wake,
 		Refused: func(k approval.Key, by approval.Person, _ string) { h.Refused(k, by) },
 	}
 }
 
-func (h *house) viewer() desk {
-	return desk{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
+func (h *rig) viewer() storyViewer {
+	return storyViewer{&gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}, h.store}
 }
 
-// desk is what the wiring gives the channel to look at.
-type desk struct {
+// storyViewer is a telegram.Viewer, like the one of cmd/permesso.
+type storyViewer struct {
 	*gate.Viewer
 	store *ipc.Store
 }
 
-func (d desk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
+func (d storyViewer) Story(ctx context.Context, k approval.Key) (story telegram.Story, err error) {
 	w, err := d.Pending(k)
 	if err != nil {
-		return st, err
+		return story, err
 	}
 	if w != nil {
-		st.Pending, st.SHA256 = w.Pending, w.SHA256
+		story.Pending, story.SHA256 = w.Pending, w.SHA256
 		if b, err := d.store.Read(approval.DocDecision, k); err == nil {
 			if dec := d.Decision(k, b); dec != nil && dec.PendingSHA256 == w.SHA256 {
-				st.Decision = dec
+				story.Decision = dec
 			}
 		}
 	}
 	rec, err := d.Record(ctx, k)
 	if err != nil || rec == nil {
-		return st, err
+		return story, err
 	}
 	return telegram.Story{Pending: d.Asked(k, rec.Pending), Decision: d.Decision(k, rec.Decision), Record: rec}, nil
 }
 
-// channel is one as cmd wires it.
-func (h *house) channel() *telegram.Channel {
+// channel returns a channel, wired like the one of cmd/permesso.
+func (h *rig) channel() *telegram.Channel {
 	notebook := &ipc.SentStore{Store: h.store, Channel: "telegram"}
 	updates, err := notebook.State("updates")
 	require.NoError(h.t, err)
@@ -308,40 +308,40 @@ func (h *house) channel() *telegram.Channel {
 	}
 }
 
-// open lets a channel run, changed before by some.
-func (h *house) open(changes ...func(*telegram.Channel)) {
+// start runs a channel without rate limits, after these changes.
+func (h *rig) start(changes ...func(*telegram.Channel)) {
 	c := h.channel()
-	h.opened = time.Now()
-	telegram.Eager(c)
+	h.startedAt = time.Now()
+	telegram.DisableLimits(c)
 	for _, change := range changes {
 		change(c)
 	}
-	h.run(c)
+	h.runChannel(c)
 }
 
-// run lets a channel run as it is.
-func (h *house) run(c *telegram.Channel) {
+// runChannel runs a channel as it is.
+func (h *rig) runChannel(c *telegram.Channel) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	h.stop = append(h.stop, func() { cancel(); <-done }) //nolint:errcheck // how it ended is of no account here
+	h.stops = append(h.stops, func() { cancel(); <-done }) //nolint:errcheck // how it ended is of no account here
 }
 
-// close ends the channel and leaves the gate open.
-func (h *house) close() {
-	for len(h.stop) > 1 {
-		h.stop[len(h.stop)-1]()
-		h.stop = h.stop[:len(h.stop)-1]
+// stopChannel stops the channel; the gate keeps running.
+func (h *rig) stopChannel() {
+	for len(h.stops) > 1 {
+		h.stops[len(h.stops)-1]()
+		h.stops = h.stops[:len(h.stops)-1]
 	}
 }
 
-// key of n in a workspace: ids with different short ids.
+// keyIn returns a key; each n gives another short ID.
 func keyIn(ws string, n int) approval.Key {
 	return approval.Key{Workspace: ws, ID: fmt.Sprintf("%08x%08x", 0xa7000000+uint32(n), 0xabcdef01)}
 }
 
-// request drops a request of an agent's and wakes the gate.
-func (h *house) request(k approval.Key, members string) {
+// request writes an agent's request and wakes the gate.
+func (h *rig) request(k approval.Key, members string) {
 	h.t.Helper()
 	body := fmt.Sprintf(`{"request_id":%q,%s}`, k.ID, members)
 	temp := filepath.Join(h.layout.Requests(k.Workspace), "."+k.ID)
@@ -350,34 +350,34 @@ func (h *house) request(k approval.Key, members string) {
 	h.gate.Wake(k)
 }
 
-const post = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
+const postRequest = `"tool_name":"x_post","session_id":"s1","request_data":{"text":"Meeting at 5"},"rationale":"I need to remind the team."`
 
-// asks drops a request and awaits its card in a chat, until it is noted.
-func (h *house) asks(k approval.Key, chatID int64, members string) botapi.Message {
+// ask writes a request and waits until its card in a chat is recorded.
+func (h *rig) ask(k approval.Key, chatID int64, members string) botapi.Message {
 	h.t.Helper()
 	h.request(k, members)
-	m := h.card(k, chatID)
-	if !h.brittle {
-		h.until("the card to be noted", func() bool {
-			page := h.page(k)
+	m := h.waitForCard(k, chatID)
+	if !h.writesFail {
+		h.waitFor("the recorded card", func() bool {
+			page := h.record(k)
 			return page == "" || strings.Contains(page, fmt.Sprintf(`"message_id":%d,`, m.ID))
 		})
 	}
 	return m
 }
 
-// card awaits a message in the chat with the request's id on it and buttons.
-func (h *house) card(k approval.Key, chatID int64) botapi.Message {
+// waitForCard waits for a message with the request's ID and with buttons.
+func (h *rig) waitForCard(k approval.Key, chatID int64) botapi.Message {
 	h.t.Helper()
-	return h.sees(chatID, "a card of "+k.ID, func(m botapi.Message) bool {
+	return h.waitForMessage(chatID, "a card of "+k.ID, func(m botapi.Message) bool {
 		return m.Keyboard != nil && strings.Contains(m.Text, approval.ShortID(k.ID)) && strings.HasPrefix(m.Text, "🔐")
 	})
 }
 
-// sees awaits a message of the bot's in a chat.
-func (h *house) sees(chatID int64, what string, ok func(botapi.Message) bool) (found botapi.Message) {
+// waitForMessage waits for a message of the bot in a chat.
+func (h *rig) waitForMessage(chatID int64, what string, ok func(botapi.Message) bool) (found botapi.Message) {
 	h.t.Helper()
-	h.await(what, func(s botapi.State) bool {
+	h.waitForState(what, func(s botapi.State) bool {
 		for _, m := range s.FromBot(chatID) {
 			if ok(m) {
 				found = m
@@ -389,43 +389,43 @@ func (h *house) sees(chatID int64, what string, ok func(botapi.Message) bool) (f
 	return found
 }
 
-func (h *house) await(what string, ok func(botapi.State) bool) {
+func (h *rig) waitForState(what string, ok func(botapi.State) bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, awhile)
+	ctx, cancel := context.WithTimeout(h.ctx, testTimeout)
 	defer cancel()
 	if err := h.api.Await(ctx, ok); err != nil {
-		require.Failf(h.t, "waited in vain", "for %s\n%s", what, h.chats())
+		require.Failf(h.t, "timeout", "waiting for %s\n%s", what, h.dump())
 	}
 }
 
-// until awaits what Telegram does not see.
-func (h *house) until(what string, ok func() bool) {
+// waitFor waits for a condition outside of the fake Telegram.
+func (h *rig) waitFor(what string, ok func() bool) {
 	h.t.Helper()
-	for end := time.Now().Add(awhile); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			require.Failf(h.t, "waited in vain", "for %s\n%s", what, h.chats())
+			require.Failf(h.t, "timeout", "waiting for %s\n%s", what, h.dump())
 		}
 	}
 }
 
-// becomes awaits that a message looks otherwise.
-func (h *house) becomes(m botapi.Message, what string, ok func(botapi.Message) bool) (now botapi.Message) {
+// waitForEdit waits until a message meets a condition.
+func (h *rig) waitForEdit(m botapi.Message, what string, ok func(botapi.Message) bool) (now botapi.Message) {
 	h.t.Helper()
-	h.await(what, func(s botapi.State) bool {
+	h.waitForState(what, func(s botapi.State) bool {
 		now, _ = s.Message(m.Chat.ID, m.ID)
 		return ok(now)
 	})
 	return now
 }
 
-// says awaits that a message holds a text.
-func (h *house) says(m botapi.Message, text string) botapi.Message {
+// waitForText waits until a message contains a text.
+func (h *rig) waitForText(m botapi.Message, text string) botapi.Message {
 	h.t.Helper()
-	return h.becomes(m, "a message that says "+text, func(m botapi.Message) bool { return strings.Contains(m.Text, text) })
+	return h.waitForEdit(m, "a message with "+text, func(m botapi.Message) bool { return strings.Contains(m.Text, text) })
 }
 
-// chats is what there is to be read, for a test that failed.
-func (h *house) chats() string {
+// dump shows the chats and logs, for a failed test.
+func (h *rig) dump() string {
 	var b strings.Builder
 	s := h.api.State()
 	for _, id := range []int64{ann, bob, carl, eve, family, forum} {
@@ -439,30 +439,30 @@ func (h *house) chats() string {
 	return b.String()
 }
 
-// taps touches a button and gives the answer.
-func (h *house) taps(user int64, m botapi.Message, button string) botapi.Answer {
+// tap taps a button and returns the answer.
+func (h *rig) tap(user int64, m botapi.Message, button string) botapi.Answer {
 	h.t.Helper()
 	tap, err := h.api.Tap(user, m.Chat.ID, m.ID, button)
 	require.NoError(h.t, err)
-	return h.answer(tap)
+	return h.waitForAnswer(tap)
 }
 
-func (h *house) answer(tap *botapi.Tap) botapi.Answer {
+func (h *rig) waitForAnswer(tap *botapi.Tap) botapi.Answer {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, awhile)
+	ctx, cancel := context.WithTimeout(h.ctx, testTimeout)
 	defer cancel()
 	a, err := tap.Answer(ctx)
 	if err != nil {
-		require.Failf(h.t, "no answer to a tap", "%v\n%s", err, h.chats())
+		require.Failf(h.t, "no answer to a tap", "%v\n%s", err, h.dump())
 	}
 	return a
 }
 
-// settled awaits the response of a request.
-func (h *house) settled(k approval.Key) *approval.Response {
+// waitForResponse waits for the response to a request.
+func (h *rig) waitForResponse(k approval.Key) *approval.Response {
 	h.t.Helper()
 	var r *approval.Response
-	h.until("the response of "+k.ID, func() bool {
+	h.waitFor("the response of "+k.ID, func() bool {
 		b, err := h.store.Read(approval.DocResponse, k)
 		if err != nil {
 			return false
@@ -473,7 +473,7 @@ func (h *house) settled(k approval.Key) *approval.Response {
 	return r
 }
 
-func (h *house) page(k approval.Key) string {
+func (h *rig) record(k approval.Key) string {
 	b, err := (&ipc.SentStore{Store: h.store, Channel: "telegram"}).Load(k)
 	if err != nil {
 		return ""
@@ -481,21 +481,21 @@ func (h *house) page(k approval.Key) string {
 	return string(b)
 }
 
-// trouble is what status and doctor show of the channel.
-func (h *house) trouble() string {
+// reported is the problem that the channel last reported.
+func (h *rig) reported() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.problem
 }
 
-func (h *house) logs() string {
+func (h *rig) logs() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return strings.Join(h.logged, "\n")
 }
 
-// operator decides at the gate, and not through Telegram.
-func (h *house) operator(k approval.Key, v approval.Verdict) {
+// decideAsOperator decides outside of Telegram.
+func (h *rig) decideAsOperator(k approval.Key, v approval.Verdict) {
 	h.t.Helper()
 	_, err := h.decider().Decide(h.ctx, approval.DecisionInput{
 		Key: k, Verdict: v, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli",
@@ -503,17 +503,17 @@ func (h *house) operator(k approval.Key, v approval.Verdict) {
 	require.NoError(h.t, err)
 }
 
-// attic is what is remembered.
-type attic struct {
+// fakeGrants is a chat.Revoker in memory.
+type fakeGrants struct {
 	mu     sync.Mutex
 	grants []approval.Grant
 }
 
-func (a *attic) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	return policy.GrantFrom(p, d)
 }
 
-func (a *attic) Remembered(_ context.Context, workspaces []string) ([]approval.Grant, error) {
+func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) ([]approval.Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(a.grants), func(g approval.Grant) bool {
@@ -521,7 +521,7 @@ func (a *attic) Remembered(_ context.Context, workspaces []string) ([]approval.G
 	}), nil
 }
 
-func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
+func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.grants {
@@ -533,10 +533,10 @@ func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) 
 	return false, nil
 }
 
-// slow is a Decider on a slow disk.
-type slow struct{ h *house }
+// slowDecider is a Decider on a slow disk.
+type slowDecider struct{ h *rig }
 
-func (s slow) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (s slowDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	time.Sleep(2200 * time.Millisecond)
 	return s.h.decider().Decide(ctx, a)
 }

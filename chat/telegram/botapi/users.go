@@ -9,51 +9,50 @@ import (
 	"strings"
 )
 
-// The users that stand in Telegram for senders that are no user.
+// The users that Telegram names for senders that are no users.
 var (
 	anonymousAdmin = User{ID: 1087968824, IsBot: true, FirstName: "Group", Username: "GroupAnonymousBot"}
 	channelBot     = User{ID: 136817688, IsBot: true, FirstName: "Channel", Username: "Channel_Bot"}
 )
 
-// Say lets a person write into a chat. Writing to the bot itself is what starts it: before that it may not
-// write to that person.
+// Say makes a user write to a chat. Writing to the bot's private chat starts it: before that the bot may not
+// write to the user.
 func (s *Server) Say(user, chat int64, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text})
 }
 
-// Reply lets a person answer a message of the chat.
+// Reply makes a user reply to a message of the chat.
 func (s *Server) Reply(user, chat int64, to int, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ReplyTo: &Message{ID: to}})
 }
 
-// Forward lets a person forward what somebody else wrote.
+// Forward makes a user forward another user's message.
 func (s *Server) Forward(user, chat, author int64, text string) Message {
-	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Somebody"}}
+	origin := &Origin{Type: "user", Date: s.clock(), SenderUser: &User{ID: author, FirstName: "Author"}}
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ForwardOrigin: origin})
 }
 
-// ChannelPost writes in a channel's name.
+// ChannelPost posts in a channel.
 func (s *Server) ChannelPost(channel int64, text string) Message {
 	return s.Post(channel, Message{Text: text})
 }
 
-// SayAnonymously lets an administrator write who hides behind the group.
+// SayAnonymously makes an anonymous administrator write.
 func (s *Server) SayAnonymously(chat int64, text string) Message {
 	return s.Post(chat, Message{From: &anonymousAdmin, SenderChat: &Chat{ID: chat}, Text: text})
 }
 
-// SayAsChannel lets somebody write into a group in the name of a channel.
+// SayAsChannel makes a user write to a group in the name of a channel.
 func (s *Server) SayAsChannel(channel, chat int64, text string) Message {
 	return s.Post(chat, Message{From: &channelBot, SenderChat: &Chat{ID: channel}, Text: text})
 }
 
-// Post puts a message into a chat as it is, for whatever the others cannot say; ids and times are added,
-// and what is known of the sender, the sender's chat and the message that it replies to. From nobody is the
-// chat itself.
+// Post adds any message to a chat. IDs and times are added, and what is known of the sender, the sender's chat
+// and the replied message. Without From the chat itself is the sender.
 func (s *Server) Post(chat int64, m Message) Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	if m.From != nil {
 		m.From = s.known(*m.From)
 		if m.From.ID == chat {
@@ -66,10 +65,10 @@ func (s *Server) Post(chat int64, m Message) Message {
 	if r.Type == Channel {
 		m.SenderChat = &r.Chat
 	}
-	return s.say(r, m)
+	return s.deliverMessage(r, m)
 }
 
-// known is the user as added, or as given where nobody was.
+// known returns the user as added, or as given if unknown.
 func (s *Server) known(u User) *User {
 	if known, ok := s.users[u.ID]; ok {
 		return &known
@@ -77,8 +76,8 @@ func (s *Server) known(u User) *User {
 	return &u
 }
 
-// say puts a message into a chat and tells the bot.
-func (s *Server) say(r *room, m Message) Message {
+// deliverMessage adds a message to a chat and tells the bot.
+func (s *Server) deliverMessage(r *chatState, m Message) Message {
 	s.thread(r, &m)
 	if m.Entities == nil {
 		m.Entities = withAutomatic(m.Text, nil)
@@ -88,24 +87,24 @@ func (s *Server) say(r *room, m Message) Message {
 	if r.Type == Channel {
 		kind = "channel_post"
 	}
-	if s.hears(r, put) {
+	if s.receives(r, put) {
 		s.push(kind, *put)
 	}
 	s.notify()
 	return *put
 }
 
-// hears says whether the bot gets to know of a message in a group.
-func (s *Server) hears(r *room, m *Message) bool {
+// receives reports whether the bot gets a message of a group.
+func (s *Server) receives(r *chatState, m *Message) bool {
 	bot := s.bot()
 	return !s.Privacy || r.Type == Private || r.Type == Channel || m.MigrateTo != 0 || m.MigrateFrom != 0 ||
 		strings.HasPrefix(m.Text, "/") || strings.Contains(m.Text, "@"+bot.Username) ||
 		m.ReplyTo != nil && m.ReplyTo.From != nil && m.ReplyTo.From.ID == bot.ID
 }
 
-// thread fills in what a message replies to. In a topic, one that replies to nothing seems to reply to the
-// topic's head; in a supergroup a reply carries the id of what it replies to as that of its thread.
-func (s *Server) thread(r *room, m *Message) {
+// thread fills in the replied message. In a topic, a message without a reply seems to reply to the topic's
+// head. In a supergroup, a reply has the replied message's ID as its thread.
+func (s *Server) thread(r *chatState, m *Message) {
 	if m.ReplyTo != nil {
 		if target := r.find(m.ReplyTo.ID); target != nil {
 			m.ReplyTo = replied(target)
@@ -127,14 +126,14 @@ func (s *Server) thread(r *room, m *Message) {
 	}
 }
 
-// Edit lets a person change a text of theirs.
+// Edit makes a user edit a message.
 func (s *Server) Edit(chat int64, message int, text string) Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.mustRoom(chat)
+	r := s.mustChat(chat)
 	m := r.find(message)
 	if m == nil {
-		panic(fmt.Sprintf("botapi: there is no message %d in chat %d to edit", message, chat))
+		panic(fmt.Sprintf("botapi: no message %d in chat %d to edit", message, chat))
 	}
 	m.Text, m.Entities, m.EditDate = text, withAutomatic(text, nil), s.now().Unix()
 	kind := "edited_message"
@@ -145,18 +144,18 @@ func (s *Server) Edit(chat int64, message int, text string) Message {
 	return *m
 }
 
-// Erase lets a person delete a message, for everybody. The bot is not told.
+// Erase makes a user delete a message for all. The bot is not told.
 func (s *Server) Erase(chat int64, message int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.mustRoom(chat).find(message); m != nil {
+	if m := s.mustChat(chat).find(message); m != nil {
 		m.Deleted = true
 	}
 	s.notify()
 }
 
-// Inject queues any update: payload is the JSON of what stands under the name of its kind. It returns the
-// update's id, 0 where the bot did not ask for that kind.
+// Inject queues any update: payload is the JSON under the name of its kind. It returns the update's ID, or 0 if
+// the bot did not request that kind.
 func (s *Server) Inject(kind string, payload json.RawMessage) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,24 +168,24 @@ func (s *Server) clock() int64 {
 	return s.now().Unix()
 }
 
-// State is what can be seen at one moment: copies, which do not change any more.
+// State is a snapshot of the server.
 type State struct {
 	chats    map[int64][]Message
-	Commands map[string][]BotCommand // the bot's menu, by language; "" is everybody's
-	Calls    []Call                  // what the bot asked, getUpdates included, in the order of the answers
+	Commands map[string][]BotCommand // the bot's menu by language; "" is the default
+	Calls    []Call                  // the bot's calls, getUpdates included, in the order of the answers
 }
 
-// Chat are the messages of a chat from old to new, without those that were deleted.
+// Chat returns the messages of a chat, oldest first, without deleted ones.
 func (s State) Chat(id int64) []Message {
 	return slices.DeleteFunc(slices.Clone(s.chats[id]), func(m Message) bool { return m.Deleted })
 }
 
-// FromBot are the bot's messages in a chat.
+// FromBot returns the bot's messages in a chat.
 func (s State) FromBot(id int64) []Message {
 	return slices.DeleteFunc(s.Chat(id), func(m Message) bool { return m.From == nil || !m.From.IsBot || m.TopicCreated != nil })
 }
 
-// Message is one message of a chat, also a deleted one.
+// Message returns a message of a chat, even a deleted one.
 func (s State) Message(chat int64, id int) (Message, bool) {
 	if all := s.chats[chat]; id >= 1 && id <= len(all) {
 		return all[id-1], true
@@ -194,7 +193,7 @@ func (s State) Message(chat int64, id int) (Message, bool) {
 	return Message{}, false
 }
 
-// Count says how often the bot asked for a method and was served.
+// Count returns how often a method was called with success.
 func (s State) Count(method string) int {
 	n := 0
 	for _, c := range s.Calls {
@@ -205,13 +204,13 @@ func (s State) Count(method string) int {
 	return n
 }
 
-// Refused are the calls that were refused for what they asked, with 400 to 404: a bot that knows Telegram's
-// rules has none but those that a test provokes.
+// Refused returns the calls with an error of 400 to 404: a correct bot has none except those that a test
+// provokes.
 func (s State) Refused() []Call {
 	return slices.DeleteFunc(slices.Clone(s.Calls), func(c Call) bool { return c.Code < 400 || c.Code > 404 })
 }
 
-// State is the present state.
+// State returns a snapshot.
 func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +230,7 @@ func (s *Server) state() State {
 // Messages is State().Chat.
 func (s *Server) Messages(chat int64) []Message { return s.State().Chat(chat) }
 
-// Await returns as soon as ok is true of the state, which it is asked at every change. The error is that of
-// ctx.
+// Await waits until ok returns true; it is called at every change. The error is ctx's.
 func (s *Server) Await(ctx context.Context, ok func(State) bool) error {
 	for {
 		s.mu.Lock()

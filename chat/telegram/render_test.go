@@ -20,29 +20,29 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// drawn is the card of a request with this text in its payload, with all the buttons there are.
-func drawn(t testing.TB, change func(*approval.Pending)) look {
+// renderCard renders a request's card with all its buttons.
+func renderCard(t testing.TB, change func(*approval.Pending)) message {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := &approval.Pending{
 		Version: 1, RequestID: "a7f3b2c1d4e5f6a7", ShortID: "a7f3b2c1", Type: approval.TypeAction, SourceGroup: "personal",
 		ToolName: "note", RequestData: approval.Raw(`{}`), Timestamp: at, ExpiresAt: at.Add(5 * time.Minute),
 	}
 	change(p)
-	x := &post{Nonces: nonces(verbs(p))}
-	l := painter{chat.Style{}, english()}.card(p, x, false)
-	require.LessOrEqual(t, units(l.text), maxText)
-	for _, row := range l.rows {
+	x := &sentCopy{Nonces: nonces(verbs(p))}
+	msg := renderer{chat.Style{}, english()}.card(p, x, false)
+	require.LessOrEqual(t, utf16Len(msg.text), maxText)
+	for _, row := range msg.buttons {
 		for _, f := range row {
 			require.LessOrEqual(t, len(f.data), 64)
 		}
 	}
-	return l
+	return msg
 }
 
-// part is what stands in a message in one format, as Telegram cuts it out.
-func (l look) part(format models.MessageEntityType) string {
-	u := utf16.Encode([]rune(l.text))
-	for _, m := range l.marks {
+// part returns the text of the first entity of a format.
+func (msg message) part(format models.MessageEntityType) string {
+	u := utf16.Encode([]rune(msg.text))
+	for _, m := range msg.entities {
 		if m.Type == format {
 			return string(utf16.Decode(u[m.Offset : m.Offset+m.Length]))
 		}
@@ -50,21 +50,20 @@ func (l look) part(format models.MessageEntityType) string {
 	return ""
 }
 
-func data(t testing.TB, text string) approval.Raw {
+func textData(t testing.TB, text string) approval.Raw {
 	b, err := json.Marshal(map[string]string{"text": text})
 	require.NoError(t, err)
 	return b
 }
 
-// requireRoundTrip holds that the payload can be read back from the message, and that nothing in it is
-// invisible.
+// requireRoundTrip checks that the payload can be read back from the message, and that all of it is visible.
 func requireRoundTrip(t testing.TB, text string) {
 	t.Helper()
-	l := drawn(t, func(p *approval.Pending) { p.RequestData = data(t, text) })
-	if !l.all {
+	msg := renderCard(t, func(p *approval.Pending) { p.RequestData = textData(t, text) })
+	if !msg.complete {
 		require.Fail(t, "too long for the test")
 	}
-	shown := l.part(block)
+	shown := msg.part(block)
 	var lines []string
 	if rest, ok := strings.CutPrefix(shown, "text:\n"); ok {
 		for s := range strings.SplitSeq(rest, "\n") {
@@ -84,16 +83,16 @@ func requireRoundTrip(t testing.TB, text string) {
 		lines[i] = back
 	}
 	require.Equal(t, text, strings.Join(lines, "\n"))
-	for _, r := range l.text {
-		if r != '\n' && !inked(r) {
-			require.Failf(t, "invisible", "%U in %q", r, l.text)
+	for _, r := range msg.text {
+		if r != '\n' && !visible(r) {
+			require.Failf(t, "invisible", "%U in %q", r, msg.text)
 		}
 	}
 }
 
-// inked is written apart from chat's own idea of what leaves ink: what Telegram drops or what cannot be
-// seen may not be in a message.
-func inked(r rune) bool {
+// visible is independent of package chat's own definition. A message may not hold runes that Telegram drops or
+// that are invisible.
+func visible(r rune) bool {
 	switch {
 	case r >= ' ' && r < 0x7f:
 		return true
@@ -107,7 +106,7 @@ func inked(r rune) bool {
 	return true
 }
 
-// Every Unicode scalar value, many at a time, each between letters of ours.
+// Every Unicode scalar value, many at a time, each between visible letters.
 func TestEveryScalarOnACard(t *testing.T) {
 	var b strings.Builder
 	n, chunks := 0, 0
@@ -141,8 +140,8 @@ func shared(t *testing.T, path ...string) []byte {
 	return b
 }
 
-// naughty are strings that have brought down what showed them.
-func naughty(t *testing.T) []string {
+// nastyStrings are strings that are known to break renderers.
+func nastyStrings(t *testing.T) []string {
 	var list []string
 	if b := shared(t, "corpora", "blns.json"); b != nil {
 		require.NoError(t, json.Unmarshal(b, &list))
@@ -158,7 +157,7 @@ func naughty(t *testing.T) []string {
 	return append(list, bidi(t)...)
 }
 
-// bidi are sources that read otherwise than they run.
+// bidi are sources that display in another order than they run.
 func bidi(t *testing.T) []string {
 	list := []string{
 		"access\u202e\u2066// Check if admin\u2069\u2066", "if (isAdmin) {\u2066 begin admins only\u2069}", "\u200fabc\u200edef", "שלום 12 (34)",
@@ -175,28 +174,27 @@ func bidi(t *testing.T) []string {
 	return list
 }
 
-func TestNaughtyStringsOnACard(t *testing.T) {
-	for _, s := range naughty(t) {
-		if !utf8.ValidString(s) || units(chat.Escape(s)) > 3000 {
+func TestNastyStringsOnACard(t *testing.T) {
+	for _, s := range nastyStrings(t) {
+		if !utf8.ValidString(s) || utf16Len(chat.Escape(s)) > 3000 {
 			continue
 		}
 		requireRoundTrip(t, s)
 	}
 }
 
-// An agent's words stand in their own formats and nowhere else, and Telegram finds nothing in them to tap
-// on.
-func TestNothingOfAnAgentsCanBeTapped(t *testing.T) {
+// Agent text stays in its own formats, and Telegram finds nothing tappable in it.
+func TestAgentTextIsNotTappable(t *testing.T) {
 	bait := "see http://evil.example/x, evil.example, t.me/evil, mail a@b.example, @evil, #evil, $EVIL, /approve, +39 333 1234567, 4111 1111 1111 1111"
-	l := drawn(t, func(p *approval.Pending) {
+	msg := renderCard(t, func(p *approval.Pending) {
 		p.ToolName, p.Target, p.Summary = "evil.example", bait, bait
-		p.RequestData = data(t, bait)
+		p.RequestData = textData(t, bait)
 		p.Agent = approval.Prose{Title: bait, Preview: bait + "\n" + bait, Rationale: bait}
 		p.Ruling = approval.Ruling{Outcome: approval.Ask, Reasons: []string{"ask by rule \"" + bait + "\""}}
 	})
-	u := utf16.Encode([]rune(l.text))
+	u := utf16.Encode([]rune(msg.text))
 	covered := make([]bool, len(u))
-	for _, m := range l.marks {
+	for _, m := range msg.entities {
 		if m.Type == code || m.Type == block {
 			for i := m.Offset; i < m.Offset+m.Length; i++ {
 				covered[i] = true
@@ -214,7 +212,7 @@ func TestNothingOfAnAgentsCanBeTapped(t *testing.T) {
 	for _, word := range []string{"evil", "http", "@", "#", "+39", "4111", "t.me"} {
 		require.NotContains(t, rest, word)
 	}
-	require.Equal(t, 1, strings.Count(l.part(quote), "Agent's title: "))
+	require.Equal(t, 1, strings.Count(msg.part(quote), "Agent's title: "))
 }
 
 func TestTappable(t *testing.T) {
@@ -228,33 +226,33 @@ func TestTappable(t *testing.T) {
 	}
 }
 
-// The formats are where they should be, counted as Telegram counts.
+// Formats have the right offsets, in UTF-16 code units.
 func TestFormats(t *testing.T) {
-	l := drawn(t, func(p *approval.Pending) {
-		p.RequestData = data(t, "🔐 two units each 🔐")
+	msg := renderCard(t, func(p *approval.Pending) {
+		p.RequestData = textData(t, "🔐 two units each 🔐")
 		p.Agent.Rationale = "because 🔐"
 	})
-	require.Equal(t, "🔐 Approval required · personal · note · a7f3b2c1", l.part(bold))
-	require.Equal(t, "text: 🔐 two units each 🔐", l.part(block))
-	require.Equal(t, `Agent says: "because 🔐"`, l.part(quote))
+	require.Equal(t, "🔐 Approval required · personal · note · a7f3b2c1", msg.part(bold))
+	require.Equal(t, "text: 🔐 two units each 🔐", msg.part(block))
+	require.Equal(t, `Agent says: "because 🔐"`, msg.part(quote))
 }
 
-// The three forms of a card, by how often people have approved the like.
+// The three forms of a card, by the number of earlier approvals.
 func TestForms(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "May I run note?\nfetch it (~1 B)\nirreversible | class: network:http",
 		4: "May I run note? (irreversible | class: network:http)\nfetch it (~1 B)",
 		9: "Run note fetch it (~1 B) [irreversible | class: network:http]",
 	} {
-		l := drawn(t, func(p *approval.Pending) {
-			p.RequestData, p.RecurrenceCount, p.Capability, p.Summary, p.ToolSHA256 = data(t, "x"), n, "network:http", "fetch it", "5e"
+		msg := renderCard(t, func(p *approval.Pending) {
+			p.RequestData, p.RecurrenceCount, p.Capability, p.Summary, p.ToolSHA256 = textData(t, "x"), n, "network:http", "fetch it", "5e"
 		})
-		require.Contains(t, l.text, want)
-		require.Contains(t, l.text, "text: x")
+		require.Contains(t, msg.text, want)
+		require.Contains(t, msg.text, "text: x")
 	}
 }
 
-// Both catalogues say everything, in the same names.
+// Both catalogs have every text, with the same placeholders.
 func TestCatalogues(t *testing.T) {
 	en, it := flat(t, english()), flat(t, italian())
 	require.Len(t, it, len(en))
@@ -265,8 +263,8 @@ func TestCatalogues(t *testing.T) {
 	}
 }
 
-// flat is every sentence of a catalogue by its field.
-func flat(t *testing.T, w *words) map[string]string {
+// flat returns every text of a catalog by its field.
+func flat(t *testing.T, w *catalog) map[string]string {
 	all := map[string]string{}
 	v := reflect.ValueOf(*w)
 	for i := range v.NumField() {
@@ -283,7 +281,7 @@ func flat(t *testing.T, w *words) map[string]string {
 				all[fmt.Sprint(name, " ", f.Index(j).Index(0))] = f.Index(j).Index(1).String()
 			}
 		default:
-			require.Fail(t, "a kind of field that the test does not know", name)
+			require.Fail(t, "unknown kind of field", name)
 		}
 	}
 	return all

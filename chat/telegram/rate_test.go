@@ -16,27 +16,27 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// At its own pace the channel never meets Telegram's limits.
-func TestThePace(t *testing.T) {
-	h := newHouse(t, telegram.Place{Chat: family})
+// With its own limiter the channel never exceeds Telegram's limits.
+func TestRateLimits(t *testing.T) {
+	h := newRig(t, telegram.Place{Chat: family})
 	h.api.Limits = botapi.Limits{Chat: true, Group: true, All: true}
 	c := h.channel()
-	h.run(c)
+	h.runChannel(c)
 	var cards []botapi.Message
 	for i := range 4 {
-		cards = append(cards, h.asks(keyIn(personal, i), family, post))
+		cards = append(cards, h.ask(keyIn(personal, i), family, postRequest))
 	}
-	h.taps(ann, cards[0], "✅ Once")
-	h.says(cards[0], "✅ Approved by ann")
+	h.tap(ann, cards[0], "✅ Once")
+	h.waitForText(cards[0], "✅ Approved by ann")
 	for _, call := range h.api.State().Calls {
 		require.NotEqual(t, http.StatusTooManyRequests, call.Code)
 	}
 }
 
-// What can be seen goes through Telegram as it is: the strict fake refuses what Telegram would change.
+// Visible runes pass through Telegram unchanged: the strict fake refuses texts that Telegram would change.
 func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
-	h := newHouse(t)
-	h.open(func(c *telegram.Channel) { c.Every = time.Hour })
+	h := newRig(t)
+	h.start(func(c *telegram.Channel) { c.Every = time.Hour })
 	var b strings.Builder
 	n, i := 0, 0
 	flush := func() {
@@ -44,19 +44,19 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 		defer b.Reset()
 		n = 0
 		if i++; raceDetector && i%8 != 0 {
-			return // without it all of them are tried
+			return // without the race detector all are tried
 		}
-		m := h.asks(k, ann, strings.Replace(saying(b.String()), "x_post", "note", 1))
+		m := h.ask(k, ann, strings.Replace(saying(b.String()), "x_post", "note", 1))
 		require.Contains(t, m.Text, "text: "+chat.Escape(b.String()))
 		require.True(t, approving(m))
-		h.operator(k, approval.Denied)
+		h.decideAsOperator(k, approval.Denied)
 	}
 	for r := rune(0x21); r <= utf8.MaxRune; r++ {
 		if !unicode.IsPrint(r) || chat.Escape("x"+string(r)+"x") != "x"+string(r)+"x" {
 			continue
 		}
 		b.WriteRune(r)
-		if n += units(string(r)); n > 3000 {
+		if n += utf16Len(string(r)); n > 3000 {
 			flush()
 		}
 	}
@@ -64,17 +64,17 @@ func TestEveryVisibleScalarThroughTelegram(t *testing.T) {
 	require.Empty(t, h.api.State().Refused())
 }
 
-// BenchmarkTapToResponse measures the way from a tap, as Telegram has it, to the agent's response.
+// BenchmarkTapToResponse measures the time from a tap at Telegram to the agent's response.
 func BenchmarkTapToResponse(b *testing.B) {
-	h := newHouse(b)
-	h.open()
+	h := newRig(b)
+	h.start()
 	for i := range b.N {
 		b.StopTimer()
 		k := keyIn(personal, i)
-		m := h.asks(k, ann, post)
+		m := h.ask(k, ann, postRequest)
 		b.StartTimer()
 		_, err := h.api.Tap(ann, ann, m.ID, "✅ Once")
 		require.NoError(b, err)
-		h.settled(k)
+		h.waitForResponse(k)
 	}
 }

@@ -14,35 +14,35 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Greeter finds out, before there is a configuration, which ids belong into it: it waits for somebody to
-// write /start to the bot. No gate may be using the bot meanwhile.
-type Greeter struct {
+// StartListener finds the IDs that a configuration needs: it waits for a user to write /start to the bot. No
+// daemon may use the bot meanwhile.
+type StartListener struct {
 	Token     string
-	ServerURL string     // "": Telegram's
-	Client    HTTPClient // nil: one with time-outs
+	ServerURL string     // "": Telegram's own
+	Client    HTTPClient // nil: one with timeouts
 }
 
-// SetupUser is somebody who wrote /start, and where.
+// SetupUser is a user who wrote /start, and where.
 type SetupUser struct {
-	Person  int64  // what belongs into [approvers.NAME] as telegram = …
-	Name    string // as they call themselves: for people to look at, no proof of anything
-	Chat    int64  // the same number in a private chat; a group's is negative
-	Thread  int    // of a forum's topic; 0: none
-	Payload string // what stood behind /start
+	Person  int64  // goes into [approvers.NAME] as telegram = …
+	Name    string // chosen by the user: display only, proves nothing
+	Chat    int64  // equals Person in a private chat; negative for a group
+	Thread  int    // of a forum topic; 0: none
+	Payload string // the text after /start
 }
 
-// Private says whether they wrote to the bot alone.
+// Private reports whether the user wrote in a private chat.
 func (g SetupUser) Private() bool { return g.Chat == g.Person }
 
-// Bot is the bot's name, without @: the token is one that Telegram knows.
-func (g *Greeter) Bot(ctx context.Context) (name string, err error) {
+// Bot returns the bot's name, without @, if Telegram accepts the token.
+func (g *StartListener) Bot(ctx context.Context) (name string, err error) {
 	a, err := g.api(ctx, func(context.Context, *bot.Bot, *models.Update) {}, func(error) {})
 	if err != nil {
 		return "", err
 	}
 	me, err := a.me(ctx)
 	switch {
-	case troubleOf(err) == tokenWrong:
+	case classify(err) == badToken:
 		return "", errToken
 	case err != nil:
 		return "", err
@@ -50,25 +50,25 @@ func (g *Greeter) Bot(ctx context.Context) (name string, err error) {
 	return me.Username, nil
 }
 
-// errTaken says that somebody else gets the updates.
-var errTaken = errors.New("somebody else gets the messages of this bot: stop permesso serve, or whatever else uses it, for a moment")
+// errBotInUse says that another program gets the updates.
+var errBotInUse = errors.New("another program gets the updates of this bot: stop permesso serve, or the other program, during the setup")
 
-// Await waits for the first /start that ok accepts, nil accepting all; ctx bounds it.
-func (g *Greeter) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser, error) {
+// Await waits for the first /start that ok accepts; nil accepts all. ctx bounds it.
+func (g *StartListener) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var found SetupUser
 	a, err := g.api(ctx, func(_ context.Context, _ *bot.Bot, u *models.Update) {
-		guest, started := guestOf(u)
-		if started && found.Person == 0 && (ok == nil || ok(guest)) {
-			found = guest
+		user, started := setupUserOf(u)
+		if started && found.Person == 0 && (ok == nil || ok(user)) {
+			found = user
 			stop(nil)
 		}
 	}, func(err error) {
 		switch {
 		case errors.Is(err, bot.ErrorConflict):
-			stop(errTaken)
-		case troubleOf(err) == tokenWrong:
+			stop(errBotInUse)
+		case classify(err) == badToken:
 			stop(errToken)
 		}
 	})
@@ -76,7 +76,7 @@ func (g *Greeter) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser
 		return SetupUser{}, err
 	}
 	if _, err := a.bot.DeleteWebhook(ctx, &bot.DeleteWebhookParams{}); err != nil {
-		return SetupUser{}, Redact(g.Token, fmt.Errorf("take the webhook away: %w", err))
+		return SetupUser{}, Redact(g.Token, fmt.Errorf("delete webhook: %w", err))
 	}
 	a.bot.Start(ctx)
 	if found.Person == 0 {
@@ -85,12 +85,12 @@ func (g *Greeter) Await(ctx context.Context, ok func(SetupUser) bool) (SetupUser
 	return found, nil
 }
 
-// guestOf says who wrote /start, if a person did.
-func guestOf(u *models.Update) (g SetupUser, started bool) {
+// setupUserOf returns the user who wrote /start, if a person did so directly.
+func setupUserOf(u *models.Update) (g SetupUser, started bool) {
 	if u.Message == nil {
 		return g, false
 	}
-	if _, real := personOf(u.Message); !real {
+	if _, real := directSender(u.Message); !real {
 		return g, false
 	}
 	m := u.Message
@@ -102,27 +102,27 @@ func guestOf(u *models.Update) (g SetupUser, started bool) {
 	return SetupUser{m.From.ID, chat.Escape(name), m.Chat.ID, threadOf(m), strings.TrimSpace(payload)}, true
 }
 
-// Test sends a card that nothing waits behind, to see what one looks like.
-func (g *Greeter) Test(ctx context.Context, to Place, style chat.Style) error {
+// Test sends a card of a fictitious request, to show what a card looks like.
+func (g *StartListener) Test(ctx context.Context, to Place, style chat.Style) error {
 	a, err := g.api(ctx, func(context.Context, *bot.Bot, *models.Update) {}, func(error) {})
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	t := painter{style, catalogue(style.Language)}
+	t := renderer{style, catalogFor(style.Language)}
 	c := t.Card(&approval.Pending{
 		RequestID: "0000000000000000", ShortID: "00000000", Type: approval.TypeAction, SourceGroup: "test", ToolName: "hello",
 		ToolSHA256: "-", RequestData: approval.Raw(`{"name":"Telegram"}`), Summary: "hello", Reversibility: approval.Reversible,
 		Timestamp: now, ExpiresAt: now.Add(5 * time.Minute),
 	})
 	c.Menu, c.Foot = nil, t.testCard
-	_, err = a.send(ctx, to.Chat, layOut(c), how{thread: to.Thread})
+	_, err = a.send(ctx, to.Chat, layOut(c), sendOptions{thread: to.Thread})
 	return err
 }
 
-func (g *Greeter) api(ctx context.Context, handler bot.HandlerFunc, heard func(error)) (*api, error) {
+func (g *StartListener) api(ctx context.Context, handler bot.HandlerFunc, onError func(error)) (*api, error) {
 	c := &Channel{Token: g.Token, ServerURL: g.ServerURL, Client: g.Client}
-	b, err := c.newBot(ctx, c.client(), handler, heard)
+	b, err := c.newBot(ctx, c.client(), handler, onError)
 	if err != nil {
 		return nil, err
 	}
