@@ -13,17 +13,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// health is what a Store remembers of a disk that failed it.
+// health holds the write failures of a Store.
 type health struct {
 	mu     sync.Mutex
-	doubt  error           // a folder or the file system could not be synced: for good
-	owed   map[string]bool // folders whose sync could not even begin
-	litter map[string]bool // files that could not be removed when they should
+	doubt  error           // a sync failed: until the restart
+	owed   map[string]bool // folders that could not be opened for their sync
+	litter map[string]bool // files that could not be removed
 }
 
-// syncDir makes the names in a folder durable, or says that nobody knows:
-// approval.ErrUnsynced. A sync that the kernel took up and failed is never tried
-// again, because the next one would succeed and mean nothing.
+// syncDir makes the names in a folder durable, or returns approval.ErrUnsynced. A sync
+// that failed in the kernel is never retried: the next one would succeed without writing
+// anything.
 func (s *Store) syncDir(dir string) error {
 	if err := s.doubts(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Store) syncDir(dir string) error {
 	return fmt.Errorf("%w: %w", approval.ErrUnsynced, err)
 }
 
-// syncAll is one commit for everybody who waits for one.
+// syncAll is one sync for all waiting writes.
 func (s *Store) syncAll() error {
 	if err := s.doubts(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (s *Store) syncAll() error {
 	return s.taken(s.FS.SyncFS(s.Layout.Home))
 }
 
-// taken notes that a sync failed which the kernel had taken up.
+// noteSyncError records a sync that failed in the kernel.
 func (s *Store) taken(err error) error {
 	if err == nil || notOpened(err) {
 		return err
@@ -66,7 +66,7 @@ func (s *Store) doubts() error {
 	return s.health.doubt
 }
 
-// notOpened says that an error came from opening what was to be synced.
+// notOpened reports whether an error came from opening the file or folder to be synced.
 func notOpened(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, fs.ErrNotExist} {
 		if errors.Is(err, e) {
@@ -76,7 +76,7 @@ func notOpened(err error) bool {
 	return false
 }
 
-// discard removes a file that is not to stay, later if not now.
+// discard removes a file. If that fails, Probe tries again.
 func (s *Store) discard(name string) {
 	err := s.FS.Remove(name)
 	s.health.mu.Lock()
@@ -91,9 +91,9 @@ func (s *Store) discard(name string) {
 	}
 }
 
-// Probe does with a file of its own what every document needs, and makes good
-// what could not be done before. After nil, whatever is visible is durable. The
-// error is approval.ErrRestart where trying again would mean nothing.
+// Probe writes, renames and syncs a test file, and repeats removals and syncs that could
+// not be done before. After nil, every visible document is durable. The error is
+// approval.ErrRestart if a retry is useless.
 func (s *Store) Probe() error {
 	for _, name := range s.noted(&s.health.litter) {
 		s.discard(name)
@@ -102,7 +102,7 @@ func (s *Store) Probe() error {
 		return err
 	}
 	if err := s.try(); err != nil {
-		return fmt.Errorf("try the disk: %w", err)
+		return fmt.Errorf("probe disk: %w", err)
 	}
 	for _, dir := range s.noted(&s.health.owed) {
 		if err := s.taken(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func (s *Store) noted(set *map[string]bool) []string {
 	return slices.Sorted(maps.Keys(*set))
 }
 
-// try writes one file where nothing is kept.
+// probeDisk writes and removes one file in run/.
 func (s *Store) try() error {
 	dir := s.Layout.Run()
 	f, temp, err := s.writeTemp(dir, make([]byte, 4096), 0o600)

@@ -12,7 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// sickFS is the real file system, with folder syncs that fail as told.
+// failingFS is the real file system, with syncs and removals that fail as configured.
 type sickFS struct {
 	FS
 	dir, whole, remove error
@@ -68,14 +68,14 @@ func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
 	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
 	require.ErrorIs(t, s.Create(approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
 	_, err = s.Read(approval.DocDecision, other)
-	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins")
+	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins after a failed sync")
 	require.ErrorIs(t, s.Create(approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
 	_, err = s.Read(approval.DocRecord, other)
-	require.NoError(t, err, "an outcome is there for the next start")
+	require.NoError(t, err, "a record is written for the next start")
 }
 
-// A folder that could not even be opened was not synced, and nothing was lost:
-// it is done later, and until then nothing in it is believed.
+// A folder that could not be opened was not synced, and nothing was lost: the sync is
+// done later, and until then its names are not trusted.
 func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
 	s, fsys, k := sickStore(t)
 	fsys.dir = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
@@ -85,7 +85,7 @@ func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
 	require.ErrorIs(t, s.Probe(), syscall.EMFILE)
 	fsys.dir, fsys.syncs = nil, 0
 	require.NoError(t, s.Probe())
-	require.Equal(t, 2, fsys.syncs, "its own file, and the folder that is owed")
+	require.Equal(t, 2, fsys.syncs, "the test file's folder, and the unsynced folder")
 	fsys.syncs = 0
 	require.NoError(t, s.Probe())
 	require.Equal(t, 1, fsys.syncs)
@@ -100,7 +100,7 @@ func TestAPendingThatWasNotConfirmedIsTakenBack(t *testing.T) {
 	fsys.remove = nil
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
 	_, err = s.Read(approval.DocPending, k)
-	require.ErrorIs(t, err, fs.ErrNotExist, "it is, as soon as that works")
+	require.ErrorIs(t, err, fs.ErrNotExist, "removed by the next Probe")
 }
 
 func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
 	require.Equal(t, []string{k.ID + ".json"}, names)
 	names, err = s.names(s.Layout.Run())
 	require.NoError(t, err)
-	require.Empty(t, names, "nor does a probe leave anything")
+	require.Empty(t, names, "a probe leaves no file")
 }
 
 func TestReserve(t *testing.T) {
@@ -131,7 +131,7 @@ func TestReserve(t *testing.T) {
 	two, err := s.Reserve(400)
 	require.NoError(t, err)
 	one()
-	one() // twice is once
+	one() // the second call has no effect
 	_, err = s.Reserve(601)
 	require.ErrorIs(t, err, approval.ErrNoSpace)
 	three, err := s.Reserve(1)

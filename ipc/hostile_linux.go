@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resolve keeps a name inside the folder, off every link, on the folder's mount.
+// resolveFlags keep a name inside the folder and its mount, and refuse every link.
 const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func openFolder(dir string) (fd int, err error) {
@@ -20,12 +20,12 @@ func openFolder(dir string) (fd int, err error) {
 	return fd, err
 }
 
-// probe finds out what the system lacks: openat2, because the kernel is old
-// (ENOSYS) or a container's seccomp profile strict (EPERM), or /proc.
+// probe detects a missing openat2, because the kernel is old (ENOSYS) or a container's
+// seccomp profile strict (EPERM), and a missing /proc.
 func (h *Hostile) probe(dir int) error {
 	h.proc = "/proc/self/fd/"
 	if _, err := h.alive(dir); err != nil {
-		h.warn("there is no /proc", err)
+		h.warn("/proc is not available", err)
 	}
 	fd, err := h.openat(dir, ".", unix.O_PATH)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -40,13 +40,13 @@ func (h *Hostile) probe(dir int) error {
 }
 
 func (h *Hostile) warn(lack string, why error) {
-	h.note = fmt.Sprintf("not for hostile folders: %s (%v)", lack, why)
+	h.note = fmt.Sprintf("not safe for untrusted folders: %s (%v)", lack, why)
 }
 
 // openat opens an entry of the folder, never through a link.
 func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// The kernel says EAGAIN when a rename elsewhere kept it from being sure.
+	// The kernel returns EAGAIN if a concurrent rename elsewhere prevented the check.
 	for range 8 {
 		if h.plain {
 			fd, err = unix.Openat(dir, name, flags, 0)
@@ -60,8 +60,8 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// openFile opens a file for reading once it is known to be harmless, and
-// returns what it was known as.
+// openFile opens a file for reading once it is known to be harmless, and returns its
+// stat.
 func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
 	peek, err := h.openat(dir, name, unix.O_PATH)
 	if err != nil {
@@ -79,7 +79,7 @@ func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.S
 	if err = h.stillLinked(peek, dir); err != nil {
 		return -1, st, err
 	}
-	h.at("judged")
+	h.at("checked")
 	fd, err = h.reopen(peek, dir, name)
 	if err != nil {
 		return -1, st, err
@@ -91,15 +91,15 @@ func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.S
 	return fd, st, nil
 }
 
-// stillLinked makes the one link that was counted ours. An agent may put a link
-// to somebody's file under the name and take it away between our open and our
-// count: the one link counted is then the file's own, elsewhere. But the name we
-// opened is dead from then on, even if the same link comes back: if it lives
-// after the count, it was the link that was counted.
+// stillLinked checks that the one link that was counted is the opened name. An agent may
+// put a link to another user's file under the name and remove it between our open and our
+// count: the counted link is then the file's own, elsewhere. But the opened name is dead
+// from then on, even if the same link comes back. So if it exists after the count, it was
+// the counted link.
 //
-// The kernel lowers the count a moment before it buries the name, holding the
-// folder's lock for both. Listing the folder takes that lock, so once we have
-// listed, nothing is half done.
+// The kernel lowers the count a moment before it removes the name, and holds the folder's
+// lock for both. Listing the folder takes that lock: after a listing, no removal is half
+// done.
 func (h *Hostile) stillLinked(peek, dir int) error {
 	if err := h.waitForLock(dir); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (h *Hostile) stillLinked(peek, dir int) error {
 	alive, err := h.alive(peek)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // no /proc to ask: Note has said so
+		return nil // no /proc: Warning has said so
 	case err != nil:
 		return err
 	case !alive:
@@ -128,8 +128,8 @@ func (h *Hostile) waitForLock(dir int) error {
 	})
 }
 
-// alive asks the kernel whether the name that fd was opened by still exists. A
-// file whose name ends in " (deleted)" seems dead, and is refused for nothing.
+// nameExists asks the kernel whether the name that fd was opened by still exists. A file
+// whose name ends in " (deleted)" is refused without need.
 func (h *Hostile) alive(fd int) (bool, error) {
 	path := make([]byte, unix.PathMax)
 	var n int
@@ -140,12 +140,11 @@ func (h *Hostile) alive(fd int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Cut short, the end that matters would be missing.
+	// In a truncated path the suffix would be missing.
 	return n < len(path) && !bytes.HasSuffix(path[:n], []byte(" (deleted)")), nil
 }
 
-// reopen opens what peek refers to for reading; through its name only where
-// there is no /proc.
+// reopen opens the file of pathFD for reading; by its name only without /proc.
 func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	err = retryEINTR(func() error {
@@ -158,8 +157,9 @@ func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
 	return fd, err
 }
 
-// sameStill looks at the opened file as the name was looked at. A changed ctime
-// means that links came or went: without /proc it is all we have against that.
+// checkSameFile checks that the opened file is the one that was checked by name. A
+// changed ctime means that links were added or removed; without /proc there is no other
+// check for that.
 func sameStill(fd int, before *unix.Stat_t, limit int64) error {
 	st, err := look(fd)
 	if err != nil {

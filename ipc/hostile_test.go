@@ -19,10 +19,10 @@ import (
 
 const limit = 1 << 10
 
-// outside is what must never be read.
+// outside is content that must never be read.
 const outside = "the host's secret"
 
-// ground is a hostile folder with something to steal beside it.
+// fixture is a hostile folder beside a folder with a secret.
 type ground struct {
 	*Hostile
 	dir    string
@@ -45,7 +45,8 @@ func newGround(t *testing.T) ground {
 
 func (g ground) path(name string) string { return filepath.Join(g.dir, name) }
 
-// soon fails the test when f takes a second: nothing in the folder may hold us up.
+// withinASecond fails the test when f takes a second: no file in the folder may block a
+// read.
 func soon(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -64,7 +65,7 @@ func (g ground) read(t *testing.T, name string) (data []byte, err error) {
 	return data, err
 }
 
-// ways are the ways to open a file: each must hold on its own.
+// forEachMethod runs a test with each way to open a file. Each must be safe on its own.
 func ways(t *testing.T, test func(t *testing.T, g ground)) {
 	t.Helper()
 	for name, force := range map[string]func(g ground){
@@ -94,7 +95,7 @@ func TestReadRefuses(t *testing.T) {
 				require.NoError(t, os.Symlink("../private/secret", name))
 			}, ErrSymlink,
 		},
-		"link inside the folder: still not what its name says": {
+		"link inside the folder: refused too": {
 			func(t *testing.T, g ground, name string) {
 				write(t, g.path("other.json"), "{}")
 				require.NoError(t, os.Symlink("other.json", name))
@@ -117,7 +118,7 @@ func TestReadRefuses(t *testing.T) {
 		"hard link to a file outside": {
 			func(t *testing.T, g ground, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
 		},
-		"FIFO: opening it plainly waits for a writer": {
+		"FIFO: a plain open waits for a writer": {
 			func(t *testing.T, _ ground, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
 		},
 		"socket": {
@@ -125,7 +126,7 @@ func TestReadRefuses(t *testing.T) {
 				require.NoError(t, unix.Mknod(name, unix.S_IFSOCK|0o666, 0))
 			}, ErrNotRegular,
 		},
-		"folder with the name of a file": {
+		"folder": {
 			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
 		},
 		"sparse terabyte": {
@@ -156,13 +157,13 @@ func TestReadRefusesDevices(t *testing.T) {
 	ways(t, func(t *testing.T, g ground) {
 		for name, dev := range map[string]uint64{
 			"zero never ends":       unix.Mkdev(1, 5),
-			"tty becomes ours":      unix.Mkdev(5, 0),
-			"no driver is there":    unix.Mkdev(241, 255),
-			"mem holds the secrets": unix.Mkdev(1, 1),
+			"tty becomes our terminal":      unix.Mkdev(5, 0),
+			"no driver":    unix.Mkdev(241, 255),
+			"mem contains secrets": unix.Mkdev(1, 1),
 		} {
 			err := unix.Mknod(g.path("x.json"), unix.S_IFCHR|0o666, int(dev))
 			if os.Geteuid() != 0 {
-				require.ErrorIs(t, err, unix.EPERM, "only root makes devices")
+				require.ErrorIs(t, err, unix.EPERM, "only root can create devices")
 				continue
 			}
 			require.NoError(t, err, name)
@@ -176,13 +177,13 @@ func TestReadRefusesDevices(t *testing.T) {
 func TestReadTakesPlainFiles(t *testing.T) {
 	ways(t, func(t *testing.T, g ground) {
 		for name, want := range map[string]string{
-			"empty.json":             "", // a writer that has just begun; the caller waits
+			"empty.json":             "", // a writer that has just begun: the caller waits
 			"a.json":                 `{"request_id":"a"}`,
 			"full.json":              strings.Repeat("x", limit),
-			".dot":                   "a dot-name is a name",
+			".dot":                   "a name with a dot",
 			"\xff\n ü":               "names are bytes",
-			"-rf":                    "and no options",
-			strings.Repeat("n", 255): "as long as a name can be",
+			"-rf":                    "not an option",
+			strings.Repeat("n", 255): "longest name",
 		} {
 			write(t, g.path(name), want)
 			data, err := g.read(t, name)
@@ -199,7 +200,7 @@ func TestReadLimits(t *testing.T) {
 	_, err := g.Read("a", 0)
 	require.ErrorIs(t, err, ErrTooLarge)
 	_, err = g.Read("empty", -1)
-	require.ErrorIs(t, err, ErrTooLarge, "a nonsensical limit allows nothing")
+	require.ErrorIs(t, err, ErrTooLarge, "an invalid limit allows nothing")
 	data, err := g.Read("a", math.MaxInt64)
 	require.NoError(t, err, "limit+1 must not overflow")
 	require.Equal(t, "a", string(data))
@@ -225,7 +226,7 @@ func TestNamesStayInside(t *testing.T) {
 	})
 }
 
-// endless counts what is taken from it.
+// endless counts the bytes that are read from it.
 type endless int64
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -237,7 +238,7 @@ func TestTakeIsBounded(t *testing.T) {
 	var e endless
 	_, err := take(&e, limit)
 	require.ErrorIs(t, err, ErrTooLarge)
-	require.EqualValues(t, limit+1, e, "no file grows faster than we stop reading")
+	require.EqualValues(t, limit+1, e, "reading stops at the limit, however fast the file grows")
 }
 
 func TestReadOfAFileThatChanges(t *testing.T) {
@@ -259,32 +260,32 @@ func TestReadOfAFileThatChanges(t *testing.T) {
 		"is deleted": {
 			func(t *testing.T, g ground) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
 		},
-		"is exchanged for a link to a folder": {
+		"is replaced by a link to a folder": {
 			swap(func(t *testing.T, g ground) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("new")))
 			}), []error{ErrGone, ErrSymlink},
 		},
-		"is exchanged for a link to a file": {
+		"is replaced by a link to a file": {
 			swap(func(t *testing.T, g ground) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrSymlink},
 		},
-		"is exchanged for somebody's file": {
+		"is replaced by a hard link to a file outside": {
 			swap(func(t *testing.T, g ground) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrLinked},
 		},
-		"is exchanged for another": {
+		"is replaced by another file": {
 			swap(func(t *testing.T, g ground) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
 		},
-		"is exchanged for a FIFO": {
+		"is replaced by a FIFO": {
 			swap(func(t *testing.T, g ground) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
 			[]error{ErrGone, ErrNotRegular},
 		},
-		"is exchanged for a socket": {
+		"is replaced by a socket": {
 			swap(func(t *testing.T, g ground) {
 				require.NoError(t, unix.Mknod(g.path("new"), unix.S_IFSOCK|0o666, 0))
 			}), []error{ErrGone, ErrNotRegular},
 		},
-		"is exchanged for a folder": {
+		"is replaced by a folder": {
 			func(t *testing.T, g ground) {
 				require.NoError(t, os.Remove(g.path(name)))
 				require.NoError(t, os.Mkdir(g.path(name), 0o777))
@@ -297,7 +298,7 @@ func TestReadOfAFileThatChanges(t *testing.T) {
 				defer func() { _ = os.RemoveAll(g.path(name)); _ = os.RemoveAll(g.path("y")) }()
 				write(t, g.path(name), `{"a": 1}`)
 				g.pause = func(step string) {
-					if step == "judged" {
+					if step == "checked" {
 						c.change(t, g)
 					}
 				}
@@ -307,13 +308,13 @@ func TestReadOfAFileThatChanges(t *testing.T) {
 						return
 					}
 				}
-				require.Fail(t, "wrong answer", "%v", err)
+				require.Fail(t, "unexpected error", "%v", err)
 			})
 		}
 	})
 }
 
-// swap renames what lay makes under "new" over the file.
+// swap creates "new" and renames it over the file.
 func swap(lay func(t *testing.T, g ground)) func(t *testing.T, g ground) {
 	return func(t *testing.T, g ground) {
 		lay(t, g)
@@ -321,8 +322,8 @@ func swap(lay func(t *testing.T, g ground)) func(t *testing.T, g ground) {
 	}
 }
 
-// A link to the secret lies under the name while we open it, and is gone when we
-// count the links: the one that is left is not in this folder.
+// A link to the secret is under the name while we open it, and is removed before we count
+// the links: the counted link is not in this folder.
 func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 	ways(t, func(t *testing.T, g ground) {
 		for what, change := range map[string]func(name string) error{
@@ -348,7 +349,7 @@ func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 	})
 }
 
-// The same, but the link is back when we look whether it is there.
+// The same, but the link is back when we check whether the name exists.
 func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		g := newGround(t)
@@ -356,7 +357,7 @@ func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
 		require.NoError(t, os.Link(g.secret, g.path("x.json")))
 		g.pause = func(step string) {
 			switch step {
-			case "opened", "judged":
+			case "opened", "checked":
 				_ = os.Remove(g.path("x.json"))
 			case "counted":
 				require.NoError(t, os.Link(g.secret, g.path("x.json")))
@@ -367,8 +368,8 @@ func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
 	}
 }
 
-// The same again without stopping anybody: the kernel lowers the count before it
-// buries the name, and only a race meets it in between.
+// The same without test hooks: the kernel lowers the count before it removes the name,
+// and only a race can read in between.
 func TestReadRacesALink(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		g := newGround(t)
@@ -398,7 +399,7 @@ func TestReadRacesALink(t *testing.T) {
 		close(stop)
 		agent.Wait()
 		require.Zero(t, stolen)
-		require.NotZero(t, linked, "the link must be met at times, or it was no race")
+		require.NotZero(t, linked, "no read met the link: not a race")
 	}
 }
 
@@ -412,7 +413,7 @@ func TestUnchanged(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, unchanged(int(f.Fd()), &before, 3, limit))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "we read less than there is")
+	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "fewer bytes read than the file has")
 	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
 	require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
 	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
@@ -420,12 +421,12 @@ func TestUnchanged(t *testing.T) {
 	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrGone)
 }
 
-// An agent exchanges one name as fast as it can while we read it.
+// An agent replaces one file as fast as it can while we read it.
 func TestReadRacesAnAgent(t *testing.T) {
 	ways(t, func(t *testing.T, g ground) {
 		link := os.Link
 		if g.proc == "/none/" {
-			link = os.Symlink // without /proc it is not for hostile folders, because of just this
+			link = os.Symlink // without /proc a hard link is not detected
 		}
 		lay := []func(name string) error{
 			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
@@ -463,18 +464,18 @@ func TestReadRacesAnAgent(t *testing.T) {
 		}
 		close(stop)
 		agent.Wait()
-		require.NotZero(t, read, "the race must be won at times, or it was none")
+		require.NotZero(t, read, "no read succeeded: not a race")
 	})
 }
 
 func TestStat(t *testing.T) {
 	ways(t, func(t *testing.T, g ground) {
 		write(t, g.path("file"), "")
-		require.NoError(t, os.Symlink("nowhere", g.path("dangling")))
+		require.NoError(t, os.Symlink("missing", g.path("dangling")))
 		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
 		for name, want := range map[string]bool{
 			"file": true, "fifo": true, "none": false,
-			"dangling": true, // the link is there; where it leads is no matter
+			"dangling": true, // the link exists; its target does not matter
 		} {
 			soon(t, func() {
 				exists, err := g.Stat(name)
@@ -498,7 +499,7 @@ func TestRemove(t *testing.T) {
 			soon(t, func() { require.NoError(t, g.Remove(name), name) })
 			require.ErrorIs(t, g.Remove(name), ErrGone, name)
 		}
-		require.Equal(t, outside, content(t, g.secret), "only the names are gone, not where they led")
+		require.Equal(t, outside, content(t, g.secret), "only the names are removed, not their targets")
 
 		require.NoError(t, os.MkdirAll(g.path("full/sub"), 0o777))
 		require.ErrorIs(t, g.Remove("full"), ErrNotRegular)
@@ -513,7 +514,7 @@ func TestNames(t *testing.T) {
 	require.False(t, more)
 	require.Empty(t, names)
 
-	for i := range 500 { // more than one reading's worth
+	for i := range 500 { // more than one read of the folder
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("link")))
@@ -533,10 +534,10 @@ func TestNames(t *testing.T) {
 		names, _, err = g.Names(501)
 		require.NoError(t, err)
 		require.Contains(t, names, "link")
-		require.NotContains(t, names, "secret", "links are named, not followed")
+		require.NotContains(t, names, "secret", "links are listed, not followed")
 		again, _, err := g.Names(501)
 		require.NoError(t, err)
-		require.ElementsMatch(t, names, again, "each listing begins at the beginning")
+		require.ElementsMatch(t, names, again, "each listing starts from the beginning")
 	}
 }
 
@@ -546,7 +547,7 @@ func TestNamesLoadsNoMoreThanAsked(t *testing.T) {
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
 	allocated := testing.AllocsPerRun(10, func() { _, _, _ = g.Names(3) })
-	require.Less(t, allocated, 50.0, "every name loaded is a string made")
+	require.Less(t, allocated, 50.0, "each name read is one allocation")
 }
 
 func TestOpenHostileRefuses(t *testing.T) {
@@ -554,7 +555,7 @@ func TestOpenHostileRefuses(t *testing.T) {
 	link := filepath.Join(filepath.Dir(g.dir), "link")
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), link))
 	_, err := OpenHostile(link)
-	require.Error(t, err, "a link where the folder should be leads anywhere")
+	require.Error(t, err, "a link instead of the folder could lead anywhere")
 	_, err = OpenHostile(g.secret)
 	require.ErrorIs(t, err, unix.ENOTDIR)
 	_, err = OpenHostile(filepath.Join(g.dir, "none"))
@@ -573,22 +574,22 @@ func TestStale(t *testing.T) {
 
 	moved := g.dir + ".moved"
 	require.NoError(t, os.Rename(g.dir, moved))
-	require.True(t, g.Stale(), "its name leads nowhere")
+	require.True(t, g.Stale(), "its name does not exist")
 	require.NoError(t, os.Symlink(moved, g.dir))
-	require.True(t, g.Stale(), "a link to it is not it")
+	require.True(t, g.Stale(), "a link to the folder is not the folder")
 	data, err := g.read(t, "a")
-	require.NoError(t, err, "we hold the folder, not the name")
+	require.NoError(t, err, "the folder is open, independent of its name")
 	require.Equal(t, "a", string(data))
 
 	require.NoError(t, os.Remove(g.dir))
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
-	require.True(t, g.Stale(), "another folder has the name")
+	require.True(t, g.Stale(), "the name is another folder's")
 
 	require.NoError(t, os.RemoveAll(moved))
 	_, err = g.read(t, "a")
 	require.ErrorIs(t, err, ErrGone)
 	_, _, err = g.Names(10)
-	require.ErrorIs(t, err, ErrGone, "an empty list would say that all is well")
+	require.ErrorIs(t, err, ErrGone, "an empty list would hide the error")
 	exists, err := g.Stat("a")
 	require.NoError(t, err)
 	require.False(t, exists)

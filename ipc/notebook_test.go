@@ -41,10 +41,10 @@ func TestNotebookPages(t *testing.T) {
 
 	info, err := os.Stat(layout.Sent("telegram", "personal"))
 	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "cards are nobody else's to read")
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "other users must not read cards")
 
 	require.NoError(t, n.Remove(k))
-	require.NoError(t, n.Remove(k), "twice is no error")
+	require.NoError(t, n.Remove(k), "removing it twice is no error")
 	_, err = n.Load(k)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
@@ -66,7 +66,7 @@ func TestNotebookDrawers(t *testing.T) {
 	_, err = d.Get("2")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	// A killed writer leaves a temporary file; the next start sweeps it.
+	// A killed writer leaves a temporary file; the next start removes it.
 	temp := filepath.Join(layout.Sent("telegram", ".updates"), ".tmp-dead")
 	require.NoError(t, os.WriteFile(temp, nil, 0o600))
 	release, err := n.Store.Open()
@@ -78,7 +78,7 @@ func TestNotebookDrawers(t *testing.T) {
 	require.Equal(t, []string{"1"}, names)
 }
 
-// Names come from the network: none may lead out of the drawer.
+// Names come from the network: none may lead out of the folder.
 func TestNotebookRefusesNames(t *testing.T) {
 	n, _ := notebook(t)
 	d, err := n.State("updates")

@@ -10,9 +10,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Old gives the ids whose document of kind d was last written before a time,
-// with its size in bytes. It goes by the file's time, which says when to look
-// closer and proves nothing.
+// OlderThan returns the ids whose document of kind d was last written before a time, with
+// its size in bytes. It uses the file's modification time, which is a hint and no proof.
 func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
 	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
 	sizes = map[string]int64{}
@@ -25,8 +24,8 @@ func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes ma
 	return sizes, err
 }
 
-// OldRefusals counts the descriptions of refused things that were written before
-// a time, and removes them if told to.
+// RefusalsOlderThan counts the descriptions of refused files that were written before a
+// time, and removes them if remove is set.
 func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n int, size int64, err error) {
 	dir := s.Layout.Errors(ws)
 	err = s.older(dir, before, func(name string, bytes int64) error {
@@ -43,13 +42,13 @@ func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n i
 	})
 	if remove && n > 0 {
 		s.mu.Lock()
-		delete(s.refused, ws) // counted anew: there is room again
+		delete(s.refused, ws) // counted again: descriptions can be written again
 		s.mu.Unlock()
 	}
 	return n, size, err
 }
 
-// older visits the files of a folder that were last written before a time.
+// visitOlder visits the files of a folder that were last written before a time.
 func (s *Store) older(dir string, before time.Time, visit func(name string, size int64) error) error {
 	names, err := s.names(dir)
 	if err != nil {

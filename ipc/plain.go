@@ -10,9 +10,8 @@ import (
 	"github.com/spf13/afero"
 )
 
-// PlainRequests reads a folder of requests through an FS, trusting it. It is
-// for file systems that are not the kernel's, where there is no openat2 and no
-// hostile agent either.
+// PlainRequests reads a folder of requests through an FS and trusts it. It is for
+// simulated file systems, which have no openat2 and no untrusted agent.
 func PlainRequests(fsys FS, dir string) Requests { return plain{fsys, dir} }
 
 type plain struct {

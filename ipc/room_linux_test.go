@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The real figures are of the right order: more would let runs start in vain,
-// less would keep every gate shut.
+// A plausibility check: too high a value would start actions that cannot be recorded, too
+// low a value would refuse all.
 func TestFreeIsWhatTheKernelSays(t *testing.T) {
 	spacer, ok := OS().(SpaceReporter)
 	require.True(t, ok)
@@ -16,6 +16,6 @@ func TestFreeIsWhatTheKernelSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, bytes, uint64(1<<20))
 	require.Greater(t, inodes, uint64(100))
-	_, _, err = spacer.Free("/nowhere")
+	_, _, err = spacer.Free("/missing")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -10,15 +10,14 @@ import (
 
 const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 
-// crowd is how many syncs must be under way before one syncfs serves them all:
-// below it each fsync is cheaper and says more about its own file. Every sync
-// ends in a commit of the file system's journal, and commits wait for one
-// another, so that in a crowd the fewest commits win.
+// syncFSThreshold is the number of concurrent syncs from which one syncfs serves them
+// all. Below it each fsync is cheaper, and its error belongs to its own file. Every sync
+// ends in a commit of the file system's journal, and commits wait for one another: with
+// many syncs the fewest commits are fastest.
 const crowd = 4
 
-// sharedSyncs lets writes that are under way together share their syncs. A
-// sync that began before a write was made does not count for it: whoever comes
-// while one is running waits for the next.
+// sharedSyncs lets concurrent writes share their syncs. A sync that began before a write
+// does not cover it: a caller that comes while one is running waits for the next.
 type sharedSyncs struct {
 	under atomic.Int32
 	whole shared
@@ -26,7 +25,7 @@ type sharedSyncs struct {
 	dirs  map[string]*shared
 }
 
-// file makes f's data durable. In a crowd one syncfs serves everybody.
+// file makes f's data durable. With many concurrent syncs one syncfs serves all.
 func (s *sharedSyncs) file(f afero.File, whole func() error) error {
 	n := s.under.Add(1)
 	defer s.under.Add(-1)
@@ -36,7 +35,7 @@ func (s *sharedSyncs) file(f afero.File, whole func() error) error {
 	return s.whole.do(whole)
 }
 
-// dir makes a folder's names durable, with everybody who waits for the same.
+// dir makes a folder's names durable, in one sync for all callers that wait for it.
 func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
 	n := s.under.Add(1)
 	defer s.under.Add(-1)
@@ -56,10 +55,10 @@ func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
 	return d.do(sync)
 }
 
-// shared runs one function at a time for everybody who asked before it began.
+// coalescer runs a function, one at a time, for all callers that called before it began.
 type shared struct {
 	mu   sync.Mutex
-	next *turn // of those who wait for one that has not begun
+	next *turn // callers of a run that has not begun
 	busy bool
 }
 
@@ -68,8 +67,7 @@ type turn struct {
 	err  error
 }
 
-// do runs f, or waits until somebody else has: always one that begins after do was
-// called.
+// do runs f, or waits for a run by another caller that begins after do was called.
 func (s *shared) do(f func() error) error {
 	s.mu.Lock()
 	if s.busy {
@@ -90,7 +88,7 @@ func (s *shared) do(f func() error) error {
 	return err
 }
 
-// serve runs one turn after the other without a pause, as long as somebody waits.
+// serve runs the function for one batch after the other while callers wait.
 func (s *shared) serve(t *turn, f func() error) {
 	for ; t != nil; t = s.follow() {
 		t.err = f()
@@ -98,7 +96,7 @@ func (s *shared) serve(t *turn, f func() error) {
 	}
 }
 
-// follow takes the turn that comes next, and is nil where nobody waits.
+// nextBatch takes the next batch; nil if no caller waits.
 func (s *shared) follow() *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Create implements the gate's Store.
+// Create implements gate.Store.
 func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
-		return fmt.Errorf("create %s of %s: no such key", d, k)
+		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
 	for attempt := 1; ; attempt++ {
 		err := s.create(d, k, b, how, nil)
-		// A daemon that starts sweeps temporary names, and may take one from
-		// under another process: then we write it again.
+		// A starting daemon sweeps temporary names, and may remove that of another
+		// process: then write it again.
 		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
 			return err
 		}
 	}
 }
 
-// CreateBeside implements the gate's Besider: it is Create, durable, with
-// beside running from the moment the file's data is durable. What beside
-// writes shares the folder's commit.
+// CreateParallel implements gate.ParallelCreator: it is Create, durable, and runs beside
+// as soon as the file's data is durable. Files that beside writes share the sync of the
+// folder.
 func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
 	return s.create(d, k, b, approval.Durable, beside)
 }
@@ -41,8 +41,8 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Wr
 	if d == approval.DocPending {
 		defer s.making(k)()
 	}
-	// Nothing new begins on a disk that is in doubt. How something ended is
-	// written even so: the restart that must follow may find it.
+	// After a failed sync nothing new begins. A record is written all the same: the
+	// restart that must follow may find it.
 	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
 		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
 	}
@@ -74,14 +74,14 @@ func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.Wr
 	}
 	err = s.syncDir(dir)
 	if err != nil && d == approval.DocPending && how == approval.Durable {
-		// Nobody may decide what a power cut may take away. The request that it
-		// was made from still lies there.
+		// A power cut could remove this pending, so it must not be decided. Its request
+		// still exists.
 		s.discard(name)
 	}
 	return errors.Join(err, <-besides)
 }
 
-// writeTemp writes b under a name that nobody guesses and nobody reads.
+// writeTemp writes b under an unguessable name.
 func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
 	temp := filepath.Join(dir, tempPrefix+randomHex())
 	f, err := s.FS.OpenFile(temp, writeNew, mode)
@@ -93,7 +93,7 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 		err = io.ErrShortWrite
 	}
 	if err == nil && mode != 0o600 {
-		err = s.FS.Chmod(temp, mode) // whatever the umask says
+		err = s.FS.Chmod(temp, mode) // independent of the umask
 	}
 	if err != nil {
 		_ = f.Close()
@@ -109,7 +109,7 @@ func randomHex() string {
 	return hex.EncodeToString(random[:])
 }
 
-// Publish implements the gate's Store.
+// Publish implements gate.Store.
 func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
 	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
-// realFS is the operating system's file system with the one extension whose
-// results can be compared.
+// realFS is the operating system's file system with the one extension whose results can
+// be compared.
 type realFS struct{ afero.OsFs }
 
 func (realFS) RenameNoReplace(oldname, newname string) error {
@@ -38,7 +38,7 @@ type compared interface {
 	RenameNoReplace(oldname, newname string) error
 }
 
-// player carries out a script line by line and says what came of each.
+// runner runs a script line by line and returns the result of each line.
 type player struct {
 	fs    compared
 	root  string
@@ -63,7 +63,7 @@ func flags(s string) int {
 	return flag
 }
 
-// play carries out one line: a verb, then paths or, for f.verbs, a handle.
+// run runs one line: a verb, then paths or, for f.verbs, a handle.
 func (p *player) play(line string) string {
 	args := append(strings.Fields(line), "", "", "")
 	if strings.HasPrefix(args[0], "f.") {
@@ -112,8 +112,8 @@ func (p *player) close(handles ...string) {
 	}
 }
 
-// unspecified stands for reading bytes of a folder and offsets within one:
-// there every file system has its own answer.
+// unspecified is the result of reading bytes of a folder and of offsets in one: it
+// differs between file systems.
 const unspecified = "unspecified"
 
 func (p *player) playFile(args []string) string {
@@ -174,7 +174,8 @@ func (p *player) playFile(args []string) string {
 	return "unknown verb " + args[0]
 }
 
-// listed sorts a whole list; of a part only the length is the same everywhere.
+// formatNames sorts a complete list. Of a partial one only the length is the same
+// everywhere.
 func listed(names []string, n int) string {
 	if n > 0 {
 		return strconv.Itoa(len(names))
@@ -188,12 +189,12 @@ func stated(i os.FileInfo, err error) string {
 		return result("", err)
 	}
 	if i.IsDir() {
-		return fmt.Sprintf("%s %s", i.Name(), i.Mode()) // sizes of folders are nobody's business
+		return fmt.Sprintf("%s %s", i.Name(), i.Mode()) // sizes of folders differ between file systems
 	}
 	return fmt.Sprintf("%s %s %d", i.Name(), i.Mode(), i.Size())
 }
 
-// result renders an error by its type and kind; verbs and texts may differ.
+// result formats an error by its type and kind; texts may differ.
 func result(value string, err error) string {
 	if err == nil {
 		return value + " ok"
@@ -212,7 +213,7 @@ func result(value string, err error) string {
 	return fmt.Sprintf("%s %T %s %s", value, err, kind, is)
 }
 
-// players returns the two that are to say the same.
+// newRunners returns the two runners whose results must be equal.
 func players(dir string) (simulated, actual *player, err error) {
 	if err := os.Mkdir(filepath.Join(dir, "probe"), 0o777); err != nil {
 		return nil, nil, err
@@ -233,7 +234,7 @@ func players(dir string) (simulated, actual *player, err error) {
 	return newPlayer(p, root), newPlayer(realFS{}, root), nil
 }
 
-// The script is one long story; every line must have the same outcome.
+// Every line of the script must have the same result.
 const conformScript = `
 mkdir d
 mkdir d
@@ -427,7 +428,7 @@ func TestConformsToRealFileSystem(t *testing.T) {
 	require.Equal(t, tree(t, actual), tree(t, simulated))
 }
 
-// Random stories, so that what nobody thought of is compared as well.
+// Random scripts also compare what the fixed script does not cover.
 func TestConformsToRealFileSystemAtRandom(t *testing.T) {
 	parent, n := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -479,7 +480,7 @@ func randomLine() *rapid.Generator[string] {
 	})
 }
 
-// tree lists everything visible with mode and data.
+// tree lists all visible files and folders with mode and data.
 func tree(t require.TestingT, p *player) []string {
 	var out []string
 	err := afero.Walk(p.fs, p.root, func(name string, i fs.FileInfo, err error) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Long lives of kills, cuts and recoveries must not make snapshots slower.
+// Many kills, cuts and recoveries must not make snapshots slower.
 func TestCutFreesWhatNoNameLeadsTo(t *testing.T) {
 	d := New()
 	for range 20 {

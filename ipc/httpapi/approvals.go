@@ -16,32 +16,32 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Target narrows where a person is asked.
+// Target selects one place where a person is asked.
 type Target struct {
 	TgChatID string `json:"tg_chat_id,omitempty" pattern:"^-?[0-9]{1,20}$" doc:"The Telegram chat, as a string."`
 	EmailTo  string `json:"email_to,omitempty" maxLength:"320"`
 }
 
-// CreateRequest is a request as a client of this door writes it.
+// CreateRequest is a request as an API client sends it.
 type CreateRequest struct {
-	SessionID    string   `json:"session_id,omitempty" maxLength:"128" doc:"Consent for a session is remembered by this name."`
-	Type         string   `json:"type,omitempty" enum:"action,question" doc:"What is not said is action."`
+	SessionID    string   `json:"session_id,omitempty" maxLength:"128" doc:"Grants for a session are bound to this name."`
+	Type         string   `json:"type,omitempty" enum:"action,question" doc:"The default is action."`
 	ActionType   string   `json:"action_type,omitempty" maxLength:"71" doc:"exec_cmd, http_request, write_file, send_message or custom:NAME. Required without tool_name, unless it is a question."`
-	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured; without one nothing runs on the host, and the receipt is all there is."`
+	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured. Without one nothing runs on the host, and the client gets only a receipt."`
 	Title        string   `json:"title,omitempty" maxLength:"300"`
 	Preview      string   `json:"preview,omitempty" maxLength:"8192"`
 	Rationale    string   `json:"rationale,omitempty" maxLength:"8192"`
 	RequestData  Object   `json:"request_data,omitzero" doc:"The arguments. They are kept, shown and run byte for byte."`
-	Options      []string `json:"options,omitempty" maxItems:"8" doc:"Of a question."`
-	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long a person is asked. What is not said is 600, and never more than the workspace allows."`
-	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask there only. It must be one of the workspace's channels."`
-	Target       *Target  `json:"target,omitempty" doc:"Must be what the workspace is configured for: nobody is asked whom the client chooses."`
+	Options      []string `json:"options,omitempty" maxItems:"8" doc:"For a question."`
+	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The default is 600; the workspace sets the maximum."`
+	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
+	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
 	Proof        Object   `json:"proof,omitzero"`
-	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?[0-9a-f]{16,64}$" doc:"The approval that this one asks for anew."`
+	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?[0-9a-f]{16,64}$" doc:"The approval that this one replaces."`
 }
 
 type createIn struct {
-	Once string `header:"Idempotency-Key" maxLength:"255" doc:"Sent again with the same body it gives the same approval."`
+	Once string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body gives the same approval."`
 	Body CreateRequest
 }
 
@@ -51,14 +51,15 @@ type createOut struct {
 	Body     *Approval
 }
 
-// OneIn names one approval. It is exported for the library, which looks into no other.
+// OneIn names one approval. It is exported because the library reads only exported
+// embedded types.
 type OneIn struct {
 	ID string `path:"id" pattern:"^appr_[0-9a-f]{16,64}$"`
 }
 
 type getIn struct {
 	OneIn
-	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when it is over, or after so many seconds."`
+	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when the request has ended, or after so many seconds."`
 }
 
 type oneOut struct{ Body *Approval }
@@ -66,42 +67,43 @@ type oneOut struct{ Body *Approval }
 type listIn struct {
 	Status string    `query:"status" enum:"pending,approved,denied,expired"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Before time.Time `query:"before" doc:"The next of the page before."`
+	Before time.Time `query:"before" doc:"The value of next from the previous page."`
 }
 
-// Page is a part of a list.
+// Page is one page of a list.
 type Page struct {
 	Items []*Approval `json:"items" nullable:"false"`
-	Next  *string     `json:"next" doc:"Give it as before to see what is older; null where nothing is."`
+	Next  *string     `json:"next" doc:"Pass it as before to get older items; null if there are none."`
 }
 
 type listOut struct{ Body Page }
 
-// lookers are the scopes of which each lets a key look at what it may know of.
+// readScopes are the scopes of which each lets a key read the requests that are visible
+// to it.
 func lookers() []string {
 	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
 }
 
-// approvals declares what is done with requests.
+// approvals declares the operations on requests.
 func (s *Server) approvals(api huma.API) {
 	ask := []string{approval.MayRequest}
 	look := lookers()
-	create := op("create-approval", http.MethodPost, "/v1/approvals", "Ask for something",
-		"201 as soon as the request is durable, whether or not anybody can be reached at that moment; 200 where it was accepted before, with the same Idempotency-Key.",
+	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
+		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
 		ask, http.StatusConflict, http.StatusServiceUnavailable)
 	create.DefaultStatus = http.StatusCreated
 	create.Responses = map[string]*huma.Response{"200": {
-		Description: "It was accepted before",
+		Description: "Accepted before",
 		Content:     map[string]*huma.MediaType{jsonType: {Schema: &huma.Schema{Ref: "#/components/schemas/Approval"}}},
 	}}
 	register(api, create, s.create)
-	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Look at a request, or wait for it",
-		"With wait it answers when the request is over, at once where it is already.", look, http.StatusNotFound), s.get)
+	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Get a request, or wait for its end",
+		"With wait it answers when the request has ended, at once if it already has.", look, http.StatusNotFound), s.get)
 	register(api, op("list-approvals", http.MethodGet, "/v1/approvals", "List requests",
-		"What waits is listed oldest first and as a whole; what is over in pages, the newest first. Without a status both, what waits first, on the first page.",
+		"Pending requests are listed completely, the oldest first; ended ones in pages, the newest first. Without a status the first page has both, pending ones first.",
 		look), s.list)
-	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Take a request back",
-		"Whoever is first counts: where somebody has decided it is 409. Nothing that was started is stopped.",
+	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Cancel a pending request",
+		"First writer wins. Returns 409 if already decided. Does not stop a running action.",
 		ask, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
 	s.decisions(api)
 }
@@ -112,7 +114,7 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 		return nil, p
 	}
 	if strings.ContainsFunc(in.Once, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
-		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without blanks")
+		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
 	key, taken, err := s.submit(ctx, k, &in.Body, in.Once, from)
 	if err != nil {
@@ -122,7 +124,7 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	if taken.Pending != nil {
 		a = waiting(taken.Pending)
 	} else if a, err = s.view(ctx, key); err != nil || a == nil {
-		return nil, s.broken("look at what was accepted", errors.Join(err, fmt.Errorf("%s", key)))
+		return nil, s.broken("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
 	if taken.Repeated {
@@ -132,8 +134,8 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	return out, nil
 }
 
-// originOf is where a request comes from, after what the client narrows was held
-// against what the operator configured.
+// originOf is the origin of a request. It refuses a channel or target that the operator
+// has not configured.
 func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin, *Problem) {
 	from := approval.Origin{ClientID: k.ClientID(), Principal: k.Owner, AskOn: w.Channel}
 	no := func(detail string) (approval.Origin, *Problem) {
@@ -144,27 +146,27 @@ func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin
 	switch {
 	case t == nil:
 	case t.TgChatID != "" && t.EmailTo != "", t.TgChatID == "" && t.EmailTo == "":
-		return no("target: name one of tg_chat_id and email_to")
+		return no("target: give one of tg_chat_id and email_to")
 	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(place.Chats, t.TgChatID)):
-		return no("target.tg_chat_id is not where this workspace is asked")
+		return no("target.tg_chat_id is not configured for this workspace")
 	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(place.Addresses, t.EmailTo)):
-		return no("target.email_to is not where this workspace is asked")
+		return no("target.email_to is not configured for this workspace")
 	case t.TgChatID != "":
 		from.AskOn = "telegram"
 	default:
 		from.AskOn = "email"
 	}
 	if from.AskOn != "" && !slices.Contains(place.Channels, from.AskOn) {
-		return no("this workspace is not asked on " + from.AskOn)
+		return no("this workspace has no channel " + from.AskOn)
 	}
 	return from, nil
 }
 
-// defaultExpiry is how long a request of this door is asked for that does not say.
+// defaultExpiry is the expiry, in seconds, of a request without expires_in_sec.
 const defaultExpiry = 600
 
-// submit gives the request an id and hands it to the gate. A random id that
-// happens to begin like another one is drawn anew.
+// submit gives the request an id and submits it to the gate. If the short form of a
+// random id is taken, it draws another.
 func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, once string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.SubmitTimeout)
 	defer cancel()
@@ -182,7 +184,7 @@ func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateReques
 	}
 }
 
-// request is what an agent would have written into the folder.
+// request is the request document that an agent would have written into the folder.
 func (w *CreateRequest) request(id string) ([]byte, error) {
 	r := approval.Request{
 		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
@@ -195,8 +197,8 @@ func (w *CreateRequest) request(id string) ([]byte, error) {
 	return r.Encode()
 }
 
-// newID is a request's id: random, or made from the client's own word for it and
-// the hash of its key, which nobody else knows.
+// newID is a request's id: random, or derived from the client's Idempotency-Key and the
+// secret hash of its API key.
 func newID(k *approval.APIKey, once string) string {
 	var id [16]byte
 	if once == "" {
@@ -206,20 +208,20 @@ func newID(k *approval.APIKey, once string) string {
 	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + once))[:2*len(id)]
 }
 
-// find is a request that the key may know of.
+// find reads a request that is visible to the key.
 func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (approval.Key, *Approval, error) {
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
 	a, err := s.view(ctx, key)
 	switch {
 	case err != nil:
-		return key, nil, s.broken("look at "+key.String(), err)
+		return key, nil, s.broken("read request failed: "+key.String(), err)
 	case a == nil || !mine(k, a.client):
 		return key, nil, problem(http.StatusNotFound, sayNotFound)
 	}
 	return key, a, nil
 }
 
-// get answers at once: whoever waits was let in before, see wait.go.
+// get answers at once. Requests that wait are handled in wait.go.
 func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*oneOut, error) {
 	_, a, err := s.find(ctx, k, in.ID)
 	return &oneOut{a}, err
@@ -239,13 +241,13 @@ func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*on
 	return &oneOut{a}, nil
 }
 
-// list gives what waits, then what is over.
+// list returns pending requests, then ended ones.
 func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*listOut, error) {
 	out := &listOut{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Viewer.Waiting(ctx, []string{k.Workspace})
 		if err != nil {
-			return nil, s.broken("list what waits", err)
+			return nil, s.broken("list pending requests failed", err)
 		}
 		for _, w := range all {
 			if mine(k, w.Pending.ClientID) {
@@ -259,12 +261,13 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 	return out, s.lookBack(ctx, k, in, &out.Body)
 }
 
-// lookBack adds a page of what is over.
+// listEnded adds a page of ended requests.
 func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
-	// Looking back may mean reading all of the log: one such look of a key at a time.
-	looking := k.ID + " looks back"
+	// Listing ended requests may read the whole log, so each key may do it once at a
+	// time.
+	looking := k.ID + " list ended"
 	if !s.busy.enter(looking, 1) {
-		return problem(http.StatusTooManyRequests, "this key is listing already").retry(time.Second)
+		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
 	defer s.busy.leave(looking)
 	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
@@ -272,14 +275,14 @@ func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, p
 		return mine(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
-		return s.broken("list what is over", err)
+		return s.broken("list ended requests failed", err)
 	}
 	for _, p := range past {
 		a, err := s.ended(ctx, p.Key)
 		if err != nil {
-			return s.broken("look at "+p.Key.String(), err)
+			return s.broken("read request failed: "+p.Key.String(), err)
 		}
-		if a == nil { // pruned: the log has its status
+		if a == nil { // pruned: only the log has its status
 			a = blank(p.Key)
 			status, execution := outcome(p.Status)
 			a.Status, a.Execution, a.Outcome = status, some(execution), some(string(p.Status))

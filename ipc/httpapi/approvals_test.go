@@ -44,13 +44,13 @@ func TestAskAndDecide(t *testing.T) {
 func TestKeysOpen(t *testing.T) {
 	h := newHouse(t)
 	id := h.ask()
-	h.says(h.do("nobody", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	h.says(h.do("no key", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
 	h.secrets["wrong"] = "permesso_wrong"
 	h.says(h.do("wrong", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
 	h.says(h.do("another", "GET", path(id), nil), http.StatusNotFound, "approval not found")
 	h.says(h.do("another", "DELETE", path(id), nil), http.StatusNotFound, "approval not found")
-	h.says(h.do("agent", "POST", path(id, "/decision"), code("1")), http.StatusForbidden, "this key may not do that: it needs the scope decide")
-	h.says(h.do("ann", "POST", "/v1/approvals", map[string]any{"tool_name": "run"}), http.StatusForbidden, "this key may not do that: it needs the scope request")
+	h.says(h.do("agent", "POST", path(id, "/decision"), code("1")), http.StatusForbidden, "this key lacks the scope decide")
+	h.says(h.do("ann", "POST", "/v1/approvals", map[string]any{"tool_name": "run"}), http.StatusForbidden, "this key lacks the scope request")
 	h.newKey("elsewhere", other, "ann", "decide", "read")
 	h.says(h.do("elsewhere", "POST", path(id, "/decision"), code("1")), http.StatusNotFound, "approval not found")
 	h.revoke("agent")

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// TestBrowsersStayOutside sends what a page could have a browser send.
+// TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
 func TestBrowsersStayOutside(t *testing.T) {
 	h := newHouse(t)
 	wish := `{"tool_name":"auto"}`
@@ -28,23 +28,23 @@ func TestBrowsersStayOutside(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		{"a name that was made to lead here", []string{"Host", "evil.example"}, 403},
+		{"a DNS name rebound to this address", []string{"Host", "evil.example"}, 403},
 		{"the right address and another port", []string{"Host", "127.0.0.1:1"}, 403},
-		{"our name inside another", []string{"Host", h.server.Hosts[0] + ".evil.example"}, 403},
-		{"a sandboxed page, a file, a redirect", []string{"Origin", "null"}, 403},
+		{"our name as part of another", []string{"Host", h.server.Hosts[0] + ".evil.example"}, 403},
+		{"a sandboxed page, a file, or a redirect", []string{"Origin", "null"}, 403},
 		{"another origin", []string{"Origin", "https://evil.example"}, 403},
 		{"our own origin: there are no pages of ours", []string{"Origin", h.base}, 403},
-		{"a browser that says so", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"a cross-site request", []string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{"another port of this machine", []string{"Sec-Fetch-Site", "same-site"}, 403},
-		{"what a form can send", []string{"Content-Type", "text/plain"}, 415},
-		{"the same with a word that deceives a careless reader", []string{"Content-Type", "text/plain; application/json"}, 415},
+		{"a type that a form can send", []string{"Content-Type", "text/plain"}, 415},
+		{"the same with JSON in a parameter", []string{"Content-Type", "text/plain; application/json"}, 415},
 		{"a form", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
 		{"a form with files", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
 		{"no type", []string{"Content-Type", ""}, 415},
-		{"mail where none is taken", []string{"Content-Type", "message/rfc822"}, 415},
-		{"another alphabet", []string{"Content-Type", "application/json; charset=utf-16"}, 415},
-		{"packed", []string{"Content-Encoding", "gzip"}, 415},
-		{"a near miss", []string{"Content-Type", "application/json; q=1"}, 415},
+		{"mail on another path", []string{"Content-Type", "message/rfc822"}, 415},
+		{"another charset", []string{"Content-Type", "application/json; charset=utf-16"}, 415},
+		{"compressed", []string{"Content-Encoding", "gzip"}, 415},
+		{"an unknown parameter", []string{"Content-Type", "application/json; q=1"}, 415},
 	} {
 		a := h.do("agent", "POST", "/v1/approvals", wish, tt.headers...)
 		require.Equal(t, tt.status, a.StatusCode, "%s: %s", tt.why, a.body)
@@ -59,7 +59,7 @@ func TestBrowsersStayOutside(t *testing.T) {
 	preflight := h.do("", "OPTIONS", "/v1/approvals", nil, "Origin", "https://evil.example", "Access-Control-Request-Method", "POST")
 	require.Equal(t, 403, preflight.StatusCode)
 	require.Empty(t, preflight.Header.Get("Access-Control-Allow-Origin"))
-	require.Zero(t, h.ran(), "nothing of that was taken for a request")
+	require.Zero(t, h.ran(), "none of these became a request")
 	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", wish, "Content-Type", "application/json; charset=UTF-8").StatusCode)
 }
 
@@ -67,7 +67,7 @@ func TestTooLarge(t *testing.T) {
 	h := newHouse(t)
 	big := `{"tool_name":"auto","preview":"` + strings.Repeat("x", 10<<20) + `"}`
 	h.says(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
-	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // in chunks: no length is said
+	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // chunked: no Content-Length
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.secret("agent"))
 	r.Header.Set("Content-Type", "application/json")
@@ -88,8 +88,8 @@ func TestTooLarge(t *testing.T) {
 	require.Zero(t, h.ran())
 }
 
-// status is that of the answer to a request, 0 where the line was cut while it was
-// being sent.
+// status is the status of the response, 0 if the connection was closed while the request
+// was sent.
 func (h *house) status(r *http.Request) int {
 	resp, err := h.web.Do(r)
 	if err != nil {
@@ -99,8 +99,8 @@ func (h *house) status(r *http.Request) int {
 	return resp.StatusCode
 }
 
-// TestSlowClients opens a thousand lines on which hardly anything is said. Everybody
-// else is served as long as they are there, and then they are cut.
+// TestSlowClients opens a thousand connections that send hardly anything. Other clients
+// are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
 	const patience = 15 * time.Second
 	h := newHouse(t, func(h *house) { h.server.IOTimeout = patience })
@@ -118,7 +118,7 @@ func TestSlowClients(t *testing.T) {
 		_, err = c.Write([]byte(head))
 		require.NoError(t, err)
 		go func() {
-			b, _ := io.ReadAll(c) // whatever it is told before it is cut
+			b, _ := io.ReadAll(c) // the response, if there is one
 			if n%2 != 0 || strings.HasPrefix(string(b), "HTTP/1.1 408 ") || strings.HasPrefix(string(b), "HTTP/1.1 429 ") {
 				ended <- struct{}{}
 			}
@@ -129,7 +129,7 @@ func TestSlowClients(t *testing.T) {
 		id := h.askAs("another")
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=60"), nil).json["status"])
-		require.Less(t, time.Since(began), patience, "others are served meanwhile")
+		require.Less(t, time.Since(began), patience, "other clients are served meanwhile")
 	}
 	deadline := time.After(2 * time.Minute)
 	for range many {
@@ -149,8 +149,8 @@ func (h *house) askAs(key string) string {
 	return a.json["approval_id"].(string)
 }
 
-// TestCrowd holds the door at its limits: a connection too many is closed at
-// once, and no key takes more than half of the places.
+// TestConnectionLimits checks the limits: a connection too many is closed at once, and no
+// key uses more than half of the connections.
 func TestCrowd(t *testing.T) {
 	h := newHouse(t, func(h *house) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
 	id := h.ask()
@@ -180,7 +180,7 @@ func TestCrowd(t *testing.T) {
 	closed := make(chan struct{}, len(lines))
 	for _, c := range lines {
 		go func() {
-			_, _ = c.Read(make([]byte, 1)) // nobody says anything: it is closed
+			_, _ = c.Read(make([]byte, 1)) // no data: returns when the connection is closed
 			closed <- struct{}{}
 		}()
 	}
@@ -201,7 +201,7 @@ func TestCrowd(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		return resp.StatusCode == 200
-	}, time.Minute, 10*time.Millisecond, "with room again there is service again")
+	}, time.Minute, 10*time.Millisecond, "connections are accepted again below the limit")
 }
 
 func TestTooMany(t *testing.T) {
@@ -216,15 +216,15 @@ func TestTooMany(t *testing.T) {
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 
-// TestLookingBackOneByOne has a client list while it is listing already.
+// TestOneListingPerKey lists with a key while its previous list request is in progress.
 func TestLookingBackOneByOne(t *testing.T) {
 	slow := &slowHistory{begun: make(chan struct{}), end: make(chan struct{})}
 	h := newHouse(t, func(h *house) { h.server.History = slow })
 	done := make(chan answer, 1)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
 	<-slow.begun
-	h.says(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key is listing already")
-	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "what waits is another matter")
+	h.says(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key already has a list request in progress")
+	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "pending requests are not limited")
 	close(slow.end)
 	require.Equal(t, 200, h.got(done).StatusCode)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
@@ -232,7 +232,7 @@ func TestLookingBackOneByOne(t *testing.T) {
 	require.Equal(t, 200, h.got(done).StatusCode)
 }
 
-// slowHistory says when it is asked, and answers when it is told to.
+// slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
 // Ended implements httpapi.History.
@@ -249,20 +249,20 @@ func TestUnwell(t *testing.T) {
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
-	h.says(a, 503, "the gate is paused, or every place for a handler is taken: send it again with its Idempotency-Key")
+	h.says(a, 503, "the gate is paused, or every place for a handler is taken: retry with the same Idempotency-Key")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
-	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: permesso status says why")
+	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: run permesso status")
 	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
-	h.ask() // asking goes on under a pause
+	h.ask() // requests are accepted during a pause
 }
 
-// stuck is a pause that does not end.
+// alwaysPaused is a pause that does not end.
 type stuck struct{}
 
 func (stuck) Enter(string) bool { return false }
 func (stuck) Leave(string)      {}
 
-// TestNothingIsEchoed puts a secret wherever a client can put one.
+// TestNothingIsEchoed puts a secret into every place that a client controls.
 func TestNothingIsEchoed(t *testing.T) {
 	h := newHouse(t)
 	const secret = "s3cret-V4lue"
@@ -304,13 +304,13 @@ func TestAuthorization(t *testing.T) {
 	r, err := http.NewRequest("GET", h.base+"/v1/approvals", nil)
 	require.NoError(t, err)
 	r.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
-	require.Equal(t, 401, h.send(r).StatusCode, "two keys are none")
+	require.Equal(t, 401, h.send(r).StatusCode, "two keys are refused")
 	h.says(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
 	a := h.do("", "GET", "/v1/approvals", nil)
 	require.Equal(t, `Bearer realm="permesso"`, a.Header.Get("WWW-Authenticate"))
 }
 
-// TestUnixSocket reaches the door without a network: whatever name is used.
+// TestUnixSocket uses a Unix socket: any Host is allowed.
 func TestUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "rest.sock")
@@ -319,15 +319,15 @@ func TestUnixSocket(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	require.NoError(t, stale.Close())
 	l, err := httpapi.ListenUnix(name)
-	require.NoError(t, err, "a socket that a killed gate left is replaced")
+	require.NoError(t, err, "the socket of a killed daemon is replaced")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	_, err = httpapi.ListenUnix(filepath.Join(dir, "file"))
-	require.ErrorContains(t, err, "something else lies there")
+	require.ErrorContains(t, err, "exists and is not a socket")
 	open := filepath.Join(dir, "open")
 	require.NoError(t, os.Mkdir(open, 0o700))
 	require.NoError(t, os.Chmod(open, 0o777))
 	_, err = httpapi.ListenUnix(filepath.Join(open, "rest.sock"))
-	require.ErrorContains(t, err, "others may write to")
+	require.ErrorContains(t, err, "other users may write to")
 
 	h := newHouse(t)
 	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: places{h}}

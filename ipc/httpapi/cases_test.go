@@ -17,22 +17,21 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// What an earlier public gate did, as far as it concerns this door. A case
-// passes, or stands here with the reason why it does not.
+// Cases of an earlier public gate that concern this API. A case passes, or its reason is
+// here.
 var differs = map[string]string{
-	"api/create then get":              "201, as for anything that was made; and GET tells session_id and action_type instead of null",
-	"api/no Authorization header":      "401 with Invalid API key, as for every request without a good key",
-	"api/no keys configured":           "401: whoever has no key need not learn that nobody has one",
-	"api/email without email_to":       "201: the workspace knows its addresses, and a client can only name one of them",
-	"api/email of other client":        "404: to everybody else a request does not exist",
-	"api/client id":                    "the key is not chosen by anybody, so there is no key k; the rule is the same",
-	"api/email no id":                  "of the e-mail channel's intake, which has the case",
+	"api/create then get":              "201, as for every created resource; and GET returns session_id and action_type instead of null",
+	"api/no Authorization header":      "401 with Invalid API key, as for every request without a valid key",
+	"api/no keys configured":           "401: a client without a key must not learn that no key exists",
+	"api/email without email_to":       "201: the workspace knows its addresses, and a client can only choose one of them",
+	"api/email of other client":        "404: other clients cannot see a request",
+	"api/client id":                    "keys are random, so there is no key k; the rule is the same",
+	"api/email no id":                  "tested at the email channel's intake",
 	"api/email empty after truncation": "the same",
 	"api/email bad code":               "the same",
 }
 
-// cases are what each case of the shared file does here. It says whether the case
-// passes.
+// cases runs each case of the shared file, and reports whether it passes.
 var cases = map[string]func(h *house, t *testing.T) bool{
 	"api/create then get": func(h *house, t *testing.T) bool {
 		a := h.do("agent", "POST", "/v1/approvals", map[string]any{
@@ -120,12 +119,12 @@ var cases = map[string]func(h *house, t *testing.T) bool{
 	},
 }
 
-// wish asks with one member more, and gives the status.
+// statusWith sends a request with one more member, and returns the status.
 func (h *house) wish(name string, value any) int {
 	return h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", name: value}).StatusCode
 }
 
-// given is consent that the agent has: for writing files, always or in a session.
+// addGrant adds a grant for the agent: for writing files, always or in a session.
 func (h *house) given(kind approval.GrantKind, session string) string {
 	h.t.Helper()
 	h.mu.Lock()
@@ -143,7 +142,7 @@ func (h *house) given(kind approval.GrantKind, session string) string {
 	return g.ID
 }
 
-// remember has ann let write_file through for longer.
+// approveWith has ann approve write_file with a code that creates a grant.
 func (h *house) remember(with, session string) {
 	h.t.Helper()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": session})
@@ -152,7 +151,7 @@ func (h *house) remember(with, session string) {
 	require.Equal(h.t, "approved", h.do("agent", "GET", path(id, "?wait=60"), nil).json["status"])
 }
 
-// decided asks, has ann decide, and gives the end.
+// askAndDecide creates a request, has ann decide, and returns the end.
 func (h *house) decided(verdict map[string]any) answer {
 	h.t.Helper()
 	id := h.ask()
@@ -164,7 +163,7 @@ func (h *house) decided(verdict map[string]any) answer {
 func TestCases(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "cases", "rest-menu-email.json"))
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
-		b = nil // they are the projects' in common; what stands above is tried all the same
+		b = nil // the shared file is missing: run the cases below all the same
 	} else {
 		require.NoError(t, err)
 	}
@@ -179,7 +178,7 @@ func TestCases(t *testing.T) {
 		switch c.Suite {
 		case "api", "integration", "e2e", "rules":
 			_, tried := cases[key]
-			require.True(t, tried || differs[key] != "", "%s: neither tried nor excused", key)
+			require.True(t, tried || differs[key] != "", "%s: neither tested nor excused", key)
 		}
 	}
 	for key, try := range cases {

@@ -20,13 +20,13 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// contract is the generated document in the hands of somebody else's validator.
+// contract checks the generated document with an independent validator.
 type contract struct {
 	*house
 	t        *testing.T
 	doc      map[string]any
 	compiler *jsonschema.Compiler
-	done     map[string]map[int]bool // operation → the statuses that were seen
+	done     map[string]map[int]bool // operation → statuses seen
 }
 
 const docURL = "https://permesso.example/openapi.json"
@@ -35,7 +35,7 @@ func newContract(t *testing.T, h *house) *contract {
 	a := h.do("", "GET", "/openapi.json", nil)
 	require.Equal(t, http.StatusOK, a.StatusCode)
 	require.Equal(t, "3.1.0", a.json["openapi"])
-	require.JSONEq(t, string(httpapi.Document("test")), string(a.body), "what is served is what is generated")
+	require.JSONEq(t, string(httpapi.Document("test")), string(a.body), "the served document is the generated one")
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(a.body))
 	require.NoError(t, err)
 	c := &contract{house: h, t: t, doc: doc.(map[string]any), compiler: jsonschema.NewCompiler(), done: map[string]map[int]bool{}}
@@ -45,17 +45,17 @@ func newContract(t *testing.T, h *house) *contract {
 	return c
 }
 
-// operation is what the document says of a method and a path.
+// operation is the document's entry for a method and a path.
 func (c *contract) operation(method, template string) map[string]any {
 	paths := c.doc["paths"].(map[string]any)
 	p, ok := paths[template].(map[string]any)
-	require.True(c.t, ok, "the document has no %s", template)
+	require.True(c.t, ok, "the document has no path %s", template)
 	o, ok := p[strings.ToLower(method)].(map[string]any)
 	require.True(c.t, ok, "the document has no %s %s", method, template)
 	return o
 }
 
-// schema compiles what stands at a place of the document.
+// schema compiles the schema at a path of the document.
 func (c *contract) schema(at ...string) *jsonschema.Schema {
 	for i, part := range at {
 		at[i] = strings.NewReplacer("~", "~0", "/", "~1").Replace(part)
@@ -73,19 +73,19 @@ func value(t *testing.T, b []byte) any {
 
 func fill(template, id string) string { return strings.Replace(template, "{id}", id, 1) }
 
-// call makes one request and holds both sides of it against the document.
+// call makes one request and validates both sides of it against the document.
 func (c *contract) call(key, method, template, id, query string, body any, want int, headers ...string) answer {
 	c.t.Helper()
 	o := c.operation(method, template)
 	lower := strings.ToLower(method)
 	if body != nil && want < 300 && !slices.Contains(headers, "Content-Type") {
 		s := c.schema("paths", template, lower, "requestBody", "content", "application/json", "schema")
-		require.NoError(c.t, s.Validate(value(c.t, []byte(jsonOf(c.t, body)))), "what we send is in the document")
+		require.NoError(c.t, s.Validate(value(c.t, []byte(jsonOf(c.t, body)))), "the body matches the document")
 	}
 	a := c.do(key, method, fill(template, id)+query, body, headers...)
 	require.Equal(c.t, want, a.StatusCode, "%s %s%s: %s", method, fill(template, id), query, a.body)
 	resp, ok := o["responses"].(map[string]any)[strconv.Itoa(want)].(map[string]any)
-	require.True(c.t, ok, "the document does not know of %d to %s %s", want, method, template)
+	require.True(c.t, ok, "the document has no status %d for %s %s", want, method, template)
 	if content, has := resp["content"].(map[string]any); has {
 		kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
 		require.NoError(c.t, err)
@@ -109,7 +109,7 @@ func (c *contract) saw(method, template string, status int) {
 	c.done[name][status] = true
 }
 
-// mailbox is an intake of e-mail that answers with what it is given.
+// fakeInbox is an email intake with a fixed result.
 type mailbox struct {
 	got []httpapi.InboxMail
 	key approval.Key
@@ -122,8 +122,8 @@ func (m *mailbox) Take(_ context.Context, mail httpapi.InboxMail) (httpapi.Inbox
 	return httpapi.InboxResult{Key: m.key, Status: "approved"}, m.err
 }
 
-// TestContract drives every endpoint from the generated document: what is right,
-// and what the document itself says is wrong.
+// TestContract tests every operation of the generated document, with valid input and with
+// input that the document refuses.
 func TestContract(t *testing.T) {
 	box := &mailbox{}
 	h := newHouse(t, func(h *house) { h.server.Inbox = box })
@@ -210,8 +210,7 @@ func TestContract(t *testing.T) {
 	c.complete()
 }
 
-// events follows the stream as far as the first event, and holds it against the
-// document.
+// events follows the stream up to the first event, and validates it.
 func (c *contract) events() {
 	s := c.follow("ann", "0")
 	id := c.ask()
@@ -223,7 +222,8 @@ func (c *contract) events() {
 	c.saw("GET", "/v1/events", 200)
 }
 
-// refusals derives from the document what must be refused, and has it refused.
+// refusals derives invalid requests from the document, and requires that they are
+// refused.
 func (c *contract) refusals() {
 	for template, methods := range c.doc["paths"].(map[string]any) {
 		for lower, raw := range methods.(map[string]any) {
@@ -241,7 +241,7 @@ func (c *contract) refusals() {
 				unknown = "appr_" + unknown
 			}
 			able, unable := c.keysFor(o)
-			c.call("nobody", method, template, unknown, "", body, 401)
+			c.call("no key", method, template, unknown, "", body, 401)
 			c.call(unable, method, template, unknown, "", body, 403)
 			c.wrongParameters(able, method, template, unknown, body, o)
 			if body != nil {
@@ -253,8 +253,8 @@ func (c *contract) refusals() {
 	}
 }
 
-// keysFor finds keys that may, and may not, do an operation, by what the
-// document says of its scopes.
+// keysFor finds a key that may and one that may not do an operation, by the scopes in the
+// document.
 func (c *contract) keysFor(o map[string]any) (able, unable string) {
 	text := fmt.Sprint(o["description"], o["summary"])
 	_, need, ok := strings.Cut(text, "Scope: ")
@@ -293,7 +293,7 @@ func (c *contract) wrongParameters(key, method, template, unknown string, body a
 	}
 }
 
-// validBody is the least that an operation takes.
+// validBody is a minimal valid body.
 func validBody(template string, body any) any {
 	switch {
 	case body == nil:
@@ -306,8 +306,8 @@ func validBody(template string, body any) any {
 	return body
 }
 
-// wrongBodies gives every property of a body's schema another type, adds one that
-// is unknown, and leaves out each that is required.
+// wrongBodies gives every property of a body another type, adds an unknown one, and omits
+// each required one.
 func (c *contract) wrongBodies(key, template, id string) {
 	at := []string{"paths", template, "post", "requestBody", "content", "application/json", "schema"}
 	schema := c.schema(at...)
@@ -320,7 +320,7 @@ func (c *contract) wrongBodies(key, template, id string) {
 	}
 	try := func(body map[string]any, why string) {
 		if schema.Validate(value(c.t, []byte(jsonOf(c.t, body)))) == nil {
-			require.Failf(c.t, "the document permits what is wrong", "%s: %s", template, why)
+			require.Failf(c.t, "the document permits an invalid body", "%s: %s", template, why)
 		}
 		c.call(key, "POST", template, id, "", body, 422)
 	}
@@ -332,7 +332,7 @@ func (c *contract) wrongBodies(key, template, id string) {
 			body := maps.Clone(good)
 			body[name] = wrong
 			if p.Validate(value(c.t, []byte(jsonOf(c.t, wrong)))) == nil {
-				continue // it is right here
+				continue // valid for this property
 			}
 			try(body, fmt.Sprintf("%s = %v", name, wrong))
 		}
@@ -359,11 +359,11 @@ func (c *contract) wrongBodies(key, template, id string) {
 	}
 }
 
-// complete demands that every status that the document names was seen, or a
-// reason for which it could not be.
+// complete requires that every documented status was seen, or is tested elsewhere or
+// unreachable.
 func (c *contract) complete() {
 	elsewhere := map[int]string{
-		408: "TestSlowClients", 429: "TestTooMany", 500: "nothing here breaks it", 503: "TestUnwell",
+		408: "TestSlowClients", 429: "TestPendingLimit", 500: "no test causes it", 503: "TestDegradedAndPaused",
 	}
 	for template, methods := range c.doc["paths"].(map[string]any) {
 		for lower, o := range methods.(map[string]any) {
@@ -379,12 +379,12 @@ func (c *contract) complete() {
 	}
 }
 
-// unreachable are statuses that the document names for a whole kind of operation
-// and that this one has no way to.
+// unreachable are statuses that the document has for a group of operations and that this
+// one cannot return.
 var unreachable = map[string]bool{
-	"GET /v1/events 404":     true, // only of a door without a log
-	"POST /v1/approvals 409": true, // two ids whose first 8 digits are the same
+	"GET /v1/events 404":     true, // only without an audit log
+	"POST /v1/approvals 409": true, // two ids with the same first 8 digits
 }
 
-// line is one event of a stream.
+// streamEvent is one event of a stream.
 type line struct{ id, event, data string }

@@ -17,18 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What an earlier public service with proofs and a dialog does at its door, by the
-// names of its cases. One that differs says why.
+// Cases of an earlier public service with proofs and a dialog. A case that differs has
+// its reason here.
 var dialogDiffers = map[string]string{
-	"service.id_from_hash_and_request_more":      "an id is the client's own or a random one: two requests for one program are two requests",
-	"service.api_aliases":                        "there is one path to everything",
-	"service.retry_same_id_returns_old_decision": "a decision is for the bytes that were shown: the same key with others is refused, and runs nothing",
-	"service.ui_list_and_detail":                 "of the pages, in chat/web",
+	"service.id_from_hash_and_request_more":      "ids are random or derived from the client's key: two requests for one program are two requests",
+	"service.api_aliases":                        "each operation has one path",
+	"service.retry_same_id_returns_old_decision": "a decision is for the bytes that were shown: the same key with other bytes is refused, and runs nothing",
+	"service.ui_list_and_detail":                 "tested in chat/web",
 	"service.ui_rows_fragment":                   "the same",
-	"service.ui_coverage_order":                  "of the card, in chat, and of the pages",
+	"service.ui_coverage_order":                  "tested in chat and chat/web",
 }
 
-// waits asks, waits with another connection, and has ann answer.
+// waitAndDecide waits for a request on another connection, and has ann decide.
 func (h *house) waits(id string, decision any) (blocked, said answer) {
 	var wg sync.WaitGroup
 	wg.Go(func() { blocked = h.do("agent", "GET", path(id, "?wait=60"), nil) })
@@ -42,12 +42,12 @@ var dialog = map[string]func(h *house, t *testing.T) bool{
 		id := h.ask()
 		before := h.do("agent", "GET", path(id), nil)
 		require.Equal(t, "pending", before.json["status"])
-		require.Nil(t, before.json["decision"], "no approval before anybody decided")
+		require.Nil(t, before.json["decision"], "no approval before a decision")
 		require.Nil(t, before.json["receipt"])
 		blocked, said := h.waits(id, code("1"))
 		require.Equal(t, http.StatusOK, said.StatusCode, "%s", said.body)
 		require.NotEmpty(t, blocked.json["receipt"])
-		require.Equal(t, blocked.json, h.do("agent", "GET", path(id), nil).json, "what the waiting one got is what stays")
+		require.Equal(t, blocked.json, h.do("agent", "GET", path(id), nil).json, "the response of the waiting client does not change")
 		list := h.do("agent", "GET", "/v1/approvals", nil)
 		require.Equal(t, 1, strings.Count(string(list.body), id), "%s", list.body)
 		return blocked.json["status"] == "approved"
@@ -76,8 +76,8 @@ var dialog = map[string]func(h *house, t *testing.T) bool{
 		again := program("another")
 		require.Equal(t, 422, again.StatusCode, "%s", again.body)
 		require.NotContains(t, string(again.body), "approved")
-		require.Equal(t, "approved", program("one").json["status"], "the same one again hears how it ended")
-		require.Equal(t, 1, h.ran(), "and nothing runs a second time")
+		require.Equal(t, "approved", program("one").json["status"], "the same request again returns its end")
+		require.Equal(t, 1, h.ran(), "nothing runs a second time")
 		return again.StatusCode < 300
 	},
 }
@@ -93,7 +93,7 @@ func TestDialogCases(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &doc))
 	for _, c := range doc.Cases {
 		_, tried := dialog[c.Name]
-		require.True(t, tried || dialogDiffers[c.Name] != "" || !strings.HasPrefix(c.Name, "service."), "%s: neither tried nor excused", c.Name)
+		require.True(t, tried || dialogDiffers[c.Name] != "" || !strings.HasPrefix(c.Name, "service."), "%s: neither tested nor excused", c.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(dialog)) {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDialogCases(t *testing.T) {
 	}
 }
 
-// What was wrong with that service. There a POST could bring its own approval along.
+// Defects of that service, as tests. There a request could carry its own approval.
 func TestNobodyBringsAnApprovalAlong(t *testing.T) {
 	h := newHouse(t)
 	for name, more := range map[string]any{
@@ -121,7 +121,7 @@ func TestNobodyBringsAnApprovalAlong(t *testing.T) {
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
 	w, err := h.server.Viewer.Pending(h.key(id))
 	require.NoError(t, err)
-	require.False(t, w.Pending.Facts.Proof.Verified, "an agent's word for it counts for nothing")
+	require.False(t, w.Pending.Facts.Proof.Verified, "an agent cannot mark its proof as verified")
 	require.Zero(t, h.ran())
 }
 
@@ -140,7 +140,7 @@ func TestBananaIsNoDecision(t *testing.T) {
 	require.Zero(t, h.ran())
 }
 
-// There each request that waited held a thread, and 40 of them everything.
+// There each waiting request held a thread, and 40 of them blocked the service.
 func TestForty(t *testing.T) {
 	h := newHouse(t)
 	ids := make([]string, 40)
@@ -159,8 +159,8 @@ func TestForty(t *testing.T) {
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
 	require.Equal(t, "approved", h.do("another", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil).json["status"])
 	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals", nil).StatusCode)
-	require.Equal(t, 200, h.do("ann", "POST", path(ids[39], "/decision"), code("1")).StatusCode, "the last may be decided first")
-	require.Less(t, time.Since(start), 50*time.Second, "nobody waits for those who wait")
+	require.Equal(t, 200, h.do("ann", "POST", path(ids[39], "/decision"), code("1")).StatusCode, "the last request may be decided first")
+	require.Less(t, time.Since(start), 50*time.Second, "waiting clients do not block others")
 	for _, id := range ids[:39] {
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	}

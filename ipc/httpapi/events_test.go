@@ -66,7 +66,7 @@ func (s *stream) next(t *testing.T) line {
 		require.True(t, ok, "the stream ended")
 		return e
 	case <-time.After(time.Minute):
-		require.Fail(t, "no event came")
+		require.Fail(t, "no event within a minute")
 		return line{}
 	}
 }
@@ -77,23 +77,23 @@ func TestEventsAreOnesOwn(t *testing.T) {
 	theirs := h.askAs("another")
 	id := h.ask()
 	e := mine.next(t)
-	require.Contains(t, e.data, id, "what others ask is not told")
-	require.Contains(t, whole.next(t).data, theirs, "whoever decides hears of all of the workspace")
+	require.Contains(t, e.data, id, "requests of other clients are not visible")
+	require.Contains(t, whole.next(t).data, theirs, "a key that decides sees the whole workspace")
 	require.Contains(t, whole.next(t).data, id)
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 	require.Equal(t, "approved", mine.next(t).event)
 	last := mine.next(t)
 	require.Equal(t, "executed", last.event)
-	require.NotContains(t, last.data, "hi", "no argument stands in an event")
+	require.NotContains(t, last.data, "hi", "an event contains no arguments")
 
-	// Cut off after the first: what was missed comes, and nothing twice.
+	// Reconnect after the first event: missed events come, and none twice.
 	mine.close()
 	again := h.follow("agent", e.id)
 	require.Equal(t, "approved", again.next(t).event)
 	require.Equal(t, last, again.next(t))
 	beyond := h.follow("agent", "999999999")
 	next := h.ask()
-	require.Contains(t, beyond.next(t).data, next, "a number that we never gave means: from now on")
+	require.Contains(t, beyond.next(t).data, next, "an unknown event number means: only new events")
 
 	h.newKey("elsewhere", other, "", "read")
 	silent := h.follow("elsewhere", "")
@@ -107,7 +107,7 @@ func TestEventsAreOnesOwn(t *testing.T) {
 	}
 }
 
-// TestRevokedAtOnce takes a key away from those who wait with it.
+// TestRevokedKeyStopsAtOnce revokes keys of clients that wait.
 func TestRevokedAtOnce(t *testing.T) {
 	h := newHouse(t)
 	h.newKey("watch", home, "", "read")
@@ -128,19 +128,20 @@ func TestRevokedAtOnce(t *testing.T) {
 	}
 }
 
-// got is an answer that somebody else waits for.
+// receive returns a response that another goroutine waits for.
 func (h *house) got(done <-chan answer) answer {
 	h.t.Helper()
 	select {
 	case a := <-done:
 		return a
 	case <-time.After(time.Minute):
-		require.Fail(h.t, "no answer came")
+		require.Fail(h.t, "no response within a minute")
 		return answer{}
 	}
 }
 
-// TestWaiting wakes whoever waits when it is over, and no sooner.
+// TestWaiting checks that waiting clients are woken when the request has ended, and not
+// before.
 func TestWaiting(t *testing.T) {
 	h := newHouse(t)
 	id := h.ask()
@@ -159,12 +160,12 @@ func TestWaiting(t *testing.T) {
 		require.Equal(t, "denied", a.json["status"])
 		require.Equal(t, "Denied by user", a.json["error"])
 	}
-	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
+	require.Less(t, time.Since(began), 50*time.Second, "not by the timer")
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=61"), nil).StatusCode)
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=-1"), nil).StatusCode)
 }
 
-// TestClosing lets whoever waits hear how things stand when the door closes.
+// TestShutdownAnswersWaitingClients stops the server while clients wait.
 func TestClosing(t *testing.T) {
 	closing := make(chan func(), 1)
 	h := newHouse(t, func(h *house) { h.closing = closing })
@@ -181,5 +182,5 @@ func TestClosing(t *testing.T) {
 	require.Equal(t, "pending", h.got(done).json["status"])
 	for range s.lines {
 	}
-	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
+	require.Less(t, time.Since(began), 50*time.Second, "not by the timer")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// scribe takes requests in and keeps the last.
+// fakeGate accepts requests and keeps the last.
 type scribe struct {
 	key  approval.Key
 	got  []byte
@@ -28,12 +28,12 @@ func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from 
 	return approval.SubmitResult{}, nil
 }
 
-// Withdraw implements httpapi.Gate.
+// Cancel implements httpapi.Gate.
 func (*scribe) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 }
 
-// blind is a Viewer of whatever the scribe took last.
+// fakeViewer returns the last request as pending.
 type blind struct{ *scribe }
 
 func (blind) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
@@ -60,7 +60,7 @@ func (single) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 	return httpapi.WorkspaceInfo{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
 }
 
-// scribbling is a door to a scribe, for one key: "key".
+// newFakeServer is a server with a fakeGate and one key: "key".
 func scribbling() (*scribe, *approval.APIKey, http.Handler) {
 	k := approval.NewAPIKey("key")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
@@ -81,7 +81,7 @@ func scribble(handler http.Handler, body []byte, once string) *httptest.Response
 	return w
 }
 
-// An id that a client's word was made into may have been given before.
+// An id derived from an Idempotency-Key may have been used before.
 func TestOnlyDrawnIDsAreFresh(t *testing.T) {
 	s, _, handler := scribbling()
 	body := []byte(`{"tool_name":"x"}`)
@@ -97,9 +97,9 @@ func TestOnlyDrawnIDsAreFresh(t *testing.T) {
 	require.Equal(t, made, s.key.ID)
 }
 
-// FuzzCreate sends any body. Whatever is taken from it is a request that the gate
-// can read, under the id that was given it, with the arguments as they were sent,
-// from the client that sent it, and asked nowhere else than is configured.
+// FuzzCreate sends any body. An accepted request must be readable by the gate under its
+// id, with the arguments as they were sent, from the client that sent it, and only on
+// configured channels.
 func FuzzCreate(f *testing.F) {
 	s, k, handler := scribbling()
 	for _, seed := range []string{
@@ -121,7 +121,7 @@ func FuzzCreate(f *testing.F) {
 		require.Equal(t, home, s.key.Workspace)
 		q, err := approval.ParseRequest(s.got, s.key.ID)
 		if err != nil {
-			require.ErrorIs(t, err, approval.ErrMalformed) // the gate says so, and why
+			require.ErrorIs(t, err, approval.ErrMalformed) // the gate reports the error
 			return
 		}
 		if string(q.RequestData) != "{}" {

@@ -17,9 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// guard stands before everything else: what comes past it was meant for us, was
-// not sent by a page in a browser, has a key where one is needed, and a body of
-// the right kind and size.
+// guard checks every request first. The request must have a known host, must not come
+// from a browser page, and must have a key if one is needed, and a body of the right type
+// and size.
 func (s *Server) guard(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,12 +41,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if !s.busy.enter(k.ID, s.Connections/2) {
-			problem(http.StatusTooManyRequests, "too many requests of this key are under way").retry(time.Second).write(w)
+			problem(http.StatusTooManyRequests, "too many concurrent requests with this key").retry(time.Second).write(w)
 			return
 		}
 		defer s.busy.leave(k.ID)
 		if p := s.takeBody(w, r, k); p != nil {
-			w.Header().Set("Connection", "close") // what is left of the body is not worth reading
+			w.Header().Set("Connection", "close") // the rest of the body is not read
 			p.write(w)
 			return
 		}
@@ -55,30 +55,30 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), caller{}, k)))
-		if r.URL.Path != eventsPath { // that lasts as long as somebody listens
+		if r.URL.Path != eventsPath { // an event stream lasts as long as its client
 			s.Metrics.took(s.Now().Sub(began))
 		}
 	})
 }
 
-// open says that a path needs no key: it tells nothing.
+// needsNoKey reports whether a path needs no key, because it reveals nothing.
 func open(path string) bool {
 	return slices.Contains([]string{"/healthz", "/readyz", "/openapi.json"}, path)
 }
 
-// strangers refuses what was meant for another host, or sent by a page.
+// checkOrigin refuses requests for another host and requests from a browser page.
 func (s *Server) strangers(origins *http.CrossOriginProtection, r *http.Request) *Problem {
 	switch {
 	case !s.ours(r):
-		return problem(http.StatusForbidden, "this name is not ours: see listen_hosts in permesso.toml")
+		return problem(http.StatusForbidden, "host name not allowed: see listen_hosts in permesso.toml")
 	case origins.Check(r) != nil, r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
-		return problem(http.StatusForbidden, "nothing here is for pages in a browser")
+		return problem(http.StatusForbidden, "browser requests are refused")
 	}
 	return nil
 }
 
-// ours says whether a request is meant for us. Whoever reached a Unix socket
-// cannot have been led there by a name.
+// hostAllowed reports whether a request is for this host. A Unix socket cannot be reached
+// through a DNS name.
 func (s *Server) ours(r *http.Request) bool {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(interface{ Network() string })
 	if addr != nil && addr.Network() == "unix" {
@@ -87,7 +87,7 @@ func (s *Server) ours(r *http.Request) bool {
 	return slices.Contains(s.Hosts, strings.ToLower(r.Host))
 }
 
-// caller is the place of the key in a request's context.
+// keyContext is the key's place in a request's context.
 type caller struct{}
 
 func keyIn(ctx context.Context) *approval.APIKey {
@@ -100,8 +100,8 @@ const (
 	longestKey = 256
 )
 
-// keyOf finds the key that a request carries. Its hash is what is looked up, so
-// that no comparison tells how much of it was right.
+// keyOf finds the key of a request by its hash, so that no comparison reveals how much of
+// it was right.
 func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	no := problem(http.StatusUnauthorized, sayBadKey)
 	given := r.Header["Authorization"]
@@ -112,11 +112,11 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if s.thieves.allow(s.Now()) {
-			s.Log.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
+			s.Log.Warn().Str("via", "rest").Msg("unknown API key")
 		}
 		return nil, no
 	case err != nil:
-		s.complain("read key", err)
+		s.complain("read API key failed", err)
 		return nil, no
 	case k == nil || !k.RevokedAt.IsZero():
 		return nil, no
@@ -127,21 +127,21 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	return k, nil
 }
 
-// still says whether a key that was good when a request came is so yet.
+// stillValid reports whether a key that was valid when the request came still is.
 func (s *Server) still(k *approval.APIKey) bool {
 	now, err := s.Keys.Key(k.Hash)
 	return err == nil && now != nil && now.RevokedAt.IsZero()
 }
 
-// room is what a body may have besides a request's own bytes.
+// bodyOverhead is the size of a body beyond the size of the request document.
 const room = 16 << 10
 
-// takeBody reads the whole body, in time and no more of it than is allowed, so
-// that nobody behind it meets a slow client.
+// readBody reads the complete body, with a timeout and a size limit, so that no later
+// code waits for a slow client.
 func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
 	if r.Method != http.MethodPost {
 		if r.ContentLength != 0 {
-			return problem(http.StatusBadRequest, "a "+r.Method+" has no body here")
+			return problem(http.StatusBadRequest, r.Method+" must not have a body")
 		}
 		return nil
 	}
@@ -157,13 +157,13 @@ func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 	in := http.NewResponseController(w)
 	_ = in.SetReadDeadline(time.Now().Add(s.IOTimeout))
 	b, err := io.ReadAll(io.LimitReader(r.Body, most+1))
-	// Of a body that is refused the library reads on a little, before it closes the
-	// line: the deadline stays for that.
+	// The deadline stays, because the library reads a little more of a refused body
+	// before it closes the connection.
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem(http.StatusRequestTimeout, "the body came too slowly")
+		return problem(http.StatusRequestTimeout, "timeout while reading the body")
 	case err != nil:
-		return problem(http.StatusBadRequest, "the body broke off")
+		return problem(http.StatusBadRequest, "the body is incomplete")
 	case int64(len(b)) > most:
 		return tooLarge
 	}
@@ -178,8 +178,8 @@ const (
 	mailType = "message/rfc822"
 )
 
-// kindOf refuses what is not called JSON. A page can make a browser send other
-// types without asking anybody.
+// checkContentType refuses other types than JSON. A page can make a browser send other
+// types without a CORS preflight.
 func kindOf(r *http.Request) *Problem {
 	given := r.Header["Content-Type"]
 	if len(given) != 1 {
@@ -195,11 +195,11 @@ func kindOf(r *http.Request) *Problem {
 	case kind == mailType && r.URL.Path == inboxPath:
 		return nil
 	}
-	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+", in UTF-8, and say so in Content-Type")
+	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+" in UTF-8, declared in Content-Type")
 }
 
-// busyKeys counts what is under way with each key, so that no client takes all
-// the places there are.
+// busyKeys counts the requests in progress per key, so that no client uses all
+// connections.
 type busyKeys struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -226,16 +226,16 @@ func (b *busyKeys) leave(id string) {
 	}
 }
 
-// recovered answers for a handler that panicked: the others go on.
+// recoverPanics answers for a handler that panicked. Other requests continue.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
-				if v == http.ErrAbortHandler { //nolint:errorlint // net/http's own word, given as it is
+				if v == http.ErrAbortHandler { //nolint:errorlint // net/http panics with exactly this value
 					panic(v)
 				}
-				s.complain("a handler of the HTTP door broke", errors.New("panic"))
-				problem(http.StatusInternalServerError, "something went wrong here; the log says what").write(w)
+				s.complain("HTTP API handler panicked", errors.New("panic"))
+				problem(http.StatusInternalServerError, "internal error: see the daemon's log").write(w)
 			}
 		}()
 		next.ServeHTTP(w, r)

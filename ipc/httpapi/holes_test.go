@@ -18,9 +18,9 @@ import (
 
 func cancelled() (context.Context, func()) { return context.WithCancel(context.Background()) }
 
-// What was wrong with an earlier public gate of this kind, each as a test.
+// Defects of an earlier public gate of this kind, each as a test.
 
-// TestWhoAsksNeverDecides tries every way to a decision that an asking key has.
+// TestRequestKeysCannotDecide tries every way to decide with a key that may request.
 func TestWhoAsksNeverDecides(t *testing.T) {
 	box := &mailbox{}
 	h := newHouse(t, func(h *house) { h.server.Inbox = box })
@@ -33,11 +33,11 @@ func TestWhoAsksNeverDecides(t *testing.T) {
 	for _, more := range []string{approval.MayDecide, approval.MayInbound} {
 		k := approval.NewAPIKey("x")
 		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{approval.MayRequest, more}, time.Now(), "test"
-		require.ErrorContains(t, k.Check(), "whoever asks must not decide")
+		require.ErrorContains(t, k.Check(), "decide")
 		body, err := k.Encode()
 		require.NoError(t, err)
 		_, err = approval.ParseAPIKey(body, k.ID)
-		require.Error(t, err, "nor does a file help")
+		require.Error(t, err, "a key file cannot combine these scopes either")
 	}
 	h.newKey("mallory", home, "mallory", approval.MayDecide)
 	h.says(h.do("mallory", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
@@ -45,7 +45,7 @@ func TestWhoAsksNeverDecides(t *testing.T) {
 	require.Zero(t, h.ran())
 }
 
-// TestOneWins has ann approve and bob deny at the same moment, 500 times.
+// TestFirstDecisionWins has ann approve and bob deny at the same moment, 500 times.
 func TestOneWins(t *testing.T) {
 	h := newHouse(t)
 	const trials, atOnce = 500, 10
@@ -66,11 +66,11 @@ func TestOneWins(t *testing.T) {
 			won++
 		}
 	}
-	require.Equal(t, won, h.ran(), "what was approved ran once, what was denied never")
+	require.Equal(t, won, h.ran(), "approved requests ran once, denied ones never")
 	t.Logf("approved %d of %d", won, trials)
 }
 
-// race says whether the approval won.
+// race reports whether the approval won.
 func (h *house) race() bool {
 	id := h.ask()
 	start := make(chan struct{})
@@ -91,7 +91,8 @@ func (h *house) race() bool {
 	return yes == 200
 }
 
-// TestUnclearIsNoAnswer gives what is not exactly one of the ways to answer.
+// TestUnclearDecisionIsRefused sends verdicts that are not exactly one of the valid
+// forms.
 func TestUnclearIsNoAnswer(t *testing.T) {
 	h := newHouse(t)
 	id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
@@ -120,7 +121,7 @@ func TestUnclearIsNoAnswer(t *testing.T) {
 	}
 }
 
-// forget takes all consent back, so that the next request asks again.
+// revokeAll revokes all grants, so that the next request needs a decision.
 func (h *house) forget() {
 	for _, g := range h.List(home) {
 		_, err := h.Revoke(context.Background(), g.ID, "test")
@@ -128,8 +129,7 @@ func (h *house) forget() {
 	}
 }
 
-// TestARuleIsTakenBack lists a rule and revokes it: by whoever has it, and nobody
-// else of those who ask.
+// TestRevokeRule lists a rule and revokes it: its client may, other clients may not.
 func TestARuleIsTakenBack(t *testing.T) {
 	h := newHouse(t)
 	id := h.given(approval.GrantRule, "")
@@ -139,19 +139,19 @@ func TestARuleIsTakenBack(t *testing.T) {
 	h.says(h.do("another", "DELETE", "/v1/allow-rules/"+id, nil), 404, "rule not found")
 	h.says(h.do("agent", "DELETE", "/v1/session-allows/"+id, nil), 404, "rule not found")
 	require.Len(t, h.do("agent", "GET", "/v1/allow-rules", nil).json["items"], 1)
-	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "whoever decides sees what is let through")
+	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "a key that decides sees the rules")
 	h.newKey("watch", home, "", approval.MayRead)
 	require.Equal(t, 403, h.do("watch", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
-	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", wish).json["status"], "nothing rests on it any more")
+	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", wish).json["status"], "a revoked rule allows nothing")
 	grant := h.given(approval.GrantTarget, "")
-	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "others rest on a grant, too")
+	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "a grant applies to other clients too")
 	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+grant, nil).StatusCode)
 }
 
-// TestChannelsDown asks while nobody can be reached: the gate has no part in
-// that, and the pending is what the channel sends later on.
+// TestChannelsDown creates a request while no channel is reachable: the gate accepts it,
+// and the channel sends the pending later.
 func TestChannelsDown(t *testing.T) {
 	h := newHouse(t)
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "channel": "email"})
@@ -161,14 +161,14 @@ func TestChannelsDown(t *testing.T) {
 	require.Equal(t, "email", w.Pending.AskOn)
 }
 
-// TestClientsOnlyNarrow lets a client name where it wants to be asked.
+// TestClientsCanOnlyNarrowChannels checks which channels and targets a client may choose.
 func TestClientsOnlyNarrow(t *testing.T) {
 	h := newHouse(t, func(h *house) {
 		ws := h.ws[other]
 		ws.Channels = []string{"email"}
 		h.ws[other] = ws
 	})
-	h.newKey("stranger", other, "", approval.MayRequest)
+	h.newKey("outsider", other, "", approval.MayRequest)
 	for _, tt := range []struct {
 		key, channel string
 		target       map[string]any
@@ -186,8 +186,8 @@ func TestClientsOnlyNarrow(t *testing.T) {
 		{"agent", "telegram", map[string]any{"email_to": "ann@example.org"}, 422, ""},
 		{"agent", "", map[string]any{"tg_chat_id": "123", "email_to": "ann@example.org"}, 422, ""},
 		{"agent", "", map[string]any{}, 422, ""},
-		{"stranger", "telegram", nil, 422, ""},
-		{"stranger", "", map[string]any{"tg_chat_id": "123"}, 422, ""},
+		{"outsider", "telegram", nil, 422, ""},
+		{"outsider", "", map[string]any{"tg_chat_id": "123"}, 422, ""},
 	} {
 		wish := map[string]any{"tool_name": "run"}
 		if tt.channel != "" {
@@ -206,7 +206,7 @@ func TestClientsOnlyNarrow(t *testing.T) {
 	}
 }
 
-// TestOwnersDecide asks with a key that belongs to somebody.
+// TestOnlyKeyOwnerDecides creates a request with a key that has an owner.
 func TestOwnersDecide(t *testing.T) {
 	h := newHouse(t)
 	h.newKey("anns", home, "ann", approval.MayRequest)
@@ -215,7 +215,7 @@ func TestOwnersDecide(t *testing.T) {
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 }
 
-// TestWordForWord holds what is kept against what was sent.
+// TestArgumentsAreVerbatim compares the stored arguments with those that were sent.
 func TestWordForWord(t *testing.T) {
 	h := newHouse(t)
 	const data = `{"n": 9007199254740993 ,"big":1e400,"neg":-0.0, "s":"\u00e9\/","deep":{"b":[1.10]}}`
@@ -226,7 +226,7 @@ func TestWordForWord(t *testing.T) {
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
 	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil)
-	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "what runs is what was sent: %s", h.effects[0].Args)
+	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "the executed arguments are those that were sent: %s", h.effects[0].Args)
 }
 
 func TestOnce(t *testing.T) {
@@ -259,7 +259,7 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, 422, h.do("agent", "POST", "/v1/approvals", wish, "Idempotency-Key", "a b").StatusCode)
 }
 
-// TestAboutSaysWhatIsDone reads the table of the document.
+// TestAboutTableMatchesOutcome reads the table of the document.
 func TestAboutSaysWhatIsDone(t *testing.T) {
 	rows := 0
 	for row := range strings.Lines(httpapi.About) {
@@ -277,5 +277,5 @@ func TestAboutSaysWhatIsDone(t *testing.T) {
 	}
 	require.Equal(t, 12, rows)
 	status, execution := httpapi.Outcome("invented later")
-	require.Equal(t, "denied none", fmt.Sprint(status, " ", execution), "what nobody knows is a no")
+	require.Equal(t, "denied none", fmt.Sprint(status, " ", execution), "an unknown status is denied")
 }

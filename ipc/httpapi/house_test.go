@@ -35,8 +35,7 @@ const (
 	other = "other"
 )
 
-// house is a gate with everything real in it, but for the handlers, and the door
-// before it.
+// rig is a real gate with fake handlers, behind the HTTP API.
 type house struct {
 	t      testing.TB
 	layout ipc.Layout
@@ -45,7 +44,7 @@ type house struct {
 	gate   *gate.Gate
 	log    *audit.Log
 	server *httpapi.Server
-	base   string // of its URLs
+	base   string // base URL
 	web    *http.Client
 
 	mu      sync.Mutex
@@ -57,10 +56,10 @@ type house struct {
 	logs    bytes.Buffer
 	feed    *feed
 	engine  *policy.Engine
-	closing chan func() // gets what closes the door; may be nil
+	closing chan func() // receives the function that stops the server; may be nil
 }
 
-// newHouse opens the door. shape may change what stands behind it before.
+// newRig starts the server. shape may change the rig before.
 func newHouse(t testing.TB, shape ...func(*house)) *house {
 	h := &house{
 		t: t, layout: ipc.Layout{Home: folder(t)}, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
@@ -139,7 +138,7 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	return h
 }
 
-// folder is a temporary one, in memory where there is such a file system.
+// folder is a temporary folder, in memory if possible.
 func folder(t testing.TB) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
@@ -216,7 +215,7 @@ func (h *house) ran() int {
 	return len(h.effects)
 }
 
-// may knows whoever holds a key that decides, and the operator.
+// may allows the approvers of the workspace.
 func (h *house) may(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	if p != nil && p.Principal != "" && p.Principal != by.Name {
 		return "", false
@@ -254,7 +253,7 @@ func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
 	return true, nil
 }
 
-// Concede implements gate.Memory.
+// AddFromDecision implements gate.GrantStore.
 func (h *house) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
@@ -292,7 +291,7 @@ func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit in
 	return list[:min(limit, len(list))], more, nil
 }
 
-// papers are the receipts of the house.
+// rigReceipts verifies the rig's receipts.
 type papers struct {
 	*house
 	signer *receipt.Signer
@@ -335,7 +334,7 @@ func (p papers) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) err
 	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
-// feed is the log in memory.
+// feed is an audit feed in memory.
 type feed struct {
 	mu    sync.Mutex
 	all   []approval.Entry
@@ -350,7 +349,7 @@ func (f *feed) hear(e approval.Entry) {
 	f.moved = make(chan struct{})
 }
 
-// Since implements httpapi.Log.
+// Since implements httpapi.AuditFeed.
 func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	f.mu.Lock()
 	all := slices.Clone(f.all)
@@ -365,7 +364,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	return nil
 }
 
-// Moved implements httpapi.Log.
+// Moved implements httpapi.AuditFeed.
 func (f *feed) Moved() (int64, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -375,18 +374,18 @@ func (f *feed) Moved() (int64, <-chan struct{}) {
 	return f.all[len(f.all)-1].Seq, f.moved
 }
 
-// Follow implements httpapi.Log.
+// Follow implements httpapi.AuditFeed.
 func (f *feed) Follow() func() { return func() {} }
 
-// answer is a response with its body taken apart.
+// answer is a response with its decoded body.
 type answer struct {
 	*http.Response
 	body []byte
 	json map[string]any
 }
 
-// do sends a request with a key's name; body is what json.Marshal takes, or a
-// string as it is.
+// do sends a request with the key of that name; body is a value for json.Marshal, or a
+// string that is sent unchanged.
 func (h *house) do(key, method, path string, body any, headers ...string) answer {
 	h.t.Helper()
 	var in io.Reader
@@ -437,7 +436,7 @@ func (h *house) secret(key string) string {
 	return h.secrets[key]
 }
 
-// ask has the agent ask for something that a person must decide.
+// ask creates a request that a person must decide.
 func (h *house) ask(more ...func(map[string]any)) (id string) {
 	h.t.Helper()
 	wish := map[string]any{"tool_name": "run", "request_data": map[string]any{"text": "hi"}}
@@ -454,7 +453,7 @@ func (h *house) key(id string) approval.Key {
 	return approval.Key{Workspace: home, ID: strings.TrimPrefix(id, "appr_")}
 }
 
-// says holds an answer against its status and its problem's sentence.
+// requireProblem checks a response's status and the detail of its problem.
 func (h *house) says(a answer, status int, detail string) {
 	h.t.Helper()
 	require.Equal(h.t, status, a.StatusCode, "%s", a.body)

@@ -9,8 +9,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// Metrics counts what the gate does. No request, client or person stands there:
-// names are those of workspaces, and words of ours.
+// Metrics counts requests and events. Labels are names of workspaces, events and
+// statuses, never of requests, clients or people.
 type Metrics struct {
 	set       *metrics.Set
 	created   *metrics.Counter
@@ -19,7 +19,7 @@ type Metrics struct {
 	listening atomic.Int64
 }
 
-// NewMetrics has nothing counted yet.
+// NewMetrics returns metrics without counts.
 func NewMetrics() *Metrics {
 	m := &Metrics{set: metrics.NewSet()}
 	m.created = m.set.NewCounter("permesso_rest_created_total")
@@ -29,22 +29,22 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Event counts a fact of the audit log.
+// Event counts an entry of the audit log.
 func (m *Metrics) Event(workspace, event string) {
 	m.set.GetOrCreateCounter(fmt.Sprintf("permesso_events_total{workspace=%q,event=%q}", workspace, event)).Inc()
 }
 
-// Ended counts a request that has ended.
+// Ended counts an ended request.
 func (m *Metrics) Ended(workspace, status string) {
 	m.set.GetOrCreateCounter(fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", workspace, status)).Inc()
 }
 
-// Decided notes how long a person took.
+// Decided records how long a person took.
 func (m *Metrics) Decided(workspace string, took time.Duration) {
 	m.set.GetOrCreateSummary(fmt.Sprintf("permesso_decision_seconds{workspace=%q}", workspace)).Update(took.Seconds())
 }
 
-// Gauge has a number looked up whenever somebody asks.
+// Gauge adds a metric that is read at every scrape.
 func (m *Metrics) Gauge(name string, value func() float64) { m.set.GetOrCreateGauge(name, value) }
 
 func (m *Metrics) took(d time.Duration) { m.answers.Update(d.Seconds()) }
@@ -57,5 +57,5 @@ func up(n *atomic.Int64) (down func()) {
 	return func() { n.Add(-1) }
 }
 
-// Write gives all numbers in Prometheus' text format.
+// Write writes all metrics in Prometheus' text format.
 func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }
