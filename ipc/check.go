@@ -84,7 +84,7 @@ func CheckPath(path string, uid int) []error {
 		for ; ; path = filepath.Dir(path) {
 			if !slices.Contains(seen, path) {
 				seen = append(seen, path)
-				if err := checkStep(path, uid); err != nil {
+				if err := checkPathElement(path, uid); err != nil {
 					wrong = append(wrong, err)
 				}
 			}
@@ -98,12 +98,12 @@ func CheckPath(path string, uid int) []error {
 
 // checkPathElement checks one element of a path. A folder with the sticky bit may be
 // writable by all users: only the owner of a file in it can rename that file.
-func checkStep(path string, uid int) error {
+func checkPathElement(path string, uid int) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("check path: %w", err)
 	}
-	if owner := uidOf(info); owner != 0 && owner != uid && !unknowable(owner) {
+	if owner := uidOf(info); owner != 0 && owner != uid && !unmappedOwner(owner) {
 		return fmt.Errorf("%s is owned by UID %d, who may replace its content\nhint: chown %d %s, or use another path",
 			path, owner, uid, shellQuote(path))
 	}
@@ -111,7 +111,7 @@ func checkStep(path string, uid int) error {
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0, open == 0, info.IsDir() && info.Mode()&fs.ModeSticky != 0:
 		return nil
-	case open == 0o020 && ownGroup(info):
+	case open == 0o020 && hasPrivateGroup(info):
 		return nil
 	}
 	who, bits := "every user", "o-w"
@@ -126,7 +126,7 @@ func checkStep(path string, uid int) error {
 
 // unmappedOwner reports whether an owner is unknown: in a user namespace, all users that
 // it does not map have the same number, root too.
-func unknowable(owner int) bool {
+func unmappedOwner(owner int) bool {
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"}) {
 		return false
@@ -137,7 +137,7 @@ func unknowable(owner int) bool {
 
 // hasPrivateGroup reports whether a file's group is its user's own, as many systems
 // create for each user. With their umask that group may write.
-func ownGroup(info fs.FileInfo) bool {
+func hasPrivateGroup(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return false
@@ -157,7 +157,7 @@ func CheckSecret(path string) error {
 	if err != nil {
 		return fmt.Errorf("check secret: %w", err)
 	}
-	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !ownGroup(info)) {
+	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !hasPrivateGroup(info)) {
 		return fmt.Errorf("other users may read %s (mode %04o)\nhint: chmod 600 %s, and replace the secret if one of them may have read it",
 			path, info.Mode().Perm(), shellQuote(path))
 	}

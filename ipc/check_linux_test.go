@@ -64,7 +64,7 @@ func requireError(t *testing.T, want string, err error) {
 	require.ErrorContains(t, err, "\nhint: ")
 }
 
-func TestRoom(t *testing.T) {
+func TestFreeSpace(t *testing.T) {
 	for _, row := range []struct {
 		why             string
 		room            FreeSpace
@@ -72,10 +72,10 @@ func TestRoom(t *testing.T) {
 	}{
 		{"enough", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
 		{"no inode limit", FreeSpace{Bytes: 1 << 40}, "", ""},
-		{"low", FreeSpace{Bytes: shortBytes - 1}, "", "255 MiB left"},
-		{"critical", FreeSpace{Bytes: leastBytes - 1}, "16383 KiB left", "15 MiB left"},
-		{"few inodes", FreeSpace{Bytes: 1 << 40, Files: shortFiles - 1, Counted: true}, "", "9999 inodes left"},
-		{"very few inodes", FreeSpace{Bytes: 1 << 40, Files: leastFiles - 1, Counted: true}, "999 inodes left", "999 inodes left"},
+		{"low", FreeSpace{Bytes: lowBytes - 1}, "", "255 MiB left"},
+		{"critical", FreeSpace{Bytes: minBytes - 1}, "16383 KiB left", "15 MiB left"},
+		{"few inodes", FreeSpace{Bytes: 1 << 40, Files: lowFiles - 1, Counted: true}, "", "9999 inodes left"},
+		{"very few inodes", FreeSpace{Bytes: 1 << 40, Files: minFiles - 1, Counted: true}, "999 inodes left", "999 inodes left"},
 		{"read-only", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
 		{"the zero value", FreeSpace{}, "0 KiB left", "0 MiB left"},
 	} {
@@ -104,7 +104,7 @@ func TestSyncTime(t *testing.T) {
 
 	disk, memory := Mount{Type: "ext4"}, Mount{Type: "tmpfs"}
 	requireError(t, "faster than any disk", disk.TooFast(2*time.Microsecond))
-	requireError(t, "", disk.TooFast(suspicious))
+	requireError(t, "", disk.TooFast(minSyncTime))
 	requireError(t, "", memory.TooFast(2*time.Microsecond))
 }
 
@@ -127,7 +127,7 @@ func TestCheckPath(t *testing.T) {
 	} else {
 		info, err := os.Stat(filepath.Join(dir, "a", "b"))
 		require.NoError(t, err)
-		require.True(t, ownGroup(info))
+		require.True(t, hasPrivateGroup(info))
 	}
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0o700))
 

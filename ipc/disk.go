@@ -50,7 +50,7 @@ func findMount(mountinfo io.Reader, path string) (Mount, error) {
 			continue
 		}
 		point := unescapeMount(l[4])
-		if !below(path, point) || len(point) < len(best.Point) {
+		if !isBelow(path, point) || len(point) < len(best.Point) {
 			continue
 		}
 		best = Mount{Point: point, Type: r[0], Options: slices.Concat(strings.Split(l[5], ","), strings.Split(r[2], ","))}
@@ -64,7 +64,7 @@ func findMount(mountinfo io.Reader, path string) (Mount, error) {
 	return best, nil
 }
 
-func below(path, folder string) bool {
+func isBelow(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
 }
 
@@ -141,8 +141,8 @@ const readOnlyMount = 1
 
 // Below low the gate warns. Below min it may have to refuse work.
 const (
-	shortBytes, leastBytes = 256 << 20, 16 << 20
-	shortFiles, leastFiles = 10_000, 1_000
+	lowBytes, minBytes = 256 << 20, 16 << 20
+	lowFiles, minFiles = 10_000, 1_000
 )
 
 // Critical says why there is too little space for new work.
@@ -151,9 +151,9 @@ func (r FreeSpace) Refuses() error {
 	case r.ReadOnly:
 		return fmt.Errorf("%s is mounted read-only\nhint: after a disk error check dmesg first, then: mount -o remount,rw %s",
 			r.Device, shellQuote(r.Device))
-	case r.Bytes < leastBytes:
+	case r.Bytes < minBytes:
 		return fmt.Errorf("%s has %d KiB left\nhint: free some space: the gate refuses work that it cannot record", r.Device, r.Bytes>>10)
-	case r.Counted && r.Files < leastFiles:
+	case r.Counted && r.Files < minFiles:
 		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i): the gate refuses work that it cannot record",
 			r.Device, r.Files)
 	}
@@ -163,9 +163,9 @@ func (r FreeSpace) Refuses() error {
 // Low says why space should be freed.
 func (r FreeSpace) Low() error {
 	switch {
-	case r.Bytes < shortBytes:
+	case r.Bytes < lowBytes:
 		return fmt.Errorf("%s has %d MiB left\nhint: free some space", r.Device, r.Bytes>>20)
-	case r.Counted && r.Files < shortFiles:
+	case r.Counted && r.Files < lowFiles:
 		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i)", r.Device, r.Files)
 	}
 	return nil
@@ -203,7 +203,7 @@ func deviceOf(path string) (uint64, error) {
 
 // minSyncTime is less than any disk needs: to write to flash, or to a cache that survives
 // a power cut.
-const suspicious = 20 * time.Microsecond
+const minSyncTime = 20 * time.Microsecond
 
 // SyncTime measures the time to write a small file in dir and sync it: the median of that
 // many rounds. It removes the file. Mount.TooFast checks the result.
@@ -230,7 +230,7 @@ func SyncTime(dir string, rounds int) (median time.Duration, err error) {
 
 // TooFast says why such a time is implausible for a disk.
 func (m Mount) TooFast(median time.Duration) error {
-	if m.Memory() || median >= suspicious {
+	if m.Memory() || median >= minSyncTime {
 		return nil
 	}
 	return fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it\n"+

@@ -29,7 +29,7 @@ func content(t *testing.T, name string) string {
 	return string(data)
 }
 
-func TestOSOpensNoLinks(t *testing.T) {
+func TestOSDoesNotFollowLinks(t *testing.T) {
 	dir := t.TempDir()
 	secret, link := filepath.Join(dir, "secret"), filepath.Join(dir, "link")
 	write(t, secret, "secret")
@@ -179,7 +179,7 @@ func TestTryLockRefuses(t *testing.T) {
 	require.Error(t, err, "a folder cannot be the lock file")
 }
 
-func TestLockOfARemovedFileIsNoLock(t *testing.T) {
+func TestLockOfRemovedFileIsInvalid(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	held, err := flock(name)
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func TestTryLockAcrossProcesses(t *testing.T) {
 	require.NoError(t, lock.Close())
 }
 
-func TestTryLockEndsWithAKilledProcess(t *testing.T) {
+func TestKillReleasesLock(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	said, holder, _ := startHolder(t, name)
 	require.Equal(t, "holding\n", said)
@@ -282,7 +282,7 @@ func TestReadFile(t *testing.T) {
 	write(t, name, "content")
 	write(t, filepath.Join(dir, "empty"), "")
 	require.NoError(t, os.Symlink(name, link))
-	fsys, ok := OS().(wholeReader)
+	fsys, ok := OS().(fileReader)
 	require.True(t, ok)
 	for _, tt := range []struct {
 		name, want string

@@ -15,55 +15,55 @@ import (
 
 // health holds the write failures of a Store.
 type health struct {
-	mu     sync.Mutex
-	doubt  error           // a sync failed: until the restart
-	owed   map[string]bool // folders that could not be opened for their sync
-	litter map[string]bool // files that could not be removed
+	mu           sync.Mutex
+	restartErr   error           // a sync failed: until the restart
+	unsyncedDirs map[string]bool // folders that could not be opened for their sync
+	leftovers    map[string]bool // files that could not be removed
 }
 
 // syncDir makes the names in a folder durable, or returns approval.ErrUnsynced. A sync
 // that failed in the kernel is never retried: the next one would succeed without writing
 // anything.
 func (s *Store) syncDir(dir string) error {
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	err := s.syncs.dir(dir, func() error { return s.taken(s.FS.SyncDir(dir)) }, s.syncAll)
+	err := s.syncs.dir(dir, func() error { return s.noteSyncError(s.FS.SyncDir(dir)) }, s.syncAll)
 	if err == nil || errors.Is(err, approval.ErrUnsynced) {
 		return err
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	if s.health.owed == nil {
-		s.health.owed = map[string]bool{}
+	if s.health.unsyncedDirs == nil {
+		s.health.unsyncedDirs = map[string]bool{}
 	}
-	s.health.owed[dir] = true
+	s.health.unsyncedDirs[dir] = true
 	return fmt.Errorf("%w: %w", approval.ErrUnsynced, err)
 }
 
 // syncAll is one sync for all waiting writes.
 func (s *Store) syncAll() error {
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	return s.taken(s.FS.SyncFS(s.Layout.Home))
+	return s.noteSyncError(s.FS.SyncFS(s.Layout.Home))
 }
 
 // noteSyncError records a sync that failed in the kernel.
-func (s *Store) taken(err error) error {
+func (s *Store) noteSyncError(err error) error {
 	if err == nil || notOpened(err) {
 		return err
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	s.health.doubt = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
-	return s.health.doubt
+	s.health.restartErr = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
+	return s.health.restartErr
 }
 
-func (s *Store) doubts() error {
+func (s *Store) restartErr() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return s.health.doubt
+	return s.health.restartErr
 }
 
 // notOpened reports whether an error came from opening the file or folder to be synced.
@@ -83,11 +83,11 @@ func (s *Store) discard(name string) {
 	defer s.health.mu.Unlock()
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
-		delete(s.health.litter, name)
-	case s.health.litter == nil:
-		s.health.litter = map[string]bool{name: true}
+		delete(s.health.leftovers, name)
+	case s.health.leftovers == nil:
+		s.health.leftovers = map[string]bool{name: true}
 	default:
-		s.health.litter[name] = true
+		s.health.leftovers[name] = true
 	}
 }
 
@@ -95,34 +95,34 @@ func (s *Store) discard(name string) {
 // not be done before. After nil, every visible document is durable. The error is
 // approval.ErrRestart if a retry is useless.
 func (s *Store) Probe() error {
-	for _, name := range s.noted(&s.health.litter) {
+	for _, name := range s.sorted(&s.health.leftovers) {
 		s.discard(name)
 	}
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	if err := s.try(); err != nil {
+	if err := s.probeDisk(); err != nil {
 		return fmt.Errorf("probe disk: %w", err)
 	}
-	for _, dir := range s.noted(&s.health.owed) {
-		if err := s.taken(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, dir := range s.sorted(&s.health.unsyncedDirs) {
+		if err := s.noteSyncError(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}
 		s.health.mu.Lock()
-		delete(s.health.owed, dir)
+		delete(s.health.unsyncedDirs, dir)
 		s.health.mu.Unlock()
 	}
 	return nil
 }
 
-func (s *Store) noted(set *map[string]bool) []string {
+func (s *Store) sorted(set *map[string]bool) []string {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	return slices.Sorted(maps.Keys(*set))
 }
 
 // probeDisk writes and removes one file in run/.
-func (s *Store) try() error {
+func (s *Store) probeDisk() error {
 	dir := s.Layout.Run()
 	f, temp, err := s.writeTemp(dir, make([]byte, 4096), 0o600)
 	if err != nil {

@@ -13,53 +13,53 @@ import (
 )
 
 // failingFS is the real file system, with syncs and removals that fail as configured.
-type sickFS struct {
+type failingFS struct {
 	FS
-	dir, whole, remove error
-	syncs              int
-	bytes, inodes      uint64
+	dirErr, fsErr, removeErr error
+	syncs                    int
+	bytes, inodes            uint64
 }
 
-func (s *sickFS) SyncDir(name string) error {
+func (s *failingFS) SyncDir(name string) error {
 	s.syncs++
-	if s.dir != nil {
-		return s.dir
+	if s.dirErr != nil {
+		return s.dirErr
 	}
 	return s.FS.SyncDir(name)
 }
 
-func (s *sickFS) SyncFS(name string) error {
+func (s *failingFS) SyncFS(name string) error {
 	s.syncs++
-	if s.whole != nil {
-		return s.whole
+	if s.fsErr != nil {
+		return s.fsErr
 	}
 	return s.FS.SyncFS(name)
 }
 
-func (s *sickFS) Remove(name string) error {
-	if s.remove != nil {
-		return s.remove
+func (s *failingFS) Remove(name string) error {
+	if s.removeErr != nil {
+		return s.removeErr
 	}
 	return s.FS.Remove(name)
 }
 
-func (s *sickFS) Free(string) (bytes, inodes uint64, err error) { return s.bytes, s.inodes, nil }
+func (s *failingFS) Free(string) (bytes, inodes uint64, err error) { return s.bytes, s.inodes, nil }
 
-func sickStore(t *testing.T) (*Store, *sickFS, approval.Key) {
-	fsys := &sickFS{FS: OS(), bytes: math.MaxUint64, inodes: math.MaxUint64}
+func failingStore(t *testing.T) (*Store, *failingFS, approval.Key) {
+	fsys := &failingFS{FS: OS(), bytes: math.MaxUint64, inodes: math.MaxUint64}
 	s := &Store{FS: fsys, Layout: Layout{Home: filepath.Join(t.TempDir(), "home")}}
 	require.NoError(t, s.Layout.PrepareHome(fsys))
 	require.NoError(t, s.Layout.Prepare(fsys, "w"))
 	return s, fsys, approval.Key{Workspace: "w", ID: "aaaaaaaa00000001"}
 }
 
-func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir = syscall.EIO
+func TestFailedFolderSyncIsNotRetried(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr = syscall.EIO
 	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.ErrorIs(t, err, approval.ErrRestart)
-	fsys.dir, fsys.syncs = nil, 0
+	fsys.dirErr, fsys.syncs = nil, 0
 	require.ErrorIs(t, s.Sync(approval.DocRecord, "w"), approval.ErrRestart)
 	require.ErrorIs(t, s.Sync(approval.DocPending, "w"), approval.ErrRestart)
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
@@ -76,14 +76,14 @@ func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
 
 // A folder that could not be opened was not synced, and nothing was lost: the sync is
 // done later, and until then its names are not trusted.
-func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
+func TestFolderSyncThatCouldNotOpenIsRetried(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
 	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.NotErrorIs(t, err, approval.ErrRestart)
 	require.ErrorIs(t, s.Probe(), syscall.EMFILE)
-	fsys.dir, fsys.syncs = nil, 0
+	fsys.dirErr, fsys.syncs = nil, 0
 	require.NoError(t, s.Probe())
 	require.Equal(t, 2, fsys.syncs, "the test file's folder, and the unsynced folder")
 	fsys.syncs = 0
@@ -91,27 +91,27 @@ func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
 	require.Equal(t, 1, fsys.syncs)
 }
 
-func TestAPendingThatWasNotConfirmedIsTakenBack(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir, fsys.remove = syscall.EIO, syscall.EIO
+func TestUnsyncedPendingIsRemoved(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr, fsys.removeErr = syscall.EIO, syscall.EIO
 	require.ErrorIs(t, s.Create(approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
 	_, err := s.Read(approval.DocPending, k)
 	require.NoError(t, err, "it could not be removed")
-	fsys.remove = nil
+	fsys.removeErr = nil
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
 	_, err = s.Read(approval.DocPending, k)
 	require.ErrorIs(t, err, fs.ErrNotExist, "removed by the next Probe")
 }
 
-func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
-	s, fsys, k := sickStore(t)
+func TestLeftoverTempFilesAreRemovedLater(t *testing.T) {
+	s, fsys, k := failingStore(t)
 	require.NoError(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable))
-	fsys.remove = syscall.EROFS
+	fsys.removeErr = syscall.EROFS
 	require.ErrorIs(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
 	names, err := s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Len(t, names, 2)
-	fsys.remove = nil
+	fsys.removeErr = nil
 	require.NoError(t, s.Probe())
 	names, err = s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
 }
 
 func TestReserve(t *testing.T) {
-	s, fsys, _ := sickStore(t)
+	s, fsys, _ := failingStore(t)
 	fsys.bytes, fsys.inodes = 1000, 2*inodesPerRun
 	one, err := s.Reserve(600)
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ func (s *Store) emptyRun() error {
 }
 
 func (s *Store) sweepTemps() error {
-	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepNotebooks()); err != nil {
+	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepSent()); err != nil {
 		return err
 	}
 	names, err := s.Workspaces()
@@ -64,7 +64,7 @@ func (s *Store) sweepTemps() error {
 	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
 }
 
-func (s *Store) sweepNotebooks() error {
+func (s *Store) sweepSent() error {
 	sent := s.Layout.path("sent")
 	channels, err := s.names(sent)
 	for _, channel := range channels {

@@ -31,14 +31,14 @@ var (
 // Hostile is an open folder that an untrusted agent writes to. It reads single files of
 // it. It is safe for concurrent use.
 type Hostile struct {
-	dir    string
-	folder *os.File // O_PATH where the system has it
-	id     inode
-	note   string
-	plain  bool   // without openat2: use openat
-	proc   string // folder of links to open descriptors
+	dir       string
+	folder    *os.File // O_PATH where the system has it
+	id        inode
+	note      string
+	noOpenat2 bool   // without openat2: use openat
+	proc      string // folder of links to open descriptors
 
-	pause func(step string) // tests replace the file at these steps
+	onStep func(step string) // tests replace the file at these steps
 }
 
 // inode identifies a file. Another file cannot get it while the file is held open.
@@ -56,8 +56,8 @@ func OpenHostile(dir string) (*Hostile, error) {
 		return nil, fmt.Errorf("open folder %s: %w", dir, err)
 	}
 	h := &Hostile{dir: dir, folder: os.NewFile(uintptr(fd), dir)}
-	err = h.use(func(dir int) error {
-		st, err := look(dir)
+	err = h.withFolder(func(dir int) error {
+		st, err := fstat(dir)
 		if err != nil {
 			return err
 		}
@@ -72,14 +72,14 @@ func OpenHostile(dir string) (*Hostile, error) {
 }
 
 // step lets tests act as the agent at this point.
-func (h *Hostile) at(step string) {
-	if h.pause != nil {
-		h.pause(step)
+func (h *Hostile) step(step string) {
+	if h.onStep != nil {
+		h.onStep(step)
 	}
 }
 
 // Warning is empty, or says why this must not be used on untrusted folders.
-func (h *Hostile) Note() string { return h.note }
+func (h *Hostile) Warning() string { return h.note }
 
 // Close closes the folder. Calls in progress finish; later ones fail.
 func (h *Hostile) Close() error { return h.folder.Close() }
@@ -97,16 +97,16 @@ func (h *Hostile) Stale() bool {
 func (h *Hostile) Read(name string, limit int64) ([]byte, error) {
 	limit = min(limit, math.MaxInt64-1)
 	var data []byte
-	err := h.named(name, func(dir int) error {
+	err := h.withName(name, func(dir int) error {
 		fd, before, err := h.openFile(dir, name, limit)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		if data, err = take(descriptor(fd), limit); err != nil {
+		if data, err = readLimited(descriptor(fd), limit); err != nil {
 			return err
 		}
-		return unchanged(fd, &before, int64(len(data)), limit)
+		return checkUnchanged(fd, &before, int64(len(data)), limit)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read %q: %w", shorten(name), err)
@@ -115,7 +115,7 @@ func (h *Hostile) Read(name string, limit int64) ([]byte, error) {
 }
 
 // readLimited reads at most limit+1 bytes.
-func take(r io.Reader, limit int64) ([]byte, error) {
+func readLimited(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = tooLarge(int64(len(data)), limit)
@@ -124,7 +124,7 @@ func take(r io.Reader, limit int64) ([]byte, error) {
 }
 
 // checkStat refuses everything but a small regular file with one link.
-func judge(st *unix.Stat_t, limit int64) error {
+func checkStat(st *unix.Stat_t, limit int64) error {
 	switch uint32(st.Mode) & unix.S_IFMT { // Mode is a uint16 on some systems
 	case unix.S_IFREG:
 	case unix.S_IFLNK:
@@ -149,12 +149,12 @@ func tooLarge(size, limit int64) error {
 
 // checkUnchanged checks a file after n bytes of it were read: if it was written to
 // meanwhile, the bytes may mix two documents.
-func unchanged(fd int, before *unix.Stat_t, n, limit int64) error {
-	after, err := look(fd)
+func checkUnchanged(fd int, before *unix.Stat_t, n, limit int64) error {
+	after, err := fstat(fd)
 	if err != nil {
 		return err
 	}
-	if err := judge(&after, limit); err != nil {
+	if err := checkStat(&after, limit); err != nil {
 		return err
 	}
 	if after.Size != n || after.Mtim != before.Mtim {
@@ -167,7 +167,7 @@ func unchanged(fd int, before *unix.Stat_t, n, limit int64) error {
 // reads no more than that. A name can be any bytes but NUL and slash.
 func (h *Hostile) Names(limit int) (names []string, more bool, err error) {
 	limit = max(0, min(limit, math.MaxInt-1)) // Readdirnames(0) would read them all
-	err = h.use(func(dir int) error {
+	err = h.withFolder(func(dir int) error {
 		// A listing has a position, so each uses its own open folder.
 		fd, err := h.openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
@@ -179,7 +179,7 @@ func (h *Hostile) Names(limit int) (names []string, more bool, err error) {
 		return err
 	})
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, false, fmt.Errorf("list %s: %w", h.dir, explain(err))
+		return nil, false, fmt.Errorf("list %s: %w", h.dir, agentError(err))
 	}
 	if len(names) > limit {
 		return names[:limit], true, nil
@@ -189,7 +189,7 @@ func (h *Hostile) Names(limit int) (names []string, more bool, err error) {
 
 // Stat reports whether the name exists, as a file of any type.
 func (h *Hostile) Stat(name string) (exists bool, err error) {
-	err = h.named(name, func(dir int) error {
+	err = h.withName(name, func(dir int) error {
 		return retryEINTR(func() error {
 			var st unix.Stat_t
 			return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -208,7 +208,7 @@ func (h *Hostile) Stat(name string) (exists bool, err error) {
 // not empty stays, with ErrNotRegular: an agent could make it arbitrarily deep. The error
 // is ErrGone if there is no such name.
 func (h *Hostile) Remove(name string) error {
-	err := h.named(name, func(dir int) error {
+	err := h.withName(name, func(dir int) error {
 		err := unlinkat(dir, name, 0)
 		// For a folder Linux returns EISDIR, POSIX EPERM.
 		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
@@ -227,7 +227,7 @@ func (h *Hostile) Remove(name string) error {
 // SetAside renames what Remove could not remove, so that its name begins with a dot and
 // is not read as a request.
 func (h *Hostile) SetAside(name string) error {
-	err := h.named(name, func(dir int) error {
+	err := h.withName(name, func(dir int) error {
 		return retryEINTR(func() error { return unix.Renameat(dir, name, dir, asidePrefix+randomHex()) })
 	})
 	if err != nil {
@@ -243,16 +243,16 @@ func unlinkat(dir int, name string, flags int) error {
 }
 
 // withName calls f with the folder's descriptor if name is plain.
-func (h *Hostile) named(name string, f func(dir int) error) error {
+func (h *Hostile) withName(name string, f func(dir int) error) error {
 	if !plainName(name) {
 		return ErrName
 	}
-	return explain(h.use(f))
+	return agentError(h.withFolder(f))
 }
 
 // withFolder keeps the descriptor open while f uses it: after Close its number could
 // become another file's.
-func (h *Hostile) use(f func(dir int) error) error {
+func (h *Hostile) withFolder(f func(dir int) error) error {
 	conn, err := h.folder.SyscallConn()
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func shorten(name string) string {
 }
 
 // agentError turns an error of the kernel into one for the agent.
-func explain(err error) error {
+func agentError(err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return err
@@ -298,7 +298,7 @@ func explain(err error) error {
 	return err
 }
 
-func look(fd int) (unix.Stat_t, error) {
+func fstat(fd int) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Fstat(fd, &st) })
 	return st, err

@@ -10,7 +10,7 @@ import (
 )
 
 // resolveFlags keep a name inside the folder and its mount, and refuse every link.
-const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+const resolveFlags = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func openFolder(dir string) (fd int, err error) {
 	err = retryEINTR(func() error {
@@ -24,12 +24,12 @@ func openFolder(dir string) (fd int, err error) {
 // seccomp profile strict (EPERM), and a missing /proc.
 func (h *Hostile) probe(dir int) error {
 	h.proc = "/proc/self/fd/"
-	if _, err := h.alive(dir); err != nil {
+	if _, err := h.nameExists(dir); err != nil {
 		h.warn("/proc is not available", err)
 	}
 	fd, err := h.openat(dir, ".", unix.O_PATH)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		h.plain = true
+		h.noOpenat2 = true
 		h.warn("openat2 is not available, using openat", err)
 		return nil
 	}
@@ -48,10 +48,10 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
 	// The kernel returns EAGAIN if a concurrent rename elsewhere prevented the check.
 	for range 8 {
-		if h.plain {
+		if h.noOpenat2 {
 			fd, err = unix.Openat(dir, name, flags, 0)
 		} else {
-			fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: uint64(flags), Resolve: resolve})
+			fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: uint64(flags), Resolve: resolveFlags})
 		}
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			break
@@ -63,28 +63,28 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 // openFile opens a file for reading once it is known to be harmless, and returns its
 // stat.
 func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
-	peek, err := h.openat(dir, name, unix.O_PATH)
+	pathFD, err := h.openat(dir, name, unix.O_PATH)
 	if err != nil {
 		return -1, st, err
 	}
-	defer unix.Close(peek)
-	h.at("opened")
-	if st, err = look(peek); err != nil {
+	defer unix.Close(pathFD)
+	h.step("opened")
+	if st, err = fstat(pathFD); err != nil {
 		return -1, st, err
 	}
-	if err = judge(&st, limit); err != nil {
+	if err = checkStat(&st, limit); err != nil {
 		return -1, st, err
 	}
-	h.at("counted")
-	if err = h.stillLinked(peek, dir); err != nil {
+	h.step("counted")
+	if err = h.stillLinked(pathFD, dir); err != nil {
 		return -1, st, err
 	}
-	h.at("checked")
-	fd, err = h.reopen(peek, dir, name)
+	h.step("checked")
+	fd, err = h.reopen(pathFD, dir, name)
 	if err != nil {
 		return -1, st, err
 	}
-	if err = sameStill(fd, &st, limit); err != nil {
+	if err = checkSameFile(fd, &st, limit); err != nil {
 		unix.Close(fd)
 		return -1, st, err
 	}
@@ -100,11 +100,11 @@ func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.S
 // The kernel lowers the count a moment before it removes the name, and holds the folder's
 // lock for both. Listing the folder takes that lock: after a listing, no removal is half
 // done.
-func (h *Hostile) stillLinked(peek, dir int) error {
+func (h *Hostile) stillLinked(pathFD, dir int) error {
 	if err := h.waitForLock(dir); err != nil {
 		return err
 	}
-	alive, err := h.alive(peek)
+	alive, err := h.nameExists(pathFD)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil // no /proc: Warning has said so
@@ -130,7 +130,7 @@ func (h *Hostile) waitForLock(dir int) error {
 
 // nameExists asks the kernel whether the name that fd was opened by still exists. A file
 // whose name ends in " (deleted)" is refused without need.
-func (h *Hostile) alive(fd int) (bool, error) {
+func (h *Hostile) nameExists(fd int) (bool, error) {
 	path := make([]byte, unix.PathMax)
 	var n int
 	err := retryEINTR(func() (err error) {
@@ -145,10 +145,10 @@ func (h *Hostile) alive(fd int) (bool, error) {
 }
 
 // reopen opens the file of pathFD for reading; by its name only without /proc.
-func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
+func (h *Hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	err = retryEINTR(func() error {
-		fd, err = unix.Open(h.proc+strconv.Itoa(peek), flags, 0)
+		fd, err = unix.Open(h.proc+strconv.Itoa(pathFD), flags, 0)
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -160,12 +160,12 @@ func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
 // checkSameFile checks that the opened file is the one that was checked by name. A
 // changed ctime means that links were added or removed; without /proc there is no other
 // check for that.
-func sameStill(fd int, before *unix.Stat_t, limit int64) error {
-	st, err := look(fd)
+func checkSameFile(fd int, before *unix.Stat_t, limit int64) error {
+	st, err := fstat(fd)
 	if err != nil {
 		return err
 	}
-	if err := judge(&st, limit); err != nil {
+	if err := checkStat(&st, limit); err != nil {
 		return err
 	}
 	if inodeOf(&st) != inodeOf(before) || st.Ctim != before.Ctim {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestNote(t *testing.T) {
-	g := newGround(t)
-	require.Empty(t, g.Note())
+func TestWarning(t *testing.T) {
+	g := newFixture(t)
+	require.Empty(t, g.Warning())
 	g.warn("openat2 is not available, using openat", unix.ENOSYS)
-	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.Note())
+	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.Warning())
 }
 
 // A real seccomp filter forbids openat2, as containers' profiles do.
 func TestWithoutOpenat2(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
-		g := newGround(t)
+		g := newFixture(t)
 		write(t, g.path("x.json"), "{}")
 		done := make(chan error)
 		go func() { done <- withoutOpenat2(g, errno) }()
@@ -34,7 +34,7 @@ func TestWithoutOpenat2(t *testing.T) {
 	}
 }
 
-func withoutOpenat2(g ground, errno unix.Errno) error {
+func withoutOpenat2(g fixture, errno unix.Errno) error {
 	runtime.LockOSThread() // no unlock: the filter ends with the thread
 	if err := forbid(unix.SYS_OPENAT2, errno); err != nil {
 		return fmt.Errorf("install filter: %w", err)
@@ -44,8 +44,8 @@ func withoutOpenat2(g ground, errno unix.Errno) error {
 		return err
 	}
 	defer h.Close()
-	if !h.plain || !strings.HasPrefix(h.Note(), "not safe for untrusted folders: openat2") {
-		return fmt.Errorf("note: %q", h.Note())
+	if !h.noOpenat2 || !strings.HasPrefix(h.Warning(), "not safe for untrusted folders: openat2") {
+		return fmt.Errorf("note: %q", h.Warning())
 	}
 	data, err := h.Read("x.json", limit)
 	if err == nil && string(data) != "{}" {
@@ -71,7 +71,7 @@ func forbid(call uint32, errno unix.Errno) error {
 
 // With a lease, an open may wait 45 seconds for the lease holder.
 func TestReadDoesNotWaitForALease(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("x.json"), "{}")
 		f, err := os.OpenFile(g.path("x.json"), os.O_RDWR, 0)
 		require.NoError(t, err)
@@ -89,29 +89,29 @@ func TestReadDoesNotWaitForALease(t *testing.T) {
 	})
 }
 
-func TestSameStill(t *testing.T) {
+func TestCheckSameFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	write(t, name, "a")
 	f, err := os.Open(name)
 	require.NoError(t, err)
 	defer f.Close()
 	fd := int(f.Fd())
-	before, err := look(fd)
+	before, err := fstat(fd)
 	require.NoError(t, err)
-	require.NoError(t, sameStill(fd, &before, limit))
+	require.NoError(t, checkSameFile(fd, &before, limit))
 
 	other := before
 	other.Ino++
-	require.ErrorIs(t, sameStill(fd, &other, limit), ErrBusy, "the name is another file's")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "the name is another file's")
 	other = before
 	other.Ctim.Nsec++
-	require.ErrorIs(t, sameStill(fd, &other, limit), ErrBusy, "links were added or removed")
-	require.ErrorIs(t, sameStill(fd, &before, 0), ErrTooLarge, "the same file has grown")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "links were added or removed")
+	require.ErrorIs(t, checkSameFile(fd, &before, 0), ErrTooLarge, "the same file has grown")
 }
 
 // requests/ may be a file system of its own. A mount inside it is refused.
 func TestMounts(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	if err := unix.Mount("tmpfs", g.dir, "tmpfs", 0, "size=1m"); err != nil {
 		require.NotZero(t, os.Geteuid(), "mount as root: %v", err)
 		require.ErrorIs(t, err, unix.EPERM, "only root can mount")
@@ -159,7 +159,7 @@ func TestUnprivilegedReader(t *testing.T) {
 
 // A daemon without privileges reads the files of an agent with another UID.
 func TestReadWithoutPermission(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("open.json"), "{}")
 	write(t, g.path("closed.json"), "{}")
 	require.NoError(t, os.Chmod(g.path("closed.json"), 0))

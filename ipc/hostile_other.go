@@ -13,7 +13,7 @@ func openFolder(dir string) (fd int, err error) {
 }
 
 func (h *Hostile) probe(int) error {
-	h.plain = true
+	h.noOpenat2 = true
 	h.note = "not safe for untrusted folders: this system has no openat2, using openat"
 	return nil
 }
@@ -33,8 +33,8 @@ func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.S
 	if err != nil {
 		return -1, st, err
 	}
-	if st, err = look(fd); err == nil {
-		err = judge(&st, limit)
+	if st, err = fstat(fd); err == nil {
+		err = checkStat(&st, limit)
 	}
 	if err != nil {
 		unix.Close(fd)

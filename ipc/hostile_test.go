@@ -20,22 +20,22 @@ import (
 const limit = 1 << 10
 
 // outside is content that must never be read.
-const outside = "the host's secret"
+const outsideContent = "the host's secret"
 
 // fixture is a hostile folder beside a folder with a secret.
-type ground struct {
+type fixture struct {
 	*Hostile
 	dir    string
 	secret string // a file outside, and secretDir the folder it is in
 }
 
-func newGround(t *testing.T) ground {
+func newFixture(t *testing.T) fixture {
 	t.Helper()
 	top := t.TempDir()
-	g := ground{dir: filepath.Join(top, "requests"), secret: filepath.Join(top, "private", "secret")}
+	g := fixture{dir: filepath.Join(top, "requests"), secret: filepath.Join(top, "private", "secret")}
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
 	require.NoError(t, os.Mkdir(filepath.Dir(g.secret), 0o700))
-	write(t, g.secret, outside)
+	write(t, g.secret, outsideContent)
 	h, err := OpenHostile(g.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
@@ -43,11 +43,11 @@ func newGround(t *testing.T) ground {
 	return g
 }
 
-func (g ground) path(name string) string { return filepath.Join(g.dir, name) }
+func (g fixture) path(name string) string { return filepath.Join(g.dir, name) }
 
 // withinASecond fails the test when f takes a second: no file in the folder may block a
 // read.
-func soon(t *testing.T, f func()) {
+func withinASecond(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
@@ -58,24 +58,24 @@ func soon(t *testing.T, f func()) {
 	}
 }
 
-func (g ground) read(t *testing.T, name string) (data []byte, err error) {
+func (g fixture) read(t *testing.T, name string) (data []byte, err error) {
 	t.Helper()
-	soon(t, func() { data, err = g.Read(name, limit) })
-	require.NotContains(t, string(data), outside)
+	withinASecond(t, func() { data, err = g.Read(name, limit) })
+	require.NotContains(t, string(data), outsideContent)
 	return data, err
 }
 
 // forEachMethod runs a test with each way to open a file. Each must be safe on its own.
-func ways(t *testing.T, test func(t *testing.T, g ground)) {
+func forEachMethod(t *testing.T, test func(t *testing.T, g fixture)) {
 	t.Helper()
-	for name, force := range map[string]func(g ground){
-		"openat2":          func(ground) {},
-		"openat":           func(g ground) { g.plain = true },
-		"openat2, no proc": func(g ground) { g.proc = "/none/" },
-		"openat, no proc":  func(g ground) { g.plain, g.proc = true, "/none/" },
+	for name, force := range map[string]func(g fixture){
+		"openat2":          func(fixture) {},
+		"openat":           func(g fixture) { g.noOpenat2 = true },
+		"openat2, no proc": func(g fixture) { g.proc = "/none/" },
+		"openat, no proc":  func(g fixture) { g.noOpenat2, g.proc = true, "/none/" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGround(t)
+			g := newFixture(t)
 			force(g)
 			test(t, g)
 		})
@@ -84,67 +84,67 @@ func ways(t *testing.T, test func(t *testing.T, g ground)) {
 
 func TestReadRefuses(t *testing.T) {
 	cases := map[string]struct {
-		lay  func(t *testing.T, g ground, name string)
-		want error
+		create func(t *testing.T, g fixture, name string)
+		want   error
 	}{
 		"absolute link": {
-			func(t *testing.T, g ground, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
 		},
 		"relative link": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, os.Symlink("../private/secret", name))
 			}, ErrSymlink,
 		},
 		"link inside the folder: refused too": {
-			func(t *testing.T, g ground, name string) {
+			func(t *testing.T, g fixture, name string) {
 				write(t, g.path("other.json"), "{}")
 				require.NoError(t, os.Symlink("other.json", name))
 			}, ErrSymlink,
 		},
 		"link to a folder": {
-			func(t *testing.T, g ground, name string) {
+			func(t *testing.T, g fixture, name string) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), name))
 			}, ErrSymlink,
 		},
 		"link to nothing": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
 		},
 		"link to itself": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
 		},
 		"magic link to an open file": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
 		},
 		"hard link to a file outside": {
-			func(t *testing.T, g ground, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
 		},
 		"FIFO: a plain open waits for a writer": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
 		},
 		"socket": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, unix.Mknod(name, unix.S_IFSOCK|0o666, 0))
 			}, ErrNotRegular,
 		},
 		"folder": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
 		},
 		"sparse terabyte": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				write(t, name, "{")
 				require.NoError(t, os.Truncate(name, 1<<40))
 			}, ErrTooLarge,
 		},
 		"a byte too much": {
-			func(t *testing.T, _ ground, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
+			func(t *testing.T, _ fixture, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
 		},
-		"nothing": {func(*testing.T, ground, string) {}, ErrGone},
+		"nothing": {func(*testing.T, fixture, string) {}, ErrGone},
 	}
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, c := range cases {
 			t.Run(name, func(t *testing.T) {
 				defer os.RemoveAll(g.path("x.json"))
-				c.lay(t, g, g.path("x.json"))
+				c.create(t, g, g.path("x.json"))
 				data, err := g.read(t, "x.json")
 				require.ErrorIs(t, err, c.want)
 				require.Empty(t, data)
@@ -154,12 +154,12 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestReadRefusesDevices(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, dev := range map[string]uint64{
-			"zero never ends":       unix.Mkdev(1, 5),
-			"tty becomes our terminal":      unix.Mkdev(5, 0),
-			"no driver":    unix.Mkdev(241, 255),
-			"mem contains secrets": unix.Mkdev(1, 1),
+			"zero never ends":          unix.Mkdev(1, 5),
+			"tty becomes our terminal": unix.Mkdev(5, 0),
+			"no driver":                unix.Mkdev(241, 255),
+			"mem contains secrets":     unix.Mkdev(1, 1),
 		} {
 			err := unix.Mknod(g.path("x.json"), unix.S_IFCHR|0o666, int(dev))
 			if os.Geteuid() != 0 {
@@ -174,8 +174,8 @@ func TestReadRefusesDevices(t *testing.T) {
 	})
 }
 
-func TestReadTakesPlainFiles(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+func TestReadAcceptsPlainFiles(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, want := range map[string]string{
 			"empty.json":             "", // a writer that has just begun: the caller waits
 			"a.json":                 `{"request_id":"a"}`,
@@ -194,7 +194,7 @@ func TestReadTakesPlainFiles(t *testing.T) {
 }
 
 func TestReadLimits(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	write(t, g.path("empty"), "")
 	_, err := g.Read("a", 0)
@@ -207,7 +207,7 @@ func TestReadLimits(t *testing.T) {
 }
 
 func TestNamesStayInside(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("a"), "a")
 		require.NoError(t, os.Mkdir(g.path("sub"), 0o777))
 		for _, name := range []string{
@@ -234,70 +234,70 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestTakeIsBounded(t *testing.T) {
+func TestReadLimitedIsBounded(t *testing.T) {
 	var e endless
-	_, err := take(&e, limit)
+	_, err := readLimited(&e, limit)
 	require.ErrorIs(t, err, ErrTooLarge)
 	require.EqualValues(t, limit+1, e, "reading stops at the limit, however fast the file grows")
 }
 
-func TestReadOfAFileThatChanges(t *testing.T) {
+func TestReadOfChangingFile(t *testing.T) {
 	const name = "x.json"
 	cases := map[string]struct {
-		change func(t *testing.T, g ground)
+		change func(t *testing.T, g fixture)
 		want   []error
 	}{
 		"grows past the limit": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
+			func(t *testing.T, g fixture) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
 			[]error{ErrTooLarge},
 		},
 		"grows a little": {
-			func(t *testing.T, g ground) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
+			func(t *testing.T, g fixture) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
 		},
 		"gets a second link": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
 		},
 		"is deleted": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
 		},
 		"is replaced by a link to a folder": {
-			swap(func(t *testing.T, g ground) {
+			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("new")))
 			}), []error{ErrGone, ErrSymlink},
 		},
 		"is replaced by a link to a file": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
+			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrSymlink},
 		},
 		"is replaced by a hard link to a file outside": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
+			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrLinked},
 		},
 		"is replaced by another file": {
-			swap(func(t *testing.T, g ground) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
+			swap(func(t *testing.T, g fixture) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
 		},
 		"is replaced by a FIFO": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
+			swap(func(t *testing.T, g fixture) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
 			[]error{ErrGone, ErrNotRegular},
 		},
 		"is replaced by a socket": {
-			swap(func(t *testing.T, g ground) {
+			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, unix.Mknod(g.path("new"), unix.S_IFSOCK|0o666, 0))
 			}), []error{ErrGone, ErrNotRegular},
 		},
 		"is replaced by a folder": {
-			func(t *testing.T, g ground) {
+			func(t *testing.T, g fixture) {
 				require.NoError(t, os.Remove(g.path(name)))
 				require.NoError(t, os.Mkdir(g.path(name), 0o777))
 			}, []error{ErrGone, ErrNotRegular},
 		},
 	}
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for what, c := range cases {
 			t.Run(what, func(t *testing.T) {
 				defer func() { _ = os.RemoveAll(g.path(name)); _ = os.RemoveAll(g.path("y")) }()
 				write(t, g.path(name), `{"a": 1}`)
-				g.pause = func(step string) {
+				g.onStep = func(step string) {
 					if step == "checked" {
 						c.change(t, g)
 					}
@@ -315,17 +315,17 @@ func TestReadOfAFileThatChanges(t *testing.T) {
 }
 
 // swap creates "new" and renames it over the file.
-func swap(lay func(t *testing.T, g ground)) func(t *testing.T, g ground) {
-	return func(t *testing.T, g ground) {
-		lay(t, g)
+func swap(create func(t *testing.T, g fixture)) func(t *testing.T, g fixture) {
+	return func(t *testing.T, g fixture) {
+		create(t, g)
 		require.NoError(t, os.Rename(g.path("new"), g.path("x.json")))
 	}
 }
 
 // A link to the secret is under the name while we open it, and is removed before we count
 // the links: the counted link is not in this folder.
-func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+func TestReadDetectsRemovedLink(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for what, change := range map[string]func(name string) error{
 			"gone": os.Remove,
 			"replaced": func(name string) error {
@@ -336,7 +336,7 @@ func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 			},
 		} {
 			require.NoError(t, os.Link(g.secret, g.path("x.json")), what)
-			g.pause = func(step string) {
+			g.onStep = func(step string) {
 				if step == "opened" {
 					require.NoError(t, change(g.path("x.json")), what)
 				}
@@ -350,12 +350,12 @@ func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 }
 
 // The same, but the link is back when we check whether the name exists.
-func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
+func TestReadDetectsRestoredLink(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		g := newGround(t)
-		g.plain = plain
+		g := newFixture(t)
+		g.noOpenat2 = plain
 		require.NoError(t, os.Link(g.secret, g.path("x.json")))
-		g.pause = func(step string) {
+		g.onStep = func(step string) {
 			switch step {
 			case "opened", "checked":
 				_ = os.Remove(g.path("x.json"))
@@ -370,10 +370,10 @@ func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
 
 // The same without test hooks: the kernel lowers the count before it removes the name,
 // and only a race can read in between.
-func TestReadRacesALink(t *testing.T) {
+func TestReadRacesLink(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		g := newGround(t)
-		g.plain = plain
+		g := newFixture(t)
+		g.noOpenat2 = plain
 		stop := make(chan struct{})
 		var agent sync.WaitGroup
 		agent.Go(func() {
@@ -403,32 +403,32 @@ func TestReadRacesALink(t *testing.T) {
 	}
 }
 
-func TestUnchanged(t *testing.T) {
+func TestCheckUnchanged(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	write(t, name, "abc")
 	f, err := os.Open(name)
 	require.NoError(t, err)
 	defer f.Close()
-	before, err := look(int(f.Fd()))
+	before, err := fstat(int(f.Fd()))
 	require.NoError(t, err)
 
-	require.NoError(t, unchanged(int(f.Fd()), &before, 3, limit))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "fewer bytes read than the file has")
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
+	require.NoError(t, checkUnchanged(int(f.Fd()), &before, 3, limit))
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "fewer bytes read than the file has")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
 	require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
 	require.NoError(t, os.Remove(name))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrGone)
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrGone)
 }
 
 // An agent replaces one file as fast as it can while we read it.
-func TestReadRacesAnAgent(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+func TestReadRacesAgent(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		link := os.Link
 		if g.proc == "/none/" {
 			link = os.Symlink // without /proc a hard link is not detected
 		}
-		lay := []func(name string) error{
+		create := []func(name string) error{
 			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
 			func(name string) error { return os.Symlink(g.secret, name) },
 			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
@@ -446,7 +446,7 @@ func TestReadRacesAnAgent(t *testing.T) {
 					return
 				default:
 				}
-				if lay[i%len(lay)](g.path("new")) == nil {
+				if create[i%len(create)](g.path("new")) == nil {
 					_ = os.Rename(g.path("new"), g.path("x.json"))
 					// Renaming one link of a file over another does nothing and leaves both.
 					_ = os.Remove(g.path("new"))
@@ -454,8 +454,8 @@ func TestReadRacesAnAgent(t *testing.T) {
 			}
 		})
 		read := 0
-		soonest := time.Now().Add(400 * time.Millisecond)
-		for time.Now().Before(soonest) {
+		deadline := time.Now().Add(400 * time.Millisecond)
+		for time.Now().Before(deadline) {
 			data, err := g.read(t, "x.json")
 			if err == nil {
 				read++
@@ -469,7 +469,7 @@ func TestReadRacesAnAgent(t *testing.T) {
 }
 
 func TestStat(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("file"), "")
 		require.NoError(t, os.Symlink("missing", g.path("dangling")))
 		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
@@ -477,7 +477,7 @@ func TestStat(t *testing.T) {
 			"file": true, "fifo": true, "none": false,
 			"dangling": true, // the link exists; its target does not matter
 		} {
-			soon(t, func() {
+			withinASecond(t, func() {
 				exists, err := g.Stat(name)
 				require.NoError(t, err)
 				require.Equal(t, want, exists, name)
@@ -487,7 +487,7 @@ func TestStat(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		target := filepath.Dir(g.secret)
 		write(t, g.path("file"), "")
 		require.NoError(t, os.Symlink(g.secret, g.path("link")))
@@ -496,10 +496,10 @@ func TestRemove(t *testing.T) {
 		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
 		require.NoError(t, os.Mkdir(g.path("empty folder"), 0))
 		for _, name := range []string{"file", "link", "folder link", "hard link", "fifo", "empty folder"} {
-			soon(t, func() { require.NoError(t, g.Remove(name), name) })
+			withinASecond(t, func() { require.NoError(t, g.Remove(name), name) })
 			require.ErrorIs(t, g.Remove(name), ErrGone, name)
 		}
-		require.Equal(t, outside, content(t, g.secret), "only the names are removed, not their targets")
+		require.Equal(t, outsideContent, content(t, g.secret), "only the names are removed, not their targets")
 
 		require.NoError(t, os.MkdirAll(g.path("full/sub"), 0o777))
 		require.ErrorIs(t, g.Remove("full"), ErrNotRegular)
@@ -508,7 +508,7 @@ func TestRemove(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	names, more, err := g.Names(10)
 	require.NoError(t, err)
 	require.False(t, more)
@@ -518,7 +518,7 @@ func TestNames(t *testing.T) {
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("link")))
-	for _, g.plain = range []bool{false, true} {
+	for _, g.noOpenat2 = range []bool{false, true} {
 		for most, want := range map[int]struct {
 			names int
 			more  bool
@@ -541,8 +541,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestNamesLoadsNoMoreThanAsked(t *testing.T) {
-	g := newGround(t)
+func TestNamesReadsNoMoreThanLimit(t *testing.T) {
+	g := newFixture(t)
 	for i := range 300 {
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
@@ -551,7 +551,7 @@ func TestNamesLoadsNoMoreThanAsked(t *testing.T) {
 }
 
 func TestOpenHostileRefuses(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	link := filepath.Join(filepath.Dir(g.dir), "link")
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), link))
 	_, err := OpenHostile(link)
@@ -561,14 +561,14 @@ func TestOpenHostileRefuses(t *testing.T) {
 	_, err = OpenHostile(filepath.Join(g.dir, "none"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
-	soon(t, func() {
+	withinASecond(t, func() {
 		_, err := OpenHostile(g.path("fifo"))
 		require.Error(t, err)
 	})
 }
 
 func TestStale(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	require.False(t, g.Stale())
 
@@ -596,7 +596,7 @@ func TestStale(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	require.NoError(t, g.Close())
 	for name, h := range map[string]*Hostile{"closed": g.Hostile, "zero": {}} {
@@ -612,7 +612,7 @@ func TestClosed(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	want := bytes.Repeat([]byte("x"), limit)
 	write(t, g.path("a"), string(want))
 	var readers sync.WaitGroup

@@ -217,7 +217,7 @@ func (f folder) make(fsys FS) (made bool, err error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	info, err := f.look(fsys)
+	info, err := f.info(fsys)
 	if err != nil || info.Mode().Perm()&f.mode == f.mode {
 		return false, err
 	}
@@ -241,7 +241,7 @@ func (l Layout) CheckPrivate(fsys FS, ws string) error {
 }
 
 func (f folder) check(fsys FS) error {
-	info, err := f.look(fsys)
+	info, err := f.info(fsys)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (f folder) check(fsys FS) error {
 }
 
 // info returns the file info of a real folder.
-func (f folder) look(fsys FS) (fs.FileInfo, error) {
+func (f folder) info(fsys FS) (fs.FileInfo, error) {
 	info, err := lstat(fsys, f.path)
 	switch {
 	case err != nil:

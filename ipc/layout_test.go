@@ -81,11 +81,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-func TestPrepareMakesExactModes(t *testing.T) {
+func TestPrepareSetsExactModes(t *testing.T) {
 	for name, umask := range map[string]int{
-		"a strict umask would exclude the agent": 0o077,
+		"a strict umask would exclude the agent":  0o077,
 		"no umask would admit every user":         0,
-		"a umask of 777 would exclude the daemon":    0o777,
+		"a umask of 777 would exclude the daemon": 0o777,
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := filepath.Join(t.TempDir(), "permesso")
@@ -177,7 +177,7 @@ func TestPrepareStopsAtAnError(t *testing.T) {
 	require.Error(t, Layout{Home: "permesso"}.PrepareHome(OS()))
 }
 
-func TestNamesCannotLeadOut(t *testing.T) {
+func TestNamesCannotLeaveHome(t *testing.T) {
 	l := prepared(t)
 	for _, name := range []string{"", ".", "..", "../ipc", "a/b", "/", "A", "work\n"} {
 		require.Error(t, l.Prepare(OS(), name), name)
@@ -265,7 +265,7 @@ func TestCheckPrivateOfReadersAndRequests(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o700), modeOf(t, l.Keys()).Perm())
 }
 
-func TestHintsCanBePasted(t *testing.T) {
+func TestShellQuote(t *testing.T) {
 	require.Equal(t, `'/home/o'\''hara/a b'`, shellQuote("/home/o'hara/a b"))
 }
 

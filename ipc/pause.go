@@ -100,7 +100,7 @@ func (s *Store) createFile(name string, b []byte) error {
 
 // AwaitClaims returns when every claim that began before the pause is made. From then on
 // no daemon begins one. wait is called between two attempts; its error ends AwaitClaims.
-func (s *Store) AwaitClaims(name string, again func() error) error {
+func (s *Store) AwaitClaims(name string, wait func() error) error {
 	workspaces := []string{name}
 	if name == Everything {
 		var err error
@@ -111,7 +111,7 @@ func (s *Store) AwaitClaims(name string, again func() error) error {
 	for _, ws := range workspaces {
 		lock, err := s.FS.TryLock(s.Layout.claimLock(ws))
 		for ; errors.Is(err, ErrLocked); lock, err = s.FS.TryLock(s.Layout.claimLock(ws)) {
-			if err := again(); err != nil {
+			if err := wait(); err != nil {
 				return err
 			}
 		}
@@ -257,7 +257,7 @@ type PauseGuard struct {
 
 	mu      sync.Mutex
 	claims  map[string]*claims
-	trouble error // why Enter last returned false, if not for a pause
+	failure error // why Enter last returned false, if not for a pause
 }
 
 type claims struct {
@@ -273,10 +273,10 @@ func (b *PauseGuard) Enter(ws string) bool {
 	c := b.claims[ws]
 	if c == nil {
 		lock, err := b.lock(ws)
-		b.trouble = nil
+		b.failure = nil
 		if err != nil {
 			if !errors.Is(err, ErrLocked) {
-				b.trouble = err
+				b.failure = err
 			}
 			return false
 		}
@@ -301,7 +301,7 @@ func (b *PauseGuard) Enter(ws string) bool {
 func (b *PauseGuard) Failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.trouble
+	return b.failure
 }
 
 // lock takes a workspace's lock. A process in AwaitClaims may hold it for a moment.

@@ -46,15 +46,15 @@ type Store struct {
 	// RequestSize is the maximum size of a request; nil: approval.MaxRequestSize.
 	RequestSize func(ws string) int64
 
-	syncs   sharedSyncs
-	mu      sync.Mutex
-	folders map[string]Requests
-	young   map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
-	refused map[string]int
-	lock    io.Closer // nil unless Open took it
+	syncs            sharedSyncs
+	mu               sync.Mutex
+	folders          map[string]Requests
+	unsyncedPendings map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
+	refusals         map[string]int
+	lock             io.Closer // nil unless Open took it
 
-	health health
-	room   room
+	health   health
+	reserved reservation
 }
 
 // Read implements gate.Store.
@@ -77,12 +77,12 @@ func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 }
 
 // fileReader is an FS that reads a complete file in one call.
-type wholeReader interface {
+type fileReader interface {
 	ReadFile(name string, limit int64) ([]byte, error)
 }
 
 func readAll(fsys FS, name string) ([]byte, error) {
-	if w, ok := fsys.(wholeReader); ok {
+	if w, ok := fsys.(fileReader); ok {
 		return w.ReadFile(name, maxDocument)
 	}
 	f, err := fsys.Open(name)
@@ -116,21 +116,21 @@ func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 func (s *Store) Unsynced(d approval.Doc, k approval.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return d == approval.DocPending && s.young[k]
+	return d == approval.DocPending && s.unsyncedPendings[k]
 }
 
 // trackUnsynced marks a pending as unsynced until done is called.
-func (s *Store) making(k approval.Key) (done func()) {
+func (s *Store) trackUnsynced(k approval.Key) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.young == nil {
-		s.young = map[approval.Key]bool{}
+	if s.unsyncedPendings == nil {
+		s.unsyncedPendings = map[approval.Key]bool{}
 	}
-	s.young[k] = true
+	s.unsyncedPendings[k] = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.young, k)
+		delete(s.unsyncedPendings, k)
 	}
 }
 
@@ -191,7 +191,7 @@ func (s *Store) Notes(ws string) string {
 		return err.Error()
 	}
 	if h, ok := r.(*Hostile); ok {
-		return h.Note()
+		return h.Warning()
 	}
 	return ""
 }
@@ -242,17 +242,17 @@ type staged struct {
 
 // Stage implements gate.ResponseStager. Until publish the file is among the records,
 // which no agent can read.
-func (s *Store) Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error) {
+func (s *Store) Stage(k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
 	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, nil, err
 	}
 	st := &staged{s, k, b, f, temp}
-	return st.show, st.drop, nil
+	return st.publish, st.discard, nil
 }
 
-func (st *staged) show() (sync func() error, err error) {
-	sync, err = st.store.show(st.key, st.file, st.temp)
+func (st *staged) publish() (sync func() error, err error) {
+	sync, err = st.store.publishTemp(st.key, st.file, st.temp)
 	if err == nil {
 		return sync, nil
 	}
@@ -260,14 +260,14 @@ func (st *staged) show() (sync func() error, err error) {
 	return st.store.Publish(st.key, st.bytes)
 }
 
-func (st *staged) drop() {
+func (st *staged) discard() {
 	_ = st.file.Close()
 	st.store.discard(st.temp)
 }
 
 // publishTemp renames a written response to its name, and returns the function that makes
 // it durable.
-func (s *Store) show(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
+func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
 	dir := s.dir(approval.DocResponse, k.Workspace)
 	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
 		_ = f.Close()
@@ -399,19 +399,19 @@ const maxRefused = 1000
 func (s *Store) Refuse(ws, name, why string) error {
 	dir := s.Layout.Errors(ws)
 	s.mu.Lock()
-	if s.refused == nil {
-		s.refused = map[string]int{}
+	if s.refusals == nil {
+		s.refusals = map[string]int{}
 	}
-	if _, ok := s.refused[ws]; !ok {
+	if _, ok := s.refusals[ws]; !ok {
 		names, err := s.names(dir)
 		if err != nil {
 			s.mu.Unlock()
 			return err
 		}
-		s.refused[ws] = len(names)
+		s.refusals[ws] = len(names)
 	}
-	s.refused[ws]++
-	full := s.refused[ws] > maxRefused
+	s.refusals[ws]++
+	full := s.refusals[ws] > maxRefused
 	s.mu.Unlock()
 	if full {
 		return nil

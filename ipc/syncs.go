@@ -14,41 +14,41 @@ const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 // all. Below it each fsync is cheaper, and its error belongs to its own file. Every sync
 // ends in a commit of the file system's journal, and commits wait for one another: with
 // many syncs the fewest commits are fastest.
-const crowd = 4
+const syncFSThreshold = 4
 
 // sharedSyncs lets concurrent writes share their syncs. A sync that began before a write
 // does not cover it: a caller that comes while one is running waits for the next.
 type sharedSyncs struct {
-	under atomic.Int32
-	whole shared
-	mu    sync.Mutex
-	dirs  map[string]*shared
+	running atomic.Int32
+	all     coalescer
+	mu      sync.Mutex
+	dirs    map[string]*coalescer
 }
 
 // file makes f's data durable. With many concurrent syncs one syncfs serves all.
 func (s *sharedSyncs) file(f afero.File, whole func() error) error {
-	n := s.under.Add(1)
-	defer s.under.Add(-1)
-	if n < crowd {
+	n := s.running.Add(1)
+	defer s.running.Add(-1)
+	if n < syncFSThreshold {
 		return f.Sync()
 	}
-	return s.whole.do(whole)
+	return s.all.do(whole)
 }
 
 // dir makes a folder's names durable, in one sync for all callers that wait for it.
 func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
-	n := s.under.Add(1)
-	defer s.under.Add(-1)
-	if n >= crowd {
-		return s.whole.do(whole)
+	n := s.running.Add(1)
+	defer s.running.Add(-1)
+	if n >= syncFSThreshold {
+		return s.all.do(whole)
 	}
 	s.mu.Lock()
 	if s.dirs == nil {
-		s.dirs = map[string]*shared{}
+		s.dirs = map[string]*coalescer{}
 	}
 	d := s.dirs[name]
 	if d == nil {
-		d = &shared{}
+		d = &coalescer{}
 		s.dirs[name] = d
 	}
 	s.mu.Unlock()
@@ -56,23 +56,23 @@ func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
 }
 
 // coalescer runs a function, one at a time, for all callers that called before it began.
-type shared struct {
+type coalescer struct {
 	mu   sync.Mutex
-	next *turn // callers of a run that has not begun
+	next *batch // callers of a run that has not begun
 	busy bool
 }
 
-type turn struct {
+type batch struct {
 	done chan struct{}
 	err  error
 }
 
 // do runs f, or waits for a run by another caller that begins after do was called.
-func (s *shared) do(f func() error) error {
+func (s *coalescer) do(f func() error) error {
 	s.mu.Lock()
 	if s.busy {
 		if s.next == nil {
-			s.next = &turn{done: make(chan struct{})}
+			s.next = &batch{done: make(chan struct{})}
 		}
 		t := s.next
 		s.mu.Unlock()
@@ -82,22 +82,22 @@ func (s *shared) do(f func() error) error {
 	s.busy = true
 	s.mu.Unlock()
 	err := f()
-	if t := s.follow(); t != nil {
+	if t := s.nextBatch(); t != nil {
 		go s.serve(t, f)
 	}
 	return err
 }
 
 // serve runs the function for one batch after the other while callers wait.
-func (s *shared) serve(t *turn, f func() error) {
-	for ; t != nil; t = s.follow() {
+func (s *coalescer) serve(t *batch, f func() error) {
+	for ; t != nil; t = s.nextBatch() {
 		t.err = f()
 		close(t.done)
 	}
 }
 
 // nextBatch takes the next batch; nil if no caller waits.
-func (s *shared) follow() *turn {
+func (s *coalescer) nextBatch() *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.next

@@ -11,7 +11,7 @@ import (
 
 // TestCoalescer: a caller that comes while a run is in progress waits for one that begins
 // afterwards. All such callers share that run and get its error, and no other's.
-func TestShared(t *testing.T) {
+func TestCoalescer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, end := make(chan int, 1), make(chan error)
 		runs := 0
@@ -20,7 +20,7 @@ func TestShared(t *testing.T) {
 			begun <- runs
 			return <-end
 		}
-		var s shared
+		var s coalescer
 		call := func(n int) chan error {
 			errs := make(chan error, n)
 			for range n {
@@ -59,9 +59,9 @@ func TestShared(t *testing.T) {
 }
 
 // TestCoalescerCoversEarlierCalls: a run covers only calls made before it began.
-func TestSharedCovers(t *testing.T) {
+func TestCoalescerCoversEarlierCalls(t *testing.T) {
 	const callers, calls = 16, 200
-	var s shared
+	var s coalescer
 	var mu sync.Mutex
 	written, durable := 0, 0
 	var wg sync.WaitGroup

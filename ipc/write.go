@@ -15,12 +15,12 @@ import (
 )
 
 // Create implements gate.Store.
-func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode) error {
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
 		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.create(d, k, b, how, nil)
+		err := s.create(d, k, b, mode, nil)
 		// A starting daemon sweeps temporary names, and may remove that of another
 		// process: then write it again.
 		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
@@ -36,49 +36,49 @@ func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside 
 	return s.create(d, k, b, approval.Durable, beside)
 }
 
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, beside func() error) error {
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
-		defer s.making(k)()
+		defer s.trackUnsynced(k)()
 	}
 	// After a failed sync nothing new begins. A record is written all the same: the
 	// restart that must follow may find it.
-	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
+	if mode == approval.Durable && d != approval.DocRecord && s.restartErr() != nil {
 		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
 	}
 	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", d, err)
 	}
-	if how != approval.Volatile {
+	if mode != approval.Volatile {
 		err = s.syncs.file(f, s.syncAll)
 	}
 	err = errors.Join(err, f.Close())
-	besides := make(chan error, 1)
+	besideErr := make(chan error, 1)
 	if err == nil && beside != nil {
-		go func() { besides <- beside() }()
+		go func() { besideErr <- beside() }()
 	} else {
-		besides <- nil
+		besideErr <- nil
 	}
-	if err == nil && how == approval.Replace {
+	if err == nil && mode == approval.Replace {
 		err = s.FS.Rename(temp, name)
 	} else if err == nil {
 		err = s.FS.RenameNoReplace(temp, name)
 	}
 	if err != nil {
 		s.discard(temp)
-		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
+		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besideErr)
 	}
-	if how == approval.Volatile {
+	if mode == approval.Volatile {
 		return nil
 	}
 	err = s.syncDir(dir)
-	if err != nil && d == approval.DocPending && how == approval.Durable {
+	if err != nil && d == approval.DocPending && mode == approval.Durable {
 		// A power cut could remove this pending, so it must not be decided. Its request
 		// still exists.
 		s.discard(name)
 	}
-	return errors.Join(err, <-besides)
+	return errors.Join(err, <-besideErr)
 }
 
 // writeTemp writes b under an unguessable name.
@@ -115,5 +115,5 @@ func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error)
 	if err != nil {
 		return nil, err
 	}
-	return s.show(k, f, temp)
+	return s.publishTemp(k, f, temp)
 }

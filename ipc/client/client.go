@@ -159,13 +159,13 @@ func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, fmt.Errorf("encode request: %w", err)
 	}
-	a := asked(&r, r.RequestID)
+	a := submitted(&r, r.RequestID)
 	a.RequestSHA256 = approval.Digest(b)
 	return a, f.Submit(r.RequestID, b)
 }
 
 // submitted describes r, to check its end.
-func asked(r *approval.Request, id string) Submitted {
+func submitted(r *approval.Request, id string) Submitted {
 	return Submitted{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
 }
 

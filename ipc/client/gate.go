@@ -87,12 +87,12 @@ type NotApproved struct{ Response *approval.Response }
 
 // The ends of a request without an approval.
 var (
-	ErrDenied      = errors.New("denied")      // by a person, by policy, or because it was malformed
-	ErrExpired     = errors.New("expired")     // no decision in time
-	ErrCancelled   = errors.New("cancelled")   // by its client
-	ErrOverridden  = errors.New("overridden")  // code 5: do what Decision.Override says, with a new request
+	ErrDenied      = errors.New("denied")                     // by a person, by policy, or because it was malformed
+	ErrExpired     = errors.New("expired")                    // no decision in time
+	ErrCancelled   = errors.New("cancelled")                  // by its client
+	ErrOverridden  = errors.New("overridden")                 // code 5: do what Decision.Override says, with a new request
 	ErrRequestMore = errors.New("more information requested") // Feedback is the approver's question
-	ErrFailed      = errors.New("failed")      // approved, but failed, interrupted or not started: see Error
+	ErrFailed      = errors.New("failed")                     // approved, but failed, interrupted or not started: see Error
 )
 
 func (e *NotApproved) Error() string {

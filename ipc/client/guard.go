@@ -28,13 +28,13 @@ func NeedsApproval[A, R any](g Client, r approval.Request, do func(context.Conte
 		}
 		ask := r
 		ask.RequestData = args
-		asked, err := askOut(ctx, g, ask)
+		asked, err := askDetached(ctx, g, ask)
 		if err != nil {
 			return none, err
 		}
 		resp, err := g.Await(ctx, asked)
 		if ctx.Err() != nil {
-			withdraw(ctx, g, asked)
+			cancelDetached(ctx, g, asked)
 		}
 		if err != nil {
 			return none, err
@@ -52,13 +52,13 @@ func NeedsApproval[A, R any](g Client, r approval.Request, do func(context.Conte
 
 // askDetached submits even if ctx ends meanwhile, for a moment: an accepted request can
 // be cancelled only under the id that the gate returns.
-func askOut(ctx context.Context, g Client, r approval.Request) (Submitted, error) {
+func askDetached(ctx context.Context, g Client, r approval.Request) (Submitted, error) {
 	if err := ctx.Err(); err != nil {
 		return Submitted{}, err
 	}
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(settling, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(settleTime, cancel) })()
 	asked, err := g.Ask(asking, r)
 	if err != nil && ctx.Err() != nil {
 		return asked, ctx.Err()
@@ -67,8 +67,8 @@ func askOut(ctx context.Context, g Client, r approval.Request) (Submitted, error
 }
 
 // cancelDetached cancels a request whose caller no longer waits.
-func withdraw(ctx context.Context, g Client, asked Submitted) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
+func cancelDetached(ctx context.Context, g Client, asked Submitted) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	_ = g.Cancel(ctx, asked) // it has ended, or will expire
 }

@@ -24,13 +24,13 @@ import (
 const DefaultTimeout = 75 * time.Second
 
 const (
-	longPoll   = 30 * time.Second // duration of one wait request
-	settling   = 5 * time.Second  // a decision takes a moment to become an end
-	grace      = 15 * time.Second // for a response, beyond the gate's own waiting time
-	firstPause = 250 * time.Millisecond
-	longPause  = 10 * time.Second
-	longestKey = 249
-	large      = 64 << 10
+	longPoll      = 30 * time.Second // duration of one wait request
+	settleTime    = 5 * time.Second  // a decision takes a moment to become an end
+	grace         = 15 * time.Second // for a response, beyond the gate's own waiting time
+	minRetryDelay = 250 * time.Millisecond
+	maxRetryDelay = 10 * time.Second
+	maxKey        = 249
+	largeBody     = 64 << 10
 )
 
 // REST is a client of the HTTP API. It is safe for concurrent use.
@@ -58,7 +58,7 @@ func (r *REST) Check() error {
 }
 
 func (r *REST) prepare() error {
-	if r.Key == "" || len(r.Key) > longestKey || strings.ContainsFunc(r.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if r.Key == "" || len(r.Key) > maxKey || strings.ContainsFunc(r.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return fmt.Errorf("%w: PERMESSO_KEY must be a key printed by permesso key create", ErrKey)
 	}
 	bad := errors.New("PERMESSO_URL must be http://HOST:PORT, https://HOST or unix:///PATH")
@@ -103,7 +103,7 @@ func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	if key == "" {
 		key = NewID()
 	}
-	body, err := wish(&q)
+	body, err := requestBody(&q)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -115,13 +115,13 @@ func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, fmt.Errorf("ask: %w: no approval_id in the response", ErrNoGate)
 	}
-	a := asked(&q, id)
-	return a, v.fits(a)
+	a := submitted(&q, id)
+	return a, v.checkMatches(a)
 }
 
 // requestBody is the body of a request. The arguments are inserted as bytes: an encoder
 // would remove their white space.
-func wish(q *approval.Request) ([]byte, error) {
+func requestBody(q *approval.Request) ([]byte, error) {
 	b, err := json.Marshal(struct {
 		Type         string       `json:"type,omitzero"`
 		ToolName     string       `json:"tool_name,omitzero"`
@@ -160,9 +160,9 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 			wait = min(wait, max(time.Until(end), time.Second))
 		}
 		began := time.Now()
-		v, err := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("/v1/approvals/%s%s?wait=%d", idPrefix, id, int(wait/time.Second)), takes: wait})
+		v, err := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("/v1/approvals/%s%s?wait=%d", idPrefix, id, int(wait/time.Second)), serverWait: wait})
 		if err == nil {
-			err = v.fits(a)
+			err = v.checkMatches(a)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", id, err)
@@ -172,7 +172,7 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 		}
 		// A gate that is shutting down answers at once every time.
 		if time.Since(began) < time.Second {
-			if err := pause(ctx, time.Second); err != nil {
+			if err := sleep(ctx, time.Second); err != nil {
 				return nil, fmt.Errorf("wait for %s: %w", id, err)
 			}
 		}
@@ -189,8 +189,8 @@ func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 	_, err = r.call(ctx, call{method: http.MethodDelete, path: path})
 	if errors.Is(err, ErrNotPending) {
 		// Our own DELETE may have cancelled it, with its response lost.
-		v, look := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settling/time.Second)), takes: settling})
-		if look == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
+		v, getErr := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settleTime/time.Second)), serverWait: settleTime})
+		if getErr == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
 			return nil
 		}
 	}
@@ -204,7 +204,7 @@ func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 type call struct {
 	method, path, key string
 	body              []byte
-	takes             time.Duration // the gate's waiting time before it answers
+	serverWait        time.Duration // the gate's waiting time before it answers
 }
 
 // call sends c until the gate answers, or the timeout is over.
@@ -212,12 +212,12 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	patience := r.Timeout
-	if patience == 0 {
-		patience = DefaultTimeout
+	timeout := r.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
 	}
 	var failing time.Time // time of the first failure
-	for next := firstPause; ; next = min(2*next, longPause) {
+	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
 		v, err := r.send(ctx, c)
 		if err == nil || !errors.Is(err, ErrUnreachable) {
 			return v, err
@@ -233,16 +233,16 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 		if errors.As(err, &refused) {
 			wait = max(wait, refused.After)
 		}
-		if time.Since(failing)+wait > patience {
+		if time.Since(failing)+wait > timeout {
 			return nil, err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

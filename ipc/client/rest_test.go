@@ -172,11 +172,11 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 }
 
 // Arguments are sent unchanged, and empty fields are not sent.
-func TestWishIsVerbatim(t *testing.T) {
-	b, err := wish(&approval.Request{ToolName: "x", RequestData: approval.Raw(`{ "n":1.50e2 ,"a":9007199254740993}`), RequestID: "0123456789abcdef"})
+func TestRequestBodyIsVerbatim(t *testing.T) {
+	b, err := requestBody(&approval.Request{ToolName: "x", RequestData: approval.Raw(`{ "n":1.50e2 ,"a":9007199254740993}`), RequestID: "0123456789abcdef"})
 	require.NoError(t, err)
 	require.Equal(t, `{"tool_name":"x","request_data":{ "n":1.50e2 ,"a":9007199254740993}}`, string(b)) //nolint:testifylint // byte for byte
-	b, err = wish(&approval.Request{})
+	b, err = requestBody(&approval.Request{})
 	require.NoError(t, err)
 	require.Equal(t, `{"request_data":{}}`, string(b)) //nolint:testifylint // byte for byte
 }
@@ -201,15 +201,15 @@ func TestNotApproved(t *testing.T) {
 }
 
 // fakeGate is a gate with a fixed end.
-type fixed struct {
-	status  approval.Status
-	asked   approval.Request
-	back    int
-	waiting bool
-	asking  func(context.Context) error
+type fakeGate struct {
+	status    approval.Status
+	asked     approval.Request
+	cancelled int
+	waiting   bool
+	asking    func(context.Context) error
 }
 
-func (f *fixed) Ask(ctx context.Context, r approval.Request) (Submitted, error) {
+func (f *fakeGate) Ask(ctx context.Context, r approval.Request) (Submitted, error) {
 	f.asked = r
 	if f.asking != nil {
 		if err := f.asking(ctx); err != nil {
@@ -219,7 +219,7 @@ func (f *fixed) Ask(ctx context.Context, r approval.Request) (Submitted, error) 
 	return Submitted{ID: "0123456789abcdef"}, nil
 }
 
-func (f *fixed) Await(ctx context.Context, _ Submitted) (*approval.Response, error) {
+func (f *fakeGate) Await(ctx context.Context, _ Submitted) (*approval.Response, error) {
 	if f.waiting {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -227,8 +227,8 @@ func (f *fixed) Await(ctx context.Context, _ Submitted) (*approval.Response, err
 	return &approval.Response{Status: f.status}, nil
 }
 
-func (f *fixed) Cancel(ctx context.Context, _ Submitted) error {
-	f.back++
+func (f *fakeGate) Cancel(ctx context.Context, _ Submitted) error {
+	f.cancelled++
 	return ctx.Err()
 }
 
@@ -240,7 +240,7 @@ func TestNeedsApproval(t *testing.T) {
 	}
 	arg := map[string]any{"b": 1, "a": "x"}
 	wish := approval.Request{ActionType: "custom:x", Title: "t"}
-	g := &fixed{status: approval.StatusApproved}
+	g := &fakeGate{status: approval.StatusApproved}
 	n, err := NeedsApproval(g, wish, do)(t.Context(), arg)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
@@ -248,7 +248,7 @@ func TestNeedsApproval(t *testing.T) {
 	require.Equal(t, "t", g.asked.Title)
 	require.Equal(t, 1, ran)
 
-	_, err = NeedsApproval(&fixed{status: approval.StatusOverridden}, wish, do)(t.Context(), arg)
+	_, err = NeedsApproval(&fakeGate{status: approval.StatusOverridden}, wish, do)(t.Context(), arg)
 	require.ErrorIs(t, err, ErrOverridden)
 	var no *NotApproved
 	require.ErrorAs(t, err, &no)
@@ -263,26 +263,26 @@ func TestNeedsApproval(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	g = &fixed{waiting: true}
+	g = &fakeGate{waiting: true}
 	_, err = NeedsApproval(g, wish, do)(ctx, arg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, 1, g.back, "the request is cancelled")
+	require.Equal(t, 1, g.cancelled, "the request is cancelled")
 	require.Equal(t, 1, ran)
 
 	ctx, cancel = context.WithCancel(t.Context())
-	g = &fixed{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
+	g = &fakeGate{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
 	_, err = NeedsApproval(g, wish, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, 1, g.back, "the request is cancelled if ctx ends during the submission")
-	g = &fixed{status: approval.StatusApproved}
+	require.Equal(t, 1, g.cancelled, "the request is cancelled if ctx ends during the submission")
+	g = &fakeGate{status: approval.StatusApproved}
 	_, err = NeedsApproval(g, wish, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, g.asked.Title, "no request after the end of ctx")
 	ctx, cancel = context.WithCancel(t.Context())
-	g = &fixed{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
+	g = &fakeGate{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
 	_, err = NeedsApproval(g, wish, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, g.back)
+	require.Zero(t, g.cancelled)
 	require.Equal(t, 1, ran)
 }
 

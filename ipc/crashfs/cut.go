@@ -60,7 +60,7 @@ func (d *Disk) Cut(v Survive) *Disk {
 	// The finalizer spreads neighboring seeds over the whole range.
 	c := cut{way: v, random: fmix(uint64(v))}
 	for i, n := range s.nodes {
-		if n == nil || !n.unsynced() && !n.poisoned {
+		if n == nil || !n.unsynced() && !n.syncFailed {
 			continue
 		}
 		n = s.own(ino(i))
@@ -69,7 +69,7 @@ func (d *Disk) Cut(v Survive) *Disk {
 		} else {
 			n.data = c.data(n)
 		}
-		n.poisoned = false
+		n.syncFailed = false
 		n.sync()
 	}
 	s.sweep()

@@ -200,17 +200,17 @@ func (d *Disk) syncAll() {
 	for i, n := range d.nodes {
 		if n != nil && n.unsynced() {
 			n = d.own(ino(i))
-			n.poisoned = n.poisoned && !n.dir
+			n.syncFailed = n.syncFailed && !n.dir
 			n.sync()
 		}
 	}
 }
 
 // markAllSyncFailed is the effect of a failed SyncFS. The caller holds the lock.
-func (d *Disk) poisonAll() {
+func (d *Disk) markAllSyncFailed() {
 	for i, n := range d.nodes {
 		if n != nil && !n.dir && n.unsynced() {
-			d.own(ino(i)).poisoned = true
+			d.own(ino(i)).syncFailed = true
 		}
 	}
 }

@@ -38,7 +38,7 @@ func failing(kind crashfs.Kind) func(crashfs.Op) error {
 	}
 }
 
-func TestFailedFsyncIsNeverMadeGood(t *testing.T) {
+func TestFailedFsyncIsPermanent(t *testing.T) {
 	d := diskAfter(t, put("/a", "old"), syncFS(), put("/a", "new"))
 	f, err := d.Process("p").OpenFile("/a", os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestFailedSyncFSLosesUnsyncedData(t *testing.T) {
 	require.Equal(t, "/a=", seen(d.Cut(crashfs.OnlySynced)), "the second SyncFS makes only the name durable")
 }
 
-func TestFailedSyncDirIsNeverMadeGoodByAnother(t *testing.T) {
+func TestFailedSyncDirIsPermanent(t *testing.T) {
 	d := diskAfter(t, put("/a", "1"), fsync("/a"))
 	d.Fail = failing(crashfs.OpSyncDir)
 	require.ErrorIs(t, d.Process("p").SyncDir("/"), errIO)
@@ -302,7 +302,7 @@ func TestLock(t *testing.T) {
 }
 
 func TestOneWinner(t *testing.T) {
-	const rivals = 4
+	const contenders = 4
 	races := map[string]func(p *crashfs.Proc, temp string) error{
 		"rename":    func(p *crashfs.Proc, temp string) error { return p.RenameNoReplace(temp, "/slot") },
 		"exclusive": func(p *crashfs.Proc, _ string) error { return exclusive(p, "/slot") },
@@ -311,7 +311,7 @@ func TestOneWinner(t *testing.T) {
 	for name, race := range races {
 		t.Run(name, func(t *testing.T) {
 			for range 300 {
-				errs := raced(t, crashfs.New(), rivals, race)
+				errs := runRace(t, crashfs.New(), contenders, race)
 				lost := 0
 				for _, err := range errs {
 					if err != nil {
@@ -319,14 +319,14 @@ func TestOneWinner(t *testing.T) {
 						lost++
 					}
 				}
-				require.Equal(t, rivals-1, lost)
+				require.Equal(t, contenders-1, lost)
 			}
 		})
 	}
 	t.Run("the mutant has several winners", func(t *testing.T) {
 		d := crashfs.New()
 		d.ReplaceOnNoReplace = true
-		for _, err := range raced(t, d, rivals, races["rename"]) {
+		for _, err := range runRace(t, d, contenders, races["rename"]) {
 			require.NoError(t, err)
 		}
 	})
@@ -337,11 +337,11 @@ func exclusive(p *crashfs.Proc, name string) error {
 	return err
 }
 
-func raced(t *testing.T, d *crashfs.Disk, rivals int, race func(p *crashfs.Proc, temp string) error) []error {
-	errs := make([]error, rivals)
+func runRace(t *testing.T, d *crashfs.Disk, contenders int, race func(p *crashfs.Proc, temp string) error) []error {
+	errs := make([]error, contenders)
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i := range rivals {
+	for i := range contenders {
 		p, temp := d.Process(fmt.Sprint(i)), fmt.Sprintf("/t%d", i)
 		put(temp, "x")(t, p)
 		wg.Go(func() {
@@ -378,7 +378,7 @@ func TestConcurrentUse(t *testing.T) {
 	require.Empty(t, d.Files())
 }
 
-func TestSnapshotIsApart(t *testing.T) {
+func TestSnapshotIsIndependent(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"), put("/d/a", "1"), put("/b", "2"), syncFS(), put("/c", "3"))
 	before := d.Hash()
 	s := d.Snapshot()
@@ -399,7 +399,7 @@ func TestSnapshotIsApart(t *testing.T) {
 }
 
 // Copies of one disk must not share their list of pending changes.
-func TestSnapshotsAreApartFromEachOther(t *testing.T) {
+func TestSnapshotsAreIndependent(t *testing.T) {
 	for changes := range 6 {
 		d := crashfs.New()
 		for i := range changes {
@@ -451,7 +451,7 @@ func TestTimes(t *testing.T) {
 	require.ErrorIs(t, p.Chown("/b", 1, 1), fs.ErrNotExist)
 }
 
-func TestFolderMovesStayInTheirFolder(t *testing.T) {
+func TestFoldersCannotMoveToOtherFolders(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"), mkdir("/e"))
 	require.ErrorIs(t, d.Process("p").Rename("/d", "/e/d"), syscall.EXDEV)
 	rename("/d", "/f")(t, d.Process("p"))
@@ -468,7 +468,7 @@ func TestLimits(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENAMETOOLONG)
 }
 
-func TestFolderHasNoBytes(t *testing.T) {
+func TestFoldersCannotBeReadAsFiles(t *testing.T) {
 	f, err := diskAfter(t, mkdir("/d")).Process("p").Open("/d")
 	require.NoError(t, err)
 	_, err = f.Read(make([]byte, 1))

@@ -28,7 +28,7 @@ func (p *Proc) rename(verb, oldname, newname string, replace bool) error {
 		if err != nil {
 			return err
 		}
-		if err := d.mayMove(from, to, replace); err != nil {
+		if err := d.checkMove(from, to, replace); err != nil {
 			return err
 		}
 		d.move(from, to)
@@ -41,7 +41,7 @@ func (p *Proc) rename(verb, oldname, newname string, replace bool) error {
 }
 
 // checkMove makes the checks of a rename in the kernel's order.
-func (d *Disk) mayMove(from, to place, replace bool) error {
+func (d *Disk) checkMove(from, to place, replace bool) error {
 	isDir := from.ino != 0 && d.nodes[from.ino].dir
 	switch {
 	case from.ino == 0:
@@ -98,7 +98,7 @@ func (p *Proc) SyncDir(name string) error {
 		case !d.nodes[at.ino].dir:
 			return syscall.ENOTDIR
 		case injected != nil && !notOpened(injected):
-			d.poison(at.ino)
+			d.markSyncFailed(at.ino)
 		case injected == nil:
 			d.syncDir(at.ino)
 		}
@@ -130,7 +130,7 @@ func (p *Proc) SyncFS(name string) error {
 	err := p.locked(func(d *Disk) error {
 		if injected != nil {
 			if !notOpened(injected) {
-				d.poisonAll()
+				d.markAllSyncFailed()
 			}
 			return injected
 		}

@@ -239,7 +239,7 @@ func (f *file) Sync() error {
 		return f.use(d, func(d *Disk, n *node) error {
 			switch {
 			case injected != nil:
-				d.poison(f.ino)
+				d.markSyncFailed(f.ino)
 			case n.dir:
 				d.syncDir(f.ino)
 			case !d.IgnoreSync && n.unsynced():
@@ -261,9 +261,9 @@ func (f *file) syncKind() Kind {
 }
 
 // markSyncFailed is the effect of a failed fsync. The caller holds the lock.
-func (d *Disk) poison(i ino) {
+func (d *Disk) markSyncFailed(i ino) {
 	if d.nodes[i].unsynced() {
-		d.own(i).poisoned = true
+		d.own(i).syncFailed = true
 	}
 }
 

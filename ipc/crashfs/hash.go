@@ -78,7 +78,7 @@ func (h *hasher) folder(f folder) {
 	for _, c := range f.node.pending {
 		group := f.path
 		for _, e := range c {
-			group = group.add(sum{}.mix(e.hash).mix(uint64(e.turn)))
+			group = group.add(sum{}.mix(e.hash).mix(uint64(e.order)))
 		}
 		for _, e := range c {
 			h.refer(group, hashPending, e.entry)
@@ -114,7 +114,7 @@ func (h *hasher) refer(from sum, tag uint64, e entry) {
 // state returns the node's contribution to the hash.
 func (n *node) state(names sum) sum {
 	flags := uint64(n.mode) << 2
-	if n.poisoned {
+	if n.syncFailed {
 		flags |= 1
 	}
 	data, durable := n.data.sum(), n.durable.sum()

@@ -31,7 +31,7 @@ type node struct {
 
 	// A file: the visible data, and the data of the last successful fsync.
 	data, durable *blob
-	poisoned      bool // an fsync failed: nothing becomes durable any more
+	syncFailed    bool // an fsync failed: nothing becomes durable any more
 
 	// A folder: entries sorted by name. Without pending changes, entries and
 	// synced are equal.
@@ -48,7 +48,7 @@ type entry struct {
 // edit sets one entry, or removes it if ino is 0.
 type edit struct {
 	entry
-	turn int // number of earlier pending edits of the same name
+	order int // number of earlier pending edits of the same name
 }
 
 // change is a list of edits that survive a power cut together or not at all.
@@ -87,7 +87,7 @@ func (d *Disk) edit(folder ino, entries ...entry) {
 	c := make(change, len(entries))
 	for i, e := range entries {
 		e.hash = d.nameHash(e.name)
-		c[i] = edit{entry: e, turn: n.turn(e.name)}
+		c[i] = edit{entry: e, order: n.order(e.name)}
 		n.entries = set(n.entries, e)
 	}
 	n.pending = append(n.pending[:len(n.pending):len(n.pending)], c)
@@ -106,11 +106,11 @@ func (d *Disk) nameHash(name string) uint64 {
 }
 
 // order returns the number of pending edits of a name.
-func (n *node) turn(name string) int {
+func (n *node) order(name string) int {
 	for _, c := range slices.Backward(n.pending) {
 		for _, e := range slices.Backward(c) {
 			if e.name == name {
-				return e.turn + 1
+				return e.order + 1
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (n *node) unsynced() bool {
 
 // sync makes the data or the names durable, unless an earlier sync failed.
 func (n *node) sync() {
-	if n.poisoned {
+	if n.syncFailed {
 		return
 	}
 	n.durable, n.synced, n.pending = n.data, n.entries, nil

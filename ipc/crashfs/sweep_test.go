@@ -8,7 +8,7 @@ import (
 )
 
 // Many kills, cuts and recoveries must not make snapshots slower.
-func TestCutFreesWhatNoNameLeadsTo(t *testing.T) {
+func TestCutFreesUnnamedNodes(t *testing.T) {
 	d := New()
 	for range 20 {
 		p := d.Process("p")

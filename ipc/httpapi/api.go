@@ -18,12 +18,12 @@ func (s *Server) Handler() http.Handler {
 	s.init()
 	mux := http.NewServeMux()
 	s.api(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { nowhere(mux, w, r) })
-	return s.recovered(s.guard(mux))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { notFound(mux, w, r) })
+	return s.recoverPanics(s.guard(mux))
 }
 
 // notFound answers requests for unknown paths and methods.
-func nowhere(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+func notFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		other := r.Clone(r.Context())
@@ -58,13 +58,13 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 		DefaultFormat:                jsonType,
 		RejectUnknownQueryParameters: true,
 	})
-	api.UseMiddleware(s.scoped)
+	api.UseMiddleware(s.checkScope)
 	s.approvals(api)
-	s.consents(api)
+	s.grants(api)
 	s.receipts(api)
 	s.events(api)
 	s.inbox(api)
-	s.house(api, mux)
+	s.operations(api, mux)
 	document := spec(api)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
@@ -81,7 +81,7 @@ func spec(api huma.API) []byte {
 		err = json.Unmarshal(b, &doc)
 	}
 	if err == nil {
-		nulls(doc)
+		allowNulls(doc)
 		b, err = json.Marshal(doc, json.Deterministic(true))
 	}
 	if err != nil {
@@ -93,7 +93,7 @@ func spec(api huma.API) []byte {
 // allowNulls adds null to the type of every optional member: the library accepts null but
 // does not document it. An enumeration lists all allowed values, so null is added there
 // too.
-func nulls(doc map[string]any) {
+func allowNulls(doc map[string]any) {
 	components, _ := doc["components"].(map[string]any)
 	schemas, _ := components["schemas"].(map[string]any)
 	for name, raw := range schemas {
@@ -148,9 +148,9 @@ func op(id, method, path, summary, description string, need []string, errs ...in
 }
 
 // checkScope refuses keys without the scope, before the body is validated.
-func (s *Server) scoped(ctx huma.Context, next func(huma.Context)) {
+func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
 	need, ok := ctx.Operation().Metadata[scopes].([]string)
-	k := keyIn(ctx.Context())
+	k := keyFrom(ctx.Context())
 	if !ok || !slices.ContainsFunc(need, k.Can) {
 		_, w := humago.Unwrap(ctx)
 		problem(http.StatusForbidden, "this key lacks the scope "+strings.Join(need, " or ")).write(w)
@@ -162,7 +162,7 @@ func (s *Server) scoped(ctx huma.Context, next func(huma.Context)) {
 // register is huma.Register with the key as an argument.
 func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *approval.APIKey, in *I) (*O, error)) {
 	huma.Register(api, o, func(ctx context.Context, in *I) (*O, error) {
-		return do(ctx, keyIn(ctx), in)
+		return do(ctx, keyFrom(ctx), in)
 	})
 }
 

@@ -41,8 +41,8 @@ type CreateRequest struct {
 }
 
 type createIn struct {
-	Once string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body gives the same approval."`
-	Body CreateRequest
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body gives the same approval."`
+	Body           CreateRequest
 }
 
 type createOut struct {
@@ -62,7 +62,7 @@ type getIn struct {
 	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when the request has ended, or after so many seconds."`
 }
 
-type oneOut struct{ Body *Approval }
+type approvalOut struct{ Body *Approval }
 
 type listIn struct {
 	Status string    `query:"status" enum:"pending,approved,denied,expired"`
@@ -80,17 +80,17 @@ type listOut struct{ Body Page }
 
 // readScopes are the scopes of which each lets a key read the requests that are visible
 // to it.
-func lookers() []string {
+func readScopes() []string {
 	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
 }
 
 // approvals declares the operations on requests.
 func (s *Server) approvals(api huma.API) {
-	ask := []string{approval.MayRequest}
-	look := lookers()
+	request := []string{approval.MayRequest}
+	read := readScopes()
 	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
 		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
-		ask, http.StatusConflict, http.StatusServiceUnavailable)
+		request, http.StatusConflict, http.StatusServiceUnavailable)
 	create.DefaultStatus = http.StatusCreated
 	create.Responses = map[string]*huma.Response{"200": {
 		Description: "Accepted before",
@@ -98,13 +98,13 @@ func (s *Server) approvals(api huma.API) {
 	}}
 	register(api, create, s.create)
 	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Get a request, or wait for its end",
-		"With wait it answers when the request has ended, at once if it already has.", look, http.StatusNotFound), s.get)
+		"With wait it answers when the request has ended, at once if it already has.", read, http.StatusNotFound), s.get)
 	register(api, op("list-approvals", http.MethodGet, "/v1/approvals", "List requests",
 		"Pending requests are listed completely, the oldest first; ended ones in pages, the newest first. Without a status the first page has both, pending ones first.",
-		look), s.list)
+		read), s.list)
 	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Cancel a pending request",
 		"First writer wins. Returns 409 if already decided. Does not stop a running action.",
-		ask, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
+		request, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
 	s.decisions(api)
 }
 
@@ -113,18 +113,18 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	if p != nil {
 		return nil, p
 	}
-	if strings.ContainsFunc(in.Once, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
+	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
-	key, taken, err := s.submit(ctx, k, &in.Body, in.Once, from)
+	key, taken, err := s.submit(ctx, k, &in.Body, in.IdempotencyKey, from)
 	if err != nil {
-		return nil, s.submission(err)
+		return nil, s.submitProblem(err)
 	}
 	var a *Approval
 	if taken.Pending != nil {
-		a = waiting(taken.Pending)
+		a = fromPending(taken.Pending)
 	} else if a, err = s.view(ctx, key); err != nil || a == nil {
-		return nil, s.broken("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
+		return nil, s.internalError("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
 	if taken.Repeated {
@@ -138,26 +138,26 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 // has not configured.
 func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin, *Problem) {
 	from := approval.Origin{ClientID: k.ClientID(), Principal: k.Owner, AskOn: w.Channel}
-	no := func(detail string) (approval.Origin, *Problem) {
+	refuse := func(detail string) (approval.Origin, *Problem) {
 		return from, problem(http.StatusUnprocessableEntity, detail)
 	}
-	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
+	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
 	t := w.Target
 	switch {
 	case t == nil:
 	case t.TgChatID != "" && t.EmailTo != "", t.TgChatID == "" && t.EmailTo == "":
-		return no("target: give one of tg_chat_id and email_to")
-	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(place.Chats, t.TgChatID)):
-		return no("target.tg_chat_id is not configured for this workspace")
-	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(place.Addresses, t.EmailTo)):
-		return no("target.email_to is not configured for this workspace")
+		return refuse("target: give one of tg_chat_id and email_to")
+	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(info.Chats, t.TgChatID)):
+		return refuse("target.tg_chat_id is not configured for this workspace")
+	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(info.Addresses, t.EmailTo)):
+		return refuse("target.email_to is not configured for this workspace")
 	case t.TgChatID != "":
 		from.AskOn = "telegram"
 	default:
 		from.AskOn = "email"
 	}
-	if from.AskOn != "" && !slices.Contains(place.Channels, from.AskOn) {
-		return no("this workspace has no channel " + from.AskOn)
+	if from.AskOn != "" && !slices.Contains(info.Channels, from.AskOn) {
+		return refuse("this workspace has no channel " + from.AskOn)
 	}
 	return from, nil
 }
@@ -167,18 +167,18 @@ const defaultExpiry = 600
 
 // submit gives the request an id and submits it to the gate. If the short form of a
 // random id is taken, it draws another.
-func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, once string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
+func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, idempotencyKey string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.SubmitTimeout)
 	defer cancel()
-	from.Fresh = once == ""
+	from.Fresh = idempotencyKey == ""
 	for try := 1; ; try++ {
-		key = approval.Key{Workspace: k.Workspace, ID: newID(k, once)}
+		key = approval.Key{Workspace: k.Workspace, ID: newID(k, idempotencyKey)}
 		b, err := w.request(key.ID)
 		if err != nil {
 			return key, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		}
 		t, err = s.Gate.Submit(ctx, key, b, from)
-		if !errors.Is(err, approval.ErrShortIDTaken) || once != "" || try == 3 {
+		if !errors.Is(err, approval.ErrShortIDTaken) || idempotencyKey != "" || try == 3 {
 			return key, t, err
 		}
 	}
@@ -199,13 +199,13 @@ func (w *CreateRequest) request(id string) ([]byte, error) {
 
 // newID is a request's id: random, or derived from the client's Idempotency-Key and the
 // secret hash of its API key.
-func newID(k *approval.APIKey, once string) string {
+func newID(k *approval.APIKey, idempotencyKey string) string {
 	var id [16]byte
-	if once == "" {
+	if idempotencyKey == "" {
 		_, _ = rand.Read(id[:]) // never fails: see crypto/rand
 		return hex.EncodeToString(id[:])
 	}
-	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + once))[:2*len(id)]
+	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + idempotencyKey))[:2*len(id)]
 }
 
 // find reads a request that is visible to the key.
@@ -214,31 +214,31 @@ func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (appro
 	a, err := s.view(ctx, key)
 	switch {
 	case err != nil:
-		return key, nil, s.broken("read request failed: "+key.String(), err)
-	case a == nil || !mine(k, a.client):
-		return key, nil, problem(http.StatusNotFound, sayNotFound)
+		return key, nil, s.internalError("read request failed: "+key.String(), err)
+	case a == nil || !visible(k, a.client):
+		return key, nil, problem(http.StatusNotFound, detailNotFound)
 	}
 	return key, a, nil
 }
 
 // get answers at once. Requests that wait are handled in wait.go.
-func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*oneOut, error) {
+func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*approvalOut, error) {
 	_, a, err := s.find(ctx, k, in.ID)
-	return &oneOut{a}, err
+	return &approvalOut{a}, err
 }
 
-func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*oneOut, error) {
+func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*approvalOut, error) {
 	key, a, err := s.find(ctx, k, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	d, err := s.Gate.Cancel(ctx, key, approval.Origin{ClientID: k.ClientID()})
 	if err != nil {
-		return nil, s.refused(ctx, key, err)
+		return nil, s.decideProblem(ctx, key, err)
 	}
-	a.Status, a.Outcome, a.Execution = denied, some(string(approval.StatusCancelled)), some(none)
-	a.decided(d)
-	return &oneOut{a}, nil
+	a.Status, a.Outcome, a.Execution = denied, ptr(string(approval.StatusCancelled)), ptr(none)
+	a.setDecision(d)
+	return &approvalOut{a}, nil
 }
 
 // list returns pending requests, then ended ones.
@@ -247,50 +247,50 @@ func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*lis
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Viewer.Waiting(ctx, []string{k.Workspace})
 		if err != nil {
-			return nil, s.broken("list pending requests failed", err)
+			return nil, s.internalError("list pending requests failed", err)
 		}
 		for _, w := range all {
-			if mine(k, w.Pending.ClientID) {
-				out.Body.Items = append(out.Body.Items, waiting(w.Pending))
+			if visible(k, w.Pending.ClientID) {
+				out.Body.Items = append(out.Body.Items, fromPending(w.Pending))
 			}
 		}
 	}
 	if in.Status == pending || s.History == nil {
 		return out, nil
 	}
-	return out, s.lookBack(ctx, k, in, &out.Body)
+	return out, s.listEnded(ctx, k, in, &out.Body)
 }
 
 // listEnded adds a page of ended requests.
-func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
 	// Listing ended requests may read the whole log, so each key may do it once at a
 	// time.
-	looking := k.ID + " list ended"
-	if !s.busy.enter(looking, 1) {
+	listing := k.ID + " list ended"
+	if !s.busy.acquire(listing, 1) {
 		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
-	defer s.busy.leave(looking)
+	defer s.busy.release(listing)
 	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
 		status, _ := outcome(st)
-		return mine(k, client) && (in.Status == "" || status == in.Status)
+		return visible(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
-		return s.broken("list ended requests failed", err)
+		return s.internalError("list ended requests failed", err)
 	}
 	for _, p := range past {
-		a, err := s.ended(ctx, p.Key)
+		a, err := s.fromRecord(ctx, p.Key)
 		if err != nil {
-			return s.broken("read request failed: "+p.Key.String(), err)
+			return s.internalError("read request failed: "+p.Key.String(), err)
 		}
 		if a == nil { // pruned: only the log has its status
-			a = blank(p.Key)
+			a = newApproval(p.Key)
 			status, execution := outcome(p.Status)
-			a.Status, a.Execution, a.Outcome = status, some(execution), some(string(p.Status))
+			a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(p.Status))
 		}
 		page.Items = append(page.Items, a)
 	}
 	if more && len(past) > 0 {
-		page.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+		page.Next = ptr(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

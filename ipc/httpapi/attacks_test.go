@@ -20,9 +20,9 @@ import (
 )
 
 // TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
-func TestBrowsersStayOutside(t *testing.T) {
-	h := newHouse(t)
-	wish := `{"tool_name":"auto"}`
+func TestBrowserRequestsAreRefused(t *testing.T) {
+	h := newRig(t)
+	request := `{"tool_name":"auto"}`
 	for _, tt := range []struct {
 		why     string
 		headers []string
@@ -46,7 +46,7 @@ func TestBrowsersStayOutside(t *testing.T) {
 		{"compressed", []string{"Content-Encoding", "gzip"}, 415},
 		{"an unknown parameter", []string{"Content-Type", "application/json; q=1"}, 415},
 	} {
-		a := h.do("agent", "POST", "/v1/approvals", wish, tt.headers...)
+		a := h.do("agent", "POST", "/v1/approvals", request, tt.headers...)
 		require.Equal(t, tt.status, a.StatusCode, "%s: %s", tt.why, a.body)
 		for name := range a.Header {
 			require.NotContains(t, name, "Access-Control", tt.why)
@@ -59,14 +59,14 @@ func TestBrowsersStayOutside(t *testing.T) {
 	preflight := h.do("", "OPTIONS", "/v1/approvals", nil, "Origin", "https://evil.example", "Access-Control-Request-Method", "POST")
 	require.Equal(t, 403, preflight.StatusCode)
 	require.Empty(t, preflight.Header.Get("Access-Control-Allow-Origin"))
-	require.Zero(t, h.ran(), "none of these became a request")
-	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", wish, "Content-Type", "application/json; charset=UTF-8").StatusCode)
+	require.Zero(t, h.runs(), "none of these became a request")
+	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", request, "Content-Type", "application/json; charset=UTF-8").StatusCode)
 }
 
 func TestTooLarge(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	big := `{"tool_name":"auto","preview":"` + strings.Repeat("x", 10<<20) + `"}`
-	h.says(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
+	h.requireProblem(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
 	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // chunked: no Content-Length
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.secret("agent"))
@@ -85,12 +85,12 @@ func TestTooLarge(t *testing.T) {
 	a := h.do("agent", "PUT", "/v1/approvals", nil)
 	require.Equal(t, 405, a.StatusCode)
 	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
-	require.Zero(t, h.ran())
+	require.Zero(t, h.runs())
 }
 
 // status is the status of the response, 0 if the connection was closed while the request
 // was sent.
-func (h *house) status(r *http.Request) int {
+func (h *rig) status(r *http.Request) int {
 	resp, err := h.web.Do(r)
 	if err != nil {
 		return 0
@@ -102,8 +102,8 @@ func (h *house) status(r *http.Request) int {
 // TestSlowClients opens a thousand connections that send hardly anything. Other clients
 // are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
-	const patience = 15 * time.Second
-	h := newHouse(t, func(h *house) { h.server.IOTimeout = patience })
+	const ioTimeout = 15 * time.Second
+	h := newRig(t, func(h *rig) { h.server.IOTimeout = ioTimeout })
 	addr := strings.TrimPrefix(h.base, "http://")
 	const many = 1000
 	ended := make(chan struct{}, many)
@@ -129,7 +129,7 @@ func TestSlowClients(t *testing.T) {
 		id := h.askAs("another")
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=60"), nil).json["status"])
-		require.Less(t, time.Since(began), patience, "other clients are served meanwhile")
+		require.Less(t, time.Since(began), ioTimeout, "other clients are served meanwhile")
 	}
 	deadline := time.After(2 * time.Minute)
 	for range many {
@@ -142,7 +142,7 @@ func TestSlowClients(t *testing.T) {
 }
 
 // askAs is ask for another client.
-func (h *house) askAs(key string) string {
+func (h *rig) askAs(key string) string {
 	h.t.Helper()
 	a := h.do(key, "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
 	require.Equal(h.t, 201, a.StatusCode, "%s", a.body)
@@ -151,21 +151,21 @@ func (h *house) askAs(key string) string {
 
 // TestConnectionLimits checks the limits: a connection too many is closed at once, and no
 // key uses more than half of the connections.
-func TestCrowd(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
+func TestConnectionLimits(t *testing.T) {
+	h := newRig(t, func(h *rig) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
 	id := h.ask()
 	answers := make(chan answer, 12)
 	for range 12 {
 		go func() { answers <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	}
 	for range 2 {
-		a := h.got(answers)
+		a := h.receive(answers)
 		require.Equal(t, 429, a.StatusCode, "%s", a.body)
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	for range 10 {
-		require.Equal(t, "denied", h.got(answers).json["status"])
+		require.Equal(t, "denied", h.receive(answers).json["status"])
 	}
 	h.web.CloseIdleConnections()
 
@@ -204,32 +204,32 @@ func TestCrowd(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "connections are accepted again below the limit")
 }
 
-func TestTooMany(t *testing.T) {
-	h := newHouse(t, func(h *house) {
+func TestPendingLimit(t *testing.T) {
+	h := newRig(t, func(h *rig) {
 		ws := h.ws[home]
 		ws.Limits = approval.Limits{Pending: 1}
 		h.ws[home] = ws
 	})
 	h.ask()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
-	h.says(a, 429, "too many requests: 1 requests wait for an answer already: wait until some are decided")
+	h.requireProblem(a, 429, "too many requests: 1 requests wait for an answer already: wait until some are decided")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 
 // TestOneListingPerKey lists with a key while its previous list request is in progress.
-func TestLookingBackOneByOne(t *testing.T) {
+func TestOneListingPerKey(t *testing.T) {
 	slow := &slowHistory{begun: make(chan struct{}), end: make(chan struct{})}
-	h := newHouse(t, func(h *house) { h.server.History = slow })
+	h := newRig(t, func(h *rig) { h.server.History = slow })
 	done := make(chan answer, 1)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
 	<-slow.begun
-	h.says(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key already has a list request in progress")
+	h.requireProblem(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key already has a list request in progress")
 	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "pending requests are not limited")
 	close(slow.end)
-	require.Equal(t, 200, h.got(done).StatusCode)
+	require.Equal(t, 200, h.receive(done).StatusCode)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
 	<-slow.begun
-	require.Equal(t, 200, h.got(done).StatusCode)
+	require.Equal(t, 200, h.receive(done).StatusCode)
 }
 
 // slowHistory reports when it is called, and returns when the test allows it.
@@ -242,29 +242,29 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 	return nil, false, nil
 }
 
-func TestUnwell(t *testing.T) {
-	h := newHouse(t, func(h *house) {
-		h.gate.Pauses = stuck{}
+func TestDegradedAndPaused(t *testing.T) {
+	h := newRig(t, func(h *rig) {
+		h.gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
-	h.says(a, 503, "the gate is paused, or every place for a handler is taken: retry with the same Idempotency-Key")
+	h.requireProblem(a, 503, "the gate is paused, or every place for a handler is taken: retry with the same Idempotency-Key")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
-	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: run permesso status")
+	h.requireProblem(h.do("", "GET", "/readyz", nil), 503, "not ready: run permesso status")
 	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
 	h.ask() // requests are accepted during a pause
 }
 
 // alwaysPaused is a pause that does not end.
-type stuck struct{}
+type alwaysPaused struct{}
 
-func (stuck) Enter(string) bool { return false }
-func (stuck) Leave(string)      {}
+func (alwaysPaused) Enter(string) bool { return false }
+func (alwaysPaused) Leave(string)      {}
 
 // TestNothingIsEchoed puts a secret into every place that a client controls.
 func TestNothingIsEchoed(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	const secret = "s3cret-V4lue"
 	id := h.ask()
 	for _, body := range []string{
@@ -286,13 +286,13 @@ func TestNothingIsEchoed(t *testing.T) {
 	a := h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": secret})
 	require.Equal(t, 422, a.StatusCode)
 	require.NotContains(t, string(a.body), secret)
-	h.says(h.do("", "GET", path(id), nil, "Authorization", "Bearer "+secret), 401, "Invalid API key")
+	h.requireProblem(h.do("", "GET", path(id), nil, "Authorization", "Bearer "+secret), 401, "Invalid API key")
 	require.NotContains(t, h.logs.String(), secret)
 	require.NotContains(t, h.logs.String(), h.secret("agent"))
 }
 
 func TestAuthorization(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	good := h.secret("agent")
 	for header, want := range map[string]int{
 		"Bearer " + good: 200, "bearer " + good: 200, "BEARER " + good: 200,
@@ -305,7 +305,7 @@ func TestAuthorization(t *testing.T) {
 	require.NoError(t, err)
 	r.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
 	require.Equal(t, 401, h.send(r).StatusCode, "two keys are refused")
-	h.says(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
+	h.requireProblem(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
 	a := h.do("", "GET", "/v1/approvals", nil)
 	require.Equal(t, `Bearer realm="permesso"`, a.Header.Get("WWW-Authenticate"))
 }
@@ -329,8 +329,8 @@ func TestUnixSocket(t *testing.T) {
 	_, err = httpapi.ListenUnix(filepath.Join(open, "rest.sock"))
 	require.ErrorContains(t, err, "other users may write to")
 
-	h := newHouse(t)
-	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: places{h}}
+	h := newRig(t)
+	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

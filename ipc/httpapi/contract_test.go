@@ -22,23 +22,23 @@ import (
 
 // contract checks the generated document with an independent validator.
 type contract struct {
-	*house
+	*rig
 	t        *testing.T
 	doc      map[string]any
 	compiler *jsonschema.Compiler
-	done     map[string]map[int]bool // operation → statuses seen
+	seen     map[string]map[int]bool // operation → statuses seen
 }
 
 const docURL = "https://permesso.example/openapi.json"
 
-func newContract(t *testing.T, h *house) *contract {
+func newContract(t *testing.T, h *rig) *contract {
 	a := h.do("", "GET", "/openapi.json", nil)
 	require.Equal(t, http.StatusOK, a.StatusCode)
 	require.Equal(t, "3.1.0", a.json["openapi"])
 	require.JSONEq(t, string(httpapi.Document("test")), string(a.body), "the served document is the generated one")
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(a.body))
 	require.NoError(t, err)
-	c := &contract{house: h, t: t, doc: doc.(map[string]any), compiler: jsonschema.NewCompiler(), done: map[string]map[int]bool{}}
+	c := &contract{rig: h, t: t, doc: doc.(map[string]any), compiler: jsonschema.NewCompiler(), seen: map[string]map[int]bool{}}
 	c.compiler.DefaultDraft(jsonschema.Draft2020)
 	c.compiler.AssertFormat()
 	require.NoError(t, c.compiler.AddResource(docURL, doc))
@@ -97,47 +97,47 @@ func (c *contract) call(key, method, template, id, query string, body any, want 
 	} else {
 		require.Empty(c.t, a.body)
 	}
-	c.saw(method, template, want)
+	c.record(method, template, want)
 	return a
 }
 
-func (c *contract) saw(method, template string, status int) {
+func (c *contract) record(method, template string, status int) {
 	name := method + " " + template
-	if c.done[name] == nil {
-		c.done[name] = map[int]bool{}
+	if c.seen[name] == nil {
+		c.seen[name] = map[int]bool{}
 	}
-	c.done[name][status] = true
+	c.seen[name][status] = true
 }
 
 // fakeInbox is an email intake with a fixed result.
-type mailbox struct {
-	got []httpapi.InboxMail
-	key approval.Key
-	err error
+type fakeInbox struct {
+	received []httpapi.InboxMail
+	key      approval.Key
+	err      error
 }
 
 // Take implements httpapi.Inbox.
-func (m *mailbox) Take(_ context.Context, mail httpapi.InboxMail) (httpapi.InboxResult, error) {
-	m.got = append(m.got, mail)
+func (m *fakeInbox) Take(_ context.Context, mail httpapi.InboxMail) (httpapi.InboxResult, error) {
+	m.received = append(m.received, mail)
 	return httpapi.InboxResult{Key: m.key, Status: "approved"}, m.err
 }
 
 // TestContract tests every operation of the generated document, with valid input and with
 // input that the document refuses.
 func TestContract(t *testing.T) {
-	box := &mailbox{}
-	h := newHouse(t, func(h *house) { h.server.Inbox = box })
+	inbox := &fakeInbox{}
+	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	c := newContract(t, h)
 	h.newKey("watch", home, "", approval.MayRead)
 	h.newKey("mail", home, "ann", approval.MayInbound)
 	const one, all = "/v1/approvals/{id}", "/v1/approvals"
-	wish := map[string]any{
+	request := map[string]any{
 		"tool_name": "run", "session_id": "s1", "title": "t", "preview": "p", "rationale": "r", "request_data": map[string]any{"a": 1},
 		"expires_in_sec": 60, "channel": "telegram", "target": map[string]any{"tg_chat_id": "123"}, "type": "action", "proof": map[string]any{},
 		"resubmits": "appr_" + strings.Repeat("0", 16), "action_type": "send_message", "options": []string{},
 	}
-	id := c.call("agent", "POST", all, "", "", wish, 201, "Idempotency-Key", "k1").json["approval_id"].(string)
-	c.call("agent", "POST", all, "", "", wish, 200, "Idempotency-Key", "k1")
+	id := c.call("agent", "POST", all, "", "", request, 201, "Idempotency-Key", "k1").json["approval_id"].(string)
+	c.call("agent", "POST", all, "", "", request, 200, "Idempotency-Key", "k1")
 	c.call("agent", "POST", all, "", "", map[string]any{"tool_name": "auto"}, 422, "Idempotency-Key", "k1")
 	c.call("agent", "GET", one, id, "", nil, 200)
 	c.call("agent", "GET", all, "", "?status=pending&limit=3", nil, 200)
@@ -146,13 +146,13 @@ func TestContract(t *testing.T) {
 	c.call("ann", "POST", one+"/decision", id, "", code("1"), 409)
 	c.call("agent", "DELETE", one, id, "", nil, 409)
 	receipt := c.call("agent", "GET", one, id, "", nil, 200).json["receipt"].(string)
-	paper := map[string]any{"receipt": receipt, "tool_name": "run", "request_data": map[string]any{"a": 1}}
-	require.Equal(t, true, c.call("agent", "POST", "/v1/receipts/verify", "", "", paper, 200).json["valid"])
+	receiptBody := map[string]any{"receipt": receipt, "tool_name": "run", "request_data": map[string]any{"a": 1}}
+	require.Equal(t, true, c.call("agent", "POST", "/v1/receipts/verify", "", "", receiptBody, 200).json["valid"])
 	require.Equal(t, false, c.call("agent", "POST", "/v1/receipts/verify", "", "", map[string]any{"receipt": receipt, "tool_name": "other"}, 200).json["valid"])
-	c.call("agent", "POST", "/v1/receipts/redeem", "", "", paper, 200)
-	c.call("agent", "POST", "/v1/receipts/redeem", "", "", paper, 409)
-	c.call("another", "POST", "/v1/receipts/redeem", "", "", paper, 404)
-	c.call("another", "POST", "/v1/receipts/verify", "", "", paper, 404)
+	c.call("agent", "POST", "/v1/receipts/redeem", "", "", receiptBody, 200)
+	c.call("agent", "POST", "/v1/receipts/redeem", "", "", receiptBody, 409)
+	c.call("another", "POST", "/v1/receipts/redeem", "", "", receiptBody, 404)
+	c.call("another", "POST", "/v1/receipts/verify", "", "", receiptBody, 404)
 
 	gone := c.call("agent", "POST", all, "", "", map[string]any{"action_type": "exec_cmd"}, 201).json["approval_id"].(string)
 	c.call("agent", "DELETE", one, gone, "", nil, 200)
@@ -184,21 +184,21 @@ func TestContract(t *testing.T) {
 		c.call(key, "DELETE", item, g.ID, "", nil, 204)
 		require.Equal(t, "revoked", c.call(key, "GET", item, g.ID, "", nil, 200).json["state"])
 	}
-	box.key = h.key(id)
+	inbox.key = h.key(id)
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "Re: [" + id + "]", "body": "1"}, 200)
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", "Subject: Re\r\n\r\n1", 200, "Content-Type", "message/rfc822")
 	require.Equal(t, []httpapi.InboxMail{
 		{Subject: "Re: [" + id + "]", Body: "1", Approver: "ann"}, {Raw: []byte("Subject: Re\r\n\r\n1"), Approver: "ann"},
-	}, box.got)
-	box.err = &approval.Refusal{Reason: approval.ErrDecided}
+	}, inbox.received)
+	inbox.err = &approval.Refusal{Reason: approval.ErrDecided}
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 409)
-	box.err, box.key = &approval.Refusal{Reason: approval.ErrTooLate}, h.key(late)
+	inbox.err, inbox.key = &approval.Refusal{Reason: approval.ErrTooLate}, h.key(late)
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 410)
-	box.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
-	h.says(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")
-	box.err, box.key = httpapi.ErrInboxStarting, approval.Key{}
+	inbox.err = fmt.Errorf("%w: approval_id not found", httpapi.ErrInbox)
+	h.requireProblem(c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 422), 422, "approval_id not found")
+	inbox.err, inbox.key = httpapi.ErrInboxStarting, approval.Key{}
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 503)
-	box.err = httpapi.ErrNoInbox
+	inbox.err = httpapi.ErrNoInbox
 	c.call("mail", "POST", "/v1/inbox/email-reply", "", "", map[string]any{"subject": "", "body": "1"}, 404)
 
 	c.call("watch", "GET", "/metrics", "", "", nil, 200)
@@ -219,7 +219,7 @@ func (c *contract) events() {
 	require.NoError(c.t, c.schema("components", "schemas", "Event").Validate(value(c.t, []byte(e.data))))
 	require.Contains(c.t, e.data, id)
 	s.close()
-	c.saw("GET", "/v1/events", 200)
+	c.record("GET", "/v1/events", 200)
 }
 
 // refusals derives invalid requests from the document, and requires that they are
@@ -355,7 +355,7 @@ func (c *contract) wrongBodies(key, template, id string) {
 	for _, text := range []string{`{"a":1,"a":2}`, "{", `{}{}`, "\xef\xbb\xbf{}", `{"title":"` + "\xff" + `"}`, "", `[]`, "null"} {
 		a := c.do(key, "POST", fill(template, id), text)
 		require.Contains(c.t, []int{400, 422}, a.StatusCode, "%s %q: %s", template, text, a.body)
-		c.saw("POST", template, a.StatusCode)
+		c.record("POST", template, a.StatusCode)
 	}
 }
 
@@ -371,7 +371,7 @@ func (c *contract) complete() {
 			for status := range o.(map[string]any)["responses"].(map[string]any) {
 				n, err := strconv.Atoi(status)
 				require.NoError(c.t, err)
-				if _, ok := elsewhere[n]; !ok && !c.done[name][n] && !unreachable[name+" "+status] {
+				if _, ok := elsewhere[n]; !ok && !c.seen[name][n] && !unreachable[name+" "+status] {
 					c.t.Errorf("%s: %s was never seen", name, status)
 				}
 			}
@@ -387,4 +387,4 @@ var unreachable = map[string]bool{
 }
 
 // streamEvent is one event of a stream.
-type line struct{ id, event, data string }
+type streamEvent struct{ id, event, data string }

@@ -50,7 +50,7 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	}
 	// Such a key may see its whole workspace, so Decide reports a missing request.
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(in.ID, idPrefix)}
-	a, p := in.Body.answer()
+	a, p := in.Body.input()
 	if p != nil {
 		return nil, p
 	}
@@ -61,15 +61,15 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
 	d, err := s.Decider.Decide(ctx, a)
 	if err != nil {
-		return nil, s.refused(ctx, key, err)
+		return nil, s.decideProblem(ctx, key, err)
 	}
 	out := &decideOut{Decided{
 		ApprovalID: idPrefix + key.ID, Status: denied,
-		Decision: Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)},
+		Decision: Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)},
 	}}
 	switch d.Verdict {
 	case approval.Approved:
-		out.Body.Status, out.Body.RunBefore = approved, some(d.RunBefore.UTC())
+		out.Body.Status, out.Body.RunBefore = approved, ptr(d.RunBefore.UTC())
 	case approval.Overridden, approval.Answered:
 		out.Body.Status = approved
 	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:
@@ -79,7 +79,7 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 
 // input is the verdict as the gate takes it. A verdict that is not exactly one of the
 // valid forms is refused.
-func (v *Verdict) answer() (approval.DecisionInput, *Problem) {
+func (v *Verdict) input() (approval.DecisionInput, *Problem) {
 	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
@@ -121,20 +121,20 @@ func (v *Verdict) answer() (approval.DecisionInput, *Problem) {
 
 // decideProblem says why nothing was decided. Only a key that may see the request learns
 // that it has ended.
-func (s *Server) refused(ctx context.Context, k approval.Key, err error) error {
+func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) error {
 	var ref *approval.Refusal
 	if !errors.As(err, &ref) {
-		return s.broken("decide request failed: "+k.String(), err)
+		return s.internalError("decide request failed: "+k.String(), err)
 	}
 	switch {
 	case errors.Is(ref, approval.ErrNotAuthorized), errors.Is(ref, approval.ErrUnknown):
-		return problem(http.StatusNotFound, sayNotFound)
+		return problem(http.StatusNotFound, detailNotFound)
 	case errors.Is(ref, approval.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
 	a, err := s.view(ctx, k)
-	if err == nil && a != nil && (a.Status == expired || !a.over && !a.due.IsZero() && !s.Now().Before(a.due)) {
-		return problem(http.StatusGone, sayExpired)
+	if err == nil && a != nil && (a.Status == expired || !a.hasEnded && !a.due.IsZero() && !s.Now().Before(a.due)) {
+		return problem(http.StatusGone, detailExpired)
 	}
-	return problem(http.StatusConflict, sayNotPending)
+	return problem(http.StatusConflict, detailNotPending)
 }

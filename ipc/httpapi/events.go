@@ -56,7 +56,7 @@ func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*e
 	}
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		defer s.Metrics.listens()()
+		defer s.Metrics.countListening()()
 		defer s.Feed.Follow()()
 		st := &stream{Server: s, key: k, w: w, out: http.NewResponseController(w)}
 		newest, _ := s.Feed.Moved()
@@ -79,7 +79,7 @@ type stream struct {
 	at  int64 // the last entry that was checked
 }
 
-var errOver = errors.New("key revoked")
+var errKeyRevoked = errors.New("key revoked")
 
 func (st *stream) run(ctx context.Context) error {
 	beat := time.NewTicker(heartbeat)
@@ -98,8 +98,8 @@ func (st *stream) run(ctx context.Context) error {
 		select {
 		case <-moved:
 		case <-beat.C:
-			if !st.still(st.key) {
-				return errOver
+			if !st.stillValid(st.key) {
+				return errKeyRevoked
 			}
 			if err := st.send(":\n\n"); err != nil {
 				return err
@@ -116,11 +116,11 @@ func (st *stream) run(ctx context.Context) error {
 func (st *stream) catchUp() error {
 	return st.Feed.Since(st.at, func(e approval.Entry) error {
 		st.at = e.Seq
-		if e.Workspace != st.key.Workspace || e.RequestID == "" || !mine(st.key, e.ClientID) {
+		if e.Workspace != st.key.Workspace || e.RequestID == "" || !visible(st.key, e.ClientID) {
 			return nil
 		}
-		if !st.still(st.key) {
-			return errOver
+		if !st.stillValid(st.key) {
+			return errKeyRevoked
 		}
 		data, err := marshal(Event{
 			Seq: e.Seq, Time: e.Time.UTC(), Event: string(e.Event), ApprovalID: idPrefix + e.RequestID, ActionType: e.ActionType,

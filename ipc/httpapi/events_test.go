@@ -12,12 +12,12 @@ import (
 
 // stream is a client that follows events.
 type stream struct {
-	resp  *http.Response
-	lines chan line
+	resp   *http.Response
+	events chan streamEvent
 }
 
 // follow opens a stream; last is its Last-Event-ID, "" for none.
-func (h *house) follow(key, last string) *stream {
+func (h *rig) follow(key, last string) *stream {
 	h.t.Helper()
 	r, err := http.NewRequest("GET", h.base+"/v1/events", nil)
 	require.NoError(h.t, err)
@@ -29,16 +29,16 @@ func (h *house) follow(key, last string) *stream {
 	require.NoError(h.t, err)
 	require.Equal(h.t, http.StatusOK, resp.StatusCode)
 	require.Equal(h.t, "text/event-stream", resp.Header.Get("Content-Type"))
-	s := &stream{resp, make(chan line, 1000)}
+	s := &stream{resp, make(chan streamEvent, 1000)}
 	go s.read()
 	h.t.Cleanup(s.close)
 	return s
 }
 
 func (s *stream) read() {
-	defer close(s.lines)
+	defer close(s.events)
 	in := bufio.NewScanner(s.resp.Body)
-	var e line
+	var e streamEvent
 	for in.Scan() {
 		name, text, _ := strings.Cut(in.Text(), ": ")
 		switch name {
@@ -50,29 +50,29 @@ func (s *stream) read() {
 			e.data = text
 		case "":
 			if e.id != "" {
-				s.lines <- e
+				s.events <- e
 			}
-			e = line{}
+			e = streamEvent{}
 		}
 	}
 }
 
 func (s *stream) close() { _ = s.resp.Body.Close() }
 
-func (s *stream) next(t *testing.T) line {
+func (s *stream) next(t *testing.T) streamEvent {
 	t.Helper()
 	select {
-	case e, ok := <-s.lines:
+	case e, ok := <-s.events:
 		require.True(t, ok, "the stream ended")
 		return e
 	case <-time.After(time.Minute):
 		require.Fail(t, "no event within a minute")
-		return line{}
+		return streamEvent{}
 	}
 }
 
-func TestEventsAreOnesOwn(t *testing.T) {
-	h := newHouse(t)
+func TestEventsOfOwnRequests(t *testing.T) {
+	h := newRig(t)
 	mine, whole := h.follow("agent", ""), h.follow("ann", "")
 	theirs := h.askAs("another")
 	id := h.ask()
@@ -101,15 +101,15 @@ func TestEventsAreOnesOwn(t *testing.T) {
 	h.revoke("agent")
 	h.askAs("another")
 	select {
-	case e := <-silent.lines:
+	case e := <-silent.events:
 		require.Fail(t, "an event of another workspace", "%v", e)
 	default:
 	}
 }
 
 // TestRevokedKeyStopsAtOnce revokes keys of clients that wait.
-func TestRevokedAtOnce(t *testing.T) {
-	h := newHouse(t)
+func TestRevokedKeyStopsAtOnce(t *testing.T) {
+	h := newRig(t)
 	h.newKey("watch", home, "", "read")
 	s := h.follow("watch", "")
 	id := h.ask()
@@ -122,14 +122,14 @@ func TestRevokedAtOnce(t *testing.T) {
 	h.revoke("watch")
 	h.revoke("agent")
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
-	h.says(h.got(done), 401, "Invalid API key")
-	for e := range s.lines {
+	h.requireProblem(h.receive(done), 401, "Invalid API key")
+	for e := range s.events {
 		require.Fail(t, "an event for a key that was revoked", "%v", e)
 	}
 }
 
 // receive returns a response that another goroutine waits for.
-func (h *house) got(done <-chan answer) answer {
+func (h *rig) receive(done <-chan answer) answer {
 	h.t.Helper()
 	select {
 	case a := <-done:
@@ -143,7 +143,7 @@ func (h *house) got(done <-chan answer) answer {
 // TestWaiting checks that waiting clients are woken when the request has ended, and not
 // before.
 func TestWaiting(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	id := h.ask()
 	began := time.Now()
 	a := h.do("agent", "GET", path(id, "?wait=1"), nil)
@@ -156,7 +156,7 @@ func TestWaiting(t *testing.T) {
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	began = time.Now()
 	for range 3 {
-		a := h.got(done)
+		a := h.receive(done)
 		require.Equal(t, "denied", a.json["status"])
 		require.Equal(t, "Denied by user", a.json["error"])
 	}
@@ -166,9 +166,9 @@ func TestWaiting(t *testing.T) {
 }
 
 // TestShutdownAnswersWaitingClients stops the server while clients wait.
-func TestClosing(t *testing.T) {
+func TestShutdownAnswersWaitingClients(t *testing.T) {
 	closing := make(chan func(), 1)
-	h := newHouse(t, func(h *house) { h.closing = closing })
+	h := newRig(t, func(h *rig) { h.closing = closing })
 	id := h.ask()
 	s := h.follow("agent", "")
 	done := make(chan answer, 1)
@@ -179,8 +179,8 @@ func TestClosing(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 	began := time.Now()
 	(<-closing)()
-	require.Equal(t, "pending", h.got(done).json["status"])
-	for range s.lines {
+	require.Equal(t, "pending", h.receive(done).json["status"])
+	for range s.events {
 	}
 	require.Less(t, time.Since(began), 50*time.Second, "not by the timer")
 }

@@ -16,65 +16,65 @@ import (
 )
 
 // fakeGate accepts requests and keeps the last.
-type scribe struct {
+type fakeGate struct {
 	key  approval.Key
 	got  []byte
 	from approval.Origin
 }
 
 // Submit implements httpapi.Gate.
-func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
+func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
 	s.key, s.got, s.from = k, request, from
 	return approval.SubmitResult{}, nil
 }
 
 // Cancel implements httpapi.Gate.
-func (*scribe) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
+func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 }
 
 // fakeViewer returns the last request as pending.
-type blind struct{ *scribe }
+type fakeViewer struct{ *fakeGate }
 
-func (blind) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+func (fakeViewer) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
 
-func (blind) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
+func (fakeViewer) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
 
-func (blind) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
-func (blind) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
-func (blind) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
-func (b blind) Pending(k approval.Key) (*approval.Waiting, error) {
+func (fakeViewer) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
+func (fakeViewer) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
+func (fakeViewer) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
+func (b fakeViewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	return &approval.Waiting{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
-type single struct{ k *approval.APIKey }
+type oneKey struct{ k *approval.APIKey }
 
-func (s single) Key(hash string) (*approval.APIKey, error) {
+func (s oneKey) Key(hash string) (*approval.APIKey, error) {
 	if hash != s.k.Hash {
 		return nil, fs.ErrNotExist
 	}
 	return s.k, nil
 }
 
-func (single) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
+func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 	return httpapi.WorkspaceInfo{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
 }
 
 // newFakeServer is a server with a fakeGate and one key: "key".
-func scribbling() (*scribe, *approval.APIKey, http.Handler) {
+func newFakeServer() (*fakeGate, *approval.APIKey, http.Handler) {
 	k := approval.NewAPIKey("key")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
-	s := &scribe{}
-	return s, k, (&httpapi.Server{Gate: s, Viewer: blind{s}, Keys: single{k}, Settings: single{k}, Hosts: []string{"permesso"}}).Handler()
+	s := &fakeGate{}
+	return s, k, (&httpapi.Server{Gate: s, Viewer: fakeViewer{s}, Keys: oneKey{k}, Settings: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
 }
 
-func scribble(handler http.Handler, body []byte, once string) *httptest.ResponseRecorder {
+func post(handler http.Handler, body []byte, idempotencyKey string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/approvals", bytes.NewReader(body))
 	r.Host = "permesso"
 	r.Header.Set("Authorization", "Bearer key")
 	r.Header.Set("Content-Type", "application/json")
-	if once != "" {
-		r.Header.Set("Idempotency-Key", once)
+	if idempotencyKey != "" {
+		r.Header.Set("Idempotency-Key", idempotencyKey)
 	}
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
@@ -82,18 +82,18 @@ func scribble(handler http.Handler, body []byte, once string) *httptest.Response
 }
 
 // An id derived from an Idempotency-Key may have been used before.
-func TestOnlyDrawnIDsAreFresh(t *testing.T) {
-	s, _, handler := scribbling()
+func TestOnlyRandomIDsAreFresh(t *testing.T) {
+	s, _, handler := newFakeServer()
 	body := []byte(`{"tool_name":"x"}`)
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
 	require.True(t, s.from.Fresh)
 	drawn := s.key.ID
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
 	require.NotEqual(t, drawn, s.key.ID)
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "mine").Code)
 	require.False(t, s.from.Fresh)
 	made := s.key.ID
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "mine").Code)
 	require.Equal(t, made, s.key.ID)
 }
 
@@ -101,7 +101,7 @@ func TestOnlyDrawnIDsAreFresh(t *testing.T) {
 // id, with the arguments as they were sent, from the client that sent it, and only on
 // configured channels.
 func FuzzCreate(f *testing.F) {
-	s, k, handler := scribbling()
+	s, k, handler := newFakeServer()
 	for _, seed := range []string{
 		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","options":["a"]}`,
 		`{"tool_name":"x","proof":{"a":[1,2]},"resubmits":"appr_0123456789abcdef"}`, `{"request_id":"0123456789abcdef"}`, `{"tool_name":null}`, `[`, ``,
@@ -110,7 +110,7 @@ func FuzzCreate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.got = nil
-		w := scribble(handler, body, "")
+		w := post(handler, body, "")
 		require.Less(t, w.Code, 500, "%s", w.Body)
 		require.Equal(t, w.Code == http.StatusCreated, s.got != nil)
 		if s.got == nil {

@@ -27,11 +27,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
-		if p := s.strangers(origins, r); p != nil {
+		if p := s.checkOrigin(origins, r); p != nil {
 			p.write(w)
 			return
 		}
-		if open(r.URL.Path) {
+		if needsNoKey(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -40,36 +40,36 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			p.write(w)
 			return
 		}
-		if !s.busy.enter(k.ID, s.Connections/2) {
+		if !s.busy.acquire(k.ID, s.Connections/2) {
 			problem(http.StatusTooManyRequests, "too many concurrent requests with this key").retry(time.Second).write(w)
 			return
 		}
-		defer s.busy.leave(k.ID)
-		if p := s.takeBody(w, r, k); p != nil {
+		defer s.busy.release(k.ID)
+		if p := s.readBody(w, r, k); p != nil {
 			w.Header().Set("Connection", "close") // the rest of the body is not read
 			p.write(w)
 			return
 		}
-		if id, wait, ok := patient(r, k); ok {
+		if id, wait, ok := parseWait(r, k); ok {
 			s.waitFor(w, r, k, id, wait)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), caller{}, k)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), keyContext{}, k)))
 		if r.URL.Path != eventsPath { // an event stream lasts as long as its client
-			s.Metrics.took(s.Now().Sub(began))
+			s.Metrics.observe(s.Now().Sub(began))
 		}
 	})
 }
 
 // needsNoKey reports whether a path needs no key, because it reveals nothing.
-func open(path string) bool {
+func needsNoKey(path string) bool {
 	return slices.Contains([]string{"/healthz", "/readyz", "/openapi.json"}, path)
 }
 
 // checkOrigin refuses requests for another host and requests from a browser page.
-func (s *Server) strangers(origins *http.CrossOriginProtection, r *http.Request) *Problem {
+func (s *Server) checkOrigin(origins *http.CrossOriginProtection, r *http.Request) *Problem {
 	switch {
-	case !s.ours(r):
+	case !s.hostAllowed(r):
 		return problem(http.StatusForbidden, "host name not allowed: see listen_hosts in permesso.toml")
 	case origins.Check(r) != nil, r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
 		return problem(http.StatusForbidden, "browser requests are refused")
@@ -79,7 +79,7 @@ func (s *Server) strangers(origins *http.CrossOriginProtection, r *http.Request)
 
 // hostAllowed reports whether a request is for this host. A Unix socket cannot be reached
 // through a DNS name.
-func (s *Server) ours(r *http.Request) bool {
+func (s *Server) hostAllowed(r *http.Request) bool {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(interface{ Network() string })
 	if addr != nil && addr.Network() == "unix" {
 		return true
@@ -88,10 +88,10 @@ func (s *Server) ours(r *http.Request) bool {
 }
 
 // keyContext is the key's place in a request's context.
-type caller struct{}
+type keyContext struct{}
 
-func keyIn(ctx context.Context) *approval.APIKey {
-	k, _ := ctx.Value(caller{}).(*approval.APIKey)
+func keyFrom(ctx context.Context) *approval.APIKey {
+	k, _ := ctx.Value(keyContext{}).(*approval.APIKey)
 	return k
 }
 
@@ -103,23 +103,23 @@ const (
 // keyOf finds the key of a request by its hash, so that no comparison reveals how much of
 // it was right.
 func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
-	no := problem(http.StatusUnauthorized, sayBadKey)
-	given := r.Header["Authorization"]
-	if len(given) != 1 || len(given[0]) <= len(bearer) || len(given[0]) > longestKey || !strings.EqualFold(given[0][:len(bearer)], bearer) {
-		return nil, no
+	unauthorized := problem(http.StatusUnauthorized, detailBadKey)
+	header := r.Header["Authorization"]
+	if len(header) != 1 || len(header[0]) <= len(bearer) || len(header[0]) > longestKey || !strings.EqualFold(header[0][:len(bearer)], bearer) {
+		return nil, unauthorized
 	}
-	k, err := s.Keys.Key(approval.Digest([]byte(given[0][len(bearer):])))
+	k, err := s.Keys.Key(approval.Digest([]byte(header[0][len(bearer):])))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if s.thieves.allow(s.Now()) {
+		if s.badKeyLimiter.allow(s.Now()) {
 			s.Log.Warn().Str("via", "rest").Msg("unknown API key")
 		}
-		return nil, no
+		return nil, unauthorized
 	case err != nil:
-		s.complain("read API key failed", err)
-		return nil, no
+		s.logError("read API key failed", err)
+		return nil, unauthorized
 	case k == nil || !k.RevokedAt.IsZero():
-		return nil, no
+		return nil, unauthorized
 	}
 	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known {
 		return nil, problem(http.StatusForbidden, "the workspace of this key is not configured")
@@ -128,35 +128,35 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 }
 
 // stillValid reports whether a key that was valid when the request came still is.
-func (s *Server) still(k *approval.APIKey) bool {
+func (s *Server) stillValid(k *approval.APIKey) bool {
 	now, err := s.Keys.Key(k.Hash)
 	return err == nil && now != nil && now.RevokedAt.IsZero()
 }
 
 // bodyOverhead is the size of a body beyond the size of the request document.
-const room = 16 << 10
+const bodyOverhead = 16 << 10
 
 // readBody reads the complete body, with a timeout and a size limit, so that no later
 // code waits for a slow client.
-func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
 	if r.Method != http.MethodPost {
 		if r.ContentLength != 0 {
 			return problem(http.StatusBadRequest, r.Method+" must not have a body")
 		}
 		return nil
 	}
-	if p := kindOf(r); p != nil {
+	if p := checkContentType(r); p != nil {
 		return p
 	}
-	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
-	most := int64(place.MaxSize + room)
+	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
+	limit := int64(info.MaxSize + bodyOverhead)
 	tooLarge := problem(http.StatusRequestEntityTooLarge, "the body is too large")
-	if r.ContentLength > most {
+	if r.ContentLength > limit {
 		return tooLarge
 	}
 	in := http.NewResponseController(w)
 	_ = in.SetReadDeadline(time.Now().Add(s.IOTimeout))
-	b, err := io.ReadAll(io.LimitReader(r.Body, most+1))
+	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	// The deadline stays, because the library reads a little more of a refused body
 	// before it closes the connection.
 	switch {
@@ -164,7 +164,7 @@ func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.AP
 		return problem(http.StatusRequestTimeout, "timeout while reading the body")
 	case err != nil:
 		return problem(http.StatusBadRequest, "the body is incomplete")
-	case int64(len(b)) > most:
+	case int64(len(b)) > limit:
 		return tooLarge
 	}
 	_ = in.SetReadDeadline(time.Time{})
@@ -180,12 +180,12 @@ const (
 
 // checkContentType refuses other types than JSON. A page can make a browser send other
 // types without a CORS preflight.
-func kindOf(r *http.Request) *Problem {
-	given := r.Header["Content-Type"]
-	if len(given) != 1 {
-		given = []string{""}
+func checkContentType(r *http.Request) *Problem {
+	header := r.Header["Content-Type"]
+	if len(header) != 1 {
+		header = []string{""}
 	}
-	kind, params, err := mime.ParseMediaType(given[0])
+	kind, params, err := mime.ParseMediaType(header[0])
 	charset := params["charset"]
 	delete(params, "charset")
 	switch {
@@ -205,20 +205,20 @@ type busyKeys struct {
 	n  map[string]int
 }
 
-func (b *busyKeys) enter(id string, most int) bool {
+func (b *busyKeys) acquire(id string, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n == nil {
 		b.n = map[string]int{}
 	}
-	if b.n[id] >= most {
+	if b.n[id] >= limit {
 		return false
 	}
 	b.n[id]++
 	return true
 }
 
-func (b *busyKeys) leave(id string) {
+func (b *busyKeys) release(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n[id]--; b.n[id] == 0 {
@@ -227,14 +227,14 @@ func (b *busyKeys) leave(id string) {
 }
 
 // recoverPanics answers for a handler that panicked. Other requests continue.
-func (s *Server) recovered(next http.Handler) http.Handler {
+func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler { //nolint:errorlint // net/http panics with exactly this value
 					panic(v)
 				}
-				s.complain("HTTP API handler panicked", errors.New("panic"))
+				s.logError("HTTP API handler panicked", errors.New("panic"))
 				problem(http.StatusInternalServerError, "internal error: see the daemon's log").write(w)
 			}
 		}()

@@ -20,7 +20,7 @@ type wait struct {
 
 // subscribe returns a channel that is closed at the next change of a key. A caller that
 // subscribes before it reads misses no change. cancel must be called.
-func (h *hub) join(k approval.Key) (woken <-chan struct{}, cancel func()) {
+func (h *hub) subscribe(k approval.Key) (woken <-chan struct{}, cancel func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting == nil {

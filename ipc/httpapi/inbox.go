@@ -82,15 +82,15 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	case errors.Is(err, ErrInboxStarting):
 		return nil, problem(http.StatusServiceUnavailable, ErrInboxStarting.Error()).retry(5 * time.Second)
 	case errors.Is(err, ErrInbox):
-		return nil, problem(http.StatusUnprocessableEntity, untagged(err))
+		return nil, problem(http.StatusUnprocessableEntity, withoutInboxPrefix(err))
 	case err != nil:
-		return nil, s.refused(ctx, r.Key, err)
+		return nil, s.decideProblem(ctx, r.Key, err)
 	}
 	return &takenOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
 }
 
 // withoutInboxPrefix is an error's text without the prefix of ErrInbox.
-func untagged(err error) string {
+func withoutInboxPrefix(err error) string {
 	text, mark := err.Error(), ErrInbox.Error()+": "
 	if len(text) > len(mark) && text[:len(mark)] == mark {
 		return text[len(mark):]

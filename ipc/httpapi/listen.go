@@ -46,24 +46,24 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 }
 
 // connLimiter limits the connections of all listeners together.
-type crowd struct {
-	most int
+type connLimiter struct {
+	max int
 
 	mu sync.Mutex
 	n  int
 }
 
-func (c *crowd) enter() bool {
+func (c *connLimiter) acquire() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n >= c.most {
+	if c.n >= c.max {
 		return false
 	}
 	c.n++
 	return true
 }
 
-func (c *crowd) leave() {
+func (c *connLimiter) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n--
@@ -71,33 +71,33 @@ func (c *crowd) leave() {
 
 // limitedListener closes connections beyond the limit at once: if they waited, all later
 // ones would wait too.
-type limited struct {
+type limitedListener struct {
 	net.Listener
-	crowd *crowd
+	limiter *connLimiter
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if l.crowd.enter() {
-			return &counted{Conn: c, leave: sync.OnceFunc(l.crowd.leave)}, nil
+		if l.limiter.acquire() {
+			return &countedConn{Conn: c, release: sync.OnceFunc(l.limiter.release)}, nil
 		}
 		_ = c.Close()
 	}
 }
 
-type counted struct {
+type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
-func (c *counted) Close() error {
-	c.leave()
+func (c *countedConn) Close() error {
+	c.release()
 	return c.Conn.Close()
 }
 
 // discardLog drops the log of net/http, which contains a client's bytes.
-func nobody() *log.Logger { return log.New(io.Discard, "", 0) }
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

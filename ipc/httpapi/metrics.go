@@ -14,7 +14,7 @@ import (
 type Metrics struct {
 	set       *metrics.Set
 	created   *metrics.Counter
-	answers   *metrics.Summary
+	durations *metrics.Summary
 	waiting   atomic.Int64
 	listening atomic.Int64
 }
@@ -23,7 +23,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	m := &Metrics{set: metrics.NewSet()}
 	m.created = m.set.NewCounter("permesso_rest_created_total")
-	m.answers = m.set.NewSummary("permesso_rest_duration_seconds")
+	m.durations = m.set.NewSummary("permesso_rest_duration_seconds")
 	m.set.NewGauge("permesso_rest_waiting_clients", func() float64 { return float64(m.waiting.Load()) })
 	m.set.NewGauge("permesso_rest_event_clients", func() float64 { return float64(m.listening.Load()) })
 	return m
@@ -47,12 +47,12 @@ func (m *Metrics) Decided(workspace string, took time.Duration) {
 // Gauge adds a metric that is read at every scrape.
 func (m *Metrics) Gauge(name string, value func() float64) { m.set.GetOrCreateGauge(name, value) }
 
-func (m *Metrics) took(d time.Duration) { m.answers.Update(d.Seconds()) }
+func (m *Metrics) observe(d time.Duration) { m.durations.Update(d.Seconds()) }
 
-func (m *Metrics) waits() (stop func())   { return up(&m.waiting) }
-func (m *Metrics) listens() (stop func()) { return up(&m.listening) }
+func (m *Metrics) countWaiting() (stop func())   { return increment(&m.waiting) }
+func (m *Metrics) countListening() (stop func()) { return increment(&m.listening) }
 
-func up(n *atomic.Int64) (down func()) {
+func increment(n *atomic.Int64) (down func()) {
 	n.Add(1)
 	return func() { n.Add(-1) }
 }

@@ -108,15 +108,15 @@ func detailOf(err error) string {
 
 // Sentences that existing clients match.
 const (
-	sayBadKey     = "Invalid API key"
-	sayNotFound   = "approval not found"
-	sayNotPending = "approval not pending"
-	sayExpired    = "approval expired"
-	sayNoRule     = "rule not found"
+	detailBadKey     = "Invalid API key"
+	detailNotFound   = "approval not found"
+	detailNotPending = "approval not pending"
+	detailExpired    = "approval expired"
+	detailNoRule     = "rule not found"
 )
 
 // submitProblem is the HTTP problem for a refused submission.
-func (s *Server) submission(err error) *Problem {
+func (s *Server) submitProblem(err error) *Problem {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case is(approval.ErrMalformed):
@@ -136,31 +136,31 @@ func (s *Server) submission(err error) *Problem {
 	case is(approval.ErrWorkspaceRefused):
 		return problem(http.StatusForbidden, err.Error())
 	}
-	s.complain("submit request failed", err)
+	s.logError("submit request failed", err)
 	return problem(http.StatusServiceUnavailable, "the request was not stored: retry with the same Idempotency-Key").retry(5 * time.Second)
 }
 
 // internalError logs an error and hides it from the client.
-func (s *Server) broken(what string, err error) *Problem {
-	s.complain(what, err)
+func (s *Server) internalError(what string, err error) *Problem {
+	s.logError(what, err)
 	return problem(http.StatusInternalServerError, "internal error: see the daemon's log")
 }
 
-func (s *Server) complain(what string, err error) {
-	if s.errors.allow(s.Now()) {
+func (s *Server) logError(what string, err error) {
+	if s.errorLimiter.allow(s.Now()) {
 		s.Log.Error().Str("via", "rest").Err(err).Msg(what)
 	}
 }
 
 // rateLimited limits log messages that clients can cause: ten at once, then one every ten
 // seconds.
-type seldom struct {
+type rateLimited struct {
 	mu    sync.Mutex
 	level float64
 	last  time.Time
 }
 
-func (x *seldom) allow(now time.Time) bool {
+func (x *rateLimited) allow(now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.level = max(0, x.level-now.Sub(x.last).Seconds()/10)

@@ -178,13 +178,13 @@ type Server struct {
 	IOTimeout     time.Duration // for headers, and for a body; 0: DefaultIOTimeout
 	SubmitTimeout time.Duration // timeout of a submission; 0: DefaultSubmitTimeout
 
-	hub     hub
-	once    sync.Once
-	quit    chan struct{} // closed at shutdown: waiting callers get an answer
-	busy    busyKeys
-	pulse   pulse
-	errors  seldom
-	thieves seldom
+	hub           hub
+	once          sync.Once
+	quit          chan struct{} // closed at shutdown: waiting callers get an answer
+	busy          busyKeys
+	readyCache    readyCache
+	errorLimiter  rateLimited
+	badKeyLimiter rateLimited
 }
 
 // Defaults of a Server.
@@ -230,13 +230,13 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		Protocols:         new(http.Protocols),
-		ErrorLog:          nobody(),
+		ErrorLog:          discardLog(),
 	}
 	web.Protocols.SetHTTP1(true)
 	errs := make(chan error, len(listeners))
-	shared := &crowd{most: s.Connections}
+	shared := &connLimiter{max: s.Connections}
 	for _, l := range listeners {
-		go func() { errs <- web.Serve(&limited{Listener: l, crowd: shared}) }()
+		go func() { errs <- web.Serve(&limitedListener{Listener: l, limiter: shared}) }()
 	}
 	var err error
 	select {

@@ -72,9 +72,9 @@ type Approval struct {
 	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
 	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
 
-	client string
-	over   bool // the request has ended
-	due    time.Time
+	client   string
+	hasEnded bool // the request has ended
+	due      time.Time
 }
 
 const idPrefix = "appr_"
@@ -83,7 +83,7 @@ const idPrefix = "appr_"
 // order in which one replaces the other, the last first. The record is read once more at
 // the end: it may have been written meanwhile.
 func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
-	if a, err := s.ended(ctx, k); a != nil || err != nil {
+	if a, err := s.fromRecord(ctx, k); a != nil || err != nil {
 		return a, err
 	}
 	c, err := s.Viewer.Claim(k)
@@ -91,73 +91,73 @@ func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
 		return nil, err
 	}
 	if c != nil {
-		return s.claimed(k, c), nil
+		return s.fromClaim(k, c), nil
 	}
 	w, err := s.Viewer.Pending(k)
 	if err != nil {
 		return nil, err
 	}
 	if w != nil {
-		return waiting(w.Pending), nil
+		return fromPending(w.Pending), nil
 	}
-	return s.ended(ctx, k)
+	return s.fromRecord(ctx, k)
 }
 
 // fromPending is a request that waits for a decision.
-func waiting(p *approval.Pending) *Approval {
-	a := blank(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
-	a.asked(p)
+func fromPending(p *approval.Pending) *Approval {
+	a := newApproval(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
+	a.setPending(p)
 	return a
 }
 
-func blank(k approval.Key) *Approval {
+func newApproval(k approval.Key) *Approval {
 	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), client: approval.FolderClient(k.Workspace)}
 }
 
-func (a *Approval) asked(p *approval.Pending) {
+func (a *Approval) setPending(p *approval.Pending) {
 	a.client, a.due = p.ClientID, p.ExpiresAt
-	a.ExpiresAt = some(p.ExpiresAt.Unix())
-	a.SessionID, a.ActionType, a.ToolName = text(p.SessionID), text(p.ActionType), text(p.ToolName)
+	a.ExpiresAt = ptr(p.ExpiresAt.Unix())
+	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
 }
 
 // setOrigin sets the origin of a request from its claim or record.
-func (s *Server) origin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
+func (s *Server) setOrigin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
 	if p := s.Viewer.Asked(k, asked); p != nil {
-		a.asked(p)
+		a.setPending(p)
 	} else {
 		a.Auto = true
 		if client != "" {
 			a.client = client
 		}
 		if q, err := approval.ParseRequest(request, k.ID); err == nil {
-			a.SessionID, a.ActionType, a.ToolName = text(q.SessionID), text(q.ActionType), text(q.ToolName)
+			a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
 		}
 	}
 	if a.Auto && r != nil && r.Grant != "" {
-		a.AllowRuleApplied = text(r.Grant)
+		a.AllowRuleApplied = nonEmpty(r.Grant)
 	}
 }
 
-func (s *Server) claimed(k approval.Key, c *approval.Claim) *Approval {
-	a := blank(k)
-	s.origin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
-	a.ActionType, a.ToolName = text(c.ActionType), text(c.ToolName)
-	a.Status, a.Execution, a.Receipt = approved, some(running), text(c.Receipt)
-	a.decided(s.Viewer.Decision(k, c.Decision))
-	s.consented(a, k.Workspace)
+func (s *Server) fromClaim(k approval.Key, c *approval.Claim) *Approval {
+	a := newApproval(k)
+	s.setOrigin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
+	a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
+	a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
+	a.setDecision(s.Viewer.Decision(k, c.Decision))
+	s.setGrantCode(a, k.Workspace)
 	return a
 }
 
-func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
+func (s *Server) fromRecord(ctx context.Context, k approval.Key) (*Approval, error) {
 	rec, err := s.Viewer.Record(ctx, k)
 	if rec == nil || err != nil {
 		return nil, err
 	}
-	a := blank(k)
-	s.origin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
-	a.over = true
+	a := newApproval(k)
+	s.setOrigin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
+	a.hasEnded = true
 	status, execution := outcome(rec.Status)
-	a.Status, a.Execution, a.Outcome = status, some(execution), some(string(rec.Status))
+	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(rec.Status))
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil {
 		return nil, errors.New("the record holds no response")
@@ -167,12 +167,12 @@ func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
 	if d := resp.Decision; !d.Auto {
 		a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
 	}
-	s.consented(a, k.Workspace)
+	s.setGrantCode(a, k.Workspace)
 	return a, nil
 }
 
 // setGrantCode sets the code of the decision that created the grant.
-func (s *Server) consented(a *Approval, workspace string) {
+func (s *Server) setGrantCode(a *Approval, workspace string) {
 	if a.AllowRuleApplied == nil || s.Grants == nil || a.Decision.Choice != nil {
 		return
 	}
@@ -182,19 +182,19 @@ func (s *Server) consented(a *Approval, workspace string) {
 		}
 		switch c.Kind {
 		case approval.GrantRule:
-			a.Decision.Choice = &Choice{Code: some("6")}
+			a.Decision.Choice = &Choice{Code: ptr("6")}
 		case approval.GrantSession:
-			a.Decision.Choice = &Choice{Code: some("2")}
+			a.Decision.Choice = &Choice{Code: ptr("2")}
 		case approval.GrantTarget:
 		}
 	}
 }
 
-func (a *Approval) decided(d *approval.Decision) {
+func (a *Approval) setDecision(d *approval.Decision) {
 	if d == nil {
 		return
 	}
-	a.Decision.Choice = &Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)}
+	a.Decision.Choice = &Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
 }
 
 // outcome maps an exact status to the four statuses. An unknown status is denied.
@@ -216,14 +216,14 @@ func outcome(st approval.Status) (status, execution string) {
 }
 
 // visible reports whether a key may see a request.
-func mine(k *approval.APIKey, client string) bool {
+func visible(k *approval.APIKey, client string) bool {
 	return !k.Can(approval.MayRequest) || client == k.ClientID()
 }
 
-func some[T any](v T) *T { return &v }
+func ptr[T any](v T) *T { return &v }
 
 // nonEmpty is nil for the empty string.
-func text(s string) *string {
+func nonEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}

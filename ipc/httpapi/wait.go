@@ -19,10 +19,10 @@ import (
 const onePath = "/v1/approvals/"
 
 // parseWait reports whether a request waits for an end, and how long.
-func patient(r *http.Request, k *approval.APIKey) (id string, wait time.Duration, ok bool) {
+func parseWait(r *http.Request, k *approval.APIKey) (id string, wait time.Duration, ok bool) {
 	id, ok = strings.CutPrefix(r.URL.Path, onePath)
 	bare, named := strings.CutPrefix(id, idPrefix)
-	if r.Method != http.MethodGet || !ok || !named || !approval.ValidID(bare) || !slices.ContainsFunc(lookers(), k.Can) {
+	if r.Method != http.MethodGet || !ok || !named || !approval.ValidID(bare) || !slices.ContainsFunc(readScopes(), k.Can) {
 		return "", 0, false
 	}
 	text, ok := strings.CutPrefix(r.URL.RawQuery, "wait=")
@@ -35,7 +35,7 @@ func patient(r *http.Request, k *approval.APIKey) (id string, wait time.Duration
 
 // waitFor answers once the request has ended, or wait is over.
 func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.APIKey, id string, wait time.Duration) {
-	a, err := s.awaited(r.Context(), k, id, wait)
+	a, err := s.waitForEnd(r.Context(), k, id, wait)
 	var p *Problem
 	switch {
 	case errors.As(err, &p):
@@ -46,22 +46,22 @@ func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.API
 	}
 	b, err := marshal(a)
 	if err != nil {
-		s.broken("encode response failed: "+id, err).write(w)
+		s.internalError("encode response failed: "+id, err).write(w)
 		return
 	}
 	w.Header().Set("Content-Type", jsonType)
 	_, _ = w.Write(b) //nolint:gosec // typed as JSON: no browser renders it
 }
 
-func (s *Server) awaited(ctx context.Context, k *approval.APIKey, id string, wait time.Duration) (*Approval, error) {
+func (s *Server) waitForEnd(ctx context.Context, k *approval.APIKey, id string, wait time.Duration) (*Approval, error) {
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
-	defer s.Metrics.waits()()
+	defer s.Metrics.countWaiting()()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for last := false; ; {
-		woken, leave := s.hub.join(key)
+		woken, leave := s.hub.subscribe(key)
 		_, a, err := s.find(ctx, k, id) // after subscribing: no change is missed
-		if err != nil || a.over || last {
+		if err != nil || a.hasEnded || last {
 			leave()
 			return a, err
 		}
@@ -76,8 +76,8 @@ func (s *Server) awaited(ctx context.Context, k *approval.APIKey, id string, wai
 			return nil, ctx.Err()
 		}
 		leave()
-		if !s.still(k) {
-			return nil, problem(http.StatusUnauthorized, sayBadKey)
+		if !s.stillValid(k) {
+			return nil, problem(http.StatusUnauthorized, detailBadKey)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func notebook(t *testing.T) (*ipc.SentStore, ipc.Layout) {
+func newSentStore(t *testing.T) (*ipc.SentStore, ipc.Layout) {
 	t.Helper()
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
@@ -20,8 +20,8 @@ func notebook(t *testing.T) (*ipc.SentStore, ipc.Layout) {
 	return &ipc.SentStore{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Channel: "telegram"}, layout
 }
 
-func TestNotebookPages(t *testing.T) {
-	n, layout := notebook(t)
+func TestSentRecords(t *testing.T) {
+	n, layout := newSentStore(t)
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
 
 	ids, err := n.List("personal")
@@ -49,8 +49,8 @@ func TestNotebookPages(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestNotebookDrawers(t *testing.T) {
-	n, layout := notebook(t)
+func TestStateStore(t *testing.T) {
+	n, layout := newSentStore(t)
 	d, err := n.State("updates")
 	require.NoError(t, err)
 	require.NoError(t, d.Put("2", []byte("b")))
@@ -79,8 +79,8 @@ func TestNotebookDrawers(t *testing.T) {
 }
 
 // Names come from the network: none may lead out of the folder.
-func TestNotebookRefusesNames(t *testing.T) {
-	n, _ := notebook(t)
+func TestSentStoreRefusesNames(t *testing.T) {
+	n, _ := newSentStore(t)
 	d, err := n.State("updates")
 	require.NoError(t, err)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", ".hidden", "a\x00b", "é", string(make([]byte, 101))} {

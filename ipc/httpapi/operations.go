@@ -14,7 +14,7 @@ import (
 )
 
 // operations declares health, readiness and metrics.
-func (s *Server) house(api huma.API, mux *http.ServeMux) {
+func (s *Server) operations(api huma.API, mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /metrics", s.metrics)
@@ -52,7 +52,7 @@ func plain(w http.ResponseWriter, text string) {
 
 // ready does not say what is wrong: it needs no key.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if !s.pulse.ready(r.Context(), s.Ready) {
+	if !s.readyCache.ready(r.Context(), s.Ready) {
 		problem(http.StatusServiceUnavailable, "not ready: run permesso status").write(w)
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	if k := keyIn(r.Context()); !k.Can(approval.MayRead) || k.Can(approval.MayRequest) {
+	if k := keyFrom(r.Context()); !k.Can(approval.MayRead) || k.Can(approval.MayRequest) {
 		problem(http.StatusForbidden, "this key needs the scope read, without request").write(w)
 		return
 	}
@@ -70,28 +70,28 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 // readyCache caches the result of the check for a second: it needs no key, and frequent
 // calls must not load the gate.
-type pulse struct {
-	mu   sync.Mutex
-	at   time.Time
-	well bool
+type readyCache struct {
+	mu      sync.Mutex
+	at      time.Time
+	healthy bool
 }
 
 const (
-	pulseFor   = time.Second
-	pulseLimit = 5 * time.Second
+	readyCacheTTL = time.Second
+	readyTimeout  = 5 * time.Second
 )
 
-func (p *pulse) ready(ctx context.Context, check Check) bool {
+func (p *readyCache) ready(ctx context.Context, check Check) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if check == nil || time.Since(p.at) < pulseFor {
-		return p.well
+	if check == nil || time.Since(p.at) < readyCacheTTL {
+		return p.healthy
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pulseLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	p.well = check(ctx) == nil
+	p.healthy = check(ctx) == nil
 	p.at = time.Now()
-	return p.well
+	return p.healthy
 }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -19,7 +19,7 @@ type SpaceReporter interface {
 }
 
 // reservation is the space that is reserved for running actions.
-type room struct {
+type reservation struct {
 	mu    sync.Mutex
 	bytes uint64
 	runs  uint64
@@ -29,11 +29,11 @@ type room struct {
 // approval.ErrNoSpace when free space minus reserved space is less than bytes.
 func (s *Store) Reserve(bytes int64) (release func(), err error) {
 	want := uint64(max(bytes, 0))
-	r := &s.room
+	r := &s.reserved
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if spacer, ok := s.FS.(SpaceReporter); ok {
-		free, inodes, err := spacer.Free(s.Layout.Home)
+	if reporter, ok := s.FS.(SpaceReporter); ok {
+		free, inodes, err := reporter.Free(s.Layout.Home)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("check free space: %w", err)

@@ -10,7 +10,7 @@ import (
 )
 
 // File and Names return the same as Files, and call no hook.
-func TestLookingAtOneFileOrFolder(t *testing.T) {
+func TestFileAndNames(t *testing.T) {
 	d := crashfs.New()
 	p := d.Process("p")
 	for _, do := range []step{mkdir("/d"), put("/d/b", "2"), put("/d/a", "1"), put("/empty", "")} {

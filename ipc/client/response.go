@@ -20,9 +20,9 @@ import (
 
 // send sends c once. An error that a retry may fix wraps ErrUnreachable.
 func (r *REST) send(ctx context.Context, c call) (*view, error) {
-	soon, cancel := context.WithTimeout(ctx, c.takes+2*grace)
+	attempt, cancel := context.WithTimeout(ctx, c.serverWait+2*grace)
 	defer cancel()
-	req, err := http.NewRequestWithContext(soon, c.method, r.base+c.path, bytes.NewReader(c.body))
+	req, err := http.NewRequestWithContext(attempt, c.method, r.base+c.path, bytes.NewReader(c.body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -31,7 +31,7 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 	if c.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if len(c.body) > large {
+	if len(c.body) > largeBody {
 		req.Header.Set("Expect", "100-continue") // a gate that refuses the request does not read its body
 	}
 	if c.key != "" {
@@ -39,17 +39,17 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 	}
 	resp, err := r.web.Do(req)
 	if err != nil {
-		return nil, lost(soon, ctx, err)
+		return nil, connectionError(attempt, ctx, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return nil, lost(soon, ctx, err)
+		return nil, connectionError(attempt, ctx, err)
 	case len(body) > maxResponse:
 		return nil, errors.New("the response is too large")
 	case resp.StatusCode >= 400:
-		return nil, refusal(resp, body)
+		return nil, parseRefusal(resp, body)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, fmt.Errorf("%w: status %d", ErrNoGate, resp.StatusCode)
 	}
@@ -58,15 +58,15 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 
 // connectionError is the error of a missing or incomplete response. The timeout of one
 // attempt must not look like the caller's.
-func lost(ours, callers context.Context, err error) error {
-	if ours.Err() != nil && callers.Err() == nil {
+func connectionError(attempt, caller context.Context, err error) error {
+	if attempt.Err() != nil && caller.Err() == nil {
 		return fmt.Errorf("%w: timeout", ErrUnreachable)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 // parseRefusal reads an error response. Text from another server is not repeated.
-func refusal(resp *http.Response, body []byte) *Refused {
+func parseRefusal(resp *http.Response, body []byte) *Refused {
 	e := &Refused{Status: resp.StatusCode, Detail: http.StatusText(resp.StatusCode), After: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	var problem struct {
 		Detail string `json:"detail"`
@@ -78,7 +78,7 @@ func refusal(resp *http.Response, body []byte) *Refused {
 	return e
 }
 
-const longestDetail = 500
+const maxDetail = 500
 
 // oneLine is text without control characters, of limited length.
 func oneLine(text string) string {
@@ -88,8 +88,8 @@ func oneLine(text string) string {
 		}
 		return c
 	}, text)
-	if len(text) > longestDetail {
-		text = strings.ToValidUTF8(text[:longestDetail], "") + "…"
+	if len(text) > maxDetail {
+		text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
 	}
 	return text
 }
@@ -137,7 +137,7 @@ func readView(body []byte) (*view, error) {
 
 // checkMatches checks that this is the submitted request. An approval is valid only for
 // the bytes that its receipt names.
-func (v *view) fits(a Submitted) error {
+func (v *view) checkMatches(a Submitted) error {
 	if v.ApprovalID != idPrefix+a.ID {
 		return ErrIDConflict
 	}

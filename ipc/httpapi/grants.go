@@ -48,8 +48,8 @@ type Rules struct {
 
 // grants declares the operations on the three kinds of grants. They differ in their paths
 // and in what they are bound to.
-func (s *Server) consents(api huma.API) {
-	look := lookers()
+func (s *Server) grants(api huma.API) {
+	read := readScopes()
 	revoke := []string{approval.MayRequest, approval.MayDecide}
 	for _, x := range []struct {
 		kind           approval.GrantKind
@@ -62,55 +62,55 @@ func (s *Server) consents(api huma.API) {
 	} {
 		base := "/v1/" + x.path
 		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
-			"A key with the scope request sees only its own; of grants, all of its workspace.", look),
+			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
 			func(_ context.Context, k *approval.APIKey, _ *struct{}) (*rulesOut, error) {
 				out := &rulesOut{Rules{Items: []Rule{}}}
-				for _, c := range s.consentsOf(k, x.kind) {
+				for _, c := range s.grantsOf(k, x.kind) {
 					out.Body.Items = append(out.Body.Items, s.rule(c))
 				}
 				return out, nil
 			})
-		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", look, http.StatusNotFound),
+		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", read, http.StatusNotFound),
 			func(_ context.Context, k *approval.APIKey, in *ruleIn) (*ruleOut, error) {
-				c, err := s.consent(k, x.kind, in.ID)
+				c, err := s.findGrant(k, x.kind, in.ID)
 				if err != nil {
 					return nil, err
 				}
 				return &ruleOut{s.rule(*c)}, nil
 			})
-		take := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
+		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
 			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
-		take.DefaultStatus = http.StatusNoContent
-		register(api, take, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+		revokeOp.DefaultStatus = http.StatusNoContent
+		register(api, revokeOp, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
 			return nil, s.revoke(ctx, k, x.kind, in.ID)
 		})
 	}
 }
 
-func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
+func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
 	if s.Grants == nil {
 		return nil
 	}
 	var list []GrantUse
 	for _, c := range s.Grants.List(k.Workspace) {
-		if c.Kind == kind && (kind == approval.GrantTarget || mine(k, c.ClientID)) {
+		if c.Kind == kind && (kind == approval.GrantTarget || visible(k, c.ClientID)) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (s *Server) consent(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
-	for _, c := range s.consentsOf(k, kind) {
+func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
+	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
 		}
 	}
-	return nil, problem(http.StatusNotFound, sayNoRule)
+	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
 func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.GrantKind, id string) error {
-	if _, err := s.consent(k, kind, id); err != nil {
+	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
 	by := k.Owner
@@ -118,7 +118,7 @@ func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.G
 		by = "client " + k.ClientID()
 	}
 	if _, err := s.Grants.Revoke(ctx, id, by); err != nil {
-		return s.broken("revoke grant failed: "+id, err)
+		return s.internalError("revoke grant failed: "+id, err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Server) rule(c GrantUse) Rule {
 		ID: c.ID, Kind: string(c.Kind), State: "active", ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
 		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
-		LastUsed: moment(c.LastUsed), RevokedAt: moment(c.RevokedAt),
+		LastUsed: timeOrNil(c.LastUsed), RevokedAt: timeOrNil(c.RevokedAt),
 	}
 	switch {
 	case !c.RevokedAt.IsZero():
@@ -141,9 +141,9 @@ func (s *Server) rule(c GrantUse) Rule {
 	return r
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return some(t.UTC())
+	return ptr(t.UTC())
 }

@@ -15,7 +15,7 @@ import (
 func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
 	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
 	sizes = map[string]int64{}
-	err = s.older(s.dir(d, ws), before, func(name string, size int64) error {
+	err = s.visitOlder(s.dir(d, ws), before, func(name string, size int64) error {
 		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidID(id) {
 			sizes[id] = size
 		}
@@ -28,7 +28,7 @@ func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes ma
 // time, and removes them if remove is set.
 func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n int, size int64, err error) {
 	dir := s.Layout.Errors(ws)
-	err = s.older(dir, before, func(name string, bytes int64) error {
+	err = s.visitOlder(dir, before, func(name string, bytes int64) error {
 		if strings.HasPrefix(name, tempPrefix) {
 			return nil
 		}
@@ -42,14 +42,14 @@ func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n i
 	})
 	if remove && n > 0 {
 		s.mu.Lock()
-		delete(s.refused, ws) // counted again: descriptions can be written again
+		delete(s.refusals, ws) // counted again: descriptions can be written again
 		s.mu.Unlock()
 	}
 	return n, size, err
 }
 
 // visitOlder visits the files of a folder that were last written before a time.
-func (s *Store) older(dir string, before time.Time, visit func(name string, size int64) error) error {
+func (s *Store) visitOlder(dir string, before time.Time, visit func(name string, size int64) error) error {
 	names, err := s.names(dir)
 	if err != nil {
 		return err

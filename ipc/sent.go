@@ -22,16 +22,16 @@ type SentStore struct {
 
 // Load reads a sent record; the error wraps fs.ErrNotExist if there is none.
 func (n *SentStore) Load(k approval.Key) ([]byte, error) {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return nil, err
 	}
-	return n.Store.readOwn(name)
+	return n.Store.readSentFile(name)
 }
 
 // Save writes or replaces a sent record, durably.
 func (n *SentStore) Save(k approval.Key, b []byte) error {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return err
 	}
@@ -44,11 +44,11 @@ func (n *SentStore) Save(k approval.Key, b []byte) error {
 // Remove removes a sent record. A missing one is no error. The removal is not synced: a
 // record that a power cut brings back is removed again.
 func (n *SentStore) Remove(k approval.Key) error {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return err
 	}
-	return n.Store.gone(name)
+	return n.Store.removeFile(name)
 }
 
 // List lists the ids in a workspace that have a sent record.
@@ -93,7 +93,7 @@ func (n *SentStore) check() error {
 	return nil
 }
 
-func (n *SentStore) page(k approval.Key) (string, error) {
+func (n *SentStore) path(k approval.Key) (string, error) {
 	if err := errors.Join(n.check(), checkWorkspace(k.Workspace)); err != nil {
 		return "", err
 	}
@@ -112,7 +112,7 @@ type StateStore struct {
 
 // Put writes or replaces a file, durably.
 func (d *StateStore) Put(name string, b []byte) error {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return fmt.Errorf("put %q: not a valid name", name)
 	}
 	return d.store.replace(filepath.Join(d.dir, name), b)
@@ -120,10 +120,10 @@ func (d *StateStore) Put(name string, b []byte) error {
 
 // Get reads a file; the error wraps fs.ErrNotExist if there is none.
 func (d *StateStore) Get(name string) ([]byte, error) {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return nil, fmt.Errorf("get %q: %w", name, fs.ErrNotExist)
 	}
-	return d.store.readOwn(filepath.Join(d.dir, name))
+	return d.store.readSentFile(filepath.Join(d.dir, name))
 }
 
 // List returns the names, sorted.
@@ -134,7 +134,7 @@ func (d *StateStore) List() ([]string, error) {
 	}
 	var names []string
 	for _, name := range all {
-		if validDrawerName(name) {
+		if validStateName(name) {
 			names = append(names, name)
 		}
 	}
@@ -144,13 +144,13 @@ func (d *StateStore) List() ([]string, error) {
 
 // Remove removes a file. A missing one is no error. The removal is not synced.
 func (d *StateStore) Remove(name string) error {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return fmt.Errorf("remove %q: not a valid name", name)
 	}
-	return d.store.gone(filepath.Join(d.dir, name))
+	return d.store.removeFile(filepath.Join(d.dir, name))
 }
 
-func validDrawerName(name string) bool {
+func validStateName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 100 && name[0] != '.' && strings.Trim(name, letters) == ""
 }
@@ -187,16 +187,16 @@ func (s *Store) replaceOnce(dir, name string, b []byte) error {
 }
 
 // maxSentFile limits a file of a sent store, such as an update or a mail.
-const maxOwn = 16 << 20
+const maxSentFile = 16 << 20
 
-func (s *Store) readOwn(name string) ([]byte, error) {
+func (s *Store) readSentFile(name string) ([]byte, error) {
 	f, err := s.FS.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxOwn+1))
-	if err == nil && len(b) > maxOwn {
+	b, err := io.ReadAll(io.LimitReader(f, maxSentFile+1))
+	if err == nil && len(b) > maxSentFile {
 		err = ErrTooLarge
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Store) readOwn(name string) ([]byte, error) {
 	return b, nil
 }
 
-func (s *Store) gone(name string) error {
+func (s *Store) removeFile(name string) error {
 	if err := s.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", filepath.Base(name), err)
 	}
