@@ -239,16 +239,16 @@ func TestNeedsApproval(t *testing.T) {
 		return len(a), nil
 	}
 	arg := map[string]any{"b": 1, "a": "x"}
-	wish := approval.Request{ActionType: "custom:x", Title: "t"}
+	request := approval.Request{ActionType: "custom:x", Title: "t"}
 	g := &fakeGate{status: approval.StatusApproved}
-	n, err := NeedsApproval(g, wish, do)(t.Context(), arg)
+	n, err := NeedsApproval(g, request, do)(t.Context(), arg)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, `{"a":"x","b":1}`, string(g.asked.RequestData)) //nolint:testifylint // byte for byte
 	require.Equal(t, "t", g.asked.Title)
 	require.Equal(t, 1, ran)
 
-	_, err = NeedsApproval(&fakeGate{status: approval.StatusOverridden}, wish, do)(t.Context(), arg)
+	_, err = NeedsApproval(&fakeGate{status: approval.StatusOverridden}, request, do)(t.Context(), arg)
 	require.ErrorIs(t, err, ErrOverridden)
 	var no *NotApproved
 	require.ErrorAs(t, err, &no)
@@ -256,31 +256,31 @@ func TestNeedsApproval(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid, "a tool would also run on the host")
 	_, err = NeedsApproval(g, approval.Request{Type: approval.TypeQuestion}, do)(t.Context(), arg)
 	require.ErrorIs(t, err, ErrInvalid, "an answer is no approval")
-	_, err = NeedsApproval(g, wish, func(context.Context, int) (int, error) { ran++; return 0, nil })(t.Context(), 7)
+	_, err = NeedsApproval(g, request, func(context.Context, int) (int, error) { ran++; return 0, nil })(t.Context(), 7)
 	require.ErrorIs(t, err, ErrInvalid, "the argument is no object")
-	_, err = NeedsApproval(g, wish, func(context.Context, func()) (int, error) { ran++; return 0, nil })(t.Context(), func() {})
+	_, err = NeedsApproval(g, request, func(context.Context, func()) (int, error) { ran++; return 0, nil })(t.Context(), func() {})
 	require.Error(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	g = &fakeGate{waiting: true}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, 1, g.cancelled, "the request is cancelled")
 	require.Equal(t, 1, ran)
 
 	ctx, cancel = context.WithCancel(t.Context())
 	g = &fakeGate{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 1, g.cancelled, "the request is cancelled if ctx ends during the submission")
 	g = &fakeGate{status: approval.StatusApproved}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, g.asked.Title, "no request after the end of ctx")
 	ctx, cancel = context.WithCancel(t.Context())
 	g = &fakeGate{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, g.cancelled)
 	require.Equal(t, 1, ran)
