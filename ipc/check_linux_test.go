@@ -26,7 +26,7 @@ an invalid line
 `
 
 func TestFindMount(t *testing.T) {
-	for _, row := range []struct{ why, path, point, loses, doubts string }{
+	for _, row := range []struct{ why, path, point, loses, warns string }{
 		{"the root", "/srv/gate", "/", "", ""},
 		{"tmpfs", "/dev/shm/gate", "/dev/shm", "a reboot deletes its files", ""},
 		{"a common prefix that is not a folder", "/dev/shmem", "/", "", ""},
@@ -43,7 +43,7 @@ func TestFindMount(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.point, m.Point)
 			requireError(t, row.loses, m.LosesData())
-			requireError(t, row.doubts, m.Warnings())
+			requireError(t, row.warns, m.Warnings())
 		})
 	}
 	_, err := findMount(strings.NewReader("nothing\n"), "/x")
@@ -66,9 +66,9 @@ func requireError(t *testing.T, want string, err error) {
 
 func TestFreeSpace(t *testing.T) {
 	for _, row := range []struct {
-		why             string
-		room            FreeSpace
-		refuses, shorts string
+		why          string
+		space        FreeSpace
+		refuses, low string
 	}{
 		{"enough", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
 		{"no inode limit", FreeSpace{Bytes: 1 << 40}, "", ""},
@@ -80,13 +80,13 @@ func TestFreeSpace(t *testing.T) {
 		{"the zero value", FreeSpace{}, "0 KiB left", "0 MiB left"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			requireError(t, row.refuses, row.room.Refuses())
-			requireError(t, row.shorts, row.room.Low())
+			requireError(t, row.refuses, row.space.Refuses())
+			requireError(t, row.low, row.space.Low())
 		})
 	}
-	room, err := FreeSpaceOf(t.TempDir())
+	space, err := FreeSpaceOf(t.TempDir())
 	require.NoError(t, err)
-	require.NotZero(t, room.Bytes)
+	require.NotZero(t, space.Bytes)
 	_, err = FreeSpaceOf("/no/such/folder")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
@@ -197,8 +197,8 @@ func TestCheckFolders(t *testing.T) {
 	require.NoError(t, os.Remove(l.Grants()))
 	_, wrong = l.CheckFolders(OS(), "work", "../x")
 	require.Len(t, wrong, 4, "all errors, while CheckPrivate stops at the first")
-	for i, says := range []string{"../x", "grants", "audit", "pending_approvals"} {
-		require.ErrorContains(t, wrong[i], says)
+	for i, want := range []string{"../x", "grants", "audit", "pending_approvals"} {
+		require.ErrorContains(t, wrong[i], want)
 	}
 	require.Empty(t, l.CheckOneDisk("work"))
 }

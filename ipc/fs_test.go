@@ -215,7 +215,7 @@ func TestLockHolder(*testing.T) {
 }
 
 // startHolder starts a process that tries to take the lock, and returns its output.
-func startHolder(t *testing.T, name string) (said string, process *exec.Cmd, stdin io.Closer) {
+func startHolder(t *testing.T, name string) (output string, process *exec.Cmd, stdin io.Closer) {
 	t.Helper()
 	process = exec.Command(os.Args[0], "-test.run=^TestLockHolder$")
 	process.Env = append(os.Environ(), lockVariable+"="+name)
@@ -225,33 +225,33 @@ func startHolder(t *testing.T, name string) (said string, process *exec.Cmd, std
 	require.NoError(t, err)
 	require.NoError(t, process.Start())
 	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
-	said, err = bufio.NewReader(stdout).ReadString('\n')
+	output, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	return said, process, stdin
+	return output, process, stdin
 }
 
 func TestTryLockAcrossProcesses(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	said, holder, stdin := startHolder(t, name)
-	require.Equal(t, "holding\n", said)
+	output, holder, stdin := startHolder(t, name)
+	require.Equal(t, "holding\n", output)
 	_, err := OS().TryLock(name)
 	require.ErrorIs(t, err, ErrLocked)
-	said, _, _ = startHolder(t, name)
-	require.Equal(t, "locked out\n", said)
+	output, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", output)
 
 	require.NoError(t, stdin.Close())
 	require.NoError(t, holder.Wait())
 	lock, err := OS().TryLock(name)
 	require.NoError(t, err, "released by Close")
-	said, _, _ = startHolder(t, name)
-	require.Equal(t, "locked out\n", said)
+	output, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", output)
 	require.NoError(t, lock.Close())
 }
 
 func TestKillReleasesLock(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	said, holder, _ := startHolder(t, name)
-	require.Equal(t, "holding\n", said)
+	output, holder, _ := startHolder(t, name)
+	require.Equal(t, "holding\n", output)
 	require.NoError(t, holder.Process.Kill())
 	require.Error(t, holder.Wait())
 	lock, err := OS().TryLock(name)

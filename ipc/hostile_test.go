@@ -387,18 +387,18 @@ func TestReadRacesLink(t *testing.T) {
 				}
 			}
 		})
-		linked, stolen := 0, 0
+		linked, leaked := 0, 0
 		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 			switch _, err := g.Read("x.json", limit); {
 			case err == nil:
-				stolen++
+				leaked++
 			case errors.Is(err, ErrLinked):
 				linked++
 			}
 		}
 		close(stop)
 		agent.Wait()
-		require.Zero(t, stolen)
+		require.Zero(t, leaked)
 		require.NotZero(t, linked, "no read met the link: not a race")
 	}
 }

@@ -28,7 +28,7 @@ func (l Layout) Keys() string { return l.path("keys") }
 // APIKeys is the folder of the hashes and scopes of HTTP API keys.
 func (l Layout) APIKeys() string { return l.path("keys", "api") }
 
-// Grants is the folder of remembered consent.
+// Grants is the folder of grants.
 func (l Layout) Grants() string { return l.path("grants") }
 
 // Audit is the folder of the append-only log.
@@ -175,10 +175,10 @@ func (l Layout) PrepareSent(fsys FS, channel, ws string) error {
 	if err := checkWorkspace(ws); err != nil {
 		return err
 	}
-	notebook := l.Sent(channel, ws)
+	dir := l.Sent(channel, ws)
 	folders := []folder{
-		{filepath.Dir(notebook), 0o700, othersWrite},
-		{notebook, 0o700, othersWrite},
+		{filepath.Dir(dir), 0o700, othersWrite},
+		{dir, 0o700, othersWrite},
 	}
 	if err := makeFolders(fsys, folders); err != nil {
 		return fmt.Errorf("prepare sent store of %s: %w", channel, err)

@@ -26,21 +26,21 @@ type sharedSyncs struct {
 }
 
 // file makes f's data durable. With many concurrent syncs one syncfs serves all.
-func (s *sharedSyncs) file(f afero.File, whole func() error) error {
+func (s *sharedSyncs) file(f afero.File, syncAll func() error) error {
 	n := s.running.Add(1)
 	defer s.running.Add(-1)
 	if n < syncFSThreshold {
 		return f.Sync()
 	}
-	return s.all.do(whole)
+	return s.all.do(syncAll)
 }
 
 // dir makes a folder's names durable, in one sync for all callers that wait for it.
-func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
+func (s *sharedSyncs) dir(name string, sync, syncAll func() error) error {
 	n := s.running.Add(1)
 	defer s.running.Add(-1)
 	if n >= syncFSThreshold {
-		return s.all.do(whole)
+		return s.all.do(syncAll)
 	}
 	s.mu.Lock()
 	if s.dirs == nil {

@@ -75,15 +75,15 @@ func (d *Disk) within(folder, top ino) bool {
 }
 
 func (d *Disk) move(from, to place) {
-	gone, there := entry{name: from.name}, entry{name: to.name, ino: from.ino}
+	removed, added := entry{name: from.name}, entry{name: to.name, ino: from.ino}
 	switch {
 	case from.ino == to.ino:
 		// POSIX: renaming a file to itself does nothing.
 	case from.folder == to.folder:
-		d.edit(from.folder, gone, there)
+		d.edit(from.folder, removed, added)
 	default:
-		d.edit(to.folder, there)
-		d.edit(from.folder, gone)
+		d.edit(to.folder, added)
+		d.edit(from.folder, removed)
 	}
 }
 

@@ -108,8 +108,8 @@ func TestHashFollowsState(t *testing.T) {
 		byHash := map[[16]byte]string{}
 		for n := range uint64(100) {
 			left := a.Cut(crashfs.Seeded(n))
-			if was, known := byHash[left.Hash()]; known {
-				require.Equal(t, was, seen(left))
+			if previous, known := byHash[left.Hash()]; known {
+				require.Equal(t, previous, seen(left))
 			}
 			byHash[left.Hash()] = seen(left)
 		}

@@ -116,18 +116,18 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
-	key, taken, err := s.submit(ctx, k, &in.Body, in.IdempotencyKey, from)
+	key, result, err := s.submit(ctx, k, &in.Body, in.IdempotencyKey, from)
 	if err != nil {
 		return nil, s.submitProblem(err)
 	}
 	var a *Approval
-	if taken.Pending != nil {
-		a = fromPending(taken.Pending)
+	if result.Pending != nil {
+		a = fromPending(result.Pending)
 	} else if a, err = s.view(ctx, key); err != nil || a == nil {
 		return nil, s.internalError("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
-	if taken.Repeated {
+	if result.Repeated {
 		out.Status = http.StatusOK
 	}
 	s.Metrics.created.Inc()
@@ -270,14 +270,14 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
 	defer s.busy.release(listing)
-	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
+	items, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
 		status, _ := outcome(st)
 		return visible(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
 		return s.internalError("list ended requests failed", err)
 	}
-	for _, p := range past {
+	for _, p := range items {
 		a, err := s.fromRecord(ctx, p.Key)
 		if err != nil {
 			return s.internalError("read request failed: "+p.Key.String(), err)
@@ -289,8 +289,8 @@ func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, 
 		}
 		page.Items = append(page.Items, a)
 	}
-	if more && len(past) > 0 {
-		page.Next = ptr(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+	if more && len(items) > 0 {
+		page.Next = ptr(items[len(items)-1].AskedAt.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

@@ -154,8 +154,8 @@ func TestContract(t *testing.T) {
 	c.call("another", "POST", "/v1/receipts/redeem", "", "", receiptBody, 404)
 	c.call("another", "POST", "/v1/receipts/verify", "", "", receiptBody, 404)
 
-	gone := c.call("agent", "POST", all, "", "", map[string]any{"action_type": "exec_cmd"}, 201).json["approval_id"].(string)
-	c.call("agent", "DELETE", one, gone, "", nil, 200)
+	cancelled := c.call("agent", "POST", all, "", "", map[string]any{"action_type": "exec_cmd"}, 201).json["approval_id"].(string)
+	c.call("agent", "DELETE", one, cancelled, "", nil, 200)
 	late := c.call("agent", "POST", all, "", "", map[string]any{"tool_name": "run", "expires_in_sec": 1}, 201).json["approval_id"].(string)
 	require.Equal(t, "expired", c.call("agent", "GET", one, late, "?wait=60", nil, 200).json["status"])
 	c.call("ann", "POST", one+"/decision", late, "", code("1"), 410)
@@ -240,14 +240,14 @@ func (c *contract) refusals() {
 			if strings.HasPrefix(template, "/v1/approvals") {
 				unknown = "appr_" + unknown
 			}
-			able, unable := c.keysFor(o)
+			allowed, denied := c.keysFor(o)
 			c.call("no key", method, template, unknown, "", body, 401)
-			c.call(unable, method, template, unknown, "", body, 403)
-			c.wrongParameters(able, method, template, unknown, body, o)
+			c.call(denied, method, template, unknown, "", body, 403)
+			c.wrongParameters(allowed, method, template, unknown, body, o)
 			if body != nil {
-				c.call(able, method, template, unknown, "", "{}", 415, "Content-Type", "text/plain")
-				c.call(able, method, template, unknown, "", "{"+strings.Repeat(" ", 10<<20), 413)
-				c.wrongBodies(able, template, unknown)
+				c.call(allowed, method, template, unknown, "", "{}", 415, "Content-Type", "text/plain")
+				c.call(allowed, method, template, unknown, "", "{"+strings.Repeat(" ", 10<<20), 413)
+				c.wrongBodies(allowed, template, unknown)
 			}
 		}
 	}
@@ -255,22 +255,22 @@ func (c *contract) refusals() {
 
 // keysFor finds a key that may and one that may not do an operation, by the scopes in the
 // document.
-func (c *contract) keysFor(o map[string]any) (able, unable string) {
+func (c *contract) keysFor(o map[string]any) (allowed, denied string) {
 	text := fmt.Sprint(o["description"], o["summary"])
 	_, need, ok := strings.Cut(text, "Scope: ")
 	require.True(c.t, ok, "%s: the document names no scope", text)
 	for _, x := range []struct{ scope, key string }{{"request", "agent"}, {"decide", "ann"}, {"inbound", "mail"}, {"read", "watch"}} {
 		if strings.HasPrefix(need, x.scope) || strings.Contains(need, " or "+x.scope) {
-			able = x.key
+			allowed = x.key
 			break
 		}
 	}
-	require.NotEmpty(c.t, able)
-	unable = "mail"
-	if able == "mail" {
-		unable = "agent"
+	require.NotEmpty(c.t, allowed)
+	denied = "mail"
+	if allowed == "mail" {
+		denied = "agent"
 	}
-	return able, unable
+	return allowed, denied
 }
 
 func (c *contract) wrongParameters(key, method, template, unknown string, body any, o map[string]any) {
@@ -342,10 +342,10 @@ func (c *contract) wrongBodies(key, template, id string) {
 			try(body, name+" is too long")
 		}
 	}
-	for _, odd := range []string{"surprise", "Title", "REQUEST_DATA", "ask_on"} {
+	for _, unknown := range []string{"surprise", "Title", "REQUEST_DATA", "ask_on"} {
 		body := maps.Clone(good)
-		body[odd] = "x"
-		try(body, odd)
+		body[unknown] = "x"
+		try(body, unknown)
 	}
 	for name := range good {
 		body := maps.Clone(good)

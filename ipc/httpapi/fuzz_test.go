@@ -87,9 +87,9 @@ func TestOnlyRandomIDsAreFresh(t *testing.T) {
 	body := []byte(`{"tool_name":"x"}`)
 	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
 	require.True(t, s.from.Fresh)
-	drawn := s.key.ID
+	random := s.key.ID
 	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
-	require.NotEqual(t, drawn, s.key.ID)
+	require.NotEqual(t, random, s.key.ID)
 	require.Equal(t, http.StatusCreated, post(handler, body, "mine").Code)
 	require.False(t, s.from.Fresh)
 	made := s.key.ID

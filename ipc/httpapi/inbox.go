@@ -38,7 +38,7 @@ type Taken struct {
 	ApprovalID string `json:"approval_id"`
 }
 
-type takenOut struct{ Body Taken }
+type mailOut struct{ Body Taken }
 
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Submit an approver's email reply",
@@ -52,7 +52,7 @@ func (s *Server) inbox(api huma.API) {
 	}}
 }
 
-func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*takenOut, error) {
+func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*mailOut, error) {
 	if s.Inbox == nil {
 		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
 	}
@@ -86,7 +86,7 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	case err != nil:
 		return nil, s.decideProblem(ctx, r.Key, err)
 	}
-	return &takenOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
+	return &mailOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
 }
 
 // withoutInboxPrefix is an error's text without the prefix of ErrInbox.

@@ -100,7 +100,7 @@ func newRig(t testing.TB, shape ...func(*rig)) *rig {
 	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
 		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
-		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.may},
+		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
 		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
 		Receipts: rigReceipts{h, signer},
 	}
@@ -190,8 +190,8 @@ func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 
 // Tool implements gate.Settings.
 func (h *rig) Tool(name string) (approval.Tool, bool) {
-	tame := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
-	t := approval.Tool{Name: name, Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+	trust := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+	t := approval.Tool{Name: name, Trust: trust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
 	if name == "note" {
 		t.Handler = approval.Handler{Kind: approval.HandlerNone}
 	}
@@ -216,7 +216,7 @@ func (h *rig) runs() int {
 }
 
 // may allows the approvers of the workspace.
-func (h *rig) may(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	if p != nil && p.Principal != "" && p.Principal != by.Name {
 		return "", false
 	}

@@ -246,7 +246,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	close(s.quit)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.IOTimeout)
 	defer cancel()
-	if shut := web.Shutdown(last); shut != nil {
+	if shutdownErr := web.Shutdown(last); shutdownErr != nil {
 		_ = web.Close() // remaining clients exceeded the timeout
 	}
 	if errors.Is(err, http.ErrServerClosed) {

@@ -59,10 +59,10 @@ func (s *Server) waitForEnd(ctx context.Context, k *approval.APIKey, id string, 
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for last := false; ; {
-		woken, leave := s.hub.subscribe(key)
+		woken, unsubscribe := s.hub.subscribe(key)
 		_, a, err := s.find(ctx, k, id) // after subscribing: no change is missed
 		if err != nil || a.hasEnded || last {
-			leave()
+			unsubscribe()
 			return a, err
 		}
 		select {
@@ -72,10 +72,10 @@ func (s *Server) waitForEnd(ctx context.Context, k *approval.APIKey, id string, 
 		case <-s.quit:
 			last = true
 		case <-ctx.Done():
-			leave()
+			unsubscribe()
 			return nil, ctx.Err()
 		}
-		leave()
+		unsubscribe()
 		if !s.stillValid(k) {
 			return nil, problem(http.StatusUnauthorized, detailBadKey)
 		}
