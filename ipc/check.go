@@ -13,10 +13,9 @@ import (
 	"syscall"
 )
 
-// CheckFolders is CheckPrivate for people: it goes on after the first thing
-// that is wrong, looks at owners too, and says how many folders it saw. Each
-// error has its hint on a line of its own; that of a folder which is not there
-// is fs.ErrNotExist, and the next start makes it.
+// CheckFolders is CheckPrivate for doctor: it continues after the first error, checks
+// owners too, and returns the number of folders. The second line of each error is a hint.
+// A missing folder is fs.ErrNotExist; the next start creates it.
 func (l Layout) CheckFolders(fsys FS, workspaces ...string) (seen int, wrong []error) {
 	owner, err := ownerOf(l.Home)
 	if err != nil {
@@ -41,8 +40,8 @@ func (l Layout) CheckFolders(fsys FS, workspaces ...string) (seen int, wrong []e
 	return seen, wrong
 }
 
-// checkOwner wants everything of one owner: whoever owns a folder can open it
-// to himself. The requests are anybody's anyway.
+// checkOwner requires one owner for all folders but the requests: the owner of a folder
+// can change its mode.
 func (f folder) checkOwner(owner int) error {
 	if f.refuse == 0 {
 		return nil
@@ -51,7 +50,7 @@ func (f folder) checkOwner(owner int) error {
 	if err != nil || is == owner {
 		return err
 	}
-	return fmt.Errorf("check folder %s: belongs to user %d, the home to user %d\nhint: look through it, then: chown %d %s",
+	return fmt.Errorf("check folder %s: owned by UID %d, but HOME by UID %d\nhint: look through it, then: chown %d %s",
 		f.path, is, owner, owner, shellQuote(f.path))
 }
 
@@ -70,10 +69,10 @@ func uidOf(info fs.FileInfo) int {
 	return -1
 }
 
-// CheckPath says who besides root and the given user could put another file or
-// folder at path: by writing to it, or to a folder above it, or by owning one.
-// Links on the way are followed, and what lies above their targets is looked
-// at too. What is not there is fs.ErrNotExist.
+// CheckPath reports which users, besides root and uid, could put another file or folder
+// at path: by writing to it or to a folder above it, or by owning one of them. It follows
+// links, and checks the folders above their targets too. A missing path is
+// fs.ErrNotExist.
 func CheckPath(path string, uid int) []error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -85,7 +84,7 @@ func CheckPath(path string, uid int) []error {
 		for ; ; path = filepath.Dir(path) {
 			if !slices.Contains(seen, path) {
 				seen = append(seen, path)
-				if err := checkStep(path, uid); err != nil {
+				if err := checkPathElement(path, uid); err != nil {
 					wrong = append(wrong, err)
 				}
 			}
@@ -97,25 +96,25 @@ func CheckPath(path string, uid int) []error {
 	return wrong
 }
 
-// checkStep looks at one name on the way. A folder with the sticky bit may be
-// written to by all: there only a thing's owner can move it.
-func checkStep(path string, uid int) error {
+// checkPathElement checks one element of a path. A folder with the sticky bit may be
+// writable by all users: only the owner of a file in it can rename that file.
+func checkPathElement(path string, uid int) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("check path: %w", err)
 	}
-	if owner := uidOf(info); owner != 0 && owner != uid && !unknowable(owner) {
-		return fmt.Errorf("%s belongs to user %d, who may replace what is there\nhint: chown %d %s, or use another place",
+	if owner := uidOf(info); owner != 0 && owner != uid && !unmappedOwner(owner) {
+		return fmt.Errorf("%s is owned by UID %d, who may replace its content\nhint: chown %d %s, or use another path",
 			path, owner, uid, shellQuote(path))
 	}
 	open := info.Mode().Perm() & othersWrite
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0, open == 0, info.IsDir() && info.Mode()&fs.ModeSticky != 0:
 		return nil
-	case open == 0o020 && ownGroup(info):
+	case open == 0o020 && hasPrivateGroup(info):
 		return nil
 	}
-	who, bits := "everybody", "o-w"
+	who, bits := "every user", "o-w"
 	switch open {
 	case 0o020:
 		who, bits = "its group", "g-w"
@@ -125,9 +124,9 @@ func checkStep(path string, uid int) error {
 	return fmt.Errorf("%s may write to %s (mode %04o)\nhint: chmod %s %s", who, path, info.Mode().Perm(), bits, shellQuote(path))
 }
 
-// unknowable says that an owner is nobody in particular: in a user namespace,
-// everybody whom it does not map has the same number, root too.
-func unknowable(owner int) bool {
+// unmappedOwner reports whether an owner is unknown: in a user namespace, all users that
+// it does not map have the same number, root too.
+func unmappedOwner(owner int) bool {
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || slices.Equal(strings.Fields(string(uids)), []string{"0", "0", "4294967295"}) {
 		return false
@@ -136,9 +135,9 @@ func unknowable(owner int) bool {
 	return err == nil && strings.TrimSpace(string(overflow)) == strconv.Itoa(owner)
 }
 
-// ownGroup says that a file's group is the private one that many systems give
-// to each user: by their umask, members may write.
-func ownGroup(info fs.FileInfo) bool {
+// hasPrivateGroup reports whether a file's group is its user's own, as many systems
+// create for each user. With their umask that group may write.
+func hasPrivateGroup(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return false
@@ -151,31 +150,31 @@ func ownGroup(info fs.FileInfo) bool {
 	return err == nil && g.Name == u.Username && u.Uid != "0"
 }
 
-// CheckSecret says who besides its owner may read a file. What is not there is
+// CheckSecret refuses a file that users other than its owner may read. A missing file is
 // fs.ErrNotExist.
 func CheckSecret(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("check secret: %w", err)
 	}
-	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !ownGroup(info)) {
-		return fmt.Errorf("others may read %s (mode %04o)\nhint: chmod 600 %s, and get a new secret if somebody may have read it",
+	if open := info.Mode().Perm() & othersAccess; open != 0 && (open&^0o070 != 0 || !hasPrivateGroup(info)) {
+		return fmt.Errorf("other users may read %s (mode %04o)\nhint: chmod 600 %s, and replace the secret if one of them may have read it",
 			path, info.Mode().Perm(), shellQuote(path))
 	}
 	return nil
 }
 
-// CheckProgram says why path cannot be run, or who besides root and the given
-// user could put another program there.
+// CheckProgram says why path cannot be run, or which users besides root and uid could put
+// another program there.
 func CheckProgram(path string, uid int) []error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []error{fmt.Errorf("there is no %s\nhint: install it, or change argv in the configuration", path)}
+		return []error{fmt.Errorf("%s does not exist\nhint: install it, or change argv in the configuration", path)}
 	case err != nil:
-		return []error{fmt.Errorf("look at program: %w", err)}
+		return []error{fmt.Errorf("check program: %w", err)}
 	case !info.Mode().IsRegular():
-		return []error{fmt.Errorf("%s is no program\nhint: change argv in the configuration", path)}
+		return []error{fmt.Errorf("%s is not a program\nhint: change argv in the configuration", path)}
 	case info.Mode().Perm()&0o111 == 0:
 		return []error{fmt.Errorf("%s is not executable\nhint: chmod +x %s", path, shellQuote(path))}
 	}

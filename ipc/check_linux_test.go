@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lines as kernels write them: proc_pid_mountinfo(5).
+// Lines as in proc_pid_mountinfo(5).
 const mountinfo = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
 30 22 0:26 / /dev/shm rw,nosuid - tmpfs tmpfs rw
 40 22 8:2 / /home rw,noatime shared:2 master:3 - ext4 /dev/sda2 rw,nobarrier
@@ -22,39 +22,39 @@ const mountinfo = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=
 45 22 8:5 / /twice rw - ext4 /dev/sda5 rw
 46 45 0:52 / /twice rw - tmpfs tmpfs rw
 47 22 8:6 / /f2fs rw - f2fs /dev/sda6 rw,fsync_mode=nobarrier
-a line that is none
+an invalid line
 `
 
 func TestFindMount(t *testing.T) {
-	for _, row := range []struct{ why, path, point, loses, doubts string }{
+	for _, row := range []struct{ why, path, point, loses, warns string }{
 		{"the root", "/srv/gate", "/", "", ""},
-		{"memory", "/dev/shm/gate", "/dev/shm", "gone at the next start", ""},
-		{"a name that only begins alike", "/dev/shmem", "/", "", ""},
+		{"tmpfs", "/dev/shm/gate", "/dev/shm", "a reboot deletes its files", ""},
+		{"a common prefix that is not a folder", "/dev/shmem", "/", "", ""},
 		{"an option of the file system", "/home/ann", "/home", "mounted with nobarrier", ""},
-		{"a blank", "/home/my gate/x", "/home/my gate", "", ""},
-		{"an overlay that says so", "/over", "/over", "leaves out every fsync", "is an overlay"},
+		{"a space", "/home/my gate/x", "/home/my gate", "", ""},
+		{"a volatile overlay", "/over", "/over", "skips every fsync", "is an overlay"},
 		{"an overlay", "/layer/x", "/layer", "", "is an overlay"},
-		{"old data", "/back", "/back", "", "data=writeback"},
-		{"the upper of two", "/twice/x", "/twice", "is a tmpfs", ""},
-		{"another word for it", "/f2fs", "/f2fs", "fsync_mode=nobarrier", ""},
+		{"data=writeback", "/back", "/back", "", "data=writeback"},
+		{"the upper of two mounts", "/twice/x", "/twice", "is a tmpfs", ""},
+		{"fsync_mode=nobarrier", "/f2fs", "/f2fs", "fsync_mode=nobarrier", ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			m, err := findMount(strings.NewReader(mountinfo), row.path)
 			require.NoError(t, err)
 			require.Equal(t, row.point, m.Point)
-			requireSays(t, row.loses, m.LosesData())
-			requireSays(t, row.doubts, m.Warnings())
+			requireError(t, row.loses, m.LosesData())
+			requireError(t, row.warns, m.Warnings())
 		})
 	}
 	_, err := findMount(strings.NewReader("nothing\n"), "/x")
-	require.ErrorContains(t, err, "lies on none")
+	require.ErrorContains(t, err, "is on no mount")
 	m, err := MountOf("/proc/self")
 	require.NoError(t, err)
 	require.Equal(t, "proc", m.Type)
 }
 
-// requireSays wants no error for "", and else one with that text and a hint.
-func requireSays(t *testing.T, want string, err error) {
+// requireError requires no error for "", otherwise one with that text and a hint.
+func requireError(t *testing.T, want string, err error) {
 	t.Helper()
 	if want == "" {
 		require.NoError(t, err)
@@ -64,29 +64,29 @@ func requireSays(t *testing.T, want string, err error) {
 	require.ErrorContains(t, err, "\nhint: ")
 }
 
-func TestRoom(t *testing.T) {
+func TestFreeSpace(t *testing.T) {
 	for _, row := range []struct {
-		why             string
-		room            FreeSpace
-		refuses, shorts string
+		why          string
+		space        FreeSpace
+		refuses, low string
 	}{
-		{"plenty", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
-		{"as many files as fit", FreeSpace{Bytes: 1 << 40}, "", ""},
-		{"little", FreeSpace{Bytes: shortBytes - 1}, "", "255 MiB left"},
-		{"next to nothing", FreeSpace{Bytes: leastBytes - 1}, "16383 KiB left", "15 MiB left"},
-		{"few files", FreeSpace{Bytes: 1 << 40, Files: shortFiles - 1, Counted: true}, "", "9999 more files"},
-		{"hardly a file", FreeSpace{Bytes: 1 << 40, Files: leastFiles - 1, Counted: true}, "999 more files", "999 more files"},
-		{"nothing at all", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
-		{"the zero Room", FreeSpace{}, "0 KiB left", "0 MiB left"},
+		{"enough", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true}, "", ""},
+		{"no inode limit", FreeSpace{Bytes: 1 << 40}, "", ""},
+		{"low", FreeSpace{Bytes: lowBytes - 1}, "", "255 MiB left"},
+		{"critical", FreeSpace{Bytes: minBytes - 1}, "16383 KiB left", "15 MiB left"},
+		{"few inodes", FreeSpace{Bytes: 1 << 40, Files: lowFiles - 1, Counted: true}, "", "9999 inodes left"},
+		{"very few inodes", FreeSpace{Bytes: 1 << 40, Files: minFiles - 1, Counted: true}, "999 inodes left", "999 inodes left"},
+		{"read-only", FreeSpace{Bytes: 1 << 40, Files: 1 << 20, Counted: true, ReadOnly: true}, "read-only", ""},
+		{"the zero value", FreeSpace{}, "0 KiB left", "0 MiB left"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			requireSays(t, row.refuses, row.room.Refuses())
-			requireSays(t, row.shorts, row.room.Low())
+			requireError(t, row.refuses, row.space.Refuses())
+			requireError(t, row.low, row.space.Low())
 		})
 	}
-	room, err := FreeSpaceOf(t.TempDir())
+	space, err := FreeSpaceOf(t.TempDir())
 	require.NoError(t, err)
-	require.NotZero(t, room.Bytes)
+	require.NotZero(t, space.Bytes)
 	_, err = FreeSpaceOf("/no/such/folder")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
@@ -103,9 +103,9 @@ func TestSyncTime(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	disk, memory := Mount{Type: "ext4"}, Mount{Type: "tmpfs"}
-	requireSays(t, "faster than any disk", disk.TooFast(2*time.Microsecond))
-	requireSays(t, "", disk.TooFast(suspicious))
-	requireSays(t, "", memory.TooFast(2*time.Microsecond))
+	requireError(t, "faster than any disk", disk.TooFast(2*time.Microsecond))
+	requireError(t, "", disk.TooFast(minSyncTime))
+	requireError(t, "", memory.TooFast(2*time.Microsecond))
 }
 
 func TestCheckPath(t *testing.T) {
@@ -116,37 +116,37 @@ func TestCheckPath(t *testing.T) {
 
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o777))
 	require.Len(t, CheckPath(deep, uid), 1)
-	requireSays(t, "everybody may write to "+filepath.Join(dir, "a")+" (mode 0777)", CheckPath(deep, uid)[0])
+	requireError(t, "every user may write to "+filepath.Join(dir, "a")+" (mode 0777)", CheckPath(deep, uid)[0])
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o777|fs.ModeSticky))
 	require.Empty(t, CheckPath(deep, uid), "as /tmp is")
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o700))
 
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0o720))
 	if wrong := CheckPath(deep, uid); len(wrong) > 0 { // unless the group is the user's own
-		requireSays(t, "its group may write to", wrong[0])
+		requireError(t, "its group may write to", wrong[0])
 	} else {
 		info, err := os.Stat(filepath.Join(dir, "a", "b"))
 		require.NoError(t, err)
-		require.True(t, ownGroup(info))
+		require.True(t, hasPrivateGroup(info))
 	}
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0o700))
 
-	// What lies above a link's target counts as much as what lies above the link.
+	// The folders above a link's target count as much as those above the link.
 	open := filepath.Join(dir, "open")
 	require.NoError(t, os.MkdirAll(filepath.Join(open, "x"), 0o700))
 	require.NoError(t, os.Chmod(open, 0o777))
 	link := filepath.Join(dir, "a", "link")
 	require.NoError(t, os.Symlink(filepath.Join(open, "x"), link))
 	require.Len(t, CheckPath(link, uid), 1)
-	requireSays(t, open, CheckPath(link, uid)[0])
+	requireError(t, open, CheckPath(link, uid)[0])
 
-	if uid != 0 { // root's is trusted by everybody
+	if uid != 0 { // files of root are always trusted
 		require.GreaterOrEqual(t, len(CheckPath(deep, uid+1)), 4)
-		requireSays(t, "may replace what is there", CheckPath(deep, uid+1)[0])
+		requireError(t, "may replace its content", CheckPath(deep, uid+1)[0])
 	} else {
 		require.NoError(t, os.Chown(deep, 65534, 65534))
 		require.Len(t, CheckPath(deep, uid), 1)
-		requireSays(t, "belongs to user 65534", CheckPath(deep, uid)[0])
+		requireError(t, "owned by UID 65534", CheckPath(deep, uid)[0])
 		require.Empty(t, CheckPath(deep, 65534))
 	}
 	wrong := CheckPath(filepath.Join(dir, "none"), uid)
@@ -157,27 +157,27 @@ func TestCheckPath(t *testing.T) {
 func TestCheckSecretAndProgram(t *testing.T) {
 	file, uid := filepath.Join(t.TempDir(), "file"), os.Getuid()
 	require.ErrorIs(t, CheckSecret(file), fs.ErrNotExist)
-	requireSays(t, "there is no "+file, CheckProgram(file, uid)[0])
+	requireError(t, file+" does not exist", CheckProgram(file, uid)[0])
 	for _, row := range []struct {
 		mode            fs.FileMode
 		secret, program string
 	}{
 		{0o700, "", ""},
 		{0o600, "", "is not executable"},
-		{0o704, "others may read", ""},
-		{0o755, "others may read", ""},
-		{0o757, "others may read", "everybody may write to"},
+		{0o704, "other users may read", ""},
+		{0o755, "other users may read", ""},
+		{0o757, "other users may read", "every user may write to"},
 	} {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 		require.NoError(t, os.Chmod(file, row.mode))
-		requireSays(t, row.secret, CheckSecret(file))
+		requireError(t, row.secret, CheckSecret(file))
 		var first error
 		if wrong := CheckProgram(file, uid); len(wrong) > 0 {
 			first = wrong[0]
 		}
-		requireSays(t, row.program, first)
+		requireError(t, row.program, first)
 	}
-	requireSays(t, "is no program", CheckProgram(filepath.Dir(file), uid)[0])
+	requireError(t, "is not a program", CheckProgram(filepath.Dir(file), uid)[0])
 }
 
 func TestCheckFolders(t *testing.T) {
@@ -196,9 +196,9 @@ func TestCheckFolders(t *testing.T) {
 	require.NoError(t, os.Chmod(l.Pendings("work"), 0o777))
 	require.NoError(t, os.Remove(l.Grants()))
 	_, wrong = l.CheckFolders(OS(), "work", "../x")
-	require.Len(t, wrong, 4, "all of them, where CheckPrivate stops at the first")
-	for i, says := range []string{"../x", "grants", "audit", "pending_approvals"} {
-		require.ErrorContains(t, wrong[i], says)
+	require.Len(t, wrong, 4, "all errors, while CheckPrivate stops at the first")
+	for i, want := range []string{"../x", "grants", "audit", "pending_approvals"} {
+		require.ErrorContains(t, wrong[i], want)
 	}
 	require.Empty(t, l.CheckOneDisk("work"))
 }

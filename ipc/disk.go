@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount is what the system says of the mount that holds a path.
+// Mount describes the mount that holds a path.
 type Mount struct {
-	Point   string   // where it is mounted
+	Point   string   // mount point
 	Type    string   // ext4, tmpfs …
 	Options []string // the mount's own and the file system's
 }
 
-// MountOf finds the mount of a path. Where there is no /proc/self/mountinfo
-// the error is fs.ErrNotExist.
+// MountOf finds the mount of a path. Without /proc/self/mountinfo the error is
+// fs.ErrNotExist.
 func MountOf(path string) (Mount, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -37,12 +37,12 @@ func MountOf(path string) (Mount, error) {
 	return findMount(f, real)
 }
 
-// findMount reads mountinfo, whose format is in proc_pid_mountinfo(5). Of
-// several mounts on one point the last is the one that is seen.
+// findMount reads mountinfo; proc_pid_mountinfo(5) has its format. Of several mounts on
+// one point the last is visible.
 func findMount(mountinfo io.Reader, path string) (Mount, error) {
 	var best Mount
 	lines := bufio.NewScanner(mountinfo)
-	lines.Buffer(nil, 1<<20) // overlays list their folders
+	lines.Buffer(nil, 1<<20) // the options of an overlay list its folders
 	for lines.Scan() {
 		left, right, _ := strings.Cut(lines.Text(), " - ")
 		l, r := strings.Fields(left), strings.Fields(right)
@@ -50,7 +50,7 @@ func findMount(mountinfo io.Reader, path string) (Mount, error) {
 			continue
 		}
 		point := unescapeMount(l[4])
-		if !below(path, point) || len(point) < len(best.Point) {
+		if !isBelow(path, point) || len(point) < len(best.Point) {
 			continue
 		}
 		best = Mount{Point: point, Type: r[0], Options: slices.Concat(strings.Split(l[5], ","), strings.Split(r[2], ","))}
@@ -59,12 +59,12 @@ func findMount(mountinfo io.Reader, path string) (Mount, error) {
 		return Mount{}, fmt.Errorf("find mount: %w", err)
 	}
 	if best.Point == "" {
-		return Mount{}, fmt.Errorf("find mount: %s lies on none", path)
+		return Mount{}, fmt.Errorf("find mount: %s is on no mount", path)
 	}
 	return best, nil
 }
 
-func below(path, folder string) bool {
+func isBelow(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
 }
 
@@ -76,58 +76,57 @@ func unescapeMount(s string) string {
 	return s
 }
 
-// Loses says why nothing that is written here outlives the machine's next
-// start, or a power cut: an fsync does nothing here. Nil where it should work.
+// LosesData says why files here do not survive a reboot or a power cut: fsync has no
+// effect. It is nil if fsync should work.
 func (m Mount) LosesData() error {
 	switch {
 	case slices.Contains([]string{"tmpfs", "ramfs", "rootfs"}, m.Type):
-		return fmt.Errorf("%s is a %s: its files are gone at the next start of the machine, decisions and records with them\n"+
-			"hint: move the home to a disk: permesso --home DIR", m.Point, m.Type)
+		return fmt.Errorf("%s is a %s: a reboot deletes its files, with all decisions and records\n"+
+			"hint: move HOME to a disk: permesso --home DIR", m.Point, m.Type)
 	case m.Type == "overlay" && m.has("volatile"):
-		return fmt.Errorf("%s is a volatile overlay, which leaves out every fsync\nhint: put the home on a volume of its own", m.Point)
+		return fmt.Errorf("%s is a volatile overlay, which skips every fsync\nhint: put HOME on its own volume", m.Point)
 	}
 	for _, o := range []string{"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"} {
 		if m.has(o) {
-			return fmt.Errorf("%s is mounted with %s: what was synced may be lost in a power cut\nhint: mount -o remount,barrier %s, "+
-				"and take %s out of /etc/fstab", m.Point, o, shellQuote(m.Point), o)
+			return fmt.Errorf("%s is mounted with %s: a power cut may lose synced data\nhint: mount -o remount,barrier %s, "+
+				"and remove %s from /etc/fstab", m.Point, o, shellQuote(m.Point), o)
 		}
 	}
 	return nil
 }
 
-// Doubts says what makes it less sure than it could be.
+// Warnings says what makes this mount less reliable.
 func (m Mount) Warnings() error {
 	switch {
 	case m.Type == "overlay":
-		return fmt.Errorf("%s is an overlay, as a container's own files are: it goes away with the container\n"+
-			"hint: put the home on a volume", m.Point)
+		return fmt.Errorf("%s is an overlay, the file system of a container: its files are deleted with the container\n"+
+			"hint: put HOME on a volume", m.Point)
 	case m.has("data=writeback"):
 		return fmt.Errorf("%s is mounted with data=writeback: after a crash new files may hold old data\n"+
-			"hint: take data=writeback out of /etc/fstab", m.Point)
+			"hint: remove data=writeback from /etc/fstab", m.Point)
 	}
 	return nil
 }
 
 func (m Mount) has(option string) bool { return slices.Contains(m.Options, option) }
 
-// Memory says that there is no disk below, which would take its time.
+// Memory reports whether the file system is in memory, so that a fast fsync is no sign of
+// a fault.
 func (m Mount) Memory() bool { return m.Type == "tmpfs" || m.Type == "ramfs" || m.Type == "rootfs" }
 
-// Room is what is left on the file system that holds a path, for somebody who
-// is not root.
+// FreeSpace is the free space of a file system for users other than root.
 type FreeSpace struct {
-	Device   string // where it is mounted, or the path where that is not known
+	Device   string // mount point, or the path if that is unknown
 	Bytes    uint64
-	Files    uint64 // how many more it can hold
-	Counted  bool   // false: as many as fit, as on btrfs
+	Files    uint64 // free inodes
+	Counted  bool   // false: no inode limit, as on btrfs
 	ReadOnly bool
 }
 
-// FreeSpaceOf asks the file system.
 func FreeSpaceOf(path string) (FreeSpace, error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Statfs(path, &st) }); err != nil {
-		return FreeSpace{}, fmt.Errorf("look at disk of %s: %w", path, err)
+		return FreeSpace{}, fmt.Errorf("check file system of %s: %w", path, err)
 	}
 	r := FreeSpace{Device: path, Bytes: uint64(st.Bavail) * uint64(st.Bsize), Files: uint64(st.Ffree), Counted: st.Files > 0}
 	r.ReadOnly = uint64(st.Flags)&readOnlyMount != 0
@@ -140,42 +139,40 @@ func FreeSpaceOf(path string) (FreeSpace, error) {
 // readOnlyMount is ST_RDONLY, the same on Linux and the BSDs.
 const readOnlyMount = 1
 
-// The marks below which space is short, and below which the gate may have to
-// refuse work.
+// Below low the gate warns. Below min it may have to refuse work.
 const (
-	shortBytes, leastBytes = 256 << 20, 16 << 20
-	shortFiles, leastFiles = 10_000, 1_000
+	lowBytes, minBytes = 256 << 20, 16 << 20
+	lowFiles, minFiles = 10_000, 1_000
 )
 
-// Refuses says that there is too little room to take new work, or none.
+// Critical says why there is too little space for new work.
 func (r FreeSpace) Refuses() error {
 	switch {
 	case r.ReadOnly:
-		return fmt.Errorf("%s is mounted read-only\nhint: after a disk error look at dmesg first, then: mount -o remount,rw %s",
+		return fmt.Errorf("%s is mounted read-only\nhint: after a disk error check dmesg first, then: mount -o remount,rw %s",
 			r.Device, shellQuote(r.Device))
-	case r.Bytes < leastBytes:
-		return fmt.Errorf("%s has %d KiB left\nhint: make room there: the gate refuses work that it cannot record", r.Device, r.Bytes>>10)
-	case r.Counted && r.Files < leastFiles:
-		return fmt.Errorf("%s has room for %d more files\nhint: remove files there (df -i): the gate refuses work that it cannot record",
+	case r.Bytes < minBytes:
+		return fmt.Errorf("%s has %d KiB left\nhint: free some space: the gate refuses work that it cannot record", r.Device, r.Bytes>>10)
+	case r.Counted && r.Files < minFiles:
+		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i): the gate refuses work that it cannot record",
 			r.Device, r.Files)
 	}
 	return nil
 }
 
-// Low says that it is time to make room.
+// Low says why space should be freed.
 func (r FreeSpace) Low() error {
 	switch {
-	case r.Bytes < shortBytes:
-		return fmt.Errorf("%s has %d MiB left\nhint: make room there", r.Device, r.Bytes>>20)
-	case r.Counted && r.Files < shortFiles:
-		return fmt.Errorf("%s has room for %d more files\nhint: remove files there (df -i)", r.Device, r.Files)
+	case r.Bytes < lowBytes:
+		return fmt.Errorf("%s has %d MiB left\nhint: free some space", r.Device, r.Bytes>>20)
+	case r.Counted && r.Files < lowFiles:
+		return fmt.Errorf("%s has %d inodes left\nhint: remove files there (df -i)", r.Device, r.Files)
 	}
 	return nil
 }
 
-// CheckOneDisk says which folders lie on another file system than HOME. A
-// start makes durable what lies on that of HOME. The requests may lie where
-// they like.
+// CheckOneDisk returns an error for each folder on another file system than HOME: a start
+// syncs only that of HOME. The requests may be on any file system.
 func (l Layout) CheckOneDisk(workspaces ...string) []error {
 	home, err := deviceOf(l.Home)
 	if err != nil {
@@ -189,8 +186,8 @@ func (l Layout) CheckOneDisk(workspaces ...string) []error {
 	for _, f := range folders {
 		d, err := deviceOf(f.path)
 		if err == nil && d != home && f.refuse != 0 {
-			wrong = append(wrong, fmt.Errorf("%s lies on another file system than the home: after a kill, what was written there "+
-				"may not be durable\nhint: unmount it, and move its files into the home", f.path))
+			wrong = append(wrong, fmt.Errorf("%s is on another file system than HOME: after a kill, files written there "+
+				"may not be durable\nhint: unmount it, and move its files into HOME", f.path))
 		}
 	}
 	return wrong
@@ -199,18 +196,17 @@ func (l Layout) CheckOneDisk(workspaces ...string) []error {
 func deviceOf(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := retryEINTR(func() error { return unix.Lstat(path, &st) }); err != nil {
-		return 0, fmt.Errorf("look at disk of %s: %w", path, err)
+		return 0, fmt.Errorf("check file system of %s: %w", path, err)
 	}
 	return uint64(st.Dev), nil
 }
 
-// suspicious is what no disk can do: a write to flash, or to a cache that
-// survives a power cut, and back.
-const suspicious = 20 * time.Microsecond
+// minSyncTime is less than any disk needs: to write to flash, or to a cache that survives
+// a power cut.
+const minSyncTime = 20 * time.Microsecond
 
-// SyncTime measures how long it takes to write a small file in dir and sync
-// it: the median of that many rounds. It leaves nothing behind. TooFast says
-// that no disk was asked.
+// SyncTime measures the time to write a small file in dir and sync it: the median of that
+// many rounds. It removes the file. Mount.TooFast checks the result.
 func SyncTime(dir string, rounds int) (median time.Duration, err error) {
 	f, err := os.CreateTemp(dir, tempPrefix+"sync-")
 	if err != nil {
@@ -232,11 +228,11 @@ func SyncTime(dir string, rounds int) (median time.Duration, err error) {
 	return times[rounds/2], nil
 }
 
-// TooFast says why such a time is not to be believed, where there is a disk.
+// TooFast says why such a time is implausible for a disk.
 func (m Mount) TooFast(median time.Duration) error {
-	if m.Memory() || median >= suspicious {
+	if m.Memory() || median >= minSyncTime {
 		return nil
 	}
-	return fmt.Errorf("an fsync takes %s, faster than any disk: something between here and the disk leaves it out\n"+
-		"hint: look at the cache mode of the virtual disk (unsafe?), sync=disabled of ZFS, and the mount options", median)
+	return fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it\n"+
+		"hint: check the cache mode of the virtual disk (unsafe?), ZFS sync=disabled, and the mount options", median)
 }

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is afero.Fs plus what durable files need and afero has not.
-// Names are paths, as for afero.Fs. An implementation that knows symbolic links
-// is an afero.Lstater too.
+// FS is afero.Fs plus the operations for durable files. Names are paths, as for afero.Fs.
+// An implementation with symbolic links is an afero.Lstater too.
 type FS interface {
 	afero.Fs
 
-	// RenameNoReplace renames a file, atomically, to a name that nobody has.
-	// The error is fs.ErrExist when somebody does; the old name then stays.
+	// RenameNoReplace renames a file, atomically, to a name that does not exist. If it
+	// exists, the error is fs.ErrExist and the old name stays.
 	RenameNoReplace(oldname, newname string) error
 
 	// SyncDir makes the entries of a folder durable: fsync of the folder.
@@ -29,18 +28,17 @@ type FS interface {
 	// which holds name: file or folder.
 	SyncFS(name string) error
 
-	// TryLock takes the lock file name for this process, creating it with
-	// mode 0600. It never waits: the error is ErrLocked when somebody holds
-	// it. The lock lasts until Close or the end of the process, whichever
-	// way that comes; the caller must keep the Closer for as long.
+	// TryLock takes the lock file name for this process, creating it with mode 0600. It
+	// never waits: the error is ErrLocked when the lock is held. The lock lasts until
+	// Close or the end of the process. The caller must keep the Closer for as long.
 	TryLock(name string) (io.Closer, error)
 }
 
-// ErrLocked is TryLock's answer while somebody else holds the lock.
+// ErrLocked is returned by TryLock while another holder has the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// OS returns the real file system. It opens no symbolic links (ELOOP) in the
-// last element of a name, and hands no open file to child processes.
+// OS returns the real file system. It does not follow symbolic links (ELOOP) in the last
+// element of a name. Child processes do not inherit its open files.
 func OS() FS { return osFS{} }
 
 type osFS struct{ afero.OsFs }
@@ -57,8 +55,8 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error
 	return openNoFollow(name, flag, perm)
 }
 
-// ReadFile is an optional part of an FS: what Open, Stat, Read and Close do, in as
-// few calls. The error wraps ErrTooLarge for more than limit bytes.
+// ReadFile is an optional part of an FS. It does the same as Open, Stat, Read and Close
+// with fewer system calls. The error wraps ErrTooLarge for more than limit bytes.
 func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 	failed := func(op string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 	var fd int
@@ -91,7 +89,7 @@ func (osFS) ReadFile(name string, limit int64) (b []byte, err error) {
 		case err != nil:
 			return nil, failed("read", err)
 		case got == 0:
-			return b[:n], nil // it has shrunk
+			return b[:n], nil // the file has shrunk
 		}
 		n += got
 	}
@@ -132,9 +130,9 @@ func (osFS) SyncFS(name string) error {
 	return nil
 }
 
-// linkRename is renameNoReplace for systems and file systems without it. The
-// new name appears atomically and only once, because link never replaces; but a
-// crash in between leaves the old name too, for the sweep of temp names.
+// linkRename is renameNoReplace for systems and file systems without it. The new name
+// appears atomically and only once, because link never replaces a file. After a crash in
+// between, the old name is left for the sweep of temporary names.
 func linkRename(oldname, newname string) error {
 	if err := os.Link(oldname, newname); err != nil {
 		return err
@@ -143,9 +141,9 @@ func linkRename(oldname, newname string) error {
 }
 
 func (osFS) TryLock(name string) (io.Closer, error) {
-	// A lock on a file that was removed meanwhile excludes nobody, so we look
-	// whether the name still leads to what we locked. Nobody here removes lock
-	// files: a few rounds are plenty.
+	// A lock on a removed file excludes no other process, so check that the name still
+	// leads to the locked file. permesso never removes lock files: a few attempts
+	// suffice.
 	for range 10 {
 		f, err := flock(name)
 		if err != nil {
@@ -156,7 +154,7 @@ func (osFS) TryLock(name string) (io.Closer, error) {
 		}
 		f.Close()
 	}
-	return nil, fmt.Errorf("lock %s: %w: the file keeps being replaced", name, ErrLocked)
+	return nil, fmt.Errorf("lock %s: %w: the lock file is replaced repeatedly", name, ErrLocked)
 }
 
 func flock(name string) (*os.File, error) {
@@ -189,16 +187,16 @@ type fileLock struct {
 	name string
 }
 
-// Held says whether the name still leads to what is locked. When somebody
-// removed or replaced the file, or a folder above it, the lock excludes nobody.
+// Held reports whether the name still leads to the locked file. If the file, or a folder
+// above it, was removed or replaced, the lock excludes no other process.
 func (l fileLock) Held() bool { return sameFile(l.f, l.name) }
 
-// Close unlocks before it closes: a child between fork and exec holds a copy of
-// the open file, and with it the lock, until its exec.
+// Close unlocks before it closes: a child between fork and exec has a copy of the open
+// file, and with it the lock, until its exec.
 func (l fileLock) Close() error {
 	err := retryEINTR(func() error { return unix.Flock(int(l.f.Fd()), unix.LOCK_UN) })
 	if closed := l.f.Close(); closed != nil {
-		return closed // a second Close says os.ErrClosed, not EBADF
+		return closed // a second Close returns os.ErrClosed, not EBADF
 	}
 	return err
 }
@@ -211,7 +209,7 @@ func retryEINTR(f func() error) error {
 	}
 }
 
-// lstat looks at a name without following a link, where the file system can.
+// lstat does not follow a link, if the file system supports that.
 func lstat(fsys afero.Fs, name string) (fs.FileInfo, error) {
 	if l, ok := fsys.(afero.Lstater); ok {
 		info, _, err := l.LstatIfPossible(name)

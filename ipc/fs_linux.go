@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renameNoReplace is renameat2(RENAME_NOREPLACE). NFS and 9p say EINVAL to the
-// flag, old kernels ENOSYS: there we link and unlink.
+// renameNoReplace is renameat2(RENAME_NOREPLACE). NFS and 9p return EINVAL for the flag,
+// old kernels ENOSYS: then link and unlink.
 func renameNoReplace(oldname, newname string) error {
 	err := retryEINTR(func() error {
 		return unix.Renameat2(unix.AT_FDCWD, oldname, unix.AT_FDCWD, newname, unix.RENAME_NOREPLACE)
@@ -23,7 +23,7 @@ func renameNoReplace(oldname, newname string) error {
 	return &os.LinkError{Op: "renamenoreplace", Old: oldname, New: newname, Err: err}
 }
 
-// Free implements SpaceReporter. File systems without a table of inodes have no limit.
+// Free implements SpaceReporter. File systems without an inode table have no limit.
 func (osFS) Free(name string) (bytes, inodes uint64, err error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Statfs(name, &st) }); err != nil {

@@ -29,7 +29,7 @@ func content(t *testing.T, name string) string {
 	return string(data)
 }
 
-func TestOSOpensNoLinks(t *testing.T) {
+func TestOSDoesNotFollowLinks(t *testing.T) {
 	dir := t.TempDir()
 	secret, link := filepath.Join(dir, "secret"), filepath.Join(dir, "link")
 	write(t, secret, "secret")
@@ -44,7 +44,7 @@ func TestOSOpensNoLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, err := open()
 			require.ErrorIs(t, err, syscall.ELOOP)
-			require.True(t, f == nil, "a nil *os.File in the interface would pass for a file") //nolint:testifylint // Nil would follow the pointer inside
+			require.True(t, f == nil, "a nil *os.File in the interface is not nil") //nolint:testifylint // Nil would follow the pointer inside
 		})
 	}
 	require.Equal(t, "secret", content(t, secret))
@@ -54,7 +54,7 @@ func TestOSOpensNoLinks(t *testing.T) {
 	require.NoError(t, f.Close())
 	info, err := lstat(OS(), link)
 	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&fs.ModeSymlink, "Lstat looks at the link itself")
+	require.NotZero(t, info.Mode()&fs.ModeSymlink, "Lstat does not follow the link")
 }
 
 func TestSync(t *testing.T) {
@@ -67,13 +67,13 @@ func TestSync(t *testing.T) {
 	require.NoError(t, OS().SyncFS(dir))
 	require.NoError(t, OS().SyncFS(file))
 
-	require.Error(t, OS().SyncDir(file), "a file is no folder")
-	require.Error(t, OS().SyncDir(filepath.Join(dir, "link")), "its folder may be another tomorrow")
+	require.Error(t, OS().SyncDir(file), "not a folder")
+	require.Error(t, OS().SyncDir(filepath.Join(dir, "link")), "its target may change")
 	require.ErrorIs(t, OS().SyncDir(filepath.Join(dir, "none")), fs.ErrNotExist)
 	require.ErrorIs(t, OS().SyncFS(filepath.Join(dir, "none")), fs.ErrNotExist)
 }
 
-// renames are both ways to rename: the fallback has to keep the same promise.
+// renames are both implementations: the fallback must give the same guarantee.
 var renames = map[string]func(oldname, newname string) error{
 	"rename":     OS().RenameNoReplace,
 	"link first": linkRename,
@@ -88,17 +88,17 @@ func TestRenameNoReplace(t *testing.T) {
 			write(t, b, "b")
 
 			require.ErrorIs(t, rename(a, b), fs.ErrExist)
-			require.Equal(t, "a", content(t, a), "the loser keeps its file")
-			require.Equal(t, "b", content(t, b), "the winner keeps the slot")
+			require.Equal(t, "a", content(t, a), "the loser's file stays")
+			require.Equal(t, "b", content(t, b), "the winner's file stays in the slot")
 
 			require.NoError(t, rename(a, c))
 			require.Equal(t, "a", content(t, c))
 			require.NoFileExists(t, a)
 			require.ErrorIs(t, rename(a, filepath.Join(dir, "d")), fs.ErrNotExist)
 
-			// A link that leads nowhere occupies the name all the same.
+			// A dangling link occupies the name too.
 			dangling := filepath.Join(dir, "dangling")
-			require.NoError(t, os.Symlink("nowhere", dangling))
+			require.NoError(t, os.Symlink("missing", dangling))
 			require.ErrorIs(t, rename(c, dangling), fs.ErrExist)
 		})
 	}
@@ -131,7 +131,7 @@ func TestRenameNoReplaceHasOneWinner(t *testing.T) {
 	}
 }
 
-// raceFor lets runners rename a file of their own to one slot, all at once.
+// raceFor renames one file of each runner to the same slot, concurrently.
 func raceFor(slot string, runners int, own func(int) string, rename func(a, b string) error) []error {
 	errs := make([]error, runners)
 	start := make(chan struct{})
@@ -156,7 +156,7 @@ func TestTryLock(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o600), info.Mode())
 
 	_, err = OS().TryLock(name)
-	require.ErrorIs(t, err, ErrLocked, "a second holder in the same process is one too many as well")
+	require.ErrorIs(t, err, ErrLocked, "exclusive within a process too")
 
 	require.NoError(t, lock.Close())
 	require.ErrorIs(t, lock.Close(), os.ErrClosed)
@@ -176,25 +176,25 @@ func TestTryLockRefuses(t *testing.T) {
 	_, err = OS().TryLock(filepath.Join(dir, "none", "lock"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = OS().TryLock(dir)
-	require.Error(t, err, "a folder is no lock file")
+	require.Error(t, err, "a folder cannot be the lock file")
 }
 
-func TestLockOfARemovedFileIsNoLock(t *testing.T) {
+func TestLockOfRemovedFileIsInvalid(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	held, err := flock(name)
 	require.NoError(t, err)
 	defer held.Close()
 	require.True(t, sameFile(held, name))
 	require.NoError(t, os.Remove(name))
-	require.False(t, sameFile(held, name), "nobody else will find this one")
+	require.False(t, sameFile(held, name), "other processes cannot open this file")
 	write(t, name, "")
-	require.False(t, sameFile(held, name), "others will lock the new one")
+	require.False(t, sameFile(held, name), "other processes will lock the new file")
 }
 
 const lockVariable = "IPC_TEST_LOCK"
 
-// TestLockHolder is the other process of the tests below: it takes the lock
-// that the environment names, says how that went, and keeps it until its stdin ends.
+// TestLockHolder is the other process of the tests below: it takes the lock that the
+// environment names, prints the result, and keeps the lock until its stdin ends.
 func TestLockHolder(*testing.T) {
 	name := os.Getenv(lockVariable)
 	if name == "" {
@@ -214,8 +214,8 @@ func TestLockHolder(*testing.T) {
 	_ = lock.Close()
 }
 
-// startHolder starts a process that tries to take the lock, and returns what it said.
-func startHolder(t *testing.T, name string) (said string, process *exec.Cmd, stdin io.Closer) {
+// startHolder starts a process that tries to take the lock, and returns its output.
+func startHolder(t *testing.T, name string) (output string, process *exec.Cmd, stdin io.Closer) {
 	t.Helper()
 	process = exec.Command(os.Args[0], "-test.run=^TestLockHolder$")
 	process.Env = append(os.Environ(), lockVariable+"="+name)
@@ -225,33 +225,33 @@ func startHolder(t *testing.T, name string) (said string, process *exec.Cmd, std
 	require.NoError(t, err)
 	require.NoError(t, process.Start())
 	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
-	said, err = bufio.NewReader(stdout).ReadString('\n')
+	output, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	return said, process, stdin
+	return output, process, stdin
 }
 
 func TestTryLockAcrossProcesses(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	said, holder, stdin := startHolder(t, name)
-	require.Equal(t, "holding\n", said)
+	output, holder, stdin := startHolder(t, name)
+	require.Equal(t, "holding\n", output)
 	_, err := OS().TryLock(name)
 	require.ErrorIs(t, err, ErrLocked)
-	said, _, _ = startHolder(t, name)
-	require.Equal(t, "locked out\n", said)
+	output, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", output)
 
 	require.NoError(t, stdin.Close())
 	require.NoError(t, holder.Wait())
 	lock, err := OS().TryLock(name)
 	require.NoError(t, err, "released by Close")
-	said, _, _ = startHolder(t, name)
-	require.Equal(t, "locked out\n", said)
+	output, _, _ = startHolder(t, name)
+	require.Equal(t, "locked out\n", output)
 	require.NoError(t, lock.Close())
 }
 
-func TestTryLockEndsWithAKilledProcess(t *testing.T) {
+func TestKillReleasesLock(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	said, holder, _ := startHolder(t, name)
-	require.Equal(t, "holding\n", said)
+	output, holder, _ := startHolder(t, name)
+	require.Equal(t, "holding\n", output)
 	require.NoError(t, holder.Process.Kill())
 	require.Error(t, holder.Wait())
 	lock, err := OS().TryLock(name)
@@ -268,7 +268,7 @@ func TestTryLockIsNotInherited(t *testing.T) {
 	stdin, err := child.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
-	require.NoError(t, lock.(fileLock).f.Close(), "close only: the unlock would hide an inherited copy")
+	require.NoError(t, lock.(fileLock).f.Close(), "close only: an unlock would also release an inherited copy")
 	again, err := OS().TryLock(name)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
@@ -282,7 +282,7 @@ func TestReadFile(t *testing.T) {
 	write(t, name, "content")
 	write(t, filepath.Join(dir, "empty"), "")
 	require.NoError(t, os.Symlink(name, link))
-	fsys, ok := OS().(wholeReader)
+	fsys, ok := OS().(fileReader)
 	require.True(t, ok)
 	for _, tt := range []struct {
 		name, want string
@@ -292,7 +292,7 @@ func TestReadFile(t *testing.T) {
 		{name: name, want: "content", limit: 7},
 		{name: filepath.Join(dir, "empty"), limit: 7},
 		{name: name, limit: 6, err: ErrTooLarge},
-		{name: filepath.Join(dir, "nobody"), limit: 7, err: fs.ErrNotExist},
+		{name: filepath.Join(dir, "missing"), limit: 7, err: fs.ErrNotExist},
 		{name: filepath.Join(name, "below"), limit: 7, err: syscall.ENOTDIR},
 		{name: link, limit: 7, err: syscall.ELOOP},
 		{name: dir, limit: 7, err: ErrNotRegular},
@@ -305,7 +305,7 @@ func TestReadFile(t *testing.T) {
 		}
 		if tt.err == nil || errors.Is(tt.err, fs.ErrNotExist) {
 			other, err := readAll(struct{ FS }{OS()}, tt.name)
-			require.ErrorIs(t, err, tt.err, "as where a file is opened")
+			require.ErrorIs(t, err, tt.err, "same result as with Open")
 			require.Equal(t, b, other)
 		}
 	}

@@ -13,60 +13,60 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// health is what a Store remembers of a disk that failed it.
+// health holds the write failures of a Store.
 type health struct {
-	mu     sync.Mutex
-	doubt  error           // a folder or the file system could not be synced: for good
-	owed   map[string]bool // folders whose sync could not even begin
-	litter map[string]bool // files that could not be removed when they should
+	mu           sync.Mutex
+	restartErr   error           // a sync failed: until the restart
+	unsyncedDirs map[string]bool // folders that could not be opened for their sync
+	leftovers    map[string]bool // files that could not be removed
 }
 
-// syncDir makes the names in a folder durable, or says that nobody knows:
-// approval.ErrUnsynced. A sync that the kernel took up and failed is never tried
-// again, because the next one would succeed and mean nothing.
+// syncDir makes the names in a folder durable, or returns approval.ErrUnsynced. A sync
+// that failed in the kernel is never retried: the next one would succeed without writing
+// anything.
 func (s *Store) syncDir(dir string) error {
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	err := s.syncs.dir(dir, func() error { return s.taken(s.FS.SyncDir(dir)) }, s.syncAll)
+	err := s.syncs.dir(dir, func() error { return s.noteSyncError(s.FS.SyncDir(dir)) }, s.syncAll)
 	if err == nil || errors.Is(err, approval.ErrUnsynced) {
 		return err
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	if s.health.owed == nil {
-		s.health.owed = map[string]bool{}
+	if s.health.unsyncedDirs == nil {
+		s.health.unsyncedDirs = map[string]bool{}
 	}
-	s.health.owed[dir] = true
+	s.health.unsyncedDirs[dir] = true
 	return fmt.Errorf("%w: %w", approval.ErrUnsynced, err)
 }
 
-// syncAll is one commit for everybody who waits for one.
+// syncAll is one sync for all waiting writes.
 func (s *Store) syncAll() error {
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	return s.taken(s.FS.SyncFS(s.Layout.Home))
+	return s.noteSyncError(s.FS.SyncFS(s.Layout.Home))
 }
 
-// taken notes that a sync failed which the kernel had taken up.
-func (s *Store) taken(err error) error {
+// noteSyncError records a sync that failed in the kernel.
+func (s *Store) noteSyncError(err error) error {
 	if err == nil || notOpened(err) {
 		return err
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	s.health.doubt = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
-	return s.health.doubt
+	s.health.restartErr = fmt.Errorf("%w: %w: %w", approval.ErrUnsynced, approval.ErrRestart, err)
+	return s.health.restartErr
 }
 
-func (s *Store) doubts() error {
+func (s *Store) restartErr() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return s.health.doubt
+	return s.health.restartErr
 }
 
-// notOpened says that an error came from opening what was to be synced.
+// notOpened reports whether an error came from opening the file or folder to be synced.
 func notOpened(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, fs.ErrNotExist} {
 		if errors.Is(err, e) {
@@ -76,53 +76,53 @@ func notOpened(err error) bool {
 	return false
 }
 
-// discard removes a file that is not to stay, later if not now.
+// discard removes a file. If that fails, Probe tries again.
 func (s *Store) discard(name string) {
 	err := s.FS.Remove(name)
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
-		delete(s.health.litter, name)
-	case s.health.litter == nil:
-		s.health.litter = map[string]bool{name: true}
+		delete(s.health.leftovers, name)
+	case s.health.leftovers == nil:
+		s.health.leftovers = map[string]bool{name: true}
 	default:
-		s.health.litter[name] = true
+		s.health.leftovers[name] = true
 	}
 }
 
-// Probe does with a file of its own what every document needs, and makes good
-// what could not be done before. After nil, whatever is visible is durable. The
-// error is approval.ErrRestart where trying again would mean nothing.
+// Probe writes, renames and syncs a test file, and repeats removals and syncs that could
+// not be done before. After nil, every visible document is durable. The error is
+// approval.ErrRestart if a retry is useless.
 func (s *Store) Probe() error {
-	for _, name := range s.noted(&s.health.litter) {
+	for _, name := range s.sorted(&s.health.leftovers) {
 		s.discard(name)
 	}
-	if err := s.doubts(); err != nil {
+	if err := s.restartErr(); err != nil {
 		return err
 	}
-	if err := s.try(); err != nil {
-		return fmt.Errorf("try the disk: %w", err)
+	if err := s.probeDisk(); err != nil {
+		return fmt.Errorf("probe disk: %w", err)
 	}
-	for _, dir := range s.noted(&s.health.owed) {
-		if err := s.taken(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, dir := range s.sorted(&s.health.unsyncedDirs) {
+		if err := s.noteSyncError(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}
 		s.health.mu.Lock()
-		delete(s.health.owed, dir)
+		delete(s.health.unsyncedDirs, dir)
 		s.health.mu.Unlock()
 	}
 	return nil
 }
 
-func (s *Store) noted(set *map[string]bool) []string {
+func (s *Store) sorted(set *map[string]bool) []string {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	return slices.Sorted(maps.Keys(*set))
 }
 
-// try writes one file where nothing is kept.
-func (s *Store) try() error {
+// probeDisk writes and removes one file in run/.
+func (s *Store) probeDisk() error {
 	dir := s.Layout.Run()
 	f, temp, err := s.writeTemp(dir, make([]byte, 4096), 0o600)
 	if err != nil {

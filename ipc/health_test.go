@@ -12,54 +12,54 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// sickFS is the real file system, with folder syncs that fail as told.
-type sickFS struct {
+// failingFS is the real file system, with syncs and removals that fail as configured.
+type failingFS struct {
 	FS
-	dir, whole, remove error
-	syncs              int
-	bytes, inodes      uint64
+	dirErr, fsErr, removeErr error
+	syncs                    int
+	bytes, inodes            uint64
 }
 
-func (s *sickFS) SyncDir(name string) error {
+func (s *failingFS) SyncDir(name string) error {
 	s.syncs++
-	if s.dir != nil {
-		return s.dir
+	if s.dirErr != nil {
+		return s.dirErr
 	}
 	return s.FS.SyncDir(name)
 }
 
-func (s *sickFS) SyncFS(name string) error {
+func (s *failingFS) SyncFS(name string) error {
 	s.syncs++
-	if s.whole != nil {
-		return s.whole
+	if s.fsErr != nil {
+		return s.fsErr
 	}
 	return s.FS.SyncFS(name)
 }
 
-func (s *sickFS) Remove(name string) error {
-	if s.remove != nil {
-		return s.remove
+func (s *failingFS) Remove(name string) error {
+	if s.removeErr != nil {
+		return s.removeErr
 	}
 	return s.FS.Remove(name)
 }
 
-func (s *sickFS) Free(string) (bytes, inodes uint64, err error) { return s.bytes, s.inodes, nil }
+func (s *failingFS) Free(string) (bytes, inodes uint64, err error) { return s.bytes, s.inodes, nil }
 
-func sickStore(t *testing.T) (*Store, *sickFS, approval.Key) {
-	fsys := &sickFS{FS: OS(), bytes: math.MaxUint64, inodes: math.MaxUint64}
+func failingStore(t *testing.T) (*Store, *failingFS, approval.Key) {
+	fsys := &failingFS{FS: OS(), bytes: math.MaxUint64, inodes: math.MaxUint64}
 	s := &Store{FS: fsys, Layout: Layout{Home: filepath.Join(t.TempDir(), "home")}}
 	require.NoError(t, s.Layout.PrepareHome(fsys))
 	require.NoError(t, s.Layout.Prepare(fsys, "w"))
 	return s, fsys, approval.Key{Workspace: "w", ID: "aaaaaaaa00000001"}
 }
 
-func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir = syscall.EIO
+func TestFailedFolderSyncIsNotRetried(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr = syscall.EIO
 	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.ErrorIs(t, err, approval.ErrRestart)
-	fsys.dir, fsys.syncs = nil, 0
+	fsys.dirErr, fsys.syncs = nil, 0
 	require.ErrorIs(t, s.Sync(approval.DocRecord, "w"), approval.ErrRestart)
 	require.ErrorIs(t, s.Sync(approval.DocPending, "w"), approval.ErrRestart)
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
@@ -68,61 +68,61 @@ func TestAFailedFolderSyncIsNeverRepeated(t *testing.T) {
 	other := approval.Key{Workspace: "w", ID: "bbbbbbbb00000002"}
 	require.ErrorIs(t, s.Create(approval.DocDecision, other, []byte("{}"), approval.Durable), approval.ErrRestart)
 	_, err = s.Read(approval.DocDecision, other)
-	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins")
+	require.ErrorIs(t, err, fs.ErrNotExist, "nothing new begins after a failed sync")
 	require.ErrorIs(t, s.Create(approval.DocRecord, other, []byte("{}"), approval.Durable), approval.ErrUnsynced)
 	_, err = s.Read(approval.DocRecord, other)
-	require.NoError(t, err, "an outcome is there for the next start")
+	require.NoError(t, err, "a record is written for the next start")
 }
 
-// A folder that could not even be opened was not synced, and nothing was lost:
-// it is done later, and until then nothing in it is believed.
-func TestAFolderSyncThatDidNotBeginIsMadeGood(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
+// A folder that could not be opened was not synced, and nothing was lost: the sync is
+// done later, and until then its names are not trusted.
+func TestFolderSyncThatCouldNotOpenIsRetried(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr = &fs.PathError{Op: "open", Path: "records", Err: syscall.EMFILE}
 	err := s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable)
 	require.ErrorIs(t, err, approval.ErrUnsynced)
 	require.NotErrorIs(t, err, approval.ErrRestart)
 	require.ErrorIs(t, s.Probe(), syscall.EMFILE)
-	fsys.dir, fsys.syncs = nil, 0
+	fsys.dirErr, fsys.syncs = nil, 0
 	require.NoError(t, s.Probe())
-	require.Equal(t, 2, fsys.syncs, "its own file, and the folder that is owed")
+	require.Equal(t, 2, fsys.syncs, "the test file's folder, and the unsynced folder")
 	fsys.syncs = 0
 	require.NoError(t, s.Probe())
 	require.Equal(t, 1, fsys.syncs)
 }
 
-func TestAPendingThatWasNotConfirmedIsTakenBack(t *testing.T) {
-	s, fsys, k := sickStore(t)
-	fsys.dir, fsys.remove = syscall.EIO, syscall.EIO
+func TestUnsyncedPendingIsRemoved(t *testing.T) {
+	s, fsys, k := failingStore(t)
+	fsys.dirErr, fsys.removeErr = syscall.EIO, syscall.EIO
 	require.ErrorIs(t, s.Create(approval.DocPending, k, []byte("{}"), approval.Durable), approval.ErrUnsynced)
 	_, err := s.Read(approval.DocPending, k)
 	require.NoError(t, err, "it could not be removed")
-	fsys.remove = nil
+	fsys.removeErr = nil
 	require.ErrorIs(t, s.Probe(), approval.ErrRestart)
 	_, err = s.Read(approval.DocPending, k)
-	require.ErrorIs(t, err, fs.ErrNotExist, "it is, as soon as that works")
+	require.ErrorIs(t, err, fs.ErrNotExist, "removed by the next Probe")
 }
 
-func TestTemporaryFilesThatStayedAreRemovedLater(t *testing.T) {
-	s, fsys, k := sickStore(t)
+func TestLeftoverTempFilesAreRemovedLater(t *testing.T) {
+	s, fsys, k := failingStore(t)
 	require.NoError(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable))
-	fsys.remove = syscall.EROFS
+	fsys.removeErr = syscall.EROFS
 	require.ErrorIs(t, s.Create(approval.DocRecord, k, []byte("{}"), approval.Durable), fs.ErrExist)
 	names, err := s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Len(t, names, 2)
-	fsys.remove = nil
+	fsys.removeErr = nil
 	require.NoError(t, s.Probe())
 	names, err = s.names(s.Layout.Records("w"))
 	require.NoError(t, err)
 	require.Equal(t, []string{k.ID + ".json"}, names)
 	names, err = s.names(s.Layout.Run())
 	require.NoError(t, err)
-	require.Empty(t, names, "nor does a probe leave anything")
+	require.Empty(t, names, "a probe leaves no file")
 }
 
 func TestReserve(t *testing.T) {
-	s, fsys, _ := sickStore(t)
+	s, fsys, _ := failingStore(t)
 	fsys.bytes, fsys.inodes = 1000, 2*inodesPerRun
 	one, err := s.Reserve(600)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestReserve(t *testing.T) {
 	two, err := s.Reserve(400)
 	require.NoError(t, err)
 	one()
-	one() // twice is once
+	one() // the second call has no effect
 	_, err = s.Reserve(601)
 	require.ErrorIs(t, err, approval.ErrNoSpace)
 	three, err := s.Reserve(1)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Open implements the gate's Keeper.
+// Open takes the lock of HOME, removes temporary files and syncs the file system.
 func (s *Store) Open() (release func() error, err error) {
 	lock, err := s.FS.TryLock(s.Layout.Lock())
 	if err != nil {
@@ -23,8 +23,8 @@ func (s *Store) Open() (release func() error, err error) {
 	return lock.Close, nil
 }
 
-// Held says whether the home is still the one that Open locked: not when it was
-// removed or replaced since, and what lies there now is somebody else's.
+// Held reports whether HOME is still the folder that Open locked. It is not, if HOME was
+// removed or replaced since.
 func (s *Store) Held() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,8 +32,8 @@ func (s *Store) Held() bool {
 	return s.lock != nil && (!ok || l.Held())
 }
 
-// emptyRun removes the working folders of commands that were running when a
-// daemon was killed; the commands themselves died with it.
+// emptyRun removes the working folders of commands that ran when a daemon was killed.
+// Those commands died with it.
 func (s *Store) emptyRun() error {
 	names, err := s.names(s.Layout.Run())
 	for _, name := range names {
@@ -43,7 +43,7 @@ func (s *Store) emptyRun() error {
 }
 
 func (s *Store) sweepTemps() error {
-	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepNotebooks()); err != nil {
+	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepSent()); err != nil {
 		return err
 	}
 	names, err := s.Workspaces()
@@ -64,7 +64,7 @@ func (s *Store) sweepTemps() error {
 	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
 }
 
-func (s *Store) sweepNotebooks() error {
+func (s *Store) sweepSent() error {
 	sent := s.Layout.path("sent")
 	channels, err := s.names(sent)
 	for _, channel := range channels {
@@ -89,7 +89,7 @@ func (s *Store) sweep(dir string) error {
 		if !strings.HasPrefix(name, tempPrefix) {
 			continue
 		}
-		// A decider in another process may rename its own away from under us.
+		// Another process that decides may rename its own temporary file meanwhile.
 		if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("sweep: %w", err)
 		}

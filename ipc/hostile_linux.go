@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resolve keeps a name inside the folder, off every link, on the folder's mount.
-const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+// resolveFlags keep a name inside the folder and its mount, and refuse every link.
+const resolveFlags = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func openFolder(dir string) (fd int, err error) {
 	err = retryEINTR(func() error {
@@ -20,16 +20,16 @@ func openFolder(dir string) (fd int, err error) {
 	return fd, err
 }
 
-// probe finds out what the system lacks: openat2, because the kernel is old
-// (ENOSYS) or a container's seccomp profile strict (EPERM), or /proc.
+// probe detects a missing openat2, because the kernel is old (ENOSYS) or a container's
+// seccomp profile strict (EPERM), and a missing /proc.
 func (h *Hostile) probe(dir int) error {
 	h.proc = "/proc/self/fd/"
-	if _, err := h.alive(dir); err != nil {
-		h.warn("there is no /proc", err)
+	if _, err := h.nameExists(dir); err != nil {
+		h.warn("/proc is not available", err)
 	}
 	fd, err := h.openat(dir, ".", unix.O_PATH)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		h.plain = true
+		h.noOpenat2 = true
 		h.warn("openat2 is not available, using openat", err)
 		return nil
 	}
@@ -40,18 +40,18 @@ func (h *Hostile) probe(dir int) error {
 }
 
 func (h *Hostile) warn(lack string, why error) {
-	h.note = fmt.Sprintf("not for hostile folders: %s (%v)", lack, why)
+	h.note = fmt.Sprintf("not safe for untrusted folders: %s (%v)", lack, why)
 }
 
 // openat opens an entry of the folder, never through a link.
 func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// The kernel says EAGAIN when a rename elsewhere kept it from being sure.
+	// The kernel returns EAGAIN if a concurrent rename elsewhere prevented the check.
 	for range 8 {
-		if h.plain {
+		if h.noOpenat2 {
 			fd, err = unix.Openat(dir, name, flags, 0)
 		} else {
-			fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: uint64(flags), Resolve: resolve})
+			fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: uint64(flags), Resolve: resolveFlags})
 		}
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			break
@@ -60,54 +60,54 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// openFile opens a file for reading once it is known to be harmless, and
-// returns what it was known as.
+// openFile opens a file for reading once it is known to be harmless, and returns its
+// stat.
 func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
-	peek, err := h.openat(dir, name, unix.O_PATH)
+	pathFD, err := h.openat(dir, name, unix.O_PATH)
 	if err != nil {
 		return -1, st, err
 	}
-	defer unix.Close(peek)
-	h.at("opened")
-	if st, err = look(peek); err != nil {
+	defer unix.Close(pathFD)
+	h.step("opened")
+	if st, err = fstat(pathFD); err != nil {
 		return -1, st, err
 	}
-	if err = judge(&st, limit); err != nil {
+	if err = checkStat(&st, limit); err != nil {
 		return -1, st, err
 	}
-	h.at("counted")
-	if err = h.stillLinked(peek, dir); err != nil {
+	h.step("counted")
+	if err = h.stillLinked(pathFD, dir); err != nil {
 		return -1, st, err
 	}
-	h.at("judged")
-	fd, err = h.reopen(peek, dir, name)
+	h.step("checked")
+	fd, err = h.reopen(pathFD, dir, name)
 	if err != nil {
 		return -1, st, err
 	}
-	if err = sameStill(fd, &st, limit); err != nil {
+	if err = checkSameFile(fd, &st, limit); err != nil {
 		unix.Close(fd)
 		return -1, st, err
 	}
 	return fd, st, nil
 }
 
-// stillLinked makes the one link that was counted ours. An agent may put a link
-// to somebody's file under the name and take it away between our open and our
-// count: the one link counted is then the file's own, elsewhere. But the name we
-// opened is dead from then on, even if the same link comes back: if it lives
-// after the count, it was the link that was counted.
+// stillLinked checks that the one link that was counted is the opened name. An agent may
+// put a link to another user's file under the name and remove it between our open and our
+// count: the counted link is then the file's own, elsewhere. But the opened name is dead
+// from then on, even if the same link comes back. So if it exists after the count, it was
+// the counted link.
 //
-// The kernel lowers the count a moment before it buries the name, holding the
-// folder's lock for both. Listing the folder takes that lock, so once we have
-// listed, nothing is half done.
-func (h *Hostile) stillLinked(peek, dir int) error {
+// The kernel lowers the count a moment before it removes the name, and holds the folder's
+// lock for both. Listing the folder takes that lock: after a listing, no removal is half
+// done.
+func (h *Hostile) stillLinked(pathFD, dir int) error {
 	if err := h.waitForLock(dir); err != nil {
 		return err
 	}
-	alive, err := h.alive(peek)
+	alive, err := h.nameExists(pathFD)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // no /proc to ask: Note has said so
+		return nil // no /proc: Warning has said so
 	case err != nil:
 		return err
 	case !alive:
@@ -128,9 +128,9 @@ func (h *Hostile) waitForLock(dir int) error {
 	})
 }
 
-// alive asks the kernel whether the name that fd was opened by still exists. A
-// file whose name ends in " (deleted)" seems dead, and is refused for nothing.
-func (h *Hostile) alive(fd int) (bool, error) {
+// nameExists asks the kernel whether the name that fd was opened by still exists. A file
+// whose name ends in " (deleted)" is refused without need.
+func (h *Hostile) nameExists(fd int) (bool, error) {
 	path := make([]byte, unix.PathMax)
 	var n int
 	err := retryEINTR(func() (err error) {
@@ -140,16 +140,15 @@ func (h *Hostile) alive(fd int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Cut short, the end that matters would be missing.
+	// In a truncated path the suffix would be missing.
 	return n < len(path) && !bytes.HasSuffix(path[:n], []byte(" (deleted)")), nil
 }
 
-// reopen opens what peek refers to for reading; through its name only where
-// there is no /proc.
-func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
+// reopen opens the file of pathFD for reading; by its name only without /proc.
+func (h *Hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	err = retryEINTR(func() error {
-		fd, err = unix.Open(h.proc+strconv.Itoa(peek), flags, 0)
+		fd, err = unix.Open(h.proc+strconv.Itoa(pathFD), flags, 0)
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -158,14 +157,15 @@ func (h *Hostile) reopen(peek, dir int, name string) (fd int, err error) {
 	return fd, err
 }
 
-// sameStill looks at the opened file as the name was looked at. A changed ctime
-// means that links came or went: without /proc it is all we have against that.
-func sameStill(fd int, before *unix.Stat_t, limit int64) error {
-	st, err := look(fd)
+// checkSameFile checks that the opened file is the one that was checked by name. A
+// changed ctime means that links were added or removed; without /proc there is no other
+// check for that.
+func checkSameFile(fd int, before *unix.Stat_t, limit int64) error {
+	st, err := fstat(fd)
 	if err != nil {
 		return err
 	}
-	if err := judge(&st, limit); err != nil {
+	if err := checkStat(&st, limit); err != nil {
 		return err
 	}
 	if inodeOf(&st) != inodeOf(before) || st.Ctim != before.Ctim {

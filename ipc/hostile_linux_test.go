@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestNote(t *testing.T) {
-	g := newGround(t)
-	require.Empty(t, g.Note())
+func TestWarning(t *testing.T) {
+	g := newFixture(t)
+	require.Empty(t, g.Warning())
 	g.warn("openat2 is not available, using openat", unix.ENOSYS)
-	require.Equal(t, "not for hostile folders: openat2 is not available, using openat (function not implemented)", g.Note())
+	require.Equal(t, "not safe for untrusted folders: openat2 is not available, using openat (function not implemented)", g.Warning())
 }
 
-// A real seccomp filter takes openat2 away, as containers' profiles do.
+// A real seccomp filter forbids openat2, as containers' profiles do.
 func TestWithoutOpenat2(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
-		g := newGround(t)
+		g := newFixture(t)
 		write(t, g.path("x.json"), "{}")
 		done := make(chan error)
 		go func() { done <- withoutOpenat2(g, errno) }()
@@ -34,8 +34,8 @@ func TestWithoutOpenat2(t *testing.T) {
 	}
 }
 
-func withoutOpenat2(g ground, errno unix.Errno) error {
-	runtime.LockOSThread() // and never unlock: the filter ends with the thread
+func withoutOpenat2(g fixture, errno unix.Errno) error {
+	runtime.LockOSThread() // no unlock: the filter ends with the thread
 	if err := forbid(unix.SYS_OPENAT2, errno); err != nil {
 		return fmt.Errorf("install filter: %w", err)
 	}
@@ -44,8 +44,8 @@ func withoutOpenat2(g ground, errno unix.Errno) error {
 		return err
 	}
 	defer h.Close()
-	if !h.plain || !strings.HasPrefix(h.Note(), "not for hostile folders: openat2") {
-		return fmt.Errorf("note: %q", h.Note())
+	if !h.noOpenat2 || !strings.HasPrefix(h.Warning(), "not safe for untrusted folders: openat2") {
+		return fmt.Errorf("note: %q", h.Warning())
 	}
 	data, err := h.Read("x.json", limit)
 	if err == nil && string(data) != "{}" {
@@ -57,7 +57,7 @@ func withoutOpenat2(g ground, errno unix.Errno) error {
 // forbid makes a system call of this thread fail.
 func forbid(call uint32, errno unix.Errno) error {
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the system call's number
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
@@ -69,9 +69,9 @@ func forbid(call uint32, errno unix.Errno) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 }
 
-// A lease makes an open wait up to 45 seconds for its holder.
+// With a lease, an open may wait 45 seconds for the lease holder.
 func TestReadDoesNotWaitForALease(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("x.json"), "{}")
 		f, err := os.OpenFile(g.path("x.json"), os.O_RDWR, 0)
 		require.NoError(t, err)
@@ -89,36 +89,36 @@ func TestReadDoesNotWaitForALease(t *testing.T) {
 	})
 }
 
-func TestSameStill(t *testing.T) {
+func TestCheckSameFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	write(t, name, "a")
 	f, err := os.Open(name)
 	require.NoError(t, err)
 	defer f.Close()
 	fd := int(f.Fd())
-	before, err := look(fd)
+	before, err := fstat(fd)
 	require.NoError(t, err)
-	require.NoError(t, sameStill(fd, &before, limit))
+	require.NoError(t, checkSameFile(fd, &before, limit))
 
 	other := before
 	other.Ino++
-	require.ErrorIs(t, sameStill(fd, &other, limit), ErrBusy, "another file has the name")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "the name is another file's")
 	other = before
 	other.Ctim.Nsec++
-	require.ErrorIs(t, sameStill(fd, &other, limit), ErrBusy, "links came and went")
-	require.ErrorIs(t, sameStill(fd, &before, 0), ErrTooLarge, "the same file, but it grew")
+	require.ErrorIs(t, checkSameFile(fd, &other, limit), ErrBusy, "links were added or removed")
+	require.ErrorIs(t, checkSameFile(fd, &before, 0), ErrTooLarge, "the same file has grown")
 }
 
-// requests/ may be a file system of its own; what is mounted inside it is not ours.
+// requests/ may be a file system of its own. A mount inside it is refused.
 func TestMounts(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	if err := unix.Mount("tmpfs", g.dir, "tmpfs", 0, "size=1m"); err != nil {
 		require.NotZero(t, os.Geteuid(), "mount as root: %v", err)
-		require.ErrorIs(t, err, unix.EPERM, "only root mounts")
+		require.ErrorIs(t, err, unix.EPERM, "only root can mount")
 		return
 	}
 	defer func() { require.NoError(t, unix.Unmount(g.dir, unix.MNT_DETACH)) }()
-	require.True(t, g.Stale(), "a mount hides the folder we hold")
+	require.True(t, g.Stale(), "a mount hides the open folder")
 
 	h, err := OpenHostile(g.dir)
 	require.NoError(t, err)
@@ -136,14 +136,14 @@ func TestMounts(t *testing.T) {
 	require.NoError(t, unix.Mount(g.secret, g.path("x.json"), "", unix.MS_BIND, ""))
 	defer func() { require.NoError(t, unix.Unmount(g.path("x.json"), unix.MNT_DETACH)) }()
 	_, err = g.read(t, "x.json")
-	require.ErrorIs(t, err, ErrNotRegular, "the host's file has one link and no symbolic one")
+	require.ErrorIs(t, err, ErrNotRegular, "a bind mount of a host file has one link and is no symbolic link")
 	require.Error(t, h.Remove("x.json"))
 }
 
 const readVariable = "IPC_TEST_READ"
 
-// TestOrdinaryReader is the other process of the test below.
-func TestOrdinaryReader(t *testing.T) {
+// TestUnprivilegedReader is the other process of the test below.
+func TestUnprivilegedReader(t *testing.T) {
 	dir := os.Getenv(readVariable)
 	if dir == "" {
 		return
@@ -151,20 +151,20 @@ func TestOrdinaryReader(t *testing.T) {
 	h, err := OpenHostile(dir)
 	require.NoError(t, err)
 	_, err = h.Read("closed.json", limit)
-	require.ErrorIs(t, err, fs.ErrPermission, "an agent's umask keeps us out: that is for it to hear")
+	require.ErrorIs(t, err, fs.ErrPermission, "the agent must be told that its umask makes the file unreadable")
 	data, err := h.Read("open.json", limit)
 	require.NoError(t, err)
 	require.Equal(t, "{}", string(data))
 }
 
-// A daemon without privileges meets the files of an agent with another uid.
+// A daemon without privileges reads the files of an agent with another UID.
 func TestReadWithoutPermission(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("open.json"), "{}")
 	write(t, g.path("closed.json"), "{}")
 	require.NoError(t, os.Chmod(g.path("closed.json"), 0))
 
-	child := exec.Command(testBinary(t), "-test.run=^TestOrdinaryReader$")
+	child := exec.Command(testBinary(t), "-test.run=^TestUnprivilegedReader$")
 	child.Env = append(os.Environ(), readVariable+"="+g.dir)
 	if os.Geteuid() == 0 {
 		for dir := filepath.Dir(g.dir); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
@@ -177,7 +177,7 @@ func TestReadWithoutPermission(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// testBinary is this program where another user may run it.
+// testBinary is a copy of this program that another user may run.
 func testBinary(t *testing.T) string {
 	t.Helper()
 	program, err := os.ReadFile(os.Args[0])

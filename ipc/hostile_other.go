@@ -13,8 +13,8 @@ func openFolder(dir string) (fd int, err error) {
 }
 
 func (h *Hostile) probe(int) error {
-	h.plain = true
-	h.note = "not for hostile folders: this system has no openat2, using openat"
+	h.noOpenat2 = true
+	h.note = "not safe for untrusted folders: this system has no openat2, using openat"
 	return nil
 }
 
@@ -26,15 +26,15 @@ func (h *Hostile) openat(dir int, name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// openFile opens first and looks afterwards, as there is no O_PATH. It doesn't
-// wait, but opening a device may be felt by the device.
+// openFile opens the file before it checks it, because O_PATH does not exist here. It
+// does not block, but opening a device may have an effect on the device.
 func (h *Hostile) openFile(dir int, name string, limit int64) (fd int, st unix.Stat_t, err error) {
 	fd, err = h.openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return -1, st, err
 	}
-	if st, err = look(fd); err == nil {
-		err = judge(&st, limit)
+	if st, err = fstat(fd); err == nil {
+		err = checkStat(&st, limit)
 	}
 	if err != nil {
 		unix.Close(fd)

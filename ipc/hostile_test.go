@@ -19,23 +19,23 @@ import (
 
 const limit = 1 << 10
 
-// outside is what must never be read.
-const outside = "the host's secret"
+// outside is content that must never be read.
+const outsideContent = "the host's secret"
 
-// ground is a hostile folder with something to steal beside it.
-type ground struct {
+// fixture is a hostile folder beside a folder with a secret.
+type fixture struct {
 	*Hostile
 	dir    string
 	secret string // a file outside, and secretDir the folder it is in
 }
 
-func newGround(t *testing.T) ground {
+func newFixture(t *testing.T) fixture {
 	t.Helper()
 	top := t.TempDir()
-	g := ground{dir: filepath.Join(top, "requests"), secret: filepath.Join(top, "private", "secret")}
+	g := fixture{dir: filepath.Join(top, "requests"), secret: filepath.Join(top, "private", "secret")}
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
 	require.NoError(t, os.Mkdir(filepath.Dir(g.secret), 0o700))
-	write(t, g.secret, outside)
+	write(t, g.secret, outsideContent)
 	h, err := OpenHostile(g.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
@@ -43,10 +43,11 @@ func newGround(t *testing.T) ground {
 	return g
 }
 
-func (g ground) path(name string) string { return filepath.Join(g.dir, name) }
+func (g fixture) path(name string) string { return filepath.Join(g.dir, name) }
 
-// soon fails the test when f takes a second: nothing in the folder may hold us up.
-func soon(t *testing.T, f func()) {
+// withinASecond fails the test when f takes a second: no file in the folder may block a
+// read.
+func withinASecond(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
@@ -57,24 +58,24 @@ func soon(t *testing.T, f func()) {
 	}
 }
 
-func (g ground) read(t *testing.T, name string) (data []byte, err error) {
+func (g fixture) read(t *testing.T, name string) (data []byte, err error) {
 	t.Helper()
-	soon(t, func() { data, err = g.Read(name, limit) })
-	require.NotContains(t, string(data), outside)
+	withinASecond(t, func() { data, err = g.Read(name, limit) })
+	require.NotContains(t, string(data), outsideContent)
 	return data, err
 }
 
-// ways are the ways to open a file: each must hold on its own.
-func ways(t *testing.T, test func(t *testing.T, g ground)) {
+// forEachMethod runs a test with each way to open a file. Each must be safe on its own.
+func forEachMethod(t *testing.T, test func(t *testing.T, g fixture)) {
 	t.Helper()
-	for name, force := range map[string]func(g ground){
-		"openat2":          func(ground) {},
-		"openat":           func(g ground) { g.plain = true },
-		"openat2, no proc": func(g ground) { g.proc = "/none/" },
-		"openat, no proc":  func(g ground) { g.plain, g.proc = true, "/none/" },
+	for name, force := range map[string]func(g fixture){
+		"openat2":          func(fixture) {},
+		"openat":           func(g fixture) { g.noOpenat2 = true },
+		"openat2, no proc": func(g fixture) { g.proc = "/none/" },
+		"openat, no proc":  func(g fixture) { g.noOpenat2, g.proc = true, "/none/" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGround(t)
+			g := newFixture(t)
 			force(g)
 			test(t, g)
 		})
@@ -83,67 +84,67 @@ func ways(t *testing.T, test func(t *testing.T, g ground)) {
 
 func TestReadRefuses(t *testing.T) {
 	cases := map[string]struct {
-		lay  func(t *testing.T, g ground, name string)
-		want error
+		create func(t *testing.T, g fixture, name string)
+		want   error
 	}{
 		"absolute link": {
-			func(t *testing.T, g ground, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Symlink(g.secret, name)) }, ErrSymlink,
 		},
 		"relative link": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, os.Symlink("../private/secret", name))
 			}, ErrSymlink,
 		},
-		"link inside the folder: still not what its name says": {
-			func(t *testing.T, g ground, name string) {
+		"link inside the folder: refused too": {
+			func(t *testing.T, g fixture, name string) {
 				write(t, g.path("other.json"), "{}")
 				require.NoError(t, os.Symlink("other.json", name))
 			}, ErrSymlink,
 		},
 		"link to a folder": {
-			func(t *testing.T, g ground, name string) {
+			func(t *testing.T, g fixture, name string) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), name))
 			}, ErrSymlink,
 		},
 		"link to nothing": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("none", name)) }, ErrSymlink,
 		},
 		"link to itself": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("x.json", name)) }, ErrSymlink,
 		},
 		"magic link to an open file": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Symlink("/proc/self/fd/0", name)) }, ErrSymlink,
 		},
 		"hard link to a file outside": {
-			func(t *testing.T, g ground, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
+			func(t *testing.T, g fixture, name string) { require.NoError(t, os.Link(g.secret, name)) }, ErrLinked,
 		},
-		"FIFO: opening it plainly waits for a writer": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
+		"FIFO: a plain open waits for a writer": {
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, unix.Mkfifo(name, 0o666)) }, ErrNotRegular,
 		},
 		"socket": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				require.NoError(t, unix.Mknod(name, unix.S_IFSOCK|0o666, 0))
 			}, ErrNotRegular,
 		},
-		"folder with the name of a file": {
-			func(t *testing.T, _ ground, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
+		"folder": {
+			func(t *testing.T, _ fixture, name string) { require.NoError(t, os.Mkdir(name, 0o777)) }, ErrNotRegular,
 		},
 		"sparse terabyte": {
-			func(t *testing.T, _ ground, name string) {
+			func(t *testing.T, _ fixture, name string) {
 				write(t, name, "{")
 				require.NoError(t, os.Truncate(name, 1<<40))
 			}, ErrTooLarge,
 		},
 		"a byte too much": {
-			func(t *testing.T, _ ground, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
+			func(t *testing.T, _ fixture, name string) { write(t, name, strings.Repeat("x", limit+1)) }, ErrTooLarge,
 		},
-		"nothing": {func(*testing.T, ground, string) {}, ErrGone},
+		"nothing": {func(*testing.T, fixture, string) {}, ErrGone},
 	}
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, c := range cases {
 			t.Run(name, func(t *testing.T) {
 				defer os.RemoveAll(g.path("x.json"))
-				c.lay(t, g, g.path("x.json"))
+				c.create(t, g, g.path("x.json"))
 				data, err := g.read(t, "x.json")
 				require.ErrorIs(t, err, c.want)
 				require.Empty(t, data)
@@ -153,16 +154,16 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestReadRefusesDevices(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, dev := range map[string]uint64{
-			"zero never ends":       unix.Mkdev(1, 5),
-			"tty becomes ours":      unix.Mkdev(5, 0),
-			"no driver is there":    unix.Mkdev(241, 255),
-			"mem holds the secrets": unix.Mkdev(1, 1),
+			"zero never ends":          unix.Mkdev(1, 5),
+			"tty becomes our terminal": unix.Mkdev(5, 0),
+			"no driver":                unix.Mkdev(241, 255),
+			"mem contains secrets":     unix.Mkdev(1, 1),
 		} {
 			err := unix.Mknod(g.path("x.json"), unix.S_IFCHR|0o666, int(dev))
 			if os.Geteuid() != 0 {
-				require.ErrorIs(t, err, unix.EPERM, "only root makes devices")
+				require.ErrorIs(t, err, unix.EPERM, "only root can create devices")
 				continue
 			}
 			require.NoError(t, err, name)
@@ -173,16 +174,16 @@ func TestReadRefusesDevices(t *testing.T) {
 	})
 }
 
-func TestReadTakesPlainFiles(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+func TestReadAcceptsPlainFiles(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for name, want := range map[string]string{
-			"empty.json":             "", // a writer that has just begun; the caller waits
+			"empty.json":             "", // a writer that has just begun: the caller waits
 			"a.json":                 `{"request_id":"a"}`,
 			"full.json":              strings.Repeat("x", limit),
-			".dot":                   "a dot-name is a name",
+			".dot":                   "a name with a dot",
 			"\xff\n ü":               "names are bytes",
-			"-rf":                    "and no options",
-			strings.Repeat("n", 255): "as long as a name can be",
+			"-rf":                    "not an option",
+			strings.Repeat("n", 255): "longest name",
 		} {
 			write(t, g.path(name), want)
 			data, err := g.read(t, name)
@@ -193,20 +194,20 @@ func TestReadTakesPlainFiles(t *testing.T) {
 }
 
 func TestReadLimits(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	write(t, g.path("empty"), "")
 	_, err := g.Read("a", 0)
 	require.ErrorIs(t, err, ErrTooLarge)
 	_, err = g.Read("empty", -1)
-	require.ErrorIs(t, err, ErrTooLarge, "a nonsensical limit allows nothing")
+	require.ErrorIs(t, err, ErrTooLarge, "an invalid limit allows nothing")
 	data, err := g.Read("a", math.MaxInt64)
 	require.NoError(t, err, "limit+1 must not overflow")
 	require.Equal(t, "a", string(data))
 }
 
 func TestNamesStayInside(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("a"), "a")
 		require.NoError(t, os.Mkdir(g.path("sub"), 0o777))
 		for _, name := range []string{
@@ -225,7 +226,7 @@ func TestNamesStayInside(t *testing.T) {
 	})
 }
 
-// endless counts what is taken from it.
+// endless counts the bytes that are read from it.
 type endless int64
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -233,71 +234,71 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestTakeIsBounded(t *testing.T) {
+func TestReadLimitedIsBounded(t *testing.T) {
 	var e endless
-	_, err := take(&e, limit)
+	_, err := readLimited(&e, limit)
 	require.ErrorIs(t, err, ErrTooLarge)
-	require.EqualValues(t, limit+1, e, "no file grows faster than we stop reading")
+	require.EqualValues(t, limit+1, e, "reading stops at the limit, however fast the file grows")
 }
 
-func TestReadOfAFileThatChanges(t *testing.T) {
+func TestReadOfChangingFile(t *testing.T) {
 	const name = "x.json"
 	cases := map[string]struct {
-		change func(t *testing.T, g ground)
+		change func(t *testing.T, g fixture)
 		want   []error
 	}{
 		"grows past the limit": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
+			func(t *testing.T, g fixture) { require.NoError(t, os.Truncate(g.path(name), 1<<40)) },
 			[]error{ErrTooLarge},
 		},
 		"grows a little": {
-			func(t *testing.T, g ground) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
+			func(t *testing.T, g fixture) { write(t, g.path(name), `{"a": "longer"}`) }, []error{nil, ErrBusy},
 		},
 		"gets a second link": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.path(name), g.path("y"))) }, []error{ErrLinked},
 		},
 		"is deleted": {
-			func(t *testing.T, g ground) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
+			func(t *testing.T, g fixture) { require.NoError(t, os.Remove(g.path(name))) }, []error{ErrGone},
 		},
-		"is exchanged for a link to a folder": {
-			swap(func(t *testing.T, g ground) {
+		"is replaced by a link to a folder": {
+			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("new")))
 			}), []error{ErrGone, ErrSymlink},
 		},
-		"is exchanged for a link to a file": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
+		"is replaced by a link to a file": {
+			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Symlink(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrSymlink},
 		},
-		"is exchanged for somebody's file": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
+		"is replaced by a hard link to a file outside": {
+			swap(func(t *testing.T, g fixture) { require.NoError(t, os.Link(g.secret, g.path("new"))) }),
 			[]error{ErrGone, ErrLinked},
 		},
-		"is exchanged for another": {
-			swap(func(t *testing.T, g ground) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
+		"is replaced by another file": {
+			swap(func(t *testing.T, g fixture) { write(t, g.path("new"), "{}") }), []error{ErrGone, ErrBusy},
 		},
-		"is exchanged for a FIFO": {
-			swap(func(t *testing.T, g ground) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
+		"is replaced by a FIFO": {
+			swap(func(t *testing.T, g fixture) { require.NoError(t, unix.Mkfifo(g.path("new"), 0o666)) }),
 			[]error{ErrGone, ErrNotRegular},
 		},
-		"is exchanged for a socket": {
-			swap(func(t *testing.T, g ground) {
+		"is replaced by a socket": {
+			swap(func(t *testing.T, g fixture) {
 				require.NoError(t, unix.Mknod(g.path("new"), unix.S_IFSOCK|0o666, 0))
 			}), []error{ErrGone, ErrNotRegular},
 		},
-		"is exchanged for a folder": {
-			func(t *testing.T, g ground) {
+		"is replaced by a folder": {
+			func(t *testing.T, g fixture) {
 				require.NoError(t, os.Remove(g.path(name)))
 				require.NoError(t, os.Mkdir(g.path(name), 0o777))
 			}, []error{ErrGone, ErrNotRegular},
 		},
 	}
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for what, c := range cases {
 			t.Run(what, func(t *testing.T) {
 				defer func() { _ = os.RemoveAll(g.path(name)); _ = os.RemoveAll(g.path("y")) }()
 				write(t, g.path(name), `{"a": 1}`)
-				g.pause = func(step string) {
-					if step == "judged" {
+				g.onStep = func(step string) {
+					if step == "checked" {
 						c.change(t, g)
 					}
 				}
@@ -307,24 +308,24 @@ func TestReadOfAFileThatChanges(t *testing.T) {
 						return
 					}
 				}
-				require.Fail(t, "wrong answer", "%v", err)
+				require.Fail(t, "unexpected error", "%v", err)
 			})
 		}
 	})
 }
 
-// swap renames what lay makes under "new" over the file.
-func swap(lay func(t *testing.T, g ground)) func(t *testing.T, g ground) {
-	return func(t *testing.T, g ground) {
-		lay(t, g)
+// swap creates "new" and renames it over the file.
+func swap(create func(t *testing.T, g fixture)) func(t *testing.T, g fixture) {
+	return func(t *testing.T, g fixture) {
+		create(t, g)
 		require.NoError(t, os.Rename(g.path("new"), g.path("x.json")))
 	}
 }
 
-// A link to the secret lies under the name while we open it, and is gone when we
-// count the links: the one that is left is not in this folder.
-func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+// A link to the secret is under the name while we open it, and is removed before we count
+// the links: the counted link is not in this folder.
+func TestReadDetectsRemovedLink(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		for what, change := range map[string]func(name string) error{
 			"gone": os.Remove,
 			"replaced": func(name string) error {
@@ -335,7 +336,7 @@ func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 			},
 		} {
 			require.NoError(t, os.Link(g.secret, g.path("x.json")), what)
-			g.pause = func(step string) {
+			g.onStep = func(step string) {
 				if step == "opened" {
 					require.NoError(t, change(g.path("x.json")), what)
 				}
@@ -348,15 +349,15 @@ func TestReadCountsOnlyALinkThatIsHere(t *testing.T) {
 	})
 }
 
-// The same, but the link is back when we look whether it is there.
-func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
+// The same, but the link is back when we check whether the name exists.
+func TestReadDetectsRestoredLink(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		g := newGround(t)
-		g.plain = plain
+		g := newFixture(t)
+		g.noOpenat2 = plain
 		require.NoError(t, os.Link(g.secret, g.path("x.json")))
-		g.pause = func(step string) {
+		g.onStep = func(step string) {
 			switch step {
-			case "opened", "judged":
+			case "opened", "checked":
 				_ = os.Remove(g.path("x.json"))
 			case "counted":
 				require.NoError(t, os.Link(g.secret, g.path("x.json")))
@@ -367,12 +368,12 @@ func TestReadIsNotFooledByALinkThatComesBack(t *testing.T) {
 	}
 }
 
-// The same again without stopping anybody: the kernel lowers the count before it
-// buries the name, and only a race meets it in between.
-func TestReadRacesALink(t *testing.T) {
+// The same without test hooks: the kernel lowers the count before it removes the name,
+// and only a race can read in between.
+func TestReadRacesLink(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		g := newGround(t)
-		g.plain = plain
+		g := newFixture(t)
+		g.noOpenat2 = plain
 		stop := make(chan struct{})
 		var agent sync.WaitGroup
 		agent.Go(func() {
@@ -386,48 +387,48 @@ func TestReadRacesALink(t *testing.T) {
 				}
 			}
 		})
-		linked, stolen := 0, 0
+		linked, leaked := 0, 0
 		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 			switch _, err := g.Read("x.json", limit); {
 			case err == nil:
-				stolen++
+				leaked++
 			case errors.Is(err, ErrLinked):
 				linked++
 			}
 		}
 		close(stop)
 		agent.Wait()
-		require.Zero(t, stolen)
-		require.NotZero(t, linked, "the link must be met at times, or it was no race")
+		require.Zero(t, leaked)
+		require.NotZero(t, linked, "no read met the link: not a race")
 	}
 }
 
-func TestUnchanged(t *testing.T) {
+func TestCheckUnchanged(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a")
 	write(t, name, "abc")
 	f, err := os.Open(name)
 	require.NoError(t, err)
 	defer f.Close()
-	before, err := look(int(f.Fd()))
+	before, err := fstat(int(f.Fd()))
 	require.NoError(t, err)
 
-	require.NoError(t, unchanged(int(f.Fd()), &before, 3, limit))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "we read less than there is")
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
+	require.NoError(t, checkUnchanged(int(f.Fd()), &before, 3, limit))
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 2, limit), ErrBusy, "fewer bytes read than the file has")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, 2), ErrTooLarge)
 	require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrBusy, "same size, other content")
 	require.NoError(t, os.Remove(name))
-	require.ErrorIs(t, unchanged(int(f.Fd()), &before, 3, limit), ErrGone)
+	require.ErrorIs(t, checkUnchanged(int(f.Fd()), &before, 3, limit), ErrGone)
 }
 
-// An agent exchanges one name as fast as it can while we read it.
-func TestReadRacesAnAgent(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+// An agent replaces one file as fast as it can while we read it.
+func TestReadRacesAgent(t *testing.T) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		link := os.Link
 		if g.proc == "/none/" {
-			link = os.Symlink // without /proc it is not for hostile folders, because of just this
+			link = os.Symlink // without /proc a hard link is not detected
 		}
-		lay := []func(name string) error{
+		create := []func(name string) error{
 			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
 			func(name string) error { return os.Symlink(g.secret, name) },
 			func(name string) error { return os.WriteFile(name, []byte("{}"), 0o644) },
@@ -445,7 +446,7 @@ func TestReadRacesAnAgent(t *testing.T) {
 					return
 				default:
 				}
-				if lay[i%len(lay)](g.path("new")) == nil {
+				if create[i%len(create)](g.path("new")) == nil {
 					_ = os.Rename(g.path("new"), g.path("x.json"))
 					// Renaming one link of a file over another does nothing and leaves both.
 					_ = os.Remove(g.path("new"))
@@ -453,8 +454,8 @@ func TestReadRacesAnAgent(t *testing.T) {
 			}
 		})
 		read := 0
-		soonest := time.Now().Add(400 * time.Millisecond)
-		for time.Now().Before(soonest) {
+		deadline := time.Now().Add(400 * time.Millisecond)
+		for time.Now().Before(deadline) {
 			data, err := g.read(t, "x.json")
 			if err == nil {
 				read++
@@ -463,20 +464,20 @@ func TestReadRacesAnAgent(t *testing.T) {
 		}
 		close(stop)
 		agent.Wait()
-		require.NotZero(t, read, "the race must be won at times, or it was none")
+		require.NotZero(t, read, "no read succeeded: not a race")
 	})
 }
 
 func TestStat(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		write(t, g.path("file"), "")
-		require.NoError(t, os.Symlink("nowhere", g.path("dangling")))
+		require.NoError(t, os.Symlink("missing", g.path("dangling")))
 		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
 		for name, want := range map[string]bool{
 			"file": true, "fifo": true, "none": false,
-			"dangling": true, // the link is there; where it leads is no matter
+			"dangling": true, // the link exists; its target does not matter
 		} {
-			soon(t, func() {
+			withinASecond(t, func() {
 				exists, err := g.Stat(name)
 				require.NoError(t, err)
 				require.Equal(t, want, exists, name)
@@ -486,7 +487,7 @@ func TestStat(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	ways(t, func(t *testing.T, g ground) {
+	forEachMethod(t, func(t *testing.T, g fixture) {
 		target := filepath.Dir(g.secret)
 		write(t, g.path("file"), "")
 		require.NoError(t, os.Symlink(g.secret, g.path("link")))
@@ -495,10 +496,10 @@ func TestRemove(t *testing.T) {
 		require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
 		require.NoError(t, os.Mkdir(g.path("empty folder"), 0))
 		for _, name := range []string{"file", "link", "folder link", "hard link", "fifo", "empty folder"} {
-			soon(t, func() { require.NoError(t, g.Remove(name), name) })
+			withinASecond(t, func() { require.NoError(t, g.Remove(name), name) })
 			require.ErrorIs(t, g.Remove(name), ErrGone, name)
 		}
-		require.Equal(t, outside, content(t, g.secret), "only the names are gone, not where they led")
+		require.Equal(t, outsideContent, content(t, g.secret), "only the names are removed, not their targets")
 
 		require.NoError(t, os.MkdirAll(g.path("full/sub"), 0o777))
 		require.ErrorIs(t, g.Remove("full"), ErrNotRegular)
@@ -507,17 +508,17 @@ func TestRemove(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	names, more, err := g.Names(10)
 	require.NoError(t, err)
 	require.False(t, more)
 	require.Empty(t, names)
 
-	for i := range 500 { // more than one reading's worth
+	for i := range 500 { // more than one read of the folder
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), g.path("link")))
-	for _, g.plain = range []bool{false, true} {
+	for _, g.noOpenat2 = range []bool{false, true} {
 		for most, want := range map[int]struct {
 			names int
 			more  bool
@@ -533,69 +534,69 @@ func TestNames(t *testing.T) {
 		names, _, err = g.Names(501)
 		require.NoError(t, err)
 		require.Contains(t, names, "link")
-		require.NotContains(t, names, "secret", "links are named, not followed")
+		require.NotContains(t, names, "secret", "links are listed, not followed")
 		again, _, err := g.Names(501)
 		require.NoError(t, err)
-		require.ElementsMatch(t, names, again, "each listing begins at the beginning")
+		require.ElementsMatch(t, names, again, "each listing starts from the beginning")
 	}
 }
 
-func TestNamesLoadsNoMoreThanAsked(t *testing.T) {
-	g := newGround(t)
+func TestNamesReadsNoMoreThanLimit(t *testing.T) {
+	g := newFixture(t)
 	for i := range 300 {
 		write(t, g.path(fmt.Sprint(i)), "")
 	}
 	allocated := testing.AllocsPerRun(10, func() { _, _, _ = g.Names(3) })
-	require.Less(t, allocated, 50.0, "every name loaded is a string made")
+	require.Less(t, allocated, 50.0, "each name read is one allocation")
 }
 
 func TestOpenHostileRefuses(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	link := filepath.Join(filepath.Dir(g.dir), "link")
 	require.NoError(t, os.Symlink(filepath.Dir(g.secret), link))
 	_, err := OpenHostile(link)
-	require.Error(t, err, "a link where the folder should be leads anywhere")
+	require.Error(t, err, "a link instead of the folder could lead anywhere")
 	_, err = OpenHostile(g.secret)
 	require.ErrorIs(t, err, unix.ENOTDIR)
 	_, err = OpenHostile(filepath.Join(g.dir, "none"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, unix.Mkfifo(g.path("fifo"), 0o666))
-	soon(t, func() {
+	withinASecond(t, func() {
 		_, err := OpenHostile(g.path("fifo"))
 		require.Error(t, err)
 	})
 }
 
 func TestStale(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	require.False(t, g.Stale())
 
 	moved := g.dir + ".moved"
 	require.NoError(t, os.Rename(g.dir, moved))
-	require.True(t, g.Stale(), "its name leads nowhere")
+	require.True(t, g.Stale(), "its name does not exist")
 	require.NoError(t, os.Symlink(moved, g.dir))
-	require.True(t, g.Stale(), "a link to it is not it")
+	require.True(t, g.Stale(), "a link to the folder is not the folder")
 	data, err := g.read(t, "a")
-	require.NoError(t, err, "we hold the folder, not the name")
+	require.NoError(t, err, "the folder is open, independent of its name")
 	require.Equal(t, "a", string(data))
 
 	require.NoError(t, os.Remove(g.dir))
 	require.NoError(t, os.Mkdir(g.dir, 0o777))
-	require.True(t, g.Stale(), "another folder has the name")
+	require.True(t, g.Stale(), "the name is another folder's")
 
 	require.NoError(t, os.RemoveAll(moved))
 	_, err = g.read(t, "a")
 	require.ErrorIs(t, err, ErrGone)
 	_, _, err = g.Names(10)
-	require.ErrorIs(t, err, ErrGone, "an empty list would say that all is well")
+	require.ErrorIs(t, err, ErrGone, "an empty list would hide the error")
 	exists, err := g.Stat("a")
 	require.NoError(t, err)
 	require.False(t, exists)
 }
 
 func TestClosed(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	write(t, g.path("a"), "a")
 	require.NoError(t, g.Close())
 	for name, h := range map[string]*Hostile{"closed": g.Hostile, "zero": {}} {
@@ -611,7 +612,7 @@ func TestClosed(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	g := newGround(t)
+	g := newFixture(t)
 	want := bytes.Repeat([]byte("x"), limit)
 	write(t, g.path("a"), string(want))
 	var readers sync.WaitGroup

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Layout names the folders and files of one HOME. Workspace names given to its
-// methods must be valid (ValidWorkspace): the methods that return only a path
-// join them unseen.
+// Layout names the folders and files of one HOME. Workspace names given to its methods
+// must be valid (ValidWorkspace): methods that return only a path do not check them.
 type Layout struct {
 	Home string // absolute
 }
@@ -19,17 +18,17 @@ type Layout struct {
 // Lock is the file whose lock makes a process the one daemon of this HOME.
 func (l Layout) Lock() string { return l.path("lock") }
 
-// Scripted is there where a script answered and not people: no other gate serves
-// such a home.
+// Scripted exists in a HOME in which a script answered instead of people. No other daemon
+// serves such a HOME.
 func (l Layout) Scripted() string { return l.path("scripted") }
 
 // Keys is the folder of the MAC key and the signing key.
 func (l Layout) Keys() string { return l.path("keys") }
 
-// APIKeys is the folder of what is kept of the keys for the HTTP door.
+// APIKeys is the folder of the hashes and scopes of HTTP API keys.
 func (l Layout) APIKeys() string { return l.path("keys", "api") }
 
-// Grants is the folder of remembered consent.
+// Grants is the folder of grants.
 func (l Layout) Grants() string { return l.path("grants") }
 
 // Audit is the folder of the append-only log.
@@ -38,20 +37,21 @@ func (l Layout) Audit() string { return l.path("audit") }
 // Run holds the working folders of commands; it is emptied at every start.
 func (l Layout) Run() string { return l.path("run") }
 
-// Health is what the daemon says of itself while it runs.
+// Health is the daemon's health report while it runs.
 func (l Layout) Health() string { return l.path("run", "health.json") }
 
-// UISocket is where whoever can enter this home asks for a link to the pages.
+// UISocket is the socket on which a user with access to HOME asks for a link to the web
+// UI.
 func (l Layout) UISocket() string { return l.path("run", "ui.sock") }
 
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 
-// Sent is the notebook of one channel: what it sent for one workspace.
+// Sent is the sent store of one channel for one workspace.
 func (l Layout) Sent(channel, ws string) string { return l.path("sent", channel, ws) }
 
-// ChannelState is a channel's place for what belongs to no request; no workspace can be
-// called so.
+// ChannelState is a folder for state of a channel that belongs to no request. No
+// workspace can have such a name.
 func (l Layout) ChannelState(channel, name string) string { return l.path("sent", channel, "."+name) }
 
 // Receipts is the folder of a workspace's claims: what is running.
@@ -72,7 +72,7 @@ func (l Layout) Requests(ws string) string { return l.path("ipc", ws, "requests"
 // Responses is the folder that the agent reads.
 func (l Layout) Responses(ws string) string { return l.path("ipc", ws, "responses") }
 
-// Pendings is the folder of requests that wait for a person.
+// Pendings is the folder of requests that wait for a decision.
 func (l Layout) Pendings(ws string) string { return l.path("ipc", ws, "pending_approvals") }
 
 // Decisions is the folder of the slots: one file decides a pending request.
@@ -82,8 +82,8 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.Home}, elem...)...)
 }
 
-// folder is one line of the layout: what it is made with, and the permission
-// bits that make us refuse it.
+// folder is one folder of the layout: its mode, and the permission bits with which it is
+// refused.
 type folder struct {
 	path   string
 	mode   fs.FileMode
@@ -92,7 +92,7 @@ type folder struct {
 
 const (
 	othersWrite  = 0o022
-	othersAccess = 0o077 // keys/: whoever reads them is the operator
+	othersAccess = 0o077 // keys/: a user who can read them can act as the operator
 )
 
 func (l Layout) homeFolders() []folder {
@@ -110,7 +110,7 @@ func (l Layout) workspaceFolders(ws string) []folder {
 	return []folder{
 		{l.Workspace(ws), 0o700, othersWrite},
 		{l.Requests(ws), 0o777, 0},
-		{l.Responses(ws), 0o755, othersWrite}, // not secret, but forged responses would be believed
+		{l.Responses(ws), 0o755, othersWrite}, // not secret, but the agent would trust a forged response
 		{l.Pendings(ws), 0o700, othersWrite},
 		{l.Decisions(ws), 0o700, othersWrite},
 		{l.Receipts(ws), 0o700, othersWrite},
@@ -119,8 +119,8 @@ func (l Layout) workspaceFolders(ws string) []folder {
 	}
 }
 
-// PrepareHome creates HOME and its folders, durably. What exists gets the
-// permissions that it lacks and keeps those it has.
+// PrepareHome creates HOME and its folders, durably. An existing folder gets the
+// permissions that it lacks and keeps the others.
 func (l Layout) PrepareHome(fsys FS) error {
 	if !filepath.IsAbs(l.Home) {
 		return fmt.Errorf("prepare home %q: not an absolute path", l.Home)
@@ -147,8 +147,8 @@ func (l Layout) Prepare(fsys FS, ws string) error {
 	return nil
 }
 
-// PreparePauses creates the folder of pauses, which a HOME of an earlier
-// version has not, durably.
+// PreparePauses creates the folder of pauses, durably. A HOME of an earlier version does
+// not have it.
 func (l Layout) PreparePauses(fsys FS) error {
 	folders := []folder{{l.Pauses(), 0o700, othersWrite}, {l.EndedPauses(), 0o700, othersWrite}}
 	if err := makeFolders(fsys, folders); err != nil {
@@ -157,8 +157,8 @@ func (l Layout) PreparePauses(fsys FS) error {
 	return nil
 }
 
-// PrepareAPIKeys creates the folder of keys for the HTTP door, durably, before the
-// first key is written.
+// PrepareAPIKeys creates the folder of HTTP API keys, durably, before the first key is
+// written.
 func (l Layout) PrepareAPIKeys(fsys FS) error {
 	if err := makeFolders(fsys, []folder{{l.APIKeys(), 0o700, othersAccess}}); err != nil {
 		return fmt.Errorf("prepare keys: %w", err)
@@ -166,8 +166,8 @@ func (l Layout) PrepareAPIKeys(fsys FS) error {
 	return nil
 }
 
-// PrepareSent creates a channel's notebook for one workspace, durably. The
-// channel's name follows the rules for workspaces.
+// PrepareSent creates a channel's sent store for one workspace, durably. The channel's
+// name follows the rules for workspaces.
 func (l Layout) PrepareSent(fsys FS, channel, ws string) error {
 	if !ValidWorkspace(channel) {
 		return fmt.Errorf("channel %q: not a valid name", channel)
@@ -175,19 +175,19 @@ func (l Layout) PrepareSent(fsys FS, channel, ws string) error {
 	if err := checkWorkspace(ws); err != nil {
 		return err
 	}
-	notebook := l.Sent(channel, ws)
+	dir := l.Sent(channel, ws)
 	folders := []folder{
-		{filepath.Dir(notebook), 0o700, othersWrite},
-		{notebook, 0o700, othersWrite},
+		{filepath.Dir(dir), 0o700, othersWrite},
+		{dir, 0o700, othersWrite},
 	}
 	if err := makeFolders(fsys, folders); err != nil {
-		return fmt.Errorf("prepare notebook of %s: %w", channel, err)
+		return fmt.Errorf("prepare sent store of %s: %w", channel, err)
 	}
 	return nil
 }
 
-// makeFolders syncs the parents of what it made: a document whose folder is
-// lost in a power cut is lost with it.
+// makeFolders syncs the parents of the folders that it made: if a power cut removes a
+// folder, its documents are lost too.
 func makeFolders(fsys FS, folders []folder) error {
 	var parents []string
 	for _, f := range folders {
@@ -217,7 +217,7 @@ func (f folder) make(fsys FS) (made bool, err error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	info, err := f.look(fsys)
+	info, err := f.info(fsys)
 	if err != nil || info.Mode().Perm()&f.mode == f.mode {
 		return false, err
 	}
@@ -225,9 +225,9 @@ func (f folder) make(fsys FS) (made bool, err error) {
 	return false, fsys.Chmod(f.path, info.Mode().Perm()|f.mode|special)
 }
 
-// CheckPrivate refuses a HOME or workspace in which somebody else could decide
-// or answer: a folder that is missing, a link, no folder, or open to others.
-// The error says what is wrong and, on a line of its own, how to mend it.
+// CheckPrivate refuses a HOME or workspace in which another user could decide or answer:
+// a folder that is missing, a link, not a folder, or open to other users. The error's
+// second line is a hint.
 func (l Layout) CheckPrivate(fsys FS, ws string) error {
 	if err := checkWorkspace(ws); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (l Layout) CheckPrivate(fsys FS, ws string) error {
 }
 
 func (f folder) check(fsys FS) error {
-	info, err := f.look(fsys)
+	info, err := f.info(fsys)
 	if err != nil {
 		return err
 	}
@@ -253,12 +253,12 @@ func (f folder) check(fsys FS) error {
 	if open&othersWrite != 0 {
 		may = "write to"
 	}
-	return fmt.Errorf("check folder %s: others may %s it (mode %04o)\nhint: look through it, then: chmod %04o %s",
+	return fmt.Errorf("check folder %s: other users may %s it (mode %04o)\nhint: look through it, then: chmod %04o %s",
 		f.path, may, info.Mode().Perm(), f.mode, shellQuote(f.path))
 }
 
-// look returns what is there if it is a real folder.
-func (f folder) look(fsys FS) (fs.FileInfo, error) {
+// info returns the file info of a real folder.
+func (f folder) info(fsys FS) (fs.FileInfo, error) {
 	info, err := lstat(fsys, f.path)
 	switch {
 	case err != nil:
@@ -267,13 +267,13 @@ func (f folder) look(fsys FS) (fs.FileInfo, error) {
 		return nil, fmt.Errorf("check folder %s: is a symbolic link\nhint: remove the link and make a real folder: "+
 			"rm %[2]s && mkdir -m %04[3]o %[2]s", f.path, shellQuote(f.path), f.mode)
 	case !info.IsDir():
-		return nil, fmt.Errorf("check folder %s: is no folder\nhint: move it away, then: mkdir -m %04o %s",
+		return nil, fmt.Errorf("check folder %s: is not a folder\nhint: move it away, then: mkdir -m %04o %s",
 			f.path, f.mode, shellQuote(f.path))
 	}
 	return info, nil
 }
 
-// shellQuote quotes a path for the hints, which are there to be pasted.
+// shellQuote quotes a path for the hints, which users paste into a shell.
 func shellQuote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
@@ -304,8 +304,8 @@ func (l Layout) Workspaces(fsys FS) ([]string, error) {
 	return names, nil
 }
 
-// ValidWorkspace says whether name may name a workspace:
-// [a-z0-9][a-z0-9_-]{0,62}. No such name leads out of a folder.
+// ValidWorkspace reports whether name may name a workspace: [a-z0-9][a-z0-9_-]{0,62}. No
+// such name leads out of a folder.
 func ValidWorkspace(name string) bool {
 	if name == "" || len(name) > 63 {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// modes is the contract: every folder below HOME and who may do what there.
+// modes is the contract: every folder below HOME and its mode.
 var modes = map[string]fs.FileMode{
 	"":                            0o700,
 	"keys":                        0o700,
@@ -32,7 +32,7 @@ var modes = map[string]fs.FileMode{
 	"errors/work":                 0o700,
 	"ipc":                         0o700,
 	"ipc/work":                    0o700,
-	"ipc/work/requests":           0o777, // the agent writes here, whoever it is
+	"ipc/work/requests":           0o777, // the agent writes here, under any UID
 	"ipc/work/responses":          0o755, // and reads here
 	"ipc/work/pending_approvals":  0o700,
 	"ipc/work/approval_decisions": 0o700,
@@ -81,11 +81,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-func TestPrepareMakesExactModes(t *testing.T) {
+func TestPrepareSetsExactModes(t *testing.T) {
 	for name, umask := range map[string]int{
-		"a strict umask would shut the agent out": 0o077,
-		"no umask would let everybody in":         0,
-		"a mad umask would shut ourselves out":    0o777,
+		"a strict umask would exclude the agent":  0o077,
+		"no umask would admit every user":         0,
+		"a umask of 777 would exclude the daemon": 0o777,
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := filepath.Join(t.TempDir(), "permesso")
@@ -108,20 +108,20 @@ func TestPrepareAgain(t *testing.T) {
 	l := prepared(t)
 	request := filepath.Join(l.Requests("work"), "a.json")
 	write(t, request, "{}")
-	// A crash between mkdir and chmod leaves too little, ...
+	// A crash between mkdir and chmod leaves too few permissions, ...
 	require.NoError(t, os.Chmod(l.Requests("work"), 0o755))
 	require.NoError(t, os.Chmod(l.Responses("work"), os.ModeSticky|0o700))
-	// ... and a stranger's hand too much, which must not be hidden.
+	// ... and another user may add permissions, which must not be hidden.
 	require.NoError(t, os.Chmod(l.Decisions("work"), 0o777))
 
 	prepare(t, l)
 	require.Equal(t, "{}", content(t, request))
 	require.Equal(t, fs.FileMode(0o777), modeOf(t, l.Requests("work")).Perm())
 	require.Equal(t, fs.ModeDir|fs.ModeSticky|0o755, modeOf(t, l.Responses("work")), "the operator's bits stay")
-	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "others may write")
+	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "other users may write")
 }
 
-// journal records the durable steps, in order.
+// journal records the durable operations, in order.
 type journal struct {
 	FS
 	steps []string
@@ -159,11 +159,11 @@ func TestPrepareIsDurable(t *testing.T) {
 	j := &journal{FS: OS()}
 	require.NoError(t, l.Prepare(j, "work"))
 	require.Equal(t, []string{"sync ipc", "sync work", "sync receipts", "sync records", "sync errors"},
-		j.steps[len(j.steps)-5:], "every folder in which one was made, after the last was made")
+		j.steps[len(j.steps)-5:], "every parent of a created folder, after the last was created")
 
 	j.steps = nil
 	require.NoError(t, l.Prepare(j, "work"))
-	require.NotContains(t, strings.Join(j.steps, "\n"), "sync", "nothing made, nothing to sync")
+	require.NotContains(t, strings.Join(j.steps, "\n"), "sync", "no folder created, nothing to sync")
 }
 
 func TestPrepareStopsAtAnError(t *testing.T) {
@@ -172,12 +172,12 @@ func TestPrepareStopsAtAnError(t *testing.T) {
 		require.ErrorContains(t, l.PrepareHome(&journal{FS: OS(), fail: kind}), "no "+kind)
 	}
 	l := Layout{Home: filepath.Join(t.TempDir(), "home")}
-	require.ErrorIs(t, l.Prepare(OS(), "work"), fs.ErrNotExist, "the home comes first")
+	require.ErrorIs(t, l.Prepare(OS(), "work"), fs.ErrNotExist, "HOME must exist")
 	require.Error(t, Layout{}.PrepareHome(OS()), "the zero value must not mean the current folder")
 	require.Error(t, Layout{Home: "permesso"}.PrepareHome(OS()))
 }
 
-func TestNamesCannotLeadOut(t *testing.T) {
+func TestNamesCannotLeaveHome(t *testing.T) {
 	l := prepared(t)
 	for _, name := range []string{"", ".", "..", "../ipc", "a/b", "/", "A", "work\n"} {
 		require.Error(t, l.Prepare(OS(), name), name)
@@ -210,11 +210,11 @@ func TestCheckPrivateRefuses(t *testing.T) {
 	}{
 		"group-writable": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir, 0o720)) },
-			"others may write to it (mode 0720)\nhint: look through it, then: chmod 07",
+			"other users may write to it (mode 0720)\nhint: look through it, then: chmod 07",
 		},
 		"world-writable": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir, 0o702)) },
-			"others may write to it (mode 0702)\nhint: look through it, then: chmod 07",
+			"other users may write to it (mode 0702)\nhint: look through it, then: chmod 07",
 		},
 		"link": {
 			func(t *testing.T, dir string) { require.NoError(t, os.Symlink(dir+".real", dir)) },
@@ -222,7 +222,7 @@ func TestCheckPrivateRefuses(t *testing.T) {
 		},
 		"file": {
 			func(t *testing.T, dir string) { write(t, dir, "") },
-			"is no folder\nhint: ",
+			"is not a folder\nhint: ",
 		},
 		"no": {func(*testing.T, string) {}, "no such file"},
 	}
@@ -251,21 +251,21 @@ func TestCheckPrivateOfReadersAndRequests(t *testing.T) {
 	l := prepared(t)
 	require.NoError(t, os.Chmod(l.Audit(), 0o750))
 	require.NoError(t, os.Chmod(l.Requests("work"), 0o1777))
-	require.NoError(t, l.CheckPrivate(OS(), "work"), "reading the log decides nothing")
+	require.NoError(t, l.CheckPrivate(OS(), "work"), "others may read the log")
 
 	require.NoError(t, os.Chmod(l.Keys(), 0o750))
-	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "others may read it", "whoever reads the keys is the operator")
+	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "other users may read it", "a user who can read the keys can act as the operator")
 	require.NoError(t, os.Chmod(l.Keys(), 0o700))
 
 	require.NoError(t, os.Remove(l.Requests("work")))
 	require.ErrorIs(t, l.CheckPrivate(OS(), "work"), fs.ErrNotExist)
 	require.NoError(t, os.Symlink(l.Keys(), l.Requests("work")))
-	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "symbolic link", "it would be mounted for the agent to write")
-	require.ErrorContains(t, l.Prepare(OS(), "work"), "symbolic link", "a chmod would open the keys to everybody")
+	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "symbolic link", "the agent could write to its target")
+	require.ErrorContains(t, l.Prepare(OS(), "work"), "symbolic link", "a chmod would make the keys readable for every user")
 	require.Equal(t, fs.FileMode(0o700), modeOf(t, l.Keys()).Perm())
 }
 
-func TestHintsCanBePasted(t *testing.T) {
+func TestShellQuote(t *testing.T) {
 	require.Equal(t, `'/home/o'\''hara/a b'`, shellQuote("/home/o'hara/a b"))
 }
 
@@ -277,13 +277,13 @@ func TestValidWorkspace(t *testing.T) {
 		strings.Repeat("a", 63): true,
 		strings.Repeat("a", 64): false,
 		"":                      false,
-		"-a":                    false, // an option on a command line
+		"-a":                    false, // looks like an option on a command line
 		"_a":                    false,
 		"a.b":                   false,
 		".":                     false,
 		"..":                    false,
 		"a/b":                   false,
-		"A":                     false, // the same folder as a where case is ignored
+		"A":                     false, // the same folder as a on file systems that ignore case
 		"à":                     false,
 		"a\n":                   false,
 		"a\x00":                 false,

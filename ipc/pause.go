@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// Everything is the name under which all workspaces are paused at once. No
-// workspace can have it.
+// AllWorkspaces is the name under which all workspaces are paused at once. No workspace
+// can have it.
 const Everything = "_all"
 
-// Pause is one pause: while its file lies in HOME/pause, nothing is started in
-// that workspace. The presence of the file is the whole order; what stands in
-// it is for people.
+// Pause is one pause: while its file is in HOME/pause, nothing is started in that
+// workspace. Only the presence of the file counts; its content is for people.
 type Pause struct {
 	ID        string    `json:"id"` // tells two pauses of one workspace apart
 	Workspace string    `json:"workspace"`
@@ -29,7 +28,7 @@ type Pause struct {
 	Reason    string    `json:"reason,omitzero"`
 }
 
-// Resumed is a pause that is over, kept until the audit log has both ends.
+// Resumed is an ended pause. It is kept until the audit log has both entries.
 type Resumed struct {
 	Pause Pause     `json:"pause"`
 	By    string    `json:"by"`
@@ -37,11 +36,11 @@ type Resumed struct {
 	At    time.Time `json:"at"`
 }
 
-// Pauses is the folder of pauses: WORKSPACE.json each, or _all.json, and
-// WORKSPACE.lock, which is held while a claim is being made.
+// Pauses is the folder of pauses: WORKSPACE.json each, or _all.json, and WORKSPACE.lock,
+// which is held while a claim is made.
 func (l Layout) Pauses() string { return l.path("pause") }
 
-// EndedPauses is the folder of pauses that are over and not yet in the log.
+// EndedPauses is the folder of ended pauses that are not yet in the log.
 func (l Layout) EndedPauses() string { return l.path("pause", "ended") }
 
 func (l Layout) pause(name string) string    { return l.path("pause", name+docSuffix) }
@@ -50,13 +49,14 @@ func (l Layout) endedPause(id string) string { return l.path("pause", "ended", i
 
 func validPause(name string) bool { return name == Everything || ValidWorkspace(name) }
 
-// validPauseID keeps an id that somebody wrote by hand fit for a file name.
+// validPauseID checks an id, which a user may have written by hand, before it becomes a
+// file name.
 func validPauseID(id string) bool {
 	return id != "" && len(id) <= 100 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
-// Pause makes a pause durable. Its error wraps fs.ErrExist when that workspace
-// is paused already. Claims that have begun may still be made: AwaitClaims.
+// Pause creates a pause, durably. Its error wraps fs.ErrExist if that workspace is
+// already paused. Claims that have begun may still be made: AwaitClaims.
 func (s *Store) Pause(p Pause) error {
 	if !validPause(p.Workspace) {
 		return checkWorkspace(p.Workspace)
@@ -67,12 +67,12 @@ func (s *Store) Pause(p Pause) error {
 	return s.createPause(s.Layout.pause(p.Workspace), p)
 }
 
-// createPause writes v once, durably.
+// createPause writes v durably. It never replaces a file.
 func (s *Store) createPause(name string, v any) error {
 	b, err := json.Marshal(v)
 	for attempt := 1; err == nil; attempt++ {
 		err = s.createFile(name, append(b, '\n'))
-		// As in Create: a daemon that starts may have swept the temporary name.
+		// As in Create: a starting daemon may have swept the temporary name.
 		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
 			return err
 		}
@@ -98,11 +98,9 @@ func (s *Store) createFile(name string, b []byte) error {
 	return s.syncDir(dir)
 }
 
-// AwaitClaims returns when every claim in the workspace that began before it
-// was paused is made. From then on none is begun: not by this daemon, nor by
-// any that starts later. again is called between two looks and gives up by an
-// error.
-func (s *Store) AwaitClaims(name string, again func() error) error {
+// AwaitClaims returns when every claim that began before the pause is made. From then on
+// no daemon begins one. wait is called between two attempts; its error ends AwaitClaims.
+func (s *Store) AwaitClaims(name string, wait func() error) error {
 	workspaces := []string{name}
 	if name == Everything {
 		var err error
@@ -113,7 +111,7 @@ func (s *Store) AwaitClaims(name string, again func() error) error {
 	for _, ws := range workspaces {
 		lock, err := s.FS.TryLock(s.Layout.claimLock(ws))
 		for ; errors.Is(err, ErrLocked); lock, err = s.FS.TryLock(s.Layout.claimLock(ws)) {
-			if err := again(); err != nil {
+			if err := wait(); err != nil {
 				return err
 			}
 		}
@@ -127,8 +125,8 @@ func (s *Store) AwaitClaims(name string, again func() error) error {
 	return nil
 }
 
-// Paused gives the pause that holds a workspace: its own, or that of
-// everything. What cannot be looked at counts as a pause.
+// Paused returns the pause of a workspace: its own, or that of all workspaces. A file
+// that cannot be read counts as a pause.
 func (s *Store) Paused(ws string) (p Pause, ok bool) {
 	for _, name := range []string{ws, Everything} {
 		if p, ok = s.paused(name); ok {
@@ -145,11 +143,11 @@ func (s *Store) paused(name string) (Pause, bool) {
 	case errors.Is(err, fs.ErrNotExist):
 		return Pause{}, false
 	case err != nil:
-		return Pause{ID: name, Workspace: name, By: "unknown", Reason: "its file cannot be looked at"}, true
+		return Pause{ID: name, Workspace: name, By: "unknown", Reason: "its file cannot be read"}, true
 	}
 	p := Pause{}
 	if !info.Mode().IsRegular() || s.readJSON(path, &p) != nil || !validPauseID(p.ID) {
-		// It is no less a pause: touch HOME/pause/_all.json is one.
+		// An empty file is a pause too, as from: touch HOME/pause/_all.json
 		id := fmt.Sprintf("%s-%d", name, info.ModTime().UnixNano())
 		return Pause{ID: id, Workspace: name, By: "unknown", At: info.ModTime()}, true
 	}
@@ -157,7 +155,7 @@ func (s *Store) paused(name string) (Pause, bool) {
 	return p, true
 }
 
-// maxPause bounds what is read of a pause.
+// maxPause limits what is read of a pause file.
 const maxPause = 64 << 10
 
 func (s *Store) readJSON(path string, v any) error {
@@ -173,7 +171,7 @@ func (s *Store) readJSON(path string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// Pauses lists what is paused, Everything first.
+// Pauses lists the pauses, that of AllWorkspaces first.
 func (s *Store) Pauses() ([]Pause, error) {
 	names, err := s.names(s.Layout.Pauses())
 	if err != nil {
@@ -196,14 +194,13 @@ func (s *Store) Pauses() ([]Pause, error) {
 	return list, nil
 }
 
-// Resume ends a pause, durably: first it is written down who did it, then the
-// file goes. The error wraps fs.ErrNotExist when nothing of that name is
-// paused.
+// Resume ends a pause, durably: it first writes who resumed, then removes the pause. The
+// error wraps fs.ErrNotExist if name is not paused.
 func (s *Store) Resume(name, by string, at time.Time) (Pause, error) {
 	return s.ResumeVia(name, by, "", at)
 }
 
-// ResumeVia is Resume by somebody who is not at the command line.
+// ResumeVia is Resume by a person who does not use the command line.
 func (s *Store) ResumeVia(name, by, via string, at time.Time) (Pause, error) {
 	if !validPause(name) {
 		return Pause{}, checkWorkspace(name)
@@ -213,7 +210,7 @@ func (s *Store) ResumeVia(name, by, via string, at time.Time) (Pause, error) {
 		return p, fmt.Errorf("resume %s: %w", name, fs.ErrNotExist)
 	}
 	err := s.createPause(s.Layout.endedPause(p.ID), Resumed{Pause: p, By: by, Via: via, At: at})
-	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody began to, and was killed
+	if err != nil && !errors.Is(err, fs.ErrExist) { // a process began to, and was killed
 		return p, err
 	}
 	if err := s.FS.Remove(s.Layout.pause(name)); err != nil {
@@ -222,8 +219,8 @@ func (s *Store) ResumeVia(name, by, via string, at time.Time) (Pause, error) {
 	return p, s.syncDir(s.Layout.Pauses())
 }
 
-// Ended lists the pauses that are over. One whose file is still there is not:
-// whoever wanted to end it was killed.
+// Ended lists the ended pauses. A pause whose file still exists is not ended: the process
+// that resumed it was killed.
 func (s *Store) Ended() ([]Resumed, error) {
 	names, err := s.names(s.Layout.EndedPauses())
 	if err != nil {
@@ -246,22 +243,21 @@ func (s *Store) Ended() ([]Resumed, error) {
 	return list, nil
 }
 
-// Forget removes an ended pause that the log knows.
+// Forget removes an ended pause that is in the log.
 func (s *Store) Forget(id string) error { return s.FS.Remove(s.Layout.endedPause(id)) }
 
-// PauseGuard implements the gate's PauseGuard with the folder of pauses: it looks there
-// before every claim, so that a pause holds from the moment it is there,
-// however late the news of it comes.
+// PauseGuard implements gate.PauseGuard with the folder of pauses. It checks that folder
+// before every claim, so that a pause holds as soon as its file exists.
 //
-// While a claim is being made, its workspace's lock is held. Whoever pauses
-// writes the file first and then waits for the lock: then every claim that saw
-// no pause is made, and every later one sees it.
+// While a claim is made, its workspace's lock is held. A process that pauses writes the
+// file first and then waits for the lock: by then every claim that saw no pause is made,
+// and every later one sees it.
 type PauseGuard struct {
 	Store *Store
 
 	mu      sync.Mutex
 	claims  map[string]*claims
-	trouble error // why Enter last said no, if not for a pause
+	failure error // why Enter last returned false, if not for a pause
 }
 
 type claims struct {
@@ -269,18 +265,18 @@ type claims struct {
 	lock io.Closer
 }
 
-// Enter says whether a claim may begin in ws. After a yes, Leave must follow
-// once the claim is made or given up.
+// Enter reports whether a claim may begin in ws. After true, Leave must follow once the
+// claim is made or given up.
 func (b *PauseGuard) Enter(ws string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.claims[ws]
 	if c == nil {
 		lock, err := b.lock(ws)
-		b.trouble = nil
+		b.failure = nil
 		if err != nil {
 			if !errors.Is(err, ErrLocked) {
-				b.trouble = err
+				b.failure = err
 			}
 			return false
 		}
@@ -300,16 +296,15 @@ func (b *PauseGuard) Enter(ws string) bool {
 	return true
 }
 
-// Trouble is why Enter last said no where that was not a pause: a disk that
-// cannot be written, say.
+// Failure is why Enter last returned false other than for a pause, such as a disk that
+// cannot be written.
 func (b *PauseGuard) Failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.trouble
+	return b.failure
 }
 
-// lock takes a workspace's lock from those who wait for it: they give it back
-// at once.
+// lock takes a workspace's lock. A process in AwaitClaims may hold it for a moment.
 func (b *PauseGuard) lock(ws string) (lock io.Closer, err error) {
 	for range 50 {
 		lock, err = b.Store.FS.TryLock(b.Store.Layout.claimLock(ws))
@@ -328,6 +323,6 @@ func (b *PauseGuard) Leave(ws string) {
 	c := b.claims[ws]
 	if c.n--; c.n == 0 {
 		delete(b.claims, ws)
-		_ = c.lock.Close() // it may be taken anew, whatever this says
+		_ = c.lock.Close() // the lock is free even after an error
 	}
 }

@@ -21,14 +21,13 @@ const (
 	againSuffix  = ".again.json"
 	clearSuffix  = ".clear"
 	tempPrefix   = ".tmp-"
-	maxNames     = 50_000   // names of one folder that are looked at in one go
+	maxNames     = 50_000   // names of one folder that are read in one call
 	maxDocument  = 64 << 20 // bytes; far above anything we write
 
 	createAttempts = 5
 )
 
-// Requests is one workspace's folder of requests as its reader sees it.
-// *Hostile is the real one.
+// Requests reads one workspace's folder of requests. *Hostile is the real implementation.
 type Requests interface {
 	Read(name string, limit int64) ([]byte, error)
 	Stat(name string) (exists bool, err error)
@@ -36,29 +35,29 @@ type Requests interface {
 	Remove(name string) error
 }
 
-// Store keeps the documents of every workspace under one HOME. It is safe for
-// concurrent use, and several processes may have one each: only the one that
-// called Open removes decisions that are not its own.
+// Store stores the documents of every workspace under one HOME. It is safe for concurrent
+// use. Several processes may have one each, but only the process that called Open removes
+// decisions of other processes.
 type Store struct {
 	FS     FS
 	Layout Layout
 	// Requests opens a workspace's folder of requests; nil: OpenHostile.
 	Requests func(ws string) (Requests, error)
-	// RequestSize is how large a request may be; nil: approval.MaxRequestSize.
+	// RequestSize is the maximum size of a request; nil: approval.MaxRequestSize.
 	RequestSize func(ws string) int64
 
-	syncs   sharedSyncs
-	mu      sync.Mutex
-	folders map[string]Requests
-	young   map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
-	refused map[string]int
-	lock    io.Closer // nil unless Open took it
+	syncs            sharedSyncs
+	mu               sync.Mutex
+	folders          map[string]Requests
+	unsyncedPendings map[approval.Key]bool // pendings that are visible, or about to be, and not yet durable
+	refusals         map[string]int
+	lock             io.Closer // nil unless Open took it
 
-	health health
-	room   room
+	health   health
+	reserved reservation
 }
 
-// Read implements the gate's Store.
+// Read implements gate.Store.
 func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	switch d {
 	case approval.DocRequest:
@@ -77,13 +76,13 @@ func (s *Store) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	return readAll(s.FS, s.path(d, k))
 }
 
-// wholeReader is an FS that reads a whole file in one go.
-type wholeReader interface {
+// fileReader is an FS that reads a complete file in one call.
+type fileReader interface {
 	ReadFile(name string, limit int64) ([]byte, error)
 }
 
 func readAll(fsys FS, name string) ([]byte, error) {
-	if w, ok := fsys.(wholeReader); ok {
+	if w, ok := fsys.(fileReader); ok {
 		return w.ReadFile(name, maxDocument)
 	}
 	f, err := fsys.Open(name)
@@ -107,31 +106,31 @@ func readAll(fsys FS, name string) ([]byte, error) {
 	return nil, err
 }
 
-// Stat looks at a document's file without reading it: another file is another
+// Stat returns the info of a document's file without reading it: another file is another
 // document.
 func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
 }
 
-// Unsure implements the gate's Doubter.
+// Unsynced implements gate.UnsyncedReporter.
 func (s *Store) Unsynced(d approval.Doc, k approval.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return d == approval.DocPending && s.young[k]
+	return d == approval.DocPending && s.unsyncedPendings[k]
 }
 
-// making notes that a pending is being made, until done is called.
-func (s *Store) making(k approval.Key) (done func()) {
+// trackUnsynced marks a pending as unsynced until done is called.
+func (s *Store) trackUnsynced(k approval.Key) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.young == nil {
-		s.young = map[approval.Key]bool{}
+	if s.unsyncedPendings == nil {
+		s.unsyncedPendings = map[approval.Key]bool{}
 	}
-	s.young[k] = true
+	s.unsyncedPendings[k] = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.young, k)
+		delete(s.unsyncedPendings, k)
 	}
 }
 
@@ -159,7 +158,7 @@ func (s *Store) readRequest(k approval.Key) ([]byte, error) {
 	return b, err
 }
 
-// requests is the workspace's folder, opened again when somebody replaced it.
+// requests is the workspace's folder. It is opened again if it was replaced.
 func (s *Store) requests(ws string) (Requests, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,14 +184,14 @@ func (s *Store) requests(ws string) (Requests, error) {
 	return r, nil
 }
 
-// Notes says which folders of requests cannot be read with full care here.
+// RequestsWarning says why the folder of requests cannot be read safely here; "": it can.
 func (s *Store) Notes(ws string) string {
 	r, err := s.requests(ws)
 	if err != nil {
 		return err.Error()
 	}
 	if h, ok := r.(*Hostile); ok {
-		return h.Note()
+		return h.Warning()
 	}
 	return ""
 }
@@ -232,7 +231,7 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
 
-// staged is a response that is written and not yet to be seen.
+// staged is a response that is written and not yet visible.
 type staged struct {
 	store *Store
 	key   approval.Key
@@ -241,33 +240,34 @@ type staged struct {
 	temp  string
 }
 
-// Stage implements the gate's Stager. The file waits among the records, where
-// no agent looks, until it may be shown.
-func (s *Store) Stage(k approval.Key, b []byte) (show func() (sync func() error, err error), drop func(), err error) {
+// Stage implements gate.ResponseStager. Until publish the file is among the records,
+// which no agent can read.
+func (s *Store) Stage(k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
 	f, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, nil, err
 	}
 	st := &staged{s, k, b, f, temp}
-	return st.show, st.drop, nil
+	return st.publish, st.discard, nil
 }
 
-func (st *staged) show() (sync func() error, err error) {
-	sync, err = st.store.show(st.key, st.file, st.temp)
+func (st *staged) publish() (sync func() error, err error) {
+	sync, err = st.store.publishTemp(st.key, st.file, st.temp)
 	if err == nil {
 		return sync, nil
 	}
-	// The responses may lie on a file system of their own.
+	// The responses may be on another file system.
 	return st.store.Publish(st.key, st.bytes)
 }
 
-func (st *staged) drop() {
+func (st *staged) discard() {
 	_ = st.file.Close()
 	st.store.discard(st.temp)
 }
 
-// show renames a written response into place, and gives what makes it durable.
-func (s *Store) show(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
+// publishTemp renames a written response to its name, and returns the function that makes
+// it durable.
+func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
 	dir := s.dir(approval.DocResponse, k.Workspace)
 	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
 		_ = f.Close()
@@ -283,8 +283,8 @@ func (s *Store) show(k approval.Key, f afero.File, temp string) (sync func() err
 	}, nil
 }
 
-// Remove implements the gate's Store. Removals are not synced: the record
-// makes every leftover harmless.
+// Remove implements gate.Store. Removals are not synced: the record makes every leftover
+// harmless.
 func (s *Store) Remove(d approval.Doc, k approval.Key) error {
 	var err error
 	switch d {
@@ -299,7 +299,7 @@ func (s *Store) Remove(d approval.Doc, k approval.Key) error {
 	return err
 }
 
-// RemoveStray implements the gate's Keeper.
+// RemoveStray implements gate.WorkspaceStore.
 func (s *Store) RemoveStray(ws, name string) error {
 	r, err := s.requests(ws)
 	if err != nil {
@@ -315,7 +315,7 @@ func (s *Store) RemoveStray(ws, name string) error {
 	return nil
 }
 
-// Sync implements the gate's Store.
+// Sync implements gate.Store.
 func (s *Store) Sync(d approval.Doc, ws string) error { return s.syncDir(s.dir(d, ws)) }
 
 func (s *Store) names(dir string) ([]string, error) {
@@ -330,10 +330,10 @@ func (s *Store) names(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Workspaces implements the gate's Keeper.
+// Workspaces implements gate.WorkspaceStore.
 func (s *Store) Workspaces() ([]string, error) { return s.Layout.Workspaces(s.FS) }
 
-// List implements the gate's Keeper.
+// List implements gate.WorkspaceStore.
 func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error) {
 	var names []string
 	suffix := docSuffix
@@ -367,7 +367,7 @@ func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error
 		id, ok := strings.CutSuffix(name, suffix)
 		switch {
 		case ok && approval.ValidID(id):
-			ids = append(ids, id) // of a claim and its second: twice, which does no harm
+			ids = append(ids, id) // of a claim and its second run: twice, which is harmless
 		case d == approval.DocRequest && Stray(name):
 			strays = append(strays, name)
 		}
@@ -375,8 +375,8 @@ func (s *Store) List(d approval.Doc, ws string) (ids, strays []string, err error
 	return ids, strays, nil
 }
 
-// Stray says that a name among the requests looks like a request's and can be
-// none. Names that begin with a dot, or end otherwise, are files on their way.
+// Stray reports whether a name among the requests looks like a request but is not valid.
+// Names that begin with a dot, or have another suffix, are files in preparation.
 func Stray(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
@@ -394,24 +394,24 @@ func Stray(name string) bool {
 // maxRefused is how many descriptions one workspace's errors/ may hold.
 const maxRefused = 1000
 
-// Refuse implements the gate's Keeper: it keeps one line of ours, and of the
-// thing itself no more than a shortened name.
+// Refuse implements gate.WorkspaceStore: it stores one line of description. Of the
+// refused file it stores only the shortened name.
 func (s *Store) Refuse(ws, name, why string) error {
 	dir := s.Layout.Errors(ws)
 	s.mu.Lock()
-	if s.refused == nil {
-		s.refused = map[string]int{}
+	if s.refusals == nil {
+		s.refusals = map[string]int{}
 	}
-	if _, ok := s.refused[ws]; !ok {
+	if _, ok := s.refusals[ws]; !ok {
 		names, err := s.names(dir)
 		if err != nil {
 			s.mu.Unlock()
 			return err
 		}
-		s.refused[ws] = len(names)
+		s.refusals[ws] = len(names)
 	}
-	s.refused[ws]++
-	full := s.refused[ws] > maxRefused
+	s.refusals[ws]++
+	full := s.refusals[ws] > maxRefused
 	s.mu.Unlock()
 	if full {
 		return nil

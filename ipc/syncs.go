@@ -10,71 +10,69 @@ import (
 
 const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 
-// crowd is how many syncs must be under way before one syncfs serves them all:
-// below it each fsync is cheaper and says more about its own file. Every sync
-// ends in a commit of the file system's journal, and commits wait for one
-// another, so that in a crowd the fewest commits win.
-const crowd = 4
+// syncFSThreshold is the number of concurrent syncs from which one syncfs serves them
+// all. Below it each fsync is cheaper, and its error belongs to its own file. Every sync
+// ends in a commit of the file system's journal, and commits wait for one another: with
+// many syncs the fewest commits are fastest.
+const syncFSThreshold = 4
 
-// sharedSyncs lets writes that are under way together share their syncs. A
-// sync that began before a write was made does not count for it: whoever comes
-// while one is running waits for the next.
+// sharedSyncs lets concurrent writes share their syncs. A sync that began before a write
+// does not cover it: a caller that comes while one is running waits for the next.
 type sharedSyncs struct {
-	under atomic.Int32
-	whole shared
-	mu    sync.Mutex
-	dirs  map[string]*shared
+	running atomic.Int32
+	all     coalescer
+	mu      sync.Mutex
+	dirs    map[string]*coalescer
 }
 
-// file makes f's data durable. In a crowd one syncfs serves everybody.
-func (s *sharedSyncs) file(f afero.File, whole func() error) error {
-	n := s.under.Add(1)
-	defer s.under.Add(-1)
-	if n < crowd {
+// file makes f's data durable. With many concurrent syncs one syncfs serves all.
+func (s *sharedSyncs) file(f afero.File, syncAll func() error) error {
+	n := s.running.Add(1)
+	defer s.running.Add(-1)
+	if n < syncFSThreshold {
 		return f.Sync()
 	}
-	return s.whole.do(whole)
+	return s.all.do(syncAll)
 }
 
-// dir makes a folder's names durable, with everybody who waits for the same.
-func (s *sharedSyncs) dir(name string, sync, whole func() error) error {
-	n := s.under.Add(1)
-	defer s.under.Add(-1)
-	if n >= crowd {
-		return s.whole.do(whole)
+// dir makes a folder's names durable, in one sync for all callers that wait for it.
+func (s *sharedSyncs) dir(name string, sync, syncAll func() error) error {
+	n := s.running.Add(1)
+	defer s.running.Add(-1)
+	if n >= syncFSThreshold {
+		return s.all.do(syncAll)
 	}
 	s.mu.Lock()
 	if s.dirs == nil {
-		s.dirs = map[string]*shared{}
+		s.dirs = map[string]*coalescer{}
 	}
 	d := s.dirs[name]
 	if d == nil {
-		d = &shared{}
+		d = &coalescer{}
 		s.dirs[name] = d
 	}
 	s.mu.Unlock()
 	return d.do(sync)
 }
 
-// shared runs one function at a time for everybody who asked before it began.
-type shared struct {
+// coalescer runs a function, one at a time, for all callers that called before it began.
+type coalescer struct {
 	mu   sync.Mutex
-	next *turn // of those who wait for one that has not begun
+	next *batch // callers of a run that has not begun
 	busy bool
 }
 
-type turn struct {
+type batch struct {
 	done chan struct{}
 	err  error
 }
 
-// do runs f, or waits until somebody else has: always one that begins after do was
-// called.
-func (s *shared) do(f func() error) error {
+// do runs f, or waits for a run by another caller that begins after do was called.
+func (s *coalescer) do(f func() error) error {
 	s.mu.Lock()
 	if s.busy {
 		if s.next == nil {
-			s.next = &turn{done: make(chan struct{})}
+			s.next = &batch{done: make(chan struct{})}
 		}
 		t := s.next
 		s.mu.Unlock()
@@ -84,22 +82,22 @@ func (s *shared) do(f func() error) error {
 	s.busy = true
 	s.mu.Unlock()
 	err := f()
-	if t := s.follow(); t != nil {
+	if t := s.nextBatch(); t != nil {
 		go s.serve(t, f)
 	}
 	return err
 }
 
-// serve runs one turn after the other without a pause, as long as somebody waits.
-func (s *shared) serve(t *turn, f func() error) {
-	for ; t != nil; t = s.follow() {
+// serve runs the function for one batch after the other while callers wait.
+func (s *coalescer) serve(t *batch, f func() error) {
+	for ; t != nil; t = s.nextBatch() {
 		t.err = f()
 		close(t.done)
 	}
 }
 
-// follow takes the turn that comes next, and is nil where nobody waits.
-func (s *shared) follow() *turn {
+// nextBatch takes the next batch; nil if no caller waits.
+func (s *coalescer) nextBatch() *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.next

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShared: whoever asks while one runs waits for one that begins afterwards, all
-// of them for the same, and gets its error and no other's.
-func TestShared(t *testing.T) {
+// TestCoalescer: a caller that comes while a run is in progress waits for one that begins
+// afterwards. All such callers share that run and get its error, and no other's.
+func TestCoalescer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, end := make(chan int, 1), make(chan error)
 		runs := 0
@@ -20,7 +20,7 @@ func TestShared(t *testing.T) {
 			begun <- runs
 			return <-end
 		}
-		var s shared
+		var s coalescer
 		call := func(n int) chan error {
 			errs := make(chan error, n)
 			for range n {
@@ -37,7 +37,7 @@ func TestShared(t *testing.T) {
 		end <- failed
 		synctest.Wait()
 		require.ErrorIs(t, <-one, failed)
-		require.Empty(t, five, "what began before they asked counts for none of them")
+		require.Empty(t, five, "a run that began before the call does not cover it")
 		require.Equal(t, 2, <-begun)
 		late := call(2)
 		end <- nil
@@ -52,16 +52,16 @@ func TestShared(t *testing.T) {
 		require.ErrorIs(t, <-late, failed)
 		require.ErrorIs(t, <-late, failed)
 		again := call(1)
-		require.Equal(t, 4, <-begun, "and it can be used again")
+		require.Equal(t, 4, <-begun, "it can be reused")
 		end <- nil
 		require.NoError(t, <-again)
 	})
 }
 
-// TestSharedCovers: a run counts only for calls that were made before it began.
-func TestSharedCovers(t *testing.T) {
+// TestCoalescerCoversEarlierCalls: a run covers only calls made before it began.
+func TestCoalescerCoversEarlierCalls(t *testing.T) {
 	const callers, calls = 16, 200
-	var s shared
+	var s coalescer
 	var mu sync.Mutex
 	written, durable := 0, 0
 	var wg sync.WaitGroup

@@ -14,74 +14,74 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Create implements the gate's Store.
-func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode) error {
+// Create implements gate.Store.
+func (s *Store) Create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode) error {
 	if !ValidWorkspace(k.Workspace) || !approval.ValidID(k.ID) {
-		return fmt.Errorf("create %s of %s: no such key", d, k)
+		return fmt.Errorf("create %s of %s: invalid key", d, k)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.create(d, k, b, how, nil)
-		// A daemon that starts sweeps temporary names, and may take one from
-		// under another process: then we write it again.
+		err := s.create(d, k, b, mode, nil)
+		// A starting daemon sweeps temporary names, and may remove that of another
+		// process: then write it again.
 		if !errors.Is(err, fs.ErrNotExist) || attempt == createAttempts {
 			return err
 		}
 	}
 }
 
-// CreateBeside implements the gate's Besider: it is Create, durable, with
-// beside running from the moment the file's data is durable. What beside
-// writes shares the folder's commit.
+// CreateParallel implements gate.ParallelCreator: it is Create, durable, and runs beside
+// as soon as the file's data is durable. Files that beside writes share the sync of the
+// folder.
 func (s *Store) CreateParallel(d approval.Doc, k approval.Key, b []byte, beside func() error) error {
 	return s.create(d, k, b, approval.Durable, beside)
 }
 
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, how approval.WriteMode, beside func() error) error {
+func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode approval.WriteMode, beside func() error) error {
 	dir, name := s.dir(d, k.Workspace), s.path(d, k)
 	if d == approval.DocPending {
-		defer s.making(k)()
+		defer s.trackUnsynced(k)()
 	}
-	// Nothing new begins on a disk that is in doubt. How something ended is
-	// written even so: the restart that must follow may find it.
-	if how == approval.Durable && d != approval.DocRecord && s.doubts() != nil {
+	// After a failed sync nothing new begins. A record is written all the same: the
+	// restart that must follow may find it.
+	if mode == approval.Durable && d != approval.DocRecord && s.restartErr() != nil {
 		return fmt.Errorf("create %s: %w", d, approval.ErrRestart)
 	}
 	f, temp, err := s.writeTemp(dir, b, 0o600)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", d, err)
 	}
-	if how != approval.Volatile {
+	if mode != approval.Volatile {
 		err = s.syncs.file(f, s.syncAll)
 	}
 	err = errors.Join(err, f.Close())
-	besides := make(chan error, 1)
+	besideErr := make(chan error, 1)
 	if err == nil && beside != nil {
-		go func() { besides <- beside() }()
+		go func() { besideErr <- beside() }()
 	} else {
-		besides <- nil
+		besideErr <- nil
 	}
-	if err == nil && how == approval.Replace {
+	if err == nil && mode == approval.Replace {
 		err = s.FS.Rename(temp, name)
 	} else if err == nil {
 		err = s.FS.RenameNoReplace(temp, name)
 	}
 	if err != nil {
 		s.discard(temp)
-		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besides)
+		return errors.Join(fmt.Errorf("create %s: %w", d, err), <-besideErr)
 	}
-	if how == approval.Volatile {
+	if mode == approval.Volatile {
 		return nil
 	}
 	err = s.syncDir(dir)
-	if err != nil && d == approval.DocPending && how == approval.Durable {
-		// Nobody may decide what a power cut may take away. The request that it
-		// was made from still lies there.
+	if err != nil && d == approval.DocPending && mode == approval.Durable {
+		// A power cut could remove this pending, so it must not be decided. Its request
+		// still exists.
 		s.discard(name)
 	}
-	return errors.Join(err, <-besides)
+	return errors.Join(err, <-besideErr)
 }
 
-// writeTemp writes b under a name that nobody guesses and nobody reads.
+// writeTemp writes b under an unguessable name.
 func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
 	temp := filepath.Join(dir, tempPrefix+randomHex())
 	f, err := s.FS.OpenFile(temp, writeNew, mode)
@@ -93,7 +93,7 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, s
 		err = io.ErrShortWrite
 	}
 	if err == nil && mode != 0o600 {
-		err = s.FS.Chmod(temp, mode) // whatever the umask says
+		err = s.FS.Chmod(temp, mode) // independent of the umask
 	}
 	if err != nil {
 		_ = f.Close()
@@ -109,11 +109,11 @@ func randomHex() string {
 	return hex.EncodeToString(random[:])
 }
 
-// Publish implements the gate's Store.
+// Publish implements gate.Store.
 func (s *Store) Publish(k approval.Key, b []byte) (sync func() error, err error) {
 	f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	return s.show(k, f, temp)
+	return s.publishTemp(k, f, temp)
 }

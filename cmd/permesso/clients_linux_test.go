@@ -183,7 +183,7 @@ func everyDigit(t *testing.T, text any) (v any) {
 //	lost       the first answer of each method is lost
 //	half       the first answer breaks off in the middle
 //	busy       the first POST is answered 429, come back in a second; the first GET 503
-//	ill        503, come back in an hour
+//	unavailable 503, come back in an hour
 //	hurried    the first two GETs are answered at once
 //	forged     the receipt is for other arguments; othertool: for another tool
 //	bare       there is no receipt
@@ -254,7 +254,7 @@ func (l *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault == "busy" && first:
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
-	case fault == "ill":
+	case fault == "unavailable":
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
@@ -529,7 +529,7 @@ func (p *goPlay) act(ctx context.Context, o *outcomeOfScenario) (*approval.Respo
 		return p.Await(ctx, client.Submitted{ID: p.r.foreign})
 	case "guard", "mutate":
 		return nil, p.guard(ctx, req, o)
-	case "nobody":
+	case "no_gate":
 		_, err := (&client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x", Timeout: 300 * time.Millisecond}).Ask(ctx, req)
 		return nil, err
 	case "again":
@@ -644,7 +644,7 @@ func (p *shellPlay) flags() (args []string) {
 }
 
 var (
-	said      = regexp.MustCompile(`the gate answers (\d+)`)
+	said      = regexp.MustCompile(`the gate returned (\d+)`)
 	shellSays = []struct{ text, kind string }{
 		{"no response to", "still_waiting"},
 		{client.ErrIDConflict.Error(), "mismatch"},

@@ -165,11 +165,11 @@ func TestDoctorLooksAtRealDisks(t *testing.T) {
 	rows := []row{
 		{"a disk in memory", tmpfs("mode=700"), "fsync", serious, "is a tmpfs"},
 		{"a full disk", tmpfs("mode=700,size=8m"), "disk", serious, "KiB left"},
-		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", serious, "more files"},
+		{"few inodes", tmpfs("mode=700,nr_inodes=500"), "disk", serious, "inodes left"},
 		{"a disk that fills up", tmpfs("mode=700,size=100m"), "disk", warning, "MiB left"},
-		{"inodes that run out", tmpfs("mode=700,nr_inodes=5000"), "disk", warning, "more files"},
+		{"inodes that run out", tmpfs("mode=700,nr_inodes=5000"), "disk", warning, "inodes left"},
 		{"a read-only disk", tmpfs("mode=700") + ` && mount -o remount,bind,ro "$1"`, "disk", serious, "is mounted read-only"},
-		{"two disks", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", warning, "lies on another file system than the home"},
+		{"two disks", `mount -t tmpfs -o mode=700 none "$1/records"`, "disk", warning, "is on another file system than HOME"},
 	}
 	if os.Getuid() == 0 { // only root may mount a disk
 		img := filepath.Join(t.TempDir(), "img")

@@ -191,7 +191,7 @@ func illnesses() []illness {
 	}
 	list := []illness{
 		{"an agent that reaches it would decide", chmod(0o777, func(w *ward) string { return w.layout.Decisions(ws) }), nil, "folders", serious, "chmod 0700"},
-		{"keys are for one", chmod(0o750, func(w *ward) string { return w.layout.Keys() }), nil, "folders", serious, "others may read"},
+		{"keys are for one", chmod(0o750, func(w *ward) string { return w.layout.Keys() }), nil, "folders", serious, "other users may read"},
 		{"forged responses would be believed", chmod(0o775, func(w *ward) string { return w.layout.Responses(ws) }), nil, "folders", serious, "chmod 0755"},
 		{"a link leads elsewhere", func(t *testing.T, w *ward) {
 			require.NoError(t, os.RemoveAll(w.layout.Records(ws)+"-old"))
@@ -213,9 +213,9 @@ func illnesses() []illness {
 		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", serious, "not among"},
 		{"folders of no workspace", func(t *testing.T, w *ward) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", warning, "add [workspaces.stray]"},
 
-		{"no program", tool(`"/no/such/program"`), nil, "programs", serious, "tool extra: there is no /no/such/program"},
+		{"no program", tool(`"/no/such/program"`), nil, "programs", serious, "tool extra: /no/such/program does not exist"},
 		{"not executable", both(put("p", "", 0o600), tool(`"DIR/p"`)), nil, "programs", serious, "chmod +x"},
-		{"a folder", tool(`"/usr/bin"`), nil, "programs", serious, "is no program"},
+		{"a folder", tool(`"/usr/bin"`), nil, "programs", serious, "is not a program"},
 		{"everybody's program", both(put("p", "", 0o777), tool(`"DIR/p"`)), nil, "programs", serious, "chmod go-w"},
 		{"everybody's folder", both(put("open/p", "", 0o700), func(t *testing.T, w *ward) {
 			require.NoError(t, os.Chmod(filepath.Join(w.dir, "open"), 0o777))
@@ -307,9 +307,9 @@ func illnesses() []illness {
 		}
 		list = append(list, []illness{
 			{"somebody else's folder", chown(func(w *ward) string { return w.layout.Pendings(ws) }), nil, "folders", serious, "chown 0 "},
-			{"somebody else's way there", chown(func(w *ward) string { return w.dir }), nil, "path", serious, "belongs to user 65534"},
+			{"somebody else's way there", chown(func(w *ward) string { return w.dir }), nil, "path", serious, "owned by UID 65534"},
 			{"somebody else's key", chown(func(w *ward) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", serious, "chown -R 0"},
-			{"somebody else's program", both(put("p", "", 0o755), chown(func(w *ward) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", serious, "user 65534"},
+			{"somebody else's program", both(put("p", "", 0o755), chown(func(w *ward) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", serious, "UID 65534"},
 		}...)
 	}
 	return list
@@ -505,7 +505,7 @@ func TestDoctorLooksAtSecrets(t *testing.T) {
 	write(t, file, text, 0o600)
 	found := (&doctor{file: file}).checkSecrets()
 	require.Len(t, found, 4, "%+v", found)
-	for i, says := range []string{"others may read " + dir + "/bare (mode 0644)", "others may read " + dir + "/header", "there is no " + dir + "/none", "others may read " + dir + "/open"} {
+	for i, says := range []string{"other users may read " + dir + "/bare (mode 0644)", "other users may read " + dir + "/header", "there is no " + dir + "/none", "other users may read " + dir + "/open"} {
 		require.Contains(t, found[i].What, says)
 		require.Equal(t, serious, found[i].Severity)
 	}

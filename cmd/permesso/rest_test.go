@@ -158,7 +158,7 @@ func TestRestEndToEnd(t *testing.T) {
 	mail := &restClient{h, base, h.newKey("--scope", "inbound", "--owner", "ann")}
 	status, a = mail.do("POST", "/v1/inbox/email-reply", `{"subject":"","body":"1"}`)
 	require.Equal(t, 404, status)
-	require.Equal(t, "e-mail is not configured", a["detail"])
+	require.Equal(t, "email is not configured", a["detail"])
 
 	status, a = watch.do("GET", "/metrics", "")
 	require.Equal(t, 200, status)

@@ -1,7 +1,6 @@
-// Package client is the agent's side of a gate: it asks, waits for what comes of
-// it, and takes back. It needs nothing of the host but the way to the gate, and
-// believes nobody but the gate. There are two ways, and one interface, Gate, before
-// both.
+// Package client is the agent's side of a gate: it submits requests, waits for
+// their end, and cancels them. It reaches the gate through folders or HTTP, both
+// behind the interface Client.
 //
 // # Folders
 //
@@ -11,26 +10,26 @@
 //	/permesso/responses  read-only
 //
 // A request is written under a temporary name and renamed into place, so the
-// gate never sees half of one. Waiting is done by file events, with polling
-// behind them where there are none. A response names the digest of the request's
-// bytes; one for other bytes is ErrIDConflict.
+// gate never sees half of one. Waiting uses file events, and polling where there
+// are none. A response contains the digest of the request's bytes; a response for
+// other bytes is ErrIDConflict.
 //
 // # HTTP
 //
-// REST speaks to the gate's HTTP door, on an address or a Unix socket, with a key.
-// What got no answer is sent again with the same Idempotency-Key, so that nothing
-// is asked twice; what was refused is not. It follows no redirect and uses no
-// proxy, which would carry the key elsewhere, and no error text holds the key.
-// Waiting is a long poll, which the gate answers when the request is over. What was
-// approved must come with a receipt for the very bytes of the arguments; otherwise
-// it is ErrIDConflict.
+// REST uses the gate's HTTP API, on an address or a Unix socket, with a key. A
+// request without a response is sent again with the same Idempotency-Key, so that
+// people are asked only once; a refused request is not sent again. REST follows no
+// redirect and uses no proxy: both would send the key to another server. No error
+// text contains the key. Waiting is a long poll, which the gate answers when the
+// request has ended. An approval must have a receipt for exactly the bytes of the
+// arguments; otherwise it is ErrIDConflict.
 //
-// # A function behind a gate
+// # Guarded functions
 //
-// NeedsApproval makes of a function one that runs only when the gate says so, with
-// the arguments that were shown.
+// NeedsApproval returns a function that runs only after an approval, with the
+// arguments that were shown.
 //
-// Clients of the same make for Python and JavaScript lie in python and typescript.
+// The folders python and typescript have equivalent clients.
 package client
 
 import (
@@ -47,13 +46,13 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// The folders' usual places inside a container.
+// The default folders inside a container.
 const (
 	DefaultRequests  = "/permesso/requests"
 	DefaultResponses = "/permesso/responses"
 )
 
-// maxResponse is more than any response holds.
+// maxResponse is larger than any response, in bytes.
 const maxResponse = 16 << 20
 
 // Files reaches a gate through the two folders.
@@ -69,7 +68,7 @@ func NewID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Submit writes the bytes of a request of that id, exactly as they are.
+// Submit writes the bytes of the request with that id, unchanged.
 func (f Files) Submit(id string, request []byte) error {
 	if !approval.ValidID(id) {
 		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
@@ -80,7 +79,7 @@ func (f Files) Submit(id string, request []byte) error {
 	return nil
 }
 
-// Cancel asks the gate to drop a request that nobody has decided yet.
+// CancelByID asks the gate to cancel a pending request.
 func (f Files) CancelByID(id string) error {
 	if !approval.ValidID(id) {
 		return fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
@@ -97,7 +96,8 @@ func (f Files) put(name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	// Whatever the umask says: the gate may run as somebody else, who has to read it.
+	// Independent of the umask: the gate may run as another user, who must be able to
+	// read it.
 	err = file.Chmod(0o644)
 	if err == nil {
 		_, err = file.Write(b)
@@ -113,8 +113,8 @@ func (f Files) put(name string, b []byte) error {
 	return nil
 }
 
-// Wait returns the response to a request, when there is one. With request set,
-// a response to other bytes is ErrIDConflict.
+// Wait returns the response to a request once it exists. With request set, a response to
+// other bytes is ErrIDConflict.
 func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.Response, []byte, error) {
 	if !approval.ValidID(id) {
 		return nil, nil, fmt.Errorf("request id %q: 16 to 64 lower-case hex digits", id)
@@ -133,8 +133,8 @@ func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.R
 		if len(b) > maxResponse {
 			return false, errors.New("the response is too large")
 		}
-		// What does not parse was torn by a power cut and is about to be
-		// restored.
+		// A response that does not parse was torn by a power cut. The gate is about to
+		// restore it.
 		if resp, err = approval.ParseResponse(b); err != nil {
 			return false, nil //nolint:nilerr // not there yet
 		}
@@ -150,7 +150,7 @@ func (f Files) Wait(ctx context.Context, id string, request []byte) (*approval.R
 	return resp, raw, nil
 }
 
-// Ask implements Gate.
+// Ask implements Client.
 func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 	if r.RequestID == "" {
 		r.RequestID = NewID()
@@ -159,18 +159,17 @@ func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, fmt.Errorf("encode request: %w", err)
 	}
-	a := asked(&r, r.RequestID)
+	a := submitted(&r, r.RequestID)
 	a.RequestSHA256 = approval.Digest(b)
 	return a, f.Submit(r.RequestID, b)
 }
 
-// asked is what the end of r must be for.
-func asked(r *approval.Request, id string) Submitted {
+// submitted describes r, to check its end.
+func submitted(r *approval.Request, id string) Submitted {
 	return Submitted{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
 }
 
-// arguments are the bytes that a receipt for r names: no arguments are an empty
-// object.
+// arguments are the bytes that a receipt for r names: without arguments an empty object.
 func arguments(r *approval.Request) approval.Raw {
 	if kind := r.RequestData.Kind(); kind == 0 || kind == 'n' {
 		return approval.Raw("{}")
@@ -178,7 +177,7 @@ func arguments(r *approval.Request) approval.Raw {
 	return r.RequestData
 }
 
-// Await implements Gate.
+// Await implements Client.
 func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, error) {
 	resp, _, err := f.Wait(ctx, a.ID, nil)
 	if err != nil {
@@ -190,5 +189,5 @@ func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 	return resp, nil
 }
 
-// Cancel implements Gate.
+// Cancel implements Client.
 func (f Files) Cancel(_ context.Context, a Submitted) error { return f.CancelByID(a.ID) }

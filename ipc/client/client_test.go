@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An agent and its gate are often different users, and agents often careful.
+// The agent and the daemon are often different users, and agents may have a strict umask.
 func TestRequestsCanBeReadByTheGate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	f := Files{Requests: t.TempDir()}

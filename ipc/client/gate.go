@@ -9,22 +9,22 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Gate is a way to a gate. Files and *REST are the two there are.
+// Client is a connection to a gate: Files or *REST.
 type Client interface {
-	// Ask hands a request over. By HTTP the gate has it then; in a folder it is
-	// found there. A RequestID is a fresh one where it is empty; the same one again,
-	// with the same request, is the same request.
+	// Ask submits a request. By HTTP the gate has accepted it then; in a folder it has
+	// only been written. An empty RequestID becomes a random one. The same RequestID with
+	// the same request is the same request.
 	Ask(ctx context.Context, r approval.Request) (Submitted, error)
-	// Await returns how a request ended, once it has. An end for other bytes than
-	// were asked for is ErrIDConflict.
+	// Await returns the end of a request, once it has ended. An end for other bytes than
+	// the submitted ones is ErrIDConflict.
 	Await(ctx context.Context, a Submitted) (*approval.Response, error)
-	// Cancel takes a request back that nobody has decided yet. By HTTP it says
-	// whether that was in time, with ErrNotPending; in a folder, Await does.
+	// Cancel cancels a pending request. By HTTP it returns ErrNotPending if that is too
+	// late; in a folder only Await reports that.
 	Cancel(ctx context.Context, a Submitted) error
 }
 
-// Asked is a request that was handed over. Only its ID is needed to wait for it;
-// the rest is what its end must be for, in hex, "" where that is not known.
+// Submitted is a submitted request. Only its ID is needed to wait for it. The digests, in
+// hex, and the tool check its end; "": unknown.
 type Submitted struct {
 	ID            string // 16 to 64 hex digits
 	RequestSHA256 string // of the bytes in the folder
@@ -32,37 +32,36 @@ type Submitted struct {
 	Tool          string
 }
 
-// The ways in which a gate, or the way to it, says no.
+// Errors of a gate, or of the connection to it.
 var (
-	// ErrIDConflict says that an answer is for other bytes than ours.
+	// ErrIDConflict means that a response is for other bytes than the submitted ones.
 	ErrIDConflict = errors.New("the response is for another request under this id")
-	// ErrKey says that there is no key, or none that the gate knows, or that it may
-	// not do this.
+	// ErrKey means that there is no key, that the gate does not know it, or that it lacks
+	// a scope.
 	ErrKey = errors.New("no valid key")
-	// ErrInvalid says that the request will never be taken as it is.
-	ErrInvalid = errors.New("the gate does not take the request")
-	// ErrNotFound says that there is no such request, or that it is somebody else's.
-	ErrNotFound = errors.New("there is no such request")
-	// ErrNotPending says that a request is over, or decided: too late to take back.
-	ErrNotPending = errors.New("the request no longer waits")
-	// ErrUnreachable says that for all our patience no gate answered, or only that
-	// it has no time. What was sent may have been accepted: the same request under
-	// the same RequestID finds out.
+	// ErrInvalid means that the gate will never accept the request as it is.
+	ErrInvalid = errors.New("the gate refused the request")
+	// ErrNotFound means that there is no such request, or that it is another client's.
+	ErrNotFound = errors.New("no such request")
+	// ErrNotPending means that a request is decided or has ended: too late to cancel.
+	ErrNotPending = errors.New("the request is no longer pending")
+	// ErrUnreachable means that no gate answered within the timeout, or that it was busy.
+	// The request may have been accepted: submit it again under the same RequestID to
+	// find out.
 	ErrUnreachable = errors.New("the gate cannot be reached")
-	// ErrNoGate says that something answers that is no gate.
-	ErrNoGate = errors.New("what answers there is no gate")
+	// ErrNoGate means that the server is not a gate.
+	ErrNoGate = errors.New("the server is not a permesso gate")
 )
 
-// Refused is an answer of the gate's HTTP door that is none of those one hopes for.
-// errors.Is finds ErrKey, ErrInvalid, ErrNotFound, ErrNotPending or ErrUnreachable
-// in it.
+// Refused is an error response of the HTTP API. errors.Is finds ErrKey, ErrInvalid,
+// ErrNotFound, ErrNotPending or ErrUnreachable in it.
 type Refused struct {
 	Status int           // of HTTP
-	Detail string        // one sentence of the gate's
-	After  time.Duration // when it may be worth trying again; 0: it does not say
+	Detail string        // one sentence
+	After  time.Duration // Retry-After; 0: none
 }
 
-func (e *Refused) Error() string { return fmt.Sprintf("the gate answers %d: %s", e.Status, e.Detail) }
+func (e *Refused) Error() string { return fmt.Sprintf("the gate returned %d: %s", e.Status, e.Detail) }
 
 // Is implements the interface of errors.Is.
 func (e *Refused) Is(target error) bool {
@@ -82,18 +81,18 @@ func (e *Refused) Is(target error) bool {
 	return target == ErrInvalid
 }
 
-// NotApproved is the end of a request by which nothing may be done. errors.Is finds
-// one of the errors below in it.
+// NotApproved is the end of a request without an approval. errors.Is finds one of the
+// errors below in it.
 type NotApproved struct{ Response *approval.Response }
 
-// The ends of a request by which nothing may be done.
+// The ends of a request without an approval.
 var (
-	ErrDenied      = errors.New("denied")      // by a person, by policy, or because it was malformed
-	ErrExpired     = errors.New("expired")     // nobody answered in time
-	ErrCancelled   = errors.New("cancelled")   // by whoever asked
-	ErrOverridden  = errors.New("overridden")  // code 5: do what Decision.Override says, and ask for that
-	ErrRequestMore = errors.New("more wanted") // Feedback says what a person wants to know
-	ErrFailed      = errors.New("failed")      // approved, and started at most: see Error
+	ErrDenied      = errors.New("denied")                     // by a person, by policy, or because it was malformed
+	ErrExpired     = errors.New("expired")                    // no decision in time
+	ErrCancelled   = errors.New("cancelled")                  // by its client
+	ErrOverridden  = errors.New("overridden")                 // code 5: do what Decision.Override says, with a new request
+	ErrRequestMore = errors.New("more information requested") // Feedback is the approver's question
+	ErrFailed      = errors.New("failed")                     // approved, but failed, interrupted or not started: see Error
 )
 
 func (e *NotApproved) Error() string {
@@ -106,7 +105,7 @@ func (e *NotApproved) Error() string {
 	return text
 }
 
-// Unwrap gives one of the errors above. A status that nobody knows is a no.
+// Unwrap returns one of the errors above. An unknown status is ErrDenied.
 func (e *NotApproved) Unwrap() error {
 	switch e.Response.Status {
 	case approval.StatusExpired:
@@ -125,8 +124,8 @@ func (e *NotApproved) Unwrap() error {
 	return ErrDenied
 }
 
-// Approved is nil where a response says that the action may be done, or was.
-// Everything else is a *NotApproved: an answer to a question approves nothing.
+// Approved is nil if a response says that the action may run, or has run. Otherwise it is
+// a *NotApproved: an answer to a question approves nothing.
 func Approved(r *approval.Response) error {
 	if r.Status == approval.StatusApproved || r.Status == approval.StatusAutoApproved {
 		return nil
@@ -134,9 +133,9 @@ func Approved(r *approval.Response) error {
 	return &NotApproved{r}
 }
 
-// FromEnv is the gate that the environment names: PERMESSO_URL and PERMESSO_KEY, or
-// the folders of PERMESSO_REQUESTS and PERMESSO_RESPONSES, or those in their usual
-// places.
+// FromEnv returns the client that the environment configures: PERMESSO_URL and
+// PERMESSO_KEY, or the folders PERMESSO_REQUESTS and PERMESSO_RESPONSES, or the default
+// folders.
 func FromEnv(env func(string) string) (Client, error) {
 	if url := env("PERMESSO_URL"); url != "" {
 		r := &REST{URL: url, Key: env("PERMESSO_KEY")}

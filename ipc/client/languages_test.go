@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the clients of other languages do without a gate, they say themselves: see
-// alone.py and alone.mjs. With one, TestFourClients goes through them.
+// TestOtherLanguages runs the tests of the other clients that need no gate: offline.py
+// and offline.mjs. TestFourClients tests them with a gate.
 func TestOtherLanguages(t *testing.T) {
 	lib, err := filepath.Abs("python")
 	require.NoError(t, err)
@@ -20,8 +20,8 @@ func TestOtherLanguages(t *testing.T) {
 		language, hint string
 		argv           []string
 	}{
-		{"Python", "apt-get install python3", []string{"python3", "-W", "error", "../../testdata/rest/alone.py"}},
-		{"JavaScript", "apt-get install nodejs", []string{"node", "../../testdata/rest/alone.mjs"}},
+		{"Python", "apt-get install python3", []string{"python3", "-W", "error", "../../testdata/rest/offline.py"}},
+		{"JavaScript", "apt-get install nodejs", []string{"node", "../../testdata/rest/offline.mjs"}},
 	} {
 		t.Run(row.language, func(t *testing.T) {
 			t.Parallel()

@@ -19,54 +19,52 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultTimeout is how long a gate is tried that does not answer, or has no time.
-// A gate that is started anew is back in a few seconds, and a limit a minute is
-// over after one.
+// DefaultTimeout is how long a request is retried while a gate does not answer or is
+// busy. A restart takes a few seconds, and a limit per minute ends after one.
 const DefaultTimeout = 75 * time.Second
 
 const (
-	longPoll   = 30 * time.Second // one question whether it is over
-	settling   = 5 * time.Second  // what is decided needs a moment to be over
-	grace      = 15 * time.Second // for an answer beyond what the gate may take by itself
-	firstPause = 250 * time.Millisecond
-	longPause  = 10 * time.Second
-	longestKey = 249
-	large      = 64 << 10
+	longPoll      = 30 * time.Second // duration of one wait request
+	settleTime    = 5 * time.Second  // a decision takes a moment to become an end
+	grace         = 15 * time.Second // for a response, beyond the gate's own waiting time
+	minRetryDelay = 250 * time.Millisecond
+	maxRetryDelay = 10 * time.Second
+	maxKey        = 249
+	largeBody     = 64 << 10
 )
 
-// REST reaches a gate through its HTTP door. It may be used by several goroutines
-// at once.
+// REST is a client of the HTTP API. It is safe for concurrent use.
 type REST struct {
 	URL     string        // http://127.0.0.1:8765, https://…, or unix:///path
 	Key     string        `json:"-"` // with the scope request
 	Timeout time.Duration // 0: DefaultTimeout
 
 	once sync.Once
-	base string // of all paths
+	base string // URL before all paths
 	web  *http.Client
 	err  error
 }
 
-// String keeps the key out of whatever is printed.
+// String leaves out the key.
 func (r *REST) String() string { return "REST(" + r.URL + ")" }
 
-// GoString does so for %#v.
+// GoString is String, for %#v.
 func (r *REST) GoString() string { return r.String() }
 
-// Check says what is wrong with URL or Key, without asking anybody.
+// Check validates URL and Key without a connection.
 func (r *REST) Check() error {
 	r.once.Do(func() { r.err = r.prepare() })
 	return r.err
 }
 
 func (r *REST) prepare() error {
-	if r.Key == "" || len(r.Key) > longestKey || strings.ContainsFunc(r.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fmt.Errorf("%w: PERMESSO_KEY must be a key as permesso key create prints it", ErrKey)
+	if r.Key == "" || len(r.Key) > maxKey || strings.ContainsFunc(r.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return fmt.Errorf("%w: PERMESSO_KEY must be a key printed by permesso key create", ErrKey)
 	}
 	bad := errors.New("PERMESSO_URL must be http://HOST:PORT, https://HOST or unix:///PATH")
 	u, err := url.Parse(r.URL)
 	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return bad // and not the text: who writes a password there shows it to nobody
+		return bad // not the URL itself, which may contain a password
 	}
 	dial := (&net.Dialer{Timeout: grace}).DialContext
 	switch {
@@ -90,7 +88,7 @@ func (r *REST) prepare() error {
 
 const idPrefix = "appr_"
 
-// plainID takes an id with the prefix that it has by HTTP, or without.
+// plainID returns an id without the prefix that it has by HTTP.
 func plainID(id string) (string, error) {
 	id = strings.TrimPrefix(id, idPrefix)
 	if !approval.ValidID(id) {
@@ -99,13 +97,13 @@ func plainID(id string) (string, error) {
 	return id, nil
 }
 
-// Ask implements Gate. RequestID is the Idempotency-Key; the id is the gate's.
+// Ask implements Client. RequestID is the Idempotency-Key; the gate chooses the id.
 func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	key := q.RequestID
 	if key == "" {
 		key = NewID()
 	}
-	body, err := wish(&q)
+	body, err := requestBody(&q)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -115,15 +113,15 @@ func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	}
 	id, err := plainID(v.ApprovalID)
 	if err != nil {
-		return Submitted{}, fmt.Errorf("ask: %w: it gives no approval_id", ErrNoGate)
+		return Submitted{}, fmt.Errorf("ask: %w: no approval_id in the response", ErrNoGate)
 	}
-	a := asked(&q, id)
-	return a, v.fits(a)
+	a := submitted(&q, id)
+	return a, v.checkMatches(a)
 }
 
-// wish is the body of a request. The arguments are put in by hand: an encoder
-// would take blanks out of what is to stay verbatim.
-func wish(q *approval.Request) ([]byte, error) {
+// requestBody is the body of a request. The arguments are inserted as bytes: an encoder
+// would remove their white space.
+func requestBody(q *approval.Request) ([]byte, error) {
 	b, err := json.Marshal(struct {
 		Type         string       `json:"type,omitzero"`
 		ToolName     string       `json:"tool_name,omitzero"`
@@ -149,7 +147,7 @@ func wish(q *approval.Request) ([]byte, error) {
 	return slices.Concat(b[:len(b)-1], []byte(comma+`"request_data":`), arguments(q), []byte("}")), nil
 }
 
-// Await implements Gate. Without a deadline it waits as long as the gate does.
+// Await implements Client. Without a deadline it waits until the request has ended.
 func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, error) {
 	id, err := plainID(a.ID)
 	if err != nil {
@@ -162,9 +160,9 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 			wait = min(wait, max(time.Until(end), time.Second))
 		}
 		began := time.Now()
-		v, err := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("/v1/approvals/%s%s?wait=%d", idPrefix, id, int(wait/time.Second)), takes: wait})
+		v, err := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("/v1/approvals/%s%s?wait=%d", idPrefix, id, int(wait/time.Second)), serverWait: wait})
 		if err == nil {
-			err = v.fits(a)
+			err = v.checkMatches(a)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", id, err)
@@ -172,16 +170,16 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 		if v.Outcome != nil {
 			return v.response(id), nil
 		}
-		// A gate that is about to stop answers at once, again and again.
+		// A gate that is shutting down answers at once every time.
 		if time.Since(began) < time.Second {
-			if err := pause(ctx, time.Second); err != nil {
+			if err := sleep(ctx, time.Second); err != nil {
 				return nil, fmt.Errorf("wait for %s: %w", id, err)
 			}
 		}
 	}
 }
 
-// Cancel implements Gate.
+// Cancel implements Client.
 func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 	id, err := plainID(a.ID)
 	if err != nil {
@@ -190,9 +188,9 @@ func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 	path := "/v1/approvals/" + idPrefix + id
 	_, err = r.call(ctx, call{method: http.MethodDelete, path: path})
 	if errors.Is(err, ErrNotPending) {
-		// Our own word may be what it is no longer pending for: its answer was lost.
-		v, look := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settling/time.Second)), takes: settling})
-		if look == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
+		// Our own DELETE may have cancelled it, with its response lost.
+		v, getErr := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settleTime/time.Second)), serverWait: settleTime})
+		if getErr == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
 			return nil
 		}
 	}
@@ -202,24 +200,24 @@ func (r *REST) Cancel(ctx context.Context, a Submitted) error {
 	return nil
 }
 
-// call is one request of HTTP, to be sent until there is an answer.
+// call is one HTTP request, which is sent until there is a response.
 type call struct {
 	method, path, key string
 	body              []byte
-	takes             time.Duration // the gate's, before it answers
+	serverWait        time.Duration // the gate's waiting time before it answers
 }
 
-// call sends c until the gate answers it, or our patience ends.
+// call sends c until the gate answers, or the timeout is over.
 func (r *REST) call(ctx context.Context, c call) (*view, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	patience := r.Timeout
-	if patience == 0 {
-		patience = DefaultTimeout
+	timeout := r.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
 	}
-	var failing time.Time // since when
-	for next := firstPause; ; next = min(2*next, longPause) {
+	var failing time.Time // time of the first failure
+	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
 		v, err := r.send(ctx, c)
 		if err == nil || !errors.Is(err, ErrUnreachable) {
 			return v, err
@@ -230,21 +228,21 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 		if failing.IsZero() {
 			failing = time.Now()
 		}
-		wait := next/2 + rand.N(next) //nolint:gosec // many clients must not come back at once; no secret hangs on it
+		wait := next/2 + rand.N(next) //nolint:gosec // jitter for many clients, not a secret
 		var refused *Refused
 		if errors.As(err, &refused) {
 			wait = max(wait, refused.After)
 		}
-		if time.Since(failing)+wait > patience {
+		if time.Since(failing)+wait > timeout {
 			return nil, err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -21,22 +21,22 @@ func TestCheckURLAndKey(t *testing.T) {
 	const good = "permesso_x"
 	for _, row := range []struct {
 		why, url, key string
-		says          string // "": nothing is wrong
+		says          string // "": no error
 	}{
 		{"loopback", "http://127.0.0.1:8765", good, ""},
-		{"behind TLS, in a folder of its own", "https://gate.example.org/permesso/", good, ""},
+		{"behind TLS, with a path", "https://gate.example.org/permesso/", good, ""},
 		{"a socket", "unix:///run/permesso/rest.sock", good, ""},
-		{"as the configuration writes it", "unix:/run/permesso/rest.sock", good, ""},
-		{"a socket of some other place", "unix://run/permesso.sock", good, "PERMESSO_URL must be"},
+		{"as in the configuration file", "unix:/run/permesso/rest.sock", good, ""},
+		{"a socket URL with a host", "unix://run/permesso.sock", good, "PERMESSO_URL must be"},
 		{"no scheme", "127.0.0.1:8765", good, "PERMESSO_URL must be"},
 		{"another protocol", "ftp://127.0.0.1", good, "PERMESSO_URL must be"},
 		{"no host", "http://", good, "PERMESSO_URL must be"},
 		{"a password, which is not repeated", "http://me:hunter2@127.0.0.1", good, "PERMESSO_URL must be"},
 		{"a query", "http://127.0.0.1/?key=hunter2", good, "PERMESSO_URL must be"},
 		{"no key", "http://127.0.0.1:8765", "", "no valid key"},
-		{"two lines, the second a header", "http://127.0.0.1:8765", "hunter2\r\nHost: x", "no valid key"},
-		{"a blank", "http://127.0.0.1:8765", "hunter2 hunter2", "no valid key"},
-		{"longer than a gate takes", "http://127.0.0.1:8765", strings.Repeat("hunter2", 99), "no valid key"},
+		{"two lines, the second one a header", "http://127.0.0.1:8765", "hunter2\r\nHost: x", "no valid key"},
+		{"a space", "http://127.0.0.1:8765", "hunter2 hunter2", "no valid key"},
+		{"too long", "http://127.0.0.1:8765", strings.Repeat("hunter2", 99), "no valid key"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			err := (&REST{URL: row.url, Key: row.key}).Check()
@@ -65,9 +65,9 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// A proxy would get the key.
+// A proxy would receive the key.
 func TestNoProxyIsUsed(t *testing.T) {
-	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the proxy was used") }))
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("http_proxy", proxy.URL)
@@ -96,7 +96,7 @@ func TestFromEnv(t *testing.T) {
 	require.IsType(t, &REST{}, g)
 }
 
-// answering is a gate that says one thing.
+// answering is a gate with a fixed response.
 func answering(t *testing.T, status int, header http.Header, body string) *REST {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,19 +121,19 @@ func TestRefusals(t *testing.T) {
 		is     error
 		says   string
 	}{
-		{"a problem's sentence", 422, problem, `{"detail":"title: too long"}`, ErrInvalid, "the gate answers 422: title: too long"},
-		{"of which no letter moves the cursor", 422, problem, `{"detail":"a\u001b[2Jb\u202ec\nd"}`, ErrInvalid, "the gate answers 422: a [2Jb c d"},
-		{"a stranger's page is not repeated", 404, http.Header{"Content-Type": {"text/html"}}, "<b>hi</b>", ErrNotFound, "the gate answers 404: Not Found"},
-		{"a key that there is none of", 401, problem, `{"detail":"Invalid API key"}`, ErrKey, "Invalid API key"},
-		{"a key that may not", 403, problem, `{}`, ErrKey, "403: Forbidden"},
-		{"over", 410, problem, `{"detail":"approval expired"}`, ErrNotPending, "approval expired"},
+		{"a problem's sentence", 422, problem, `{"detail":"title: too long"}`, ErrInvalid, "the gate returned 422: title: too long"},
+		{"control characters are removed", 422, problem, `{"detail":"a\u001b[2Jb\u202ec\nd"}`, ErrInvalid, "the gate returned 422: a [2Jb c d"},
+		{"the text of another server is not repeated", 404, http.Header{"Content-Type": {"text/html"}}, "<b>hi</b>", ErrNotFound, "the gate returned 404: Not Found"},
+		{"an unknown key", 401, problem, `{"detail":"Invalid API key"}`, ErrKey, "Invalid API key"},
+		{"a key without the scope", 403, problem, `{}`, ErrKey, "403: Forbidden"},
+		{"ended", 410, problem, `{"detail":"approval expired"}`, ErrNotPending, "approval expired"},
 		{"a limit", 429, problem, `{"detail":"too many requests"}`, ErrUnreachable, "too many requests"},
-		{"a gate that is unwell", 503, nil, "", ErrUnreachable, "503: Service Unavailable"},
-		{"a status nobody knows", 299, nil, `{"approval_id":"appr_0123456789abcdef"}`, ErrNoGate, "299"},
+		{"a degraded gate", 503, nil, "", ErrUnreachable, "503: Service Unavailable"},
+		{"an unknown status", 299, nil, `{"approval_id":"appr_0123456789abcdef"}`, ErrNoGate, "299"},
 		{"no JSON", 200, nil, "ok", ErrNoGate, "no approval"},
-		{"JSON of something else", 200, nil, `{"id":7}`, ErrNoGate, "no approval"},
+		{"JSON of another kind", 200, nil, `{"id":7}`, ErrNoGate, "no approval"},
 		{"no id", 201, nil, `{"approval_id":"../../x"}`, ErrNoGate, "no approval_id"},
-		{"an end without an answer", 200, nil, `{"approval_id":"appr_0123456789abcdef","outcome":"approved"}`, ErrIDConflict, "without a receipt"},
+		{"an approval without a receipt", 200, nil, `{"approval_id":"appr_0123456789abcdef","outcome":"approved"}`, ErrIDConflict, "without a receipt"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			_, err := answering(t, row.status, row.header, row.body).Ask(t.Context(), approval.Request{ActionType: "exec_cmd"})
@@ -153,7 +153,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Who waits with a deadline stops at it, and is not told that the gate is gone.
+// A wait ends with its context, and the error is not ErrUnreachable.
 func TestAwaitEndsWithItsContext(t *testing.T) {
 	stop := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -171,12 +171,12 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 	require.NotErrorIs(t, err, ErrUnreachable)
 }
 
-// An approval's arguments go out as they came in, and no field that was left empty.
-func TestWishIsVerbatim(t *testing.T) {
-	b, err := wish(&approval.Request{ToolName: "x", RequestData: approval.Raw(`{ "n":1.50e2 ,"a":9007199254740993}`), RequestID: "0123456789abcdef"})
+// Arguments are sent unchanged, and empty fields are not sent.
+func TestRequestBodyIsVerbatim(t *testing.T) {
+	b, err := requestBody(&approval.Request{ToolName: "x", RequestData: approval.Raw(`{ "n":1.50e2 ,"a":9007199254740993}`), RequestID: "0123456789abcdef"})
 	require.NoError(t, err)
 	require.Equal(t, `{"tool_name":"x","request_data":{ "n":1.50e2 ,"a":9007199254740993}}`, string(b)) //nolint:testifylint // byte for byte
-	b, err = wish(&approval.Request{})
+	b, err = requestBody(&approval.Request{})
 	require.NoError(t, err)
 	require.Equal(t, `{"request_data":{}}`, string(b)) //nolint:testifylint // byte for byte
 }
@@ -197,19 +197,19 @@ func TestNotApproved(t *testing.T) {
 			require.ErrorContains(t, err, is.Error()+": more")
 		}
 	}
-	require.Error(t, Approved(&approval.Response{}), "the zero response is a no")
+	require.Error(t, Approved(&approval.Response{}), "the zero response approves nothing")
 }
 
-// fixed is a gate that gives one answer.
-type fixed struct {
-	status  approval.Status
-	asked   approval.Request
-	back    int
-	waiting bool
-	asking  func(context.Context) error
+// fakeGate is a gate with a fixed end.
+type fakeGate struct {
+	status    approval.Status
+	asked     approval.Request
+	cancelled int
+	waiting   bool
+	asking    func(context.Context) error
 }
 
-func (f *fixed) Ask(ctx context.Context, r approval.Request) (Submitted, error) {
+func (f *fakeGate) Ask(ctx context.Context, r approval.Request) (Submitted, error) {
 	f.asked = r
 	if f.asking != nil {
 		if err := f.asking(ctx); err != nil {
@@ -219,7 +219,7 @@ func (f *fixed) Ask(ctx context.Context, r approval.Request) (Submitted, error) 
 	return Submitted{ID: "0123456789abcdef"}, nil
 }
 
-func (f *fixed) Await(ctx context.Context, _ Submitted) (*approval.Response, error) {
+func (f *fakeGate) Await(ctx context.Context, _ Submitted) (*approval.Response, error) {
 	if f.waiting {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -227,8 +227,8 @@ func (f *fixed) Await(ctx context.Context, _ Submitted) (*approval.Response, err
 	return &approval.Response{Status: f.status}, nil
 }
 
-func (f *fixed) Cancel(ctx context.Context, _ Submitted) error {
-	f.back++
+func (f *fakeGate) Cancel(ctx context.Context, _ Submitted) error {
+	f.cancelled++
 	return ctx.Err()
 }
 
@@ -239,54 +239,54 @@ func TestNeedsApproval(t *testing.T) {
 		return len(a), nil
 	}
 	arg := map[string]any{"b": 1, "a": "x"}
-	wish := approval.Request{ActionType: "custom:x", Title: "t"}
-	g := &fixed{status: approval.StatusApproved}
-	n, err := NeedsApproval(g, wish, do)(t.Context(), arg)
+	request := approval.Request{ActionType: "custom:x", Title: "t"}
+	g := &fakeGate{status: approval.StatusApproved}
+	n, err := NeedsApproval(g, request, do)(t.Context(), arg)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, `{"a":"x","b":1}`, string(g.asked.RequestData)) //nolint:testifylint // byte for byte
 	require.Equal(t, "t", g.asked.Title)
 	require.Equal(t, 1, ran)
 
-	_, err = NeedsApproval(&fixed{status: approval.StatusOverridden}, wish, do)(t.Context(), arg)
+	_, err = NeedsApproval(&fakeGate{status: approval.StatusOverridden}, request, do)(t.Context(), arg)
 	require.ErrorIs(t, err, ErrOverridden)
 	var no *NotApproved
 	require.ErrorAs(t, err, &no)
 	_, err = NeedsApproval(g, approval.Request{ToolName: "x_post"}, do)(t.Context(), arg)
-	require.ErrorIs(t, err, ErrInvalid, "a tool of the host's would run twice")
+	require.ErrorIs(t, err, ErrInvalid, "a tool would also run on the host")
 	_, err = NeedsApproval(g, approval.Request{Type: approval.TypeQuestion}, do)(t.Context(), arg)
-	require.ErrorIs(t, err, ErrInvalid, "nor is an answer a yes")
-	_, err = NeedsApproval(g, wish, func(context.Context, int) (int, error) { ran++; return 0, nil })(t.Context(), 7)
-	require.ErrorIs(t, err, ErrInvalid, "there is nothing to show")
-	_, err = NeedsApproval(g, wish, func(context.Context, func()) (int, error) { ran++; return 0, nil })(t.Context(), func() {})
+	require.ErrorIs(t, err, ErrInvalid, "an answer is no approval")
+	_, err = NeedsApproval(g, request, func(context.Context, int) (int, error) { ran++; return 0, nil })(t.Context(), 7)
+	require.ErrorIs(t, err, ErrInvalid, "the argument is no object")
+	_, err = NeedsApproval(g, request, func(context.Context, func()) (int, error) { ran++; return 0, nil })(t.Context(), func() {})
 	require.Error(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	g = &fixed{waiting: true}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	g = &fakeGate{waiting: true}
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, 1, g.back, "nobody is asked any longer")
+	require.Equal(t, 1, g.cancelled, "the request is cancelled")
 	require.Equal(t, 1, ran)
 
 	ctx, cancel = context.WithCancel(t.Context())
-	g = &fixed{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	g = &fakeGate{waiting: true, asking: func(asking context.Context) error { cancel(); return asking.Err() }}
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, 1, g.back, "not even where it ended while the gate took it in")
-	g = &fixed{status: approval.StatusApproved}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	require.Equal(t, 1, g.cancelled, "the request is cancelled if ctx ends during the submission")
+	g = &fakeGate{status: approval.StatusApproved}
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, g.asked.Title, "who waits no more asks nobody")
+	require.Empty(t, g.asked.Title, "no request after the end of ctx")
 	ctx, cancel = context.WithCancel(t.Context())
-	g = &fixed{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
-	_, err = NeedsApproval(g, wish, do)(ctx, arg)
+	g = &fakeGate{asking: func(context.Context) error { cancel(); return ErrUnreachable }}
+	_, err = NeedsApproval(g, request, do)(ctx, arg)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, g.back)
+	require.Zero(t, g.cancelled)
 	require.Equal(t, 1, ran)
 }
 
-// A response for other bytes under the same id is not ours.
+// A response for other bytes under the same id is refused.
 func TestFilesCompareTheDigest(t *testing.T) {
 	f := Files{Requests: t.TempDir(), Responses: t.TempDir()}
 	a, err := f.Ask(t.Context(), approval.Request{ToolName: "x"})
@@ -298,10 +298,10 @@ func TestFilesCompareTheDigest(t *testing.T) {
 	_, err = f.Await(t.Context(), a)
 	require.ErrorIs(t, err, ErrIDConflict)
 	_, err = f.Await(t.Context(), Submitted{ID: a.ID})
-	require.NoError(t, err, "who knows only the id believes the gate")
+	require.NoError(t, err, "with only the id there is no digest to compare")
 }
 
-// The URL's own text stands in errors of the network; a key never does.
+// Errors of the network contain the URL, but never the key.
 func TestErrorsOfTheNetwork(t *testing.T) {
 	_, err := (&REST{URL: "http://127.0.0.1:1/p", Key: "hunter2", Timeout: time.Nanosecond}).Await(t.Context(), Submitted{ID: "appr_0123456789abcdef"})
 	var u *url.Error

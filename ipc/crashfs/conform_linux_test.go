@@ -21,8 +21,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
-// realFS is the operating system's file system with the one extension whose
-// results can be compared.
+// realFS is the operating system's file system with the one extension whose results can
+// be compared.
 type realFS struct{ afero.OsFs }
 
 func (realFS) RenameNoReplace(oldname, newname string) error {
@@ -33,23 +33,23 @@ func (realFS) RenameNoReplace(oldname, newname string) error {
 	return nil
 }
 
-type compared interface {
+type comparedFS interface {
 	afero.Fs
 	RenameNoReplace(oldname, newname string) error
 }
 
-// player carries out a script line by line and says what came of each.
-type player struct {
-	fs    compared
+// runner runs a script line by line and returns the result of each line.
+type runner struct {
+	fs    comparedFS
 	root  string
 	files map[string]afero.File
 }
 
-func newPlayer(fsys compared, root string) *player {
-	return &player{fs: fsys, root: root, files: map[string]afero.File{}}
+func newRunner(fsys comparedFS, root string) *runner {
+	return &runner{fs: fsys, root: root, files: map[string]afero.File{}}
 }
 
-func (p *player) path(name string) string { return p.root + "/" + name }
+func (p *runner) path(name string) string { return p.root + "/" + name }
 
 var openFlags = map[string]int{
 	"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR, "c": os.O_CREATE, "x": os.O_EXCL, "a": os.O_APPEND, "t": os.O_TRUNC,
@@ -63,11 +63,11 @@ func flags(s string) int {
 	return flag
 }
 
-// play carries out one line: a verb, then paths or, for f.verbs, a handle.
-func (p *player) play(line string) string {
+// run runs one line: a verb, then paths or, for f.verbs, a handle.
+func (p *runner) run(line string) string {
 	args := append(strings.Fields(line), "", "", "")
 	if strings.HasPrefix(args[0], "f.") {
-		return p.playFile(args)
+		return p.runFile(args)
 	}
 	a, b := p.path(args[1]), p.path(args[2])
 	switch args[0] {
@@ -87,7 +87,7 @@ func (p *player) play(line string) string {
 		mode, _ := strconv.ParseUint(args[2], 8, 32)
 		return result("", p.fs.Chmod(a, os.FileMode(mode)))
 	case "stat":
-		return stated(p.fs.Stat(a))
+		return formatStat(p.fs.Stat(a))
 	case "put":
 		return result("", afero.WriteFile(p.fs, a, []byte(args[2]), 0o640))
 	case "get":
@@ -104,7 +104,7 @@ func (p *player) play(line string) string {
 	return "unknown verb " + args[0]
 }
 
-func (p *player) close(handles ...string) {
+func (p *runner) close(handles ...string) {
 	for _, h := range handles {
 		if f := p.files[h]; f != nil {
 			_ = f.Close() // the script may have closed it already
@@ -112,11 +112,11 @@ func (p *player) close(handles ...string) {
 	}
 }
 
-// unspecified stands for reading bytes of a folder and offsets within one:
-// there every file system has its own answer.
+// unspecified is the result of reading bytes of a folder and of offsets in one: it
+// differs between file systems.
 const unspecified = "unspecified"
 
-func (p *player) playFile(args []string) string {
+func (p *runner) runFile(args []string) string {
 	f := p.files[args[1]]
 	if f == nil {
 		return "no such handle"
@@ -157,25 +157,26 @@ func (p *player) playFile(args []string) string {
 	case "f.sync":
 		return result("", f.Sync())
 	case "f.stat":
-		return stated(f.Stat())
+		return formatStat(f.Stat())
 	case "f.close":
 		return result("", f.Close())
 	case "f.names":
 		names, err := f.Readdirnames(n)
-		return result(listed(names, n), err)
+		return result(formatNames(names, n), err)
 	case "f.list":
 		infos, err := f.Readdir(n)
 		var names []string
 		for _, i := range infos {
 			names = append(names, fmt.Sprintf("%s:%s", i.Name(), i.Mode()))
 		}
-		return result(listed(names, n), err)
+		return result(formatNames(names, n), err)
 	}
 	return "unknown verb " + args[0]
 }
 
-// listed sorts a whole list; of a part only the length is the same everywhere.
-func listed(names []string, n int) string {
+// formatNames sorts a complete list. Of a partial one only the length is the same
+// everywhere.
+func formatNames(names []string, n int) string {
 	if n > 0 {
 		return strconv.Itoa(len(names))
 	}
@@ -183,17 +184,17 @@ func listed(names []string, n int) string {
 	return strings.Join(names, ",")
 }
 
-func stated(i os.FileInfo, err error) string {
+func formatStat(i os.FileInfo, err error) string {
 	if err != nil {
 		return result("", err)
 	}
 	if i.IsDir() {
-		return fmt.Sprintf("%s %s", i.Name(), i.Mode()) // sizes of folders are nobody's business
+		return fmt.Sprintf("%s %s", i.Name(), i.Mode()) // sizes of folders differ between file systems
 	}
 	return fmt.Sprintf("%s %s %d", i.Name(), i.Mode(), i.Size())
 }
 
-// result renders an error by its type and kind; verbs and texts may differ.
+// result formats an error by its type and kind; texts may differ.
 func result(value string, err error) string {
 	if err == nil {
 		return value + " ok"
@@ -212,8 +213,8 @@ func result(value string, err error) string {
 	return fmt.Sprintf("%s %T %s %s", value, err, kind, is)
 }
 
-// players returns the two that are to say the same.
-func players(dir string) (simulated, actual *player, err error) {
+// newRunners returns the two runners whose results must be equal.
+func newRunners(dir string) (simulated, actual *runner, err error) {
 	if err := os.Mkdir(filepath.Join(dir, "probe"), 0o777); err != nil {
 		return nil, nil, err
 	}
@@ -230,10 +231,10 @@ func players(dir string) (simulated, actual *player, err error) {
 		}
 	}
 	root := filepath.Join(dir, "work")
-	return newPlayer(p, root), newPlayer(realFS{}, root), nil
+	return newRunner(p, root), newRunner(realFS{}, root), nil
 }
 
-// The script is one long story; every line must have the same outcome.
+// Every line of the script must have the same result.
 const conformScript = `
 mkdir d
 mkdir d
@@ -416,30 +417,30 @@ get p
 `
 
 func TestConformsToRealFileSystem(t *testing.T) {
-	simulated, actual, err := players(t.TempDir())
+	simulated, actual, err := newRunners(t.TempDir())
 	require.NoError(t, err)
 	for i, line := range strings.Split(strings.TrimSpace(conformScript), "\n") {
-		want := actual.play(line)
+		want := actual.run(line)
 		require.NotContains(t, want, "unknown verb")
 		require.NotContains(t, want, "no such handle")
-		require.Equal(t, want, simulated.play(line), "line %d: %s", i+1, line)
+		require.Equal(t, want, simulated.run(line), "line %d: %s", i+1, line)
 	}
 	require.Equal(t, tree(t, actual), tree(t, simulated))
 }
 
-// Random stories, so that what nobody thought of is compared as well.
+// Random scripts also compare what the fixed script does not cover.
 func TestConformsToRealFileSystemAtRandom(t *testing.T) {
 	parent, n := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		dir := filepath.Join(parent, strconv.Itoa(n))
 		require.NoError(t, os.Mkdir(dir, 0o755))
-		simulated, actual, err := players(dir)
+		simulated, actual, err := newRunners(dir)
 		require.NoError(t, err)
 		defer simulated.close("h", "i")
 		defer actual.close("h", "i")
 		for _, line := range rapid.SliceOfN(randomLine(), 1, 60).Draw(t, "script") {
-			want, got := actual.play(line), simulated.play(line)
+			want, got := actual.run(line), simulated.run(line)
 			if strings.Contains(got, "EXDEV") {
 				return // folders do not move to other folders here
 			}
@@ -479,8 +480,8 @@ func randomLine() *rapid.Generator[string] {
 	})
 }
 
-// tree lists everything visible with mode and data.
-func tree(t require.TestingT, p *player) []string {
+// tree lists all visible files and folders with mode and data.
+func tree(t require.TestingT, p *runner) []string {
 	var out []string
 	err := afero.Walk(p.fs, p.root, func(name string, i fs.FileInfo, err error) error {
 		if err != nil {

@@ -2,34 +2,34 @@ package crashfs
 
 import "fmt"
 
-// Survive says what of the unsynced state a power cut leaves.
+// Survive selects what of the unsynced state survives a power cut.
 type Survive uint64
 
-// The fixed ways; [Seeded] has the others.
+// The fixed ways. [Seeded] has the others.
 const (
-	// OnlySynced leaves what was synced: new names vanish, removed ones come
-	// back, files have the data of their last fsync or none.
+	// OnlySynced leaves the synced state: new names vanish, removed ones come back, files
+	// have the data of their last fsync or none.
 	OnlySynced Survive = iota
-	// Everything leaves all that was visible.
+	// Everything leaves the visible state.
 	Everything
 	// NamesNotData leaves every name, with the data of the last fsync or none.
 	NamesNotData
 	// DataNotNames leaves all data, behind the names of the last SyncDir.
 	DataNotNames
-	// Torn leaves every name, and of the unsynced part of a file the first
-	// half. What was synced behind the tear still stands there.
+	// Torn leaves every name, and the first half of the unsynced part of a file. After
+	// the tear the synced data remains.
 	Torn
-	// Zeroed leaves every name and every length; unsynced parts read as zeros
-	// or, where there was synced data, as that.
+	// Zeroed leaves every name and every length; unsynced parts read as zeros, or as the
+	// synced data where there was some.
 	Zeroed
 	fixedWays
 
 	seeded Survive = 1 << 63
 )
 
-// Seeded leaves an arbitrary part, the same one for the same number: each
-// change of a folder survives or not by itself, and of each file's unsynced
-// data all, nothing, a torn part or zeros.
+// Seeded leaves an arbitrary part, the same one for the same number: each change of a
+// folder survives or not by itself. Of each file's unsynced data it leaves all, nothing,
+// a torn part or zeros.
 func Seeded(n uint64) Survive { return seeded | Survive(n) }
 
 // Ways returns the fixed ways, in order.
@@ -53,14 +53,14 @@ func (v Survive) String() string {
 	return fmt.Sprintf("survive(%d)", uint64(v))
 }
 
-// Cut returns what a power cut now would leave. On the result everything is
-// durable. The disk itself and its processes go on.
+// Cut returns what a power cut now would leave. On the result everything is durable. The
+// disk itself and its processes go on.
 func (d *Disk) Cut(v Survive) *Disk {
 	s := d.Snapshot()
-	// The finaliser spreads neighbouring seeds over the whole range.
+	// The finalizer spreads neighboring seeds over the whole range.
 	c := cut{way: v, random: fmix(uint64(v))}
 	for i, n := range s.nodes {
-		if n == nil || !n.unsynced() && !n.poisoned {
+		if n == nil || !n.unsynced() && !n.syncFailed {
 			continue
 		}
 		n = s.own(ino(i))
@@ -69,20 +69,20 @@ func (d *Disk) Cut(v Survive) *Disk {
 		} else {
 			n.data = c.data(n)
 		}
-		n.poisoned = false
+		n.syncFailed = false
 		n.sync()
 	}
 	s.sweep()
 	return s
 }
 
-// cut is one power cut being carried out.
+// cut is one power cut in progress.
 type cut struct {
 	way    Survive
 	random uint64
 }
 
-// names returns the entries that a folder is left with.
+// names returns the entries of a folder after the cut.
 func (c *cut) names(n *node) []entry {
 	switch {
 	case c.way == OnlySynced || c.way == DataNotNames:
@@ -102,7 +102,7 @@ func (c *cut) names(n *node) []entry {
 	return left
 }
 
-// data returns what a file is left with.
+// data returns a file's data after the cut.
 func (c *cut) data(n *node) *blob {
 	volatile, durable := n.data.bytes(), n.durable.bytes()
 	same := commonPrefix(volatile, durable)
@@ -141,7 +141,7 @@ func commonPrefix(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// torn returns the new data up to the tear and the old data behind it.
+// torn returns the new data up to the tear and the old data after it.
 func torn(volatile, durable []byte, tear int) []byte {
 	left := append([]byte(nil), volatile[:tear]...)
 	if tear < len(durable) {
@@ -157,8 +157,8 @@ func resized(b []byte, n int) []byte {
 	return left
 }
 
-// sweep frees the nodes that no name leads to. After a cut no process has one
-// open, and no unsynced change can bring one back.
+// sweep frees the nodes that have no name. After a cut no process has one open, and no
+// unsynced change can restore one.
 func (d *Disk) sweep() {
 	reached := make([]bool, len(d.nodes))
 	d.reach(reached, root)

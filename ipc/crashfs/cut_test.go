@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
-// step is one thing a program does; the short forms below make scripts.
+// step is one operation of a program. The functions below make steps.
 type step func(t testing.TB, p *crashfs.Proc)
 
 func put(name, data string) step {
@@ -79,7 +79,7 @@ func diskAfter(t testing.TB, steps ...step) *crashfs.Disk {
 	return d
 }
 
-// seen renders the visible files: "/a=1 /b=2".
+// seen formats the visible files: "/a=1 /b=2".
 func seen(d *crashfs.Disk) string {
 	var out []string
 	for name, data := range d.Files() {
@@ -154,7 +154,7 @@ func TestCut(t *testing.T) {
 			map[crashfs.Survive]string{crashfs.OnlySynced: "", crashfs.Everything: "/d/a=1"},
 		},
 		{
-			"what was appended tears, what was synced before it does not",
+			"appended data tears, synced data before it does not",
 			script(put("/log", "synced"), syncFS(), appendTo("/log", "abcd")),
 			map[crashfs.Survive]string{
 				crashfs.OnlySynced: "/log=synced", crashfs.DataNotNames: "/log=syncedabcd",
@@ -178,9 +178,9 @@ func TestCut(t *testing.T) {
 			before := seen(d)
 			for way, want := range tt.want {
 				require.Equal(t, want, seen(d.Cut(way)), way)
-				require.Equal(t, want, seen(d.Kill().Cut(way)), "a kill leaves unsynced what was: %s", way)
+				require.Equal(t, want, seen(d.Kill().Cut(way)), "unsynced changes stay unsynced after a kill: %s", way)
 			}
-			require.Equal(t, before, seen(d), "a cut leaves the disk itself alone")
+			require.Equal(t, before, seen(d), "a cut does not change the disk itself")
 			require.Equal(t, before, seen(d.Kill()))
 		})
 	}
@@ -213,7 +213,7 @@ func TestSeededReachesEveryCombination(t *testing.T) {
 			[]string{"", "/a=1", "/a=1 /b=2", "/b=2"},
 		},
 		{
-			"data is whole, empty, torn anywhere, or zeros",
+			"data is complete, empty, torn anywhere, or zeros",
 			[]step{put("/a", "123"), syncDir("/")},
 			[]string{"/a=", "/a=000", "/a=1", "/a=12", "/a=123"},
 		},
@@ -240,26 +240,26 @@ func TestSeededReachesEveryCombination(t *testing.T) {
 	}
 }
 
-// What is synced all the way survives whatever else is going on.
+// Completely synced data survives every cut.
 func TestSyncedSurvivesEverything(t *testing.T) {
 	for seed := range uint64(30) {
 		d := randomDisk(t, seed, 40)
-		p := d.Process("careful")
-		put("/tmp", "precious")(t, p)
+		p := d.Process("writer")
+		put("/tmp", "synced")(t, p)
 		fsync("/tmp")(t, p)
 		rename("/tmp", "/kept")(t, p)
 		syncDir("/")(t, p)
 		scramble(t, p, rand.New(rand.NewPCG(seed, 2)), 20)
 		for n := range uint64(20) {
-			require.Equal(t, "precious", string(d.Cut(crashfs.Seeded(n)).Files()["/kept"]), "seed %d, cut %d", seed, n)
+			require.Equal(t, "synced", string(d.Cut(crashfs.Seeded(n)).Files()["/kept"]), "seed %d, cut %d", seed, n)
 		}
 		for _, way := range crashfs.Ways() {
-			require.Equal(t, "precious", string(d.Cut(way).Files()["/kept"]), way)
+			require.Equal(t, "synced", string(d.Cut(way).Files()["/kept"]), way)
 		}
 	}
 }
 
-// A disk after a cut is a disk: numbers of vanished files are used again.
+// A disk can be used after a cut: numbers of vanished files are used again.
 func TestDiskWorksAfterCut(t *testing.T) {
 	d := diskAfter(t, put("/gone1", "1"), put("/gone2", "2"))
 	for range 3 {
@@ -284,8 +284,8 @@ func TestOmissions(t *testing.T) {
 		{"none", func(*crashfs.Disk) {}, nil, "/a=1"},
 		{"file fsync", func(d *crashfs.Disk) { d.IgnoreSync = true }, nil, "/a="},
 		{"folder fsync", func(d *crashfs.Disk) { d.IgnoreSyncDir = true }, nil, ""},
-		{"syncfs cures both", func(d *crashfs.Disk) { d.IgnoreSync, d.IgnoreSyncDir = true, true }, syncFS(), "/a=1"},
-		{"unless it is left out too", func(d *crashfs.Disk) {
+		{"syncfs replaces both", func(d *crashfs.Disk) { d.IgnoreSync, d.IgnoreSyncDir = true, true }, syncFS(), "/a=1"},
+		{"syncfs ignored too", func(d *crashfs.Disk) {
 			d.IgnoreSync, d.IgnoreSyncDir, d.IgnoreSyncFS = true, true, true
 		}, syncFS(), ""},
 	}
@@ -293,7 +293,7 @@ func TestOmissions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := crashfs.New()
 			tt.set(d)
-			d = d.Snapshot() // which keeps the omissions
+			d = d.Snapshot() // a snapshot keeps the omissions
 			p := d.Process("p")
 			for _, s := range durable {
 				s(t, p)
@@ -313,14 +313,14 @@ func TestSurviveString(t *testing.T) {
 	require.Equal(t, "survive(99)", crashfs.Survive(99).String())
 }
 
-// randomDisk is a disk some random operations old; the same for the same seed.
+// randomDisk is a disk after random operations; the same for the same seed.
 func randomDisk(t testing.TB, seed uint64, ops int) *crashfs.Disk {
 	d := diskAfter(t, mkdir("/d"), mkdir("/e"))
 	scramble(t, d.Process("p"), rand.New(rand.NewPCG(seed, 1)), ops)
 	return d
 }
 
-// scramble does random things under a few names, none of them /kept.
+// scramble runs random operations on a few names other than /kept.
 func scramble(t testing.TB, p *crashfs.Proc, r *rand.Rand, ops int) {
 	name := func() string {
 		return path.Join([]string{"/", "/d", "/e"}[r.IntN(3)], []string{"x", "y", "z"}[r.IntN(3)])

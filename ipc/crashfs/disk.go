@@ -1,14 +1,14 @@
-// Package crashfs is a simulated disk for crash tests. It keeps what running
-// programs see (the volatile state) apart from what a power cut would leave
-// (the durable state), can be copied in about a microsecond at any moment, and
-// can be cut in every way a weak file system is allowed to choose.
+// Package crashfs is a simulated disk for crash tests. It separates what running
+// programs see (the volatile state) from what a power cut would leave (the
+// durable state). A copy takes about a microsecond. A cut can leave any state
+// that a weak file system is allowed to leave.
 //
 // # Model
 //
 // A file has visible data and the data of its last fsync. A folder has visible
 // entries, the entries of its last SyncDir, and the ordered list of changes
 // between the two. The rules are the weakest that POSIX permits, so that code
-// which holds here holds on any local file system:
+// which is correct here is correct on any local file system:
 //
 //   - Sync on a file makes its data durable, not its name.
 //   - SyncDir makes the names in that one folder durable, not the data behind
@@ -21,11 +21,11 @@
 //     middle of several renames is lost, a file can end up under two names.)
 //   - A failed fsync drops the data it could not write: as on Linux the pages
 //     count as clean, so every later Sync of that file returns nil and makes
-//     nothing durable. Only a new file can be trusted. A failed SyncFS does this
+//     nothing durable. Only a new file becomes durable. A failed SyncFS does this
 //     to every file with unsynced data.
 //   - A failed SyncDir does the same to the names in its folder: every later one
-//     returns nil and means nothing, until a SyncFS succeeds. One that could not
-//     even open the folder (EMFILE, EACCES …) changes nothing.
+//     returns nil without effect, until a SyncFS succeeds. One that could not
+//     open the folder (EMFILE, EACCES …) changes nothing.
 //
 // Modes and times are durable at once. Permission bits are stored but not
 // enforced, as for root. There are no links, and a folder cannot be moved to
@@ -33,9 +33,9 @@
 //
 // # Use
 //
-// Programs run against a [Proc], one per process. The harness looks through the
-// hooks of the [Disk]: it takes a [Disk.Snapshot] before an operation, and later
-// asks it what a kill ([Disk.Kill]) or a power cut ([Disk.Cut]) leaves.
+// Programs run against a [Proc], one per process. The harness uses the hooks of
+// the [Disk]: it takes a [Disk.Snapshot] before an operation, and later derives
+// from it what a kill ([Disk.Kill]) or a power cut ([Disk.Cut]) leaves.
 package crashfs
 
 import (
@@ -49,34 +49,34 @@ import (
 // path or link error.
 var ErrKilled = errors.New("process was killed")
 
-// ErrLocked is returned by [Proc.TryLock] while somebody holds the lock.
+// ErrLocked is returned by [Proc.TryLock] while another holder has the lock.
 var ErrLocked = errors.New("already locked")
 
 // Disk is one simulated disk. Its exported fields are settings: set them
 // before the first operation, or while none is under way.
 type Disk struct {
-	// Before is called ahead of every mutating operation, BeforeRead ahead of
-	// every other. The disk is not locked then, so that they may take
-	// snapshots, kill processes, wait for other processes, or use the disk.
+	// Before is called before every mutating operation, BeforeRead before every other.
+	// The disk is not locked then, so that hooks may take snapshots, kill processes, wait
+	// for other processes, or use the disk.
 	Before, BeforeRead func(op Op)
 
-	// Fail makes an operation fail with the error it returns, after the hook
-	// and without taking effect, or of a write with half of it: see [Short]. It
-	// is asked about reads too.
+	// Fail makes an operation fail with the error it returns, after the hook and without
+	// effect. A write may take half its effect: see [Short]. Fail is called for reads
+	// too.
 	Fail func(op Op) error
 
-	// Now stamps what is written; nil is the real time.
+	// Now is the clock for modification times; nil is the real time.
 	Now func() time.Time
 
-	// Normal maps a file name (without its folder) to what [Disk.Hash] takes
-	// it for, so that random temporary names count as equal.
+	// Normal maps a file name (without its folder) to the name that [Disk.Hash] uses, so
+	// that random temporary names count as equal.
 	Normal func(name string) string
 
-	// Umask is taken from the mode of new files and folders.
+	// Umask is removed from the mode of new files and folders.
 	Umask fs.FileMode
 
-	// The omissions of a careless program or an honest-looking device: each
-	// makes one promise empty while reporting success.
+	// Each omission makes one operation report success without effect, as a faulty
+	// program or device does.
 	IgnoreSync, IgnoreSyncDir, IgnoreSyncFS bool
 	// ReplaceOnNoReplace makes RenameNoReplace overwrite, as Rename does.
 	ReplaceOnNoReplace bool
@@ -97,7 +97,7 @@ func New() *Disk {
 	return d
 }
 
-// Process returns the disk as a new process of that name sees it.
+// Process returns the disk as a new process of that name.
 func (d *Disk) Process(name string) *Proc { return &Proc{disk: d, name: name} }
 
 // Ops returns how many mutating operations were announced so far.
@@ -117,9 +117,9 @@ func (d *Disk) Count(kind Kind) int {
 	return d.counts[kind]
 }
 
-// Snapshot copies the disk, volatile and durable state alike. The copy has the
-// settings but no hooks, no processes, no locks, and counts from zero. The two
-// share what neither changes.
+// Snapshot copies the disk, volatile and durable state alike. The copy has the settings
+// but no hooks, no processes, no locks, and counts from zero. The two share what neither
+// changes.
 func (d *Disk) Snapshot() *Disk {
 	s := &Disk{
 		Now: d.Now, Normal: d.Normal, Umask: d.Umask,
@@ -129,20 +129,19 @@ func (d *Disk) Snapshot() *Disk {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// From here on nobody owns the shared nodes: both disks copy before writing.
+	// From here on no disk owns the shared nodes: both disks copy before writing.
 	d.owner = new(owner)
 	s.nodes = append(make([]*node, 0, len(d.nodes)+8), d.nodes...)
 	s.free = append(s.free, d.free...)
 	return s
 }
 
-// Kill returns what is left when every process dies by SIGKILL now: all that
-// was visible still is, and what was unsynced still is unsynced. The disk
-// itself and its processes go on.
+// Kill returns the disk after SIGKILL of every process: visible files stay visible, and
+// unsynced changes stay unsynced. The disk itself and its processes go on.
 func (d *Disk) Kill() *Disk { return d.Snapshot() }
 
-// Files returns the visible files by absolute path, without any hook being
-// called. The data must not be changed.
+// Files returns the visible files by absolute path. It calls no hook. The data must not
+// be changed.
 func (d *Disk) Files() map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,8 +150,8 @@ func (d *Disk) Files() map[string][]byte {
 	return files
 }
 
-// File returns a visible file's data by absolute path, as Files has it, and
-// whether there is such a file. The data must not be changed.
+// File returns a visible file's data by absolute path, and whether there is such a file.
+// The data must not be changed.
 func (d *Disk) File(name string) ([]byte, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,7 +162,7 @@ func (d *Disk) File(name string) ([]byte, bool) {
 	return d.nodes[at.ino].data.bytes(), true
 }
 
-// Names returns what a folder visibly holds, in order; nothing if it is none.
+// Names returns the visible names in a folder, sorted; nil if there is no such folder.
 func (d *Disk) Names(name string) (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,22 +194,23 @@ func (d *Disk) now() time.Time {
 	return d.Now()
 }
 
-// syncAll makes durable what can be. The caller holds the lock.
+// syncAll makes everything durable, except files whose sync failed. The caller holds the
+// lock.
 func (d *Disk) syncAll() {
 	for i, n := range d.nodes {
 		if n != nil && n.unsynced() {
 			n = d.own(ino(i))
-			n.poisoned = n.poisoned && !n.dir
+			n.syncFailed = n.syncFailed && !n.dir
 			n.sync()
 		}
 	}
 }
 
-// poisonAll is what a failed SyncFS does. The caller holds the lock.
-func (d *Disk) poisonAll() {
+// markAllSyncFailed is the effect of a failed SyncFS. The caller holds the lock.
+func (d *Disk) markAllSyncFailed() {
 	for i, n := range d.nodes {
 		if n != nil && !n.dir && n.unsynced() {
-			d.own(ino(i)).poisoned = true
+			d.own(ino(i)).syncFailed = true
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
-// The interface that durable storage asks for; it is declared elsewhere.
+// Proc has the methods of ipc.FS.
 var _ interface {
 	afero.Fs
 	RenameNoReplace(oldname, newname string) error
@@ -38,7 +38,7 @@ func failing(kind crashfs.Kind) func(crashfs.Op) error {
 	}
 }
 
-func TestFailedFsyncIsNeverMadeGood(t *testing.T) {
+func TestFailedFsyncIsPermanent(t *testing.T) {
 	d := diskAfter(t, put("/a", "old"), syncFS(), put("/a", "new"))
 	f, err := d.Process("p").OpenFile("/a", os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestFailedFsyncIsNeverMadeGood(t *testing.T) {
 	d.Fail = nil
 	require.NoError(t, f.Sync(), "the pages count as clean now")
 	require.Equal(t, "/a=new", seen(d), "still visible")
-	require.Equal(t, "/a=old", seen(d.Cut(crashfs.NamesNotData)), "and lost")
+	require.Equal(t, "/a=old", seen(d.Cut(crashfs.NamesNotData)), "and lost by a power cut")
 
 	syncFS()(t, d.Process("p"))
 	require.Equal(t, "/a=old", seen(d.Cut(crashfs.OnlySynced)), "syncfs does not write clean pages either")
@@ -62,13 +62,13 @@ func TestFailedFsyncIsNeverMadeGood(t *testing.T) {
 	rebooted := d.Cut(crashfs.Everything)
 	put("/a", "third")(t, rebooted.Process("p"))
 	fsync("/a")(t, rebooted.Process("p"))
-	require.Equal(t, "/a=third", seen(rebooted.Cut(crashfs.OnlySynced)), "a reboot forgets the error")
+	require.Equal(t, "/a=third", seen(rebooted.Cut(crashfs.OnlySynced)), "a reboot clears the error")
 
 	put("/b", "new")(t, d.Process("p"))
 	fsync("/b")(t, d.Process("p"))
 	replace("/b", "/a")(t, d.Process("p"))
 	syncDir("/")(t, d.Process("p"))
-	require.Equal(t, "/a=new", seen(d.Cut(crashfs.OnlySynced)), "a new file is the cure")
+	require.Equal(t, "/a=new", seen(d.Cut(crashfs.OnlySynced)), "a new file becomes durable")
 }
 
 func TestFailedFsyncOfCleanFileLosesNothing(t *testing.T) {
@@ -89,18 +89,18 @@ func TestFailedSyncFSLosesUnsyncedData(t *testing.T) {
 	require.ErrorIs(t, d.Process("p").SyncFS("/"), errIO)
 	d.Fail = nil
 	syncFS()(t, d.Process("p"))
-	require.Equal(t, "/a=", seen(d.Cut(crashfs.OnlySynced)), "the second one makes only the name durable")
+	require.Equal(t, "/a=", seen(d.Cut(crashfs.OnlySynced)), "the second SyncFS makes only the name durable")
 }
 
-func TestFailedSyncDirIsNeverMadeGoodByAnother(t *testing.T) {
+func TestFailedSyncDirIsPermanent(t *testing.T) {
 	d := diskAfter(t, put("/a", "1"), fsync("/a"))
 	d.Fail = failing(crashfs.OpSyncDir)
 	require.ErrorIs(t, d.Process("p").SyncDir("/"), errIO)
 	d.Fail = nil
 	syncDir("/")(t, d.Process("p"))
-	require.Empty(t, seen(d.Cut(crashfs.OnlySynced)), "the second one means nothing")
+	require.Empty(t, seen(d.Cut(crashfs.OnlySynced)), "the second SyncDir has no effect")
 	syncFS()(t, d.Process("p"))
-	require.Equal(t, "/a=1", seen(d.Cut(crashfs.OnlySynced)), "a commit of everything does")
+	require.Equal(t, "/a=1", seen(d.Cut(crashfs.OnlySynced)), "SyncFS makes the name durable")
 }
 
 func TestSyncDirThatCouldNotOpenLosesNothing(t *testing.T) {
@@ -140,7 +140,7 @@ func TestInjectedFailureTakesNoEffect(t *testing.T) {
 		{crashfs.OpWrite, func(p *crashfs.Proc) error {
 			f, err := p.OpenFile("/a", os.O_WRONLY, 0)
 			if err != nil {
-				return fmt.Errorf("not the operation meant: %s", err.Error())
+				return fmt.Errorf("unexpected error before the write: %s", err.Error())
 			}
 			_, err = f.Write([]byte("2"))
 			return err
@@ -154,7 +154,7 @@ func TestInjectedFailureTakesNoEffect(t *testing.T) {
 			require.ErrorIs(t, tt.do(d.Process("p")), errIO)
 			require.Equal(t, before, d.Hash())
 			d.Fail = nil
-			require.NoError(t, tt.do(d.Process("p")), "only the injection stood in its way")
+			require.NoError(t, tt.do(d.Process("p")), "it succeeds without the injected error")
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestHooksSeeEveryOperation(t *testing.T) {
 	note := func(op crashfs.Op) {
 		op.N -= start
 		got = append(got, op.String())
-		d.Snapshot() // would hang if the disk were locked
+		d.Snapshot() // would deadlock if the disk were locked
 	}
 	d.Before, d.BeforeRead = note, note
 	p := d.Process("gate")
@@ -204,8 +204,8 @@ func TestHooksSeeEveryOperation(t *testing.T) {
 	require.Equal(t, "kind(200)", crashfs.Kind(200).String())
 }
 
-// The name an open was announced to create may be taken while the hook waits;
-// then it is a different operation and is announced again, as that.
+// Another process may create the file while the hook waits. Then the open is another kind
+// of operation, and is announced again as that.
 func TestOpenIsAnnouncedAsWhatItDoes(t *testing.T) {
 	d := crashfs.New()
 	var kinds []string
@@ -238,7 +238,7 @@ func TestKill(t *testing.T) {
 
 	p.Kill()
 	held, err := other.TryLock("/lock")
-	require.NoError(t, err, "its locks are free")
+	require.NoError(t, err, "its locks are released")
 	b := make([]byte, 1)
 	attempts := map[string]func() error{
 		"create":    func() error { _, err := p.Create("/b"); return err },
@@ -266,7 +266,7 @@ func TestKill(t *testing.T) {
 	for name, attempt := range attempts {
 		require.ErrorIs(t, attempt(), crashfs.ErrKilled, name)
 	}
-	require.Equal(t, ops, d.Ops(), "the dead announce nothing")
+	require.Equal(t, ops, d.Ops(), "a killed process announces nothing")
 	require.Equal(t, "/a=1 /lock=", seen(d))
 	require.NoError(t, held.Close())
 }
@@ -295,14 +295,14 @@ func TestLock(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, held.Close(), "a second close")
 	_, err = p.TryLock("/lock")
-	require.ErrorIs(t, err, crashfs.ErrLocked, "lets go of nobody else's lock")
+	require.ErrorIs(t, err, crashfs.ErrLocked, "it does not release another holder's lock")
 	require.NoError(t, again.Close())
 	_, err = p.TryLock("/none/lock")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestOneWinner(t *testing.T) {
-	const rivals = 4
+	const contenders = 4
 	races := map[string]func(p *crashfs.Proc, temp string) error{
 		"rename":    func(p *crashfs.Proc, temp string) error { return p.RenameNoReplace(temp, "/slot") },
 		"exclusive": func(p *crashfs.Proc, _ string) error { return exclusive(p, "/slot") },
@@ -311,7 +311,7 @@ func TestOneWinner(t *testing.T) {
 	for name, race := range races {
 		t.Run(name, func(t *testing.T) {
 			for range 300 {
-				errs := raced(t, crashfs.New(), rivals, race)
+				errs := runRace(t, crashfs.New(), contenders, race)
 				lost := 0
 				for _, err := range errs {
 					if err != nil {
@@ -319,14 +319,14 @@ func TestOneWinner(t *testing.T) {
 						lost++
 					}
 				}
-				require.Equal(t, rivals-1, lost)
+				require.Equal(t, contenders-1, lost)
 			}
 		})
 	}
-	t.Run("the mutant has several", func(t *testing.T) {
+	t.Run("the mutant has several winners", func(t *testing.T) {
 		d := crashfs.New()
 		d.ReplaceOnNoReplace = true
-		for _, err := range raced(t, d, rivals, races["rename"]) {
+		for _, err := range runRace(t, d, contenders, races["rename"]) {
 			require.NoError(t, err)
 		}
 	})
@@ -337,11 +337,11 @@ func exclusive(p *crashfs.Proc, name string) error {
 	return err
 }
 
-func raced(t *testing.T, d *crashfs.Disk, rivals int, race func(p *crashfs.Proc, temp string) error) []error {
-	errs := make([]error, rivals)
+func runRace(t *testing.T, d *crashfs.Disk, contenders int, race func(p *crashfs.Proc, temp string) error) []error {
+	errs := make([]error, contenders)
 	start := make(chan struct{})
 	var wg sync.WaitGroup
-	for i := range rivals {
+	for i := range contenders {
 		p, temp := d.Process(fmt.Sprint(i)), fmt.Sprintf("/t%d", i)
 		put(temp, "x")(t, p)
 		wg.Go(func() {
@@ -354,7 +354,7 @@ func raced(t *testing.T, d *crashfs.Disk, rivals int, race func(p *crashfs.Proc,
 	return errs
 }
 
-// Everything at once, for the race detector.
+// Concurrent use, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"))
 	shared := d.Process("shared")
@@ -378,7 +378,7 @@ func TestConcurrentUse(t *testing.T) {
 	require.Empty(t, d.Files())
 }
 
-func TestSnapshotIsApart(t *testing.T) {
+func TestSnapshotIsIndependent(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"), put("/d/a", "1"), put("/b", "2"), syncFS(), put("/c", "3"))
 	before := d.Hash()
 	s := d.Snapshot()
@@ -390,16 +390,16 @@ func TestSnapshotIsApart(t *testing.T) {
 	fsync("/c")(t, p)
 	syncDir("/")(t, p)
 	require.NoError(t, p.Chmod("/c", 0o400))
-	require.Equal(t, before, d.Hash(), "what happens to the copy")
+	require.Equal(t, before, d.Hash(), "changes to the copy")
 	require.Equal(t, "/b=2 /c=3 /d/a=1", seen(d))
 
 	changed := s.Hash()
 	put("/d/a", "4")(t, d.Process("p"))
-	require.Equal(t, changed, s.Hash(), "and to the original")
+	require.Equal(t, changed, s.Hash(), "changes to the original")
 }
 
-// Copies of one disk add to the same list of pending changes.
-func TestSnapshotsAreApartFromEachOther(t *testing.T) {
+// Copies of one disk must not share their list of pending changes.
+func TestSnapshotsAreIndependent(t *testing.T) {
 	for changes := range 6 {
 		d := crashfs.New()
 		for i := range changes {
@@ -451,7 +451,7 @@ func TestTimes(t *testing.T) {
 	require.ErrorIs(t, p.Chown("/b", 1, 1), fs.ErrNotExist)
 }
 
-func TestFolderMovesStayInTheirFolder(t *testing.T) {
+func TestFoldersCannotMoveToOtherFolders(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"), mkdir("/e"))
 	require.ErrorIs(t, d.Process("p").Rename("/d", "/e/d"), syscall.EXDEV)
 	rename("/d", "/f")(t, d.Process("p"))
@@ -468,7 +468,7 @@ func TestLimits(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENAMETOOLONG)
 }
 
-func TestFolderHasNoBytes(t *testing.T) {
+func TestFoldersCannotBeReadAsFiles(t *testing.T) {
 	f, err := diskAfter(t, mkdir("/d")).Process("p").Open("/d")
 	require.NoError(t, err)
 	_, err = f.Read(make([]byte, 1))

@@ -7,14 +7,13 @@ import (
 	"syscall"
 )
 
-// Rename moves a file over whatever file has the new name. Like os.Rename it
-// refuses to replace a folder.
+// Rename moves a file and replaces any file with the new name. Like os.Rename it does not
+// replace a folder.
 func (p *Proc) Rename(oldname, newname string) error {
 	return p.rename("rename", oldname, newname, true)
 }
 
-// RenameNoReplace moves a file; its error is fs.ErrExist when the new name is
-// taken.
+// RenameNoReplace moves a file; its error is fs.ErrExist when the new name exists.
 func (p *Proc) RenameNoReplace(oldname, newname string) error {
 	return p.rename("renameat2", oldname, newname, p.disk.ReplaceOnNoReplace)
 }
@@ -29,7 +28,7 @@ func (p *Proc) rename(verb, oldname, newname string, replace bool) error {
 		if err != nil {
 			return err
 		}
-		if err := d.mayMove(from, to, replace); err != nil {
+		if err := d.checkMove(from, to, replace); err != nil {
 			return err
 		}
 		d.move(from, to)
@@ -41,8 +40,8 @@ func (p *Proc) rename(verb, oldname, newname string, replace bool) error {
 	return nil
 }
 
-// mayMove makes the checks of a rename in the kernel's order.
-func (d *Disk) mayMove(from, to place, replace bool) error {
+// checkMove makes the checks of a rename in the kernel's order.
+func (d *Disk) checkMove(from, to place, replace bool) error {
 	isDir := from.ino != 0 && d.nodes[from.ino].dir
 	switch {
 	case from.ino == 0:
@@ -62,7 +61,7 @@ func (d *Disk) mayMove(from, to place, replace bool) error {
 	return nil
 }
 
-// within reports whether folder is top or lies below it.
+// within reports whether folder is top or is below it.
 func (d *Disk) within(folder, top ino) bool {
 	if folder == top {
 		return true
@@ -76,15 +75,15 @@ func (d *Disk) within(folder, top ino) bool {
 }
 
 func (d *Disk) move(from, to place) {
-	gone, there := entry{name: from.name}, entry{name: to.name, ino: from.ino}
+	removed, added := entry{name: from.name}, entry{name: to.name, ino: from.ino}
 	switch {
 	case from.ino == to.ino:
 		// POSIX: renaming a file to itself does nothing.
 	case from.folder == to.folder:
-		d.edit(from.folder, gone, there)
+		d.edit(from.folder, removed, added)
 	default:
-		d.edit(to.folder, there)
-		d.edit(from.folder, gone)
+		d.edit(to.folder, added)
+		d.edit(from.folder, removed)
 	}
 }
 
@@ -99,7 +98,7 @@ func (p *Proc) SyncDir(name string) error {
 		case !d.nodes[at.ino].dir:
 			return syscall.ENOTDIR
 		case injected != nil && !notOpened(injected):
-			d.poison(at.ino)
+			d.markSyncFailed(at.ino)
 		case injected == nil:
 			d.syncDir(at.ino)
 		}
@@ -108,8 +107,8 @@ func (p *Proc) SyncDir(name string) error {
 	return pathError("syncdir", name, err)
 }
 
-// notOpened says that the kernel gives an error already to whoever opens what is
-// to be synced.
+// notOpened reports whether the kernel returns this error when the file or folder to be
+// synced is opened.
 func notOpened(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -131,7 +130,7 @@ func (p *Proc) SyncFS(name string) error {
 	err := p.locked(func(d *Disk) error {
 		if injected != nil {
 			if !notOpened(injected) {
-				d.poisonAll()
+				d.markAllSyncFailed()
 			}
 			return injected
 		}
@@ -144,15 +143,14 @@ func (p *Proc) SyncFS(name string) error {
 	return pathError("syncfs", name, err)
 }
 
-// lock is one holder's hold on a file; closing it lets go.
+// lock is one held lock on a file.
 type lock struct {
 	proc *Proc
 	ino  ino
 }
 
-// TryLock takes the exclusive lock on a file, which it creates if need be, as
-// open and flock do. Its error is [ErrLocked] while anybody, the same process
-// too, holds it.
+// TryLock takes the exclusive lock on a file, which it creates if needed, as open and
+// flock do. Its error is [ErrLocked] while it is held, by the same process too.
 func (p *Proc) TryLock(name string) (io.Closer, error) {
 	f, err := p.open(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -175,7 +173,7 @@ func (p *Proc) TryLock(name string) (io.Closer, error) {
 	return l, nil
 }
 
-// Close lets go of the lock; a second Close does nothing.
+// Close releases the lock; a second Close does nothing.
 func (l *lock) Close() error {
 	return l.proc.locked(func(d *Disk) error {
 		if d.locks[l.ino] == l {

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/afero"
 )
 
-// maxSize is where writes end with EFBIG: a test that goes further has a bug,
-// and this disk is made of memory.
+// maxSize is the size beyond which writes fail with EFBIG: a test that needs more has a
+// bug, and this disk is in memory.
 const maxSize = 1 << 28
 
-// file is one open file or folder. It stays with its node when the name goes
-// elsewhere. Its fields are guarded by the disk's lock.
+// file is one open file or folder. It keeps its node when the name changes. Its fields
+// are guarded by the disk's lock.
 type file struct {
 	proc   *Proc
 	name   string // as it was opened
@@ -24,7 +24,7 @@ type file struct {
 	ino    ino
 	flag   int
 	offset int64
-	list   []entry // what Readdir has left
+	list   []entry // entries that Readdir has not returned yet
 	listed bool
 	closed bool
 }
@@ -72,7 +72,7 @@ func (f *file) Read(b []byte) (int, error) {
 
 // ReadAt returns io.EOF with a short read, as io.ReaderAt demands.
 func (f *file) ReadAt(b []byte, offset int64) (int, error) {
-	// As in os, these two answers come before any look at the file.
+	// As in os, these two cases do not access the file.
 	switch {
 	case offset < 0:
 		return 0, pathError("readat", f.name, errNegativeOffset)
@@ -96,7 +96,7 @@ func (f *file) readAt(n *node, b []byte, offset int64) (int, error) {
 	data := n.data.bytes()
 	switch {
 	case len(b) == 0:
-		return 0, nil // whatever it is: os does not ask the kernel then
+		return 0, nil // os does not call the kernel then
 	case f.flag&os.O_WRONLY != 0:
 		return 0, syscall.EBADF
 	case n.dir:
@@ -107,7 +107,7 @@ func (f *file) readAt(n *node, b []byte, offset int64) (int, error) {
 	return copy(b, data[offset:]), nil
 }
 
-// readError leaves io.EOF bare, as os does.
+// readError does not wrap io.EOF, as in os.
 func (f *file) readError(verb string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -129,8 +129,8 @@ func (f *file) Write(b []byte) (int, error) {
 	})
 }
 
-// Short is what [Disk.Fail] returns for a write that shall write only the first
-// half before it fails. Of any other operation it is the error alone.
+// Short is what [Disk.Fail] returns for a write that writes only the first half before it
+// fails. For any other operation only Err counts.
 type Short struct{ Err error }
 
 func (s Short) Error() string { return "short write: " + s.Err.Error() }
@@ -138,7 +138,7 @@ func (s Short) Error() string { return "short write: " + s.Err.Error() }
 // Unwrap returns the error that the kernel gave.
 func (s Short) Unwrap() error { return s.Err }
 
-// doWrite writes all of b, or its first half where a Short was injected.
+// doWrite writes all of b, or its first half if a Short was injected.
 func (f *file) doWrite(b []byte, write func(d *Disk, n *node, b []byte) error) (int, error) {
 	injected := f.proc.announce(Op{Kind: OpWrite, Path: f.name})
 	var short Short
@@ -222,7 +222,7 @@ func (f *file) Seek(offset int64, whence int) (int64, error) {
 			if offset < 0 {
 				return syscall.EINVAL
 			}
-			// A folder that is read again from the start is listed anew.
+			// A folder that is read from the start again is listed anew.
 			f.listed = f.listed && offset != 0
 			f.offset, at = offset, offset
 			return nil
@@ -231,15 +231,15 @@ func (f *file) Seek(offset int64, whence int) (int64, error) {
 	return at, pathError("seek", f.name, err)
 }
 
-// Sync makes the data durable, or of an open folder the names. If it fails, the
-// file is never durable again: see the package comment.
+// Sync makes the data durable, or the names of an open folder. If it fails, the file is
+// never durable again: see the package comment.
 func (f *file) Sync() error {
 	injected := f.proc.announce(Op{Kind: f.syncKind(), Path: f.name})
 	err := f.proc.locked(func(d *Disk) error {
 		return f.use(d, func(d *Disk, n *node) error {
 			switch {
 			case injected != nil:
-				d.poison(f.ino)
+				d.markSyncFailed(f.ino)
 			case n.dir:
 				d.syncDir(f.ino)
 			case !d.IgnoreSync && n.unsynced():
@@ -260,10 +260,10 @@ func (f *file) syncKind() Kind {
 	return OpSync
 }
 
-// poison is what a failed fsync does. The caller holds the lock.
-func (d *Disk) poison(i ino) {
+// markSyncFailed is the effect of a failed fsync. The caller holds the lock.
+func (d *Disk) markSyncFailed(i ino) {
 	if d.nodes[i].unsynced() {
-		d.own(i).poisoned = true
+		d.own(i).syncFailed = true
 	}
 }
 
@@ -318,7 +318,7 @@ func (f *file) readdir(count int, each func(d *Disk, e entry)) error {
 	return f.readError("readdirent", err)
 }
 
-// info is a node as it was when it was asked for.
+// info describes a node at the time of the call.
 type info struct {
 	name  string
 	size  int64

@@ -2,15 +2,15 @@ package crashfs
 
 import "encoding/binary"
 
-// Hash returns a fingerprint of the whole state: what is visible, what is
-// durable, and which changes are pending in which groups. Two disks with equal
-// hashes behave alike under every kill and cut. It does not depend on inode
-// numbers, times, the order of unrelated changes, or on what [Disk.Normal] makes
-// equal; files that are open but have no name any more do not count.
+// Hash returns a fingerprint of the whole state: what is visible, what is durable, and
+// which changes are pending in which groups. Two disks with equal hashes behave alike
+// under every kill and cut. It does not depend on inode numbers, times, the order of
+// unrelated changes, or differences that [Disk.Normal] removes. Open files without a name
+// do not count.
 //
-// Every node contributes its own state and the set of all names that lead to
-// it, volatile, durable or pending; the contributions are added, so their order
-// does not matter and nothing needs sorting.
+// Every node contributes its own state and the set of all names that lead to it,
+// volatile, durable or pending. The contributions are added, so their order does not
+// matter.
 func (d *Disk) Hash() [16]byte { return d.fingerprint(false) }
 
 // TimedHash is [Disk.Hash] with the times of files and folders.
@@ -52,14 +52,14 @@ type seen struct {
 	reached bool
 }
 
-// folder is a folder that was reached, and the first way found to it.
+// folder is a folder that was reached, and the first path to it.
 type folder struct {
 	node *node
 	path sum
 }
 
-// What kind of name leads to a node; odd numbers far apart, to be added to the
-// hash of the name.
+// The kind of a name that leads to a node: odd numbers far apart, added to the hash of
+// the name.
 const (
 	hashSettled uint64 = 0x9e3779b97f4a7c15 // visible and durable, nothing pending in the folder
 	hashVisible uint64 = 0xbf58476d1ce4e5b9
@@ -67,7 +67,7 @@ const (
 	hashPending uint64 = 0xd6e8feb86659fd93
 )
 
-// folder notes all names in one folder.
+// folder adds all names in one folder.
 func (h *hasher) folder(f folder) {
 	if len(f.node.pending) == 0 {
 		h.names(f.path, hashSettled, f.node.entries)
@@ -78,7 +78,7 @@ func (h *hasher) folder(f folder) {
 	for _, c := range f.node.pending {
 		group := f.path
 		for _, e := range c {
-			group = group.add(sum{}.mix(e.hash).mix(uint64(e.turn)))
+			group = group.add(sum{}.mix(e.hash).mix(uint64(e.order)))
 		}
 		for _, e := range c {
 			h.refer(group, hashPending, e.entry)
@@ -92,8 +92,8 @@ func (h *hasher) names(path sum, tag uint64, entries []entry) {
 	}
 }
 
-// refer notes that a name leads to a node. A pending removal leads to none and
-// counts by itself.
+// refer adds a name that leads to a node. A pending removal leads to none and counts by
+// itself.
 func (h *hasher) refer(from sum, tag uint64, e entry) {
 	name := from.mix(e.hash + tag)
 	if e.ino == 0 {
@@ -111,10 +111,10 @@ func (h *hasher) refer(from sum, tag uint64, e entry) {
 	}
 }
 
-// state returns the node's share of the hash.
+// state returns the node's contribution to the hash.
 func (n *node) state(names sum) sum {
 	flags := uint64(n.mode) << 2
-	if n.poisoned {
+	if n.syncFailed {
 		flags |= 1
 	}
 	data, durable := n.data.sum(), n.durable.sum()
@@ -138,7 +138,7 @@ func (s sum) mix2(x sum) sum {
 
 func (s sum) add(x sum) sum { return sum{s.a + x.a, s.b + x.b} }
 
-// fmix is the finaliser of splitmix64.
+// fmix is the finalizer of splitmix64.
 func fmix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -22,9 +22,9 @@ func TestHashEqual(t *testing.T) {
 		{"a temporary name", []step{put("/.tmp-1", "1")}, []step{put("/.tmp-2", "1")}},
 		{"two temporary names", []step{put("/.tmp-1", "1"), put("/.tmp-2", "2")}, []step{put("/.tmp-2", "1"), put("/.tmp-1", "2")}},
 		{"a temporary name renamed", []step{put("/.tmp-1", "1"), rename("/.tmp-1", "/b")}, []step{put("/.tmp-2", "1"), rename("/.tmp-2", "/b")}},
-		{"written in one go or two", []step{put("/a", "12")}, []step{put("/a", "1"), appendTo("/a", "2")}},
+		{"one write or two", []step{put("/a", "12")}, []step{put("/a", "1"), appendTo("/a", "2")}},
 		{"synced by file and folder or all at once", []step{put("/b", "2"), fsync("/b"), syncDir("/")}, []step{put("/b", "2"), syncFS()}},
-		{"created and gone for good", []step{put("/b", "2"), remove("/b"), syncDir("/")}, nil},
+		{"created, removed, and synced", []step{put("/b", "2"), remove("/b"), syncDir("/")}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,26 +49,26 @@ func TestHashDiffers(t *testing.T) {
 		"no data":                     {put("/a", "")},
 		"removed":                     {remove("/a")},
 		"removed with other data":     {put("/a", "2"), syncFS(), remove("/a")},
-		"removed for good":            {remove("/a"), syncDir("/")},
+		"removed, synced":             {remove("/a"), syncDir("/")},
 		"new name":                    {put("/b", "1")},
 		"new name, data synced":       {put("/b", "1"), fsync("/b")},
 		"new name, name synced":       {put("/b", "1"), syncDir("/")},
-		"the other name":              {put("/c", "1")},
+		"another new name":            {put("/c", "1")},
 		"renamed":                     {rename("/a", "/b")},
 		"renamed and back":            {rename("/a", "/b"), rename("/b", "/a")},
-		"renamed for good":            {rename("/a", "/b"), syncDir("/")},
-		"removed, and anew elsewhere": {remove("/a"), put("/b", "1"), fsync("/b")},
-		"removed and written anew":    {remove("/a"), put("/a", "1"), fsync("/a")},
+		"renamed, synced":             {rename("/a", "/b"), syncDir("/")},
+		"removed, new elsewhere":      {remove("/a"), put("/b", "1"), fsync("/b")},
+		"removed and written again":   {remove("/a"), put("/a", "1"), fsync("/a")},
 		"in a folder":                 {put("/d/b", "1")},
 		"in the other folder":         {put("/e/b", "1")},
 		"mkdir":                       {mkdir("/f")},
 		"mkdir, synced":               {mkdir("/f"), syncDir("/")},
 		"mode":                        {chmod},
 		"one of two equal files gone": {remove("/d/same")},
-		"the other gone":              {remove("/e/same")},
+		"the other one gone":          {remove("/e/same")},
 		"moved":                       {rename("/a", "/d/a")},
 		"moved, half synced":          {rename("/a", "/d/a"), syncDir("/d")},
-		"moved, other half":           {rename("/a", "/d/a"), syncDir("/")},
+		"moved, other half synced":    {rename("/a", "/d/a"), syncDir("/")},
 		"folder renamed":              {rename("/d", "/g")},
 	}
 	seen := map[[16]byte]string{}
@@ -79,9 +79,9 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
-// Grouping matters: what survives together is another state than what may not.
-// A lost middle of two renames leaves one file under two names; from there the
-// same edits can come about in two groupings.
+// Grouping matters: changes that survive together are another state than independent
+// ones. After two renames of which the first is lost, one file has two names; from there
+// the same edits are possible in two groupings.
 func TestHashSeesGroups(t *testing.T) {
 	d := diskAfter(t, put("/a", "1"), syncFS(), rename("/a", "/b"), rename("/b", "/c"))
 	n := uint64(0)
@@ -99,7 +99,7 @@ func TestHashSeesGroups(t *testing.T) {
 	require.NotEqual(t, one.Hash(), other.Hash())
 }
 
-// Equal hashes must mean equal states, whatever led there.
+// Equal hashes must mean equal states.
 func TestHashFollowsState(t *testing.T) {
 	for seed := range uint64(20) {
 		a, b := randomDisk(t, seed, 50), randomDisk(t, seed, 50)
@@ -108,16 +108,16 @@ func TestHashFollowsState(t *testing.T) {
 		byHash := map[[16]byte]string{}
 		for n := range uint64(100) {
 			left := a.Cut(crashfs.Seeded(n))
-			if was, known := byHash[left.Hash()]; known {
-				require.Equal(t, was, seen(left))
+			if previous, known := byHash[left.Hash()]; known {
+				require.Equal(t, previous, seen(left))
 			}
 			byHash[left.Hash()] = seen(left)
 		}
 	}
 }
 
-// And equal states equal hashes, or a harness visits too many. (Renames are
-// left out: they may leave one file under two names, which cannot be seen.)
+// Equal states must have equal hashes, or a harness visits too many. (Renames are left
+// out: they may leave one file under two names, which seen does not show.)
 func TestHashMergesStates(t *testing.T) {
 	d := diskAfter(t, mkdir("/d"), put("/a", "1"), syncFS(), put("/a", "22"), put("/d/b", "333"), remove("/a"), put("/c", "4"))
 	hashes, states := map[[16]byte]bool{}, map[string]bool{}
@@ -129,7 +129,7 @@ func TestHashMergesStates(t *testing.T) {
 	require.Len(t, hashes, len(states))
 }
 
-// failingPath leads to /a, and is how a script asks for its fsync to fail.
+// failingPath leads to /a. An fsync of that path fails.
 const failingPath = "/d/../a"
 
 func normal(t testing.TB, scripts ...[]step) *crashfs.Disk {

@@ -17,21 +17,21 @@ type ino uint32
 
 const root ino = 1
 
-// owner marks the one disk that may change a node in place. It is not empty,
-// so that two of them never have the same address.
+// owner marks the only disk that may change a node in place. It is not empty, so that two
+// owners never have the same address.
 type owner struct{ _ byte }
 
-// node is a file or a folder. It is changed in place only by the disk whose
-// owner it carries; slices and blobs are never changed at all, only replaced.
+// node is a file or a folder. Only the disk whose owner it has changes it in place.
+// Slices and blobs are never changed, only replaced.
 type node struct {
 	owner *owner
 	dir   bool
 	mode  fs.FileMode
 	mtime time.Time
 
-	// A file: what is visible, and what the last good fsync saw.
+	// A file: the visible data, and the data of the last successful fsync.
 	data, durable *blob
-	poisoned      bool // an fsync failed: nothing becomes durable any more
+	syncFailed    bool // an fsync failed: nothing becomes durable any more
 
 	// A folder: entries sorted by name. Without pending changes, entries and
 	// synced are equal.
@@ -45,16 +45,16 @@ type entry struct {
 	ino  ino
 }
 
-// edit is one entry set, or removed where ino is 0.
+// edit sets one entry, or removes it if ino is 0.
 type edit struct {
 	entry
-	turn int // how many pending edits of the same name come before
+	order int // number of earlier pending edits of the same name
 }
 
-// change is what survives a power cut together or not at all.
+// change is a list of edits that survive a power cut together or not at all.
 type change []edit
 
-// own returns the node for changing it. The caller holds the lock.
+// own returns the node for a change. The caller holds the lock.
 func (d *Disk) own(i ino) *node {
 	n := d.nodes[i]
 	if n.owner != d.owner {
@@ -80,14 +80,14 @@ func (d *Disk) newNode(dir bool, mode fs.FileMode) ino {
 	return ino(len(d.nodes) - 1)
 }
 
-// edit makes one change to a folder: every name in it is set to its node, or
-// removed. The caller holds the lock.
+// edit makes one change to a folder: every name in it is set to its node, or removed. The
+// caller holds the lock.
 func (d *Disk) edit(folder ino, entries ...entry) {
 	n := d.own(folder)
 	c := make(change, len(entries))
 	for i, e := range entries {
 		e.hash = d.nameHash(e.name)
-		c[i] = edit{entry: e, turn: n.turn(e.name)}
+		c[i] = edit{entry: e, order: n.order(e.name)}
 		n.entries = set(n.entries, e)
 	}
 	n.pending = append(n.pending[:len(n.pending):len(n.pending)], c)
@@ -98,19 +98,19 @@ func (d *Disk) nameHash(name string) uint64 {
 	if d.Normal != nil {
 		name = d.Normal(name)
 	}
-	h := uint64(14695981039346656037) // FNV-1a, spelled out because hash/fnv allocates
+	h := uint64(14695981039346656037) // inlined because hash/fnv allocates
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
 	return h
 }
 
-// turn returns the number of pending edits of a name.
-func (n *node) turn(name string) int {
+// order returns the number of pending edits of a name.
+func (n *node) order(name string) int {
 	for _, c := range slices.Backward(n.pending) {
 		for _, e := range slices.Backward(c) {
 			if e.name == name {
-				return e.turn + 1
+				return e.order + 1
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (n *node) unsynced() bool {
 
 // sync makes the data or the names durable, unless an earlier sync failed.
 func (n *node) sync() {
-	if n.poisoned {
+	if n.syncFailed {
 		return
 	}
 	n.durable, n.synced, n.pending = n.data, n.entries, nil
@@ -143,7 +143,7 @@ func find(entries []entry, name string) (int, bool) {
 	})
 }
 
-// set returns a copy of entries in which e.name stands for e.ino.
+// set returns a copy of entries with e added or replaced, or removed if e.ino is 0.
 func set(entries []entry, e entry) []entry {
 	i, found := find(entries, e.name)
 	rest := entries[i:]
@@ -158,14 +158,14 @@ func set(entries []entry, e entry) []entry {
 	return append(changed, rest...)
 }
 
-// place is where a path leads: a name in a folder, and what stands there, 0 if
-// nothing does. The root stands in no folder.
+// place is where a path leads: a name in a folder, and its node, 0 if there is none. The
+// root is in no folder.
 type place struct {
 	folder, ino ino
 	name        string
 }
 
-// resolve walks to a path; it fails when the way there does. The caller holds
+// resolve finds a path. It fails if a folder above it does not exist. The caller holds
 // the lock.
 func (d *Disk) resolve(name string) (place, error) {
 	rest, err := clean(name)
@@ -190,7 +190,7 @@ func (d *Disk) resolve(name string) (place, error) {
 	return at, nil
 }
 
-// existing is resolve for what must be there.
+// existing is resolve for a path that must exist.
 func (d *Disk) existing(name string) (place, error) {
 	at, err := d.resolve(name)
 	if err == nil && at.ino == 0 {
@@ -212,14 +212,14 @@ func clean(name string) (string, error) {
 	return path.Clean(name)[1:], nil
 }
 
-// blob is data that never changes; nil is the empty one. Disks share blobs, and
-// so its hash is computed at most a few times.
+// blob is immutable data; nil is the empty one. Disks share blobs, so its hash is
+// computed at most a few times.
 type blob struct {
 	b    []byte
 	hash atomic.Pointer[sum]
 }
 
-// newBlob takes b over.
+// newBlob owns b from then on.
 func newBlob(b []byte) *blob {
 	if len(b) == 0 {
 		return nil

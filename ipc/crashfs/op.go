@@ -2,11 +2,11 @@ package crashfs
 
 import "fmt"
 
-// Kind says what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
-// The mutating kinds come first; the others, from OpOpen on, change nothing
-// that outlives a process and are announced to BeforeRead.
+// The mutating kinds come first. The others, from OpOpen on, change nothing that outlives
+// a process and are announced to BeforeRead.
 const (
 	OpCreate   Kind = iota // a new, empty file
 	OpWrite                // Write, WriteAt, WriteString
@@ -17,12 +17,12 @@ const (
 	OpRename               // Rename and RenameNoReplace
 	OpRemove               // Remove, and each removal of RemoveAll
 	OpMkdir                // Mkdir, and each new folder of MkdirAll
-	OpOpen                 // opening what exists
+	OpOpen                 // opening an existing file
 	OpRead                 // Read, ReadAt
 	OpStat                 // Stat, LstatIfPossible
 	OpReadDir              // Readdir, Readdirnames
 	OpLock                 // taking a lock
-	OpChmod                // Chmod; only Fail is asked, because it is durable at once
+	OpChmod                // Chmod; only Fail is called, because it is durable at once
 	opKinds
 )
 
@@ -41,11 +41,11 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Op describes an operation that is about to happen. It may still fail.
+// Op describes an operation that is about to begin. It may still fail.
 type Op struct {
 	Proc string // name of the process
 	Kind Kind
-	Path string // as the process gave it; of a rename, the new name
+	Path string // as given by the process; of a rename, the new name
 	From string // of a rename, the old name
 	N    int    // mutating operations announced on this disk so far, this one included
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/afero"
 )
 
-// Proc is the disk as one process sees it: an [afero.Fs] with the operations
-// that durable storage needs besides. It is safe for concurrent use.
+// Proc is the disk as one process sees it: an [afero.Fs] with the additional operations
+// for durable storage. It is safe for concurrent use.
 type Proc struct {
 	disk   *Disk
 	name   string
@@ -24,8 +24,8 @@ var (
 	_ afero.Lstater = (*Proc)(nil)
 )
 
-// Kill ends the process: operations under way take no effect if they have not
-// yet, later ones return [ErrKilled], its locks are free.
+// Kill ends the process: operations in progress take no effect, later ones return
+// [ErrKilled], and its locks are released.
 func (p *Proc) Kill() {
 	d := p.disk
 	d.mu.Lock()
@@ -41,7 +41,7 @@ func (p *Proc) Kill() {
 // Name returns the name of the process.
 func (p *Proc) Name() string { return p.name }
 
-// announce counts an operation, tells the hook, and asks whether it shall fail.
+// announce counts an operation, calls the hook, and calls Fail.
 func (p *Proc) announce(op Op) error {
 	d := p.disk
 	d.mu.Lock()
@@ -78,7 +78,7 @@ func (p *Proc) do(op Op, effect func(d *Disk) error) error {
 	return p.locked(effect)
 }
 
-// locked runs f with the disk locked, unless the process is dead.
+// locked runs f with the disk locked, unless the process was killed.
 func (p *Proc) locked(f func(d *Disk) error) error {
 	p.disk.mu.Lock()
 	defer p.disk.mu.Unlock()
@@ -98,8 +98,8 @@ func (p *Proc) Open(name string) (afero.File, error) {
 	return p.OpenFile(name, os.O_RDONLY, 0)
 }
 
-// OpenFile opens a file with os.O_ flags. It is announced as what it does:
-// create, truncate, or merely open.
+// OpenFile opens a file with os.O_ flags. It is announced as a create, a truncate, or an
+// open.
 func (p *Proc) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
 	f, err := p.open(name, flag, perm)
 	if err != nil {
@@ -108,14 +108,14 @@ func (p *Proc) OpenFile(name string, flag int, perm os.FileMode) (afero.File, er
 	return f, nil
 }
 
-// errChanged says that another process changed what an operation was announced
-// for, so that it is a different operation now.
+// errChanged means that another process changed the file after the announcement, so that
+// the operation is now of another kind.
 var errChanged = errors.New("changed meanwhile")
 
 func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 	for {
 		kind := OpOpen
-		if flag&(os.O_CREATE|os.O_TRUNC) != 0 { // or it can be nothing else
+		if flag&(os.O_CREATE|os.O_TRUNC) != 0 { // otherwise it can only be an open
 			if err := p.locked(func(d *Disk) error { kind = d.openKind(name, flag); return nil }); err != nil {
 				return nil, err
 			}
@@ -137,8 +137,8 @@ func (p *Proc) open(name string, flag int, perm fs.FileMode) (*file, error) {
 	}
 }
 
-// openKind says what opening a file would do. An exclusive create is one even
-// if it must fail: it competes for the name.
+// openKind returns what kind of operation an open would be. An exclusive create is a
+// create even if it must fail: it competes for the name.
 func (d *Disk) openKind(name string, flag int) Kind {
 	at, err := d.resolve(name)
 	return d.kindAt(at, err, flag)
@@ -176,14 +176,14 @@ func (p *Proc) opened(at place, name string, flag int, perm fs.FileMode) (*file,
 	return &file{proc: p, name: name, base: at.name, ino: at.ino, flag: flag}, nil
 }
 
-// write replaces a file's visible data; it takes b over.
+// write replaces a file's visible data. It owns b from then on.
 func (d *Disk) write(i ino, b []byte) {
 	n := d.own(i)
 	n.data = newBlob(b)
 	n.mtime = d.now()
 }
 
-// Mkdir makes a folder; its error is fs.ErrExist when the name is taken.
+// Mkdir makes a folder; its error is fs.ErrExist when the name exists.
 func (p *Proc) Mkdir(name string, perm os.FileMode) error {
 	err := p.do(Op{Kind: OpMkdir, Path: name}, func(d *Disk) error {
 		at, err := d.resolve(name)
@@ -217,7 +217,7 @@ func (p *Proc) MkdirAll(name string, perm os.FileMode) error {
 	}
 	err = p.Mkdir(name, perm)
 	if errors.Is(err, fs.ErrExist) {
-		// Somebody else was faster; that is as good, if it is a folder.
+		// Another process created it first. That is fine if it is a folder.
 		if isDir, _ := p.isDir(name); isDir {
 			return nil
 		}
@@ -252,8 +252,8 @@ func (p *Proc) Remove(name string) error {
 	return pathError("remove", name, err)
 }
 
-// RemoveAll removes a file, or a folder with all it holds, one by one. What
-// does not exist is no error.
+// RemoveAll removes a file, or a folder with its content one by one. A missing path is no
+// error.
 func (p *Proc) RemoveAll(name string) error {
 	var children []entry
 	err := p.locked(func(d *Disk) error {
@@ -302,8 +302,7 @@ func (p *Proc) LstatIfPossible(name string) (os.FileInfo, bool, error) {
 	return described, true, err
 }
 
-// Chmod sets the permission bits. It is durable at once, and so the hooks are
-// not told.
+// Chmod sets the permission bits. It is durable at once, so no hook is called.
 func (p *Proc) Chmod(name string, mode os.FileMode) error {
 	const bits = fs.ModePerm | fs.ModeSticky | fs.ModeSetuid | fs.ModeSetgid
 	if err := p.announce(Op{Kind: OpChmod, Path: name}); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Long lives of kills, cuts and recoveries must not make snapshots slower.
-func TestCutFreesWhatNoNameLeadsTo(t *testing.T) {
+// Many kills, cuts and recoveries must not make snapshots slower.
+func TestCutFreesUnnamedNodes(t *testing.T) {
 	d := New()
 	for range 20 {
 		p := d.Process("p")

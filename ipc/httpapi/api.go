@@ -13,17 +13,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Handler is the door without its listeners.
+// Handler is the API without its listeners.
 func (s *Server) Handler() http.Handler {
 	s.init()
 	mux := http.NewServeMux()
 	s.api(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { nowhere(mux, w, r) })
-	return s.recovered(s.guard(mux))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { notFound(mux, w, r) })
+	return s.recoverPanics(s.guard(mux))
 }
 
-// nowhere answers what has no operation.
-func nowhere(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+// notFound answers requests for unknown paths and methods.
+func notFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		other := r.Clone(r.Context())
@@ -33,15 +33,15 @@ func nowhere(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allowed) == 0 {
-		problem(http.StatusNotFound, "there is nothing here").write(w)
+		problem(http.StatusNotFound, "unknown path").write(w)
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	problem(http.StatusMethodNotAllowed, "use "+strings.Join(allowed, " or ")+" here").write(w)
 }
 
-// api declares every operation. What the document says of them is made from the
-// same types that read and write them.
+// api declares every operation. The OpenAPI document comes from the same types that read
+// and write the bodies.
 func (s *Server) api(mux *http.ServeMux) huma.API {
 	humaHooks()
 	api := humago.New(mux, huma.Config{
@@ -58,13 +58,13 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 		DefaultFormat:                jsonType,
 		RejectUnknownQueryParameters: true,
 	})
-	api.UseMiddleware(s.scoped)
+	api.UseMiddleware(s.checkScope)
 	s.approvals(api)
-	s.consents(api)
+	s.grants(api)
 	s.receipts(api)
 	s.events(api)
 	s.inbox(api)
-	s.house(api, mux)
+	s.operations(api, mux)
 	document := spec(api)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
@@ -73,7 +73,7 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	return api
 }
 
-// spec is the document of the API, written once.
+// spec is the OpenAPI document.
 func spec(api huma.API) []byte {
 	b, err := api.OpenAPI().MarshalJSON()
 	doc := map[string]any{}
@@ -81,26 +81,26 @@ func spec(api huma.API) []byte {
 		err = json.Unmarshal(b, &doc)
 	}
 	if err == nil {
-		nulls(doc)
+		allowNulls(doc)
 		b, err = json.Marshal(doc, json.Deterministic(true))
 	}
 	if err != nil {
-		panic("the API's description does not encode: " + err.Error()) // it is a constant
+		panic("encode OpenAPI document: " + err.Error()) // it is a constant
 	}
 	return b
 }
 
-// nulls says of what may be missing that it may be null too, which the library
-// permits and does not say. An enumeration is the whole of what is allowed, whatever
-// the type says, so that null has to stand there as well.
-func nulls(doc map[string]any) {
+// allowNulls adds null to the type of every optional member: the library accepts null but
+// does not document it. An enumeration lists all allowed values, so null is added there
+// too.
+func allowNulls(doc map[string]any) {
 	components, _ := doc["components"].(map[string]any)
 	schemas, _ := components["schemas"].(map[string]any)
 	for name, raw := range schemas {
 		schema, _ := raw.(map[string]any)
 		required, _ := schema["required"].([]any)
 		properties, _ := schema["properties"].(map[string]any)
-		sent := slices.Contains([]string{"Wish", "Target", "Verdict", "Paper"}, name)
+		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody"}, name)
 		for key, raw := range properties {
 			p, _ := raw.(map[string]any)
 			if sent && !slices.Contains(required, any(key)) {
@@ -123,7 +123,7 @@ func orNull(p map[string]any) map[string]any {
 	return p
 }
 
-// Document is the OpenAPI document, without a server behind it.
+// Document is the OpenAPI document, without a server.
 func Document(version string) []byte {
 	s := &Server{Version: version}
 	s.init()
@@ -142,62 +142,61 @@ func op(id, method, path, summary, description string, need []string, errs ...in
 		Description:     description + "\n\nScope: " + strings.Join(need, " or ") + ".",
 		Errors:          append([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, errs...),
 		Metadata:        map[string]any{scopes: need},
-		MaxBodyBytes:    64 << 20, // the guard has seen to that
+		MaxBodyBytes:    64 << 20, // the guard has limited the body
 		BodyReadTimeout: -1,
 	}
 }
 
-// scoped refuses keys that may not do what they ask for, before a body is looked
-// at.
-func (s *Server) scoped(ctx huma.Context, next func(huma.Context)) {
+// checkScope refuses keys without the scope, before the body is validated.
+func (s *Server) checkScope(ctx huma.Context, next func(huma.Context)) {
 	need, ok := ctx.Operation().Metadata[scopes].([]string)
-	k := keyIn(ctx.Context())
+	k := keyFrom(ctx.Context())
 	if !ok || !slices.ContainsFunc(need, k.Can) {
 		_, w := humago.Unwrap(ctx)
-		problem(http.StatusForbidden, "this key may not do that: it needs the scope "+strings.Join(need, " or ")).write(w)
+		problem(http.StatusForbidden, "this key lacks the scope "+strings.Join(need, " or ")).write(w)
 		return
 	}
 	next(ctx)
 }
 
-// register is huma.Register with the key handed on.
+// register is huma.Register with the key as an argument.
 func register[I, O any](api huma.API, o huma.Operation, do func(ctx context.Context, k *approval.APIKey, in *I) (*O, error)) {
 	huma.Register(api, o, func(ctx context.Context, in *I) (*O, error) {
-		return do(ctx, keyIn(ctx), in)
+		return do(ctx, keyFrom(ctx), in)
 	})
 }
 
-const about = `A gate for AI agents: a request is allowed or refused by policy, or a person is asked.
+const about = `An approval gate for AI agents: policy allows or refuses a request, or a person decides.
 
-**Statuses.** An approval has one of four: ` + "`pending`, `approved`, `denied`, `expired`" + `. What exactly happened
-stands in ` + "`outcome`" + `, and what became of the action in ` + "`execution`" + `:
+**Statuses.** An approval has one of four: ` + "`pending`, `approved`, `denied`, `expired`" + `. The exact end
+is in ` + "`outcome`" + `, the result of the action in ` + "`execution`" + `:
 
 | outcome | status | execution | what it means |
 |---|---|---|---|
-| null | pending | null | a person is being asked, or what was approved waits to be started |
-| null | approved | running | approved for good, and started |
-| approved | approved | done | a person approved it, and it was done; a release-only request was released with its receipt |
-| auto_approved | approved | done | the same by policy or remembered consent; ` + "`auto`" + ` is true |
-| failed | approved | failed | approved; it was started and failed, or could not be started: see ` + "`error`" + ` |
-| interrupted | approved | interrupted | approved and started; how far it came is unknown. It is never run again by itself |
-| overridden | approved | none | code 5: nothing ran. Do what ` + "`decision.override`" + ` says instead, and ask anew for that |
+| null | pending | null | a person is being asked, or the approved action waits to be started |
+| null | approved | running | approved and started |
+| approved | approved | done | a person approved it, and it ran; a release-only request got its receipt |
+| auto_approved | approved | done | the same, approved by policy or a grant; ` + "`auto`" + ` is true |
+| failed | approved | failed | approved; it failed or could not be started: see ` + "`error`" + ` |
+| interrupted | approved | interrupted | approved and started; its effect is unknown. It is not run again automatically |
+| overridden | approved | none | code 5: nothing ran. Do what ` + "`decision.override`" + ` says, with a new request |
 | answered | approved | none | a question was answered: see ` + "`result`" + ` |
-| denied | denied | none | a person said no; ` + "`feedback`" + ` may say why |
-| auto_rejected | denied | none | policy or a limit said no: see ` + "`error`" + `; ` + "`auto`" + ` is true |
-| request_more | denied | none | the person asks for more: see ` + "`feedback`" + `, and ask again |
-| cancelled | denied | none | its own client took it back |
-| malformed | denied | none | only of requests that came as files |
-| expired | expired | none | nobody answered in time, or it was approved and could not be started in time |
+| denied | denied | none | a person denied it; ` + "`feedback`" + ` may say why |
+| auto_rejected | denied | none | policy or a limit denied it: see ` + "`error`" + `; ` + "`auto`" + ` is true |
+| request_more | denied | none | the person needs more information: see ` + "`feedback`" + `, and request again |
+| cancelled | denied | none | its client cancelled it |
+| malformed | denied | none | only for requests that came as files |
+| expired | expired | none | no decision in time, or approved but not started in time |
 
-A client that only knows the four statuses must still look at the code: **5 means that nothing ran**.
+A client that only knows the four statuses must still check the code: **5 means that nothing ran**.
 
-**Codes.** 1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 not like this but otherwise,
+**Codes.** 1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else,
 6 always allow this type of action.
 
-**Whose.** A key with the scope ` + "`request`" + ` sees what it asked itself, and nothing else exists for it. A key without it sees
-its whole workspace. ` + "`request`" + ` never goes together with ` + "`decide`" + ` or ` + "`inbound`" + `.
+**Visibility.** A key with the scope ` + "`request`" + ` sees only its own requests; others are not found. A key without it sees
+its whole workspace. ` + "`request`" + ` cannot be combined with ` + "`decide`" + ` or ` + "`inbound`" + `.
 
-**Once.** With an ` + "`Idempotency-Key`" + ` a request can be sent again until an answer comes: the same key and the same body are
-the same approval. Without an answer it is not known whether a request was accepted.
+**Retries.** With an ` + "`Idempotency-Key`" + ` a request can be sent again until a response comes: the same key and the same body are
+the same approval. Without a response it is unknown whether a request was accepted.
 
-**Numbers** in ` + "`request_data`" + ` are kept digit by digit, however large they are.`
+**Numbers** in ` + "`request_data`" + ` keep all digits, however large they are.`

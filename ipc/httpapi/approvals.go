@@ -16,33 +16,33 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Target narrows where a person is asked.
+// Target selects one place where a person is asked.
 type Target struct {
 	TgChatID string `json:"tg_chat_id,omitempty" pattern:"^-?[0-9]{1,20}$" doc:"The Telegram chat, as a string."`
 	EmailTo  string `json:"email_to,omitempty" maxLength:"320"`
 }
 
-// CreateRequest is a request as a client of this door writes it.
+// CreateRequest is a request as an API client sends it.
 type CreateRequest struct {
-	SessionID    string   `json:"session_id,omitempty" maxLength:"128" doc:"Consent for a session is remembered by this name."`
-	Type         string   `json:"type,omitempty" enum:"action,question" doc:"What is not said is action."`
+	SessionID    string   `json:"session_id,omitempty" maxLength:"128" doc:"Grants for a session are bound to this name."`
+	Type         string   `json:"type,omitempty" enum:"action,question" doc:"The default is action."`
 	ActionType   string   `json:"action_type,omitempty" maxLength:"71" doc:"exec_cmd, http_request, write_file, send_message or custom:NAME. Required without tool_name, unless it is a question."`
-	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured; without one nothing runs on the host, and the receipt is all there is."`
+	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured. Without one nothing runs on the host, and the client gets only a receipt."`
 	Title        string   `json:"title,omitempty" maxLength:"300"`
 	Preview      string   `json:"preview,omitempty" maxLength:"8192"`
 	Rationale    string   `json:"rationale,omitempty" maxLength:"8192"`
 	RequestData  Object   `json:"request_data,omitzero" doc:"The arguments. They are kept, shown and run byte for byte."`
-	Options      []string `json:"options,omitempty" maxItems:"8" doc:"Of a question."`
-	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long a person is asked. What is not said is 600, and never more than the workspace allows."`
-	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask there only. It must be one of the workspace's channels."`
-	Target       *Target  `json:"target,omitempty" doc:"Must be what the workspace is configured for: nobody is asked whom the client chooses."`
+	Options      []string `json:"options,omitempty" maxItems:"8" doc:"For a question."`
+	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The default is 600; the workspace sets the maximum."`
+	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
+	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
 	Proof        Object   `json:"proof,omitzero"`
-	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?[0-9a-f]{16,64}$" doc:"The approval that this one asks for anew."`
+	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?[0-9a-f]{16,64}$" doc:"The approval that this one replaces."`
 }
 
 type createIn struct {
-	Once string `header:"Idempotency-Key" maxLength:"255" doc:"Sent again with the same body it gives the same approval."`
-	Body CreateRequest
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body gives the same approval."`
+	Body           CreateRequest
 }
 
 type createOut struct {
@@ -51,58 +51,60 @@ type createOut struct {
 	Body     *Approval
 }
 
-// OneIn names one approval. It is exported for the library, which looks into no other.
+// OneIn names one approval. It is exported because the library reads only exported
+// embedded types.
 type OneIn struct {
 	ID string `path:"id" pattern:"^appr_[0-9a-f]{16,64}$"`
 }
 
 type getIn struct {
 	OneIn
-	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when it is over, or after so many seconds."`
+	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when the request has ended, or after so many seconds."`
 }
 
-type oneOut struct{ Body *Approval }
+type approvalOut struct{ Body *Approval }
 
 type listIn struct {
 	Status string    `query:"status" enum:"pending,approved,denied,expired"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Before time.Time `query:"before" doc:"The next of the page before."`
+	Before time.Time `query:"before" doc:"The value of next from the previous page."`
 }
 
-// Page is a part of a list.
+// Page is one page of a list.
 type Page struct {
 	Items []*Approval `json:"items" nullable:"false"`
-	Next  *string     `json:"next" doc:"Give it as before to see what is older; null where nothing is."`
+	Next  *string     `json:"next" doc:"Pass it as before to get older items; null if there are none."`
 }
 
 type listOut struct{ Body Page }
 
-// lookers are the scopes of which each lets a key look at what it may know of.
-func lookers() []string {
+// readScopes are the scopes of which each lets a key read the requests that are visible
+// to it.
+func readScopes() []string {
 	return []string{approval.MayRead, approval.MayRequest, approval.MayDecide}
 }
 
-// approvals declares what is done with requests.
+// approvals declares the operations on requests.
 func (s *Server) approvals(api huma.API) {
-	ask := []string{approval.MayRequest}
-	look := lookers()
-	create := op("create-approval", http.MethodPost, "/v1/approvals", "Ask for something",
-		"201 as soon as the request is durable, whether or not anybody can be reached at that moment; 200 where it was accepted before, with the same Idempotency-Key.",
-		ask, http.StatusConflict, http.StatusServiceUnavailable)
+	request := []string{approval.MayRequest}
+	read := readScopes()
+	create := op("create-approval", http.MethodPost, "/v1/approvals", "Create a request",
+		"201 as soon as the request is durable, even if no channel is reachable; 200 if it was accepted before, with the same Idempotency-Key.",
+		request, http.StatusConflict, http.StatusServiceUnavailable)
 	create.DefaultStatus = http.StatusCreated
 	create.Responses = map[string]*huma.Response{"200": {
-		Description: "It was accepted before",
+		Description: "Accepted before",
 		Content:     map[string]*huma.MediaType{jsonType: {Schema: &huma.Schema{Ref: "#/components/schemas/Approval"}}},
 	}}
 	register(api, create, s.create)
-	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Look at a request, or wait for it",
-		"With wait it answers when the request is over, at once where it is already.", look, http.StatusNotFound), s.get)
+	register(api, op("get-approval", http.MethodGet, "/v1/approvals/{id}", "Get a request, or wait for its end",
+		"With wait it answers when the request has ended, at once if it already has.", read, http.StatusNotFound), s.get)
 	register(api, op("list-approvals", http.MethodGet, "/v1/approvals", "List requests",
-		"What waits is listed oldest first and as a whole; what is over in pages, the newest first. Without a status both, what waits first, on the first page.",
-		look), s.list)
-	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Take a request back",
-		"Whoever is first counts: where somebody has decided it is 409. Nothing that was started is stopped.",
-		ask, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
+		"Pending requests are listed completely, the oldest first; ended ones in pages, the newest first. Without a status the first page has both, pending ones first.",
+		read), s.list)
+	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Cancel a pending request",
+		"First writer wins. Returns 409 if already decided. Does not stop a running action.",
+		request, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
 	s.decisions(api)
 }
 
@@ -111,78 +113,78 @@ func (s *Server) create(ctx context.Context, k *approval.APIKey, in *createIn) (
 	if p != nil {
 		return nil, p
 	}
-	if strings.ContainsFunc(in.Once, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
-		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without blanks")
+	if strings.ContainsFunc(in.IdempotencyKey, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
+		return nil, problem(http.StatusUnprocessableEntity, "Idempotency-Key must be visible ASCII, without spaces")
 	}
-	key, taken, err := s.submit(ctx, k, &in.Body, in.Once, from)
+	key, result, err := s.submit(ctx, k, &in.Body, in.IdempotencyKey, from)
 	if err != nil {
-		return nil, s.submission(err)
+		return nil, s.submitProblem(err)
 	}
 	var a *Approval
-	if taken.Pending != nil {
-		a = waiting(taken.Pending)
+	if result.Pending != nil {
+		a = fromPending(result.Pending)
 	} else if a, err = s.view(ctx, key); err != nil || a == nil {
-		return nil, s.broken("look at what was accepted", errors.Join(err, fmt.Errorf("%s", key)))
+		return nil, s.internalError("read accepted request failed", errors.Join(err, fmt.Errorf("%s", key)))
 	}
 	out := &createOut{Status: http.StatusCreated, Location: "/v1/approvals/" + a.ApprovalID, Body: a}
-	if taken.Repeated {
+	if result.Repeated {
 		out.Status = http.StatusOK
 	}
 	s.Metrics.created.Inc()
 	return out, nil
 }
 
-// originOf is where a request comes from, after what the client narrows was held
-// against what the operator configured.
+// originOf is the origin of a request. It refuses a channel or target that the operator
+// has not configured.
 func (s *Server) originOf(k *approval.APIKey, w *CreateRequest) (approval.Origin, *Problem) {
 	from := approval.Origin{ClientID: k.ClientID(), Principal: k.Owner, AskOn: w.Channel}
-	no := func(detail string) (approval.Origin, *Problem) {
+	refuse := func(detail string) (approval.Origin, *Problem) {
 		return from, problem(http.StatusUnprocessableEntity, detail)
 	}
-	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
+	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
 	t := w.Target
 	switch {
 	case t == nil:
 	case t.TgChatID != "" && t.EmailTo != "", t.TgChatID == "" && t.EmailTo == "":
-		return no("target: name one of tg_chat_id and email_to")
-	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(place.Chats, t.TgChatID)):
-		return no("target.tg_chat_id is not where this workspace is asked")
-	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(place.Addresses, t.EmailTo)):
-		return no("target.email_to is not where this workspace is asked")
+		return refuse("target: give one of tg_chat_id and email_to")
+	case t.TgChatID != "" && (w.Channel == "email" || !slices.Contains(info.Chats, t.TgChatID)):
+		return refuse("target.tg_chat_id is not configured for this workspace")
+	case t.EmailTo != "" && (w.Channel == "telegram" || !slices.Contains(info.Addresses, t.EmailTo)):
+		return refuse("target.email_to is not configured for this workspace")
 	case t.TgChatID != "":
 		from.AskOn = "telegram"
 	default:
 		from.AskOn = "email"
 	}
-	if from.AskOn != "" && !slices.Contains(place.Channels, from.AskOn) {
-		return no("this workspace is not asked on " + from.AskOn)
+	if from.AskOn != "" && !slices.Contains(info.Channels, from.AskOn) {
+		return refuse("this workspace has no channel " + from.AskOn)
 	}
 	return from, nil
 }
 
-// defaultExpiry is how long a request of this door is asked for that does not say.
+// defaultExpiry is the expiry, in seconds, of a request without expires_in_sec.
 const defaultExpiry = 600
 
-// submit gives the request an id and hands it to the gate. A random id that
-// happens to begin like another one is drawn anew.
-func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, once string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
+// submit gives the request an id and submits it to the gate. If the short form of a
+// random id is taken, it draws another.
+func (s *Server) submit(ctx context.Context, k *approval.APIKey, w *CreateRequest, idempotencyKey string, from approval.Origin) (key approval.Key, t approval.SubmitResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.SubmitTimeout)
 	defer cancel()
-	from.Fresh = once == ""
+	from.Fresh = idempotencyKey == ""
 	for try := 1; ; try++ {
-		key = approval.Key{Workspace: k.Workspace, ID: newID(k, once)}
+		key = approval.Key{Workspace: k.Workspace, ID: newID(k, idempotencyKey)}
 		b, err := w.request(key.ID)
 		if err != nil {
 			return key, t, fmt.Errorf("%w: %w", approval.ErrMalformed, err)
 		}
 		t, err = s.Gate.Submit(ctx, key, b, from)
-		if !errors.Is(err, approval.ErrShortIDTaken) || once != "" || try == 3 {
+		if !errors.Is(err, approval.ErrShortIDTaken) || idempotencyKey != "" || try == 3 {
 			return key, t, err
 		}
 	}
 }
 
-// request is what an agent would have written into the folder.
+// request is the request document that an agent would have written into the folder.
 func (w *CreateRequest) request(id string) ([]byte, error) {
 	r := approval.Request{
 		RequestID: id, Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
@@ -195,99 +197,100 @@ func (w *CreateRequest) request(id string) ([]byte, error) {
 	return r.Encode()
 }
 
-// newID is a request's id: random, or made from the client's own word for it and
-// the hash of its key, which nobody else knows.
-func newID(k *approval.APIKey, once string) string {
+// newID is a request's id: random, or derived from the client's Idempotency-Key and the
+// secret hash of its API key.
+func newID(k *approval.APIKey, idempotencyKey string) string {
 	var id [16]byte
-	if once == "" {
+	if idempotencyKey == "" {
 		_, _ = rand.Read(id[:]) // never fails: see crypto/rand
 		return hex.EncodeToString(id[:])
 	}
-	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + once))[:2*len(id)]
+	return approval.Digest([]byte("permesso request\x00" + k.Hash + "\x00" + idempotencyKey))[:2*len(id)]
 }
 
-// find is a request that the key may know of.
+// find reads a request that is visible to the key.
 func (s *Server) find(ctx context.Context, k *approval.APIKey, id string) (approval.Key, *Approval, error) {
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
 	a, err := s.view(ctx, key)
 	switch {
 	case err != nil:
-		return key, nil, s.broken("look at "+key.String(), err)
-	case a == nil || !mine(k, a.client):
-		return key, nil, problem(http.StatusNotFound, sayNotFound)
+		return key, nil, s.internalError("read request failed: "+key.String(), err)
+	case a == nil || !visible(k, a.client):
+		return key, nil, problem(http.StatusNotFound, detailNotFound)
 	}
 	return key, a, nil
 }
 
-// get answers at once: whoever waits was let in before, see wait.go.
-func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*oneOut, error) {
+// get answers at once. Requests that wait are handled in wait.go.
+func (s *Server) get(ctx context.Context, k *approval.APIKey, in *getIn) (*approvalOut, error) {
 	_, a, err := s.find(ctx, k, in.ID)
-	return &oneOut{a}, err
+	return &approvalOut{a}, err
 }
 
-func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*oneOut, error) {
+func (s *Server) cancel(ctx context.Context, k *approval.APIKey, in *OneIn) (*approvalOut, error) {
 	key, a, err := s.find(ctx, k, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	d, err := s.Gate.Cancel(ctx, key, approval.Origin{ClientID: k.ClientID()})
 	if err != nil {
-		return nil, s.refused(ctx, key, err)
+		return nil, s.decideProblem(ctx, key, err)
 	}
-	a.Status, a.Outcome, a.Execution = denied, some(string(approval.StatusCancelled)), some(none)
-	a.decided(d)
-	return &oneOut{a}, nil
+	a.Status, a.Outcome, a.Execution = denied, ptr(string(approval.StatusCancelled)), ptr(none)
+	a.setDecision(d)
+	return &approvalOut{a}, nil
 }
 
-// list gives what waits, then what is over.
+// list returns pending requests, then ended ones.
 func (s *Server) list(ctx context.Context, k *approval.APIKey, in *listIn) (*listOut, error) {
 	out := &listOut{}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Viewer.Waiting(ctx, []string{k.Workspace})
 		if err != nil {
-			return nil, s.broken("list what waits", err)
+			return nil, s.internalError("list pending requests failed", err)
 		}
 		for _, w := range all {
-			if mine(k, w.Pending.ClientID) {
-				out.Body.Items = append(out.Body.Items, waiting(w.Pending))
+			if visible(k, w.Pending.ClientID) {
+				out.Body.Items = append(out.Body.Items, fromPending(w.Pending))
 			}
 		}
 	}
 	if in.Status == pending || s.History == nil {
 		return out, nil
 	}
-	return out, s.lookBack(ctx, k, in, &out.Body)
+	return out, s.listEnded(ctx, k, in, &out.Body)
 }
 
-// lookBack adds a page of what is over.
-func (s *Server) lookBack(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
-	// Looking back may mean reading all of the log: one such look of a key at a time.
-	looking := k.ID + " looks back"
-	if !s.busy.enter(looking, 1) {
-		return problem(http.StatusTooManyRequests, "this key is listing already").retry(time.Second)
+// listEnded adds a page of ended requests.
+func (s *Server) listEnded(ctx context.Context, k *approval.APIKey, in *listIn, page *Page) error {
+	// Listing ended requests may read the whole log, so each key may do it once at a
+	// time.
+	listing := k.ID + " list ended"
+	if !s.busy.acquire(listing, 1) {
+		return problem(http.StatusTooManyRequests, "this key already has a list request in progress").retry(time.Second)
 	}
-	defer s.busy.leave(looking)
-	past, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
+	defer s.busy.release(listing)
+	items, more, err := s.History.Ended(ctx, k.Workspace, in.Before, in.Limit, func(client string, st approval.Status) bool {
 		status, _ := outcome(st)
-		return mine(k, client) && (in.Status == "" || status == in.Status)
+		return visible(k, client) && (in.Status == "" || status == in.Status)
 	})
 	if err != nil {
-		return s.broken("list what is over", err)
+		return s.internalError("list ended requests failed", err)
 	}
-	for _, p := range past {
-		a, err := s.ended(ctx, p.Key)
+	for _, p := range items {
+		a, err := s.fromRecord(ctx, p.Key)
 		if err != nil {
-			return s.broken("look at "+p.Key.String(), err)
+			return s.internalError("read request failed: "+p.Key.String(), err)
 		}
-		if a == nil { // pruned: the log has its status
-			a = blank(p.Key)
+		if a == nil { // pruned: only the log has its status
+			a = newApproval(p.Key)
 			status, execution := outcome(p.Status)
-			a.Status, a.Execution, a.Outcome = status, some(execution), some(string(p.Status))
+			a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(p.Status))
 		}
 		page.Items = append(page.Items, a)
 	}
-	if more && len(past) > 0 {
-		page.Next = some(past[len(past)-1].AskedAt.UTC().Format(time.RFC3339Nano))
+	if more && len(items) > 0 {
+		page.Next = ptr(items[len(items)-1].AskedAt.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }

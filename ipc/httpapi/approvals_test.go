@@ -8,7 +8,7 @@ import (
 )
 
 func TestAskAndDecide(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{
 		"tool_name": "run", "session_id": "s1", "title": "Post", "request_data": map[string]any{"text": "hi"}, "expires_in_sec": 60,
 	})
@@ -38,22 +38,22 @@ func TestAskAndDecide(t *testing.T) {
 	require.Equal(t, map[string]any{"code": "4", "note": "add logs", "override": nil, "by": "ann", "via": "rest"}, got.json["decision"])
 	require.Equal(t, map[string]any{"done": true}, got.json["result"])
 	require.Contains(t, got.json["receipt"], "permesso")
-	require.Equal(t, 1, h.ran())
+	require.Equal(t, 1, h.runs())
 }
 
-func TestKeysOpen(t *testing.T) {
-	h := newHouse(t)
+func TestKeysAndScopes(t *testing.T) {
+	h := newRig(t)
 	id := h.ask()
-	h.says(h.do("nobody", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	h.requireProblem(h.do("no key", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
 	h.secrets["wrong"] = "permesso_wrong"
-	h.says(h.do("wrong", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
-	h.says(h.do("another", "GET", path(id), nil), http.StatusNotFound, "approval not found")
-	h.says(h.do("another", "DELETE", path(id), nil), http.StatusNotFound, "approval not found")
-	h.says(h.do("agent", "POST", path(id, "/decision"), code("1")), http.StatusForbidden, "this key may not do that: it needs the scope decide")
-	h.says(h.do("ann", "POST", "/v1/approvals", map[string]any{"tool_name": "run"}), http.StatusForbidden, "this key may not do that: it needs the scope request")
+	h.requireProblem(h.do("wrong", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	h.requireProblem(h.do("another", "GET", path(id), nil), http.StatusNotFound, "approval not found")
+	h.requireProblem(h.do("another", "DELETE", path(id), nil), http.StatusNotFound, "approval not found")
+	h.requireProblem(h.do("agent", "POST", path(id, "/decision"), code("1")), http.StatusForbidden, "this key lacks the scope decide")
+	h.requireProblem(h.do("ann", "POST", "/v1/approvals", map[string]any{"tool_name": "run"}), http.StatusForbidden, "this key lacks the scope request")
 	h.newKey("elsewhere", other, "ann", "decide", "read")
-	h.says(h.do("elsewhere", "POST", path(id, "/decision"), code("1")), http.StatusNotFound, "approval not found")
+	h.requireProblem(h.do("elsewhere", "POST", path(id, "/decision"), code("1")), http.StatusNotFound, "approval not found")
 	h.revoke("agent")
-	h.says(h.do("agent", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
-	require.Zero(t, h.ran())
+	h.requireProblem(h.do("agent", "GET", path(id), nil), http.StatusUnauthorized, "Invalid API key")
+	require.Zero(t, h.runs())
 }

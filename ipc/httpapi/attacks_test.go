@@ -19,34 +19,34 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// TestBrowsersStayOutside sends what a page could have a browser send.
-func TestBrowsersStayOutside(t *testing.T) {
-	h := newHouse(t)
-	wish := `{"tool_name":"auto"}`
+// TestBrowserRequestsAreRefused sends requests that a page could make a browser send.
+func TestBrowserRequestsAreRefused(t *testing.T) {
+	h := newRig(t)
+	request := `{"tool_name":"auto"}`
 	for _, tt := range []struct {
 		why     string
 		headers []string
 		status  int
 	}{
-		{"a name that was made to lead here", []string{"Host", "evil.example"}, 403},
+		{"a DNS name rebound to this address", []string{"Host", "evil.example"}, 403},
 		{"the right address and another port", []string{"Host", "127.0.0.1:1"}, 403},
-		{"our name inside another", []string{"Host", h.server.Hosts[0] + ".evil.example"}, 403},
-		{"a sandboxed page, a file, a redirect", []string{"Origin", "null"}, 403},
+		{"our name as part of another", []string{"Host", h.server.Hosts[0] + ".evil.example"}, 403},
+		{"a sandboxed page, a file, or a redirect", []string{"Origin", "null"}, 403},
 		{"another origin", []string{"Origin", "https://evil.example"}, 403},
 		{"our own origin: there are no pages of ours", []string{"Origin", h.base}, 403},
-		{"a browser that says so", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"a cross-site request", []string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{"another port of this machine", []string{"Sec-Fetch-Site", "same-site"}, 403},
-		{"what a form can send", []string{"Content-Type", "text/plain"}, 415},
-		{"the same with a word that deceives a careless reader", []string{"Content-Type", "text/plain; application/json"}, 415},
+		{"a type that a form can send", []string{"Content-Type", "text/plain"}, 415},
+		{"the same with JSON in a parameter", []string{"Content-Type", "text/plain; application/json"}, 415},
 		{"a form", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
 		{"a form with files", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
 		{"no type", []string{"Content-Type", ""}, 415},
-		{"mail where none is taken", []string{"Content-Type", "message/rfc822"}, 415},
-		{"another alphabet", []string{"Content-Type", "application/json; charset=utf-16"}, 415},
-		{"packed", []string{"Content-Encoding", "gzip"}, 415},
-		{"a near miss", []string{"Content-Type", "application/json; q=1"}, 415},
+		{"mail on another path", []string{"Content-Type", "message/rfc822"}, 415},
+		{"another charset", []string{"Content-Type", "application/json; charset=utf-16"}, 415},
+		{"compressed", []string{"Content-Encoding", "gzip"}, 415},
+		{"an unknown parameter", []string{"Content-Type", "application/json; q=1"}, 415},
 	} {
-		a := h.do("agent", "POST", "/v1/approvals", wish, tt.headers...)
+		a := h.do("agent", "POST", "/v1/approvals", request, tt.headers...)
 		require.Equal(t, tt.status, a.StatusCode, "%s: %s", tt.why, a.body)
 		for name := range a.Header {
 			require.NotContains(t, name, "Access-Control", tt.why)
@@ -59,15 +59,15 @@ func TestBrowsersStayOutside(t *testing.T) {
 	preflight := h.do("", "OPTIONS", "/v1/approvals", nil, "Origin", "https://evil.example", "Access-Control-Request-Method", "POST")
 	require.Equal(t, 403, preflight.StatusCode)
 	require.Empty(t, preflight.Header.Get("Access-Control-Allow-Origin"))
-	require.Zero(t, h.ran(), "nothing of that was taken for a request")
-	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", wish, "Content-Type", "application/json; charset=UTF-8").StatusCode)
+	require.Zero(t, h.runs(), "none of these became a request")
+	require.Equal(t, 201, h.do("agent", "POST", "/v1/approvals", request, "Content-Type", "application/json; charset=UTF-8").StatusCode)
 }
 
 func TestTooLarge(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	big := `{"tool_name":"auto","preview":"` + strings.Repeat("x", 10<<20) + `"}`
-	h.says(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
-	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // in chunks: no length is said
+	h.requireProblem(h.do("agent", "POST", "/v1/approvals", big), 413, "the body is too large")
+	r, err := http.NewRequest("POST", h.base+"/v1/approvals", struct{ io.Reader }{strings.NewReader(big)}) // chunked: no Content-Length
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.secret("agent"))
 	r.Header.Set("Content-Type", "application/json")
@@ -85,12 +85,12 @@ func TestTooLarge(t *testing.T) {
 	a := h.do("agent", "PUT", "/v1/approvals", nil)
 	require.Equal(t, 405, a.StatusCode)
 	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
-	require.Zero(t, h.ran())
+	require.Zero(t, h.runs())
 }
 
-// status is that of the answer to a request, 0 where the line was cut while it was
-// being sent.
-func (h *house) status(r *http.Request) int {
+// status is the status of the response, 0 if the connection was closed while the request
+// was sent.
+func (h *rig) status(r *http.Request) int {
 	resp, err := h.web.Do(r)
 	if err != nil {
 		return 0
@@ -99,11 +99,11 @@ func (h *house) status(r *http.Request) int {
 	return resp.StatusCode
 }
 
-// TestSlowClients opens a thousand lines on which hardly anything is said. Everybody
-// else is served as long as they are there, and then they are cut.
+// TestSlowClients opens a thousand connections that send hardly anything. Other clients
+// are served meanwhile, and then the slow ones are closed.
 func TestSlowClients(t *testing.T) {
-	const patience = 15 * time.Second
-	h := newHouse(t, func(h *house) { h.server.IOTimeout = patience })
+	const ioTimeout = 15 * time.Second
+	h := newRig(t, func(h *rig) { h.server.IOTimeout = ioTimeout })
 	addr := strings.TrimPrefix(h.base, "http://")
 	const many = 1000
 	ended := make(chan struct{}, many)
@@ -118,7 +118,7 @@ func TestSlowClients(t *testing.T) {
 		_, err = c.Write([]byte(head))
 		require.NoError(t, err)
 		go func() {
-			b, _ := io.ReadAll(c) // whatever it is told before it is cut
+			b, _ := io.ReadAll(c) // the response, if there is one
 			if n%2 != 0 || strings.HasPrefix(string(b), "HTTP/1.1 408 ") || strings.HasPrefix(string(b), "HTTP/1.1 429 ") {
 				ended <- struct{}{}
 			}
@@ -129,7 +129,7 @@ func TestSlowClients(t *testing.T) {
 		id := h.askAs("another")
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 		require.Equal(t, "approved", h.do("another", "GET", path(id, "?wait=60"), nil).json["status"])
-		require.Less(t, time.Since(began), patience, "others are served meanwhile")
+		require.Less(t, time.Since(began), ioTimeout, "other clients are served meanwhile")
 	}
 	deadline := time.After(2 * time.Minute)
 	for range many {
@@ -142,30 +142,30 @@ func TestSlowClients(t *testing.T) {
 }
 
 // askAs is ask for another client.
-func (h *house) askAs(key string) string {
+func (h *rig) askAs(key string) string {
 	h.t.Helper()
 	a := h.do(key, "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
 	require.Equal(h.t, 201, a.StatusCode, "%s", a.body)
 	return a.json["approval_id"].(string)
 }
 
-// TestCrowd holds the door at its limits: a connection too many is closed at
-// once, and no key takes more than half of the places.
-func TestCrowd(t *testing.T) {
-	h := newHouse(t, func(h *house) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
+// TestConnectionLimits checks the limits: a connection too many is closed at once, and no
+// key uses more than half of the connections.
+func TestConnectionLimits(t *testing.T) {
+	h := newRig(t, func(h *rig) { h.server.Connections, h.server.IOTimeout = 20, time.Hour })
 	id := h.ask()
 	answers := make(chan answer, 12)
 	for range 12 {
 		go func() { answers <- h.do("agent", "GET", path(id, "?wait=60"), nil) }()
 	}
 	for range 2 {
-		a := h.got(answers)
+		a := h.receive(answers)
 		require.Equal(t, 429, a.StatusCode, "%s", a.body)
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
 	}
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	for range 10 {
-		require.Equal(t, "denied", h.got(answers).json["status"])
+		require.Equal(t, "denied", h.receive(answers).json["status"])
 	}
 	h.web.CloseIdleConnections()
 
@@ -180,7 +180,7 @@ func TestCrowd(t *testing.T) {
 	closed := make(chan struct{}, len(lines))
 	for _, c := range lines {
 		go func() {
-			_, _ = c.Read(make([]byte, 1)) // nobody says anything: it is closed
+			_, _ = c.Read(make([]byte, 1)) // no data: returns when the connection is closed
 			closed <- struct{}{}
 		}()
 	}
@@ -201,38 +201,38 @@ func TestCrowd(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		return resp.StatusCode == 200
-	}, time.Minute, 10*time.Millisecond, "with room again there is service again")
+	}, time.Minute, 10*time.Millisecond, "connections are accepted again below the limit")
 }
 
-func TestTooMany(t *testing.T) {
-	h := newHouse(t, func(h *house) {
+func TestPendingLimit(t *testing.T) {
+	h := newRig(t, func(h *rig) {
 		ws := h.ws[home]
 		ws.Limits = approval.Limits{Pending: 1}
 		h.ws[home] = ws
 	})
 	h.ask()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run"})
-	h.says(a, 429, "too many requests: 1 requests are already pending: wait until some are decided")
+	h.requireProblem(a, 429, "too many requests: 1 requests are already pending: wait until some are decided")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 }
 
-// TestLookingBackOneByOne has a client list while it is listing already.
-func TestLookingBackOneByOne(t *testing.T) {
+// TestOneListingPerKey lists with a key while its previous list request is in progress.
+func TestOneListingPerKey(t *testing.T) {
 	slow := &slowHistory{begun: make(chan struct{}), end: make(chan struct{})}
-	h := newHouse(t, func(h *house) { h.server.History = slow })
+	h := newRig(t, func(h *rig) { h.server.History = slow })
 	done := make(chan answer, 1)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
 	<-slow.begun
-	h.says(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key is listing already")
-	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "what waits is another matter")
+	h.requireProblem(h.do("agent", "GET", "/v1/approvals", nil), 429, "this key already has a list request in progress")
+	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals?status=pending", nil).StatusCode, "pending requests are not limited")
 	close(slow.end)
-	require.Equal(t, 200, h.got(done).StatusCode)
+	require.Equal(t, 200, h.receive(done).StatusCode)
 	go func() { done <- h.do("agent", "GET", "/v1/approvals", nil) }()
 	<-slow.begun
-	require.Equal(t, 200, h.got(done).StatusCode)
+	require.Equal(t, 200, h.receive(done).StatusCode)
 }
 
-// slowHistory says when it is asked, and answers when it is told to.
+// slowHistory reports when it is called, and returns when the test allows it.
 type slowHistory struct{ begun, end chan struct{} }
 
 // Ended implements httpapi.History.
@@ -242,29 +242,29 @@ func (s *slowHistory) Ended(context.Context, string, time.Time, int, func(string
 	return nil, false, nil
 }
 
-func TestUnwell(t *testing.T) {
-	h := newHouse(t, func(h *house) {
-		h.gate.Pauses = stuck{}
+func TestDegradedAndPaused(t *testing.T) {
+	h := newRig(t, func(h *rig) {
+		h.gate.Pauses = alwaysPaused{}
 		h.server.SubmitTimeout = 2 * time.Second
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
-	h.says(a, 503, "the gate is paused, or every place for a handler is taken: send it again with its Idempotency-Key")
+	h.requireProblem(a, 503, "the gate is paused, or every place for a handler is taken: retry with the same Idempotency-Key")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
-	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: permesso status says why")
+	h.requireProblem(h.do("", "GET", "/readyz", nil), 503, "not ready: run permesso status")
 	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
-	h.ask() // asking goes on under a pause
+	h.ask() // requests are accepted during a pause
 }
 
-// stuck is a pause that does not end.
-type stuck struct{}
+// alwaysPaused is a pause that does not end.
+type alwaysPaused struct{}
 
-func (stuck) Enter(string) bool { return false }
-func (stuck) Leave(string)      {}
+func (alwaysPaused) Enter(string) bool { return false }
+func (alwaysPaused) Leave(string)      {}
 
-// TestNothingIsEchoed puts a secret wherever a client can put one.
+// TestNothingIsEchoed puts a secret into every place that a client controls.
 func TestNothingIsEchoed(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	const secret = "s3cret-V4lue"
 	id := h.ask()
 	for _, body := range []string{
@@ -286,13 +286,13 @@ func TestNothingIsEchoed(t *testing.T) {
 	a := h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": secret})
 	require.Equal(t, 422, a.StatusCode)
 	require.NotContains(t, string(a.body), secret)
-	h.says(h.do("", "GET", path(id), nil, "Authorization", "Bearer "+secret), 401, "Invalid API key")
+	h.requireProblem(h.do("", "GET", path(id), nil, "Authorization", "Bearer "+secret), 401, "Invalid API key")
 	require.NotContains(t, h.logs.String(), secret)
 	require.NotContains(t, h.logs.String(), h.secret("agent"))
 }
 
 func TestAuthorization(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	good := h.secret("agent")
 	for header, want := range map[string]int{
 		"Bearer " + good: 200, "bearer " + good: 200, "BEARER " + good: 200,
@@ -304,13 +304,13 @@ func TestAuthorization(t *testing.T) {
 	r, err := http.NewRequest("GET", h.base+"/v1/approvals", nil)
 	require.NoError(t, err)
 	r.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
-	require.Equal(t, 401, h.send(r).StatusCode, "two keys are none")
-	h.says(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
+	require.Equal(t, 401, h.send(r).StatusCode, "two keys are refused")
+	h.requireProblem(h.do("agent", "GET", "/v1/approvals?access_token="+good, nil, "Authorization", ""), 401, "Invalid API key")
 	a := h.do("", "GET", "/v1/approvals", nil)
 	require.Equal(t, `Bearer realm="permesso"`, a.Header.Get("WWW-Authenticate"))
 }
 
-// TestUnixSocket reaches the door without a network: whatever name is used.
+// TestUnixSocket uses a Unix socket: any Host is allowed.
 func TestUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "rest.sock")
@@ -319,18 +319,18 @@ func TestUnixSocket(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	require.NoError(t, stale.Close())
 	l, err := httpapi.ListenUnix(name)
-	require.NoError(t, err, "a socket that a killed gate left is replaced")
+	require.NoError(t, err, "the socket of a killed daemon is replaced")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	_, err = httpapi.ListenUnix(filepath.Join(dir, "file"))
-	require.ErrorContains(t, err, "something else lies there")
+	require.ErrorContains(t, err, "exists and is not a socket")
 	open := filepath.Join(dir, "open")
 	require.NoError(t, os.Mkdir(open, 0o700))
 	require.NoError(t, os.Chmod(open, 0o777))
 	_, err = httpapi.ListenUnix(filepath.Join(open, "rest.sock"))
-	require.ErrorContains(t, err, "others may write to")
+	require.ErrorContains(t, err, "other users may write to")
 
-	h := newHouse(t)
-	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: places{h}}
+	h := newRig(t)
+	s := &httpapi.Server{Gate: h.gate, Viewer: h.server.Viewer, Keys: h, Settings: rigSettings{h}}
 	ctx, cancel := cancelled()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()

@@ -17,24 +17,23 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// What an earlier public gate did, as far as it concerns this door. A case
-// passes, or stands here with the reason why it does not.
+// Cases of an earlier public gate that concern this API. A case passes, or its reason is
+// here.
 var differs = map[string]string{
-	"api/create then get":              "201, as for anything that was made; and GET tells session_id and action_type instead of null",
-	"api/no Authorization header":      "401 with Invalid API key, as for every request without a good key",
-	"api/no keys configured":           "401: whoever has no key need not learn that nobody has one",
-	"api/email without email_to":       "201: the workspace knows its addresses, and a client can only name one of them",
-	"api/email of other client":        "404: to everybody else a request does not exist",
-	"api/client id":                    "the key is not chosen by anybody, so there is no key k; the rule is the same",
-	"api/email no id":                  "of the e-mail channel's intake, which has the case",
+	"api/create then get":              "201, as for every created resource; and GET returns session_id and action_type instead of null",
+	"api/no Authorization header":      "401 with Invalid API key, as for every request without a valid key",
+	"api/no keys configured":           "401: a client without a key must not learn that no key exists",
+	"api/email without email_to":       "201: the workspace knows its addresses, and a client can only choose one of them",
+	"api/email of other client":        "404: other clients cannot see a request",
+	"api/client id":                    "keys are random, so there is no key k; the rule is the same",
+	"api/email no id":                  "tested at the email channel's intake",
 	"api/email empty after truncation": "the same",
 	"api/email bad code":               "the same",
 }
 
-// cases are what each case of the shared file does here. It says whether the case
-// passes.
-var cases = map[string]func(h *house, t *testing.T) bool{
-	"api/create then get": func(h *house, t *testing.T) bool {
+// cases runs each case of the shared file, and reports whether it passes.
+var cases = map[string]func(h *rig, t *testing.T) bool{
+	"api/create then get": func(h *rig, t *testing.T) bool {
 		a := h.do("agent", "POST", "/v1/approvals", map[string]any{
 			"session_id": "sess_123", "action_type": "exec_cmd", "title": "Run command", "preview": "rm -rf ./build && npm run build",
 			"channel": "telegram", "target": map[string]any{"tg_chat_id": "123"}, "expires_in_sec": 600,
@@ -46,71 +45,71 @@ var cases = map[string]func(h *house, t *testing.T) bool{
 		require.Equal(t, "pending", got.json["status"])
 		return a.StatusCode == 200 && got.json["session_id"] == nil
 	},
-	"api/allow rule auto approves": func(h *house, t *testing.T) bool {
-		h.given(approval.GrantRule, "")
+	"api/allow rule auto approves": func(h *rig, t *testing.T) bool {
+		h.addGrant(approval.GrantRule, "")
 		a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s2"})
 		d, _ := a.json["decision"].(map[string]any)
 		require.NotEmpty(t, a.json["allow_rule_applied"], "%s", a.body)
 		return a.json["status"] == "approved" && a.json["auto"] == true && d["code"] == "6" && d["note"] == nil && d["override"] == nil
 	},
-	"integration/reply 4 please add logs": func(h *house, _ *testing.T) bool {
-		got := h.decided(map[string]any{"code": "4", "note": "please add logs"})
+	"integration/reply 4 please add logs": func(h *rig, _ *testing.T) bool {
+		got := h.askAndDecide(map[string]any{"code": "4", "note": "please add logs"})
 		d := got.json["decision"].(map[string]any)
 		return got.json["status"] == "approved" && d["code"] == "4" && d["note"] == "please add logs" && d["override"] == nil
 	},
-	"e2e/reply 5": func(h *house, _ *testing.T) bool {
-		got := h.decided(map[string]any{"code": "5", "override": "npm test -- --runInBand"})
+	"e2e/reply 5": func(h *rig, _ *testing.T) bool {
+		got := h.askAndDecide(map[string]any{"code": "5", "override": "npm test -- --runInBand"})
 		d := got.json["decision"].(map[string]any)
-		return got.json["status"] == "approved" && d["code"] == "5" && d["override"] == "npm test -- --runInBand" && h.ran() == 0
+		return got.json["status"] == "approved" && d["code"] == "5" && d["override"] == "npm test -- --runInBand" && h.runs() == 0
 	},
-	"rules/permanent match by client_id+action_type": func(h *house, _ *testing.T) bool {
-		h.given(approval.GrantRule, "")
+	"rules/permanent match by client_id+action_type": func(h *rig, _ *testing.T) bool {
+		h.addGrant(approval.GrantRule, "")
 		other := h.do("another", "POST", "/v1/approvals", map[string]any{"action_type": "write_file"})
 		same := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "any"})
 		return same.json["status"] == "approved" && other.json["status"] == "pending"
 	},
-	"rules/session match by client_id+session_id+action_type": func(h *house, _ *testing.T) bool {
-		h.given(approval.GrantSession, "s1")
+	"rules/session match by client_id+session_id+action_type": func(h *rig, _ *testing.T) bool {
+		h.addGrant(approval.GrantSession, "s1")
 		return h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s1"}).json["status"] == "approved"
 	},
-	"api/code 2 then other session": func(h *house, _ *testing.T) bool {
-		h.remember("2", "s1")
+	"api/code 2 then other session": func(h *rig, _ *testing.T) bool {
+		h.approveWith("2", "s1")
 		return h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": "s2"}).json["status"] == "pending"
 	},
-	"api/no Authorization header": func(h *house, _ *testing.T) bool {
+	"api/no Authorization header": func(h *rig, _ *testing.T) bool {
 		return h.do("", "GET", "/v1/approvals", nil).StatusCode == 403
 	},
-	"api/wrong key": func(h *house, t *testing.T) bool {
+	"api/wrong key": func(h *rig, t *testing.T) bool {
 		a := h.do("", "GET", "/v1/approvals", nil, "Authorization", "Bearer nonsense")
-		h.says(a, 401, "Invalid API key")
+		h.requireProblem(a, 401, "Invalid API key")
 		return true
 	},
-	"api/no keys configured": func(h *house, _ *testing.T) bool {
+	"api/no keys configured": func(h *rig, _ *testing.T) bool {
 		clear(h.keys)
 		return h.do("agent", "GET", "/v1/approvals", nil).StatusCode == 500
 	},
-	"api/email without email_to": func(h *house, _ *testing.T) bool {
-		return h.wish("channel", "email") == 422
+	"api/email without email_to": func(h *rig, _ *testing.T) bool {
+		return h.statusWith("channel", "email") == 422
 	},
-	"api/expires_in_sec 0": func(h *house, _ *testing.T) bool { return h.wish("expires_in_sec", 0) == 422 },
-	"api/channel sms":      func(h *house, _ *testing.T) bool { return h.wish("channel", "sms") == 422 },
-	"api/second decision": func(h *house, t *testing.T) bool {
+	"api/expires_in_sec 0": func(h *rig, _ *testing.T) bool { return h.statusWith("expires_in_sec", 0) == 422 },
+	"api/channel sms":      func(h *rig, _ *testing.T) bool { return h.statusWith("channel", "sms") == 422 },
+	"api/second decision": func(h *rig, t *testing.T) bool {
 		id := h.ask()
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
-		h.says(h.do("bob", "POST", path(id, "/decision"), code("1")), 409, "approval not pending")
+		h.requireProblem(h.do("bob", "POST", path(id, "/decision"), code("1")), 409, "approval not pending")
 		return true
 	},
-	"api/decision after expiry": func(h *house, t *testing.T) bool {
+	"api/decision after expiry": func(h *rig, t *testing.T) bool {
 		id := h.ask(func(w map[string]any) { w["expires_in_sec"] = 1 })
 		got := h.do("agent", "GET", path(id, "?wait=60"), nil)
-		h.says(h.do("ann", "POST", path(id, "/decision"), code("1")), 410, "approval expired")
+		h.requireProblem(h.do("ann", "POST", path(id, "/decision"), code("1")), 410, "approval expired")
 		return got.json["status"] == "expired"
 	},
-	"api/DELETE unknown rule": func(h *house, _ *testing.T) bool {
-		h.says(h.do("agent", "DELETE", "/v1/allow-rules/0123456789abcdef", nil), 404, "rule not found")
+	"api/DELETE unknown rule": func(h *rig, _ *testing.T) bool {
+		h.requireProblem(h.do("agent", "DELETE", "/v1/allow-rules/0123456789abcdef", nil), 404, "rule not found")
 		return true
 	},
-	"api/client id": func(h *house, t *testing.T) bool {
+	"api/client id": func(h *rig, t *testing.T) bool {
 		h.ask()
 		w, err := h.server.Viewer.Waiting(t.Context(), []string{home})
 		require.NoError(t, err)
@@ -120,13 +119,13 @@ var cases = map[string]func(h *house, t *testing.T) bool{
 	},
 }
 
-// wish asks with one member more, and gives the status.
-func (h *house) wish(name string, value any) int {
+// statusWith sends a request with one more member, and returns the status.
+func (h *rig) statusWith(name string, value any) int {
 	return h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", name: value}).StatusCode
 }
 
-// given is consent that the agent has: for writing files, always or in a session.
-func (h *house) given(kind approval.GrantKind, session string) string {
+// addGrant adds a grant for the agent: for writing files, always or in a session.
+func (h *rig) addGrant(kind approval.GrantKind, session string) string {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +142,8 @@ func (h *house) given(kind approval.GrantKind, session string) string {
 	return g.ID
 }
 
-// remember has ann let write_file through for longer.
-func (h *house) remember(with, session string) {
+// approveWith has ann approve write_file with a code that creates a grant.
+func (h *rig) approveWith(with, session string) {
 	h.t.Helper()
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"action_type": "write_file", "session_id": session})
 	id := a.json["approval_id"].(string)
@@ -152,8 +151,8 @@ func (h *house) remember(with, session string) {
 	require.Equal(h.t, "approved", h.do("agent", "GET", path(id, "?wait=60"), nil).json["status"])
 }
 
-// decided asks, has ann decide, and gives the end.
-func (h *house) decided(verdict map[string]any) answer {
+// askAndDecide creates a request, has ann decide, and returns the end.
+func (h *rig) askAndDecide(verdict map[string]any) answer {
 	h.t.Helper()
 	id := h.ask()
 	d := h.do("ann", "POST", path(id, "/decision"), verdict)
@@ -164,7 +163,7 @@ func (h *house) decided(verdict map[string]any) answer {
 func TestCases(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "cases", "rest-menu-email.json"))
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
-		b = nil // they are the projects' in common; what stands above is tried all the same
+		b = nil // the shared file is missing: run the cases below all the same
 	} else {
 		require.NoError(t, err)
 	}
@@ -179,13 +178,13 @@ func TestCases(t *testing.T) {
 		switch c.Suite {
 		case "api", "integration", "e2e", "rules":
 			_, tried := cases[key]
-			require.True(t, tried || differs[key] != "", "%s: neither tried nor excused", key)
+			require.True(t, tried || differs[key] != "", "%s: neither tested nor excused", key)
 		}
 	}
 	for key, try := range cases {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			passes := try(newHouse(t), t)
+			passes := try(newRig(t), t)
 			require.Equal(t, differs[key] == "", passes, "%s", differs[key])
 		})
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Verdict is what an approver says to a request.
+// Verdict is an approver's decision as an API client sends it.
 type Verdict struct {
-	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 not like this but otherwise, 6 always allow this type of action. Left out with answer or feedback."`
-	Note          string `json:"note,omitempty" maxLength:"8192" doc:"For the agent: required by code 4, of no use to others."`
-	Override      string `json:"override,omitempty" maxLength:"8192" doc:"What to do instead: required by code 5."`
-	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Why not: code 3."`
+	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else, 6 always allow this type of action. Omit it with answer or feedback."`
+	Note          string `json:"note,omitempty" maxLength:"8192" doc:"For the agent: only with code 4, which requires it."`
+	Override      string `json:"override,omitempty" maxLength:"8192" doc:"What the agent should do instead: required by code 5."`
+	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Reason of a denial: code 3."`
 	Answer        string `json:"answer,omitempty" maxLength:"8192" doc:"To a question, without a code."`
-	Feedback      string `json:"feedback,omitempty" maxLength:"8192" doc:"What you want to know before you decide, without a code. The request ends with it."`
-	PendingSHA256 string `json:"pending_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Of what you were shown: with it nothing else can be decided."`
+	Feedback      string `json:"feedback,omitempty" maxLength:"8192" doc:"What the approver needs to know, without a code. This ends the request."`
+	PendingSHA256 string `json:"pending_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Digest of the pending that the approver was shown: the decision is refused for any other."`
 }
 
 type decideIn struct {
@@ -28,10 +28,10 @@ type decideIn struct {
 	Body Verdict
 }
 
-// Decided is a decision that counts.
+// Decided is a valid decision.
 type Decided struct {
 	ApprovalID string     `json:"approval_id"`
-	Status     string     `json:"status" enum:"approved,denied" doc:"What it will be. Until the gate has carried it out the approval is still pending."`
+	Status     string     `json:"status" enum:"approved,denied" doc:"The future status. Until the gate has applied the decision the approval is pending."`
 	Decision   Choice     `json:"decision"`
 	RunBefore  *time.Time `json:"run_before" doc:"An approval not started by then expires."`
 }
@@ -39,37 +39,37 @@ type Decided struct {
 type decideOut struct{ Body Decided }
 
 func (s *Server) decisions(api huma.API) {
-	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide",
-		"The key says who decides: the approver it belongs to, who must be one of the workspace's. It answers once the decision is durable. The first answer wins: everybody else gets 409, and 410 once the time is over.",
+	register(api, op("decide-approval", http.MethodPost, "/v1/approvals/{id}/decision", "Decide a request",
+		"The decision is that of the key's owner, who must be an approver of the workspace. It answers once the decision is durable. The first decision wins: later ones get 409, or 410 after expiry.",
 		[]string{approval.MayDecide}, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.decide)
 }
 
 func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (*decideOut, error) {
 	if k.Can(approval.MayRequest) {
-		return nil, problem(http.StatusForbidden, "a key that asks decides nothing")
+		return nil, problem(http.StatusForbidden, "a key with the scope request cannot decide")
 	}
-	// Of its workspace such a key may see everything, so what does not exist, Decide says.
+	// Such a key may see its whole workspace, so Decide reports a missing request.
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(in.ID, idPrefix)}
-	a, p := in.Body.answer()
+	a, p := in.Body.input()
 	if p != nil {
 		return nil, p
 	}
 	if s.Decider == nil {
-		return nil, problem(http.StatusForbidden, "nobody decides here")
+		return nil, problem(http.StatusForbidden, "decisions are disabled here")
 	}
 	a.Key, a.Via = key, "rest"
 	a.By = approval.Person{Channel: "key", ID: k.ID, Name: k.Owner}
 	d, err := s.Decider.Decide(ctx, a)
 	if err != nil {
-		return nil, s.refused(ctx, key, err)
+		return nil, s.decideProblem(ctx, key, err)
 	}
 	out := &decideOut{Decided{
 		ApprovalID: idPrefix + key.ID, Status: denied,
-		Decision: Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)},
+		Decision: Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)},
 	}}
 	switch d.Verdict {
 	case approval.Approved:
-		out.Body.Status, out.Body.RunBefore = approved, some(d.RunBefore.UTC())
+		out.Body.Status, out.Body.RunBefore = approved, ptr(d.RunBefore.UTC())
 	case approval.Overridden, approval.Answered:
 		out.Body.Status = approved
 	case approval.Denied, approval.RequestMore, approval.Cancelled, approval.Expired:
@@ -77,9 +77,9 @@ func (s *Server) decide(ctx context.Context, k *approval.APIKey, in *decideIn) (
 	return out, nil
 }
 
-// answer is the verdict as the gate takes it. Whatever is not exactly one of the
-// ways to answer is none.
-func (v *Verdict) answer() (approval.DecisionInput, *Problem) {
+// input is the verdict as the gate takes it. A verdict that is not exactly one of the
+// valid forms is refused.
+func (v *Verdict) input() (approval.DecisionInput, *Problem) {
 	a := approval.DecisionInput{PendingSHA256: v.PendingSHA256, Code: v.Code, Note: v.Note, Override: v.Override, Text: v.Answer}
 	given := 0
 	for _, text := range []string{v.Note, v.Override, v.Reason, v.Answer, v.Feedback} {
@@ -119,22 +119,22 @@ func (v *Verdict) answer() (approval.DecisionInput, *Problem) {
 	return approval.DecisionInput{}, problem(http.StatusUnprocessableEntity, "invalid code: exactly one text, and only with the code that it belongs to")
 }
 
-// refused says why nothing was decided: that it is over, and how, is told to those
-// who may see the request; everybody else learns nothing.
-func (s *Server) refused(ctx context.Context, k approval.Key, err error) error {
+// decideProblem says why nothing was decided. Only a key that may see the request learns
+// that it has ended.
+func (s *Server) decideProblem(ctx context.Context, k approval.Key, err error) error {
 	var ref *approval.Refusal
 	if !errors.As(err, &ref) {
-		return s.broken("decide "+k.String(), err)
+		return s.internalError("decide request failed: "+k.String(), err)
 	}
 	switch {
 	case errors.Is(ref, approval.ErrNotAuthorized), errors.Is(ref, approval.ErrUnknown):
-		return problem(http.StatusNotFound, sayNotFound)
+		return problem(http.StatusNotFound, detailNotFound)
 	case errors.Is(ref, approval.ErrNotApplicable):
 		return problem(http.StatusUnprocessableEntity, ref.Error())
 	}
 	a, err := s.view(ctx, k)
-	if err == nil && a != nil && (a.Status == expired || !a.over && !a.due.IsZero() && !s.Now().Before(a.due)) {
-		return problem(http.StatusGone, sayExpired)
+	if err == nil && a != nil && (a.Status == expired || !a.hasEnded && !a.due.IsZero() && !s.Now().Before(a.due)) {
+		return problem(http.StatusGone, detailExpired)
 	}
-	return problem(http.StatusConflict, sayNotPending)
+	return problem(http.StatusConflict, detailNotPending)
 }

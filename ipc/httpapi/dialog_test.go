@@ -17,67 +17,67 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What an earlier public service with proofs and a dialog does at its door, by the
-// names of its cases. One that differs says why.
+// Cases of an earlier public service with proofs and a dialog. A case that differs has
+// its reason here.
 var dialogDiffers = map[string]string{
-	"service.id_from_hash_and_request_more":      "an id is the client's own or a random one: two requests for one program are two requests",
-	"service.api_aliases":                        "there is one path to everything",
-	"service.retry_same_id_returns_old_decision": "a decision is for the bytes that were shown: the same key with others is refused, and runs nothing",
-	"service.ui_list_and_detail":                 "of the pages, in chat/web",
+	"service.id_from_hash_and_request_more":      "ids are random or derived from the client's key: two requests for one program are two requests",
+	"service.api_aliases":                        "each operation has one path",
+	"service.retry_same_id_returns_old_decision": "a decision is for the bytes that were shown: the same key with other bytes is refused, and runs nothing",
+	"service.ui_list_and_detail":                 "tested in chat/web",
 	"service.ui_rows_fragment":                   "the same",
-	"service.ui_coverage_order":                  "of the card, in chat, and of the pages",
+	"service.ui_coverage_order":                  "tested in chat and chat/web",
 }
 
-// waits asks, waits with another connection, and has ann answer.
-func (h *house) waits(id string, decision any) (blocked, said answer) {
+// waitAndDecide waits for a request on another connection, and has ann decide.
+func (h *rig) waitAndDecide(id string, decision any) (blocked, decided answer) {
 	var wg sync.WaitGroup
 	wg.Go(func() { blocked = h.do("agent", "GET", path(id, "?wait=60"), nil) })
-	said = h.do("ann", "POST", path(id, "/decision"), decision)
+	decided = h.do("ann", "POST", path(id, "/decision"), decision)
 	wg.Wait()
-	return blocked, said
+	return blocked, decided
 }
 
-var dialog = map[string]func(h *house, t *testing.T) bool{
-	"service.waits_for_decision": func(h *house, t *testing.T) bool {
+var dialog = map[string]func(h *rig, t *testing.T) bool{
+	"service.waits_for_decision": func(h *rig, t *testing.T) bool {
 		id := h.ask()
 		before := h.do("agent", "GET", path(id), nil)
 		require.Equal(t, "pending", before.json["status"])
-		require.Nil(t, before.json["decision"], "no approval before anybody decided")
+		require.Nil(t, before.json["decision"], "no approval before a decision")
 		require.Nil(t, before.json["receipt"])
-		blocked, said := h.waits(id, code("1"))
-		require.Equal(t, http.StatusOK, said.StatusCode, "%s", said.body)
+		blocked, decided := h.waitAndDecide(id, code("1"))
+		require.Equal(t, http.StatusOK, decided.StatusCode, "%s", decided.body)
 		require.NotEmpty(t, blocked.json["receipt"])
-		require.Equal(t, blocked.json, h.do("agent", "GET", path(id), nil).json, "what the waiting one got is what stays")
+		require.Equal(t, blocked.json, h.do("agent", "GET", path(id), nil).json, "the response of the waiting client does not change")
 		list := h.do("agent", "GET", "/v1/approvals", nil)
 		require.Equal(t, 1, strings.Count(string(list.body), id), "%s", list.body)
 		return blocked.json["status"] == "approved"
 	},
-	"service.id_from_hash_and_request_more": func(h *house, t *testing.T) bool {
+	"service.id_from_hash_and_request_more": func(h *rig, t *testing.T) bool {
 		proof := func(w map[string]any) { w["proof"] = map[string]any{"program_sha256": strings.Repeat("ab", 32)} }
 		id := h.ask(proof)
 		require.NotEqual(t, id, h.ask(proof))
-		blocked, _ := h.waits(id, map[string]any{"feedback": "who will be emailed?"})
+		blocked, _ := h.waitAndDecide(id, map[string]any{"feedback": "who will be emailed?"})
 		require.Equal(t, "request_more", blocked.json["outcome"])
 		require.Equal(t, "who will be emailed?", blocked.json["feedback"])
 		require.Equal(t, "answer_from_facts_or_resubmit", blocked.json["required_response"])
 		require.Nil(t, blocked.json["receipt"])
 		return strings.Contains(id, strings.Repeat("ab", 8))
 	},
-	"service.api_aliases": func(h *house, _ *testing.T) bool {
+	"service.api_aliases": func(h *rig, _ *testing.T) bool {
 		return h.do("agent", "POST", "/api/requests", map[string]any{"tool_name": "run"}).StatusCode != 404 ||
 			h.do("agent", "POST", "/requests", map[string]any{"tool_name": "run"}).StatusCode != 404
 	},
-	"service.retry_same_id_returns_old_decision": func(h *house, t *testing.T) bool {
+	"service.retry_same_id_returns_old_decision": func(h *rig, t *testing.T) bool {
 		program := func(text string) answer {
 			return h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "request_data": map[string]any{"program": text}}, "Idempotency-Key", "clr_retry")
 		}
 		id := program("one").json["approval_id"].(string)
-		h.waits(id, code("1"))
+		h.waitAndDecide(id, code("1"))
 		again := program("another")
 		require.Equal(t, 422, again.StatusCode, "%s", again.body)
 		require.NotContains(t, string(again.body), "approved")
-		require.Equal(t, "approved", program("one").json["status"], "the same one again hears how it ended")
-		require.Equal(t, 1, h.ran(), "and nothing runs a second time")
+		require.Equal(t, "approved", program("one").json["status"], "the same request again returns its end")
+		require.Equal(t, 1, h.runs(), "nothing runs a second time")
 		return again.StatusCode < 300
 	},
 }
@@ -93,18 +93,18 @@ func TestDialogCases(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &doc))
 	for _, c := range doc.Cases {
 		_, tried := dialog[c.Name]
-		require.True(t, tried || dialogDiffers[c.Name] != "" || !strings.HasPrefix(c.Name, "service."), "%s: neither tried nor excused", c.Name)
+		require.True(t, tried || dialogDiffers[c.Name] != "" || !strings.HasPrefix(c.Name, "service."), "%s: neither tested nor excused", c.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(dialog)) {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, dialogDiffers[name] == "", dialog[name](newHouse(t), t), dialogDiffers[name])
+			require.Equal(t, dialogDiffers[name] == "", dialog[name](newRig(t), t), dialogDiffers[name])
 		})
 	}
 }
 
-// What was wrong with that service. There a POST could bring its own approval along.
-func TestNobodyBringsAnApprovalAlong(t *testing.T) {
-	h := newHouse(t)
+// Defects of that service, as tests. There a request could carry its own approval.
+func TestRequestsCannotCarryAnApproval(t *testing.T) {
+	h := newRig(t)
 	for name, more := range map[string]any{
 		"approval": map[string]any{"decision": "approved_once", "receipt": "local-1"}, "decision": map[string]any{"code": "1", "by": "ann"},
 		"approved": true, "status": "approved", "outcome": "approved", "receipt": "permesso receipt v1", "code": "1", "auto": true, "verdict": "approved",
@@ -121,28 +121,28 @@ func TestNobodyBringsAnApprovalAlong(t *testing.T) {
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
 	w, err := h.server.Viewer.Pending(h.key(id))
 	require.NoError(t, err)
-	require.False(t, w.Pending.Facts.Proof.Verified, "an agent's word for it counts for nothing")
-	require.Zero(t, h.ran())
+	require.False(t, w.Pending.Facts.Proof.Verified, "an agent cannot mark its proof as verified")
+	require.Zero(t, h.runs())
 }
 
 // There any text was a decision, and was stored as one.
-func TestBananaIsNoDecision(t *testing.T) {
-	h := newHouse(t)
+func TestUnknownCodeIsNotADecision(t *testing.T) {
+	h := newRig(t)
 	id := h.ask()
 	for _, body := range []string{`{"code":"banana"}`, `{"decision":"banana"}`, `{"verdict":"banana"}`, `{"answer":"banana"}`, `"banana"`, `banana`} {
 		a := h.do("ann", "POST", path(id, "/decision"), body)
 		require.Contains(t, []int{400, 422}, a.StatusCode, "%s: %s", body, a.body)
 	}
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
-	blocked, said := h.waits(id, code("3"))
-	require.Equal(t, http.StatusOK, said.StatusCode, "it can still be decided")
+	blocked, decided := h.waitAndDecide(id, code("3"))
+	require.Equal(t, http.StatusOK, decided.StatusCode, "it can still be decided")
 	require.Equal(t, "denied", blocked.json["status"])
-	require.Zero(t, h.ran())
+	require.Zero(t, h.runs())
 }
 
-// There each request that waited held a thread, and 40 of them everything.
-func TestForty(t *testing.T) {
-	h := newHouse(t)
+// There each waiting request held a thread, and 40 of them blocked the service.
+func TestManyWaitingClients(t *testing.T) {
+	h := newRig(t)
 	ids := make([]string, 40)
 	for i := range ids {
 		ids[i] = h.ask()
@@ -159,11 +159,11 @@ func TestForty(t *testing.T) {
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
 	require.Equal(t, "approved", h.do("another", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil).json["status"])
 	require.Equal(t, 200, h.do("agent", "GET", "/v1/approvals", nil).StatusCode)
-	require.Equal(t, 200, h.do("ann", "POST", path(ids[39], "/decision"), code("1")).StatusCode, "the last may be decided first")
-	require.Less(t, time.Since(start), 50*time.Second, "nobody waits for those who wait")
+	require.Equal(t, 200, h.do("ann", "POST", path(ids[39], "/decision"), code("1")).StatusCode, "the last request may be decided first")
+	require.Less(t, time.Since(start), 50*time.Second, "waiting clients do not block others")
 	for _, id := range ids[:39] {
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	}
 	wg.Wait()
-	require.Equal(t, 2, h.ran())
+	require.Equal(t, 2, h.runs())
 }

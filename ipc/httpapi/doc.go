@@ -1,33 +1,30 @@
-// Package httpapi is the door for agents that cannot share a folder: HTTP with
-// JSON, on the loopback or a Unix socket. It is another writer of requests and
-// reader of responses and records, and nothing more: it keeps no state of its
-// own, and decides nothing.
+// Package httpapi is the HTTP API for agents that cannot share a folder: JSON, on
+// the loopback interface or a Unix socket. It only writes requests and reads
+// responses and records. It keeps no state and decides nothing.
 //
 // # Keys
 //
-// Every request but the few that say nothing (/healthz, /readyz, /openapi.json)
-// carries a key: Authorization: Bearer KEY. The gate keeps only the key's hash,
-// finds the key by it, and reads it anew for every request, so that a key that
-// was revoked a moment ago opens nothing. What a key may do are its scopes; one
-// that may request can never decide.
+// Every request needs a key: Authorization: Bearer KEY. Exceptions are /healthz,
+// /readyz and /openapi.json, which reveal nothing. The gate stores only the key's
+// hash, finds the key by it, and reads it for every request, so that a revoked
+// key is refused at once. A key's scopes say what it may do; a key that may
+// request can never decide.
 //
 // A client is its key: the client id is the beginning of the key's hash. A key
-// with the scope request sees what it asked itself; to it the requests of others
-// do not exist. A key without that scope sees its whole workspace.
+// with the scope request sees only its own requests; others are not found. A key
+// without that scope sees its whole workspace.
 //
-// # What a browser could do
+// # Browsers
 //
-// Nothing here is for browsers. A Host that is not ours is refused, which ends
-// DNS rebinding; so is every request that a page of another origin, or of none,
-// makes a browser send; no header ever invites one; and a body must be called
-// application/json.
+// Browser requests are refused. A Host that is not configured is refused, against
+// DNS rebinding. A request from a page of any origin is refused. No CORS header is
+// ever sent. A body must have the type application/json.
 //
 // # Waiting
 //
-// GET /v1/approvals/{id}?wait=30 answers as soon as the response is there. It is
-// woken by the gate, not by a timer. GET /v1/events follows the audit log: its
-// event ids are the log's numbers, so that a client that was cut off goes on where
-// it was.
+// GET /v1/approvals/{id}?wait=30 answers as soon as the response exists. The gate
+// wakes it, not a timer. GET /v1/events follows the audit log: its event ids are
+// the log's sequence numbers, so that a disconnected client can continue.
 //
 // # Errors
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Event is an entry of the audit log, as far as a client may know of it.
+// Event is an entry of the audit log, with the members that a client may see.
 type Event struct {
 	Seq        int64     `json:"seq" doc:"The entry's number in the log, and the event's id."`
 	Time       time.Time `json:"time"`
@@ -29,14 +29,14 @@ type Event struct {
 }
 
 type eventsIn struct {
-	Last int64 `header:"Last-Event-ID" minimum:"0" doc:"Go on after this event. Without it, with what happens from now on."`
+	Last int64 `header:"Last-Event-ID" minimum:"0" doc:"Continue after this event. Without it only new events are sent."`
 }
 
 type eventsOut struct{ Body func(huma.Context) }
 
 func (s *Server) events(api huma.API) {
-	o := op("follow-events", http.MethodGet, eventsPath, "Follow what happens",
-		"Server-sent events, one for each entry of the audit log about the key's own requests, once the entry is durable: its number is the id, its word the event, and the data an Event in JSON. A comment every 15 seconds says that the line is open.",
+	o := op("follow-events", http.MethodGet, eventsPath, "Follow events",
+		"Server-sent events, one for each entry of the audit log about requests that are visible to the key, once the entry is durable. Its sequence number is the id, its name the event, and the data an Event in JSON. A comment every 15 seconds keeps the connection open.",
 		[]string{approval.MayRead, approval.MayDecide}, http.StatusNotFound)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Event](), true, "Event")
 	o.Responses = map[string]*huma.Response{"200": {
@@ -52,34 +52,34 @@ const heartbeat = 15 * time.Second
 
 func (s *Server) follow(_ context.Context, k *approval.APIKey, in *eventsIn) (*eventsOut, error) {
 	if s.Feed == nil {
-		return nil, problem(http.StatusNotFound, "there are no events here")
+		return nil, problem(http.StatusNotFound, "events are not available")
 	}
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		defer s.Metrics.listens()()
+		defer s.Metrics.countListening()()
 		defer s.Feed.Follow()()
 		st := &stream{Server: s, key: k, w: w, out: http.NewResponseController(w)}
 		newest, _ := s.Feed.Moved()
 		st.at = newest
-		if in.Last > 0 && in.Last < newest { // a higher number is none that we gave
+		if in.Last > 0 && in.Last < newest { // a higher number was never sent
 			st.at = in.Last
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
-		_ = st.run(r.Context()) // whoever listened has gone, or will come again
+		_ = st.run(r.Context()) // the client has disconnected, or will reconnect
 	}}, nil
 }
 
-// stream is one client that listens.
+// stream is one client that follows events.
 type stream struct {
 	*Server
 	key *approval.APIKey
 	w   http.ResponseWriter
 	out *http.ResponseController
-	at  int64 // the last entry that was looked at
+	at  int64 // the last entry that was checked
 }
 
-var errOver = errors.New("over")
+var errKeyRevoked = errors.New("key revoked")
 
 func (st *stream) run(ctx context.Context) error {
 	beat := time.NewTicker(heartbeat)
@@ -98,8 +98,8 @@ func (st *stream) run(ctx context.Context) error {
 		select {
 		case <-moved:
 		case <-beat.C:
-			if !st.still(st.key) {
-				return errOver
+			if !st.stillValid(st.key) {
+				return errKeyRevoked
 			}
 			if err := st.send(":\n\n"); err != nil {
 				return err
@@ -112,15 +112,15 @@ func (st *stream) run(ctx context.Context) error {
 	}
 }
 
-// catchUp sends what is new. The key is looked at once more before each of them.
+// catchUp sends new entries. It checks the key again before each.
 func (st *stream) catchUp() error {
 	return st.Feed.Since(st.at, func(e approval.Entry) error {
 		st.at = e.Seq
-		if e.Workspace != st.key.Workspace || e.RequestID == "" || !mine(st.key, e.ClientID) {
+		if e.Workspace != st.key.Workspace || e.RequestID == "" || !visible(st.key, e.ClientID) {
 			return nil
 		}
-		if !st.still(st.key) {
-			return errOver
+		if !st.stillValid(st.key) {
+			return errKeyRevoked
 		}
 		data, err := marshal(Event{
 			Seq: e.Seq, Time: e.Time.UTC(), Event: string(e.Event), ApprovalID: idPrefix + e.RequestID, ActionType: e.ActionType,
@@ -133,7 +133,7 @@ func (st *stream) catchUp() error {
 	})
 }
 
-// send gives a client that does not read no more than its time.
+// send limits the time for a client that does not read.
 func (st *stream) send(text string) error {
 	if err := st.out.SetWriteDeadline(time.Now().Add(st.IOTimeout)); err != nil {
 		return err

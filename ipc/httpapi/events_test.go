@@ -12,12 +12,12 @@ import (
 
 // stream is a client that follows events.
 type stream struct {
-	resp  *http.Response
-	lines chan line
+	resp   *http.Response
+	events chan streamEvent
 }
 
 // follow opens a stream; last is its Last-Event-ID, "" for none.
-func (h *house) follow(key, last string) *stream {
+func (h *rig) follow(key, last string) *stream {
 	h.t.Helper()
 	r, err := http.NewRequest("GET", h.base+"/v1/events", nil)
 	require.NoError(h.t, err)
@@ -29,16 +29,16 @@ func (h *house) follow(key, last string) *stream {
 	require.NoError(h.t, err)
 	require.Equal(h.t, http.StatusOK, resp.StatusCode)
 	require.Equal(h.t, "text/event-stream", resp.Header.Get("Content-Type"))
-	s := &stream{resp, make(chan line, 1000)}
+	s := &stream{resp, make(chan streamEvent, 1000)}
 	go s.read()
 	h.t.Cleanup(s.close)
 	return s
 }
 
 func (s *stream) read() {
-	defer close(s.lines)
+	defer close(s.events)
 	in := bufio.NewScanner(s.resp.Body)
-	var e line
+	var e streamEvent
 	for in.Scan() {
 		name, text, _ := strings.Cut(in.Text(), ": ")
 		switch name {
@@ -50,50 +50,50 @@ func (s *stream) read() {
 			e.data = text
 		case "":
 			if e.id != "" {
-				s.lines <- e
+				s.events <- e
 			}
-			e = line{}
+			e = streamEvent{}
 		}
 	}
 }
 
 func (s *stream) close() { _ = s.resp.Body.Close() }
 
-func (s *stream) next(t *testing.T) line {
+func (s *stream) next(t *testing.T) streamEvent {
 	t.Helper()
 	select {
-	case e, ok := <-s.lines:
+	case e, ok := <-s.events:
 		require.True(t, ok, "the stream ended")
 		return e
 	case <-time.After(time.Minute):
-		require.Fail(t, "no event came")
-		return line{}
+		require.Fail(t, "no event within a minute")
+		return streamEvent{}
 	}
 }
 
-func TestEventsAreOnesOwn(t *testing.T) {
-	h := newHouse(t)
-	mine, whole := h.follow("agent", ""), h.follow("ann", "")
-	theirs := h.askAs("another")
+func TestEventsOfOwnRequests(t *testing.T) {
+	h := newRig(t)
+	own, all := h.follow("agent", ""), h.follow("ann", "")
+	othersID := h.askAs("another")
 	id := h.ask()
-	e := mine.next(t)
-	require.Contains(t, e.data, id, "what others ask is not told")
-	require.Contains(t, whole.next(t).data, theirs, "whoever decides hears of all of the workspace")
-	require.Contains(t, whole.next(t).data, id)
+	e := own.next(t)
+	require.Contains(t, e.data, id, "requests of other clients are not visible")
+	require.Contains(t, all.next(t).data, othersID, "a key that decides sees the whole workspace")
+	require.Contains(t, all.next(t).data, id)
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
-	require.Equal(t, "approved", mine.next(t).event)
-	last := mine.next(t)
+	require.Equal(t, "approved", own.next(t).event)
+	last := own.next(t)
 	require.Equal(t, "executed", last.event)
-	require.NotContains(t, last.data, "hi", "no argument stands in an event")
+	require.NotContains(t, last.data, "hi", "an event contains no arguments")
 
-	// Cut off after the first: what was missed comes, and nothing twice.
-	mine.close()
+	// Reconnect after the first event: missed events come, and none twice.
+	own.close()
 	again := h.follow("agent", e.id)
 	require.Equal(t, "approved", again.next(t).event)
 	require.Equal(t, last, again.next(t))
-	beyond := h.follow("agent", "999999999")
+	future := h.follow("agent", "999999999")
 	next := h.ask()
-	require.Contains(t, beyond.next(t).data, next, "a number that we never gave means: from now on")
+	require.Contains(t, future.next(t).data, next, "an unknown event number means: only new events")
 
 	h.newKey("elsewhere", other, "", "read")
 	silent := h.follow("elsewhere", "")
@@ -101,15 +101,15 @@ func TestEventsAreOnesOwn(t *testing.T) {
 	h.revoke("agent")
 	h.askAs("another")
 	select {
-	case e := <-silent.lines:
+	case e := <-silent.events:
 		require.Fail(t, "an event of another workspace", "%v", e)
 	default:
 	}
 }
 
-// TestRevokedAtOnce takes a key away from those who wait with it.
-func TestRevokedAtOnce(t *testing.T) {
-	h := newHouse(t)
+// TestRevokedKeyStopsAtOnce revokes keys of clients that wait.
+func TestRevokedKeyStopsAtOnce(t *testing.T) {
+	h := newRig(t)
 	h.newKey("watch", home, "", "read")
 	s := h.follow("watch", "")
 	id := h.ask()
@@ -122,27 +122,28 @@ func TestRevokedAtOnce(t *testing.T) {
 	h.revoke("watch")
 	h.revoke("agent")
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
-	h.says(h.got(done), 401, "Invalid API key")
-	for e := range s.lines {
+	h.requireProblem(h.receive(done), 401, "Invalid API key")
+	for e := range s.events {
 		require.Fail(t, "an event for a key that was revoked", "%v", e)
 	}
 }
 
-// got is an answer that somebody else waits for.
-func (h *house) got(done <-chan answer) answer {
+// receive returns a response that another goroutine waits for.
+func (h *rig) receive(done <-chan answer) answer {
 	h.t.Helper()
 	select {
 	case a := <-done:
 		return a
 	case <-time.After(time.Minute):
-		require.Fail(h.t, "no answer came")
+		require.Fail(h.t, "no response within a minute")
 		return answer{}
 	}
 }
 
-// TestWaiting wakes whoever waits when it is over, and no sooner.
+// TestWaiting checks that waiting clients are woken when the request has ended, and not
+// before.
 func TestWaiting(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	id := h.ask()
 	began := time.Now()
 	a := h.do("agent", "GET", path(id, "?wait=1"), nil)
@@ -155,19 +156,19 @@ func TestWaiting(t *testing.T) {
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("3")).StatusCode)
 	began = time.Now()
 	for range 3 {
-		a := h.got(done)
+		a := h.receive(done)
 		require.Equal(t, "denied", a.json["status"])
 		require.Equal(t, "Denied by user", a.json["error"])
 	}
-	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
+	require.Less(t, time.Since(began), 50*time.Second, "not by the timer")
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=61"), nil).StatusCode)
 	require.Equal(t, 422, h.do("agent", "GET", path(id, "?wait=-1"), nil).StatusCode)
 }
 
-// TestClosing lets whoever waits hear how things stand when the door closes.
-func TestClosing(t *testing.T) {
+// TestShutdownAnswersWaitingClients stops the server while clients wait.
+func TestShutdownAnswersWaitingClients(t *testing.T) {
 	closing := make(chan func(), 1)
-	h := newHouse(t, func(h *house) { h.closing = closing })
+	h := newRig(t, func(h *rig) { h.closing = closing })
 	id := h.ask()
 	s := h.follow("agent", "")
 	done := make(chan answer, 1)
@@ -178,8 +179,8 @@ func TestClosing(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 	began := time.Now()
 	(<-closing)()
-	require.Equal(t, "pending", h.got(done).json["status"])
-	for range s.lines {
+	require.Equal(t, "pending", h.receive(done).json["status"])
+	for range s.events {
 	}
-	require.Less(t, time.Since(began), 50*time.Second, "not by their own clock")
+	require.Less(t, time.Since(began), 50*time.Second, "not by the timer")
 }

@@ -1,7 +1,7 @@
 package httpapi
 
-// Outcome lets the table in the document be held against what is done.
+// Outcome is exported for the test of the document's table.
 var Outcome = outcome
 
-// About is the document's text.
+// About is the document's description.
 const About = about

@@ -15,93 +15,93 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// scribe takes requests in and keeps the last.
-type scribe struct {
+// fakeGate accepts requests and keeps the last.
+type fakeGate struct {
 	key  approval.Key
 	got  []byte
 	from approval.Origin
 }
 
 // Submit implements httpapi.Gate.
-func (s *scribe) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
+func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, from approval.Origin) (approval.SubmitResult, error) {
 	s.key, s.got, s.from = k, request, from
 	return approval.SubmitResult{}, nil
 }
 
-// Withdraw implements httpapi.Gate.
-func (*scribe) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
+// Cancel implements httpapi.Gate.
+func (*fakeGate) Cancel(context.Context, approval.Key, approval.Origin) (*approval.Decision, error) {
 	return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 }
 
-// blind is a Viewer of whatever the scribe took last.
-type blind struct{ *scribe }
+// fakeViewer returns the last request as pending.
+type fakeViewer struct{ *fakeGate }
 
-func (blind) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
+func (fakeViewer) Waiting(context.Context, []string) ([]approval.Waiting, error) { return nil, nil }
 
-func (blind) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
+func (fakeViewer) Claim(approval.Key) (*approval.Claim, error) { return nil, nil }
 
-func (blind) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
-func (blind) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
-func (blind) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
-func (b blind) Pending(k approval.Key) (*approval.Waiting, error) {
+func (fakeViewer) Record(context.Context, approval.Key) (*approval.Record, error) { return nil, nil }
+func (fakeViewer) Decision(approval.Key, approval.Raw) *approval.Decision         { return nil }
+func (fakeViewer) Asked(approval.Key, approval.Raw) *approval.Pending             { return nil }
+func (b fakeViewer) Pending(k approval.Key) (*approval.Waiting, error) {
 	return &approval.Waiting{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil
 }
 
-type single struct{ k *approval.APIKey }
+type oneKey struct{ k *approval.APIKey }
 
-func (s single) Key(hash string) (*approval.APIKey, error) {
+func (s oneKey) Key(hash string) (*approval.APIKey, error) {
 	if hash != s.k.Hash {
 		return nil, fs.ErrNotExist
 	}
 	return s.k, nil
 }
 
-func (single) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
+func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 	return httpapi.WorkspaceInfo{Channels: []string{"email"}, Addresses: []string{"a@b.c"}, MaxSize: 1 << 20}, true
 }
 
-// scribbling is a door to a scribe, for one key: "key".
-func scribbling() (*scribe, *approval.APIKey, http.Handler) {
+// newFakeServer is a server with a fakeGate and one key: "key".
+func newFakeServer() (*fakeGate, *approval.APIKey, http.Handler) {
 	k := approval.NewAPIKey("key")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = home, []string{approval.MayRequest}, time.Now(), "test"
-	s := &scribe{}
-	return s, k, (&httpapi.Server{Gate: s, Viewer: blind{s}, Keys: single{k}, Settings: single{k}, Hosts: []string{"permesso"}}).Handler()
+	s := &fakeGate{}
+	return s, k, (&httpapi.Server{Gate: s, Viewer: fakeViewer{s}, Keys: oneKey{k}, Settings: oneKey{k}, Hosts: []string{"permesso"}}).Handler()
 }
 
-func scribble(handler http.Handler, body []byte, once string) *httptest.ResponseRecorder {
+func post(handler http.Handler, body []byte, idempotencyKey string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/approvals", bytes.NewReader(body))
 	r.Host = "permesso"
 	r.Header.Set("Authorization", "Bearer key")
 	r.Header.Set("Content-Type", "application/json")
-	if once != "" {
-		r.Header.Set("Idempotency-Key", once)
+	if idempotencyKey != "" {
+		r.Header.Set("Idempotency-Key", idempotencyKey)
 	}
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
 	return w
 }
 
-// An id that a client's word was made into may have been given before.
-func TestOnlyDrawnIDsAreFresh(t *testing.T) {
-	s, _, handler := scribbling()
+// An id derived from an Idempotency-Key may have been used before.
+func TestOnlyRandomIDsAreFresh(t *testing.T) {
+	s, _, handler := newFakeServer()
 	body := []byte(`{"tool_name":"x"}`)
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
 	require.True(t, s.from.Fresh)
-	drawn := s.key.ID
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "").Code)
-	require.NotEqual(t, drawn, s.key.ID)
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	random := s.key.ID
+	require.Equal(t, http.StatusCreated, post(handler, body, "").Code)
+	require.NotEqual(t, random, s.key.ID)
+	require.Equal(t, http.StatusCreated, post(handler, body, "mine").Code)
 	require.False(t, s.from.Fresh)
 	made := s.key.ID
-	require.Equal(t, http.StatusCreated, scribble(handler, body, "mine").Code)
+	require.Equal(t, http.StatusCreated, post(handler, body, "mine").Code)
 	require.Equal(t, made, s.key.ID)
 }
 
-// FuzzCreate sends any body. Whatever is taken from it is a request that the gate
-// can read, under the id that was given it, with the arguments as they were sent,
-// from the client that sent it, and asked nowhere else than is configured.
+// FuzzCreate sends any body. An accepted request must be readable by the gate under its
+// id, with the arguments as they were sent, from the client that sent it, and only on
+// configured channels.
 func FuzzCreate(f *testing.F) {
-	s, k, handler := scribbling()
+	s, k, handler := newFakeServer()
 	for _, seed := range []string{
 		`{"tool_name":"x","request_data":{"n":1e400}}`, `{"action_type":"exec_cmd","target":{"email_to":"a@b.c"}}`, `{"type":"question","options":["a"]}`,
 		`{"tool_name":"x","proof":{"a":[1,2]},"resubmits":"appr_0123456789abcdef"}`, `{"request_id":"0123456789abcdef"}`, `{"tool_name":null}`, `[`, ``,
@@ -110,7 +110,7 @@ func FuzzCreate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.got = nil
-		w := scribble(handler, body, "")
+		w := post(handler, body, "")
 		require.Less(t, w.Code, 500, "%s", w.Body)
 		require.Equal(t, w.Code == http.StatusCreated, s.got != nil)
 		if s.got == nil {
@@ -121,7 +121,7 @@ func FuzzCreate(f *testing.F) {
 		require.Equal(t, home, s.key.Workspace)
 		q, err := approval.ParseRequest(s.got, s.key.ID)
 		if err != nil {
-			require.ErrorIs(t, err, approval.ErrMalformed) // the gate says so, and why
+			require.ErrorIs(t, err, approval.ErrMalformed) // the gate reports the error
 			return
 		}
 		if string(q.RequestData) != "{}" {

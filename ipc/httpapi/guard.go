@@ -17,9 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// guard stands before everything else: what comes past it was meant for us, was
-// not sent by a page in a browser, has a key where one is needed, and a body of
-// the right kind and size.
+// guard checks every request first. The request must have a known host, must not come
+// from a browser page, and must have a key if one is needed, and a body of the right type
+// and size.
 func (s *Server) guard(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,11 +27,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
-		if p := s.strangers(origins, r); p != nil {
+		if p := s.checkOrigin(origins, r); p != nil {
 			p.write(w)
 			return
 		}
-		if open(r.URL.Path) {
+		if needsNoKey(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -40,46 +40,46 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			p.write(w)
 			return
 		}
-		if !s.busy.enter(k.ID, s.Connections/2) {
-			problem(http.StatusTooManyRequests, "too many requests of this key are under way").retry(time.Second).write(w)
+		if !s.busy.acquire(k.ID, s.Connections/2) {
+			problem(http.StatusTooManyRequests, "too many concurrent requests with this key").retry(time.Second).write(w)
 			return
 		}
-		defer s.busy.leave(k.ID)
-		if p := s.takeBody(w, r, k); p != nil {
-			w.Header().Set("Connection", "close") // what is left of the body is not worth reading
+		defer s.busy.release(k.ID)
+		if p := s.readBody(w, r, k); p != nil {
+			w.Header().Set("Connection", "close") // the rest of the body is not read
 			p.write(w)
 			return
 		}
-		if id, wait, ok := patient(r, k); ok {
+		if id, wait, ok := parseWait(r, k); ok {
 			s.waitFor(w, r, k, id, wait)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), caller{}, k)))
-		if r.URL.Path != eventsPath { // that lasts as long as somebody listens
-			s.Metrics.took(s.Now().Sub(began))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), keyContext{}, k)))
+		if r.URL.Path != eventsPath { // an event stream lasts as long as its client
+			s.Metrics.observe(s.Now().Sub(began))
 		}
 	})
 }
 
-// open says that a path needs no key: it tells nothing.
-func open(path string) bool {
+// needsNoKey reports whether a path needs no key, because it reveals nothing.
+func needsNoKey(path string) bool {
 	return slices.Contains([]string{"/healthz", "/readyz", "/openapi.json"}, path)
 }
 
-// strangers refuses what was meant for another host, or sent by a page.
-func (s *Server) strangers(origins *http.CrossOriginProtection, r *http.Request) *Problem {
+// checkOrigin refuses requests for another host and requests from a browser page.
+func (s *Server) checkOrigin(origins *http.CrossOriginProtection, r *http.Request) *Problem {
 	switch {
-	case !s.ours(r):
-		return problem(http.StatusForbidden, "this name is not ours: see listen_hosts in permesso.toml")
+	case !s.hostAllowed(r):
+		return problem(http.StatusForbidden, "host name not allowed: see listen_hosts in permesso.toml")
 	case origins.Check(r) != nil, r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site")):
-		return problem(http.StatusForbidden, "nothing here is for pages in a browser")
+		return problem(http.StatusForbidden, "browser requests are refused")
 	}
 	return nil
 }
 
-// ours says whether a request is meant for us. Whoever reached a Unix socket
-// cannot have been led there by a name.
-func (s *Server) ours(r *http.Request) bool {
+// hostAllowed reports whether a request is for this host. A Unix socket cannot be reached
+// through a DNS name.
+func (s *Server) hostAllowed(r *http.Request) bool {
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(interface{ Network() string })
 	if addr != nil && addr.Network() == "unix" {
 		return true
@@ -87,11 +87,11 @@ func (s *Server) ours(r *http.Request) bool {
 	return slices.Contains(s.Hosts, strings.ToLower(r.Host))
 }
 
-// caller is the place of the key in a request's context.
-type caller struct{}
+// keyContext is the key's place in a request's context.
+type keyContext struct{}
 
-func keyIn(ctx context.Context) *approval.APIKey {
-	k, _ := ctx.Value(caller{}).(*approval.APIKey)
+func keyFrom(ctx context.Context) *approval.APIKey {
+	k, _ := ctx.Value(keyContext{}).(*approval.APIKey)
 	return k
 }
 
@@ -100,26 +100,26 @@ const (
 	longestKey = 256
 )
 
-// keyOf finds the key that a request carries. Its hash is what is looked up, so
-// that no comparison tells how much of it was right.
+// keyOf finds the key of a request by its hash, so that no comparison reveals how much of
+// it was right.
 func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
-	no := problem(http.StatusUnauthorized, sayBadKey)
-	given := r.Header["Authorization"]
-	if len(given) != 1 || len(given[0]) <= len(bearer) || len(given[0]) > longestKey || !strings.EqualFold(given[0][:len(bearer)], bearer) {
-		return nil, no
+	unauthorized := problem(http.StatusUnauthorized, detailBadKey)
+	header := r.Header["Authorization"]
+	if len(header) != 1 || len(header[0]) <= len(bearer) || len(header[0]) > longestKey || !strings.EqualFold(header[0][:len(bearer)], bearer) {
+		return nil, unauthorized
 	}
-	k, err := s.Keys.Key(approval.Digest([]byte(given[0][len(bearer):])))
+	k, err := s.Keys.Key(approval.Digest([]byte(header[0][len(bearer):])))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if s.thieves.allow(s.Now()) {
-			s.Log.Warn().Str("via", "rest").Msg("a key that does not exist was tried")
+		if s.badKeyLimiter.allow(s.Now()) {
+			s.Log.Warn().Str("via", "rest").Msg("unknown API key")
 		}
-		return nil, no
+		return nil, unauthorized
 	case err != nil:
-		s.complain("read key", err)
-		return nil, no
+		s.logError("read API key failed", err)
+		return nil, unauthorized
 	case k == nil || !k.RevokedAt.IsZero():
-		return nil, no
+		return nil, unauthorized
 	}
 	if _, known := s.Settings.WorkspaceInfo(k.Workspace); !known {
 		return nil, problem(http.StatusForbidden, "the workspace of this key is not configured")
@@ -127,44 +127,44 @@ func (s *Server) keyOf(r *http.Request) (*approval.APIKey, *Problem) {
 	return k, nil
 }
 
-// still says whether a key that was good when a request came is so yet.
-func (s *Server) still(k *approval.APIKey) bool {
+// stillValid reports whether a key that was valid when the request came still is.
+func (s *Server) stillValid(k *approval.APIKey) bool {
 	now, err := s.Keys.Key(k.Hash)
 	return err == nil && now != nil && now.RevokedAt.IsZero()
 }
 
-// room is what a body may have besides a request's own bytes.
-const room = 16 << 10
+// bodyOverhead is the size of a body beyond the size of the request document.
+const bodyOverhead = 16 << 10
 
-// takeBody reads the whole body, in time and no more of it than is allowed, so
-// that nobody behind it meets a slow client.
-func (s *Server) takeBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
+// readBody reads the complete body, with a timeout and a size limit, so that no later
+// code waits for a slow client.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, k *approval.APIKey) *Problem {
 	if r.Method != http.MethodPost {
 		if r.ContentLength != 0 {
-			return problem(http.StatusBadRequest, "a "+r.Method+" has no body here")
+			return problem(http.StatusBadRequest, r.Method+" must not have a body")
 		}
 		return nil
 	}
-	if p := kindOf(r); p != nil {
+	if p := checkContentType(r); p != nil {
 		return p
 	}
-	place, _ := s.Settings.WorkspaceInfo(k.Workspace)
-	most := int64(place.MaxSize + room)
+	info, _ := s.Settings.WorkspaceInfo(k.Workspace)
+	limit := int64(info.MaxSize + bodyOverhead)
 	tooLarge := problem(http.StatusRequestEntityTooLarge, "the body is too large")
-	if r.ContentLength > most {
+	if r.ContentLength > limit {
 		return tooLarge
 	}
 	in := http.NewResponseController(w)
 	_ = in.SetReadDeadline(time.Now().Add(s.IOTimeout))
-	b, err := io.ReadAll(io.LimitReader(r.Body, most+1))
-	// Of a body that is refused the library reads on a little, before it closes the
-	// line: the deadline stays for that.
+	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	// The deadline stays, because the library reads a little more of a refused body
+	// before it closes the connection.
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem(http.StatusRequestTimeout, "the body came too slowly")
+		return problem(http.StatusRequestTimeout, "timeout while reading the body")
 	case err != nil:
-		return problem(http.StatusBadRequest, "the body broke off")
-	case int64(len(b)) > most:
+		return problem(http.StatusBadRequest, "the body is incomplete")
+	case int64(len(b)) > limit:
 		return tooLarge
 	}
 	_ = in.SetReadDeadline(time.Time{})
@@ -178,14 +178,14 @@ const (
 	mailType = "message/rfc822"
 )
 
-// kindOf refuses what is not called JSON. A page can make a browser send other
-// types without asking anybody.
-func kindOf(r *http.Request) *Problem {
-	given := r.Header["Content-Type"]
-	if len(given) != 1 {
-		given = []string{""}
+// checkContentType refuses other types than JSON. A page can make a browser send other
+// types without a CORS preflight.
+func checkContentType(r *http.Request) *Problem {
+	header := r.Header["Content-Type"]
+	if len(header) != 1 {
+		header = []string{""}
 	}
-	kind, params, err := mime.ParseMediaType(given[0])
+	kind, params, err := mime.ParseMediaType(header[0])
 	charset := params["charset"]
 	delete(params, "charset")
 	switch {
@@ -195,30 +195,30 @@ func kindOf(r *http.Request) *Problem {
 	case kind == mailType && r.URL.Path == inboxPath:
 		return nil
 	}
-	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+", in UTF-8, and say so in Content-Type")
+	return problem(http.StatusUnsupportedMediaType, "the body must be "+jsonType+" in UTF-8, declared in Content-Type")
 }
 
-// busyKeys counts what is under way with each key, so that no client takes all
-// the places there are.
+// busyKeys counts the requests in progress per key, so that no client uses all
+// connections.
 type busyKeys struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (b *busyKeys) enter(id string, most int) bool {
+func (b *busyKeys) acquire(id string, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n == nil {
 		b.n = map[string]int{}
 	}
-	if b.n[id] >= most {
+	if b.n[id] >= limit {
 		return false
 	}
 	b.n[id]++
 	return true
 }
 
-func (b *busyKeys) leave(id string) {
+func (b *busyKeys) release(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n[id]--; b.n[id] == 0 {
@@ -226,16 +226,16 @@ func (b *busyKeys) leave(id string) {
 	}
 }
 
-// recovered answers for a handler that panicked: the others go on.
-func (s *Server) recovered(next http.Handler) http.Handler {
+// recoverPanics answers for a handler that panicked. Other requests continue.
+func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
-				if v == http.ErrAbortHandler { //nolint:errorlint // net/http's own word, given as it is
+				if v == http.ErrAbortHandler { //nolint:errorlint // net/http panics with exactly this value
 					panic(v)
 				}
-				s.complain("a handler of the HTTP door broke", errors.New("panic"))
-				problem(http.StatusInternalServerError, "something went wrong here; the log says what").write(w)
+				s.logError("HTTP API handler panicked", errors.New("panic"))
+				problem(http.StatusInternalServerError, "internal error: see the daemon's log").write(w)
 			}
 		}()
 		next.ServeHTTP(w, r)

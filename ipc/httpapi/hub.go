@@ -6,8 +6,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// hub wakes whoever waits for a request. It never says what happened: whoever is
-// woken looks.
+// hub wakes callers that wait for a request. It does not say what happened: a woken
+// caller reads the request.
 type hub struct {
 	mu      sync.Mutex
 	waiting map[approval.Key]*wait
@@ -18,9 +18,9 @@ type wait struct {
 	callers int
 }
 
-// join gives the channel that is closed at the next change of a key. Whoever
-// joins before looking misses nothing. leave must be called.
-func (h *hub) join(k approval.Key) (woken <-chan struct{}, leave func()) {
+// subscribe returns a channel that is closed at the next change of a key. A caller that
+// subscribes before it reads misses no change. cancel must be called.
+func (h *hub) subscribe(k approval.Key) (woken <-chan struct{}, cancel func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting == nil {
@@ -41,7 +41,7 @@ func (h *hub) join(k approval.Key) (woken <-chan struct{}, leave func()) {
 	}
 }
 
-// wake closes the channel of a key. The zero key is everybody's.
+// wake closes the channel of a key. The zero key wakes all callers.
 func (h *hub) wake(k approval.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 const inboxPath = "/v1/inbox/email-reply"
 
-// Mail is an approver's reply, taken apart.
+// Mail is an approver's reply in parts.
 type Mail struct {
 	Subject string `json:"subject" maxLength:"998"`
 	Body    string `json:"body" maxLength:"65536"`
@@ -26,25 +26,25 @@ type mailIn struct {
 	RawBody     []byte `contentType:"application/json"`
 }
 
-// How long the parts of a reply may be, in characters, as Mail says.
+// Maximum lengths of the parts, in characters, as in Mail.
 const (
 	maxSubject = 998
 	maxMail    = 65536
 )
 
-// Taken is what came of a mail.
+// Taken is the result of a mail.
 type Taken struct {
 	Status     string `json:"status" enum:"approved,denied,pending"`
 	ApprovalID string `json:"approval_id"`
 }
 
-type takenOut struct{ Body Taken }
+type mailOut struct{ Body Taken }
 
 func (s *Server) inbox(api huma.API) {
-	o := op("email-reply", http.MethodPost, inboxPath, "Hand over an approver's reply",
-		"A whole message as message/rfc822, or its subject and body as JSON. The key speaks for one approver, in every workspace: it is that person's mail, and nobody else's. A whole message says by its address which card it answers; of subject and body one must hold the tag of the card's subject, [appr_…].",
+	o := op("email-reply", http.MethodPost, inboxPath, "Submit an approver's email reply",
+		"A complete message as message/rfc822, or its subject and body as JSON. The key acts for its owner, in every workspace: submit only mail of that approver. The address of a complete message names the card that it answers. For a JSON body, the subject or the body must contain the tag of the card's subject, [appr_…].",
 		[]string{approval.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusServiceUnavailable)
-	o.SkipValidateBody = true // it is read here, by its kind
+	o.SkipValidateBody = true // takeMail decodes it by its type
 	register(api, o, s.takeMail)
 	schema := api.OpenAPI().Components.Schemas.Schema(typeOf[Mail](), true, "Mail")
 	api.OpenAPI().Paths[inboxPath].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -52,13 +52,13 @@ func (s *Server) inbox(api huma.API) {
 	}}
 }
 
-func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*takenOut, error) {
+func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (*mailOut, error) {
 	if s.Inbox == nil {
 		return nil, problem(http.StatusNotFound, ErrNoInbox.Error())
 	}
 	m := InboxMail{Approver: k.Owner}
 	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
-		m.Raw = append(m.Raw, in.RawBody...) // the buffer is used again
+		m.Raw = append(m.Raw, in.RawBody...) // copied: huma reuses the buffer
 	} else {
 		var mail struct {
 			Subject *string `json:"subject"`
@@ -82,15 +82,15 @@ func (s *Server) takeMail(ctx context.Context, k *approval.APIKey, in *mailIn) (
 	case errors.Is(err, ErrInboxStarting):
 		return nil, problem(http.StatusServiceUnavailable, ErrInboxStarting.Error()).retry(5 * time.Second)
 	case errors.Is(err, ErrInbox):
-		return nil, problem(http.StatusUnprocessableEntity, untagged(err))
+		return nil, problem(http.StatusUnprocessableEntity, withoutInboxPrefix(err))
 	case err != nil:
-		return nil, s.refused(ctx, r.Key, err)
+		return nil, s.decideProblem(ctx, r.Key, err)
 	}
-	return &takenOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
+	return &mailOut{Taken{r.Status, idPrefix + r.Key.ID}}, nil
 }
 
-// untagged is an error's text without the word that marks it.
-func untagged(err error) string {
+// withoutInboxPrefix is an error's text without the prefix of ErrInbox.
+func withoutInboxPrefix(err error) string {
 	text, mark := err.Error(), ErrInbox.Error()+": "
 	if len(text) > len(mark) && text[:len(mark)] == mark {
 		return text[len(mark):]

@@ -13,7 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// strict reads and writes JSON as the rest of the house does.
+// strict reads and writes JSON as package approval does.
 func strict() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
@@ -28,9 +28,8 @@ func strict() huma.Format {
 	}
 }
 
-// decodeLoosely makes the copy that only the validator sees. Numbers that no
-// float holds are as large as one can be there; the document itself keeps every
-// digit.
+// decodeLoosely makes the copy for the validator. A number too large for a float becomes
+// the largest float; the document itself keeps every digit.
 func decodeLoosely(b []byte, into *any) error {
 	var raw approval.Raw
 	if err := approval.Decode(b, &raw); err != nil {
@@ -57,7 +56,7 @@ func decodeLoosely(b []byte, into *any) error {
 	return nil
 }
 
-// Object is a JSON object that is kept byte for byte.
+// Object is a JSON object that keeps its bytes.
 type Object struct{ jsontext.Value }
 
 // Schema implements huma.SchemaProvider.
@@ -65,7 +64,7 @@ func (Object) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
 }
 
-// Anything is a JSON value of any kind, null where there is none.
+// Anything is any JSON value, null if absent.
 type Anything struct{ jsontext.Value }
 
 // Schema implements huma.SchemaProvider.

@@ -12,21 +12,21 @@ import (
 	"sync"
 )
 
-// ListenUnix binds a Unix socket, open to all: a key says who may do what. A
-// socket that a killed gate left is replaced. The caller holds a lock that belongs
-// to the path, so that no living one is.
+// ListenUnix binds a Unix socket that every user may open: access needs a key. It
+// replaces the socket of a killed daemon. The caller holds a lock for the path, so that
+// no running daemon uses it.
 func ListenUnix(path string) (*net.UnixListener, error) {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("look at the socket's folder: %w", err)
+		return nil, fmt.Errorf("check folder of socket: %w", err)
 	}
 	if dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0 {
-		return nil, fmt.Errorf("look at the socket's folder: others may write to %s\nhint: chmod go-w %[1]s, or name another one", filepath.Dir(path))
+		return nil, fmt.Errorf("check folder of socket: other users may write to %s\nhint: chmod go-w %[1]s, or use another folder", filepath.Dir(path))
 	}
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.Mode()&fs.ModeSocket == 0:
-		return nil, fmt.Errorf("listen on %s: something else lies there", path)
+		return nil, fmt.Errorf("listen on %s: exists and is not a socket", path)
 	case err == nil:
 		err = os.Remove(path)
 	case errors.Is(err, fs.ErrNotExist):
@@ -39,65 +39,65 @@ func ListenUnix(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // it is a key that opens it
+	if err := os.Chmod(path, 0o666); err != nil { // access needs a key
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// crowd counts the connections of all listeners.
-type crowd struct {
-	most int
+// connLimiter limits the connections of all listeners together.
+type connLimiter struct {
+	max int
 
 	mu sync.Mutex
 	n  int
 }
 
-func (c *crowd) enter() bool {
+func (c *connLimiter) acquire() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n >= c.most {
+	if c.n >= c.max {
 		return false
 	}
 	c.n++
 	return true
 }
 
-func (c *crowd) leave() {
+func (c *connLimiter) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n--
 }
 
-// limited closes what comes beyond the crowd at once: to let it wait would let
-// everybody behind it wait too.
-type limited struct {
+// limitedListener closes connections beyond the limit at once: if they waited, all later
+// ones would wait too.
+type limitedListener struct {
 	net.Listener
-	crowd *crowd
+	limiter *connLimiter
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if l.crowd.enter() {
-			return &counted{Conn: c, leave: sync.OnceFunc(l.crowd.leave)}, nil
+		if l.limiter.acquire() {
+			return &countedConn{Conn: c, release: sync.OnceFunc(l.limiter.release)}, nil
 		}
 		_ = c.Close()
 	}
 }
 
-type counted struct {
+type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
-func (c *counted) Close() error {
-	c.leave()
+func (c *countedConn) Close() error {
+	c.release()
 	return c.Conn.Close()
 }
 
-// nobody keeps what net/http would log to itself: a stranger's bytes stand in it.
-func nobody() *log.Logger { return log.New(io.Discard, "", 0) }
+// discardLog drops the log of net/http, which contains a client's bytes.
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -16,12 +16,12 @@ import (
 
 // Problem is an error as clients get it: problem details, RFC 9457.
 type Problem struct {
-	Type   string `json:"type" doc:"Always about:blank: the status says what kind of problem it is." example:"about:blank"`
+	Type   string `json:"type" doc:"Always about:blank: the status is the kind of problem." example:"about:blank"`
 	Title  string `json:"title" doc:"The status in words." example:"Not Found"`
 	Status int    `json:"status" doc:"The HTTP status." example:"404"`
 	Detail string `json:"detail" doc:"One sentence on what is wrong." example:"approval not found"`
 
-	after time.Duration // when it may be worth trying again; 0: nothing is said
+	after time.Duration // Retry-After; 0: none
 }
 
 // Error implements error.
@@ -56,7 +56,7 @@ func (p *Problem) retry(after time.Duration) *Problem {
 	return p
 }
 
-// write answers with the problem where huma has no part in it.
+// write writes the problem without huma.
 func (p *Problem) write(w http.ResponseWriter) {
 	b, err := json.Marshal(p)
 	if err != nil {
@@ -70,8 +70,8 @@ func (p *Problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(b)
 }
 
-// humaHooks sets what the library keeps in variables of its own, once for the
-// process: errors that echo nothing, and names that are compared to the letter.
+// humaHooks sets global variables of the library, once per process: errors without
+// values, and exact matching of names.
 var humaHooks = sync.OnceFunc(func() {
 	huma.ValidateStrictCasing = true
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
@@ -82,14 +82,14 @@ var humaHooks = sync.OnceFunc(func() {
 			}
 		}
 		if status >= http.StatusInternalServerError {
-			msg = "something went wrong here; the log says what" // and nobody else
+			msg = "internal error: see the daemon's log" // the client must not see it
 		}
 		return problem(status, msg)
 	}
 })
 
-// detailOf is a validator's complaint without the value it complains of. The
-// name of a key is told where it could be one of ours misspelt.
+// detailOf is a validator's message without the invalid value. It contains the name of a
+// key only if that looks like one of ours, possibly misspelled.
 func detailOf(err error) string {
 	var d *huma.ErrorDetail
 	if !errors.As(err, &d) {
@@ -106,17 +106,17 @@ func detailOf(err error) string {
 	return where + ": " + d.Message
 }
 
-// Sentences that clients of the field know.
+// Sentences that existing clients match.
 const (
-	sayBadKey     = "Invalid API key"
-	sayNotFound   = "approval not found"
-	sayNotPending = "approval not pending"
-	sayExpired    = "approval expired"
-	sayNoRule     = "rule not found"
+	detailBadKey     = "Invalid API key"
+	detailNotFound   = "approval not found"
+	detailNotPending = "approval not pending"
+	detailExpired    = "approval expired"
+	detailNoRule     = "rule not found"
 )
 
-// submission says what a refusal to take a request in means.
-func (s *Server) submission(err error) *Problem {
+// submitProblem is the HTTP problem for a refused submission.
+func (s *Server) submitProblem(err error) *Problem {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case is(approval.ErrMalformed):
@@ -128,39 +128,39 @@ func (s *Server) submission(err error) *Problem {
 	case is(approval.ErrDegraded):
 		return problem(http.StatusServiceUnavailable, err.Error()).retry(5 * time.Second)
 	case is(approval.ErrPaused):
-		return problem(http.StatusServiceUnavailable, err.Error()+": send it again with its Idempotency-Key").retry(5 * time.Second)
+		return problem(http.StatusServiceUnavailable, err.Error()+": retry with the same Idempotency-Key").retry(5 * time.Second)
 	case is(approval.ErrIDTaken):
 		return problem(http.StatusUnprocessableEntity, "this Idempotency-Key was used with another body")
 	case is(approval.ErrShortIDTaken):
-		return problem(http.StatusConflict, "use another Idempotency-Key: the id that this one gives resembles another request's")
+		return problem(http.StatusConflict, "the short id of this request is taken: use another Idempotency-Key")
 	case is(approval.ErrWorkspaceRefused):
 		return problem(http.StatusForbidden, err.Error())
 	}
-	s.complain("submit", err)
-	return problem(http.StatusServiceUnavailable, "the request could not be stored: send it again with its Idempotency-Key").retry(5 * time.Second)
+	s.logError("submit request failed", err)
+	return problem(http.StatusServiceUnavailable, "the request was not stored: retry with the same Idempotency-Key").retry(5 * time.Second)
 }
 
-// broken is an error that only the log may tell.
-func (s *Server) broken(what string, err error) *Problem {
-	s.complain(what, err)
-	return problem(http.StatusInternalServerError, "something went wrong here; the log says what")
+// internalError logs an error and hides it from the client.
+func (s *Server) internalError(what string, err error) *Problem {
+	s.logError(what, err)
+	return problem(http.StatusInternalServerError, "internal error: see the daemon's log")
 }
 
-func (s *Server) complain(what string, err error) {
-	if s.errors.allow(s.Now()) {
+func (s *Server) logError(what string, err error) {
+	if s.errorLimiter.allow(s.Now()) {
 		s.Log.Error().Str("via", "rest").Err(err).Msg(what)
 	}
 }
 
-// seldom keeps whoever causes errors from filling the log: ten at once, then one
-// every ten seconds.
-type seldom struct {
+// rateLimited limits log messages that clients can cause: ten at once, then one every ten
+// seconds.
+type rateLimited struct {
 	mu    sync.Mutex
 	level float64
 	last  time.Time
 }
 
-func (x *seldom) allow(now time.Time) bool {
+func (x *rateLimited) allow(now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.level = max(0, x.level-now.Sub(x.last).Seconds()/10)

@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The statuses of the field.
+// The four statuses.
 const (
 	pending  = "pending"
 	approved = "approved"
@@ -18,7 +18,7 @@ const (
 	expired  = "expired"
 )
 
-// What became of an action.
+// Values of execution.
 const (
 	running     = "running"
 	done        = "done"
@@ -27,13 +27,13 @@ const (
 	none        = "none"
 )
 
-// Choice is what was decided.
+// Choice is a decision.
 type Choice struct {
-	Code     *string `json:"code" nullable:"true" doc:"1 to 6; null where none was used."`
-	Note     *string `json:"note" doc:"What the approver wrote besides: code 4."`
+	Code     *string `json:"code" nullable:"true" doc:"1 to 6; null if none was used."`
+	Note     *string `json:"note" doc:"A note of the approver: code 4."`
 	Override *string `json:"override" doc:"What to do instead: code 5. Nothing ran."`
-	By       *string `json:"by" doc:"Who decided; null where a rule did."`
-	Via      *string `json:"via" doc:"Where: telegram, email, terminal, cli, rest …"`
+	By       *string `json:"by" doc:"The person who decided; null if a rule did."`
+	Via      *string `json:"via" doc:"The channel: telegram, email, terminal, cli, rest …"`
 }
 
 // choice is a Choice that may be null.
@@ -42,7 +42,7 @@ type choice struct{ *Choice }
 // Schema implements huma.SchemaProvider.
 func (choice) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Description: "What was decided; null as long as nobody has.",
+		Description: "The decision; null before there is one.",
 		OneOf:       []*huma.Schema{r.Schema(typeOf[Choice](), true, "Choice"), {Type: "null"}},
 	}
 }
@@ -53,37 +53,37 @@ func (c choice) MarshalJSON() ([]byte, error) { return marshal(c.Choice) }
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *choice) UnmarshalJSON(b []byte) error { return approval.Decode(b, &c.Choice) }
 
-// Approval is a request as its client sees it.
+// Approval is a request as a client sees it.
 type Approval struct {
 	ApprovalID       string   `json:"approval_id" pattern:"^appr_[0-9a-f]{16,64}$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
 	Status           string   `json:"status" enum:"pending,approved,denied,expired"`
-	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"What exactly happened; null until it is over."`
-	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none" doc:"What became of the action; null while it is pending."`
-	Auto             bool     `json:"auto" doc:"Nobody was asked."`
-	ExpiresAt        *int64   `json:"expires_at" doc:"Unix seconds; null where nobody was asked."`
+	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"The exact end; null before the end."`
+	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none" doc:"Result of the action; null while the request is pending."`
+	Auto             bool     `json:"auto" doc:"No person was asked."`
+	ExpiresAt        *int64   `json:"expires_at" doc:"Unix seconds; null if no person was asked."`
 	Decision         choice   `json:"decision"`
 	SessionID        *string  `json:"session_id"`
 	ActionType       *string  `json:"action_type"`
 	ToolName         *string  `json:"tool_name"`
 	Result           Anything `json:"result"`
 	Error            *string  `json:"error"`
-	Feedback         *string  `json:"feedback" doc:"What the approver wrote to a denial, or wants to know."`
+	Feedback         *string  `json:"feedback" doc:"The approver's reason for a denial, or question."`
 	RequiredResponse *string  `json:"required_response"`
 	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
-	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the remembered consent that let it through; null where none did."`
+	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
 
-	client string
-	over   bool // it has ended
-	due    time.Time
+	client   string
+	hasEnded bool // the request has ended
+	due      time.Time
 }
 
 const idPrefix = "appr_"
 
-// view is a request as it stands, nil where there is none. The documents are read
-// in the order in which one replaces the other, the last first, and the record once
-// more: it may have come in between.
+// view is the current state of a request, nil if there is none. Documents are read in the
+// order in which one replaces the other, the last first. The record is read once more at
+// the end: it may have been written meanwhile.
 func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
-	if a, err := s.ended(ctx, k); a != nil || err != nil {
+	if a, err := s.fromRecord(ctx, k); a != nil || err != nil {
 		return a, err
 	}
 	c, err := s.Viewer.Claim(k)
@@ -91,73 +91,73 @@ func (s *Server) view(ctx context.Context, k approval.Key) (*Approval, error) {
 		return nil, err
 	}
 	if c != nil {
-		return s.claimed(k, c), nil
+		return s.fromClaim(k, c), nil
 	}
 	w, err := s.Viewer.Pending(k)
 	if err != nil {
 		return nil, err
 	}
 	if w != nil {
-		return waiting(w.Pending), nil
+		return fromPending(w.Pending), nil
 	}
-	return s.ended(ctx, k)
+	return s.fromRecord(ctx, k)
 }
 
-// waiting is a request that a person is asked about.
-func waiting(p *approval.Pending) *Approval {
-	a := blank(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
-	a.asked(p)
+// fromPending is a request that waits for a decision.
+func fromPending(p *approval.Pending) *Approval {
+	a := newApproval(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID})
+	a.setPending(p)
 	return a
 }
 
-func blank(k approval.Key) *Approval {
+func newApproval(k approval.Key) *Approval {
 	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), client: approval.FolderClient(k.Workspace)}
 }
 
-func (a *Approval) asked(p *approval.Pending) {
+func (a *Approval) setPending(p *approval.Pending) {
 	a.client, a.due = p.ClientID, p.ExpiresAt
-	a.ExpiresAt = some(p.ExpiresAt.Unix())
-	a.SessionID, a.ActionType, a.ToolName = text(p.SessionID), text(p.ActionType), text(p.ToolName)
+	a.ExpiresAt = ptr(p.ExpiresAt.Unix())
+	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
 }
 
-// origin fills in what a claim or a record says of where the request came from.
-func (s *Server) origin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
+// setOrigin sets the origin of a request from its claim or record.
+func (s *Server) setOrigin(a *Approval, k approval.Key, client string, asked, request approval.Raw, r *approval.Ruling) {
 	if p := s.Viewer.Asked(k, asked); p != nil {
-		a.asked(p)
+		a.setPending(p)
 	} else {
 		a.Auto = true
 		if client != "" {
 			a.client = client
 		}
 		if q, err := approval.ParseRequest(request, k.ID); err == nil {
-			a.SessionID, a.ActionType, a.ToolName = text(q.SessionID), text(q.ActionType), text(q.ToolName)
+			a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
 		}
 	}
 	if a.Auto && r != nil && r.Grant != "" {
-		a.AllowRuleApplied = text(r.Grant)
+		a.AllowRuleApplied = nonEmpty(r.Grant)
 	}
 }
 
-func (s *Server) claimed(k approval.Key, c *approval.Claim) *Approval {
-	a := blank(k)
-	s.origin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
-	a.ActionType, a.ToolName = text(c.ActionType), text(c.ToolName)
-	a.Status, a.Execution, a.Receipt = approved, some(running), text(c.Receipt)
-	a.decided(s.Viewer.Decision(k, c.Decision))
-	s.consented(a, k.Workspace)
+func (s *Server) fromClaim(k approval.Key, c *approval.Claim) *Approval {
+	a := newApproval(k)
+	s.setOrigin(a, k, c.ClientID, c.Pending, c.Request, c.Ruling)
+	a.ActionType, a.ToolName = nonEmpty(c.ActionType), nonEmpty(c.ToolName)
+	a.Status, a.Execution, a.Receipt = approved, ptr(running), nonEmpty(c.Receipt)
+	a.setDecision(s.Viewer.Decision(k, c.Decision))
+	s.setGrantCode(a, k.Workspace)
 	return a
 }
 
-func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
+func (s *Server) fromRecord(ctx context.Context, k approval.Key) (*Approval, error) {
 	rec, err := s.Viewer.Record(ctx, k)
 	if rec == nil || err != nil {
 		return nil, err
 	}
-	a := blank(k)
-	s.origin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
-	a.over = true
+	a := newApproval(k)
+	s.setOrigin(a, k, rec.ClientID, rec.Pending, rec.Request, rec.Ruling)
+	a.hasEnded = true
 	status, execution := outcome(rec.Status)
-	a.Status, a.Execution, a.Outcome = status, some(execution), some(string(rec.Status))
+	a.Status, a.Execution, a.Outcome = status, ptr(execution), ptr(string(rec.Status))
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil {
 		return nil, errors.New("the record holds no response")
@@ -167,12 +167,12 @@ func (s *Server) ended(ctx context.Context, k approval.Key) (*Approval, error) {
 	if d := resp.Decision; !d.Auto {
 		a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
 	}
-	s.consented(a, k.Workspace)
+	s.setGrantCode(a, k.Workspace)
 	return a, nil
 }
 
-// consented gives the code by which somebody let this through beforehand.
-func (s *Server) consented(a *Approval, workspace string) {
+// setGrantCode sets the code of the decision that created the grant.
+func (s *Server) setGrantCode(a *Approval, workspace string) {
 	if a.AllowRuleApplied == nil || s.Grants == nil || a.Decision.Choice != nil {
 		return
 	}
@@ -182,23 +182,22 @@ func (s *Server) consented(a *Approval, workspace string) {
 		}
 		switch c.Kind {
 		case approval.GrantRule:
-			a.Decision.Choice = &Choice{Code: some("6")}
+			a.Decision.Choice = &Choice{Code: ptr("6")}
 		case approval.GrantSession:
-			a.Decision.Choice = &Choice{Code: some("2")}
+			a.Decision.Choice = &Choice{Code: ptr("2")}
 		case approval.GrantTarget:
 		}
 	}
 }
 
-func (a *Approval) decided(d *approval.Decision) {
+func (a *Approval) setDecision(d *approval.Decision) {
 	if d == nil {
 		return
 	}
-	a.Decision.Choice = &Choice{text(d.Code), text(d.Note), text(d.Override), text(d.DecidedBy), text(d.Via)}
+	a.Decision.Choice = &Choice{nonEmpty(d.Code), nonEmpty(d.Note), nonEmpty(d.Override), nonEmpty(d.DecidedBy), nonEmpty(d.Via)}
 }
 
-// outcome is what an exact status is in the words of the field. A status that
-// nobody knows is a no.
+// outcome maps an exact status to the four statuses. An unknown status is denied.
 func outcome(st approval.Status) (status, execution string) {
 	switch st {
 	case approval.StatusApproved, approval.StatusAutoApproved:
@@ -216,15 +215,15 @@ func outcome(st approval.Status) (status, execution string) {
 	return denied, none
 }
 
-// mine says whether a key may know of a request.
-func mine(k *approval.APIKey, client string) bool {
+// visible reports whether a key may see a request.
+func visible(k *approval.APIKey, client string) bool {
 	return !k.Can(approval.MayRequest) || client == k.ClientID()
 }
 
-func some[T any](v T) *T { return &v }
+func ptr[T any](v T) *T { return &v }
 
-// text is a string, nil where it is empty.
-func text(s string) *string {
+// nonEmpty is nil for the empty string.
+func nonEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}

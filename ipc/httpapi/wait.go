@@ -12,57 +12,57 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Thousands may wait at once, so whoever waits stands as near to the door as can
-// be: what the library puts on a stack and keeps meanwhile would be most of the
-// memory. It still declares the operation, and answers everybody who does not wait.
+// Thousands of requests may wait at once, so they bypass the library: its stack and state
+// would use most of the memory. The library still declares the operation, and answers
+// requests that do not wait.
 
 const onePath = "/v1/approvals/"
 
-// patient says whether a request is one to wait for, and for how long.
-func patient(r *http.Request, k *approval.APIKey) (id string, wait time.Duration, ok bool) {
+// parseWait reports whether a request waits for an end, and how long.
+func parseWait(r *http.Request, k *approval.APIKey) (id string, wait time.Duration, ok bool) {
 	id, ok = strings.CutPrefix(r.URL.Path, onePath)
 	bare, named := strings.CutPrefix(id, idPrefix)
-	if r.Method != http.MethodGet || !ok || !named || !approval.ValidID(bare) || !slices.ContainsFunc(lookers(), k.Can) {
+	if r.Method != http.MethodGet || !ok || !named || !approval.ValidID(bare) || !slices.ContainsFunc(readScopes(), k.Can) {
 		return "", 0, false
 	}
 	text, ok := strings.CutPrefix(r.URL.RawQuery, "wait=")
 	n, err := strconv.ParseUint(text, 10, 8)
 	if !ok || err != nil || n == 0 || n > uint64(longestWait/time.Second) {
-		return "", 0, false // what is wrong with it the library tells
+		return "", 0, false // the library reports the error
 	}
 	return id, time.Duration(n) * time.Second, true
 }
 
-// waitFor answers once a request is over, or its time.
+// waitFor answers once the request has ended, or wait is over.
 func (s *Server) waitFor(w http.ResponseWriter, r *http.Request, k *approval.APIKey, id string, wait time.Duration) {
-	a, err := s.awaited(r.Context(), k, id, wait)
+	a, err := s.waitForEnd(r.Context(), k, id, wait)
 	var p *Problem
 	switch {
 	case errors.As(err, &p):
 		p.write(w)
 		return
-	case err != nil: // whoever waited has gone
+	case err != nil: // the client has disconnected
 		return
 	}
 	b, err := marshal(a)
 	if err != nil {
-		s.broken("encode "+id, err).write(w)
+		s.internalError("encode response failed: "+id, err).write(w)
 		return
 	}
 	w.Header().Set("Content-Type", jsonType)
-	_, _ = w.Write(b) //nolint:gosec // JSON, and called so: no browser makes a page of it
+	_, _ = w.Write(b) //nolint:gosec // typed as JSON: no browser renders it
 }
 
-func (s *Server) awaited(ctx context.Context, k *approval.APIKey, id string, wait time.Duration) (*Approval, error) {
+func (s *Server) waitForEnd(ctx context.Context, k *approval.APIKey, id string, wait time.Duration) (*Approval, error) {
 	key := approval.Key{Workspace: k.Workspace, ID: strings.TrimPrefix(id, idPrefix)}
-	defer s.Metrics.waits()()
+	defer s.Metrics.countWaiting()()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for last := false; ; {
-		woken, leave := s.hub.join(key)
-		_, a, err := s.find(ctx, k, id) // after joining: nothing is missed in between
-		if err != nil || a.over || last {
-			leave()
+		woken, unsubscribe := s.hub.subscribe(key)
+		_, a, err := s.find(ctx, k, id) // after subscribing: no change is missed
+		if err != nil || a.hasEnded || last {
+			unsubscribe()
 			return a, err
 		}
 		select {
@@ -72,12 +72,12 @@ func (s *Server) awaited(ctx context.Context, k *approval.APIKey, id string, wai
 		case <-s.quit:
 			last = true
 		case <-ctx.Done():
-			leave()
+			unsubscribe()
 			return nil, ctx.Err()
 		}
-		leave()
-		if !s.still(k) {
-			return nil, problem(http.StatusUnauthorized, sayBadKey)
+		unsubscribe()
+		if !s.stillValid(k) {
+			return nil, problem(http.StatusUnauthorized, detailBadKey)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Goes through scenarios.json with the JavaScript client: drive.mjs SCENARIOS [NAME ...]. See README.
+// Runs scenarios.json with the JavaScript client: drive.mjs SCENARIOS [NAME ...]. See README.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -20,12 +20,12 @@ const json = (value) => {
   return '{' + Object.entries(value).map(([name, member]) => JSON.stringify(name) + ':' + json(member)).join(',') + '}'
 }
 
-const told = ({ outcome, auto, code, note, override, feedback, by, via, error, result }) =>
+const resultOf = ({ outcome, auto, code, note, override, feedback, by, via, error, result }) =>
   ({ decision: { outcome, auto, code, note, override, feedback, by, via, error, result: json(result) } })
 
 const camel = (name) => name.replace(/_([a-z])/g, (_, c) => c.toUpperCase())
 
-async function play(s) {
+async function runScenario(s) {
   const gate = s.key ? new permesso.Gate({ key: s.key }) : new permesso.Gate()
   assert(!inspect(gate, { showHidden: true, depth: 5 }).includes(process.env.PERMESSO_KEY ?? 'permesso_'))
   let { tool_name: tool, data = '{}', ...fields } = { session_id: s.name, ...s.request }
@@ -34,12 +34,12 @@ async function play(s) {
   const timeoutMs = s.timeout && s.timeout * 1000
   switch (s.do) {
     case 'request':
-      return told(await gate.request(tool, data, { ...more, timeoutMs }))
+      return resultOf(await gate.request(tool, data, { ...more, timeoutMs }))
     case 'cancel': {
       const asked = await gate.submit(tool, data, more)
       await gate.cancel(asked)
       if (process.env.PERMESSO_URL) await gate.cancel(asked.id)
-      return told(await gate.wait('appr_' + asked.id))
+      return resultOf(await gate.wait('appr_' + asked.id))
     }
     case 'late': {
       const asked = await gate.submit(tool, data, more)
@@ -50,18 +50,18 @@ async function play(s) {
       const once = { ...more, idempotencyKey: 'again' }
       const first = await gate.submit(tool, data, once)
       const same = (await gate.submit(tool, data, once)).id === first.id
-      return gate.submit(tool, '{"a":2}', once).catch((why) => ({ same, error: KINDS.get(why.constructor), status: why.status }))
+      return gate.submit(tool, '{"a":2}', once).catch((error) => ({ same, error: KINDS.get(error.constructor), status: error.status }))
     }
     case 'foreign':
       await assert.rejects(gate.cancel(process.env.FOREIGN), permesso.NotFound)
       return gate.wait(process.env.FOREIGN)
-    case 'nobody':
-      return new permesso.Gate({ url: 'http://127.0.0.1:9', key: 'permesso_x', patienceMs: 300 }).request(tool, data)
+    case 'no_gate':
+      return new permesso.Gate({ url: 'http://127.0.0.1:9', key: 'permesso_x', retryTimeoutMs: 300 }).request(tool, data)
     case 'guard':
     case 'mutate':
       return guard(s, gate, more, timeoutMs)
   }
-  throw new Error('not what was expected')
+  throw new Error('unexpected result of ' + s.do)
 }
 
 async function guard(s, gate, more, timeoutMs) {
@@ -71,7 +71,7 @@ async function guard(s, gate, more, timeoutMs) {
     const submit = gate.submit.bind(gate)
     gate.submit = async (...what) => {
       const asked = await submit(...what)
-      arg.path = '/etc' // as soon as it was shown
+      arg.path = '/etc' // after it was shown
       return asked
     }
   }
@@ -79,17 +79,17 @@ async function guard(s, gate, more, timeoutMs) {
   try {
     assert.equal(await guarded(arg), 'value')
     assert.deepEqual(ran, [s.args])
-  } catch (why) {
-    return { ran: ran.length, error: KINDS.get(why.constructor) ?? String(why) }
+  } catch (error) {
+    return { ran: ran.length, error: KINDS.get(error.constructor) ?? String(error) }
   }
   return { ran: ran.length }
 }
 
 async function run(s) {
   const began = Date.now()
-  const got = await play(s).catch((why) => {
-    assert(!String(why).includes(process.env.PERMESSO_KEY ?? 'permesso_'))
-    return { error: KINDS.get(why.constructor) ?? inspect(why), status: why.status }
+  const got = await runScenario(s).catch((error) => {
+    assert(!String(error).includes(process.env.PERMESSO_KEY ?? 'permesso_'))
+    return { error: KINDS.get(error.constructor) ?? inspect(error), status: error.status }
   })
   console.log(JSON.stringify({ name: s.name, took: (Date.now() - began) / 1000, ...got }))
 }

@@ -1,4 +1,4 @@
-"""Goes through scenarios.json with the Python client: drive.py SCENARIOS [NAME ...]. See README."""
+"""Runs scenarios.json with the Python client: drive.py SCENARIOS [NAME ...]. See README."""
 
 import concurrent.futures
 import json
@@ -17,13 +17,13 @@ KINDS = {
 }  # fmt: skip
 
 
-def told(decision):
+def result_of(decision):
     d = {name: getattr(decision, name) for name in ("outcome", "auto", "code", "note", "override", "feedback", "by", "via", "error")}
     d["result"] = json.dumps(decision.result, ensure_ascii=False, separators=(",", ":"))
     return {"decision": d}
 
 
-def wish(s):
+def fields_of(s):
     fields = dict(s.get("request", {}))
     fields.setdefault("session_id", s["name"])
     data = fields.pop("data", "{}")
@@ -32,19 +32,19 @@ def wish(s):
     return fields.pop("tool_name", ""), data, fields
 
 
-def play(s):
+def run_scenario(s):
     gate = permesso.Gate(key=s["key"]) if "key" in s else permesso.Gate()
     assert os.environ.get("PERMESSO_KEY", "permesso_") not in repr(vars(gate))
-    tool, data, fields = wish(s)
+    tool, data, fields = fields_of(s)
     timeout = s.get("timeout")
     if s["do"] == "request":
-        return told(gate.request(tool, data, timeout=timeout, **fields))
+        return result_of(gate.request(tool, data, timeout=timeout, **fields))
     if s["do"] == "cancel":
         asked = gate.submit(tool, data, **fields)
         gate.cancel(asked)
         if os.environ.get("PERMESSO_URL"):
             gate.cancel(asked.id)
-        return told(gate.wait("appr_" + asked.id))
+        return result_of(gate.wait("appr_" + asked.id))
     if s["do"] == "late":
         asked = gate.submit(tool, data, **fields)
         gate.wait(asked)
@@ -54,24 +54,24 @@ def play(s):
         same = gate.submit(tool, data, idempotency_key="again", **fields).id == first.id
         try:
             gate.submit(tool, '{"a":2}', idempotency_key="again", **fields)
-        except permesso.Refused as why:
-            return {"same": same, "error": KINDS[type(why)], "status": why.status}
+        except permesso.Refused as error:
+            return {"same": same, "error": KINDS[type(error)], "status": error.status}
     if s["do"] == "foreign":
         try:
             gate.cancel(os.environ["FOREIGN"])
         except permesso.NotFound:
             gate.wait(os.environ["FOREIGN"])
-    if s["do"] == "nobody":
-        permesso.Gate("http://127.0.0.1:9", "permesso_x", patience=0.3).request(tool, data)
+    if s["do"] == "no_gate":
+        permesso.Gate("http://127.0.0.1:9", "permesso_x", retry_timeout=0.3).request(tool, data)
     if s["do"] == "mutate":
-        return guard(s, Meddling(), fields, timeout)
+        return guard(s, MutatingGate(), fields, timeout)
     if s["do"] == "guard":
         return guard(s, gate, fields, timeout)
-    raise AssertionError("not what was expected")
+    raise AssertionError("unexpected result of " + s["do"])
 
 
-class Meddling(permesso.Gate):
-    """Has an argument changed as soon as it was shown."""
+class MutatingGate(permesso.Gate):
+    """Changes an argument after it was shown."""
 
     def submit(self, *args, **more):
         asked = super().submit(*args, **more)
@@ -94,21 +94,21 @@ def guard(s, gate, fields, timeout):
     try:
         assert guarded(**args) == "value"
         assert ran == [[args["path"], args["n"], args["flag"], args["list"]]]
-    except permesso.Error as why:
-        return {"ran": len(ran), "error": KINDS[type(why)]}
+    except permesso.Error as error:
+        return {"ran": len(ran), "error": KINDS[type(error)]}
     return {"ran": len(ran)}
 
 
 def run(s):
     began = time.monotonic()
     try:
-        got = play(s)
-    except permesso.Error as why:
-        assert os.environ.get("PERMESSO_KEY", "permesso_") not in str(why)
-        kind = next(KINDS[k] for k in type(why).__mro__ if k in KINDS)
-        got = {"error": kind, "status": getattr(why, "status", 0)}
-    except Exception as why:
-        got = {"error": repr(why)}
+        got = run_scenario(s)
+    except permesso.Error as error:
+        assert os.environ.get("PERMESSO_KEY", "permesso_") not in str(error)
+        kind = next(KINDS[k] for k in type(error).__mro__ if k in KINDS)
+        got = {"error": kind, "status": getattr(error, "status", 0)}
+    except Exception as error:
+        got = {"error": repr(error)}
     return json.dumps({"name": s["name"], "took": time.monotonic() - began, **got})
 
 

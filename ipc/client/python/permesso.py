@@ -1,22 +1,23 @@
-"""Ask a permesso gate before acting. One file, Python 3.9 or later, the standard library only.
+"""Client of a permesso approval gate. One file, Python 3.9 or later, standard library only.
 
     import permesso
 
     decision = permesso.request("x_post", {"text": "Meeting at 5"}, rationale="the team forgets")
-    if decision.approved:                     # the host has done it
+    if decision.approved:                     # the host has run it
         print(decision.result)
 
     @permesso.needs_approval(rationale="the user asked for it")
-    def delete(path: str) -> None:            # runs here, and only when somebody has said yes
+    def delete(path: str) -> None:            # runs here, and only after an approval
         os.remove(path)
 
-The gate is where PERMESSO_URL says (http://127.0.0.1:8765, https://..., unix:///path), with the key in
-PERMESSO_KEY; without PERMESSO_URL it is behind two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES
-(/permesso/requests and /permesso/responses).
+PERMESSO_URL is the gate's URL (http://127.0.0.1:8765, https://..., unix:///path), PERMESSO_KEY the key.
+Without PERMESSO_URL the client uses two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES (default
+/permesso/requests and /permesso/responses).
 
-What got no answer is sent again with the same Idempotency-Key, so that nothing is asked twice; what was
-refused is not. No redirect is followed and no proxy used, which would carry the key elsewhere. What was
-approved must come with a receipt for the very bytes of the arguments, or it is a Mismatch.
+A request without a response is sent again with the same Idempotency-Key, so that people are asked only
+once. A refused request is not sent again. The client follows no redirect and uses no proxy: both would
+send the key to another server. An approval must have a receipt for exactly the bytes of the arguments;
+otherwise it is a Mismatch.
 
     python3 -m permesso request x_post --data '{"text":"Meeting at 5"}'     (also: wait ID, cancel ID)
 """
@@ -48,35 +49,35 @@ __all__ = [
     "Submitted", "Unreachable", "cancel", "needs_approval", "request", "submit", "wait",
 ]
 
-PATIENCE = 75.0  # seconds for a gate that does not answer, or has no time
+RETRY_TIMEOUT = 75.0  # seconds of retries while the gate does not answer or is busy
 _LONG_POLL = 30
-_SETTLING = 5
+_SETTLE_TIME = 5
 _GRACE = 15.0
-_MOST = 16 << 20
+_MAX_RESPONSE = 16 << 20
 _PREFIX = "appr_"
 
-Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and stays as it is, byte for byte
+Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and is sent unchanged
 
 
 class Error(Exception):
-    """Everything that goes wrong here."""
+    """Base of all errors of this module."""
 
 
 class Unreachable(Error):
-    """No gate answered, for all our patience. What was sent may have been accepted: the same request with the
-    same idempotency_key finds out."""
+    """No gate answered within the retry timeout. The request may have been accepted: submit it again with the
+    same idempotency_key to find out."""
 
 
 class NotAGate(Error):
-    """Something answers there that is no gate."""
+    """The server is not a gate."""
 
 
 class Mismatch(Error):
-    """An answer is for other bytes than ours."""
+    """A response is for other bytes than the submitted ones."""
 
 
 class StillWaiting(Error, TimeoutError):
-    """Nobody has answered within the timeout. The request stays: wait for it again, or cancel it."""
+    """No decision within the timeout. The request stays pending: wait for it again, or cancel it."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"no response to {id} yet")
@@ -84,19 +85,19 @@ class StillWaiting(Error, TimeoutError):
 
 
 class Refused(Error):
-    """The gate did not take it. status is HTTP's, detail the gate's sentence."""
+    """The gate refused the request. status is the HTTP status, detail the gate's sentence."""
 
     def __init__(self, status: int, detail: str, retry_after: float = 0.0) -> None:
-        super().__init__(f"the gate answers {status}: {detail}")
+        super().__init__(f"the gate returned {status}: {detail}")
         self.status, self.detail, self.retry_after = status, detail, retry_after
 
 
 class InvalidKey(Refused):
-    """There is no such key, or it may not do this."""
+    """The key is unknown, or lacks a scope."""
 
 
 class Invalid(Refused):
-    """The request will never be taken as it is."""
+    """The gate will never accept the request as it is."""
 
 
 class NotFound(Refused):
@@ -104,36 +105,36 @@ class NotFound(Refused):
 
 
 class NotPending(Refused):
-    """It is over, or decided: too late to cancel."""
+    """The request is decided or has ended: too late to cancel."""
 
 
 class Unavailable(Refused, Unreachable):
-    """The gate has no time now, or is unwell."""
+    """The gate is busy or degraded."""
 
 
 class NotApproved(Error):
-    """The request is over, and nothing may be done."""
+    """The request has ended without an approval."""
 
     def __init__(self, decision: Decision) -> None:
-        why = decision.override or decision.feedback or decision.error
-        super().__init__(f"{decision.outcome}: {why}" if why else decision.outcome)
+        reason = decision.override or decision.feedback or decision.error
+        super().__init__(f"{decision.outcome}: {reason}" if reason else decision.outcome)
         self.decision = decision
 
 
 class Denied(NotApproved):
-    """By a person or by policy; feedback may say why."""
+    """Denied by a person or by policy; feedback may have the reason."""
 
 
 class Expired(NotApproved):
-    """Nobody answered in time."""
+    """No decision in time."""
 
 
 class Cancelled(NotApproved):
-    """By whoever asked."""
+    """Cancelled by its client."""
 
 
 class Overridden(NotApproved):
-    """Code 5: nothing ran. Do what override says instead, and ask for that."""
+    """Code 5: nothing ran. Do what override says, with a new request."""
 
     @property
     def override(self) -> str:
@@ -141,7 +142,7 @@ class Overridden(NotApproved):
 
 
 class MoreWanted(NotApproved):
-    """Nothing ran. Answer what feedback asks, and ask again with resubmits=decision.id."""
+    """Nothing ran. Answer the question in feedback with a new request and resubmits=decision.id."""
 
     @property
     def feedback(self) -> str:
@@ -149,7 +150,7 @@ class MoreWanted(NotApproved):
 
 
 class Failed(NotApproved):
-    """It was approved, and failed or was interrupted: it may be done, or half done."""
+    """Approved, but failed or interrupted: it may have run completely or in part."""
 
 
 _REFUSALS: dict[int, type[Refused]] = {401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending}
@@ -157,7 +158,7 @@ _ENDS: dict[str, type[NotApproved]] = {
     "expired": Expired, "cancelled": Cancelled, "overridden": Overridden, "request_more": MoreWanted,
     "failed": Failed, "interrupted": Failed,
 }  # fmt: skip
-# What each end means in the four statuses of the field. One that nobody knows is a no.
+# Status and execution of each outcome. An unknown outcome is denied.
 _STATUSES = {
     "approved": ("approved", "done"), "auto_approved": ("approved", "done"), "failed": ("approved", "failed"),
     "interrupted": ("approved", "interrupted"), "overridden": ("approved", "none"), "answered": ("approved", "none"),
@@ -169,25 +170,25 @@ _STATUSES = {
 class Decision:
     """How a request ended."""
 
-    id: str  # hex digits; by HTTP "appr_" stands before them
+    id: str  # hex digits; by HTTP with the prefix "appr_"
     outcome: str  # approved auto_approved denied auto_rejected expired cancelled request_more overridden answered ...
-    status: str  # approved, denied or expired; beware: an overridden request is "approved" too, and nothing ran
+    status: str  # approved, denied or expired; an overridden request is "approved" too, but nothing ran
     execution: str  # done, failed, interrupted or none
-    auto: bool  # nobody was asked
+    auto: bool  # no person was asked
     code: Optional[str]  # "1" to "6"
-    note: Optional[str]  # for you: code 4
+    note: Optional[str]  # for the agent: code 4
     override: Optional[str]  # what to do instead: code 5
-    feedback: Optional[str]  # why not, or what they want to know
+    feedback: Optional[str]  # the approver's reason or question
     by: Optional[str]
     via: Optional[str]
-    result: Any  # a tool's result; {"answer": ...} of a question
+    result: Any  # a tool's result; {"answer": ...} for a question
     error: Optional[str]
     receipt: Optional[str]  # the signed note of an approval
-    raw: Mapping[str, Any] = dataclasses.field(repr=False)  # the answer as it came
+    raw: Mapping[str, Any] = dataclasses.field(repr=False)  # the unchanged response
 
     @property
     def approved(self) -> bool:
-        """The action may be done, or was. Everything else is a no."""
+        """True only if the action may run, or has run."""
         return self.outcome in ("approved", "auto_approved")
 
     @property
@@ -204,7 +205,7 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class Submitted:
-    """A request that was handed over, and what its end must be for."""
+    """A submitted request, with the digests that its end must have."""
 
     id: str
     tool_name: str
@@ -213,19 +214,19 @@ class Submitted:
 
 
 class Gate:
-    """The way to a gate. What is not given comes from the environment. Threads may share it."""
+    """A connection to a gate. Missing arguments come from the environment. Safe for threads."""
 
     def __init__(
         self, url: Optional[str] = None, key: Optional[str] = None, *, requests: Optional[str] = None,
-        responses: Optional[str] = None, patience: float = PATIENCE,
+        responses: Optional[str] = None, retry_timeout: float = RETRY_TIMEOUT,
     ) -> None:  # fmt: skip
         if url is None and requests is None and responses is None:
             url = os.environ.get("PERMESSO_URL")
-        self._way: Union[_Http, _Folders]
+        self._transport: Union[_Http, _Folders]
         if url:
-            self._way = _Http(url, os.environ.get("PERMESSO_KEY", "") if key is None else key, patience)
+            self._transport = _Http(url, os.environ.get("PERMESSO_KEY", "") if key is None else key, retry_timeout)
         else:
-            self._way = _Folders(
+            self._transport = _Folders(
                 requests or os.environ.get("PERMESSO_REQUESTS") or "/permesso/requests",
                 responses or os.environ.get("PERMESSO_RESPONSES") or "/permesso/responses",
             )
@@ -233,29 +234,29 @@ class Gate:
     def submit(
         self, tool_name: str = "", data: Optional[Data] = None, *, idempotency_key: Optional[str] = None, **more: Any
     ) -> Submitted:
-        """Hand a request over. MORE: action_type (without a tool nothing runs on the host), title, preview,
-        rationale, session_id, expires_in_sec, type ("question"), options, resubmits, proof; by HTTP also channel
-        and target. The same idempotency_key (16 to 64 hex digits do for both ways) is the same request."""
+        """Submit a request. MORE: action_type (without a tool nothing runs on the host), title, preview, rationale,
+        session_id, expires_in_sec, type ("question"), options, resubmits, proof; by HTTP also channel and target.
+        The same idempotency_key (in folders 16 to 64 hex digits) is the same request."""
         args = _encode({} if data is None else data)
         fields = {"tool_name": tool_name, **more}
         fields = {name: value for name, value in fields.items() if value not in (None, "", (), [])}
-        return self._way.submit(fields, args, idempotency_key or secrets.token_hex(16))
+        return self._transport.submit(fields, args, idempotency_key or secrets.token_hex(16))
 
     def wait(self, request: Union[Submitted, str], timeout: Optional[float] = None) -> Decision:
-        """Return how a request ended, once it has. None waits as long as the gate does."""
+        """Return the end of a request, once it has ended. Without a timeout it waits until then."""
         if isinstance(request, str):
             request = Submitted(request, "", "")
-        return self._way.wait(dataclasses.replace(request, id=_plain(request.id)), timeout)
+        return self._transport.wait(dataclasses.replace(request, id=_plain(request.id)), timeout)
 
     def request(
         self, tool_name: str = "", data: Optional[Data] = None, *, timeout: Optional[float] = None, **more: Any
     ) -> Decision:
-        """submit and wait."""
+        """Submit a request and wait for its end."""
         return self.wait(self.submit(tool_name, data, **more), timeout)
 
     def cancel(self, request: Union[Submitted, str]) -> None:
-        """Take a request back that nobody has decided yet. By HTTP it raises NotPending where that is too late."""
-        self._way.cancel(_plain(request if isinstance(request, str) else request.id))
+        """Cancel a pending request. By HTTP it raises NotPending if that is too late."""
+        self._transport.cancel(_plain(request if isinstance(request, str) else request.id))
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -265,11 +266,10 @@ def needs_approval(
     func: Optional[Callable[..., Any]] = None, *, gate: Optional[Gate] = None, action_type: Optional[str] = None,
     timeout: Optional[float] = None, **more: Any,
 ) -> Any:  # fmt: skip
-    """Make a function, async or not, run only when its call was approved; otherwise a NotApproved is raised.
+    """Make a function, async or not, run only after an approval of each call; otherwise it raises NotApproved.
 
-    The arguments become request_data, so they must be what JSON can say; self and cls are left out. The action
-    type is custom:NAME unless you give one; MORE is as in Gate.submit. When the timeout is over the request is
-    cancelled."""
+    The arguments become request_data, so JSON must be able to encode them; self and cls are left out. The
+    default action type is custom:NAME; MORE is as in Gate.submit. After the timeout the request is cancelled."""
 
     def decorate(f: _F) -> _F:
         signature = inspect.signature(f)
@@ -282,18 +282,18 @@ def needs_approval(
 
         def ask(args: Any, kwargs: Any) -> None:
             shown = arguments(args, kwargs)
-            door = gate or Gate()
-            asked = door.submit("", shown, action_type=kind, **more)
+            client = gate or Gate()
+            asked = client.submit("", shown, action_type=kind, **more)
             try:
-                door.wait(asked, timeout).check()
+                client.wait(asked, timeout).check()
             except (StillWaiting, KeyboardInterrupt):
                 try:
-                    door.cancel(asked)
+                    client.cancel(asked)
                 except Error:
-                    pass  # it is over, or will expire
+                    pass  # it has ended, or will expire
                 raise
             if arguments(args, kwargs) != shown:
-                raise Mismatch("the arguments changed while the gate was asked")
+                raise Mismatch("the arguments changed during the approval")
 
         @functools.wraps(f)
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -344,12 +344,12 @@ def _encode(data: Data) -> bytes:
 def _plain(id: str) -> str:
     id = id[len(_PREFIX) :] if id.startswith(_PREFIX) else id
     if not re.fullmatch("[0-9a-f]{16,64}", id):
-        raise ValueError(f"{id!r} is no request id: 16 to 64 lower-case hex digits")
+        raise ValueError(f"{id!r} is not a request id: 16 to 64 lower-case hex digits")
     return id
 
 
 def _body(fields: Mapping[str, Any], args: bytes) -> bytes:
-    """A request with its arguments verbatim."""
+    """A request with the unchanged bytes of its arguments."""
     head = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()[:-1]
     return head + (b", " if fields else b"") + b'"request_data": ' + args + b"}"
 
@@ -359,34 +359,34 @@ def _sha256(data: bytes) -> str:
 
 
 def _decision(id: str, outcome: str, raw: Mapping[str, Any], auto: bool) -> Decision:
-    said = raw.get("decision") or {}
+    decision = raw.get("decision") or {}
     status, execution = _STATUSES.get(outcome, ("denied", "none"))
     return Decision(
-        id, outcome, status, execution, auto, said.get("code"), said.get("note"), said.get("override"),
-        raw.get("feedback"), said.get("by"), said.get("via"), raw.get("result"), raw.get("error"), raw.get("receipt"), raw,
+        id, outcome, status, execution, auto, decision.get("code"), decision.get("note"), decision.get("override"),
+        raw.get("feedback"), decision.get("by"), decision.get("via"), raw.get("result"), raw.get("error"), raw.get("receipt"), raw,
     )  # fmt: skip
 
 
 class _Http:
-    """The gate's HTTP door."""
+    """The gate's HTTP API."""
 
-    def __init__(self, url: str, key: str, patience: float) -> None:
+    def __init__(self, url: str, key: str, retry_timeout: float) -> None:
         if not re.fullmatch("[!-~]{1,249}", key):
-            raise ValueError("PERMESSO_KEY must be a key as permesso key create prints it")
+            raise ValueError("PERMESSO_KEY must be a key printed by permesso key create")
         parts = urllib.parse.urlsplit(url)
         named = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.password
         if not (named or parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/")) or parts.query:
             raise ValueError("PERMESSO_URL must be http://HOST:PORT, https://HOST or unix:///PATH")
-        self._url, self._key, self._patience = parts, key, patience
+        self._url, self._key, self._retry_timeout = parts, key, retry_timeout
         self._base = "" if parts.scheme == "unix" else parts.path.rstrip("/")
 
     def __repr__(self) -> str:
-        return f"_Http({self._url.geturl()!r})"  # and not the key
+        return f"_Http({self._url.geturl()!r})"  # without the key
 
     def submit(self, fields: Mapping[str, Any], args: bytes, key: str) -> Submitted:
         raw = self._call("POST", "/v1/approvals", _body(fields, args), key)
         asked = Submitted(_plain(raw["approval_id"]), fields.get("tool_name", ""), _sha256(args))
-        self._fits(asked, raw)
+        self._check_matches(asked, raw)
         return asked
 
     def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
@@ -397,13 +397,13 @@ class _Http:
             if left <= 0:
                 raise StillWaiting(asked.id)
             poll = max(1, min(_LONG_POLL, int(left)))
-            raw = self._call("GET", f"/v1/approvals/{_PREFIX}{asked.id}?wait={poll}", takes=poll, end=end)
+            raw = self._call("GET", f"/v1/approvals/{_PREFIX}{asked.id}?wait={poll}", server_wait=poll, end=end)
             if raw is None:
                 raise StillWaiting(asked.id)
-            self._fits(asked, raw)
+            self._check_matches(asked, raw)
             if raw.get("outcome") is not None:
                 return _decision(asked.id, raw["outcome"], raw, bool(raw.get("auto")))
-            # A gate that is about to stop answers at once, again and again.
+            # A gate that is shutting down answers at once every time.
             if time.monotonic() - began < 1:
                 time.sleep(1 if end is None else max(0.0, min(1.0, end - time.monotonic())))
 
@@ -412,44 +412,44 @@ class _Http:
         try:
             self._call("DELETE", path)
         except NotPending:
-            # Our own word may be what it is no longer pending for: its answer was lost. It needs a moment to be over.
-            if self._call("GET", f"{path}?wait={_SETTLING}", takes=_SETTLING).get("outcome") != "cancelled":
+            # Our own DELETE may have cancelled it, with its response lost. The end takes a moment.
+            if self._call("GET", f"{path}?wait={_SETTLE_TIME}", server_wait=_SETTLE_TIME).get("outcome") != "cancelled":
                 raise
 
     @staticmethod
-    def _fits(asked: Submitted, raw: Mapping[str, Any]) -> None:
-        """What was approved is so for the bytes that its receipt names, and for no others."""
+    def _check_matches(asked: Submitted, raw: Mapping[str, Any]) -> None:
+        """An approval is valid only for the bytes that its receipt names."""
         if raw.get("approval_id") != _PREFIX + asked.id:
-            raise Mismatch("the answer is for another request")
+            raise Mismatch("the response is for another request")
         receipt = raw.get("receipt")
         if receipt is None:
             if raw.get("outcome") in ("approved", "auto_approved"):
-                raise Mismatch("it was approved without a receipt")
+                raise Mismatch("approved without a receipt")
             return
         facts = dict(line.split(": ", 1) for line in receipt.split("\n\n", 1)[0].split("\n") if ": " in line)
         wrong = facts.get("request_id") != asked.id
         if asked.args_sha256:
             wrong = wrong or facts.get("args_sha256") != asked.args_sha256 or facts.get("tool") != (asked.tool_name or '""')
         if wrong:
-            raise Mismatch("its receipt is for something else")
+            raise Mismatch("the receipt is for another request")
 
     def _call(
-        self, method: str, path: str, body: Optional[bytes] = None, key: str = "", takes: float = 0, end: Optional[float] = None
+        self, method: str, path: str, body: Optional[bytes] = None, key: str = "", server_wait: float = 0, end: Optional[float] = None
     ) -> Any:
-        """Send until the gate answers, or our patience ends. At the end of the caller's time it gives None."""
+        """Send until the gate answers, or the retry timeout is over. At the end of the caller's time return None."""
         failing, pause = None, 0.25
         while True:
             try:
-                return self._send(method, path, body, key, takes, end)
-            except Unreachable as why:
+                return self._send(method, path, body, key, server_wait, end)
+            except Unreachable as error:
                 now = time.monotonic()
                 if end is not None and now >= end:
                     return None
                 failing = now if failing is None else failing
                 wait = random.uniform(pause / 2, pause * 1.5)
-                if isinstance(why, Refused):
-                    wait = max(wait, why.retry_after)
-                if now - failing + wait > self._patience:
+                if isinstance(error, Refused):
+                    wait = max(wait, error.retry_after)
+                if now - failing + wait > self._retry_timeout:
                     raise
             if end is not None and now + wait >= end:
                 time.sleep(max(0.0, end - now))
@@ -457,35 +457,35 @@ class _Http:
             time.sleep(wait)
             pause = min(2 * pause, 10.0)
 
-    def _send(self, method: str, path: str, body: Optional[bytes], key: str, takes: float, end: Optional[float]) -> Any:
+    def _send(self, method: str, path: str, body: Optional[bytes], key: str, server_wait: float, end: Optional[float]) -> Any:
         headers = {"Authorization": "Bearer " + self._key, "Accept": "application/json", "Connection": "close"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if key:
             headers["Idempotency-Key"] = key
-        patience = takes + 2 * _GRACE
+        timeout = server_wait + 2 * _GRACE
         if end is not None:
-            patience = max(0.05, min(patience, end - time.monotonic()))
-        line = self._connection(patience)
+            timeout = max(0.05, min(timeout, end - time.monotonic()))
+        connection = self._connection(timeout)
         try:
             try:
-                line.request(method, self._base + path, body, headers)
+                connection.request(method, self._base + path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # a gate that refuses a body does not read all of it, and has said why
-            answer = line.getresponse()
-            text = answer.read(_MOST + 1)
-        except (OSError, http.client.HTTPException) as why:
-            raise Unreachable(f"the gate cannot be reached: {why or type(why).__name__}") from None
+                pass  # a gate that refuses a body stops reading it, and has sent its response
+            answer = connection.getresponse()
+            text = answer.read(_MAX_RESPONSE + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"the gate cannot be reached: {error or type(error).__name__}") from None
         finally:
-            line.close()
+            connection.close()
         if answer.status >= 400:
             _refuse(answer, text)
         try:
-            raw = json.loads(text) if answer.status in (200, 201) and len(text) <= _MOST else None
+            raw = json.loads(text) if answer.status in (200, 201) and len(text) <= _MAX_RESPONSE else None
         except ValueError:
             raw = None
         if not isinstance(raw, dict) or not isinstance(raw.get("approval_id"), str):
-            raise NotAGate(f"what answers there is no gate: {answer.status} and no approval")
+            raise NotAGate(f"the server is not a permesso gate: status {answer.status}, no approval in the response")
         return raw
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
@@ -514,7 +514,7 @@ def _refuse(answer: http.client.HTTPResponse, text: bytes) -> NoReturn:
         try:
             detail = json.loads(text)["detail"]
         except (ValueError, KeyError, TypeError):
-            pass  # what is no gate's is not repeated
+            pass  # text from another server is not repeated
     detail = "".join(c if c.isprintable() else " " for c in str(detail))[:500]
     kind = _REFUSALS.get(answer.status, Invalid)
     if answer.status == 429 or answer.status >= 500:
@@ -523,7 +523,7 @@ def _refuse(answer: http.client.HTTPResponse, text: bytes) -> NoReturn:
 
 
 def _retry_after(text: str) -> float:
-    """The header in both its forms; 0 is that it says nothing."""
+    """Both forms of the header; 0: none."""
     if re.fullmatch("[0-9]{1,6}", text):
         return float(text)
     try:
@@ -533,7 +533,7 @@ def _retry_after(text: str) -> float:
 
 
 class _Folders:
-    """The two folders that a gate gives to a container."""
+    """The two folders that a gate mounts into a container."""
 
     def __init__(self, requests: str, responses: str) -> None:
         self._requests, self._responses = requests, responses
@@ -553,7 +553,7 @@ class _Folders:
                 with open(path, "rb") as file:
                     raw = json.load(file)
                 break
-            except (FileNotFoundError, ValueError):  # not there yet; or torn by a power cut, and about to be restored
+            except (FileNotFoundError, ValueError):  # not there yet, or torn by a power cut and about to be restored
                 if end is not None and time.monotonic() >= end:
                     raise StillWaiting(asked.id) from None
             time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
@@ -566,11 +566,11 @@ class _Folders:
         self._put(id + ".cancel", b"")
 
     def _put(self, name: str, body: bytes) -> None:
-        """Whole or not at all: under a dot-name first, and renamed when it is on disk."""
+        """Write atomically: under a name with a dot first, then sync and rename."""
         temporary = os.path.join(self._requests, f".{name}.{secrets.token_hex(4)}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o644)  # whatever the umask says: the gate is another user
+            os.fchmod(descriptor, 0o644)  # independent of the umask: the gate is another user
             file.write(body)
             file.flush()
             os.fsync(descriptor)
@@ -578,22 +578,22 @@ class _Folders:
 
 
 def _main(argv: Optional[Sequence[str]] = None) -> int:
-    """Exit codes: 0 done, 1 error, 3 nothing ran, 4 it ran and failed or may have run, 5 no answer in time."""
+    """Exit codes: 0 done, 1 error, 3 nothing ran, 4 it ran and failed or may have run, 5 no decision in time."""
     parser = argparse.ArgumentParser(prog="python3 -m permesso", description=_main.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    ask = commands.add_parser("request", help="ask, wait, and print the decision as JSON")
+    ask = commands.add_parser("request", help="Submit a request, wait, and print the decision as JSON")
     ask.add_argument("tool_name", nargs="?", default="")
-    ask.add_argument("--data", help="the arguments, a JSON object")
+    ask.add_argument("--data", help="Arguments, a JSON object")
     for name in ("action-type", "title", "preview", "rationale", "session-id", "resubmits", "idempotency-key"):
         ask.add_argument("--" + name)
     ask.add_argument("--expires-in-sec", type=int)
     ask.add_argument("--question", dest="type", action="store_const", const="question")
     ask.add_argument("--option", dest="options", action="append")
-    late = commands.add_parser("wait", help="wait for a request, and print the decision as JSON")
+    late = commands.add_parser("wait", help="Wait for a request, and print the decision as JSON")
     late.add_argument("id")
     for sub in (ask, late):
-        sub.add_argument("--timeout", type=float, help="seconds; the request stays")
-    commands.add_parser("cancel", help="take a request back").add_argument("id")
+        sub.add_argument("--timeout", type=float, help="Seconds to wait; the request stays pending")
+    commands.add_parser("cancel", help="Cancel a pending request").add_argument("id")
     given = vars(parser.parse_args(argv))
     command = given.pop("command")
     try:
@@ -602,12 +602,12 @@ def _main(argv: Optional[Sequence[str]] = None) -> int:
             gate.cancel(given["id"])
             return 0
         decision = gate.request(**given) if command == "request" else gate.wait(**{"request": given["id"], "timeout": given["timeout"]})
-    except StillWaiting as why:
-        print(f"permesso: {why}", file=sys.stderr)
+    except StillWaiting as error:
+        print(f"permesso: {error}", file=sys.stderr)
         return 5
-    except (Error, OSError, ValueError) as why:
-        print(f"permesso: {why}", file=sys.stderr)
-        return 3 if isinstance(why, (Invalid, Mismatch)) else 1
+    except (Error, OSError, ValueError) as error:
+        print(f"permesso: {error}", file=sys.stderr)
+        return 3 if isinstance(error, (Invalid, Mismatch)) else 1
     print(json.dumps({f.name: getattr(decision, f.name) for f in dataclasses.fields(decision) if f.name != "raw"}, ensure_ascii=False))
     if decision.approved or decision.outcome == "answered":
         return 0

@@ -1,56 +1,56 @@
-/** The types of permesso.mjs: ask a permesso gate before acting. */
+/** The types of permesso.mjs, the client of a permesso approval gate. */
 
-/** JSON, and BigInt for whole numbers that JavaScript would round. */
+/** JSON, and BigInt for integers that JavaScript would round. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json | undefined }
 
-/** The arguments; a string is JSON and stays as it is, byte for byte. */
+/** The arguments; a string is JSON and is sent unchanged. */
 export type Arguments = { [name: string]: Json | undefined } | string
 
 export interface GateOptions {
-  /** http://127.0.0.1:8765, https://..., unix:///path; by default PERMESSO_URL, and without it the two folders. */
+  /** http://127.0.0.1:8765, https://..., unix:///path; default PERMESSO_URL; without it the two folders. */
   url?: string
-  /** By default PERMESSO_KEY. */
+  /** Default PERMESSO_KEY. */
   key?: string
-  /** By default PERMESSO_REQUESTS, or /permesso/requests. */
+  /** Default PERMESSO_REQUESTS, or /permesso/requests. */
   requests?: string
-  /** By default PERMESSO_RESPONSES, or /permesso/responses. */
+  /** Default PERMESSO_RESPONSES, or /permesso/responses. */
   responses?: string
-  /** How long a gate is tried that does not answer, or has no time; by default 75,000. */
-  patienceMs?: number
+  /** How long to retry while a gate does not answer or is busy; default 75,000. */
+  retryTimeoutMs?: number
 }
 
 export interface WaitOptions {
-  /** By default as long as the gate does. */
+  /** Default: wait until the request has ended. */
   timeoutMs?: number
 }
 
-/** What a request may say besides. Prose is shown as yours. */
-export interface Wish {
-  /** exec_cmd, http_request, write_file, send_message or custom:NAME; required without a tool, unless it is a question. */
+/** Optional members of a request. Prose is shown as the agent's. */
+export interface RequestFields {
+  /** exec_cmd, http_request, write_file, send_message or custom:NAME; required without a tool, except for a question. */
   actionType?: string
   title?: string
   preview?: string
   rationale?: string
-  /** Consent for a session is remembered by this name. */
+  /** Grants for a session are bound to this name. */
   sessionId?: string
-  /** By default 600 by HTTP, and the workspace's time-out in folders. */
+  /** Default 600 by HTTP, and the workspace's timeout in folders. */
   expiresInSec?: number
   resubmits?: string
   proof?: { [name: string]: Json | undefined }
-  /** By HTTP: ask there only. */
+  /** By HTTP: ask only there. */
   channel?: 'telegram' | 'email'
   target?: { tg_chat_id?: string; email_to?: string }
 }
 
-export interface RequestOptions extends Wish {
+export interface RequestOptions extends RequestFields {
   type?: 'action' | 'question'
-  /** Of a question. */
+  /** For a question. */
   options?: string[]
-  /** The same one is the same request; 16 to 64 hex digits do for both ways. By default random. */
+  /** The same key is the same request; in folders 16 to 64 hex digits. Default: random. */
   idempotencyKey?: string
 }
 
-/** A request that was handed over. */
+/** A submitted request. */
 export interface Submitted {
   readonly id: string
 }
@@ -62,33 +62,33 @@ export type Outcome =
 /** How a request ended. */
 export declare class Decision {
   private constructor()
-  /** Hex digits; by HTTP appr_ stands before them. */
+  /** Hex digits; by HTTP with the prefix appr_. */
   readonly id: string
-  /** What exactly happened. */
+  /** The exact end. */
   readonly outcome: Outcome
-  /** Beware: an overridden request is "approved" too, and nothing ran. */
+  /** An overridden request is "approved" too, but nothing ran. */
   readonly status: 'approved' | 'denied' | 'expired'
   readonly execution: 'done' | 'failed' | 'interrupted' | 'none'
-  /** Nobody was asked. */
+  /** No person was asked. */
   readonly auto: boolean
   /** "1" to "6". */
   readonly code: string | null
-  /** For you: code 4. */
+  /** For the agent: code 4. */
   readonly note: string | null
   /** What to do instead: code 5. */
   readonly override: string | null
-  /** Why not, or what they want to know. */
+  /** The approver's reason or question. */
   readonly feedback: string | null
   readonly by: string | null
   readonly via: string | null
-  /** A tool's result; {answer} of a question. */
+  /** A tool's result; {answer} for a question. */
   readonly result: any
   readonly error: string | null
   /** The signed note of an approval. */
   readonly receipt: string | null
-  /** The answer as it came. */
+  /** The unchanged response. */
   readonly raw: any
-  /** The action may be done, or was. Everything else is a no. */
+  /** True only if the action may run, or has run. */
   get approved(): boolean
   /** The answer to a question. */
   get answer(): string | null
@@ -96,26 +96,26 @@ export declare class Decision {
   check(): this
 }
 
-/** The way to a gate. What is not given comes from the environment. */
+/** A connection to a gate. Missing options come from the environment. */
 export declare class Gate {
   constructor(options?: GateOptions)
-  /** Hands a request over. Without a tool nothing runs on the host, and actionType says what it is about. */
+  /** Submits a request. Without a tool nothing runs on the host, and actionType describes the action. */
   submit(toolName?: string, data?: Arguments, options?: RequestOptions): Promise<Submitted>
-  /** Gives how a request ended, once it has. */
+  /** Returns the end of a request, once it has ended. */
   wait(request: Submitted | string, options?: WaitOptions): Promise<Decision>
-  /** submit and wait. */
+  /** Submits a request and waits for its end. */
   request(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Decision>
-  /** Takes a request back that nobody has decided yet. By HTTP it throws NotPending where that is too late. */
+  /** Cancels a pending request. By HTTP it throws NotPending if that is too late. */
   cancel(request: Submitted | string): Promise<void>
 }
 
 /**
- * Makes a function run only when its call was approved; otherwise a NotApproved is thrown. Its one argument, an
- * object, becomes request_data. When the timeout is over the request is cancelled.
+ * Makes a function run only after an approval of each call; otherwise it throws NotApproved. Its one argument, an
+ * object, becomes request_data. After the timeout the request is cancelled.
  */
 export declare function needsApproval<A extends object, R>(
   func: (arg: A) => R,
-  options?: Wish & WaitOptions & { gate?: Gate },
+  options?: RequestFields & WaitOptions & { gate?: Gate },
 ): (arg: A) => Promise<Awaited<R>>
 
 /** Gate.submit of the environment's gate. */
@@ -127,47 +127,47 @@ export declare function wait(request: Submitted | string, options?: WaitOptions)
 /** Gate.cancel of the environment's gate. */
 export declare function cancel(request: Submitted | string): Promise<void>
 
-/** Everything that goes wrong here. */
+/** Base of all errors of this module. */
 export declare class PermessoError extends Error {}
-/** No gate answered, for all our patience, or it has no time. The same idempotencyKey finds out what became of it. */
+/** No gate answered within the retry timeout, or it was busy. Submit with the same idempotencyKey to find out more. */
 export declare class Unreachable extends PermessoError {}
-/** Something answers there that is no gate. */
+/** The server is not a gate. */
 export declare class NotAGate extends PermessoError {}
-/** An answer is for other bytes than ours. */
+/** A response is for other bytes than the submitted ones. */
 export declare class Mismatch extends PermessoError {}
-/** Nobody has answered within the timeout. The request stays: wait for it again, or cancel it. */
+/** No decision within the timeout. The request stays pending: wait for it again, or cancel it. */
 export declare class StillWaiting extends PermessoError {
   constructor(id: string)
   readonly id: string
 }
-/** The gate did not take it. status is HTTP's, detail the gate's sentence. */
+/** The gate refused the request. status is the HTTP status, detail the gate's sentence. */
 export declare class Refused extends PermessoError {
   constructor(status: number, detail: string)
   readonly status: number
   readonly detail: string
 }
-/** There is no such key, or it may not do this. */
+/** The key is unknown, or lacks a scope. */
 export declare class InvalidKey extends Refused {}
-/** The request will never be taken as it is. */
+/** The gate will never accept the request as it is. */
 export declare class Invalid extends Refused {}
 /** There is no such request, or it is another client's. */
 export declare class NotFound extends Refused {}
-/** It is over, or decided: too late to cancel. */
+/** The request is decided or has ended: too late to cancel. */
 export declare class NotPending extends Refused {}
-/** The request is over, and nothing may be done. */
+/** The request has ended without an approval. */
 export declare class NotApproved extends PermessoError {
   constructor(decision: Decision)
   readonly decision: Decision
 }
-/** By a person or by policy; decision.feedback may say why. */
+/** Denied by a person or by policy; decision.feedback may have the reason. */
 export declare class Denied extends NotApproved {}
-/** Nobody answered in time. */
+/** No decision in time. */
 export declare class Expired extends NotApproved {}
-/** By whoever asked. */
+/** Cancelled by its client. */
 export declare class Cancelled extends NotApproved {}
-/** Code 5: nothing ran. Do what decision.override says instead, and ask for that. */
+/** Code 5: nothing ran. Do what decision.override says, with a new request. */
 export declare class Overridden extends NotApproved {}
-/** Nothing ran. Answer what decision.feedback asks, and ask again with resubmits: decision.id. */
+/** Nothing ran. Answer the question in decision.feedback with a new request and resubmits: decision.id. */
 export declare class MoreWanted extends NotApproved {}
-/** It was approved, and failed or was interrupted: it may be done, or half done. */
+/** Approved, but failed or interrupted: it may have run completely or in part. */
 export declare class Failed extends NotApproved {}

@@ -1,24 +1,25 @@
 /**
- * Ask a permesso gate before acting. One file of plain JavaScript, Node 18 or later, no dependencies.
- * Beside it permesso.d.mts says the types, for TypeScript and for editors.
+ * Client of a permesso approval gate. One file of plain JavaScript, Node 18 or later, no dependencies.
+ * permesso.d.mts has the types, for TypeScript and for editors.
  *
  *     import * as permesso from './permesso.mjs'
  *
  *     const decision = await permesso.request('x_post', { text: 'Meeting at 5' }, { rationale: 'the team forgets' })
- *     if (decision.approved) console.log(decision.result)      // the host has done it
+ *     if (decision.approved) console.log(decision.result)      // the host has run it
  *
  *     const remove = permesso.needsApproval(async function remove({ path }) { await fs.rm(path) })
- *     await remove({ path: '/tmp/x' })                         // runs here, and only when somebody has said yes
+ *     await remove({ path: '/tmp/x' })                         // runs here, and only after an approval
  *
- * The gate is where PERMESSO_URL says (http://127.0.0.1:8765, https://..., unix:///path), with the key in
- * PERMESSO_KEY; without PERMESSO_URL it is behind two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES
- * (/permesso/requests and /permesso/responses).
+ * PERMESSO_URL is the gate's URL (http://127.0.0.1:8765, https://..., unix:///path), PERMESSO_KEY the key.
+ * Without PERMESSO_URL the client uses two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES (default
+ * /permesso/requests and /permesso/responses).
  *
- * What got no answer is sent again with the same Idempotency-Key, so that nothing is asked twice; what was
- * refused is not. No redirect is followed and no proxy used, which would carry the key elsewhere. What was
- * approved must come with a receipt for the very bytes of the arguments, or it is a Mismatch.
+ * A request without a response is sent again with the same Idempotency-Key, so that people are asked only
+ * once. A refused request is not sent again. The client follows no redirect and uses no proxy: both would
+ * send the key to another server. An approval must have a receipt for exactly the bytes of the arguments;
+ * otherwise it is a Mismatch.
  *
- * Whole numbers that JavaScript would round are BigInts, in arguments and in results.
+ * Integers that JavaScript would round are BigInts, in arguments and in results.
  */
 
 import { createHash, randomBytes } from 'node:crypto'
@@ -28,31 +29,31 @@ import https from 'node:https'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const PATIENCE = 75_000 // ms, for a gate that does not answer, or has no time
+const RETRY_TIMEOUT = 75_000 // ms of retries while the gate does not answer or is busy
 const LONG_POLL = 30 // s
-const SETTLING = 5 // s
+const SETTLE_TIME = 5 // s
 const GRACE = 15_000
-const MOST = 16 << 20
+const MAX_RESPONSE = 16 << 20
 const LARGE = 64 << 10
 const PREFIX = 'appr_'
 
-/** Everything that goes wrong here. */
+/** Base of all errors of this module. */
 export class PermessoError extends Error {
   get name() {
     return this.constructor.name
   }
 }
 
-/** No gate answered, for all our patience, or it has no time. The same idempotencyKey finds out what became of it. */
+/** No gate answered within the retry timeout, or it was busy. Submit with the same idempotencyKey to find out more. */
 export class Unreachable extends PermessoError {}
 
-/** Something answers there that is no gate. */
+/** The server is not a gate. */
 export class NotAGate extends PermessoError {}
 
-/** An answer is for other bytes than ours. */
+/** A response is for other bytes than the submitted ones. */
 export class Mismatch extends PermessoError {}
 
-/** Nobody has answered within the timeout. The request stays: wait for it again, or cancel it. */
+/** No decision within the timeout. The request stays pending: wait for it again, or cancel it. */
 export class StillWaiting extends PermessoError {
   /** @param {string} id */
   constructor(id) {
@@ -61,54 +62,54 @@ export class StillWaiting extends PermessoError {
   }
 }
 
-/** The gate did not take it. status is HTTP's, detail the gate's sentence. */
+/** The gate refused the request. status is the HTTP status, detail the gate's sentence. */
 export class Refused extends PermessoError {
   /** @param {number} status @param {string} detail */
   constructor(status, detail) {
-    super(`the gate answers ${status}: ${detail}`)
+    super(`the gate returned ${status}: ${detail}`)
     this.status = status
     this.detail = detail
   }
 }
 
-/** There is no such key, or it may not do this. */
+/** The key is unknown, or lacks a scope. */
 export class InvalidKey extends Refused {}
 
-/** The request will never be taken as it is. */
+/** The gate will never accept the request as it is. */
 export class Invalid extends Refused {}
 
 /** There is no such request, or it is another client's. */
 export class NotFound extends Refused {}
 
-/** It is over, or decided: too late to cancel. */
+/** The request is decided or has ended: too late to cancel. */
 export class NotPending extends Refused {}
 
-/** The request is over, and nothing may be done. */
+/** The request has ended without an approval. */
 export class NotApproved extends PermessoError {
   /** @param {Decision} decision */
   constructor(decision) {
-    const why = decision.override ?? decision.feedback ?? decision.error
-    super(why ? `${decision.outcome}: ${why}` : decision.outcome)
+    const reason = decision.override ?? decision.feedback ?? decision.error
+    super(reason ? `${decision.outcome}: ${reason}` : decision.outcome)
     this.decision = decision
   }
 }
 
-/** By a person or by policy; decision.feedback may say why. */
+/** Denied by a person or by policy; decision.feedback may have the reason. */
 export class Denied extends NotApproved {}
 
-/** Nobody answered in time. */
+/** No decision in time. */
 export class Expired extends NotApproved {}
 
-/** By whoever asked. */
+/** Cancelled by its client. */
 export class Cancelled extends NotApproved {}
 
-/** Code 5: nothing ran. Do what decision.override says instead, and ask for that. */
+/** Code 5: nothing ran. Do what decision.override says, with a new request. */
 export class Overridden extends NotApproved {}
 
-/** Nothing ran. Answer what decision.feedback asks, and ask again with resubmits: decision.id. */
+/** Nothing ran. Answer the question in decision.feedback with a new request and resubmits: decision.id. */
 export class MoreWanted extends NotApproved {}
 
-/** It was approved, and failed or was interrupted: it may be done, or half done. */
+/** Approved, but failed or interrupted: it may have run completely or in part. */
 export class Failed extends NotApproved {}
 
 /** @type {Record<number, typeof Refused>} */
@@ -120,7 +121,7 @@ const ENDS = {
 }
 
 /**
- * What each end means in the four statuses of the field. One that nobody knows is a no.
+ * Status and execution of each outcome. An unknown outcome is denied.
  * @type {Record<string, [string, string]>}
  */
 const STATUSES = {
@@ -133,7 +134,7 @@ const STATUSES = {
 export class Decision {
   /** @param {string} id @param {string} outcome @param {any} raw @param {boolean} auto */
   constructor(id, outcome, raw, auto) {
-    const said = raw.decision ?? {}
+    const decision = raw.decision ?? {}
     /** @type {[any, any]} */
     const [status, execution] = Object.hasOwn(STATUSES, outcome) ? STATUSES[outcome] : ['denied', 'none']
     this.id = id
@@ -141,19 +142,19 @@ export class Decision {
     this.status = status
     this.execution = execution
     this.auto = auto
-    /** @type {string | null} */ this.code = said.code ?? null
-    /** @type {string | null} */ this.note = said.note ?? null
-    /** @type {string | null} */ this.override = said.override ?? null
+    /** @type {string | null} */ this.code = decision.code ?? null
+    /** @type {string | null} */ this.note = decision.note ?? null
+    /** @type {string | null} */ this.override = decision.override ?? null
     /** @type {string | null} */ this.feedback = raw.feedback ?? null
-    /** @type {string | null} */ this.by = said.by ?? null
-    /** @type {string | null} */ this.via = said.via ?? null
+    /** @type {string | null} */ this.by = decision.by ?? null
+    /** @type {string | null} */ this.via = decision.via ?? null
     /** @type {any} */ this.result = raw.result ?? null
     /** @type {string | null} */ this.error = raw.error ?? null
     /** @type {string | null} */ this.receipt = raw.receipt ?? null
     /** @type {any} */ this.raw = raw
   }
 
-  /** The action may be done, or was. Everything else is a no. */
+  /** True only if the action may run, or has run. */
   get approved() {
     return this.outcome === 'approved' || this.outcome === 'auto_approved'
   }
@@ -174,23 +175,23 @@ export class Decision {
 }
 
 /**
- * The way to a gate. What is not given comes from the environment.
+ * A connection to a gate. Missing options come from the environment.
  */
 export class Gate {
   /** @type {Http | Folders} */
-  #way
+  #transport
 
-  /** @param {{ url?: string, key?: string, requests?: string, responses?: string, patienceMs?: number }} options */
-  constructor({ url, key, requests, responses, patienceMs = PATIENCE } = {}) {
+  /** @param {{ url?: string, key?: string, requests?: string, responses?: string, retryTimeoutMs?: number }} options */
+  constructor({ url, key, requests, responses, retryTimeoutMs = RETRY_TIMEOUT } = {}) {
     const env = process.env
     if (url === undefined && requests === undefined && responses === undefined) url = env.PERMESSO_URL
-    this.#way = url
-      ? new Http(url, key ?? env.PERMESSO_KEY ?? '', patienceMs)
+    this.#transport = url
+      ? new Http(url, key ?? env.PERMESSO_KEY ?? '', retryTimeoutMs)
       : new Folders(requests || env.PERMESSO_REQUESTS || '/permesso/requests', responses || env.PERMESSO_RESPONSES || '/permesso/responses')
   }
 
   /**
-   * Hands a request over. Without a tool nothing runs on the host, and actionType says what it is about.
+   * Submits a request. Without a tool nothing runs on the host, and actionType describes the action.
    * @param {string} toolName @param {any} data @param {any} options
    */
   async submit(toolName = '', data = {}, { idempotencyKey = randomBytes(16).toString('hex'), ...more } = {}) {
@@ -202,21 +203,21 @@ export class Gate {
       const empty = value === undefined || value === null || value === '' || (Array.isArray(value) && value.length === 0)
       if (!empty) fields[name.replace(/[A-Z]/g, (c) => '_' + c.toLowerCase())] = value
     }
-    return this.#way.submit(fields, args, idempotencyKey)
+    return this.#transport.submit(fields, args, idempotencyKey)
   }
 
   /**
-   * Gives how a request ended, once it has. Without a timeout it waits as long as the gate does.
+   * Returns the end of a request, once it has ended. Without a timeout it waits until then.
    * @param {any} request @param {{ timeoutMs?: number }} options
    * @returns {Promise<Decision>}
    */
   async wait(request, { timeoutMs = Infinity } = {}) {
     const asked = typeof request === 'string' ? { id: request } : request
-    return this.#way.wait({ ...asked, id: plain(asked.id) }, Date.now() + timeoutMs)
+    return this.#transport.wait({ ...asked, id: plain(asked.id) }, Date.now() + timeoutMs)
   }
 
   /**
-   * submit and wait.
+   * Submits a request and waits for its end.
    * @param {string} [toolName] @param {any} [data] @param {any} [options]
    */
   async request(toolName, data, options = {}) {
@@ -225,17 +226,17 @@ export class Gate {
   }
 
   /**
-   * Takes a request back that nobody has decided yet. By HTTP it throws NotPending where that is too late.
+   * Cancels a pending request. By HTTP it throws NotPending if that is too late.
    * @param {any} request
    */
   async cancel(request) {
-    await this.#way.cancel(plain(typeof request === 'string' ? request : request.id))
+    await this.#transport.cancel(plain(typeof request === 'string' ? request : request.id))
   }
 }
 
 /**
- * Makes a function run only when its call was approved; otherwise a NotApproved is thrown. Its one argument, an
- * object, becomes request_data. When the timeout is over the request is cancelled.
+ * Makes a function run only after an approval of each call; otherwise it throws NotApproved. Its one argument, an
+ * object, becomes request_data. After the timeout the request is cancelled.
  * @param {(arg: any) => any} func @param {any} options
  */
 export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, ...more } = {}) {
@@ -243,15 +244,15 @@ export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, ..
   const kind = actionType ?? 'custom:' + func.name.replace(/[^A-Za-z0-9_.-]/g, '_').slice(0, 64)
   return async (/** @type {any} */ arg = {}) => {
     const shown = encode(arg)
-    const door = gate ?? new Gate()
-    const asked = await door.submit('', shown, { ...more, actionType: kind })
+    const target = gate ?? new Gate()
+    const asked = await target.submit('', shown, { ...more, actionType: kind })
     try {
-      ;(await door.wait(asked, { timeoutMs })).check()
-    } catch (why) {
-      if (why instanceof StillWaiting) await door.cancel(asked).catch(() => {}) // it is over, or will expire
-      throw why
+      ;(await target.wait(asked, { timeoutMs })).check()
+    } catch (error) {
+      if (error instanceof StillWaiting) await target.cancel(asked).catch(() => {}) // it has ended, or will expire
+      throw error
     }
-    if (encode(arg) !== shown) throw new Mismatch('the argument changed while the gate was asked')
+    if (encode(arg) !== shown) throw new Mismatch('the argument changed during the approval')
     return func(arg)
   }
 }
@@ -281,7 +282,7 @@ export const wait = async (asked, options) => new Gate().wait(asked, options)
 export const cancel = async (asked) => new Gate().cancel(asked)
 
 /**
- * JSON without its silences: what it cannot say is an error, because an approver would not see it.
+ * JSON.stringify, but a value that it would drop is an error, because an approver would not see it.
  * @param {any} value @returns {string}
  */
 function encode(value) {
@@ -290,13 +291,13 @@ function encode(value) {
   if (typeof value === 'bigint' || (typeof value === 'number' && Number.isFinite(value))) return String(value)
   if (Array.isArray(value)) return '[' + Array.from(value, encode).join(',') + ']'
   const prototype = typeof value === 'object' ? Object.getPrototypeOf(value) : undefined
-  if (prototype !== null && prototype !== Object.prototype) throw new TypeError(`JSON cannot say ${Object.prototype.toString.call(value)}`)
+  if (prototype !== null && prototype !== Object.prototype) throw new TypeError(`JSON cannot encode ${Object.prototype.toString.call(value)}`)
   const members = Object.entries(value).filter(([, member]) => member !== undefined)
   return '{' + members.map(([name, member]) => JSON.stringify(name) + ':' + encode(member)).join(',') + '}'
 }
 
 /**
- * JSON.parse, but that whole numbers it would round are BigInts.
+ * JSON.parse, but integers that it would round are BigInts.
  * @param {string} text @returns {any}
  */
 function decode(text) {
@@ -336,12 +337,12 @@ function endOfString(text, start) {
 /** @param {string} id */
 function plain(id) {
   const digits = id.startsWith(PREFIX) ? id.slice(PREFIX.length) : id
-  if (!/^[0-9a-f]{16,64}$/.test(digits)) throw new TypeError(`${JSON.stringify(id)} is no request id: 16 to 64 lower-case hex digits`)
+  if (!/^[0-9a-f]{16,64}$/.test(digits)) throw new TypeError(`${JSON.stringify(id)} is not a request id: 16 to 64 lower-case hex digits`)
   return digits
 }
 
 /**
- * A request with its arguments verbatim.
+ * A request with the unchanged bytes of its arguments.
  * @param {Record<string, any>} fields @param {string} args
  */
 function body(fields, args) {
@@ -350,7 +351,7 @@ function body(fields, args) {
 }
 
 /**
- * The URL, if it is one of a gate. Whoever writes a password there does not see it in an error.
+ * The parsed URL of a gate. The error does not contain the URL, which may have a password.
  * @param {string} url
  */
 function gateURL(url) {
@@ -360,7 +361,7 @@ function gateURL(url) {
     const path = base.protocol === 'unix:' && !base.host && base.pathname.startsWith('/')
     if ((named || path) && !base.username && !base.password && !base.search && !base.hash) return base
   } catch {
-    // said below
+    // thrown below
   }
   throw new TypeError('PERMESSO_URL must be http://HOST:PORT, https://HOST or unix:///PATH')
 }
@@ -370,25 +371,25 @@ const sha256 = (data) => createHash('sha256').update(data).digest('hex')
 
 /** @typedef {{ id: string, toolName?: string, argsSha256?: string, requestSha256?: string }} Asked */
 
-/** The gate's HTTP door. */
+/** The gate's HTTP API. */
 class Http {
   #key
   #base
-  #patience
+  #retryTimeout
 
-  /** @param {string} url @param {string} key @param {number} patience */
-  constructor(url, key, patience) {
-    if (!/^[!-~]{1,249}$/.test(key)) throw new TypeError('PERMESSO_KEY must be a key as permesso key create prints it')
+  /** @param {string} url @param {string} key @param {number} retryTimeout */
+  constructor(url, key, retryTimeout) {
+    if (!/^[!-~]{1,249}$/.test(key)) throw new TypeError('PERMESSO_KEY must be a key printed by permesso key create')
     this.#key = key
     this.#base = gateURL(url)
-    this.#patience = patience
+    this.#retryTimeout = retryTimeout
   }
 
   /** @param {Record<string, any>} fields @param {string} args @param {string} key @returns {Promise<Asked>} */
   async submit(fields, args, key) {
     const raw = await this.#call('POST', '/v1/approvals', { text: body(fields, args), key })
     const asked = { id: plain(raw.approval_id), toolName: fields.tool_name ?? '', argsSha256: sha256(args) }
-    fits(asked, raw)
+    checkMatches(asked, raw)
     return asked
   }
 
@@ -398,11 +399,11 @@ class Http {
       const began = Date.now()
       if (began >= end) throw new StillWaiting(asked.id)
       const poll = Math.max(1, Math.min(LONG_POLL, Math.floor((end - began) / 1000)))
-      const raw = await this.#call('GET', `/v1/approvals/${PREFIX}${asked.id}?wait=${poll}`, { takes: poll * 1000, end })
+      const raw = await this.#call('GET', `/v1/approvals/${PREFIX}${asked.id}?wait=${poll}`, { serverWait: poll * 1000, end })
       if (raw === null) throw new StillWaiting(asked.id)
-      fits(asked, raw)
+      checkMatches(asked, raw)
       if (raw.outcome !== null && raw.outcome !== undefined) return new Decision(asked.id, raw.outcome, raw, raw.auto === true)
-      // A gate that is about to stop answers at once, again and again.
+      // A gate that is shutting down answers at once every time.
       if (Date.now() - began < 1000) await sleep(Math.max(0, Math.min(1000, end - Date.now())))
     }
   }
@@ -412,34 +413,34 @@ class Http {
     const path = `/v1/approvals/${PREFIX}${id}`
     try {
       await this.#call('DELETE', path)
-    } catch (why) {
-      if (!(why instanceof NotPending)) throw why
-      // Our own word may be what it is no longer pending for: its answer was lost. It needs a moment to be over.
-      const { outcome } = await this.#call('GET', `${path}?wait=${SETTLING}`, { takes: SETTLING * 1000 })
-      if (outcome !== 'cancelled') throw why
+    } catch (error) {
+      if (!(error instanceof NotPending)) throw error
+      // Our own DELETE may have cancelled it, with its response lost. The end takes a moment.
+      const { outcome } = await this.#call('GET', `${path}?wait=${SETTLE_TIME}`, { serverWait: SETTLE_TIME * 1000 })
+      if (outcome !== 'cancelled') throw error
     }
   }
 
   /**
-   * Sends until the gate answers, or our patience ends. At the end of the caller's time it gives null.
-   * @param {string} method @param {string} path @param {{ text?: string, key?: string, takes?: number, end?: number }} options
+   * Sends until the gate answers, or the retry timeout is over. At the end of the caller's time it returns null.
+   * @param {string} method @param {string} path @param {{ text?: string, key?: string, serverWait?: number, end?: number }} options
    * @returns {Promise<any>}
    */
-  async #call(method, path, { text, key, takes = 0, end = Infinity } = {}) {
+  async #call(method, path, { text, key, serverWait = 0, end = Infinity } = {}) {
     let failing = 0
     for (let pause = 250; ; pause = Math.min(2 * pause, 10_000)) {
-      const answer = await this.#send(method, path, text, key, Math.min(takes + 2 * GRACE, Math.max(50, end - Date.now())))
-      const busy = 'lost' in answer || answer.status === 429 || answer.status >= 500
+      const answer = await this.#send(method, path, text, key, Math.min(serverWait + 2 * GRACE, Math.max(50, end - Date.now())))
+      const busy = 'failure' in answer || answer.status === 429 || answer.status >= 500
       if (!busy) return read(answer)
       const now = Date.now()
       failing ||= now
-      const wait = Math.max(pause * (0.5 + Math.random()), 'lost' in answer ? 0 : retryAfter(answer.headers['retry-after']))
+      const wait = Math.max(pause * (0.5 + Math.random()), 'failure' in answer ? 0 : retryAfter(answer.headers['retry-after']))
       if (now + wait >= end) {
         await sleep(Math.max(0, end - now))
         return null
       }
-      if (now - failing + wait > this.#patience) {
-        throw new Unreachable(`the gate cannot be reached: ${'lost' in answer ? answer.lost : refusal(answer).message}`)
+      if (now - failing + wait > this.#retryTimeout) {
+        throw new Unreachable(`the gate cannot be reached: ${'failure' in answer ? answer.failure : refusal(answer).message}`)
       }
       await sleep(wait)
     }
@@ -447,11 +448,11 @@ class Http {
 
   /**
    * @param {string} method @param {string} path @param {string | undefined} text @param {string | undefined} key @param {number} ms
-   * @returns {Promise<{ lost: string } | Answer>}
+   * @returns {Promise<{ failure: string } | Answer>}
    */
   #send(method, path, text, key, ms) {
     const unix = this.#base.protocol === 'unix:'
-    const large = text !== undefined && text.length > LARGE // a gate that refuses it would not read it to its end
+    const large = text !== undefined && text.length > LARGE // a gate that refuses the request does not read its body
     const options = {
       method, agent: false,
       headers: {
@@ -463,20 +464,20 @@ class Http {
     }
     const base = this.#base
     return new Promise((resolve) => {
-      const lost = (/** @type {any} */ why) => {
+      const fail = (/** @type {any} */ error) => {
         clearTimeout(timer)
-        resolve({ lost: why.code ?? why.message })
+        resolve({ failure: error.code ?? error.message })
       }
-      const heard = (/** @type {any} */ answer) => {
+      const onResponse = (/** @type {any} */ answer) => {
         /** @type {any[]} */
         const parts = []
         let size = 0
         answer.on('data', (/** @type {any} */ part) => {
           size += part.length
-          if (size <= MOST) parts.push(part)
+          if (size <= MAX_RESPONSE) parts.push(part)
           else request.destroy(new Error('the response is too large'))
         })
-        answer.on('error', lost)
+        answer.on('error', fail)
         answer.on('end', () => {
           clearTimeout(timer)
           request.destroy()
@@ -484,10 +485,10 @@ class Http {
         })
       }
       const request = unix
-        ? http.request({ ...options, socketPath: decodeURIComponent(base.pathname), path, host: 'localhost' }, heard)
-        : (base.protocol === 'https:' ? https : http).request(base.origin + base.pathname.replace(/\/$/, '') + path, options, heard)
-      const timer = setTimeout(() => request.destroy(new Error('no answer in time')), ms)
-      request.on('error', lost)
+        ? http.request({ ...options, socketPath: decodeURIComponent(base.pathname), path, host: 'localhost' }, onResponse)
+        : (base.protocol === 'https:' ? https : http).request(base.origin + base.pathname.replace(/\/$/, '') + path, options, onResponse)
+      const timer = setTimeout(() => request.destroy(new Error('timeout')), ms)
+      request.on('error', fail)
       if (!large) return request.end(text)
       let sent = false
       const send = () => {
@@ -495,7 +496,7 @@ class Http {
         sent = true
       }
       request.on('continue', send)
-      setTimeout(send, 1000).unref() // for whatever lies between us and does not know the header
+      setTimeout(send, 1000).unref() // for a proxy that ignores the header
       request.flushHeaders()
     })
   }
@@ -510,9 +511,9 @@ function read(answer) {
   try {
     if (answer.status === 200 || answer.status === 201) raw = decode(answer.text)
   } catch {
-    // said below
+    // thrown below
   }
-  if (typeof raw?.approval_id !== 'string') throw new NotAGate(`what answers there is no gate: ${answer.status} and no approval`)
+  if (typeof raw?.approval_id !== 'string') throw new NotAGate(`the server is not a permesso gate: status ${answer.status}, no approval in the response`)
   return raw
 }
 
@@ -523,7 +524,7 @@ function refusal({ status, headers, text }) {
     try {
       detail = String(JSON.parse(text).detail)
     } catch {
-      // what is no gate's is not repeated
+      // text from another server is not repeated
     }
   }
   const kind = REFUSALS[status] ?? Invalid
@@ -531,7 +532,7 @@ function refusal({ status, headers, text }) {
 }
 
 /**
- * The header in both its forms, as milliseconds; 0 is that it says nothing.
+ * Both forms of the header, as milliseconds; 0: none.
  * @param {string | undefined} text
  */
 function retryAfter(text = '') {
@@ -540,13 +541,13 @@ function retryAfter(text = '') {
 }
 
 /**
- * What was approved is so for the bytes that its receipt names, and for no others.
+ * An approval is valid only for the bytes that its receipt names.
  * @param {Asked} asked @param {any} raw
  */
-function fits(asked, raw) {
-  if (raw.approval_id !== PREFIX + asked.id) throw new Mismatch('the answer is for another request')
+function checkMatches(asked, raw) {
+  if (raw.approval_id !== PREFIX + asked.id) throw new Mismatch('the response is for another request')
   if (typeof raw.receipt !== 'string') {
-    if (raw.outcome === 'approved' || raw.outcome === 'auto_approved') throw new Mismatch('it was approved without a receipt')
+    if (raw.outcome === 'approved' || raw.outcome === 'auto_approved') throw new Mismatch('approved without a receipt')
     return
   }
   const facts = new Map(raw.receipt.split('\n\n', 1)[0].split('\n').map((/** @type {string} */ line) => {
@@ -555,10 +556,10 @@ function fits(asked, raw) {
   }))
   const known = asked.argsSha256 !== undefined
   const wrong = known && (facts.get('args_sha256') !== asked.argsSha256 || facts.get('tool') !== (asked.toolName || '""'))
-  if (facts.get('request_id') !== asked.id || wrong) throw new Mismatch('its receipt is for something else')
+  if (facts.get('request_id') !== asked.id || wrong) throw new Mismatch('the receipt is for another request')
 }
 
-/** The two folders that a gate gives to a container. */
+/** The two folders that a gate mounts into a container. */
 class Folders {
   /** @param {string} requests @param {string} responses */
   constructor(requests, responses) {
@@ -583,9 +584,9 @@ class Folders {
           throw new Mismatch('the response is for another request under this id')
         }
         return new Decision(asked.id, raw.status, raw, raw.decision.auto === true)
-      } catch (why) {
-        // Not there yet; or torn by a power cut, and about to be restored.
-        if (!(why instanceof SyntaxError) && /** @type {any} */ (why).code !== 'ENOENT') throw why
+      } catch (error) {
+        // Not there yet, or torn by a power cut and about to be restored.
+        if (!(error instanceof SyntaxError) && /** @type {any} */ (error).code !== 'ENOENT') throw error
       }
       const left = end - Date.now()
       if (left <= 0) throw new StillWaiting(asked.id)
@@ -599,14 +600,14 @@ class Folders {
   }
 
   /**
-   * Whole or not at all: under a dot-name first, and renamed when it is on disk.
+   * Writes atomically: under a name with a dot first, then syncs and renames.
    * @param {string} name @param {string} text
    */
   async put(name, text) {
     const temporary = join(this.requests, `.${name}.${randomBytes(4).toString('hex')}`)
     const file = await open(temporary, 'wx', 0o644)
     try {
-      await file.chmod(0o644) // whatever the umask says: the gate is another user
+      await file.chmod(0o644) // independent of the umask: the gate is another user
       await file.writeFile(text)
       await file.sync()
     } finally {

@@ -12,7 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-func notebook(t *testing.T) (*ipc.SentStore, ipc.Layout) {
+func newSentStore(t *testing.T) (*ipc.SentStore, ipc.Layout) {
 	t.Helper()
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
@@ -20,8 +20,8 @@ func notebook(t *testing.T) (*ipc.SentStore, ipc.Layout) {
 	return &ipc.SentStore{Store: &ipc.Store{FS: ipc.OS(), Layout: layout}, Channel: "telegram"}, layout
 }
 
-func TestNotebookPages(t *testing.T) {
-	n, layout := notebook(t)
+func TestSentRecords(t *testing.T) {
+	n, layout := newSentStore(t)
 	k := approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"}
 
 	ids, err := n.List("personal")
@@ -41,16 +41,16 @@ func TestNotebookPages(t *testing.T) {
 
 	info, err := os.Stat(layout.Sent("telegram", "personal"))
 	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "cards are nobody else's to read")
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "other users must not read cards")
 
 	require.NoError(t, n.Remove(k))
-	require.NoError(t, n.Remove(k), "twice is no error")
+	require.NoError(t, n.Remove(k), "removing it twice is no error")
 	_, err = n.Load(k)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestNotebookDrawers(t *testing.T) {
-	n, layout := notebook(t)
+func TestStateStore(t *testing.T) {
+	n, layout := newSentStore(t)
 	d, err := n.State("updates")
 	require.NoError(t, err)
 	require.NoError(t, d.Put("2", []byte("b")))
@@ -66,7 +66,7 @@ func TestNotebookDrawers(t *testing.T) {
 	_, err = d.Get("2")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	// A killed writer leaves a temporary file; the next start sweeps it.
+	// A killed writer leaves a temporary file; the next start removes it.
 	temp := filepath.Join(layout.Sent("telegram", ".updates"), ".tmp-dead")
 	require.NoError(t, os.WriteFile(temp, nil, 0o600))
 	release, err := n.Store.Open()
@@ -78,9 +78,9 @@ func TestNotebookDrawers(t *testing.T) {
 	require.Equal(t, []string{"1"}, names)
 }
 
-// Names come from the network: none may lead out of the drawer.
-func TestNotebookRefusesNames(t *testing.T) {
-	n, _ := notebook(t)
+// Names come from the network: none may lead out of the folder.
+func TestSentStoreRefusesNames(t *testing.T) {
+	n, _ := newSentStore(t)
 	d, err := n.State("updates")
 	require.NoError(t, err)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", ".hidden", "a\x00b", "é", string(make([]byte, 101))} {

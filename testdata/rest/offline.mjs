@@ -1,4 +1,4 @@
-// What the JavaScript client does without a gate. It says nothing where all is well.
+// Tests of the JavaScript client that need no gate. It prints nothing on success.
 
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
@@ -8,41 +8,41 @@ import { join } from 'node:path'
 import { inspect } from 'node:util'
 import * as permesso from '../../ipc/client/typescript/permesso.mjs'
 
-const quiet = (why) => !inspect(why, { showHidden: true, depth: 9 }).includes('hunter2')
+const hidesKey = (error) => !inspect(error, { showHidden: true, depth: 9 }).includes('hunter2')
 
 for (const url of ['ftp://x', 'http://hunter2:pw@x', 'http://a:hunter2@x', 'unix://host/p', 'nonsense', 'http://', 'http://h/?hunter2', 'http://h/#x']) {
-  assert.throws(() => new permesso.Gate({ url, key: 'permesso_x' }), quiet, url)
+  assert.throws(() => new permesso.Gate({ url, key: 'permesso_x' }), hidesKey, url)
 }
 for (const key of ['', 'two words', 'new\nline', 'hunter2ü', 'x'.repeat(300)]) {
-  assert.throws(() => new permesso.Gate({ url: 'http://127.0.0.1:1', key }), quiet, key)
+  assert.throws(() => new permesso.Gate({ url: 'http://127.0.0.1:1', key }), hidesKey, key)
 }
-const secret = new permesso.Gate({ url: 'http://127.0.0.1:1', key: 'hunter2', patienceMs: 0 })
-assert(quiet(secret) && !JSON.stringify(secret).includes('hunter2'))
-await assert.rejects(secret.request('x'), (why) => why instanceof permesso.Unreachable && why.name === 'Unreachable' && quiet(why))
+const secret = new permesso.Gate({ url: 'http://127.0.0.1:1', key: 'hunter2', retryTimeoutMs: 0 })
+assert(hidesKey(secret) && !JSON.stringify(secret).includes('hunter2'))
+await assert.rejects(secret.request('x'), (error) => error instanceof permesso.Unreachable && error.name === 'Unreachable' && hidesKey(error))
 
-// What JSON cannot say is not asked for.
+// Data that JSON cannot encode is not submitted.
 class Thing {}
 for (const data of [{ a: NaN }, { a: Infinity }, { a: () => 1 }, { a: Symbol('x') }, { a: new Map([[1, 2]]) }, { a: new Thing() }, { a: [undefined] }, { a: [, 1] }]) {
   await assert.rejects(secret.submit('x', data), TypeError, inspect(data))
 }
 for (const data of ['[1]', '', 'null', [1], 7]) await assert.rejects(secret.submit('x', data), TypeError, inspect(data))
 
-const places = []
+const gates = []
 
-/** A gate's folders, and a gate that answers what comes in. */
-function answering(status, { result = 'null', ...more } = {}) {
+/** A fake gate: its folders, and a timer that answers every request. */
+function fakeGate(status, { result = 'null', ...more } = {}) {
   const dir = mkdtempSync(join(tmpdir(), 'permesso-js-'))
-  const place = { dir, asked: [], cancelled: 0, gate: new permesso.Gate({ requests: dir, responses: join(dir, 'r') }) }
+  const fake = { dir, asked: [], cancelled: 0, gate: new permesso.Gate({ requests: dir, responses: join(dir, 'r') }) }
   mkdirSync(join(dir, 'r'))
   const seen = new Set(['r'])
-  place.timer = setInterval(() => {
+  fake.timer = setInterval(() => {
     for (const name of readdirSync(dir)) {
       if (seen.has(name) || name.startsWith('.')) continue
       seen.add(name)
-      if (name.endsWith('.cancel')) place.cancelled++
+      if (name.endsWith('.cancel')) fake.cancelled++
       const body = readFileSync(join(dir, name), 'utf8')
       if (!body || !status) continue
-      place.asked.push(body)
+      fake.asked.push(body)
       assert.equal(statSync(join(dir, name)).mode & 0o777, 0o644)
       const request_sha256 = createHash('sha256').update(body).digest('hex')
       const response = JSON.stringify({ status, request_sha256, decision: { override: 'do that', auto: false }, ...more })
@@ -50,15 +50,15 @@ function answering(status, { result = 'null', ...more } = {}) {
       renameSync(join(dir, 'r', '.' + name), join(dir, 'r', name))
     }
   }, 5)
-  places.push(place)
-  return place
+  gates.push(fake)
+  return fake
 }
 
-process.umask(0o077) // agents are careful, and the gate is another user
+process.umask(0o077) // agents may have a strict umask, and the gate is another user
 
-// Every digit there and back, and no text is taken for a number.
+// Every digit survives both ways, and no string is read as a number.
 const long = '"\\"9007199254740993\\\\'.repeat(10_000)
-const yes = answering('approved', { result: `{"n":9007199254740993,"m":-123456789012345678901234567890,"f":1.5e3,"z":-0,"s":"9007199254740993","9007199254740993":[9007199254740993],"t":${JSON.stringify(long)}}` })
+const yes = fakeGate('approved', { result: `{"n":9007199254740993,"m":-123456789012345678901234567890,"f":1.5e3,"z":-0,"s":"9007199254740993","9007199254740993":[9007199254740993],"t":${JSON.stringify(long)}}` })
 const { result } = await yes.gate.request('x', { n: 2n ** 53n + 1n, date: new Date(0), gone: undefined, list: [1n, null, 'ü'] })
 assert.equal(result.n, 9007199254740993n)
 assert.equal(result.m, -123456789012345678901234567890n)
@@ -83,22 +83,22 @@ for (const [status, kind] of Object.entries({
   request_more: permesso.MoreWanted, failed: permesso.Failed, interrupted: permesso.Failed,
   perhaps: permesso.Denied, APPROVED: permesso.Denied, constructor: permesso.Denied, __proto__x: permesso.Denied,
 })) {
-  const no = answering(status)
-  await assert.rejects(permesso.needsApproval((arg) => ran.push(arg), { gate: no.gate, actionType: 'custom:x' })({}), (why) => {
-    return why.constructor === kind && why.decision.outcome === status && why.decision.approved === false && why.message.includes('do that')
+  const no = fakeGate(status)
+  await assert.rejects(permesso.needsApproval((arg) => ran.push(arg), { gate: no.gate, actionType: 'custom:x' })({}), (error) => {
+    return error.constructor === kind && error.decision.outcome === status && error.decision.approved === false && error.message.includes('do that')
   }, status)
 }
 assert.equal(ran.length, 1)
 
-const silent = answering(null)
+const silent = fakeGate(null)
 await assert.rejects(permesso.needsApproval(() => ran.push(1), { gate: silent.gate, actionType: 'custom:x', timeoutMs: 50 })({}), permesso.StillWaiting)
 for (const end = Date.now() + 60_000; !silent.cancelled && Date.now() < end;) await new Promise((done) => setTimeout(done, 5))
 assert.equal(silent.cancelled, 1)
-await assert.rejects(answering('approved', { request_sha256: '0'.repeat(64) }).gate.request('x'), permesso.Mismatch)
+await assert.rejects(fakeGate('approved', { request_sha256: '0'.repeat(64) }).gate.request('x'), permesso.Mismatch)
 await assert.rejects(silent.gate.wait('nonsense'), TypeError)
 assert.equal(ran.length, 1)
 
-for (const { timer, dir } of places) {
+for (const { timer, dir } of gates) {
   clearInterval(timer)
   rmSync(dir, { recursive: true })
 }

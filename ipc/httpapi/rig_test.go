@@ -35,9 +35,8 @@ const (
 	other = "other"
 )
 
-// house is a gate with everything real in it, but for the handlers, and the door
-// before it.
-type house struct {
+// rig is a real gate with fake handlers, behind the HTTP API.
+type rig struct {
 	t      testing.TB
 	layout ipc.Layout
 	store  *ipc.Store
@@ -45,7 +44,7 @@ type house struct {
 	gate   *gate.Gate
 	log    *audit.Log
 	server *httpapi.Server
-	base   string // of its URLs
+	base   string // base URL
 	web    *http.Client
 
 	mu      sync.Mutex
@@ -57,12 +56,12 @@ type house struct {
 	logs    bytes.Buffer
 	feed    *feed
 	engine  *policy.Engine
-	closing chan func() // gets what closes the door; may be nil
+	closing chan func() // receives the function that stops the server; may be nil
 }
 
-// newHouse opens the door. shape may change what stands behind it before.
-func newHouse(t testing.TB, shape ...func(*house)) *house {
-	h := &house{
+// newRig starts the server. shape may change the rig before.
+func newRig(t testing.TB, shape ...func(*rig)) *rig {
+	h := &rig{
 		t: t, layout: ipc.Layout{Home: folder(t)}, keys: map[string]*approval.APIKey{}, secrets: map[string]string{},
 		ws: map[string]approval.Workspace{}, feed: &feed{moved: make(chan struct{})},
 	}
@@ -90,7 +89,7 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	h.engine = e
 	h.log.Heard = func(x approval.Entry) {
 		e.Learn(x)
-		h.feed.hear(x)
+		h.feed.add(x)
 	}
 	require.NoError(t, e.Load(policy.Config{Rules: []policy.Rule{
 		{Name: "auto", Tool: "auto", Outcome: approval.Allow}, {Name: "never", Tool: "never", Outcome: approval.Deny, Reason: "no"},
@@ -100,10 +99,10 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	}
 	view := &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.seal}
 	h.server = &httpapi.Server{
-		Gate: h.gate, Viewer: view, Keys: h, Settings: places{h}, Feed: h.feed, Grants: h, History: h,
-		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.may},
+		Gate: h.gate, Viewer: view, Keys: h, Settings: rigSettings{h}, Feed: h.feed, Grants: h, History: h,
+		Decider: &gate.Decider{Store: h.store, Seal: h.seal, Daemon: true, Decided: h.gate.Wake, May: h.authorize},
 		Ready:   h.gate.Alive, Version: "test", Log: zerolog.New(&h.logs),
-		Receipts: papers{h, signer},
+		Receipts: rigReceipts{h, signer},
 	}
 	for _, f := range shape {
 		f(h)
@@ -117,15 +116,15 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	h.server.Hosts = []string{l.Addr().String()}
 	h.web = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	ctx, cancel := context.WithCancel(context.Background())
-	door, doorClosed := context.WithCancel(context.Background())
+	serverCtx, stopServer := context.WithCancel(context.Background())
 	var wg, outer sync.WaitGroup
 	wg.Go(func() { _ = h.gate.Run(ctx, keys) })
-	outer.Go(func() { require.NoError(t, h.server.Run(door, l)) })
+	outer.Go(func() { require.NoError(t, h.server.Run(serverCtx, l)) })
 	if h.closing != nil {
-		h.closing <- func() { doorClosed(); outer.Wait() }
+		h.closing <- func() { stopServer(); outer.Wait() }
 	}
 	t.Cleanup(func() {
-		doorClosed()
+		stopServer()
 		outer.Wait()
 		h.web.CloseIdleConnections()
 		cancel()
@@ -139,7 +138,7 @@ func newHouse(t testing.TB, shape ...func(*house)) *house {
 	return h
 }
 
-// folder is a temporary one, in memory where there is such a file system.
+// folder is a temporary folder, in memory if possible.
 func folder(t testing.TB) string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
@@ -151,7 +150,7 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-func (h *house) newKey(name, ws, owner string, scopes ...string) {
+func (h *rig) newKey(name, ws, owner string, scopes ...string) {
 	secret := "permesso_" + name + strings.Repeat("x", 40)
 	k := approval.NewAPIKey(secret)
 	k.Workspace, k.Owner, k.Scopes, k.Name, k.CreatedAt, k.CreatedBy = ws, owner, scopes, name, time.Now(), "test"
@@ -162,7 +161,7 @@ func (h *house) newKey(name, ws, owner string, scopes ...string) {
 }
 
 // Key implements httpapi.Keys.
-func (h *house) Key(hash string) (*approval.APIKey, error) {
+func (h *rig) Key(hash string) (*approval.APIKey, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k, ok := h.keys[hash]
@@ -173,26 +172,26 @@ func (h *house) Key(hash string) (*approval.APIKey, error) {
 	return &copied, nil
 }
 
-func (h *house) client(name string) string {
+func (h *rig) client(name string) string {
 	return approval.NewAPIKey(h.secrets[name]).ClientID()
 }
 
-func (h *house) revoke(name string) {
+func (h *rig) revoke(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keys[approval.Digest([]byte(h.secrets[name]))].RevokedAt = time.Now()
 }
 
 // Workspace implements gate.Settings.
-func (h *house) Workspace(name string) (approval.Workspace, bool) {
+func (h *rig) Workspace(name string) (approval.Workspace, bool) {
 	ws, ok := h.ws[name]
 	return ws, ok
 }
 
 // Tool implements gate.Settings.
-func (h *house) Tool(name string) (approval.Tool, bool) {
-	tame := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
-	t := approval.Tool{Name: name, Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
+func (h *rig) Tool(name string) (approval.Tool, bool) {
+	trust := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+	t := approval.Tool{Name: name, Trust: trust, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}}}
 	if name == "note" {
 		t.Handler = approval.Handler{Kind: approval.HandlerNone}
 	}
@@ -200,7 +199,7 @@ func (h *house) Tool(name string) (approval.Tool, bool) {
 }
 
 // Run implements gate.Executor.
-func (h *house) Run(_ context.Context, job approval.Job) approval.Effect {
+func (h *rig) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.effects = append(h.effects, job)
@@ -210,24 +209,24 @@ func (h *house) Run(_ context.Context, job approval.Job) approval.Effect {
 	return approval.Effect{Result: approval.Raw(`{"done":true}`), Started: true}
 }
 
-func (h *house) ran() int {
+func (h *rig) runs() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.effects)
 }
 
-// may knows whoever holds a key that decides, and the operator.
-func (h *house) may(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+// may allows the approvers of the workspace.
+func (h *rig) authorize(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	if p != nil && p.Principal != "" && p.Principal != by.Name {
 		return "", false
 	}
 	return by.Name, slices.Contains(h.ws[ws].Approvers, by.Name)
 }
 
-type places struct{ *house }
+type rigSettings struct{ *rig }
 
 // WorkspaceInfo implements httpapi.Settings.
-func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+func (p rigSettings) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	ws, ok := p.ws[name]
 	return httpapi.WorkspaceInfo{
 		Channels: ws.Channels, Chats: []string{"123"}, Addresses: []string{"ann@example.org"}, MaxSize: ws.Limits.WithDefaults().RequestSize,
@@ -235,14 +234,14 @@ func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 }
 
 // List implements httpapi.Grants.
-func (h *house) List(ws string) []httpapi.GrantUse {
+func (h *rig) List(ws string) []httpapi.GrantUse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(h.grants), func(c httpapi.GrantUse) bool { return c.Workspace != ws })
 }
 
 // Revoke implements httpapi.Grants.
-func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
+func (h *rig) Revoke(_ context.Context, id, _ string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.grants {
@@ -254,8 +253,8 @@ func (h *house) Revoke(_ context.Context, id, _ string) (bool, error) {
 	return true, nil
 }
 
-// Concede implements gate.Memory.
-func (h *house) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
+// AddFromDecision implements gate.GrantStore.
+func (h *rig) AddFromDecision(p *approval.Pending, d *approval.Decision) error {
 	g := policy.GrantFrom(p, d)
 	if g == nil {
 		return nil
@@ -267,7 +266,7 @@ func (h *house) AddFromDecision(p *approval.Pending, d *approval.Decision) error
 }
 
 // Ended implements httpapi.History.
-func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+func (h *rig) Ended(ctx context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
 	names, err := filepath.Glob(filepath.Join(h.layout.Records(ws), "*.json"))
 	if err != nil {
 		return nil, false, err
@@ -292,14 +291,14 @@ func (h *house) Ended(ctx context.Context, ws string, before time.Time, limit in
 	return list[:min(limit, len(list))], more, nil
 }
 
-// papers are the receipts of the house.
-type papers struct {
-	*house
+// rigReceipts verifies the rig's receipts.
+type rigReceipts struct {
+	*rig
 	signer *receipt.Signer
 }
 
 // Facts implements httpapi.Receipts.
-func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
+func (p rigReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
 	v, err := p.signer.Verifier()
 	if err != nil {
 		return httpapi.ReceiptFacts{}, err
@@ -312,7 +311,7 @@ func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
 }
 
 // Verify implements httpapi.Receipts.
-func (p papers) Verify(w httpapi.ReceiptQuery) error {
+func (p rigReceipts) Verify(w httpapi.ReceiptQuery) error {
 	v, err := p.signer.Verifier()
 	if err != nil {
 		return err
@@ -331,18 +330,18 @@ func (p papers) Verify(w httpapi.ReceiptQuery) error {
 }
 
 // Redeem implements httpapi.Receipts.
-func (p papers) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p rigReceipts) Redeem(_ context.Context, f httpapi.ReceiptFacts, by string) error {
 	return p.store.Create(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), approval.Durable)
 }
 
-// feed is the log in memory.
+// feed is an audit feed in memory.
 type feed struct {
 	mu    sync.Mutex
 	all   []approval.Entry
 	moved chan struct{}
 }
 
-func (f *feed) hear(e approval.Entry) {
+func (f *feed) add(e approval.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, e)
@@ -350,7 +349,7 @@ func (f *feed) hear(e approval.Entry) {
 	f.moved = make(chan struct{})
 }
 
-// Since implements httpapi.Log.
+// Since implements httpapi.AuditFeed.
 func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	f.mu.Lock()
 	all := slices.Clone(f.all)
@@ -365,7 +364,7 @@ func (f *feed) Since(seq int64, each func(approval.Entry) error) error {
 	return nil
 }
 
-// Moved implements httpapi.Log.
+// Moved implements httpapi.AuditFeed.
 func (f *feed) Moved() (int64, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -375,19 +374,19 @@ func (f *feed) Moved() (int64, <-chan struct{}) {
 	return f.all[len(f.all)-1].Seq, f.moved
 }
 
-// Follow implements httpapi.Log.
+// Follow implements httpapi.AuditFeed.
 func (f *feed) Follow() func() { return func() {} }
 
-// answer is a response with its body taken apart.
+// answer is a response with its decoded body.
 type answer struct {
 	*http.Response
 	body []byte
 	json map[string]any
 }
 
-// do sends a request with a key's name; body is what json.Marshal takes, or a
-// string as it is.
-func (h *house) do(key, method, path string, body any, headers ...string) answer {
+// do sends a request with the key of that name; body is a value for json.Marshal, or a
+// string that is sent unchanged.
+func (h *rig) do(key, method, path string, body any, headers ...string) answer {
 	h.t.Helper()
 	var in io.Reader
 	switch b := body.(type) {
@@ -417,7 +416,7 @@ func (h *house) do(key, method, path string, body any, headers ...string) answer
 	return h.send(r)
 }
 
-func (h *house) send(r *http.Request) answer {
+func (h *rig) send(r *http.Request) answer {
 	h.t.Helper()
 	resp, err := h.web.Do(r)
 	require.NoError(h.t, err)
@@ -431,31 +430,31 @@ func (h *house) send(r *http.Request) answer {
 	return a
 }
 
-func (h *house) secret(key string) string {
+func (h *rig) secret(key string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.secrets[key]
 }
 
-// ask has the agent ask for something that a person must decide.
-func (h *house) ask(more ...func(map[string]any)) (id string) {
+// ask creates a request that a person must decide.
+func (h *rig) ask(more ...func(map[string]any)) (id string) {
 	h.t.Helper()
-	wish := map[string]any{"tool_name": "run", "request_data": map[string]any{"text": "hi"}}
+	request := map[string]any{"tool_name": "run", "request_data": map[string]any{"text": "hi"}}
 	for _, f := range more {
-		f(wish)
+		f(request)
 	}
-	a := h.do("agent", "POST", "/v1/approvals", wish)
+	a := h.do("agent", "POST", "/v1/approvals", request)
 	require.Equal(h.t, http.StatusCreated, a.StatusCode, "%s", a.body)
 	require.Equal(h.t, "pending", a.json["status"])
 	return a.json["approval_id"].(string)
 }
 
-func (h *house) key(id string) approval.Key {
+func (h *rig) key(id string) approval.Key {
 	return approval.Key{Workspace: home, ID: strings.TrimPrefix(id, "appr_")}
 }
 
-// says holds an answer against its status and its problem's sentence.
-func (h *house) says(a answer, status int, detail string) {
+// requireProblem checks a response's status and the detail of its problem.
+func (h *rig) requireProblem(a answer, status int, detail string) {
 	h.t.Helper()
 	require.Equal(h.t, status, a.StatusCode, "%s", a.body)
 	require.Equal(h.t, "application/problem+json", a.Header.Get("Content-Type"))

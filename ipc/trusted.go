@@ -10,17 +10,16 @@ import (
 	"github.com/spf13/afero"
 )
 
-// PlainRequests reads a folder of requests through an FS, trusting it. It is
-// for file systems that are not the kernel's, where there is no openat2 and no
-// hostile agent either.
-func PlainRequests(fsys FS, dir string) Requests { return plain{fsys, dir} }
+// PlainRequests reads a folder of requests through an FS and trusts it. It is for
+// simulated file systems, which have no openat2 and no untrusted agent.
+func PlainRequests(fsys FS, dir string) Requests { return trustedRequests{fsys, dir} }
 
-type plain struct {
+type trustedRequests struct {
 	fsys FS
 	dir  string
 }
 
-func (p plain) Read(name string, limit int64) ([]byte, error) {
+func (p trustedRequests) Read(name string, limit int64) ([]byte, error) {
 	b, err := afero.ReadFile(p.fsys, filepath.Join(p.dir, name))
 	if err == nil && int64(len(b)) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(b), limit)
@@ -28,7 +27,7 @@ func (p plain) Read(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-func (p plain) Stat(name string) (exists bool, err error) {
+func (p trustedRequests) Stat(name string) (exists bool, err error) {
 	_, err = p.fsys.Stat(filepath.Join(p.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -36,7 +35,7 @@ func (p plain) Stat(name string) (exists bool, err error) {
 	return err == nil, err
 }
 
-func (p plain) Names(limit int) (names []string, more bool, err error) {
+func (p trustedRequests) Names(limit int) (names []string, more bool, err error) {
 	f, err := p.fsys.Open(p.dir)
 	if err != nil {
 		return nil, false, err
@@ -57,4 +56,4 @@ func (p plain) Names(limit int) (names []string, more bool, err error) {
 	return names, false, nil
 }
 
-func (p plain) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }
+func (p trustedRequests) Remove(name string) error { return p.fsys.Remove(filepath.Join(p.dir, name)) }

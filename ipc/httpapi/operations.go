@@ -13,15 +13,15 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// house declares what tells how the gate is.
-func (s *Server) house(api huma.API, mux *http.ServeMux) {
+// operations declares health, readiness and metrics.
+func (s *Server) operations(api huma.API, mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	for path, about := range map[string]string{
-		"/healthz": "The process lives. Needs no key.",
-		"/readyz":  "A probe came through the gate and its disk works: 200, otherwise 503. Needs no key.",
-		"/metrics": "Numbers of the whole gate in Prometheus' text format. Scope: read, and not request: they tell of every workspace.",
+		"/healthz": "The process is alive. Needs no key.",
+		"/readyz":  "200 if the gate makes progress and its disk works, otherwise 503. Needs no key.",
+		"/metrics": "Metrics of the gate in Prometheus' text format. Scope: read, and not request, because they cover every workspace.",
 	} {
 		o := &huma.Operation{
 			OperationID: path[1:], Method: http.MethodGet, Path: path, Summary: about,
@@ -50,48 +50,48 @@ func plain(w http.ResponseWriter, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// ready says nothing of what is wrong: anybody may ask.
+// ready does not say what is wrong: it needs no key.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if !s.pulse.ready(r.Context(), s.Ready) {
-		problem(http.StatusServiceUnavailable, "not ready: permesso status says why").write(w)
+	if !s.readyCache.ready(r.Context(), s.Ready) {
+		problem(http.StatusServiceUnavailable, "not ready: run permesso status").write(w)
 		return
 	}
 	plain(w, "ready\n")
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	if k := keyIn(r.Context()); !k.Can(approval.MayRead) || k.Can(approval.MayRequest) {
-		problem(http.StatusForbidden, "this key may not do that: it needs the scope read, without request").write(w)
+	if k := keyFrom(r.Context()); !k.Can(approval.MayRead) || k.Can(approval.MayRequest) {
+		problem(http.StatusForbidden, "this key needs the scope read, without request").write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	s.Metrics.Write(w)
 }
 
-// pulse remembers for a moment how the gate was: strangers may ask as often as they
-// like, and the gate is asked once a second.
-type pulse struct {
-	mu   sync.Mutex
-	at   time.Time
-	well bool
+// readyCache caches the result of the check for a second: it needs no key, and frequent
+// calls must not load the gate.
+type readyCache struct {
+	mu      sync.Mutex
+	at      time.Time
+	healthy bool
 }
 
 const (
-	pulseFor   = time.Second
-	pulseLimit = 5 * time.Second
+	readyCacheTTL = time.Second
+	readyTimeout  = 5 * time.Second
 )
 
-func (p *pulse) ready(ctx context.Context, check Check) bool {
+func (p *readyCache) ready(ctx context.Context, check Check) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if check == nil || time.Since(p.at) < pulseFor {
-		return p.well
+	if check == nil || time.Since(p.at) < readyCacheTTL {
+		return p.healthy
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pulseLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	p.well = check(ctx) == nil
+	p.healthy = check(ctx) == nil
 	p.at = time.Now()
-	return p.well
+	return p.healthy
 }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

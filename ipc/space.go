@@ -7,37 +7,36 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// inodesPerRun is how many files one run may leave or need on the way: its
-// claims, record, response, temporary files, and a segment of the log.
+// inodesPerRun is how many files one run may create: claims, record, response, temporary
+// files, and a segment of the log.
 const inodesPerRun = 8
 
-// SpaceReporter is an FS that knows how much room there is; an FS need not be one.
+// SpaceReporter is an FS that knows its free space. An FS need not be one.
 type SpaceReporter interface {
-	// Free gives the bytes and inodes that are free for us on the file system
-	// that holds name. Where there is no such limit it is math.MaxUint64.
+	// Free returns the free bytes and inodes of the file system that holds name. Without
+	// a limit it is math.MaxUint64.
 	Free(name string) (bytes, inodes uint64, err error)
 }
 
-// room is what has been set aside for runs that are under way.
-type room struct {
+// reservation is the space that is reserved for running actions.
+type reservation struct {
 	mu    sync.Mutex
 	bytes uint64
 	runs  uint64
 }
 
-// Reserve sets room aside on the disk, as far as the kernel tells: nothing
-// keeps other programs from taking it. The error is approval.ErrNoRoom when
-// there is not enough besides what is set aside already.
+// Reserve reserves disk space. Other programs can still use it up. The error is
+// approval.ErrNoSpace when free space minus reserved space is less than bytes.
 func (s *Store) Reserve(bytes int64) (release func(), err error) {
 	want := uint64(max(bytes, 0))
-	r := &s.room
+	r := &s.reserved
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if spacer, ok := s.FS.(SpaceReporter); ok {
-		free, inodes, err := spacer.Free(s.Layout.Home)
+	if reporter, ok := s.FS.(SpaceReporter); ok {
+		free, inodes, err := reporter.Free(s.Layout.Home)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("look for room: %w", err)
+			return nil, fmt.Errorf("check free space: %w", err)
 		case free < r.bytes+want:
 			return nil, fmt.Errorf("%w: %d KiB free, %d needed", approval.ErrNoSpace, free>>10, (r.bytes+want)>>10)
 		case inodes < (r.runs+1)*inodesPerRun:

@@ -9,8 +9,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
-// File and Names see what Files sees, and call no hook.
-func TestLookingAtOneFileOrFolder(t *testing.T) {
+// File and Names return the same as Files, and call no hook.
+func TestFileAndNames(t *testing.T) {
 	d := crashfs.New()
 	p := d.Process("p")
 	for _, do := range []step{mkdir("/d"), put("/d/b", "2"), put("/d/a", "1"), put("/empty", "")} {
@@ -23,7 +23,7 @@ func TestLookingAtOneFileOrFolder(t *testing.T) {
 		require.True(t, ok, name)
 		require.Equal(t, want, b, name)
 	}
-	for _, name := range []string{"/d", "/d/c", "/no/where", ""} {
+	for _, name := range []string{"/d", "/d/c", "/no/file", ""} {
 		b, ok := d.File(name)
 		require.False(t, ok, name)
 		require.Nil(t, b, name)
@@ -31,11 +31,10 @@ func TestLookingAtOneFileOrFolder(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, d.Names("/d"))
 	require.Equal(t, []string{"d", "empty"}, d.Names("/"))
 	require.Empty(t, d.Names("/empty"))
-	require.Empty(t, d.Names("/no/where"))
+	require.Empty(t, d.Names("/no/file"))
 }
 
-// Times are no part of a state that a crash can leave, but a program can ask
-// for them.
+// Times are not part of the state that a crash can leave, but a program can read them.
 func TestTimedHash(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	made := func(steps ...step) *crashfs.Disk {

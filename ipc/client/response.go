@@ -18,12 +18,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// send sends c once. Every error after which sending it again may help wraps
-// ErrUnreachable.
+// send sends c once. An error that a retry may fix wraps ErrUnreachable.
 func (r *REST) send(ctx context.Context, c call) (*view, error) {
-	soon, cancel := context.WithTimeout(ctx, c.takes+2*grace)
+	attempt, cancel := context.WithTimeout(ctx, c.serverWait+2*grace)
 	defer cancel()
-	req, err := http.NewRequestWithContext(soon, c.method, r.base+c.path, bytes.NewReader(c.body))
+	req, err := http.NewRequestWithContext(attempt, c.method, r.base+c.path, bytes.NewReader(c.body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -32,43 +31,42 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 	if c.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if len(c.body) > large {
-		req.Header.Set("Expect", "100-continue") // a gate that refuses it would not read it to its end
+	if len(c.body) > largeBody {
+		req.Header.Set("Expect", "100-continue") // a gate that refuses the request does not read its body
 	}
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}
 	resp, err := r.web.Do(req)
 	if err != nil {
-		return nil, lost(soon, ctx, err)
+		return nil, connectionError(attempt, ctx, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return nil, lost(soon, ctx, err)
+		return nil, connectionError(attempt, ctx, err)
 	case len(body) > maxResponse:
 		return nil, errors.New("the response is too large")
 	case resp.StatusCode >= 400:
-		return nil, refusal(resp, body)
+		return nil, parseRefusal(resp, body)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
-		return nil, fmt.Errorf("%w: it answers %d", ErrNoGate, resp.StatusCode)
+		return nil, fmt.Errorf("%w: status %d", ErrNoGate, resp.StatusCode)
 	}
 	return readView(body)
 }
 
-// lost is a connection that gave no answer, or half of one. Our own deadline for
-// one try must not look like the caller's.
-func lost(ours, callers context.Context, err error) error {
-	if ours.Err() != nil && callers.Err() == nil {
-		return fmt.Errorf("%w: no answer in time", ErrUnreachable)
+// connectionError is the error of a missing or incomplete response. The timeout of one
+// attempt must not look like the caller's.
+func connectionError(attempt, caller context.Context, err error) error {
+	if attempt.Err() != nil && caller.Err() == nil {
+		return fmt.Errorf("%w: timeout", ErrUnreachable)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// refusal reads what a gate says against a request; what is no gate's is not
-// repeated.
-func refusal(resp *http.Response, body []byte) *Refused {
+// parseRefusal reads an error response. Text from another server is not repeated.
+func parseRefusal(resp *http.Response, body []byte) *Refused {
 	e := &Refused{Status: resp.StatusCode, Detail: http.StatusText(resp.StatusCode), After: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	var problem struct {
 		Detail string `json:"detail"`
@@ -80,9 +78,9 @@ func refusal(resp *http.Response, body []byte) *Refused {
 	return e
 }
 
-const longestDetail = 500
+const maxDetail = 500
 
-// oneLine is text that can be printed without harm.
+// oneLine is text without control characters, of limited length.
 func oneLine(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
@@ -90,13 +88,13 @@ func oneLine(text string) string {
 		}
 		return c
 	}, text)
-	if len(text) > longestDetail {
-		text = strings.ToValidUTF8(text[:longestDetail], "") + "…"
+	if len(text) > maxDetail {
+		text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
 	}
 	return text
 }
 
-// retryAfter reads the header in both its forms; 0 is that it says nothing.
+// retryAfter reads both forms of the header; 0: none.
 func retryAfter(text string, now time.Time) time.Duration {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n < 1<<20 {
 		return time.Duration(n) * time.Second
@@ -107,11 +105,11 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// view is a request as the gate's HTTP door shows it, as far as a client needs it.
-// A gate that is newer than we are may say more.
+// view is a request as the HTTP API returns it, with the members that a client needs. A
+// newer gate may send more.
 type view struct {
 	ApprovalID       string           `json:"approval_id"`
-	Outcome          *approval.Status `json:"outcome"` // null until it is over
+	Outcome          *approval.Status `json:"outcome"` // null until the end
 	Auto             bool             `json:"auto"`
 	Decision         *choice          `json:"decision"`
 	Result           approval.Raw     `json:"result"`
@@ -132,32 +130,32 @@ type choice struct {
 func readView(body []byte) (*view, error) {
 	v := &view{}
 	if err := json.Unmarshal(body, v); err != nil || v.ApprovalID == "" {
-		return nil, fmt.Errorf("%w: its answer is no approval", ErrNoGate)
+		return nil, fmt.Errorf("%w: the response is no approval", ErrNoGate)
 	}
 	return v, nil
 }
 
-// fits says whether this is the request that was asked for. What was approved is
-// so for the bytes that its receipt names, and for no others.
-func (v *view) fits(a Submitted) error {
+// checkMatches checks that this is the submitted request. An approval is valid only for
+// the bytes that its receipt names.
+func (v *view) checkMatches(a Submitted) error {
 	if v.ApprovalID != idPrefix+a.ID {
 		return ErrIDConflict
 	}
 	if v.Receipt == nil {
 		if v.Outcome != nil && (*v.Outcome == approval.StatusApproved || *v.Outcome == approval.StatusAutoApproved) {
-			return fmt.Errorf("%w: it was approved without a receipt", ErrIDConflict)
+			return fmt.Errorf("%w: approved without a receipt", ErrIDConflict)
 		}
 		return nil
 	}
 	lines := receiptLines(*v.Receipt)
 	if lines["request_id"] != a.ID || a.ArgsSHA256 != "" && (lines["args_sha256"] != a.ArgsSHA256 || lines["tool"] != quoted(a.Tool)) {
-		return fmt.Errorf("%w: its receipt is for something else", ErrIDConflict)
+		return fmt.Errorf("%w: the receipt is for another request", ErrIDConflict)
 	}
 	return nil
 }
 
-// receiptLines are the facts of a receipt, as they are written. The signature is
-// not looked at: it is for those who do not have it from the gate itself.
+// receiptLines are the fields of a receipt. The signature is not checked: the receipt
+// comes from the gate itself.
 func receiptLines(receipt string) map[string]string {
 	facts := map[string]string{}
 	text, _, _ := strings.Cut(receipt, "\n\n")
@@ -169,7 +167,8 @@ func receiptLines(receipt string) map[string]string {
 	return facts
 }
 
-// quoted is how a receipt writes the name of a tool; none is the empty text.
+// quoted is the name of a tool as a receipt has it; without a tool it is a quoted empty
+// string.
 func quoted(tool string) string {
 	if tool == "" {
 		return `""`
@@ -177,8 +176,8 @@ func quoted(tool string) string {
 	return tool
 }
 
-// response is the same end in the words of a response file. Where the gate gives
-// no digest of the request, the receipt does; responded_at is when we heard of it.
+// response converts the end to a response document. The digest of the request comes from
+// the receipt; responded_at is the current time.
 func (v *view) response(id string) *approval.Response {
 	r := &approval.Response{
 		Version: approval.Version, RequestID: id, Status: *v.Outcome, Result: v.Result, Error: v.Error, Feedback: v.Feedback,

@@ -18,36 +18,36 @@ import (
 
 func cancelled() (context.Context, func()) { return context.WithCancel(context.Background()) }
 
-// What was wrong with an earlier public gate of this kind, each as a test.
+// Defects of an earlier public gate of this kind, each as a test.
 
-// TestWhoAsksNeverDecides tries every way to a decision that an asking key has.
-func TestWhoAsksNeverDecides(t *testing.T) {
-	box := &mailbox{}
-	h := newHouse(t, func(h *house) { h.server.Inbox = box })
+// TestRequestKeysCannotDecide tries every way to decide with a key that may request.
+func TestRequestKeysCannotDecide(t *testing.T) {
+	inbox := &fakeInbox{}
+	h := newRig(t, func(h *rig) { h.server.Inbox = inbox })
 	id := h.ask()
 	for _, k := range []string{"agent", "another"} {
 		require.Equal(t, 403, h.do(k, "POST", path(id, "/decision"), code("1")).StatusCode)
 		require.Equal(t, 403, h.do(k, "POST", "/v1/inbox/email-reply", map[string]any{"subject": id, "body": "1"}).StatusCode)
 	}
-	require.Empty(t, box.got)
+	require.Empty(t, inbox.received)
 	for _, more := range []string{approval.MayDecide, approval.MayInbound} {
 		k := approval.NewAPIKey("x")
 		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{approval.MayRequest, more}, time.Now(), "test"
-		require.ErrorContains(t, k.Check(), "whoever asks must not decide")
+		require.ErrorContains(t, k.Check(), "decide")
 		body, err := k.Encode()
 		require.NoError(t, err)
 		_, err = approval.ParseAPIKey(body, k.ID)
-		require.Error(t, err, "nor does a file help")
+		require.Error(t, err, "a key file cannot combine these scopes either")
 	}
 	h.newKey("mallory", home, "mallory", approval.MayDecide)
-	h.says(h.do("mallory", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
+	h.requireProblem(h.do("mallory", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
-	require.Zero(t, h.ran())
+	require.Zero(t, h.runs())
 }
 
-// TestOneWins has ann approve and bob deny at the same moment, 500 times.
-func TestOneWins(t *testing.T) {
-	h := newHouse(t)
+// TestFirstDecisionWins has ann approve and bob deny at the same moment, 500 times.
+func TestFirstDecisionWins(t *testing.T) {
+	h := newRig(t)
 	const trials, atOnce = 500, 10
 	var wg sync.WaitGroup
 	approvals := make(chan bool, trials)
@@ -66,12 +66,12 @@ func TestOneWins(t *testing.T) {
 			won++
 		}
 	}
-	require.Equal(t, won, h.ran(), "what was approved ran once, what was denied never")
+	require.Equal(t, won, h.runs(), "approved requests ran once, denied ones never")
 	t.Logf("approved %d of %d", won, trials)
 }
 
-// race says whether the approval won.
-func (h *house) race() bool {
+// race reports whether the approval won.
+func (h *rig) race() bool {
 	id := h.ask()
 	start := make(chan struct{})
 	var answers [2]answer
@@ -91,9 +91,10 @@ func (h *house) race() bool {
 	return yes == 200
 }
 
-// TestUnclearIsNoAnswer gives what is not exactly one of the ways to answer.
-func TestUnclearIsNoAnswer(t *testing.T) {
-	h := newHouse(t)
+// TestUnclearDecisionIsRefused sends verdicts that are not exactly one of the valid
+// forms.
+func TestUnclearDecisionIsRefused(t *testing.T) {
+	h := newRig(t)
 	id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
 	for _, body := range []string{
 		`{}`, `{"code":""}`, `{"code":"0"}`, `{"code":"7"}`, `{"code":"approve"}`, `{"code":"yes"}`, `{"code":"no, deny this"}`, `{"code":"１"}`,
@@ -107,8 +108,8 @@ func TestUnclearIsNoAnswer(t *testing.T) {
 	}
 	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
 	require.Equal(t, 422, h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": "x"}).StatusCode)
-	h.says(h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": strings.Repeat("0", 64)}), 409, "approval not pending")
-	require.Zero(t, h.ran())
+	h.requireProblem(h.do("ann", "POST", path(id, "/decision"), map[string]any{"code": "1", "pending_sha256": strings.Repeat("0", 64)}), 409, "approval not pending")
+	require.Zero(t, h.runs())
 	for verdict, want := range map[string]string{
 		`{"code":"1"}`: "approved", `{"code":"2"}`: "approved", `{"code":"3"}`: "denied", `{"code":"3","reason":"no, deny this"}`: "denied",
 		`{"code":"4","note":"n"}`: "approved", `{"code":"5","override":"o"}`: "overridden", `{"code":"6"}`: "approved", `{"feedback":"why?"}`: "request_more",
@@ -116,44 +117,43 @@ func TestUnclearIsNoAnswer(t *testing.T) {
 		id := h.ask(func(w map[string]any) { w["session_id"] = "s1" })
 		require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), verdict).StatusCode, verdict)
 		require.Equal(t, want, h.do("agent", "GET", path(id, "?wait=60"), nil).json["outcome"], verdict)
-		h.forget()
+		h.revokeAll()
 	}
 }
 
-// forget takes all consent back, so that the next request asks again.
-func (h *house) forget() {
+// revokeAll revokes all grants, so that the next request needs a decision.
+func (h *rig) revokeAll() {
 	for _, g := range h.List(home) {
 		_, err := h.Revoke(context.Background(), g.ID, "test")
 		require.NoError(h.t, err)
 	}
 }
 
-// TestARuleIsTakenBack lists a rule and revokes it: by whoever has it, and nobody
-// else of those who ask.
-func TestARuleIsTakenBack(t *testing.T) {
-	h := newHouse(t)
-	id := h.given(approval.GrantRule, "")
-	wish := map[string]any{"action_type": "write_file"}
+// TestRevokeRule lists a rule and revokes it: its client may, other clients may not.
+func TestRevokeRule(t *testing.T) {
+	h := newRig(t)
+	id := h.addGrant(approval.GrantRule, "")
+	request := map[string]any{"action_type": "write_file"}
 	require.Empty(t, h.do("another", "GET", "/v1/allow-rules", nil).json["items"])
-	h.says(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
-	h.says(h.do("another", "DELETE", "/v1/allow-rules/"+id, nil), 404, "rule not found")
-	h.says(h.do("agent", "DELETE", "/v1/session-allows/"+id, nil), 404, "rule not found")
+	h.requireProblem(h.do("another", "GET", "/v1/allow-rules/"+id, nil), 404, "rule not found")
+	h.requireProblem(h.do("another", "DELETE", "/v1/allow-rules/"+id, nil), 404, "rule not found")
+	h.requireProblem(h.do("agent", "DELETE", "/v1/session-allows/"+id, nil), 404, "rule not found")
 	require.Len(t, h.do("agent", "GET", "/v1/allow-rules", nil).json["items"], 1)
-	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "whoever decides sees what is let through")
+	require.Len(t, h.do("ann", "GET", "/v1/allow-rules", nil).json["items"], 1, "a key that decides sees the rules")
 	h.newKey("watch", home, "", approval.MayRead)
 	require.Equal(t, 403, h.do("watch", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, 204, h.do("agent", "DELETE", "/v1/allow-rules/"+id, nil).StatusCode)
 	require.Equal(t, "revoked", h.do("agent", "GET", "/v1/allow-rules/"+id, nil).json["state"])
-	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", wish).json["status"], "nothing rests on it any more")
-	grant := h.given(approval.GrantTarget, "")
-	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "others rest on a grant, too")
+	require.Equal(t, "pending", h.do("agent", "POST", "/v1/approvals", request).json["status"], "a revoked rule allows nothing")
+	grant := h.addGrant(approval.GrantTarget, "")
+	require.Equal(t, 403, h.do("agent", "DELETE", "/v1/grants/"+grant, nil).StatusCode, "a grant applies to other clients too")
 	require.Equal(t, 204, h.do("ann", "DELETE", "/v1/grants/"+grant, nil).StatusCode)
 }
 
-// TestChannelsDown asks while nobody can be reached: the gate has no part in
-// that, and the pending is what the channel sends later on.
+// TestChannelsDown creates a request while no channel is reachable: the gate accepts it,
+// and the channel sends the pending later.
 func TestChannelsDown(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "run", "channel": "email"})
 	require.Equal(t, http.StatusCreated, a.StatusCode)
 	w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
@@ -161,14 +161,14 @@ func TestChannelsDown(t *testing.T) {
 	require.Equal(t, "email", w.Pending.AskOn)
 }
 
-// TestClientsOnlyNarrow lets a client name where it wants to be asked.
-func TestClientsOnlyNarrow(t *testing.T) {
-	h := newHouse(t, func(h *house) {
+// TestClientsCanOnlyNarrowChannels checks which channels and targets a client may choose.
+func TestClientsCanOnlyNarrowChannels(t *testing.T) {
+	h := newRig(t, func(h *rig) {
 		ws := h.ws[other]
 		ws.Channels = []string{"email"}
 		h.ws[other] = ws
 	})
-	h.newKey("stranger", other, "", approval.MayRequest)
+	h.newKey("outsider", other, "", approval.MayRequest)
 	for _, tt := range []struct {
 		key, channel string
 		target       map[string]any
@@ -186,17 +186,17 @@ func TestClientsOnlyNarrow(t *testing.T) {
 		{"agent", "telegram", map[string]any{"email_to": "ann@example.org"}, 422, ""},
 		{"agent", "", map[string]any{"tg_chat_id": "123", "email_to": "ann@example.org"}, 422, ""},
 		{"agent", "", map[string]any{}, 422, ""},
-		{"stranger", "telegram", nil, 422, ""},
-		{"stranger", "", map[string]any{"tg_chat_id": "123"}, 422, ""},
+		{"outsider", "telegram", nil, 422, ""},
+		{"outsider", "", map[string]any{"tg_chat_id": "123"}, 422, ""},
 	} {
-		wish := map[string]any{"tool_name": "run"}
+		request := map[string]any{"tool_name": "run"}
 		if tt.channel != "" {
-			wish["channel"] = tt.channel
+			request["channel"] = tt.channel
 		}
 		if tt.target != nil {
-			wish["target"] = tt.target
+			request["target"] = tt.target
 		}
-		a := h.do(tt.key, "POST", "/v1/approvals", wish)
+		a := h.do(tt.key, "POST", "/v1/approvals", request)
 		require.Equal(t, tt.status, a.StatusCode, "%v: %s", tt, a.body)
 		if tt.status == 201 {
 			w, err := h.server.Viewer.Pending(h.key(a.json["approval_id"].(string)))
@@ -206,18 +206,18 @@ func TestClientsOnlyNarrow(t *testing.T) {
 	}
 }
 
-// TestOwnersDecide asks with a key that belongs to somebody.
-func TestOwnersDecide(t *testing.T) {
-	h := newHouse(t)
+// TestOnlyKeyOwnerDecides creates a request with a key that has an owner.
+func TestOnlyKeyOwnerDecides(t *testing.T) {
+	h := newRig(t)
 	h.newKey("anns", home, "ann", approval.MayRequest)
 	id := h.askAs("anns")
-	h.says(h.do("bob", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
+	h.requireProblem(h.do("bob", "POST", path(id, "/decision"), code("1")), 404, "approval not found")
 	require.Equal(t, 200, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
 }
 
-// TestWordForWord holds what is kept against what was sent.
-func TestWordForWord(t *testing.T) {
-	h := newHouse(t)
+// TestArgumentsAreVerbatim compares the stored arguments with those that were sent.
+func TestArgumentsAreVerbatim(t *testing.T) {
+	h := newRig(t)
 	const data = `{"n": 9007199254740993 ,"big":1e400,"neg":-0.0, "s":"\u00e9\/","deep":{"b":[1.10]}}`
 	a := h.do("agent", "POST", "/v1/approvals", `{"tool_name":"run","request_data":`+data+`}`)
 	require.Equal(t, 201, a.StatusCode, "%s", a.body)
@@ -226,17 +226,17 @@ func TestWordForWord(t *testing.T) {
 	require.True(t, bytes.Equal([]byte(data), w.Pending.RequestData), "%s", w.Pending.RequestData)
 	require.Equal(t, 200, h.do("ann", "POST", path(a.json["approval_id"].(string), "/decision"), code("1")).StatusCode)
 	h.do("agent", "GET", path(a.json["approval_id"].(string), "?wait=60"), nil)
-	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "what runs is what was sent: %s", h.effects[0].Args)
+	require.True(t, bytes.Equal([]byte(data), h.effects[0].Args), "the executed arguments are those that were sent: %s", h.effects[0].Args)
 }
 
-func TestOnce(t *testing.T) {
-	h := newHouse(t)
-	wish := map[string]any{"tool_name": "auto", "request_data": map[string]any{"n": 1}}
+func TestIdempotencyKey(t *testing.T) {
+	h := newRig(t)
+	request := map[string]any{"tool_name": "auto", "request_data": map[string]any{"n": 1}}
 	var wg sync.WaitGroup
 	ids := make(chan string, 20)
 	for range 20 {
 		wg.Go(func() {
-			a := h.do("agent", "POST", "/v1/approvals", wish, "Idempotency-Key", "once")
+			a := h.do("agent", "POST", "/v1/approvals", request, "Idempotency-Key", "once")
 			require.Contains(t, []int{200, 201}, a.StatusCode, "%s", a.body)
 			ids <- a.json["approval_id"].(string)
 		})
@@ -251,16 +251,16 @@ func TestOnce(t *testing.T) {
 	for id := range seen {
 		h.do("agent", "GET", path(id, "?wait=60"), nil)
 	}
-	require.Equal(t, 1, h.ran())
-	h.says(h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"}, "Idempotency-Key", "once"), 422, "this Idempotency-Key was used with another body")
-	other := h.do("another", "POST", "/v1/approvals", wish, "Idempotency-Key", "once")
+	require.Equal(t, 1, h.runs())
+	h.requireProblem(h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"}, "Idempotency-Key", "once"), 422, "this Idempotency-Key was used with another body")
+	other := h.do("another", "POST", "/v1/approvals", request, "Idempotency-Key", "once")
 	require.Equal(t, 201, other.StatusCode, "another client's key is another key")
 	require.False(t, seen[other.json["approval_id"].(string)])
-	require.Equal(t, 422, h.do("agent", "POST", "/v1/approvals", wish, "Idempotency-Key", "a b").StatusCode)
+	require.Equal(t, 422, h.do("agent", "POST", "/v1/approvals", request, "Idempotency-Key", "a b").StatusCode)
 }
 
-// TestAboutSaysWhatIsDone reads the table of the document.
-func TestAboutSaysWhatIsDone(t *testing.T) {
+// TestAboutTableMatchesOutcome reads the table of the document.
+func TestAboutTableMatchesOutcome(t *testing.T) {
 	rows := 0
 	for row := range strings.Lines(httpapi.About) {
 		cells := strings.Split(row, "|")
@@ -277,5 +277,5 @@ func TestAboutSaysWhatIsDone(t *testing.T) {
 	}
 	require.Equal(t, 12, rows)
 	status, execution := httpapi.Outcome("invented later")
-	require.Equal(t, "denied none", fmt.Sprint(status, " ", execution), "what nobody knows is a no")
+	require.Equal(t, "denied none", fmt.Sprint(status, " ", execution), "an unknown status is denied")
 }

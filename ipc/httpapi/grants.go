@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Rule is a remembered consent.
+// Rule is a grant.
 type Rule struct {
 	ID         string     `json:"id" pattern:"^[0-9a-f]{16,64}$"`
 	Kind       string     `json:"kind" enum:"allow_rule,session_allow,grant"`
@@ -18,16 +18,16 @@ type Rule struct {
 	ClientID   string     `json:"client_id"`
 	SessionID  string     `json:"session_id"`
 	ActionType string     `json:"action_type"`
-	Capability string     `json:"capability" doc:"Of a grant."`
-	TargetKind string     `json:"target_kind" doc:"Of a grant: exact, host, path_glob or none."`
-	Target     string     `json:"target" doc:"Of a grant."`
-	Exact      bool       `json:"exact" doc:"It holds for one whole command line only."`
+	Capability string     `json:"capability" doc:"Only for kind grant."`
+	TargetKind string     `json:"target_kind" doc:"Only for kind grant: exact, host, path_glob or none."`
+	Target     string     `json:"target" doc:"Only for kind grant."`
+	Exact      bool       `json:"exact" doc:"It allows only one exact command line."`
 	By         string     `json:"by"`
 	Via        string     `json:"via"`
 	CreatedAt  time.Time  `json:"created_at"`
 	ExpiresAt  time.Time  `json:"expires_at"`
 	Uses       int        `json:"uses"`
-	MaxUses    int        `json:"max_uses" doc:"0 is no limit."`
+	MaxUses    int        `json:"max_uses" doc:"0 means no limit."`
 	LastUsed   *time.Time `json:"last_used"`
 	RevokedAt  *time.Time `json:"revoked_at"`
 }
@@ -41,76 +41,76 @@ type (
 	rulesOut struct{ Body Rules }
 )
 
-// Rules is a list of remembered consent, the newest first.
+// Rules is a list of grants, the newest first.
 type Rules struct {
 	Items []Rule `json:"items" nullable:"false"`
 }
 
-// consents declares the three kinds of remembered consent, which differ in their
-// paths and in what they are bound to.
-func (s *Server) consents(api huma.API) {
-	look := lookers()
+// grants declares the operations on the three kinds of grants. They differ in their paths
+// and in what they are bound to.
+func (s *Server) grants(api huma.API) {
+	read := readScopes()
 	revoke := []string{approval.MayRequest, approval.MayDecide}
 	for _, x := range []struct {
 		kind           approval.GrantKind
 		path, id, what string
 		revoke         []string
 	}{
-		{approval.GrantRule, "allow-rules", "allow-rule", "always allowed: one action type of one client", revoke},
-		{approval.GrantSession, "session-allows", "session-allow", "allowed for a session: one action type of one client", revoke},
-		{approval.GrantTarget, "grants", "grant", "granted: a capability on a target, whoever of the workspace asks", []string{approval.MayDecide}},
+		{approval.GrantRule, "allow-rules", "allow-rule", "allow rules: one action type of one client, always", revoke},
+		{approval.GrantSession, "session-allows", "session-allow", "session allows: one action type of one client, for a session", revoke},
+		{approval.GrantTarget, "grants", "grant", "grants: a capability on a target, for every client of the workspace", []string{approval.MayDecide}},
 	} {
 		base := "/v1/" + x.path
-		register(api, op("list-"+x.path, http.MethodGet, base, "List what is "+x.what,
-			"A key that requests sees what is its own; of grants, all of its workspace.", look),
+		register(api, op("list-"+x.path, http.MethodGet, base, "List "+x.what,
+			"A key with the scope request sees only its own; of grants, all of its workspace.", read),
 			func(_ context.Context, k *approval.APIKey, _ *struct{}) (*rulesOut, error) {
 				out := &rulesOut{Rules{Items: []Rule{}}}
-				for _, c := range s.consentsOf(k, x.kind) {
+				for _, c := range s.grantsOf(k, x.kind) {
 					out.Body.Items = append(out.Body.Items, s.rule(c))
 				}
 				return out, nil
 			})
-		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Look at one that is "+x.what, "", look, http.StatusNotFound),
+		register(api, op("get-"+x.id, http.MethodGet, base+"/{id}", "Get one of the "+x.what, "", read, http.StatusNotFound),
 			func(_ context.Context, k *approval.APIKey, in *ruleIn) (*ruleOut, error) {
-				c, err := s.consent(k, x.kind, in.ID)
+				c, err := s.findGrant(k, x.kind, in.ID)
 				if err != nil {
 					return nil, err
 				}
 				return &ruleOut{s.rule(*c)}, nil
 			})
-		take := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Take one back that is "+x.what,
-			"From the answer on nothing rests on it any more. 204 also where it was revoked before.", x.revoke, http.StatusNotFound)
-		take.DefaultStatus = http.StatusNoContent
-		register(api, take, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
+		revokeOp := op("revoke-"+x.id, http.MethodDelete, base+"/{id}", "Revoke one of the "+x.what,
+			"After the response it allows nothing. 204 also if it was already revoked.", x.revoke, http.StatusNotFound)
+		revokeOp.DefaultStatus = http.StatusNoContent
+		register(api, revokeOp, func(ctx context.Context, k *approval.APIKey, in *ruleIn) (*struct{}, error) {
 			return nil, s.revoke(ctx, k, x.kind, in.ID)
 		})
 	}
 }
 
-func (s *Server) consentsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
+func (s *Server) grantsOf(k *approval.APIKey, kind approval.GrantKind) []GrantUse {
 	if s.Grants == nil {
 		return nil
 	}
 	var list []GrantUse
 	for _, c := range s.Grants.List(k.Workspace) {
-		if c.Kind == kind && (kind == approval.GrantTarget || mine(k, c.ClientID)) {
+		if c.Kind == kind && (kind == approval.GrantTarget || visible(k, c.ClientID)) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (s *Server) consent(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
-	for _, c := range s.consentsOf(k, kind) {
+func (s *Server) findGrant(k *approval.APIKey, kind approval.GrantKind, id string) (*GrantUse, error) {
+	for _, c := range s.grantsOf(k, kind) {
 		if c.ID == id {
 			return &c, nil
 		}
 	}
-	return nil, problem(http.StatusNotFound, sayNoRule)
+	return nil, problem(http.StatusNotFound, detailNoRule)
 }
 
 func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.GrantKind, id string) error {
-	if _, err := s.consent(k, kind, id); err != nil {
+	if _, err := s.findGrant(k, kind, id); err != nil {
 		return err
 	}
 	by := k.Owner
@@ -118,7 +118,7 @@ func (s *Server) revoke(ctx context.Context, k *approval.APIKey, kind approval.G
 		by = "client " + k.ClientID()
 	}
 	if _, err := s.Grants.Revoke(ctx, id, by); err != nil {
-		return s.broken("revoke "+id, err)
+		return s.internalError("revoke grant failed: "+id, err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Server) rule(c GrantUse) Rule {
 		ID: c.ID, Kind: string(c.Kind), State: "active", ClientID: c.ClientID, SessionID: c.SessionID, ActionType: c.ActionType,
 		Capability: c.Capability, TargetKind: c.TargetKind, Target: c.Target, Exact: c.Exact != "", By: c.By, Via: c.Via,
 		CreatedAt: c.CreatedAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(), Uses: c.Uses, MaxUses: c.MaxUses,
-		LastUsed: moment(c.LastUsed), RevokedAt: moment(c.RevokedAt),
+		LastUsed: timeOrNil(c.LastUsed), RevokedAt: timeOrNil(c.RevokedAt),
 	}
 	switch {
 	case !c.RevokedAt.IsZero():
@@ -141,9 +141,9 @@ func (s *Server) rule(c GrantUse) Rule {
 	return r
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return some(t.UTC())
+	return ptr(t.UTC())
 }

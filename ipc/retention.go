@@ -10,13 +10,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Old gives the ids whose document of kind d was last written before a time,
-// with its size in bytes. It goes by the file's time, which says when to look
-// closer and proves nothing.
+// OlderThan returns the ids whose document of kind d was last written before a time, with
+// its size in bytes. It uses the file's modification time, which is a hint and no proof.
 func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes map[string]int64, err error) {
 	suffix := filepath.Ext(s.path(d, approval.Key{Workspace: ws}))
 	sizes = map[string]int64{}
-	err = s.older(s.dir(d, ws), before, func(name string, size int64) error {
+	err = s.visitOlder(s.dir(d, ws), before, func(name string, size int64) error {
 		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidID(id) {
 			sizes[id] = size
 		}
@@ -25,11 +24,11 @@ func (s *Store) OlderThan(d approval.Doc, ws string, before time.Time) (sizes ma
 	return sizes, err
 }
 
-// OldRefusals counts the descriptions of refused things that were written before
-// a time, and removes them if told to.
+// RefusalsOlderThan counts the descriptions of refused files that were written before a
+// time, and removes them if remove is set.
 func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n int, size int64, err error) {
 	dir := s.Layout.Errors(ws)
-	err = s.older(dir, before, func(name string, bytes int64) error {
+	err = s.visitOlder(dir, before, func(name string, bytes int64) error {
 		if strings.HasPrefix(name, tempPrefix) {
 			return nil
 		}
@@ -43,14 +42,14 @@ func (s *Store) RefusalsOlderThan(ws string, before time.Time, remove bool) (n i
 	})
 	if remove && n > 0 {
 		s.mu.Lock()
-		delete(s.refused, ws) // counted anew: there is room again
+		delete(s.refusals, ws) // counted again: descriptions can be written again
 		s.mu.Unlock()
 	}
 	return n, size, err
 }
 
-// older visits the files of a folder that were last written before a time.
-func (s *Store) older(dir string, before time.Time, visit func(name string, size int64) error) error {
+// visitOlder visits the files of a folder that were last written before a time.
+func (s *Store) visitOlder(dir string, before time.Time, visit func(name string, size int64) error) error {
 	names, err := s.names(dir)
 	if err != nil {
 		return err

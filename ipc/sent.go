@@ -12,28 +12,26 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Notebook is what one channel remembers between two starts: a page for each
-// request, which says what was sent for it, and drawers for what belongs to no
-// request. Nobody else reads it, and losing it costs a card that is sent twice,
-// never a decision.
+// SentStore is what one channel remembers across restarts: a sent record for each
+// request, and state that belongs to no request. Only the channel reads it. If it is
+// lost, a card may be sent twice; no decision is lost.
 type SentStore struct {
 	Store   *Store
 	Channel string // telegram, email …; a name like a workspace's
 }
 
-// Load is what was noted for a request; the error wraps fs.ErrNotExist where
-// nothing was.
+// Load reads a sent record; the error wraps fs.ErrNotExist if there is none.
 func (n *SentStore) Load(k approval.Key) ([]byte, error) {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return nil, err
 	}
-	return n.Store.readOwn(name)
+	return n.Store.readSentFile(name)
 }
 
-// Write makes a page durable, over what it said before.
+// Save writes or replaces a sent record, durably.
 func (n *SentStore) Save(k approval.Key, b []byte) error {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return err
 	}
@@ -43,24 +41,24 @@ func (n *SentStore) Save(k approval.Key, b []byte) error {
 	return n.Store.replace(name, b)
 }
 
-// Remove tears a page out; one that is gone already is no error. It is not made
-// durable: a page that comes back is only removed again.
+// Remove removes a sent record. A missing one is no error. The removal is not synced: a
+// record that a power cut brings back is removed again.
 func (n *SentStore) Remove(k approval.Key) error {
-	name, err := n.page(k)
+	name, err := n.path(k)
 	if err != nil {
 		return err
 	}
-	return n.Store.gone(name)
+	return n.Store.removeFile(name)
 }
 
-// List lists the ids in a workspace that have a page.
+// List lists the ids in a workspace that have a sent record.
 func (n *SentStore) List(ws string) ([]string, error) {
 	if err := errors.Join(n.check(), checkWorkspace(ws)); err != nil {
 		return nil, err
 	}
 	names, err := n.Store.names(n.Store.Layout.Sent(n.Channel, ws))
 	if err != nil {
-		return nil, fmt.Errorf("list pages of %s: %w", n.Channel, err)
+		return nil, fmt.Errorf("list sent records of %s: %w", n.Channel, err)
 	}
 	var ids []string
 	for _, name := range names {
@@ -71,8 +69,8 @@ func (n *SentStore) List(ws string) ([]string, error) {
 	return ids, nil
 }
 
-// ChannelState is a place for what belongs to no request. Its name follows the rules
-// for workspaces.
+// State is a store for files that belong to no request. Its name follows the rules for
+// workspaces.
 func (n *SentStore) State(name string) (*StateStore, error) {
 	if err := errors.Join(n.check(), checkWorkspace(name)); err != nil {
 		return nil, err
@@ -83,7 +81,7 @@ func (n *SentStore) State(name string) (*StateStore, error) {
 		{dir, 0o700, othersWrite},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("prepare notebook of %s: %w", n.Channel, err)
+		return nil, fmt.Errorf("prepare state of %s: %w", n.Channel, err)
 	}
 	return &StateStore{n.Store, dir}, nil
 }
@@ -95,40 +93,40 @@ func (n *SentStore) check() error {
 	return nil
 }
 
-func (n *SentStore) page(k approval.Key) (string, error) {
+func (n *SentStore) path(k approval.Key) (string, error) {
 	if err := errors.Join(n.check(), checkWorkspace(k.Workspace)); err != nil {
 		return "", err
 	}
 	if !approval.ValidID(k.ID) {
-		return "", fmt.Errorf("page of %s: no such key", k)
+		return "", fmt.Errorf("sent record of %s: invalid key", k)
 	}
 	return filepath.Join(n.Store.Layout.Sent(n.Channel, k.Workspace), k.ID+docSuffix), nil
 }
 
-// ChannelState holds small files of a channel, by names of 1 to 100 letters, digits
-// and any of ". _ -", the first of them no dot.
+// StateStore holds small files of a channel. Their names have 1 to 100 letters, digits
+// and any of ". _ -", and do not begin with a dot.
 type StateStore struct {
 	store *Store
 	dir   string
 }
 
-// Put makes a file durable, over what it held before.
+// Put writes or replaces a file, durably.
 func (d *StateStore) Put(name string, b []byte) error {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return fmt.Errorf("put %q: not a valid name", name)
 	}
 	return d.store.replace(filepath.Join(d.dir, name), b)
 }
 
-// Get reads a file; the error wraps fs.ErrNotExist where there is none.
+// Get reads a file; the error wraps fs.ErrNotExist if there is none.
 func (d *StateStore) Get(name string) ([]byte, error) {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return nil, fmt.Errorf("get %q: %w", name, fs.ErrNotExist)
 	}
-	return d.store.readOwn(filepath.Join(d.dir, name))
+	return d.store.readSentFile(filepath.Join(d.dir, name))
 }
 
-// List gives the names, sorted.
+// List returns the names, sorted.
 func (d *StateStore) List() ([]string, error) {
 	all, err := d.store.names(d.dir)
 	if err != nil {
@@ -136,7 +134,7 @@ func (d *StateStore) List() ([]string, error) {
 	}
 	var names []string
 	for _, name := range all {
-		if validDrawerName(name) {
+		if validStateName(name) {
 			names = append(names, name)
 		}
 	}
@@ -144,26 +142,25 @@ func (d *StateStore) List() ([]string, error) {
 	return names, nil
 }
 
-// Remove takes a file away; one that is gone already is no error. It is not made
-// durable.
+// Remove removes a file. A missing one is no error. The removal is not synced.
 func (d *StateStore) Remove(name string) error {
-	if !validDrawerName(name) {
+	if !validStateName(name) {
 		return fmt.Errorf("remove %q: not a valid name", name)
 	}
-	return d.store.gone(filepath.Join(d.dir, name))
+	return d.store.removeFile(filepath.Join(d.dir, name))
 }
 
-func validDrawerName(name string) bool {
+func validStateName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 100 && name[0] != '.' && strings.Trim(name, letters) == ""
 }
 
-// replace writes a file of ours durably, over what lies there.
+// replace writes or replaces a file, durably.
 func (s *Store) replace(name string, b []byte) error {
 	dir := filepath.Dir(name)
 	var err error
 	for attempt := 1; attempt <= createAttempts; attempt++ {
-		// As in Create: a daemon that starts may have swept the temporary name.
+		// As in Create: a starting daemon may have swept the temporary name.
 		if err = s.replaceOnce(dir, name, b); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -189,17 +186,17 @@ func (s *Store) replaceOnce(dir, name string, b []byte) error {
 	return err
 }
 
-// maxOwn bounds a file of a notebook; more than an update or a mail it is not.
-const maxOwn = 16 << 20
+// maxSentFile limits a file of a sent store, such as an update or a mail.
+const maxSentFile = 16 << 20
 
-func (s *Store) readOwn(name string) ([]byte, error) {
+func (s *Store) readSentFile(name string) ([]byte, error) {
 	f, err := s.FS.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", filepath.Base(name), err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxOwn+1))
-	if err == nil && len(b) > maxOwn {
+	b, err := io.ReadAll(io.LimitReader(f, maxSentFile+1))
+	if err == nil && len(b) > maxSentFile {
 		err = ErrTooLarge
 	}
 	if err != nil {
@@ -208,7 +205,7 @@ func (s *Store) readOwn(name string) ([]byte, error) {
 	return b, nil
 }
 
-func (s *Store) gone(name string) error {
+func (s *Store) removeFile(name string) error {
 	if err := s.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", filepath.Base(name), err)
 	}
