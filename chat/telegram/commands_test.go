@@ -50,7 +50,7 @@ func TestStrangersAreMetWithSilence(t *testing.T) {
 	for i := range 8 {
 		a := h.taps(eve, m, "✅ Once")
 		if i < 5 {
-			require.Equal(t, "Nothing here for you.", a.Text)
+			require.Equal(t, "You are not an approver here.", a.Text)
 			require.True(t, a.Alert)
 		} else {
 			require.Empty(t, a.Text, "answered, so that the clock goes away, and nothing said")
@@ -60,7 +60,7 @@ func TestStrangersAreMetWithSilence(t *testing.T) {
 	refused := len(h.refused)
 	h.mu.Unlock()
 	require.Equal(t, 5, refused)
-	require.Equal(t, "Nothing here for you.", h.taps(carl, m, "✅ Once").Text, "others are heard")
+	require.Equal(t, "You are not an approver here.", h.taps(carl, m, "✅ Once").Text, "others are heard")
 	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
 }
 
@@ -85,7 +85,7 @@ func TestPending(t *testing.T) {
 	h.taps(ann, list, "a7000109")
 	at := h.sees(ann, "a hint at the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000109" })
 	require.Contains(t, at.ReplyTo.Text, "a7000109")
-	require.Equal(t, "Nothing here for you.", h.taps(eve, list, "› 3/3").Text)
+	require.Equal(t, "You are not an approver here.", h.taps(eve, list, "› 3/3").Text)
 
 	// show brings a card by its digits.
 	h.api.Say(ann, ann, "/show a7000110")
@@ -109,10 +109,10 @@ func TestGrants(t *testing.T) {
 	require.Contains(t, list.Text, `fs:write /tmp/\u{202E}x`)
 	require.Equal(t, []string{"✖ a7f3b2c1", "✖ b7f3b2c1"}, list.Buttons())
 	h.requirePlain(list)
-	require.Contains(t, h.taps(ann, list, "✖ a7f3b2c1").Text, "Taken back: a7f3b2c1")
+	require.Contains(t, h.taps(ann, list, "✖ a7f3b2c1").Text, "Revoked: a7f3b2c1")
 	list = h.becomes(list, "one less", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
 	require.Equal(t, "1001", h.revoker.grants[0].RevokedBy)
-	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo b7f3")).Text, "Taken back: b7f3b2c1")
+	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo b7f3")).Text, "Revoked: b7f3b2c1")
 	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo c7f3")).Text, "Nothing of yours is remembered", "carl's workspace is not hers")
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
@@ -149,8 +149,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.Contains(t, h.answered(h.api.Say(ann, family, "/pause personal")).Text, "⏸ personal was paused before")
 	require.Contains(t, h.answered(h.api.Say(ann, family, "/resume other")).Text, "Which one? personal")
 	require.Contains(t, h.answered(h.api.Say(bob, family, "/resume@permesso_bot")).Text, "▶ personal: resumed")
-	require.Equal(t, "Nothing here for you.", h.answered(h.api.Say(eve, family, "/pause")).Text)
-	require.Equal(t, "Nothing here for you.", h.answered(h.api.Say(ann, ann, "/pause")).Text, "not in a chat where nothing is asked")
+	require.Equal(t, "You are not an approver here.", h.answered(h.api.Say(eve, family, "/pause")).Text)
+	require.Equal(t, "You are not an approver here.", h.answered(h.api.Say(ann, ann, "/pause")).Text, "not in a chat where nothing is asked")
 	require.Equal(t, []string{"pause personal 1001 it goes wild", "pause personal 1001", "resume personal 1002"}, b.said)
 }
 

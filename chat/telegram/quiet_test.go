@@ -41,11 +41,11 @@ func TestAFlood(t *testing.T) {
 	h.until("the state of the last", func() bool { return strings.Contains(h.page(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: what it is about was not shown.
-	require.Contains(t, h.answered(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No such request is waiting here")
+	require.Contains(t, h.answered(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No pending request with this id")
 	require.Zero(t, h.hands.count(keys[11]))
 
 	// Its button brings the card, and that one can.
-	require.Equal(t, "Nothing here for you.", h.taps(eve, d, "a700001b").Text)
+	require.Equal(t, "You are not an approver here.", h.taps(eve, d, "a700001b").Text)
 	h.taps(ann, d, "a700001b")
 	m := h.card(keys[11], ann)
 	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")

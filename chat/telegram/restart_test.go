@@ -267,7 +267,7 @@ func TestAnotherPlace(t *testing.T) {
 	h.mu.Unlock()
 	h.says(old, "This is asked elsewhere now.")
 	m := h.card(k, family)
-	require.Equal(t, "Nothing here for you.", h.answer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text)
+	require.Equal(t, "You are not an approver here.", h.answer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text)
 	require.Contains(t, h.taps(ann, m, "✅ Once").Text, "Approved: ")
 }
 

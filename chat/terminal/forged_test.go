@@ -27,7 +27,7 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		for _, color := range []bool{false, true} {
 			var out bytes.Buffer
-			v := &view{Channel: &Channel{Out: &out, Color: color}, words: catalogue(""), shown: map[approval.Key]approval.Waiting{}}
+			v := &view{Channel: &Channel{Out: &out, Color: color}, words: catalog(""), shown: map[approval.Key]approval.Waiting{}}
 			v.card(approval.Waiting{Pending: p})
 			got := out.String()
 			if color {

@@ -60,26 +60,26 @@ type Channel struct {
 }
 
 const (
-	defaultEvery = 5 * time.Second
-	// justNow is how long a new card must have been in sight before a code
+	defaultInterval = 5 * time.Second
+	// newCardDelay is how long a new card must have been in sight before a code
 	// without a name is taken to mean it and not the one before.
-	justNow = 1500 * time.Millisecond
-	// maxOwed bounds the outcomes waited for, should records never come.
-	maxOwed = 1000
+	newCardDelay = 1500 * time.Millisecond
+	// maxPendingOutcomes bounds the outcomes waited for, should records never come.
+	maxPendingOutcomes = 1000
 )
 
 // view is what stands on the screen.
 type view struct {
 	*Channel
-	words *words
-	shown map[approval.Key]approval.Waiting // cards whose request waits
-	owed  []approval.Key                    // decided, outcome not told yet
-	mine  map[approval.Key]bool             // decided here
-	last  *approval.Waiting                 // the card a code means
-	since time.Time                         // when it was shown
-	held  map[string]string                 // what was said of a workspace's pause
-	alone bool                              // no other card waited then
-	err   error                             // of Out
+	words           *messages
+	shown           map[approval.Key]approval.Waiting // cards whose request waits
+	pendingOutcomes []approval.Key                    // decided, outcome not told yet
+	decidedHere     map[approval.Key]bool             // decided here
+	lastCard        *approval.Waiting                 // the card a code means
+	shownAt         time.Time                         // when it was shown
+	pauseLines      map[string]string                 // what was said of a workspace's pause
+	onlyCard        bool                              // no other card waited then
+	err             error                             // of Out
 }
 
 // Run shows cards and reads answers until ctx ends or Out fails. When In ends
@@ -88,21 +88,21 @@ type view struct {
 func (c *Channel) Run(ctx context.Context) error {
 	own := *c
 	v := &view{
-		Channel: &own, words: catalogue(c.Style.Language),
-		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{}, held: map[string]string{},
+		Channel: &own, words: catalog(c.Style.Language),
+		shown: map[approval.Key]approval.Waiting{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
 	defer stop()
-	every := c.Every
-	if every <= 0 {
-		every = defaultEvery
+	interval := c.Every
+	if interval <= 0 {
+		interval = defaultInterval
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 
 	changes := c.Changes
 	v.print(plain, v.words.welcome)
-	v.look(ctx)
+	v.update(ctx)
 	for v.err == nil {
 		select {
 		case <-ctx.Done():
@@ -112,25 +112,25 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 				continue
 			}
-			drain(changes)
-			v.look(ctx)
+			drainHints(changes)
+			v.update(ctx)
 		case <-tick.C:
-			v.look(ctx)
+			v.update(ctx)
 		case l, open := <-lines:
 			if !open {
 				lines = nil
-				v.print(plain, v.words.inputOver)
+				v.print(plain, v.words.inputClosed)
 				continue
 			}
 			v.line(ctx, l)
-			v.look(ctx)
+			v.update(ctx)
 		}
 	}
 	return v.err
 }
 
 // drain takes the hints that have piled up: one look serves them all.
-func drain(changes <-chan approval.Key) {
+func drainHints(changes <-chan approval.Key) {
 	for {
 		select {
 		case _, open := <-changes:
@@ -144,10 +144,10 @@ func drain(changes <-chan approval.Key) {
 }
 
 // look compares the screen with what waits.
-func (v *view) look(ctx context.Context) {
+func (v *view) update(ctx context.Context) {
 	if v.Refresh != nil {
 		v.Workspaces, v.Style = v.Refresh()
-		v.words = catalogue(v.Style.Language)
+		v.words = catalog(v.Style.Language)
 	}
 	if len(v.Workspaces) == 0 {
 		return
@@ -178,14 +178,14 @@ func (v *view) pauses() {
 	for _, ws := range v.Workspaces {
 		line := v.Style.PauseLine(ws, v.now())
 		switch line {
-		case v.held[ws]:
+		case v.pauseLines[ws]:
 			continue
 		case "":
-			v.print(good, fill(v.words.resumed, chat.Escape(ws)))
+			v.print(good, format(v.words.resumed, chat.Escape(ws)))
 		default:
 			v.print(warn, chat.Escape(ws)+" "+line)
 		}
-		v.held[ws] = line
+		v.pauseLines[ws] = line
 	}
 }
 
@@ -199,24 +199,24 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		}
 	}
 	slices.SortFunc(gone, func(a, b approval.Key) int { return strings.Compare(a.String(), b.String()) })
-	var owed []approval.Key
-	for i, k := range slices.Concat(v.owed, gone) {
+	var pendingOutcomes []approval.Key
+	for i, k := range slices.Concat(v.pendingOutcomes, gone) {
 		if !v.outcome(ctx, k) {
-			owed = append(owed, k)
-			if fresh := i >= len(v.owed); fresh && !v.mine[k] {
-				v.print(dim, fill(v.words.running, approval.ShortID(k.ID)))
+			pendingOutcomes = append(pendingOutcomes, k)
+			if fresh := i >= len(v.pendingOutcomes); fresh && !v.decidedHere[k] {
+				v.print(dim, format(v.words.outcomeFollows, approval.ShortID(k.ID)))
 			}
 			continue
 		}
-		delete(v.mine, k)
+		delete(v.decidedHere, k)
 	}
-	if len(owed) > maxOwed {
-		owed = owed[len(owed)-maxOwed:]
+	if len(pendingOutcomes) > maxPendingOutcomes {
+		pendingOutcomes = pendingOutcomes[len(pendingOutcomes)-maxPendingOutcomes:]
 	}
-	v.owed = owed
-	if len(gone) > 0 && v.last != nil && !waiting[v.last.Key()] && len(v.shown) > 0 {
-		v.print(plain, fill(v.words.waiting, strconv.Itoa(len(v.shown))))
-		v.last = nil // a code now would mean a card that is far above
+	v.pendingOutcomes = pendingOutcomes
+	if len(gone) > 0 && v.lastCard != nil && !waiting[v.lastCard.Key()] && len(v.shown) > 0 {
+		v.print(plain, format(v.words.stillWaiting, strconv.Itoa(len(v.shown))))
+		v.lastCard = nil // a code now would mean a card that is far above
 	}
 }
 
@@ -229,18 +229,18 @@ func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	if err != nil || rec == nil {
 		return false
 	}
-	how := bad
+	attr := bad
 	switch rec.Status {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
-		how = good
+		attr = good
 	}
-	v.print(how, v.Style.Outcome(rec))
+	v.print(attr, v.Style.Outcome(rec))
 	return true
 }
 
 func (v *view) card(w approval.Waiting) {
-	v.alone = len(v.shown) == 0
-	v.shown[w.Key()], v.last, v.since = w, &w, v.now()
+	v.onlyCard = len(v.shown) == 0
+	v.shown[w.Key()], v.lastCard, v.shownAt = w, &w, v.now()
 	style := v.Style
 	if v.Foot != nil {
 		style.Foot = v.Foot()
@@ -249,11 +249,11 @@ func (v *view) card(w approval.Waiting) {
 	v.print(plain, "")
 	v.print(bold, c.Head)
 	for _, f := range c.Facts {
-		how := plain
+		attr := plain
 		if strings.HasPrefix(f, "⚠") {
-			how = warn
+			attr = warn
 		}
-		v.print(how, f)
+		v.print(attr, f)
 	}
 	for _, k := range c.Evidence {
 		v.print(plain, k.Text)
@@ -271,7 +271,7 @@ func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
 	case l.tooLong:
-		v.print(warn, v.words.tooLong)
+		v.print(warn, v.words.lineTooLong)
 		return
 	case text == "":
 		return
@@ -281,20 +281,20 @@ func (v *view) line(ctx context.Context, l input) {
 	}
 	m := chat.Message{
 		From: v.Person, Via: "terminal", Text: text, Workspaces: v.Workspaces,
-		Card: v.last, Implicit: true, Language: v.Style.Language,
+		Card: v.lastCard, Implicit: true, Language: v.Style.Language,
 	}
-	if v.last != nil && !v.alone && v.now().Sub(v.since) < justNow && m.Command().NeedsCard() {
-		v.print(warn, fill(v.words.newCard, v.last.Pending.ShortID))
+	if v.lastCard != nil && !v.onlyCard && v.now().Sub(v.shownAt) < newCardDelay && m.Command().NeedsCard() {
+		v.print(warn, format(v.words.newCard, v.lastCard.Pending.ShortID))
 		return
 	}
 	reply := v.Interceptor.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
 	case reply.Ignore:
-		v.print(warn, v.words.whichCard)
+		v.print(warn, v.words.nameRequest)
 	case reply.Acted:
 		v.print(good, reply.Text)
-		v.mine[reply.Key] = true
+		v.decidedHere[reply.Key] = true
 	default:
 		v.print(plain, reply.Text)
 	}
@@ -314,18 +314,18 @@ func (v *view) log(ctx context.Context, err error) {
 }
 
 // how a line looks: an SGR parameter.
-type how int
+type attribute int
 
 const (
-	plain how = 0
-	bold  how = 1
-	dim   how = 2
-	bad   how = 31
-	good  how = 32
-	warn  how = 33
+	plain attribute = 0
+	bold  attribute = 1
+	dim   attribute = 2
+	bad   attribute = 31
+	good  attribute = 32
+	warn  attribute = 33
 )
 
-func (v *view) print(h how, lines ...string) {
+func (v *view) print(h attribute, lines ...string) {
 	for _, l := range lines {
 		if v.Color && h != plain && l != "" {
 			l = "\x1b[" + strconv.Itoa(int(h)) + "m" + l + "\x1b[0m"

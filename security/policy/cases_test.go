@@ -100,7 +100,7 @@ func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Rulin
 // The cases of its trust policy. Its needs_cop, a call for an LLM judge, has no
 // counterpart: what it was called for becomes a taint, and the trifecta asks a
 // person.
-func TestTrustCasesOfThePredecessor(t *testing.T) {
+func TestPredecessorTrustCases(t *testing.T) {
 	var all struct{ Cases []json.RawMessage }
 	if !cases(t, "files-chat-trust.json", &all) {
 		return
@@ -133,7 +133,7 @@ func TestTrustCasesOfThePredecessor(t *testing.T) {
 				require.Equal(t, *want.NeedsHuman, last.Outcome == approval.Ask, last.Reasons)
 			}
 			if want.Reason != "" {
-				require.Contains(t, strings.ToLower(strings.Join(last.Reasons, "\n")), deed(want.Reason))
+				require.Contains(t, strings.ToLower(strings.Join(last.Reasons, "\n")), commonReason(want.Reason))
 			}
 			taints := e.Taints("w")[""]
 			if want.Corruption != nil {
@@ -148,14 +148,14 @@ func TestTrustCasesOfThePredecessor(t *testing.T) {
 }
 
 // deed is the part of a reason that both say: "reading from 'email' is forbidden".
-func deed(reason string) string {
+func commonReason(reason string) string {
 	s, _, _ := strings.Cut(strings.ToLower(reason), " (")
 	return s
 }
 
 // What the capability policy of the predecessor does, by the names of its
 // cases; what is not here is about its cards, dialogs and callbacks.
-func TestGrantCasesOfThePredecessor(t *testing.T) {
+func TestPredecessorGrantCases(t *testing.T) {
 	played := map[string]func(t *testing.T){
 		"policy.registry_size": func(t *testing.T) { require.Len(t, approval.Capabilities(), 13) },
 		"grant.unknown_capability": func(t *testing.T) {
@@ -167,16 +167,16 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 			f := facts("fs:write")
 			g := grants(f)[2]
 			e := engine(t, policy.Config{})
-			remember(t, e, g)
+			addGrants(t, e, g)
 			g.RevokedAt = noon.Add(-time.Second)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
 			require.Len(t, e.Grants(), 1, "it stays in the list")
 		},
 		"grant.lifts": func(t *testing.T) {
 			f := facts("fs:write")
 			e := engine(t, policy.Config{})
-			remember(t, e, grants(f)[2])
+			addGrants(t, e, grants(f)[2])
 			require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 		},
 	}
@@ -219,7 +219,7 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 
 // What the service with proofs does, by the names of its cases. There a rule's
 // clauses are entailed by the facts of a program; here by a verified proof's effects.
-func TestProofCasesOfThePredecessor(t *testing.T) {
+func TestPredecessorProofCases(t *testing.T) {
 	blocked, internal := denyUnless(neverTo("ceo@example.com")), allowWhen(
 		only("bob@example.com", "ann@example.com"),
 		policy.Clause{Domain: "email", Op: "send", Kind: policy.Unique, Arg: "recipients"},

@@ -31,21 +31,21 @@ func exactOf(f *approval.Facts) string {
 }
 
 // never is a digest that no grant has: nothing covers such a request.
-const never = "never"
+const notCoverable = "never"
 
 // exactFor is what a consent's Exact must be to cover the request.
 func exactFor(f *approval.Facts, exact string) string {
 	if f.Tool == "" && f.ActionType == actionExec && exact == "" {
-		return never
+		return notCoverable
 	}
 	return exact
 }
 
 // Reasons why a command line is not remembered.
 var (
-	errNoCommand = errors.New(`no command: request_data wants "argv", a list of strings, or "command", one line`)
-	errOperators = errors.New("a line with shell operators, expansions or patterns is asked each time")
-	errOpens     = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
+	errNoCommand    = errors.New(`no command: request_data wants "argv", a list of strings, or "command", one line`)
+	errOperators    = errors.New("a line with shell operators, expansions or patterns is asked each time")
+	errOpensProgram = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
 )
 
 // ExactCommand digests the whole of a command: every word, the working
@@ -74,8 +74,8 @@ func ExactCommand(args approval.Raw) (digest string, err error) {
 	if len(words) == 0 {
 		return "", errNoCommand
 	}
-	if opens(words) {
-		return "", errOpens
+	if opensProgram(words) {
+		return "", errOpensProgram
 	}
 	return digestWords(words, rest), nil
 }
@@ -171,7 +171,7 @@ func literalWord(w *syntax.Word) (string, bool) {
 // opens says whether a program by itself opens a shell, an interpreter, an
 // editor, a pager or another program. The words after it are looked at too:
 // many programs take one to run as an argument.
-func opens(words []string) bool {
+func opensProgram(words []string) bool {
 	name := path.Base(words[0])
 	if name == "" || name == "." || name == "/" || strings.ContainsAny(words[0], "\x00\n") {
 		return true

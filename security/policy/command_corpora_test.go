@@ -31,7 +31,7 @@ func command(line string) approval.Raw {
 }
 
 // What people let agents remember must not be what GTFOBins is made of.
-func TestExactConsentsOpenNothing(t *testing.T) {
+func TestExactGrantsOpenNoProgram(t *testing.T) {
 	remembered := map[string]string{}
 	for _, line := range corpus(t, "tldr-sample.txt") {
 		if d, err := policy.ExactCommand(command(line)); err == nil {

@@ -56,7 +56,7 @@ func grants(f approval.Facts) []approval.Grant {
 	return all
 }
 
-func remember(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
+func addGrants(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
 	t.Helper()
 	for _, g := range gs {
 		require.NoError(t, e.AddGrant(g))
@@ -102,7 +102,7 @@ func TestReadonlyBlocksWriteExecAndSend(t *testing.T) {
 			f := facts(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
-			remember(t, e, grants(f)...)
+			addGrants(t, e, grants(f)...)
 			require.Equal(t, approval.Deny, e.Judge(f).Outcome, "%s %q", c, level)
 		}
 	}
@@ -134,7 +134,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 		f, c := facts("fs:write"), policy.Config{}
 		change(&f, &c)
 		e := engine(t, c)
-		remember(t, e, grants(f)...)
+		addGrants(t, e, grants(f)...)
 		require.Equal(t, approval.Deny, e.Judge(f).Outcome, why)
 	}
 }
@@ -145,7 +145,7 @@ func TestGrantNeverLiftsAlways(t *testing.T) {
 			f := facts(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{})
-			remember(t, e, grants(f)...)
+			addGrants(t, e, grants(f)...)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", c, level)
 		}
 	}
@@ -158,7 +158,7 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 			f.Trust.DangerousWrites = dangerous
 			e := engine(t, policy.Config{})
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			r := e.Judge(f)
 			require.Equal(t, approval.Allow, r.Outcome, "grant %d, dangerous %s: %v", i, dangerous, r.Reasons)
 			require.Equal(t, g.ID, r.Grant)
@@ -176,7 +176,7 @@ func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	return e
 }
 
-func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
+func TestGrantNeverLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 	sink := harmless
 	sink.PublicSink = "true"
 	for why, set := range map[string]func(*approval.Facts) *policy.Engine{
@@ -206,14 +206,14 @@ func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 	} {
 		f := facts("fs:write")
 		e := set(&f)
-		remember(t, e, grants(f)...)
+		addGrants(t, e, grants(f)...)
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
 		require.Empty(t, r.Grant, why)
 	}
 }
 
-func TestNewSessionShedsNoTaint(t *testing.T) {
+func TestNewSessionKeepsTaints(t *testing.T) {
 	sink := harmless
 	sink.PublicSink = "true"
 	f := facts("fs:write")
@@ -234,7 +234,7 @@ func TestNewSessionShedsNoTaint(t *testing.T) {
 	require.Equal(t, approval.Allow, bound.Judge(f).Outcome, "the host gave this session out: it is another one")
 }
 
-func TestTaintsAreClearedOnlyByAPerson(t *testing.T) {
+func TestOnlyTaintsClearedRemovesTaints(t *testing.T) {
 	e := tainted(t, policy.Config{})
 	e.Learn(approval.Entry{Event: approval.EventStarted})
 	require.Len(t, e.Taints("w")[""], 2)
@@ -245,7 +245,7 @@ func TestTaintsAreClearedOnlyByAPerson(t *testing.T) {
 	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a workspace that has secrets goes on having them")
 }
 
-func TestConsentEnds(t *testing.T) {
+func TestGrantEnds(t *testing.T) {
 	f := facts("fs:write")
 	for why, change := range map[string]func(*approval.Grant){
 		"expired":           func(g *approval.Grant) { g.ExpiresAt = noon },
@@ -256,20 +256,20 @@ func TestConsentEnds(t *testing.T) {
 		for _, g := range grants(f) {
 			e := engine(t, policy.Config{})
 			change(&g)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", why, g.Kind)
 		}
 	}
 }
 
-func TestUsesAreCountedFromTheLog(t *testing.T) {
+func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
 	f := facts("fs:write")
 	g := grants(f)[1]
 	g.MaxUses = 2
 	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
 	e := engine(t, policy.Config{})
 	e.Learn(use) // the log is read before the grants are
-	remember(t, e, g)
+	addGrants(t, e, g)
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	undo, no := e.Reserve(f, e.Judge(f), false)
 	require.Nil(t, no)
@@ -331,14 +331,14 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 		"":                                   approval.Ask,
 	} {
 		e := engine(t, policy.Config{})
-		remember(t, e, g)
+		addGrants(t, e, g)
 		f := facts("fs:write")
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
 	g.Target = "/docs/*/x.txt"
 	e := engine(t, policy.Config{})
-	remember(t, e, g)
+	addGrants(t, e, g)
 	f := facts("fs:write")
 	f.Target = "/docs/a/x.txt"
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
@@ -362,7 +362,7 @@ func TestHostGrantIsForOneHost(t *testing.T) {
 		"":                                   approval.Ask,
 	} {
 		e := engine(t, policy.Config{})
-		remember(t, e, g)
+		addGrants(t, e, g)
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
@@ -491,7 +491,7 @@ func TestWouldHaveAllowed(t *testing.T) {
 	require.Equal(t, "0000000000000027", which[0].RequestID, "newest first")
 }
 
-func TestConcession(t *testing.T) {
+func TestGrantFrom(t *testing.T) {
 	p := &approval.Pending{
 		RequestID: "aaaaaaaaaaaaaaaa", ShortID: "aaaaaaaa", SourceGroup: "w", ClientID: "ws:w", SessionID: "s1", ActionType: "custom:t",
 		ToolName: "t", ToolSHA256: "x", Capability: "fs:write", Target: "/data/[a].txt", Channel: "telegram", Sender: "7",
@@ -502,7 +502,7 @@ func TestConcession(t *testing.T) {
 	g := policy.GrantFrom(p, d)
 	require.NoError(t, g.Check())
 	e := engine(t, policy.Config{})
-	remember(t, e, *g)
+	addGrants(t, e, *g)
 	f := facts("fs:write")
 	f.Target = "/data/[a].txt"
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the target as it is")

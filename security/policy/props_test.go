@@ -100,21 +100,21 @@ func drawGrant(rt *rapid.T) approval.Grant {
 }
 
 // world is an engine made of a configuration, a history and grants.
-type world struct {
+type setup struct {
 	config  policy.Config
 	history []approval.Entry
 	grants  []approval.Grant
 	secrets []approval.Finding
 }
 
-func drawWorld(rt *rapid.T) world {
-	return world{
+func drawSetup(rt *rapid.T) setup {
+	return setup{
 		config: drawConfig(rt), history: rapid.SliceOfN(rapid.Custom(drawClaim), 0, 3).Draw(rt, "history"),
 		grants: rapid.SliceOfN(rapid.Custom(drawGrant), 0, 4).Draw(rt, "grants"),
 	}
 }
 
-func (w world) judge(t require.TestingT, f approval.Facts) approval.Ruling {
+func (w setup) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 	e := &policy.Engine{Scan: func(*approval.Facts) []approval.Finding { return w.secrets }}
 	require.NoError(t, e.Load(w.config))
 	for _, x := range w.history {
@@ -128,7 +128,7 @@ func (w world) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 
 func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		w.grants = append(w.grants, drawGrant(rt))
 		after := w.judge(rt, f)
@@ -145,7 +145,7 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 
 func TestPropTaintsSecretsAndDenyRulesNeverMakeItMilder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		switch rapid.IntRange(0, 3).Draw(rt, "add") {
 		case 0:
@@ -165,16 +165,16 @@ func TestPropTaintsSecretsAndDenyRulesNeverMakeItMilder(t *testing.T) {
 
 func TestPropTheOrderOfRulesDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
 		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
 	})
 }
 
-func TestPropNothingUnknownIsAllowedWithoutBeingNamed(t *testing.T) {
+func TestPropUnknownToolsAreAllowedOnlyByName(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		w.grants = nil
 		r := w.judge(rt, f)
 		if r.Outcome == approval.Allow && !f.KnownTool {
@@ -201,7 +201,7 @@ func TestTrifectaTable(t *testing.T) {
 			trust := approval.Trust{
 				PublicSource: values[i/27%3], SecretData: values[i/9%3], PublicSink: values[i/3%3], DangerousWrites: values[i%3],
 			}
-			w := world{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
+			w := setup{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
 			fmt.Fprintf(&b, "%-18s %-9s %-9s %-9s %-9s:", strings.Join(have, "+"), trust.PublicSource, trust.SecretData, trust.PublicSink, trust.DangerousWrites)
 			for _, capability := range []string{"mail:read", "channel:out"} {
 				f := facts(capability)

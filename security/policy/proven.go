@@ -91,7 +91,7 @@ func (c Clause) checkValues() error {
 			}
 			continue
 		}
-		if _, ok := plain(c.Arg, v, true); !ok {
+		if _, ok := normalize(c.Arg, v, true); !ok {
 			return fmt.Errorf("%q can be no value of %s", v, c.Arg)
 		}
 	}
@@ -131,13 +131,13 @@ func oneOf(values []string) string {
 }
 
 // showing is the evidence of one request, sorted once and only if some rule asks.
-type showing struct {
+type evidenceIndex struct {
 	of      *approval.Evidence
 	read    bool
 	domains map[string]*approval.DomainEvidence
 }
 
-func (s *showing) domain(name string) *approval.DomainEvidence {
+func (s *evidenceIndex) domain(name string) *approval.DomainEvidence {
 	if !s.read {
 		s.read, s.domains = true, map[string]*approval.DomainEvidence{}
 		for _, d := range s.of.ByDomain() {
@@ -148,7 +148,7 @@ func (s *showing) domain(name string) *approval.DomainEvidence {
 }
 
 // source is where what is proven comes from, in words.
-func (s *showing) source() string {
+func (s *evidenceIndex) source() string {
 	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
 		return "by a proof of " + p.Prover
 	}
@@ -156,9 +156,9 @@ func (s *showing) source() string {
 }
 
 // all says whether every clause is shown, and if not, what is missing.
-func (s *showing) all(clauses []Clause) (missing string) {
+func (s *evidenceIndex) missing(clauses []Clause) (missing string) {
 	for i := range clauses {
-		if why := s.lacks(&clauses[i]); why != "" {
+		if why := s.missingFor(&clauses[i]); why != "" {
 			return clauses[i].words() + " (" + why + ")"
 		}
 	}
@@ -166,41 +166,41 @@ func (s *showing) all(clauses []Clause) (missing string) {
 }
 
 // lacks says why a clause is not proven, "" where it is.
-func (s *showing) lacks(c *Clause) string {
+func (s *evidenceIndex) missingFor(c *Clause) string {
 	d := s.domain(c.Domain)
 	if s.of.RunsProgram() {
 		if s.of.Verified() == nil {
-			return s.claim()
+			return s.whyUnverified()
 		}
 		if d == nil || !d.Known() {
 			return "unknown there"
 		}
-		return c.overEffects(d)
+		return c.checkEffects(d)
 	}
 	if d == nil {
 		return "unknown there"
 	}
-	return c.overFacts(d.Host)
+	return c.checkFacts(d.Host)
 }
 
-func (s *showing) claim() string {
+func (s *evidenceIndex) whyUnverified() string {
 	if s.of.Proof == nil {
 		return "what runs came with the request, without a proof"
 	}
 	return "the proof is a claim: " + s.of.Proof.Why
 }
 
-// overEffects holds the clause against what a verified proof proves. An effect
+// checkEffects holds the clause against what a verified proof proves. An effect
 // whose op is not said may be any.
-func (c *Clause) overEffects(d *approval.DomainEvidence) string {
+func (c *Clause) checkEffects(d *approval.DomainEvidence) string {
 	var values []string
 	n, found := 0, false
 	for _, x := range d.Verified {
-		if !c.speaksOf(x.Op) {
+		if !c.appliesTo(x.Op) {
 			continue
 		}
 		found = true
-		times, each, ok := timesOf(x)
+		times, each, ok := effectCount(x)
 		if !ok {
 			return "how often is unknown"
 		}
@@ -218,15 +218,15 @@ func (c *Clause) overEffects(d *approval.DomainEvidence) string {
 	if !found && !d.Covered {
 		return "unknown there"
 	}
-	return c.over(values, n)
+	return c.check(values, n)
 }
 
 // maxTimes bounds how often one effect can be said to happen, and be counted.
 const maxTimes = 1 << 20
 
-// timesOf is how often an effect happens: once, or as often as its argument times
+// effectCount is how often an effect happens: once, or as often as its argument times
 // says; and to how many recipients each time.
-func timesOf(x approval.ProvenEffect) (times, each int, ok bool) {
+func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 	fields, err := approval.Fields(x.Args)
 	if err != nil {
 		return 1, 0, true // no arguments at all
@@ -251,12 +251,12 @@ func timesOf(x approval.ProvenEffect) (times, each int, ok bool) {
 	return times, each, true
 }
 
-// overFacts holds the clause against what the gate read out of the arguments.
-func (c *Clause) overFacts(facts []approval.HostFact) string {
+// checkFacts holds the clause against what the gate read out of the arguments.
+func (c *Clause) checkFacts(facts []approval.HostFact) string {
 	var values []string
 	n, found := 0, false
 	for _, h := range facts {
-		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.speaksOf(h.Op) {
+		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.appliesTo(h.Op) {
 			continue
 		}
 		if c.Arg != "" && approval.CanonicalArg(h.Name) != approval.CanonicalArg(c.Arg) {
@@ -271,15 +271,15 @@ func (c *Clause) overFacts(facts []approval.HostFact) string {
 	if !found {
 		return "unknown there"
 	}
-	return c.over(values, n)
+	return c.check(values, n)
 }
 
-func (c *Clause) speaksOf(op string) bool {
+func (c *Clause) appliesTo(op string) bool {
 	return c.Op == "" || op == "" || strings.EqualFold(c.Op, op)
 }
 
 // over is the clause itself, over all values and n effects.
-func (c *Clause) over(values []string, n int) string {
+func (c *Clause) check(values []string, n int) string {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
 			return "there are " + strconv.Itoa(n)
@@ -288,22 +288,22 @@ func (c *Clause) over(values []string, n int) string {
 	}
 	seen, permitted := map[string]int{}, map[string]bool{}
 	for _, v := range c.Values {
-		if exact, ok := plain(c.Arg, v, false); ok {
+		if exact, ok := normalize(c.Arg, v, false); ok {
 			permitted[exact] = true
 		}
 	}
 	for _, v := range values {
-		wide, ok := plain(c.Arg, v, true)
+		wide, ok := normalize(c.Arg, v, true)
 		if !ok && c.Kind != Under {
 			return "a value is no plain one"
 		}
 		seen[wide]++
-		if why := c.single(v, seen[wide], permitted); why != "" {
+		if why := c.checkValue(v, seen[wide], permitted); why != "" {
 			return why
 		}
 	}
 	if c.Kind == AtMost {
-		if wide, _ := plain(c.Arg, c.Values[0], true); seen[wide] > c.Max {
+		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
 			return "there are more"
 		}
 	}
@@ -311,14 +311,14 @@ func (c *Clause) over(values []string, n int) string {
 }
 
 // single is what one value has to be, which was seen so many times by now.
-func (c *Clause) single(v string, times int, permitted map[string]bool) string {
+func (c *Clause) checkValue(v string, times int, permitted map[string]bool) string {
 	switch c.Kind {
 	case Only:
-		if exact, ok := plain(c.Arg, v, false); !ok || !permitted[exact] {
+		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
 			return "another one is there"
 		}
 	case Under:
-		if !slices.ContainsFunc(c.Values, func(folder string) bool { return within(folder, v) }) {
+		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
 			return "another path is there, or one that may be another"
 		}
 	case Unique:
@@ -332,7 +332,7 @@ func (c *Clause) single(v string, times int, permitted map[string]bool) string {
 // plain brings a value of an argument into the form in which it is compared. The
 // wide form is for telling that a value is not there: it takes together whatever
 // may reach the same. Values that somebody else could read differently have none.
-func plain(arg, v string, wide bool) (string, bool) {
+func normalize(arg, v string, wide bool) (string, bool) {
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' || r == 0x7f }) {
 		return "", false
 	}
@@ -397,7 +397,7 @@ func components(p string) ([]string, bool) {
 }
 
 // within says whether a path is a folder or lies in it, component by component.
-func within(folder, p string) bool {
+func isUnder(folder, p string) bool {
 	f, ok := components(folder)
 	parts, also := components(p)
 	return ok && also && len(parts) >= len(f) && slices.Equal(f, parts[:len(f)])
@@ -407,7 +407,7 @@ func within(folder, p string) bool {
 // an effect of another kind, or a required contract that is missing; "" where there
 // is nothing. An effect that is not proven leaves its whole domain unknown, and with
 // it every clause that speaks of it.
-func (s *showing) covered(clauses []Clause) (open string) {
+func (s *evidenceIndex) notCovered(clauses []Clause) (open string) {
 	p := s.of.Verified()
 	if p == nil || !s.of.RunsProgram() {
 		return ""
@@ -430,12 +430,12 @@ func (s *showing) covered(clauses []Clause) (open string) {
 
 // unproven says why what the rule demands is not proven, "" where it is or where
 // the rule demands nothing.
-func (r *Rule) unproven(s *showing) string {
-	if missing := s.all(r.WhenProven); missing != "" {
+func (r *Rule) unproven(s *evidenceIndex) string {
+	if missing := s.missing(r.WhenProven); missing != "" {
 		return missing
 	}
 	if len(r.WhenProven) > 0 {
-		return s.covered(r.WhenProven)
+		return s.notCovered(r.WhenProven)
 	}
 	return ""
 }

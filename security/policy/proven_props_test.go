@@ -56,9 +56,9 @@ func drawClauses(rt *rapid.T) []policy.Clause {
 	}), 1, 2).Draw(rt, "clauses")
 }
 
-// drawProofWorld is a world in which some rules are over what is proven.
-func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
-	w, f := drawWorld(rt), drawFacts(rt)
+// drawProofSetup is a world in which some rules are over what is proven.
+func drawProofSetup(rt *rapid.T) (setup, approval.Facts) {
+	w, f := drawSetup(rt), drawFacts(rt)
 	for range rapid.IntRange(1, 3).Draw(rt, "rules over proofs") {
 		r := policy.Rule{Name: pick(rt, "name", "p1", "p2"), Outcome: pick(rt, "outcome", approval.Deny, approval.Ask, approval.Allow, approval.Allow)}
 		if r.Outcome == approval.Allow {
@@ -73,7 +73,7 @@ func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
 }
 
 // weaker takes something away from what is known.
-func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
+func withLessEvidence(rt *rapid.T, e approval.Evidence) approval.Evidence {
 	b, err := json.Marshal(e)
 	require.NoError(rt, err)
 	var less approval.Evidence
@@ -107,16 +107,16 @@ func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
 
 func TestPropLessEvidenceIsNeverMilder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		before := w.judge(rt, f)
-		f.Evidence = weaker(rt, f.Evidence)
+		f.Evidence = withLessEvidence(rt, f.Evidence)
 		require.LessOrEqual(rt, w.judge(rt, f).Outcome, before.Outcome)
 	})
 }
 
-func TestPropAClaimChangesNothing(t *testing.T) {
+func TestPropUnverifiedProofChangesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		f.Evidence.Proof = nil
 		before := w.judge(rt, f)
 		f.Evidence.Proof = drawEvidence(rt).Proof
@@ -133,7 +133,7 @@ func TestPropAClaimChangesNothing(t *testing.T) {
 
 func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		without := w
 		without.config.Rules = nil
 		for _, r := range w.config.Rules {
@@ -157,7 +157,7 @@ func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 
 func TestPropTheOrderOfProofsDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
 		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")

@@ -196,7 +196,7 @@ func TestClauses(t *testing.T) {
 }
 
 // A proof must not allow what the rule does not speak of.
-func TestAnAllowSpeaksOfEveryEffect(t *testing.T) {
+func TestAllowMustCoverEveryEffect(t *testing.T) {
 	bob := mailTo("bob@example.com")
 	unproven := effect("file", "write", `{"path":"/srv/out/x"}`)
 	unproven.Status = approval.EffectUnknown
@@ -238,7 +238,7 @@ func TestAProofLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 }
 
 // A ruling says what it rests on only where it does.
-func TestWhatARulingRestsOn(t *testing.T) {
+func TestRulingNamesTheProofItUses(t *testing.T) {
 	proved := allowWhen(only("bob@example.com"))
 	f := facts("channel:out")
 	f.Evidence = runs(mailTo("bob@example.com"))

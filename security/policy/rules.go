@@ -42,18 +42,18 @@ type Condition struct {
 }
 
 // answer is what a rule or condition says of a request.
-type answer uint8
+type matchResult uint8
 
 const (
-	no      answer = iota
-	unknown        // it cannot be evaluated
+	no      matchResult = iota
+	unknown             // it cannot be evaluated
 	yes
 )
 
 // Check finds what no rule may hold.
 func (r Rule) Check() error {
 	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
-		if broken(pattern) {
+		if badPattern(pattern) {
 			return fmt.Errorf("check rule %q: %q: a star stands at the end of a name or nowhere", r.label(), pattern)
 		}
 	}
@@ -90,7 +90,7 @@ func (c Condition) check() error {
 
 // fits says whether the rule applies to a request. Patterns come first: they
 // cost nothing.
-func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
+func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
 	worst := yes
 	for _, p := range [...]struct{ pattern, name string }{
 		{r.Tool, f.Tool},
@@ -98,7 +98,7 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 		{r.Session, f.SessionID},
 		{r.Client, f.ClientID},
 	} {
-		a := named(p.pattern, p.name)
+		a := matchName(p.pattern, p.name)
 		if a == no {
 			return no
 		}
@@ -108,14 +108,14 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 		return no
 	}
 	if r.Target != "" {
-		a := globbed(r.Target, f.Target)
+		a := matchGlob(r.Target, f.Target)
 		if a == no {
 			return no
 		}
 		worst = min(worst, a)
 	}
 	for i := range r.Args {
-		a := r.Args[i].fits(args)
+		a := r.Args[i].match(args)
 		if a == no {
 			return no
 		}
@@ -124,11 +124,11 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 	return worst
 }
 
-func named(pattern, name string) answer {
+func matchName(pattern, name string) matchResult {
 	switch prefix, star := strings.CutSuffix(pattern, "*"); {
 	case pattern == "":
 		return yes
-	case broken(pattern):
+	case badPattern(pattern):
 		return unknown
 	case star && strings.HasPrefix(name, prefix), pattern == name:
 		return yes
@@ -136,14 +136,14 @@ func named(pattern, name string) answer {
 	return no
 }
 
-func broken(pattern string) bool {
+func badPattern(pattern string) bool {
 	star := strings.IndexByte(pattern, '*')
 	return star >= 0 && star != len(pattern)-1
 }
 
 // globbed matches a target on its components. An unclean path (.., an empty
 // component) could be another one than it looks like: that is unknown.
-func globbed(pattern, target string) answer {
+func matchGlob(pattern, target string) matchResult {
 	if target == "" || !clean(target) {
 		return unknown
 	}
@@ -157,7 +157,7 @@ func globbed(pattern, target string) answer {
 	return no
 }
 
-func (c *Condition) fits(args *arguments) answer {
+func (c *Condition) match(args *arguments) matchResult {
 	a, ok := args.named(c.Field)
 	switch {
 	case !ok:
@@ -170,7 +170,7 @@ func (c *Condition) fits(args *arguments) answer {
 	case !a.isText:
 		return unknown
 	}
-	return globbed(c.Glob, a.text)
+	return matchGlob(c.Glob, a.text)
 }
 
 // arguments are the members of request_data, read once and only if some rule
@@ -226,13 +226,13 @@ func compact(v approval.Raw) []byte {
 
 // applies says whether a rule that fits may have its say: what cannot be
 // evaluated never makes the outcome milder.
-func (r *Rule) applies(a answer) bool {
+func (r *Rule) applies(a matchResult) bool {
 	return a == yes || a == unknown && r.Outcome != approval.Allow
 }
 
 // covers says whether the rule is particular enough to lift a capability whose
 // default is always: it spells the tool out and speaks of every argument.
-func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
+func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
 		return false
 	}
@@ -250,7 +250,7 @@ func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
 
 // spells says whether the rule may allow this request at all: what the operator
 // does not know must be spelled out.
-func (r *Rule) spells(f *approval.Facts) bool {
+func (r *Rule) namesTool(f *approval.Facts) bool {
 	if f.KnownTool && f.Tool != "" {
 		return true
 	}
@@ -268,7 +268,7 @@ func (r *Rule) label() string {
 	return words
 }
 
-func (r *Rule) reason(a answer) string {
+func (r *Rule) reason(a matchResult) string {
 	s := fmt.Sprintf("%s by rule %q", r.Outcome, r.label())
 	if r.Reason != "" {
 		s += ": " + r.Reason

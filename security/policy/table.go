@@ -29,20 +29,20 @@ func Table(autonomy, capability string) approval.Outcome {
 		switch {
 		case c.Default == approval.AskNone:
 			return approval.Allow
-		case personalRead(c.Name):
+		case isPersonalRead(c.Name):
 			return approval.Ask
 		}
 	}
 	return approval.Deny
 }
 
-func personalRead(capability string) bool {
+func isPersonalRead(capability string) bool {
 	return capability == "fs:read" || capability == "mail:read" || capability == "calendar:read"
 }
 
 // milder is the lowest level above autonomy at which the table is milder, "" if
 // there is none.
-func milder(autonomy, capability string) string {
+func nextMilderLevel(autonomy, capability string) string {
 	have := Table(autonomy, capability)
 	for _, level := range approval.Levels() {
 		if approval.LowerLevel(level, autonomy) == autonomy && level != autonomy && Table(level, capability) > have {

@@ -61,7 +61,7 @@ func readsAndWrites(capability string) bool {
 }
 
 // forbids names the forbidden property that this request would use, if any.
-func (t traits) forbids() (property, deed string) {
+func (t traits) forbids() (property, action string) {
 	switch {
 	case t.reads && t.source == forbidden:
 		return "public_source", "reading from"

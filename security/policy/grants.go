@@ -41,12 +41,12 @@ func (e *Engine) AddGrant(g approval.Grant) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
-	e.consents.put(g)
-	if u, ok := e.unclaimed[g.ID]; ok {
-		h := e.consents.byID[g.ID]
+	e.grants.put(g)
+	if u, ok := e.pendingUses[g.ID]; ok {
+		h := e.grants.byID[g.ID]
 		h.uses += u.n
 		h.lastUsed = u.last
-		delete(e.unclaimed, g.ID)
+		delete(e.pendingUses, g.ID)
 	}
 	return nil
 }
@@ -55,12 +55,12 @@ func (e *Engine) AddGrant(g approval.Grant) error {
 func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.consents == nil {
+	if e.grants == nil {
 		return
 	}
-	if h := e.consents.byID[id]; h != nil {
-		e.consents.drop(h)
-		delete(e.consents.byID, id)
+	if h := e.grants.byID[id]; h != nil {
+		e.grants.remove(h)
+		delete(e.grants.byID, id)
 	}
 }
 
@@ -68,11 +68,11 @@ func (e *Engine) RemoveGrant(id string) {
 func (e *Engine) Grants() []GrantUse {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.consents == nil {
+	if e.grants == nil {
 		return nil
 	}
-	all := make([]GrantUse, 0, len(e.consents.byID))
-	for _, h := range e.consents.byID {
+	all := make([]GrantUse, 0, len(e.grants.byID))
+	for _, h := range e.grants.byID {
 		all = append(all, GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
 	slices.SortFunc(all, func(a, b GrantUse) int {
@@ -143,7 +143,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 		if !clean(p.Target) {
 			return nil
 		}
-		g.Target = literal(p.Target)
+		g.Target = escapeGlob(p.Target)
 	case "host":
 		g.Target = host(p.Target)
 	}
@@ -154,7 +154,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 }
 
 // literal is the glob that fits one path and no other.
-func literal(path string) string {
+func escapeGlob(path string) string {
 	var b strings.Builder
 	for _, r := range path {
 		if strings.ContainsRune(meta, r) {
@@ -176,7 +176,7 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 	}
 	g.RevokedAt, g.MaxUses = time.Time{}, 0
 	g.ExpiresAt = g.ExpiresAt.Add(PermanentLife)
-	alone := newConsents()
+	alone := newGrantIndex()
 	alone.put(g)
 	for _, p := range slices.Backward(a.asked) {
 		c, has := approval.CapabilityNamed(p.f.Capability)

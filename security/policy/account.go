@@ -53,7 +53,7 @@ func (b *bucket) take(r Rate, now time.Time) {
 }
 
 // spent is what one run cost, for sums over a day.
-type spent struct {
+type dayCost struct {
 	at   time.Time
 	cost int64
 }
@@ -63,19 +63,19 @@ type account struct {
 	taints   map[string]map[string]bool // by session, "": the client whatever it calls itself
 	ask      map[string]bucket          // by capability
 	deny     map[string]bucket
-	day      []spent
+	day      []dayCost
 	sessions map[string]int64 // cost by session
-	asked    []past           // the last requests that asked a person, newest last
+	asked    []askedRequest   // the last requests that asked a person, newest last
 }
 
 // past is a request that asked a person, as far as a consent looks at it.
-type past struct {
+type askedRequest struct {
 	f     approval.Facts
 	exact string
 }
 
 const (
-	remembered  = 20      // of account.asked
+	maxAsked    = 20      // of account.asked
 	maxSessions = 100_000 // sessions that an account tells apart; beyond, they share one
 )
 
@@ -95,7 +95,7 @@ func (a *account) session(id string) string {
 }
 
 // use books what one claim consumed.
-func (a *account) use(l Limits, capability, session string, cost int64, now time.Time) {
+func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
 	if r, ok := l.Ask[capability]; ok {
 		b := a.ask[capability]
 		b.take(r, now)
@@ -110,11 +110,11 @@ func (a *account) use(l Limits, capability, session string, cost int64, now time
 		return
 	}
 	a.sessions[a.session(session)] += cost
-	a.day = append(a.day, spent{now, cost})
-	a.day = slices.DeleteFunc(a.day, func(s spent) bool { return now.Sub(s.at) >= 24*time.Hour })
+	a.day = append(a.day, dayCost{now, cost})
+	a.day = slices.DeleteFunc(a.day, func(s dayCost) bool { return now.Sub(s.at) >= 24*time.Hour })
 }
 
-func (a *account) today(now time.Time) (sum int64) {
+func (a *account) costToday(now time.Time) (sum int64) {
 	for _, s := range a.day {
 		if now.Sub(s.at) < 24*time.Hour {
 			sum += s.cost
@@ -123,7 +123,7 @@ func (a *account) today(now time.Time) (sum int64) {
 	return sum
 }
 
-func (a *account) tainted(session string, bound bool) map[string]bool {
+func (a *account) taintSet(session string, bound bool) map[string]bool {
 	set := map[string]bool{}
 	for t := range a.taints[""] {
 		set[t] = true

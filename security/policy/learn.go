@@ -11,9 +11,9 @@ import (
 // reservation is what a claim under way will consume once its entry is in the
 // log.
 type reservation struct {
-	capability, session, consent string
-	cost                         int64
-	taints                       []string
+	capability, session, grant string
+	cost                       int64
+	taints                     []string
 }
 
 // Reserve books what running a request consumes, right before its claim. It is
@@ -36,7 +36,7 @@ func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling,
 	}
 	r := given
 	if human {
-		v := &verdict{f: &f, rs: rs, base: approval.Allow}
+		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
 		if e.judgeLimits(v); v.deny != "" {
 			now := v.ruling()
 			return nil, &now
@@ -45,62 +45,62 @@ func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling,
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, consent: r.Grant}
+	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, grant: r.Grant}
 	if human {
-		b.consent = ""
+		b.grant = ""
 	}
-	e.booked[k] = b
+	e.reservations[k] = b
 	e.reserve(b, 1)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.booked[k] == b {
-			delete(e.booked, k)
+		if e.reservations[k] == b {
+			delete(e.reservations, k)
 			e.reserve(b, -1)
 		}
 	}, nil
 }
 
 func (e *Engine) reserve(b *reservation, n int) {
-	if h := e.consents.byID[b.consent]; h != nil {
+	if h := e.grants.byID[b.grant]; h != nil {
 		h.reserved += n
 	}
 }
 
 // judgeLimits says what a rate or budget that is used up does to a request.
-func (e *Engine) judgeLimits(v *verdict) {
+func (e *Engine) judgeLimits(v *evaluation) {
 	f := v.f
 	l, ok := v.rs.limits[f.Workspace]
 	if !ok {
 		return
 	}
-	a := e.known(f.Workspace)
+	a := e.accountView(f.Workspace)
 	under, session, day := e.underWay(f)
 	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
 		r, ok := rates[f.Capability]
 		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
 	}
 	if r, over := full(l.Deny, a.deny); over {
-		v.denied(byLimits)
-		v.because("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
+		v.setDeny(byLimits)
+		v.addReason("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
 	}
 	if r, over := full(l.Ask, a.ask); over {
-		v.asks(byLimits)
-		v.because("ask: more than %s in this workspace", r.words(f.Capability))
+		v.setHardAsk(byLimits)
+		v.addReason("ask: more than %s in this workspace", r.words(f.Capability))
 	}
 	v.budget("session", l.Session, a.sessions[a.session(f.SessionID)]+session+f.Cost)
-	v.budget("day", l.Day, a.today(f.Now)+day+f.Cost)
+	v.budget("day", l.Day, a.costToday(f.Now)+day+f.Cost)
 }
 
-func (v *verdict) budget(what string, b Budget, sum int64) {
+func (v *evaluation) budget(what string, b Budget, sum int64) {
 	switch {
 	case v.f.Cost <= 0:
 	case b.Hard > 0 && sum > b.Hard:
-		v.denied(byLimits)
-		v.because("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
+		v.setDeny(byLimits)
+		v.addReason("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
 	case b.Soft > 0 && sum > b.Soft:
-		v.asks(byLimits)
-		v.because("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
+		v.setHardAsk(byLimits)
+		v.addReason("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
 	}
 }
 
@@ -113,7 +113,7 @@ func (r Rate) words(capability string) string {
 
 // underWay sums up what is booked besides this request.
 func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
-	for k, b := range e.booked {
+	for k, b := range e.reservations {
 		if k.Workspace != f.Workspace || k.ID == f.RequestID {
 			continue
 		}
@@ -159,12 +159,12 @@ func (e *Engine) Learn(x approval.Entry) {
 
 func (e *Engine) learnClaim(x *approval.Entry) {
 	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
-	if b := e.booked[k]; b != nil {
-		delete(e.booked, k)
+	if b := e.reservations[k]; b != nil {
+		delete(e.reservations, k)
 		e.reserve(b, -1)
 	}
 	a := e.account(x.Workspace)
-	a.use(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
+	a.addUse(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
 	session := ""
 	if e.current().bound[x.Workspace] {
 		session = x.SessionID
@@ -175,41 +175,41 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 		}
 		a.taints[session][t] = true
 	}
-	if h := e.consents.byID[x.Grant]; h != nil {
+	if h := e.grants.byID[x.Grant]; h != nil {
 		h.uses++
 		h.lastUsed = x.Time
 	} else if x.Grant != "" {
-		e.orphans(x)
+		e.addPendingUse(x)
 	}
 	if x.Human {
-		e.kinds[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
+		e.approvalsByKind[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
 	}
 }
 
 // orphans keeps the uses of a grant that is not loaded yet.
-func (e *Engine) orphans(x *approval.Entry) {
-	if e.unclaimed == nil {
-		e.unclaimed = map[string]use{}
+func (e *Engine) addPendingUse(x *approval.Entry) {
+	if e.pendingUses == nil {
+		e.pendingUses = map[string]grantUses{}
 	}
-	u := e.unclaimed[x.Grant]
-	e.unclaimed[x.Grant] = use{u.n + 1, x.Time}
+	u := e.pendingUses[x.Grant]
+	e.pendingUses[x.Grant] = grantUses{u.n + 1, x.Time}
 }
 
-type use struct {
+type grantUses struct {
 	n    int
 	last time.Time
 }
 
 func (e *Engine) learnAsked(x *approval.Entry) {
 	a := e.account(x.Workspace)
-	a.asked = append(a.asked, pastOf(x))
-	if len(a.asked) > remembered {
+	a.asked = append(a.asked, askedRequestOf(x))
+	if len(a.asked) > maxAsked {
 		a.asked = append(a.asked[:0], a.asked[1:]...)
 	}
 }
 
-func pastOf(x *approval.Entry) past {
-	return past{exact: x.Exact, f: approval.Facts{
+func askedRequestOf(x *approval.Entry) askedRequest {
+	return askedRequest{exact: x.Exact, f: approval.Facts{
 		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
 		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
 	}}
@@ -220,7 +220,7 @@ func pastOf(x *approval.Entry) past {
 func (e *Engine) Recurrence(ws, capability, tool, target string) int {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.kinds[kindOf(ws, capability, tool, target)]
+	return e.approvalsByKind[kindOf(ws, capability, tool, target)]
 }
 
 func kindOf(ws, capability, tool, target string) string {
