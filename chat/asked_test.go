@@ -97,7 +97,7 @@ func TestAnsweredFromFacts(t *testing.T) {
 	}
 	claimed := func(p *approval.Pending) {
 		proven(p)
-		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, "nobody has signed it"
+		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, "it names no prover"
 	}
 	for _, tc := range []struct {
 		why, text, lang string

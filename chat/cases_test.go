@@ -22,7 +22,7 @@ var differences = map[string]string{
 	"menu/'6 please'":                             "the same",
 	"notify/basic":                                "the card has another layout: question, object, meta line, menu",
 	"notify/internal fields hidden":               "what is shown is what runs: the handler gets every field of request_data, so every field is shown",
-	"notify/value over 100 chars cut":             "the card is what is approved and shows all of it; one-line summaries cut, and say how much",
+	"notify/value over 100 chars cut":             "the card is what is approved and shows all of it; one-line summaries cut, and count the rest",
 }
 
 type sharedCase struct {

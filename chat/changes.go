@@ -140,7 +140,7 @@ func (d diff) pair(a, b string) []string {
 	return []string{format(d.after.sameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
 }
 
-// around is how many characters stay on each side of a difference.
+// contextChars is how many characters stay on each side of a difference.
 const contextChars = 20
 
 // clipLine cuts a line that is already escaped.

@@ -323,7 +323,7 @@ func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *appr
 	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
 		r = t.style.renderer(w.Pending)
-		what = r.verbAndObject()
+		what = r.actAndBrief()
 	}
 	switch d.Verdict {
 	case approval.Approved:

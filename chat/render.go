@@ -61,7 +61,7 @@ type Card struct {
 	Menu     []string // possible replies, and why others are not possible
 	Foot     string   // the commands, the deadline
 
-	words *messages
+	messages *messages
 }
 
 // From how many approvals of the same kind a card has the medium or short form.
@@ -86,7 +86,7 @@ func (s Style) renderer(p *approval.Pending) renderer {
 // Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
-	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), words: r.messages}
+	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), messages: r.messages}
 	id := Escape(p.ShortID)
 	if p.Type == approval.TypeQuestion {
 		c.Head = format(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)

@@ -60,10 +60,10 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 }
 
 func (c Card) catalog() *messages {
-	if c.words == nil {
+	if c.messages == nil {
 		return catalog("")
 	}
-	return c.words
+	return c.messages
 }
 
 // String is the complete card.
@@ -190,8 +190,8 @@ func (r renderer) brief() string {
 	return strings.Join(parts, ", ")
 }
 
-// verbAndObject is used in sentences about a decision.
-func (r renderer) verbAndObject() string {
+// actAndBrief is used in sentences about a decision.
+func (r renderer) actAndBrief() string {
 	if r.p.Type == approval.TypeQuestion {
 		return r.brief()
 	}

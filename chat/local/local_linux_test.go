@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hall stands in for the gate. The uid of whoever runs the test is ann's.
+// fakeGate is a Decider and Viewer. The UID of the test process is ann's.
 type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
@@ -359,7 +359,7 @@ func TestStopTellsWhatWasDecided(t *testing.T) {
 			conn.Close()
 		}
 		return err != nil
-	}, 20*time.Second, time.Millisecond, "nobody new comes in")
+	}, 20*time.Second, time.Millisecond, "no new client is accepted")
 	close(h.holding)
 	require.NoError(t, <-told)
 	<-stopped

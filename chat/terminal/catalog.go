@@ -6,7 +6,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// words are the sentences that only this channel says; {} is filled in.
+// messages are the sentences that only this channel uses. {} is a placeholder.
 type messages struct {
 	welcome        string
 	help           string
@@ -30,28 +30,28 @@ func format(sentence, with string) string { return strings.Replace(sentence, "{}
 
 func english() *messages {
 	return &messages{
-		welcome:        "Requests that wait for you appear here. Write help for what you can answer.",
+		welcome:        "Pending requests appear here. Type help for the commands.",
 		help:           "approve <id> · deny <id> [reason] · undo <id> · pending · help\nor, for the card shown last: 1 once · 2 session · 3 [reason] deny · 4 <note> · 5 <change> · 6 always · ? <question>",
-		nameRequest:    "Not understood, nothing was decided. Name the request (approve <id>), or write help.",
-		newCard:        "A new card has just appeared: {}. Type that again if you mean this one, or name the request.",
-		lineTooLong:    "That line is too long: nothing was decided.",
-		inputClosed:    "Nothing more can be typed here. Cards are still shown; decide with: permesso approve <id>",
+		nameRequest:    "Not understood, nothing was decided. Name the request (approve <id>), or type help.",
+		newCard:        "A new card has just appeared: {}. Repeat the code for this card, or name the request.",
+		lineTooLong:    "Line too long: nothing was decided.",
+		inputClosed:    "Input closed. Cards are still shown; decide with: permesso approve <id>",
 		outcomeFollows: "{} · decided; the outcome follows",
-		resumed:        "{} ▶ resumed: what was held runs",
-		stillWaiting:   "Still waiting: {} (write pending)",
+		resumed:        "{} ▶ resumed: paused requests run now",
+		stillWaiting:   "Still pending: {} (type pending for the list)",
 	}
 }
 
 func italian() *messages {
 	return &messages{
-		welcome:        "Le richieste che aspettano te appaiono qui. Scrivi help per sapere come rispondere.",
+		welcome:        "Le richieste in attesa appaiono qui. Scrivi help per i comandi.",
 		help:           "approve <id> · deny <id> [motivo] · undo <id> · pending · help\noppure, per l'ultima scheda mostrata: 1 una volta · 2 sessione · 3 [motivo] nega · 4 <nota> · 5 <modifica> · 6 sempre · ? <domanda>",
-		nameRequest:    "Non è chiaro, nulla è stato deciso. Nomina la richiesta (approve <id>) oppure scrivi help.",
-		newCard:        "È appena apparsa una nuova scheda: {}. Ripeti se intendi questa, oppure nomina la richiesta.",
-		lineTooLong:    "La riga è troppo lunga: nulla è stato deciso.",
-		inputClosed:    "Qui non si può più scrivere. Le schede appaiono ancora; decidi con: permesso approve <id>",
+		nameRequest:    "Non ho capito, nulla è stato deciso. Indica la richiesta (approve <id>) oppure scrivi help.",
+		newCard:        "È appena apparsa una nuova scheda: {}. Ripeti il codice se intendi questa, oppure indica la richiesta.",
+		lineTooLong:    "Riga troppo lunga: nulla è stato deciso.",
+		inputClosed:    "Input chiuso. Le schede appaiono ancora; decidi con: permesso approve <id>",
 		outcomeFollows: "{} · deciso; segue l'esito",
-		resumed:        "{} ▶ si riprende: quel che era in attesa viene eseguito",
-		stillWaiting:   "Ancora in attesa: {} (scrivi pending)",
+		resumed:        "{} ▶ pausa terminata: le richieste sospese vengono eseguite",
+		stillWaiting:   "Ancora in attesa: {} (scrivi pending per l'elenco)",
 	}
 }

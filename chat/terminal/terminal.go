@@ -1,21 +1,19 @@
-// Package terminal is the channel for whoever sits in front of the gate: it
-// prints cards as requests begin to wait, and reads answers line by line.
+// Package terminal is the channel for an approver at the daemon's terminal. It
+// prints a card for each new pending request and reads replies line by line.
 //
-// # Talking to the terminal
+// # Output
 //
-// It is for a terminal only; where stdin is none, leave it out. Everything it
-// says goes to Out, a line or a card at a time, and a card has an empty line
-// before it. It never moves the cursor and prints no prompt: cards may come
-// while somebody types. Colour, where it is wanted, marks whole lines: the
-// headline of a card bold, warnings yellow, the agent's words dim, an outcome
-// green or red. Nothing depends on it, and no agent's text can bring any: it
-// is escaped before.
+// Do not run it if stdin is not a terminal. It writes to Out, a line or a card at
+// a time, with an empty line before a card. It never moves the cursor and prints no
+// prompt, because a card may appear while the approver types. Color marks complete
+// lines: the headline of a card bold, warnings yellow, the agent's text dim, an
+// outcome green or red. An agent's text is escaped, so it cannot set a color.
 //
-// # Answers
+// # Replies
 //
-// The grammar is chat's. A menu code answers the card shown last. Because a
-// new card may slide in while somebody types, a code that comes within a
-// moment of a card that was not alone is not acted on; it asks to be repeated.
+// The grammar is that of package chat. A menu code applies to the card shown last.
+// A new card may appear while the approver types. So a code that arrives shortly
+// after a second card is not acted on, and the approver is asked to repeat it.
 package terminal
 
 import (
@@ -31,64 +29,63 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Records gives the story of a settled request, or nil where there is none
-// yet.
+// Records returns the record of a settled request, nil if there is none yet.
 type Records interface {
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
 }
 
-// Channel is the terminal. Fill the fields in, then Run it.
+// Channel is the terminal. Set its fields, then call Run.
 type Channel struct {
 	In          io.Reader
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      chat.Viewer
-	Records     Records             // nil: outcomes are not told
-	Changes     <-chan approval.Key // hints that something changed; may be nil
+	Records     Records             // nil: outcomes are not shown
+	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided
 	Style       chat.Style
-	// Refresh gives the workspaces and the style as they are now, before every
-	// look; nil: they stay as they are.
+	// Refresh returns the current workspaces and style. It is called before every
+	// update. nil: they do not change.
 	Refresh func() ([]string, chat.Style)
-	Foot    func() string // what a card ends with at the moment it is shown; may be nil
+	Foot    func() string // end of a card, computed when it is shown; may be nil
 	Color   bool
-	Log     func(error) // errors that the person cannot mend; may be nil
+	Log     func(error) // errors that the approver cannot fix; may be nil
 
-	Every time.Duration    // how often to look without a hint; 0: 5 s
+	Every time.Duration    // interval of updates without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
 }
 
 const (
 	defaultInterval = 5 * time.Second
-	// newCardDelay is how long a new card must have been in sight before a code
-	// without a name is taken to mean it and not the one before.
+	// newCardDelay is how long a new card must be shown before a code applies to
+	// it. Before that, the approver may have meant the previous card.
 	newCardDelay = 1500 * time.Millisecond
-	// maxPendingOutcomes bounds the outcomes waited for, should records never come.
+	// maxPendingOutcomes bounds the list if records never appear.
 	maxPendingOutcomes = 1000
 )
 
-// view is what stands on the screen.
+// view is the state of the screen.
 type view struct {
 	*Channel
-	words           *messages
-	shown           map[approval.Key]approval.Waiting // cards whose request waits
-	pendingOutcomes []approval.Key                    // decided, outcome not told yet
+	messages        *messages
+	shown           map[approval.Key]approval.Waiting // cards of pending requests
+	pendingOutcomes []approval.Key                    // decided, outcome not shown yet
 	decidedHere     map[approval.Key]bool             // decided here
-	lastCard        *approval.Waiting                 // the card a code means
-	shownAt         time.Time                         // when it was shown
-	pauseLines      map[string]string                 // what was said of a workspace's pause
-	onlyCard        bool                              // no other card waited then
+	lastCard        *approval.Waiting                 // the card that a code applies to
+	shownAt         time.Time                         // when lastCard was shown
+	pauseLines      map[string]string                 // last pause line of each workspace
+	onlyCard        bool                              // no other card was shown then
 	err             error                             // of Out
 }
 
-// Run shows cards and reads answers until ctx ends or Out fails. When In ends
-// it goes on showing cards. A read under way on an In that takes no deadline
-// cannot be interrupted: its goroutine ends with the next line or with In.
+// Run shows cards and reads replies until ctx ends or Out fails. When In ends, Run
+// continues to show cards. If In has no read deadline, a read cannot be
+// interrupted: its goroutine ends with the next line or with In.
 func (c *Channel) Run(ctx context.Context) error {
 	own := *c
 	v := &view{
-		Channel: &own, words: catalog(c.Style.Language),
+		Channel: &own, messages: catalog(c.Style.Language),
 		shown: map[approval.Key]approval.Waiting{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
@@ -101,7 +98,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	defer tick.Stop()
 
 	changes := c.Changes
-	v.print(plain, v.words.welcome)
+	v.print(plain, v.messages.welcome)
 	v.update(ctx)
 	for v.err == nil {
 		select {
@@ -119,7 +116,7 @@ func (c *Channel) Run(ctx context.Context) error {
 		case l, open := <-lines:
 			if !open {
 				lines = nil
-				v.print(plain, v.words.inputClosed)
+				v.print(plain, v.messages.inputClosed)
 				continue
 			}
 			v.line(ctx, l)
@@ -129,7 +126,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	return v.err
 }
 
-// drain takes the hints that have piled up: one look serves them all.
+// drainHints discards queued hints: one update serves them all.
 func drainHints(changes <-chan approval.Key) {
 	for {
 		select {
@@ -143,11 +140,11 @@ func drainHints(changes <-chan approval.Key) {
 	}
 }
 
-// look compares the screen with what waits.
+// update compares the screen with the pending requests.
 func (v *view) update(ctx context.Context) {
 	if v.Refresh != nil {
 		v.Workspaces, v.Style = v.Refresh()
-		v.words = catalog(v.Style.Language)
+		v.messages = catalog(v.Style.Language)
 	}
 	if len(v.Workspaces) == 0 {
 		return
@@ -173,7 +170,7 @@ func (v *view) update(ctx context.Context) {
 	}
 }
 
-// pauses tells of a workspace that was paused or resumed since the last look.
+// pauses reports workspaces that were paused or resumed since the last update.
 func (v *view) pauses() {
 	for _, ws := range v.Workspaces {
 		line := v.Style.PauseLine(ws, v.now())
@@ -181,7 +178,7 @@ func (v *view) pauses() {
 		case v.pauseLines[ws]:
 			continue
 		case "":
-			v.print(good, format(v.words.resumed, chat.Escape(ws)))
+			v.print(good, format(v.messages.resumed, chat.Escape(ws)))
 		default:
 			v.print(warn, chat.Escape(ws)+" "+line)
 		}
@@ -189,7 +186,7 @@ func (v *view) pauses() {
 	}
 }
 
-// settled tells what became of the cards that wait no longer.
+// settled reports the outcomes of requests that are no longer pending.
 func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 	var gone []approval.Key
 	for k := range v.shown {
@@ -204,7 +201,7 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		if !v.outcome(ctx, k) {
 			pendingOutcomes = append(pendingOutcomes, k)
 			if fresh := i >= len(v.pendingOutcomes); fresh && !v.decidedHere[k] {
-				v.print(dim, format(v.words.outcomeFollows, approval.ShortID(k.ID)))
+				v.print(dim, format(v.messages.outcomeFollows, approval.ShortID(k.ID)))
 			}
 			continue
 		}
@@ -215,12 +212,12 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 	}
 	v.pendingOutcomes = pendingOutcomes
 	if len(gone) > 0 && v.lastCard != nil && !waiting[v.lastCard.Key()] && len(v.shown) > 0 {
-		v.print(plain, format(v.words.stillWaiting, strconv.Itoa(len(v.shown))))
-		v.lastCard = nil // a code now would mean a card that is far above
+		v.print(plain, format(v.messages.stillWaiting, strconv.Itoa(len(v.shown))))
+		v.lastCard = nil // that card is far above: a code must not apply to it
 	}
 }
 
-// outcome tells how k ended and says whether there is nothing more to tell.
+// outcome shows how k was settled. It returns false if the record is missing.
 func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	if v.Records == nil {
 		return true
@@ -271,12 +268,12 @@ func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
 	case l.tooLong:
-		v.print(warn, v.words.lineTooLong)
+		v.print(warn, v.messages.lineTooLong)
 		return
 	case text == "":
 		return
 	case strings.EqualFold(text, "help"):
-		v.print(plain, v.words.help)
+		v.print(plain, v.messages.help)
 		return
 	}
 	m := chat.Message{
@@ -284,14 +281,14 @@ func (v *view) line(ctx context.Context, l input) {
 		Card: v.lastCard, Implicit: true, Language: v.Style.Language,
 	}
 	if v.lastCard != nil && !v.onlyCard && v.now().Sub(v.shownAt) < newCardDelay && m.Command().NeedsCard() {
-		v.print(warn, format(v.words.newCard, v.lastCard.Pending.ShortID))
+		v.print(warn, format(v.messages.newCard, v.lastCard.Pending.ShortID))
 		return
 	}
 	reply := v.Interceptor.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
 	case reply.Ignore:
-		v.print(warn, v.words.nameRequest)
+		v.print(warn, v.messages.nameRequest)
 	case reply.Acted:
 		v.print(good, reply.Text)
 		v.decidedHere[reply.Key] = true
@@ -313,7 +310,7 @@ func (v *view) log(ctx context.Context, err error) {
 	}
 }
 
-// how a line looks: an SGR parameter.
+// attribute is an SGR parameter for a line.
 type attribute int
 
 const (

@@ -22,14 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house stands in for the gate.
+// fakeGate is a Decider, Viewer and Records.
 type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
 	records map[approval.Key]*approval.Record
 	asked   []approval.DecisionInput
 	broken  error
-	keep    bool // what is decided stays among what waits
+	keep    bool // a decided request stays in the list
 }
 
 func (h *fakeGate) Waiting(context.Context, []string) ([]approval.Waiting, error) {
@@ -70,7 +70,7 @@ func (h *fakeGate) do(f func()) {
 	f()
 }
 
-// screen collects what is printed and lets a test wait for it.
+// screen collects the output and lets a test wait for it.
 type screen struct {
 	mu   sync.Mutex
 	text string
@@ -94,7 +94,7 @@ func (s *screen) String() string {
 	return s.text
 }
 
-// stage is a channel under test, with somebody at the keyboard.
+// rig is a channel under test with keyboard and screen.
 type rig struct {
 	*fakeGate
 	*screen
@@ -136,7 +136,7 @@ func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 		case err := <-s.done:
 			require.NoError(t, err)
 		case <-time.After(time.Minute):
-			require.Fail(t, "Run does not end")
+			require.Fail(t, "Run does not return")
 		}
 	})
 	return s
@@ -155,7 +155,7 @@ func (s *rig) waitFor(text string) {
 		select {
 		case <-s.more:
 		case <-limit:
-			require.Failf(s.t, "not seen", "%q in:\n%s", text, s.String())
+			require.Failf(s.t, "not shown", "%q in:\n%s", text, s.String())
 		}
 	}
 }
@@ -202,7 +202,7 @@ const (
 
 func TestReplyToTheLastCard(t *testing.T) {
 	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
-	s.waitFor("text: hello from " + first) // what waited before is shown too
+	s.waitFor("text: hello from " + first) // a request that was already pending is shown too
 	s.typeLine("4 and log it")
 	s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
 	s.do(func() {
@@ -214,8 +214,8 @@ func TestReplyToTheLastCard(t *testing.T) {
 	})
 	s.settle(settled(t, first, approval.StatusApproved, "operator:ann"))
 	s.waitFor("a7f3b2c1 · approved · by operator:ann (telegram)")
-	require.NotContains(t, s.String(), "the outcome follows", "who decided here was told already")
-	require.NotContains(t, s.String(), "\x1b", "no colour unless asked for")
+	require.NotContains(t, s.String(), "the outcome follows", "decided here, so already confirmed")
+	require.NotContains(t, s.String(), "\x1b", "no color by default")
 }
 
 func TestCommandsNameTheRequest(t *testing.T) {
@@ -247,7 +247,7 @@ func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
 	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
 	s.waitFor("/  deny a7f3b2c1")
 	s.addRequest(request(second))
-	s.typeLine("1") // typed for the first, while the second slid in
+	s.typeLine("1") // typed for the first while the second appeared
 	s.waitFor("A new card has just appeared: beef0000")
 	s.do(func() { require.Empty(t, s.asked) })
 	s.advance(2 * time.Second)
@@ -255,8 +255,8 @@ func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
 	s.waitFor("Approved: post say hello")
 	s.do(func() { require.Equal(t, second, s.asked[0].Key.ID) })
 
-	s.waitFor("Still waiting: 1")
-	s.typeLine("1") // the card that is left stands far above
+	s.waitFor("Still pending: 1")
+	s.typeLine("1") // the remaining card is far above
 	s.waitFor("Name the request")
 	s.do(func() { require.Len(t, s.asked, 1) })
 }
@@ -289,7 +289,7 @@ func TestWithoutRecordsNoOutcomeIsAwaited(t *testing.T) {
 func TestPollingWithoutHints(t *testing.T) {
 	h := &fakeGate{}
 	s := start(t, h, func(c *Channel) { c.Every, c.Changes = time.Millisecond, nil })
-	s.waitFor("Requests that wait for you")
+	s.waitFor("Pending requests appear here")
 	s.do(func() { s.waiting = []approval.Waiting{request(first)} })
 	s.waitFor("/  deny a7f3b2c1")
 	require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
@@ -305,14 +305,14 @@ func TestInput(t *testing.T) {
 	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
 	s.waitFor("/  deny a7f3b2c1")
 	s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
-	s.waitFor("That line is too long")
+	s.waitFor("Line too long")
 	s.typeLine("4 " + strings.Repeat("x", maxLine-10))
 	s.waitFor("Approved:")
 	s.do(func() { require.Len(t, s.asked, 1) })
-	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line end: half an answer
+	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line feed: incomplete
 	require.NoError(t, err)
 	require.NoError(t, s.keys.Close())
-	s.waitFor("Nothing more can be typed here")
+	s.waitFor("Input closed")
 	s.addRequest(request(second))
 	s.do(func() { require.Len(t, s.asked, 1) })
 }
@@ -355,7 +355,7 @@ func TestFootIsReadForEachCard(t *testing.T) {
 }
 
 func TestRunEnds(t *testing.T) {
-	t.Run("where input takes a deadline, its reader ends too", func(t *testing.T) {
+	t.Run("the reader ends if input has a read deadline", func(t *testing.T) {
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		defer w.Close()
@@ -364,7 +364,7 @@ func TestRunEnds(t *testing.T) {
 		cancel()
 		require.NoError(t, (&Channel{In: r, Out: io.Discard, Viewer: &fakeGate{}, Interceptor: &chat.Interceptor{}}).Run(ctx))
 	})
-	t.Run("with the screen", func(t *testing.T) {
+	t.Run("when the screen fails", func(t *testing.T) {
 		err := (&Channel{Out: brokenScreen{}, Viewer: &fakeGate{}, Interceptor: &chat.Interceptor{}}).Run(context.Background())
 		require.EqualError(t, err, "hung up")
 	})
@@ -386,8 +386,8 @@ func TestCatalogsHaveTheSamePlaceholders(t *testing.T) {
 	require.Equal(t, english(), catalog("fr"))
 }
 
-// Whoever sits there hears of a pause, sees it on the cards that come, and
-// hears of its end; the configuration may change meanwhile.
+// A pause is reported once and on every new card, and its end is reported. The
+// configuration may change in between.
 func TestPauseAndRefresh(t *testing.T) {
 	h := &fakeGate{}
 	var pause *chat.Pause
@@ -406,14 +406,14 @@ func TestPauseAndRefresh(t *testing.T) {
 	s.changes <- approval.Key{}
 	s.waitFor("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
 	s.addRequest(request(first))
-	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself, once on the card")
+	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself and once on the card")
 	s.do(func() { pause, language = nil, "it" })
 	s.changes <- approval.Key{}
-	s.waitFor("personal ▶ si riprende")
+	s.waitFor("personal ▶ pausa terminata")
 }
 
-// A cancelled request is told of here, too, and a question about what is known
-// decides nothing.
+// A cancelled request is reported, and a question answered from facts decides
+// nothing.
 func TestCancelAndQuestion(t *testing.T) {
 	h := &fakeGate{}
 	s := start(t, h)

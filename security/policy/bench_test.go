@@ -8,7 +8,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// loaded is an engine with 100 rules and n grants of the kinds there are.
+// benchEngine is an engine with 100 rules and n grants of all kinds.
 func benchEngine(b *testing.B, n int) *policy.Engine {
 	rules := make([]policy.Rule, 100)
 	for i := range rules {

@@ -11,25 +11,25 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Engine judges requests and keeps policy's memory. Fill the fields in and call
-// Load; the zero Engine asks about everything that it does not deny. Its methods
-// may be called by many goroutines at once.
+// Engine judges requests and keeps policy's memory. Set its fields and call Load.
+// The zero Engine asks about everything that it does not deny. Its methods are safe
+// for concurrent use.
 type Engine struct {
 	// Scan finds secrets in a request; nil finds none.
 	Scan func(f *approval.Facts) []approval.Finding
 
 	mu              sync.RWMutex
-	seq             int64    // of the last entry learned
-	now             *ruleset // what holds now, and what Learn counts by
+	seq             int64    // of the last learned entry
+	now             *ruleset // the current configuration, also used by Learn
 	grants          *grantIndex
 	accounts        map[string]*account
-	approvalsByKind map[string]int                // human approvals of a kind
-	reservations    map[approval.Key]*reservation // what claims under way will consume
-	// uses of grants whose files were not read yet
+	approvalsByKind map[string]int                // number of human approvals
+	reservations    map[approval.Key]*reservation // what claims in progress will consume
+	// uses of grants that are not loaded yet
 	pendingUses map[string]grantUses
 }
 
-// Config is what the operator says; Load swaps it in whole.
+// Config is the operator's configuration. Load replaces it as one.
 type Config struct {
 	Rules   []Rule
 	Limits  map[string]Limits // by workspace
@@ -37,31 +37,30 @@ type Config struct {
 	Bound   []string          // workspaces whose sessions the host binds
 }
 
-// ruleset is one configuration, which nobody changes.
+// ruleset is one configuration. It is immutable.
 type ruleset struct {
 	rules   []Rule
 	limits  map[string]Limits
-	secrets map[string]bool // workspaces that have secrets from the start
-	bound   map[string]bool // workspaces whose session ids the host gives out
+	secrets map[string]bool // workspaces that are secret-tainted from the start
+	bound   map[string]bool // workspaces whose session ids the host assigns
 }
 
 var noRules = &ruleset{}
 
-// View judges by one configuration, whatever is loaded later: a request is
-// judged and run by the same.
+// View judges by one configuration, even if another is loaded later. So a request
+// is judged and run by the same configuration.
 type View struct {
 	e  *Engine
 	rs *ruleset
 }
 
-// Load takes a configuration, at the start and whenever it has changed. What is
-// remembered stays.
+// Load sets the configuration. It keeps the engine's memory.
 func (e *Engine) Load(c Config) error {
 	_, err := e.View(c)
 	return err
 }
 
-// View is Load, and gives what judges by this configuration from now on.
+// View is Load, and returns a View of this configuration.
 func (e *Engine) View(c Config) (*View, error) {
 	for _, r := range c.Rules {
 		if err := r.Check(); err != nil {
@@ -76,15 +75,14 @@ func (e *Engine) View(c Config) (*View, error) {
 	return &View{e, rs}, nil
 }
 
-// Judge is the engine's, by this configuration.
-func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeBy(v.rs, f) }
+// Judge is Engine.Judge with this configuration.
+func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeWith(v.rs, f) }
 
-// Reserve is the engine's, by this configuration.
+// Reserve is Engine.Reserve with this configuration.
 func (v *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return v.e.reserveBy(v.rs, f, given, human)
+	return v.e.reserveWith(v.rs, f, given, human)
 }
 
-// current is what holds now.
 func (e *Engine) current() *ruleset {
 	if e.now == nil {
 		return noRules
@@ -118,7 +116,7 @@ func (e *Engine) account(ws string) *account {
 	return a
 }
 
-// known is the account for looking only.
+// accountView is for reading only: it creates no account.
 func (e *Engine) accountView(ws string) *account {
 	if a := e.accounts[ws]; a != nil {
 		return a
@@ -128,19 +126,19 @@ func (e *Engine) accountView(ws string) *account {
 
 var emptyAccount account
 
-// verdict collects the answers to the five questions.
+// evaluation collects the results of the five questions.
 type evaluation struct {
 	f       *approval.Facts
 	rs      *ruleset
-	base    approval.Outcome // of table and rules
+	base    approval.Outcome // from table and rules
 	rule    string
-	proven  string // what that rule rests on besides, "": nothing
+	proven  string // the proof that the rule depends on, "": none
 	reasons []string
 	change  []string
 	deny    string // rule of a hard deny, "" if there is none
-	hardAsk string // rule of an ask that nothing lifts
-	softAsk string // rule of an ask that consent lifts
-	noGrant bool   // consent lifts nothing here
+	hardAsk string // rule of an ask that no grant lifts
+	softAsk string // rule of an ask that a grant lifts
+	noGrant bool   // no grant lifts this ask
 }
 
 func (v *evaluation) addReason(format string, a ...any) {
@@ -161,14 +159,14 @@ func (v *evaluation) setHardAsk(rule string) {
 
 // Judge rules on a request. It writes nothing, and the ruling depends on which
 // rules there are, not on their order.
-func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeBy(nil, f) }
+func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeWith(nil, f) }
 
-// judgeBy judges by one configuration; nil is the one that holds now.
-func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
+// judgeWith judges by one configuration. nil is the current one.
+func (e *Engine) judgeWith(rs *ruleset, f approval.Facts) approval.Ruling {
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	var found []approval.Finding
 	if e.Scan != nil {
-		found = e.Scan(&f) // outside the lock: it is the dear part
+		found = e.Scan(&f) // outside the lock, because it is slow
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -180,7 +178,7 @@ func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
 
 func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
 	if !f.KnownTool {
-		f.Capability, f.Trust = "", approval.Trust{} // nobody here has said them
+		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
 	v := &evaluation{f: &f, rs: rs}
 	t := traitsOf(&f)
@@ -197,7 +195,7 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	return r
 }
 
-// ruling is what the answers come to, before consent.
+// ruling combines the results, before grants.
 func (v *evaluation) ruling() approval.Ruling {
 	r := approval.Ruling{Outcome: v.base, Rule: v.rule}
 	switch {
@@ -218,7 +216,7 @@ func (v *evaluation) ruling() approval.Ruling {
 	return r
 }
 
-// The rulings that no rule made have these names.
+// Names of rulings that come from no rule.
 const (
 	byTable    = "table"
 	byTrust    = "trust"
@@ -229,9 +227,8 @@ const (
 	byGrant    = "consent"
 )
 
-// judgeBase is the table or, without a capability, nothing; and the operator's
-// rules on top. It reports whether an allow rule lifted the asks that rules can
-// lift.
+// judgeBase applies the table, if there is a capability, then the operator's rules.
+// It reports whether an allow rule lifted the asks that rules can lift.
 func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	f := v.f
 	cp, has := approval.CapabilityNamed(f.Capability)
@@ -253,7 +250,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	args, known := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence}
+	args, evidence := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence}
 	for i := range v.rs.rules { // deny rules come first, then ask, then allow
 		r := &v.rs.rules[i]
 		a := r.match(v.f, args)
@@ -264,7 +261,7 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 			v.addReason("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
 			continue
 		}
-		open, applies := v.proofOf(r, known)
+		open, applies := v.proofOf(r, evidence)
 		if !applies {
 			continue
 		}
@@ -275,35 +272,35 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 		case approval.Ask:
 			v.addReason("%s%s", r.reason(a), open)
 			if v.base != approval.Deny {
-				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator wants to be asked
+				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator's rule asks
 			}
 		case approval.Allow:
-			lifted = e.lift(v, r, args, known) || lifted
+			lifted = e.lift(v, r, args, evidence) || lifted
 		}
 	}
 	return lifted
 }
 
-// proofOf says whether what is proven lets a rule apply, and what is not proven
-// where that is why it does.
-func (v *evaluation) proofOf(r *Rule, known *evidenceIndex) (open string, applies bool) {
+// proofOf says whether a rule applies by what is proven. If it applies because
+// something is not proven, open names that.
+func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (open string, applies bool) {
 	if len(r.UnlessProven) > 0 {
-		if open = known.missing(r.UnlessProven); open == "" {
-			v.addReason("rule %q does not apply: proven %s: %s", r.label(), known.source(), proofs(r.UnlessProven))
+		if open = evidence.missing(r.UnlessProven); open == "" {
+			v.addReason("rule %q does not apply: proven %s: %s", r.label(), evidence.source(), proofs(r.UnlessProven))
 			return "", false
 		}
 		return " (not proven: " + open + ")", true
 	}
-	if missing := r.unproven(known); missing != "" {
+	if missing := r.unproven(evidence); missing != "" {
 		v.addReason("rule %q does not apply: not proven: %s", r.label(), missing)
 		return "", false
 	}
 	return "", true
 }
 
-// lift lets an allow rule lift an ask; a deny of the table stays, and so does
-// the ask of another rule.
-func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, known *evidenceIndex) bool {
+// lift lets an allow rule lift an ask. A deny of the table and the ask of another
+// rule stay.
+func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenceIndex) bool {
 	reason := r.reason(yes)
 	switch {
 	case v.f.Question:
@@ -322,7 +319,7 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, known *evidenceIn
 		v.addReason("%s", reason)
 		v.base, v.rule, v.proven = approval.Allow, r.label(), ""
 		if len(r.WhenProven) > 0 {
-			v.proven = known.source() + ": " + proofs(r.WhenProven)
+			v.proven = evidence.source() + ": " + proofs(r.WhenProven)
 			v.addReason("proven %s", v.proven)
 		}
 		return true
@@ -330,7 +327,7 @@ func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, known *evidenceIn
 	return false
 }
 
-// judgeTrust is the third question.
+// judgeTrust answers the third question.
 func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 	name := v.f.Tool
 	if name == "" {
@@ -360,7 +357,7 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 	if rs.secrets[f.Workspace] {
 		s[approval.TaintSecret] = true
 	}
-	for k, b := range e.reservations { // what is being read this very moment
+	for k, b := range e.reservations { // reads in progress
 		if k.Workspace == f.Workspace && k.ID != f.RequestID && (!rs.bound[k.Workspace] || b.session == f.SessionID) {
 			for _, t := range b.taints {
 				s[t] = true
@@ -377,7 +374,7 @@ func judgeSecrets(v *evaluation, found []approval.Finding) {
 	}
 }
 
-// consent is the fifth question.
+// applyGrants answers the fifth question.
 func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
 	if e.grants == nil {
 		return
@@ -395,7 +392,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
 
 func kindWords(k approval.GrantKind) string { return strings.ReplaceAll(string(k), "_", " ") }
 
-// Taints lists what sticks to a workspace, by session; "" is the whole of it.
+// Taints lists the taints of a workspace by session. "" is the complete workspace.
 func (e *Engine) Taints(ws string) map[string][]string {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

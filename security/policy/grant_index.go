@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// held is one remembered consent with what the log says of it.
+// grantEntry is one grant with its uses from the log.
 type grantEntry struct {
 	approval.Grant
 	uses     int
@@ -18,16 +18,16 @@ type grantEntry struct {
 	lastUsed time.Time
 }
 
-// consents is the index of what is remembered. What a request could be covered
-// by is found by equality of everything but a glob; globs lie on shelves by
-// their literal beginning and their literal last component.
+// grantIndex finds the grants that may cover a request. Grants without a glob are
+// found by an exact key, globs by their literal first components and their literal
+// last component.
 type grantIndex struct {
 	byID  map[string]*grantEntry
 	byKey map[string][]*grantEntry
-	globs map[string]*globNode // by bearer: workspace, channel, sender, session, capability
+	globs map[string]*globNode // by scopeKey
 }
 
-// shelf is a trie over the components of literal beginnings.
+// globNode is a node of a trie over the literal first components.
 type globNode struct {
 	children map[string]*globNode
 	globs    map[string][]*grantEntry // by last component, "" where that is no literal
@@ -43,7 +43,7 @@ func key(kind approval.GrantKind, parts ...string) string {
 	return string(kind) + sep + strings.Join(parts, sep)
 }
 
-// keyOf is where a grant that is no glob lies.
+// keyOf is the index key of a grant without a glob.
 func keyOf(g *approval.Grant) string {
 	switch g.Kind {
 	case approval.GrantSession:
@@ -122,8 +122,8 @@ func newGlobNode() *globNode {
 
 const meta = `*?[]{}\`
 
-// literalParts are the components before the first that has a pattern in it,
-// the last one excepted.
+// literalParts returns the components before the first with a pattern, without the
+// last component.
 func literalParts(glob string) []string {
 	parts := strings.Split(glob, "/")
 	parts = parts[:len(parts)-1]
@@ -135,8 +135,8 @@ func literalParts(glob string) []string {
 	return parts
 }
 
-// lastLiteral is the last component where that is literal and nothing before
-// it can swallow a slash inside braces; "" otherwise.
+// lastLiteral is the last component if it is literal and no brace before it can
+// match a slash, "" otherwise.
 func lastLiteral(glob string) string {
 	last := glob[strings.LastIndexByte(glob, '/')+1:]
 	if strings.ContainsAny(last, meta) || strings.Contains(glob, "{") {
@@ -145,8 +145,8 @@ func lastLiteral(glob string) string {
 	return last
 }
 
-// covering finds a consent that covers the request, the one that was given
-// first; why says what keeps the others from it.
+// covering finds the oldest grant that covers the request. why says why another
+// grant does not.
 func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntry, why string) {
 	note := func(h *grantEntry) {
 		switch {
@@ -206,8 +206,8 @@ func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*gr
 	}
 }
 
-// fitting walks down the components of a path and tries the globs that may fit
-// it.
+// match walks down the components of a path and tries the globs that may
+// match.
 func (s *globNode) match(target string, note func(*grantEntry)) {
 	last := target[strings.LastIndexByte(target, '/')+1:]
 	try := func(list []*grantEntry) {

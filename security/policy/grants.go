@@ -8,7 +8,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// How long what is remembered lasts, and how long it lasts unused.
+// How long a grant is valid, and how long if it is not used.
 const (
 	SessionLife   = 24 * time.Hour
 	RuleLife      = 90 * 24 * time.Hour
@@ -16,14 +16,14 @@ const (
 	StaleAfter    = 90 * 24 * time.Hour
 )
 
-// Remembered is a grant with what the log says of its use.
+// GrantUse is a grant with its uses from the log.
 type GrantUse struct {
 	approval.Grant
 	Uses     int       `json:"uses"`
 	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
-// Stale says that nobody has used the grant for StaleAfter.
+// Stale says whether the grant was not used for StaleAfter.
 func (r *GrantUse) Stale(now time.Time) bool {
 	last := r.CreatedAt
 	if r.LastUsed.After(last) {
@@ -32,8 +32,8 @@ func (r *GrantUse) Stale(now time.Time) bool {
 	return now.Sub(last) >= StaleAfter
 }
 
-// AddGrant takes a grant into memory, or the newer state of one; one that is
-// incomplete is refused.
+// AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
+// grant.
 func (e *Engine) AddGrant(g approval.Grant) error {
 	if err := g.Check(); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (e *Engine) AddGrant(g approval.Grant) error {
 	return nil
 }
 
-// RemoveGrant drops a grant whose file is gone.
+// RemoveGrant removes a grant whose file was removed.
 func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ func (e *Engine) RemoveGrant(id string) {
 	}
 }
 
-// Grants lists what is remembered, newest first.
+// Grants lists the grants, the newest first.
 func (e *Engine) Grants() []GrantUse {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -84,9 +84,8 @@ func (e *Engine) Grants() []GrantUse {
 	return all
 }
 
-// GrantFrom is the consent that an approval gives besides: of code 2 a session
-// allow, of code 6 an allow rule, otherwise what the tool's territory says. Nil
-// means none.
+// GrantFrom is the grant that an approval gives: code 2 a session allow, code 6 an
+// allow rule, otherwise by the tool's territory. nil means none.
 func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Verdict != approval.Approved {
 		return nil
@@ -114,11 +113,11 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	return territory(p, g)
 }
 
-// territory makes a grant of a card whose tool concedes one.
+// territory completes the grant of a tool with a territory, nil if it has none.
 func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	c, ok := approval.CapabilityNamed(p.Capability)
 	if len(p.Ruling.Secrets) > 0 {
-		return nil // its target may be one
+		return nil // its target may be a secret
 	}
 	if !ok || c.Default == approval.AskAlways || p.Channel == "" || p.Sender == "" {
 		return nil
@@ -153,7 +152,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	return g
 }
 
-// literal is the glob that fits one path and no other.
+// escapeGlob returns the glob that matches only this path.
 func escapeGlob(path string) string {
 	var b strings.Builder
 	for _, r := range path {
@@ -165,8 +164,8 @@ func escapeGlob(path string) string {
 	return b.String()
 }
 
-// WouldHaveAllowed says what a consent would have let through, of the last
-// requests of its workspace that asked a person, newest first.
+// WouldHaveAllowed lists which of the last requests that asked a person in its
+// workspace a grant would have allowed, the newest first.
 func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of int) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

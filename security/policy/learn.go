@@ -8,7 +8,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// reservation is what a claim under way will consume once its entry is in the
+// reservation is what a claim in progress will consume when its entry is in the
 // log.
 type reservation struct {
 	capability, session, grant string
@@ -16,17 +16,16 @@ type reservation struct {
 	taints                     []string
 }
 
-// Reserve books what running a request consumes, right before its claim. It is
-// the last word: what has run out, was taken back or has come to stick to the
-// client since the ruling is seen here, under one lock, however many claims are
-// under way. A human approval is held back by hard limits only. On refusal the
-// ruling says why; otherwise Learn ends the booking, or undo does where nothing
-// was claimed.
+// Reserve reserves what running a request consumes, right before its claim. It
+// judges again under one lock, so a limit, revocation or taint since the ruling
+// counts, even with concurrent claims. For a human approval only hard limits count.
+// On refusal the ruling says why. Otherwise Learn ends the reservation, or undo if
+// nothing was claimed.
 func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return e.reserveBy(nil, f, given, human)
+	return e.reserveWith(nil, f, given, human)
 }
 
-func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+func (e *Engine) reserveWith(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +66,7 @@ func (e *Engine) reserve(b *reservation, n int) {
 	}
 }
 
-// judgeLimits says what a rate or budget that is used up does to a request.
+// judgeLimits applies the rates and budgets.
 func (e *Engine) judgeLimits(v *evaluation) {
 	f := v.f
 	l, ok := v.rs.limits[f.Workspace]
@@ -75,7 +74,7 @@ func (e *Engine) judgeLimits(v *evaluation) {
 		return
 	}
 	a := e.accountView(f.Workspace)
-	under, session, day := e.underWay(f)
+	under, session, day := e.reserved(f)
 	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
 		r, ok := rates[f.Capability]
 		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
@@ -111,8 +110,8 @@ func (r Rate) words(capability string) string {
 	return fmt.Sprintf("%d %s in %s", r.Burst, capability, r.Per)
 }
 
-// underWay sums up what is booked besides this request.
-func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
+// reserved sums the reservations of other requests.
+func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
 	for k, b := range e.reservations {
 		if k.Workspace != f.Workspace || k.ID == f.RequestID {
 			continue
@@ -128,8 +127,8 @@ func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
 	return n, session, day
 }
 
-// Learn takes one entry of the audit log. Entries come in the log's order; one
-// that was learned before counts once.
+// Learn takes one entry of the audit log. Entries come in the log's order. An entry
+// that was learned before is ignored.
 func (e *Engine) Learn(x approval.Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +185,7 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 	}
 }
 
-// orphans keeps the uses of a grant that is not loaded yet.
+// addPendingUse counts a use of a grant that is not loaded yet.
 func (e *Engine) addPendingUse(x *approval.Entry) {
 	if e.pendingUses == nil {
 		e.pendingUses = map[string]grantUses{}
@@ -215,8 +214,8 @@ func askedRequestOf(x *approval.Entry) askedRequest {
 	}}
 }
 
-// Recurrence is how often people approved a kind of thing: the same workspace,
-// capability (or tool, where there is none) and target.
+// Recurrence is how often people approved requests of the same workspace, capability
+// (or tool, if there is none) and target.
 func (e *Engine) Recurrence(ws, capability, tool, target string) int {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

@@ -99,7 +99,7 @@ func drawGrant(rt *rapid.T) approval.Grant {
 	return g
 }
 
-// world is an engine made of a configuration, a history and grants.
+// setup holds what an engine is built from.
 type setup struct {
 	config  policy.Config
 	history []approval.Entry
@@ -137,9 +137,9 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 		}
 		c, has := approval.CapabilityNamed(f.Capability)
 		if has && c.Default == approval.AskAlways {
-			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts nothing that is always asked")
+			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts no capability with the default always")
 		}
-		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "nor does it make anything stricter")
+		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "a grant makes nothing stricter")
 	})
 }
 
@@ -168,7 +168,7 @@ func TestPropTheOrderOfRulesDoesNotMatter(t *testing.T) {
 		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
-		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+		require.Equal(rt, before, w.judge(rt, f), "the complete ruling")
 	})
 }
 
@@ -178,20 +178,20 @@ func TestPropUnknownToolsAreAllowedOnlyByName(t *testing.T) {
 		w.grants = nil
 		r := w.judge(rt, f)
 		if r.Outcome == approval.Allow && !f.KnownTool {
-			require.NotEmpty(rt, f.Tool, "a release-only request is nobody's rule")
+			require.NotEmpty(rt, f.Tool, "no rule names a release-only request")
 			named := false
 			for _, rule := range w.config.Rules {
 				named = named || rule.Tool == f.Tool && rule.Outcome == approval.Allow
 			}
 			require.True(rt, named)
 		}
-		require.NotEmpty(rt, r.Reasons, "every ruling explains itself")
+		require.NotEmpty(rt, r.Reasons, "every ruling has a reason")
 		require.NotEmpty(rt, r.Rule)
 	})
 }
 
-// The trifecta: what a client has read, what a tool is, and what is asked then.
-// UPDATE=1 writes the table anew.
+// The rulings for all taints of a client and all properties of a tool. UPDATE=1
+// rewrites the table.
 func TestTrifectaTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# taints of the client, then public_source secret_data public_sink dangerous_writes: ruling on a read and on a write, and why\n")

@@ -12,11 +12,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Rule is one of the operator's rules. The zero Rule denies everything. An
-// empty pattern fits everything; Tool, Workspace, Session and Client take a name
-// or the beginning of names followed by a star.
+// Rule is one of the operator's rules. The zero Rule denies everything. An empty
+// pattern matches everything. Tool, Workspace, Session and Client take a name, or a
+// prefix of names followed by a star.
 type Rule struct {
-	Name       string // what rulings call it; "": the rule in words
+	Name       string // its name in rulings; "": a description of the rule
 	Tool       string
 	Capability string // one of the 13
 	Target     string // glob on the components of the target
@@ -25,23 +25,23 @@ type Rule struct {
 	Session    string
 	Client     string
 	Args       []Condition
-	// An allow applies where all of WhenProven is, a deny or an ask unless all of
-	// UnlessProven is. Empty: whatever is proven.
+	// An allow applies if all of WhenProven is proven, a deny or an ask unless all
+	// of UnlessProven is. Empty: proofs do not matter.
 	WhenProven   []Clause
 	UnlessProven []Clause
 	Outcome      approval.Outcome
-	Reason       string // the operator's words
+	Reason       string // the operator's text
 }
 
-// Condition is what a rule says of one argument. Exactly one of Glob and
-// Equals is set.
+// Condition is a rule's condition on one argument. Exactly one of Glob and Equals is
+// set.
 type Condition struct {
 	Field  string       // a member of request_data
-	Glob   string       // fits a string, component by component
+	Glob   string       // matches a string, component by component
 	Equals approval.Raw // the member is exactly this JSON value
 }
 
-// answer is what a rule or condition says of a request.
+// matchResult says whether a rule or condition matches a request.
 type matchResult uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	yes
 )
 
-// Check finds what no rule may hold.
+// Check refuses an invalid rule.
 func (r Rule) Check() error {
 	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
 		if badPattern(pattern) {
@@ -88,8 +88,8 @@ func (c Condition) check() error {
 	return nil
 }
 
-// fits says whether the rule applies to a request. Patterns come first: they
-// cost nothing.
+// match says whether the rule applies to a request. Patterns come first, because
+// they are cheap.
 func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
 	worst := yes
 	for _, p := range [...]struct{ pattern, name string }{
@@ -141,8 +141,8 @@ func badPattern(pattern string) bool {
 	return star >= 0 && star != len(pattern)-1
 }
 
-// globbed matches a target on its components. An unclean path (.., an empty
-// component) could be another one than it looks like: that is unknown.
+// matchGlob matches a target by components. A path with ".." or an empty component may
+// be another path than it looks like, so the result is unknown.
 func matchGlob(pattern, target string) matchResult {
 	if target == "" || !clean(target) {
 		return unknown
@@ -173,8 +173,7 @@ func (c *Condition) match(args *arguments) matchResult {
 	return matchGlob(c.Glob, a.text)
 }
 
-// arguments are the members of request_data, read once and only if some rule
-// asks.
+// arguments are the members of request_data, parsed once, on first use.
 type arguments struct {
 	data   approval.Raw
 	read   bool
@@ -215,7 +214,7 @@ func (a *arguments) named(name string) (argument, bool) {
 	return argument{}, false
 }
 
-// compact takes the white space out of a value, not a digit or an escape.
+// compact removes white space from a value. It keeps digits and escapes.
 func compact(v approval.Raw) []byte {
 	c := v.Clone()
 	if c.Compact() != nil {
@@ -224,14 +223,14 @@ func compact(v approval.Raw) []byte {
 	return c
 }
 
-// applies says whether a rule that fits may have its say: what cannot be
-// evaluated never makes the outcome milder.
+// applies says whether a rule with this match takes effect. A condition that cannot
+// be evaluated never makes the outcome milder.
 func (r *Rule) applies(a matchResult) bool {
 	return a == yes || a == unknown && r.Outcome != approval.Allow
 }
 
-// covers says whether the rule is particular enough to lift a capability whose
-// default is always: it spells the tool out and speaks of every argument.
+// coversArguments says whether the rule names the tool and has a condition on every
+// argument. Only such a rule lifts a capability with the default "always".
 func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
 		return false
@@ -248,8 +247,8 @@ func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	return true
 }
 
-// spells says whether the rule may allow this request at all: what the operator
-// does not know must be spelled out.
+// namesTool says whether the rule may allow this request at all: an unknown tool must
+// be named.
 func (r *Rule) namesTool(f *approval.Facts) bool {
 	if f.KnownTool && f.Tool != "" {
 		return true
@@ -279,9 +278,8 @@ func (r *Rule) reason(a matchResult) string {
 	return s
 }
 
-// sorted puts rules in an order of their own, strict ones first, so that a
-// ruling does not depend on where they stand in the file. An outcome that is
-// none is a deny.
+// sorted sorts rules, strict ones first, so that a ruling does not depend on their
+// order in the file. An invalid outcome is a deny.
 func sorted(rules []Rule) []Rule {
 	s := slices.Clone(rules)
 	for i := range s {

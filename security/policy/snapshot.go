@@ -9,11 +9,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// snapshot is policy's memory up to one entry of the log, so that a start need
-// not read the log from its beginning. Losing it costs time, nothing else.
+// snapshot is policy's memory up to one entry of the log, so that a start does not
+// have to read the complete log. It can be lost without harm.
 type snapshot struct {
 	Version  int                        `json:"version"`
-	Seq      int64                      `json:"seq"` // of the last entry in it
+	Seq      int64                      `json:"seq"` // of its last entry
 	Accounts map[string]accountSnapshot `json:"accounts"`
 	Kinds    map[string]int             `json:"kinds"`
 	Uses     map[string]useSnapshot     `json:"uses"` // by grant
@@ -47,7 +47,7 @@ type useSnapshot struct {
 	Last time.Time `json:"last"`
 }
 
-// Snapshot is what Restore takes.
+// Snapshot encodes policy's memory for Restore.
 func (e *Engine) Snapshot() ([]byte, error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -102,22 +102,22 @@ func (p *askedRequest) entry() approval.Entry {
 	}
 }
 
-// Restore takes a snapshot into an engine that has learned nothing yet, and
-// returns the number of the last entry in it: Learn goes on with the next. A
-// snapshot that cannot be read leaves the engine as it was.
+// Restore loads a snapshot into an engine that has learned nothing yet. It returns
+// the number of the snapshot's last entry: Learn continues with the next. On an
+// error the engine is unchanged.
 func (e *Engine) Restore(b []byte) (seq int64, err error) {
 	var s snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
 		return 0, fmt.Errorf("read policy's memory: %w", err)
 	}
 	if s.Version != approval.Version || s.Seq <= 0 {
-		return 0, errors.New("read policy's memory: not of this version")
+		return 0, errors.New("read policy's memory: unsupported version")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
 	if e.seq != 0 {
-		return 0, errors.New("restore policy's memory: something was learned before")
+		return 0, errors.New("restore policy's memory: the engine is not empty")
 	}
 	e.seq = s.Seq
 	for k, n := range s.Kinds {
