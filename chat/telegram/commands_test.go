@@ -113,7 +113,7 @@ func TestGrants(t *testing.T) {
 	list = h.becomes(list, "one less", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
 	require.Equal(t, "1001", h.revoker.grants[0].RevokedBy)
 	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo b7f3")).Text, "Revoked: b7f3b2c1")
-	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo c7f3")).Text, "Nothing of yours is remembered", "carl's workspace is not hers")
+	require.Contains(t, h.answered(h.api.Say(ann, ann, "undo c7f3")).Text, "No grant to revoke", "carl's workspace is not hers")
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
 

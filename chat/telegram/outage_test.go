@@ -221,7 +221,7 @@ func TestASlowChatHoldsNobodyUp(t *testing.T) {
 	require.Equal(t, approval.StatusApproved, h.settled(k).Status)
 	h.await("the edit to hang", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
 	b, _ := m.Button("❌ Deny")
-	require.Contains(t, h.answer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another's chat")
+	require.Contains(t, h.answer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "You are not an approver here", "a tap in another's chat")
 	require.Contains(t, h.answer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
 	two := keyIn(other, 2)
 	n := h.asks(two, carl, post)

@@ -72,7 +72,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 		"4":                   "needs text",
 		"approve b7000001":    "you replied to a7000001",
 		"approve a7000001? n": "Not understood",
-		"? why":               "waits for you because",
+		"? why":               "needs your decision because",
 		"１":                   "Not understood",
 	} {
 		require.Contains(t, h.answered(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)

@@ -259,7 +259,7 @@ func TestPredecessorProofCases(t *testing.T) {
 		"policy.outside_allowlist":            is(runs(mailTo("stranger@example.net")), approval.Ask, "table"),
 		"policy.deny_when_avoidance_unproven": is(runs(mailTo("ceo@example.com")), approval.Deny, "deny-blocked-recipients"),
 		"policy.wrong_clause_key":             bad(policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow"),
-		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only names no value"),
+		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only needs a value"),
 		"policy.load_file": func(t *testing.T) {
 			r := engine(t, policy.Config{Rules: []policy.Rule{internal, blocked}}).Judge(facts("channel:out"))
 			require.Equal(t, "deny-blocked-recipients", r.Rule, "a deny wins in any order")

@@ -43,7 +43,7 @@ func exactFor(f *approval.Facts, exact string) string {
 
 // Reasons why no grant can cover a command line.
 var (
-	errNoCommand    = errors.New(`no command: request_data wants "argv", a list of strings, or "command", one line`)
+	errNoCommand    = errors.New(`no command: request_data needs "argv", a list of strings, or "command", one line`)
 	errOperators    = errors.New("a line with shell operators, expansions or patterns is asked each time")
 	errOpensProgram = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
 )

@@ -57,9 +57,9 @@ func (c Clause) Check() error {
 	case domain == approval.DomainCommand || domain == approval.DomainProgram || domain == approval.DomainDigest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
-		return fmt.Errorf("%q is no clause: only, under, unique or at_most", string(c.Kind))
+		return fmt.Errorf("%q is not a clause: use only, under, unique or at_most", string(c.Kind))
 	case c.Arg == "" && c.Kind != AtMost:
-		return fmt.Errorf("%s names no argument", c.Kind)
+		return fmt.Errorf("%s needs an argument", c.Kind)
 	case len(c.Values) > maxValues:
 		return fmt.Errorf("%s has more than %d values", c.Kind, maxValues)
 	}
@@ -70,7 +70,7 @@ func (c Clause) checkValues() error {
 	switch c.Kind {
 	case Only, Under:
 		if len(c.Values) == 0 {
-			return fmt.Errorf("%s names no value", c.Kind)
+			return fmt.Errorf("%s needs a value", c.Kind)
 		}
 	case Unique:
 		if len(c.Values) > 0 {
@@ -78,21 +78,21 @@ func (c Clause) checkValues() error {
 		}
 	case AtMost:
 		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
-			return errors.New("at_most is a number of effects, or of one value of one argument")
+			return errors.New("at_most limits all effects, or one value of one argument")
 		}
 	}
 	if c.Kind != AtMost && c.Max != 0 {
-		return fmt.Errorf("%s has no number", c.Kind)
+		return fmt.Errorf("%s takes no number", c.Kind)
 	}
 	for _, v := range c.Values {
 		if c.Kind == Under {
 			if _, ok := components(v); !ok {
-				return fmt.Errorf("%q is no folder: no .. that leads out of it, no pattern, no backslash, no invisible characters", v)
+				return fmt.Errorf("%q is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters", v)
 			}
 			continue
 		}
 		if _, ok := normalize(c.Arg, v, true); !ok {
-			return fmt.Errorf("%q can be no value of %s", v, c.Arg)
+			return fmt.Errorf("%q is not a valid value of %s", v, c.Arg)
 		}
 	}
 	return nil

@@ -54,16 +54,16 @@ const (
 func (r Rule) Check() error {
 	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
 		if badPattern(pattern) {
-			return fmt.Errorf("check rule %q: %q: a star stands at the end of a name or nowhere", r.label(), pattern)
+			return fmt.Errorf("check rule %q: %q: a star is allowed only at the end of a name", r.label(), pattern)
 		}
 	}
 	if r.Capability != "" {
 		if _, ok := approval.CapabilityNamed(r.Capability); !ok {
-			return fmt.Errorf("check rule %q: %q is none of the 13 capabilities", r.label(), r.Capability)
+			return fmt.Errorf("check rule %q: %q is not one of the 13 capabilities", r.label(), r.Capability)
 		}
 	}
 	if !doublestar.ValidatePattern(r.Target) {
-		return fmt.Errorf("check rule %q: %q is no glob", r.label(), r.Target)
+		return fmt.Errorf("check rule %q: %q is not a valid glob", r.label(), r.Target)
 	}
 	for _, c := range r.Args {
 		if err := c.check(); err != nil {
@@ -79,11 +79,11 @@ func (r Rule) Check() error {
 func (c Condition) check() error {
 	switch {
 	case c.Field == "":
-		return fmt.Errorf("a condition names no argument")
+		return fmt.Errorf("a condition needs the name of an argument")
 	case c.Equals == nil && c.Glob == "":
-		return fmt.Errorf("the condition on %q says nothing", c.Field)
+		return fmt.Errorf("the condition on %q needs a glob or a value", c.Field)
 	case c.Equals == nil && !doublestar.ValidatePattern(c.Glob):
-		return fmt.Errorf("the condition on %q: %q is no glob", c.Field, c.Glob)
+		return fmt.Errorf("the condition on %q: %q is not a valid glob", c.Field, c.Glob)
 	}
 	return nil
 }

@@ -60,17 +60,17 @@ func CheckTarget(c approval.Capability, target string) (string, error) {
 	switch c.TargetKind {
 	case "none":
 		if target != "" {
-			return "", fmt.Errorf("%s has no target", c.Name)
+			return "", fmt.Errorf("%s takes no target", c.Name)
 		}
 		return "", nil
 	case "host":
 		if h := host(target); h != "" {
 			return h, nil
 		}
-		return "", fmt.Errorf("a target of %s is the name of a host", c.Name)
+		return "", fmt.Errorf("a target of %s must be a host name", c.Name)
 	case "path_glob":
 		if !strings.HasPrefix(target, "/") || !doublestar.ValidatePattern(target) || !cleanGlob(target) {
-			return "", fmt.Errorf("a target of %s is an absolute path or glob, such as /home/ann/invoices/**", c.Name)
+			return "", fmt.Errorf("a target of %s must be an absolute path or glob, such as /home/ann/invoices/**", c.Name)
 		}
 		return target, nil
 	}
