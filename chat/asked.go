@@ -9,40 +9,40 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// topic is what a question is about, as far as facts can answer it.
+// topic is what a question is about. Facts can answer these topics only.
 type topic uint8
 
 const (
 	noTopic topic = iota
 	aboutWhy
 	aboutMail
-	aboutPeople // whoever it reaches, by mail or in a chat
+	aboutPeople // recipients, by mail or in a chat
 	aboutFiles
 	aboutTables
 	aboutHosts
 	aboutMoney
 )
 
-// speech are the words of one language that a question may be made of. It is a
-// closed set: a question with any other word in it is about something that the
-// facts may not know, and goes to the agent. No word that decides is among them, so
-// that "approve it?" and "no" are never questions.
-type speech struct {
-	asks   map[string]bool  // words that make it a question
-	whom   map[string]bool  // … about people
-	why    map[string]bool  // … about the asking itself
-	opens  map[string]bool  // words besides these that one can begin with
-	joints map[string]bool  // words that change nothing
-	about  map[string]topic // words that say what it is about
+// vocabulary is the closed set of words of one language that a known question
+// consists of. A question with any other word may need facts that the gate does
+// not have, so it goes to the agent. No word that decides is in the set:
+// "approve it?" and "no" are never questions.
+type vocabulary struct {
+	asks    map[string]bool  // words that make a sentence a question
+	whom    map[string]bool  // … about people
+	why     map[string]bool  // … about the reasons for asking
+	openers map[string]bool  // other words that a question can begin with
+	fillers map[string]bool  // words without effect on the topic
+	about   map[string]topic // words that name a topic
 }
 
-var speeches = sync.OnceValue(func() []speech { return []speech{englishSpeech(), italianSpeech()} })
+var vocabularies = sync.OnceValue(func() []vocabulary { return []vocabulary{englishVocabulary(), italianVocabulary()} })
 
-func englishSpeech() speech {
-	return speech{
+func englishVocabulary() vocabulary {
+	return vocabulary{
 		asks: setOf("what which much many"), whom: setOf("who whom whose where"), why: setOf("why"),
-		opens: setOf("how please tell show list can could exactly to from in on at by for"),
-		joints: setOf(`tell me show us list please can could you i exactly all any every does do did will would is are was were am be been being
+		openers: setOf("how please tell show list can could exactly to from in on at by for"),
+		fillers: setOf(`tell me show us list please can could you i exactly all any every does do did will would is are was were am be been being
 			it this that these those they the a an of to in on by for from with at and how get gets got
 			agent request program tool new there written write writes read reads changed change changes touched touch touches created create creates
 			deleted delete deletes removed remove removes modified opened open opens accessed used use uses queried query sent send sends
@@ -76,23 +76,23 @@ func topics(of map[topic]string) map[string]topic {
 	return all
 }
 
-// maxAnswered is how many values of a fact an answer lists; the rest is counted.
+// maxAnswered is how many values of a fact an answer lists. The rest is counted.
 const maxAnswered = 30
 
-// longestQuestion is how many bytes a question has at most that is understood.
-const longestQuestion = 200
+// maxQuestion is the longest known question, in bytes.
+const maxQuestion = 200
 
-// topicsOf are what a question asks for, sorted; none where it is no question that
-// consists of words that we know.
+// topicsOf returns the sorted topics of a question, nil if text is not a question
+// in known words.
 func topicsOf(text string) []topic {
-	if len(text) > longestQuestion {
+	if len(text) > maxQuestion {
 		return nil
 	}
-	words := spoken(text)
+	words := splitQuestion(text)
 	if len(words) == 0 {
 		return nil
 	}
-	for _, s := range speeches() {
+	for _, s := range vocabularies() {
 		if found := s.topics(words); len(found) > 0 {
 			return found
 		}
@@ -100,9 +100,9 @@ func topicsOf(text string) []topic {
 	return nil
 }
 
-func (s speech) topics(words []string) (found []topic) {
-	if w := words[0]; !s.asks[w] && !s.whom[w] && !s.why[w] && !s.opens[w] {
-		return nil // "do it, which files?" is not only a question
+func (s vocabulary) topics(words []string) (found []topic) {
+	if w := words[0]; !s.asks[w] && !s.whom[w] && !s.why[w] && !s.openers[w] {
+		return nil // "do it, which files?" is more than a question
 	}
 	asks, whom, why := false, false, false
 	for _, w := range words {
@@ -116,7 +116,7 @@ func (s speech) topics(words []string) (found []topic) {
 			asks, whom = true, true
 		case s.asks[w]:
 			asks = true
-		case !s.joints[w]:
+		case !s.fillers[w]:
 			return nil
 		}
 	}
@@ -126,26 +126,26 @@ func (s speech) topics(words []string) (found []topic) {
 	case why && len(found) == 0 && !asks:
 		return []topic{aboutWhy}
 	case why || !asks:
-		return nil // why just these is for the agent to say
+		return nil // only the agent knows why it chose these
 	case slices.Contains(found, aboutMail) && !whom && !slices.Contains(found, aboutPeople):
-		return nil // what stands in a mail is more than to whom it goes
+		return nil // the question may be about the content of a mail
 	}
 	return found
 }
 
-// spoken are the words of one sentence in lower case; none where there is any sign
-// in it that belongs to no word, or a second sentence.
-func spoken(text string) []string {
+// splitQuestion returns the words of one sentence in lower case, nil if text has a
+// character that belongs to no word, or a second sentence.
+func splitQuestion(text string) []string {
 	text = strings.NewReplacer("e-mail", "email", "’", "'").Replace(strings.ToLower(text))
 	text = strings.TrimRight(text, white+"?!.")
-	strange := func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(white+",'", r) }
-	if strings.ContainsFunc(text, strange) {
+	foreign := func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(white+",'", r) }
+	if strings.ContainsFunc(text, foreign) {
 		return nil
 	}
 	return strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// domains are those that facts about a topic stand in.
+// domains lists the domains of facts about a topic.
 func (t topic) domains() []string {
 	switch t {
 	case aboutMail:
@@ -164,9 +164,9 @@ func (t topic) domains() []string {
 	return nil
 }
 
-// answer is what the facts say about the topics. ok is false where they do not say
-// it completely: then claimed tells that an unverified proof speaks of it.
-func (r renderer) answer(about []topic) (text string, claimed, ok bool) {
+// factsAnswer answers the topics from facts. ok is false if the facts are not
+// complete. Then claimed says that an unverified proof mentions a topic.
+func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 	var of []approval.DomainEvidence
 	ok = len(about) > 0
 	for _, t := range about {
@@ -176,7 +176,7 @@ func (r renderer) answer(about []topic) (text string, claimed, ok bool) {
 				continue
 			}
 			claimed = claimed || len(d.Claimed)+len(d.Promised) > 0
-			if !r.whole(&d) {
+			if !r.complete(&d) {
 				ok = false
 				continue
 			}
@@ -188,12 +188,13 @@ func (r renderer) answer(about []topic) (text string, claimed, ok bool) {
 	if !ok {
 		return "", claimed, false
 	}
-	return strings.Join(r.saidOf(of), "\n"), false, true
+	return strings.Join(r.linesFor(of), "\n"), false, true
 }
 
-// whole says whether a domain is known completely: a verified proof says so, or
-// the gate could read all that the operator says is of it, of what is no program.
-func (r renderer) whole(d *approval.DomainEvidence) bool {
+// complete says whether all facts of a domain are known: either a verified proof
+// says so, or the request runs no program and the gate could read every argument
+// that the operator assigned to the domain.
+func (r renderer) complete(d *approval.DomainEvidence) bool {
 	silent := slices.ContainsFunc(d.Gaps, func(g approval.ProofCoverage) bool { return g.Status == approval.SilentGap })
 	if d.Known() && !silent {
 		return true
@@ -206,8 +207,8 @@ func (r renderer) whole(d *approval.DomainEvidence) bool {
 	})
 }
 
-// saidOf are the lines of these domains alone.
-func (r renderer) saidOf(domains []approval.DomainEvidence) []string {
+// linesFor returns the lines of these domains alone.
+func (r renderer) linesFor(domains []approval.DomainEvidence) []string {
 	var lines, host []string
 	for _, d := range domains {
 		for _, h := range d.Host {
@@ -215,13 +216,13 @@ func (r renderer) saidOf(domains []approval.DomainEvidence) []string {
 		}
 	}
 	if len(host) > 0 {
-		lines = append(lines, say(r.known.host, "facts", strings.Join(host, "; ")))
+		lines = append(lines, format(r.evidenceText.host, "facts", strings.Join(host, "; ")))
 	}
 	if line := r.verified(domains, false); line != "" {
 		lines = append(lines, line)
 	}
-	if open := r.open(domains); len(open) > 0 {
-		lines = append(lines, say(r.known.unknown, "what", r.list(open, maxSaid, "; ")))
+	if open := r.openPoints(domains); len(open) > 0 {
+		lines = append(lines, format(r.evidenceText.unknown, "what", r.list(open, maxItems, "; ")))
 	}
 	return lines
 }

@@ -1,11 +1,11 @@
 package chat
 
-//nolint:misspell // it is Italian, not English misspelt.
-func italianSpeech() speech {
-	return speech{
+//nolint:misspell // Italian text
+func italianVocabulary() vocabulary {
+	return vocabulary{
 		asks: setOf("che cosa quali quale quanto quanta quanti quante"), whom: setOf("chi dove"), why: setOf("perché perche"),
-		opens: setOf("mi dimmi dica mostrami elenca elencami per puoi potresti vorrei a ad ai da dal in su con di"),
-		joints: setOf(`mi dimmi dica mostrami elenca elencami per favore puoi potresti dirmi sapere esattamente tutti tutte vorrei sarà saranno verrà verranno
+		openers: setOf("mi dimmi dica mostrami elenca elencami per puoi potresti vorrei a ad ai da dal in su con di"),
+		fillers: setOf(`mi dimmi dica mostrami elenca elencami per favore puoi potresti dirmi sapere esattamente tutti tutte vorrei sarà saranno verrà verranno
 			viene vengono vengo si sono è e ha di del dello della dei degli delle da dal in nel nella su sul a ad al allo alla ai agli alle con
 			il lo la i gli le un una questo questa queste questi quello me tu ti io chiedi chiesto chiesta chiedono richiesta agente programma strumento l d nell dell all
 			scritto scritta scritti scritte scrive scrivere scriverà letto letta letti lette legge leggere leggerà modificato modificati modificata modificate

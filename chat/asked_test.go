@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-func TestQuestionsThatAreKnown(t *testing.T) {
+func TestTopicsOf(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want []topic
@@ -33,16 +33,16 @@ func TestQuestionsThatAreKnown(t *testing.T) {
 		{"quanto denaro?", []topic{aboutMoney}, ""},
 		{"perché me lo chiedi?", []topic{aboutWhy}, ""},
 
-		{"why bob?", nil, "what the gate does not know is for the agent"},
-		{"why are these files written?", nil, "its motives are its own"},
-		{"is bob among the recipients?", nil, "yes or no is for the agent to say"},
-		{"which files of the backup?", nil, "a word that we do not know changes the question"},
+		{"why bob?", nil, "the gate does not know bob"},
+		{"why are these files written?", nil, "only the agent knows its motives"},
+		{"is bob among the recipients?", nil, "the agent must answer yes or no"},
+		{"which files of the backup?", nil, "an unknown word changes the question"},
 		{"what does the mail say?", nil, ""},
-		{"what is in the mail?", nil, "to whom it goes is no answer to that"},
-		{"how will the file be written?", nil, "nor is which one to how"},
-		{"agent, who will be emailed?", nil, "said to the agent"},
-		{"write the files", nil, "no question"},
-		{"show me all files", nil, "no question either: it could be a wish"},
+		{"what is in the mail?", nil, "a recipient is no answer to that"},
+		{"how will the file be written?", nil, "a file name is no answer to how"},
+		{"agent, who will be emailed?", nil, "addressed to the agent"},
+		{"write the files", nil, "not a question"},
+		{"show me all files", nil, "not a question: it could be an instruction"},
 		{"who will be emailed? no", nil, "that could be a decision"},
 		{"no files?", nil, ""},
 		{"yes, which hosts?", nil, ""},
@@ -52,7 +52,7 @@ func TestQuestionsThatAreKnown(t *testing.T) {
 		{"sì, quali file?", nil, ""},
 		{"non vengono letti file?", nil, ""},
 		{"go, which files?", nil, ""},
-		{"do it, which files?", nil, "it begins as no question does"},
+		{"do it, which files?", nil, "no question begins like that"},
 		{"send it. which files?", nil, "two sentences"},
 		{"vai quali file?", nil, ""},
 		{"banana", nil, ""},
@@ -66,8 +66,8 @@ func TestQuestionsThatAreKnown(t *testing.T) {
 	}
 }
 
-// No word that is one of a decision is one of a question that we know.
-func TestNoQuestionIsADecision(t *testing.T) {
+// A known question contains no word that can decide.
+func TestDecisionWordsAreNoQuestion(t *testing.T) {
 	for _, word := range []string{
 		"yes", "no", "ok", "okay", "sure", "fine", "approve", "approved", "allow", "deny", "denied", "reject", "cancel", "stop", "go", "do it", "send it", "run it", "not", "never", "don't",
 		"sì", "certo", "approva", "approvo", "nega", "nego", "annulla", "vai", "non", "mai", "1", "2", "3", "4", "5", "6",
@@ -79,8 +79,9 @@ func TestNoQuestionIsADecision(t *testing.T) {
 	}
 }
 
-// known has the gate know recipients and files, of a tool that is no program.
-func known(p *approval.Pending) {
+// withKnownFacts gives the request recipients and files that the gate read. The
+// tool runs no program.
+func withKnownFacts(p *approval.Pending) {
 	p.Facts.Host = []approval.HostFact{
 		recipients("bob@example.com"),
 		{Domain: approval.DomainFile, Op: "read", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument},
@@ -89,42 +90,42 @@ func known(p *approval.Pending) {
 }
 
 func TestAnsweredFromFacts(t *testing.T) {
-	left := func(p *approval.Pending) { known(p); p.Facts.Host[0].Left = 1 }
+	left := func(p *approval.Pending) { withKnownFacts(p); p.Facts.Host[0].Left = 1 }
 	program := func(p *approval.Pending) {
-		known(p)
+		withKnownFacts(p)
 		p.Facts.Host = append(p.Facts.Host, approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand})
 	}
 	claimed := func(p *approval.Pending) {
 		proven(p)
-		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, "nobody has signed it"
+		p.Facts.Proof.Verified, p.Facts.Proof.Why = false, "it names no prover"
 	}
 	for _, tc := range []struct {
 		why, text, lang string
 		change          func(*approval.Pending)
-		says            string // of what is known; "": it goes to the agent
-		behind          string // what is said behind that
+		says            string // the answer; "": the question goes to the agent
+		behind          string // the end of the reply
 	}{
-		{"the gate read it", "who will be emailed?", "", known, "From the request: mail send recipient: bob@example.com\na7f3b2c1 waits on. To have the agent answer, begin with: ? agent,", ""},
-		{"in Italian", "a chi sarà inviata la mail?", "it", known, "Dalla richiesta: posta invio destinatario: bob@example.com\na7f3b2c1 aspetta ancora.", ""},
-		{"two topics", "which files, and who gets the mail?", "", known, "mail send recipient: bob@example.com; file read path: /srv/a\n", ""},
-		{"why", "why am I asked?", "", known, "a7f3b2c1 waits for you because: always asks", ""},
-		{"a proof", "? who will be emailed", "", proven, "Verified by ci: mail send (recipients: [bob@example.com]; count: 1) (on trust: smtp.send)\nUnknown: mail (bodies)\na7f3b2c1 waits on.", ""},
-		{"a proof that covers it", "what files will be written?", "", proven, "Verified by ci: file is covered by contracts", ""},
+		{"the gate read it", "who will be emailed?", "", withKnownFacts, "From the request: mail send recipient: bob@example.com\na7f3b2c1 is still pending. To ask the agent instead, begin with: ? agent,", ""},
+		{"in Italian", "a chi sarà inviata la mail?", "it", withKnownFacts, "Dalla richiesta: posta invio destinatario: bob@example.com\na7f3b2c1 è ancora in attesa.", ""},
+		{"two topics", "which files, and who gets the mail?", "", withKnownFacts, "mail send recipient: bob@example.com; file read path: /srv/a\n", ""},
+		{"why", "why am I asked?", "", withKnownFacts, "a7f3b2c1 needs your decision because: always asks", ""},
+		{"a proof", "? who will be emailed", "", proven, "Verified by ci: mail send (recipients: [bob@example.com]; count: 1) (trusted without proof: smtp.send)\nUnknown: mail (bodies)\na7f3b2c1 is still pending.", ""},
+		{"a proof that covers the topic", "what files will be written?", "", proven, "Verified by ci: file is covered by contracts", ""},
 
-		{"half of it is known", "which files, and which hosts?", "", known, "", "the facts here do not answer it"},
-		{"nobody speaks of it", "what tables are read?", "", known, "", "the facts here do not answer it"},
-		{"not all could be read", "who will be emailed?", "", left, "", "the facts here do not answer it"},
-		{"a program may do more than its arguments say", "who will be emailed?", "", program, "", "the facts here do not answer it"},
-		{"a proof that failed", "what tables are read?", "", proven, "", "the facts here do not answer it"},
-		{"a proof without a contract", "how much money?", "", proven, "", "the facts here do not answer it"},
-		{"only the agent says it", "who will be emailed?", "", claimed, "", "only the agent's own proof, which nobody has verified, speaks of it"},
-		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che nessuno ha verificato"}, //nolint:misspell // it is Italian
-		{"anything else", "? is bob among them", "", known, "", "the facts here do not answer it"},
-		{"said to the agent", "? agent, who will be emailed?", "", known, "", "the facts here do not answer it"},
-		{"no reason is given", "why am I asked?", "", proven, "", "the facts here do not answer it"},
+		{"only one topic is known", "which files, and which hosts?", "", withKnownFacts, "", "the gate's facts do not answer it"},
+		{"no fact about it", "what tables are read?", "", withKnownFacts, "", "the gate's facts do not answer it"},
+		{"not every value could be read", "who will be emailed?", "", left, "", "the gate's facts do not answer it"},
+		{"a program may do more than its arguments say", "who will be emailed?", "", program, "", "the gate's facts do not answer it"},
+		{"a proof that failed", "what tables are read?", "", proven, "", "the gate's facts do not answer it"},
+		{"a proof without a contract", "how much money?", "", proven, "", "the gate's facts do not answer it"},
+		{"only an unverified proof", "who will be emailed?", "", claimed, "", "only the agent's unverified proof mentions it"},
+		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che non è verificata"}, //nolint:misspell // Italian text
+		{"anything else", "? is bob among them", "", withKnownFacts, "", "the gate's facts do not answer it"},
+		{"addressed to the agent", "? agent, who will be emailed?", "", withKnownFacts, "", "the gate's facts do not answer it"},
+		{"no reason is given", "why am I asked?", "", proven, "", "the gate's facts do not answer it"},
 	} {
 		w := waiting(tc.change)
-		d := &desk{waiting: []approval.Waiting{w}}
+		d := &fakeGate{waiting: []approval.Waiting{w}}
 		r := handle(d, Message{Text: tc.text, Card: &w, Language: tc.lang})
 		if tc.says != "" {
 			require.Contains(t, r.Text, tc.says, tc.why)
@@ -139,9 +140,9 @@ func TestAnsweredFromFacts(t *testing.T) {
 	}
 }
 
-// Before an answer it is asked whether the request waits at all: whoever asks about
-// one that does not hears what happened, and a stranger hears nothing.
-func TestQuestionsAboutWhatIsSettled(t *testing.T) {
+// A question is answered only while the request is pending. Otherwise an approver
+// is told what happened, and an unauthorized person learns nothing.
+func TestQuestionsAboutSettledRequests(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)
 	pause := &Pause{By: "ann", Since: at}
 	decided := approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Approved}
@@ -154,16 +155,16 @@ func TestQuestionsAboutWhatIsSettled(t *testing.T) {
 		isnt    string
 		pending bool
 	}{
-		{why: "it waits", want: "From the request: mail send recipient: bob@example.com\na7f3b2c1 waits on.", pending: true},
-		{why: "decided, and held by a pause", err: &decided, want: "Already approved by bob at 12:01 UTC.\n⏸ paused since 12:01 UTC by ann: nothing runs until resume"},
+		{why: "pending", want: "From the request: mail send recipient: bob@example.com\na7f3b2c1 is still pending.", pending: true},
+		{why: "decided, in a paused workspace", err: &decided, want: "Already approved by bob at 12:01 UTC.\n⏸ paused since 12:01 UTC by ann: nothing runs until resume"},
 		{why: "run", err: &ended, want: "Already approved by bob at 12:01 UTC.", isnt: "⏸"},
 		{why: "expired", err: &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}, want: "Too late: the request has expired or is settled. (it expired)"},
 		{why: "gone", err: &approval.Refusal{Reason: approval.ErrUnknown}, want: "No such request"},
-		{why: "a stranger", err: &approval.Refusal{Reason: approval.ErrNotAuthorized}, want: "Nothing here for you."},
+		{why: "unauthorized", err: &approval.Refusal{Reason: approval.ErrNotAuthorized}, want: "You are not an approver here."},
 	} {
 		for _, text := range []string{"who will be emailed?", "?who will be emailed", "? why am I asked"} {
-			w := waiting(known)
-			d := &desk{waiting: []approval.Waiting{w}, refuse: tc.err}
+			w := waiting(withKnownFacts)
+			d := &fakeGate{waiting: []approval.Waiting{w}, refuse: tc.err}
 			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(_ context.Context, a approval.DecisionInput) error {
 				require.Equal(t, approval.DecisionInput{Key: w.Key(), PendingSHA256: w.SHA256, By: ann, Via: "telegram"}, a)
 				return tc.err
@@ -179,13 +180,13 @@ func TestQuestionsAboutWhatIsSettled(t *testing.T) {
 				require.NotContains(t, r.Text, tc.isnt, tc.why)
 			}
 			if tc.err != nil {
-				require.NotContains(t, r.Text, "waits on", tc.why)
+				require.NotContains(t, r.Text, "still pending", tc.why)
 			}
 		}
-		// The same is heard where the question would have gone to the agent.
+		// The reply is the same if the question would have gone to the agent.
 		if tc.err != nil {
-			w := waiting(known)
-			d := &desk{refuse: tc.err}
+			w := waiting(withKnownFacts)
+			d := &fakeGate{refuse: tc.err}
 			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }}
 			r := ic.Handle(context.Background(), Message{From: ann, Text: "which hosts?", Card: &w, Workspaces: []string{"personal"}})
 			require.Contains(t, r.Text, tc.want, tc.why)
@@ -193,8 +194,8 @@ func TestQuestionsAboutWhatIsSettled(t *testing.T) {
 	}
 }
 
-// FuzzTopics: whatever is typed, a known question is no command, no code and no
-// answer, and asking it again finds the same.
+// FuzzTopics checks that a known question is no command, no code and no answer,
+// and that topicsOf is deterministic.
 func FuzzTopics(f *testing.F) {
 	for _, s := range []string{"who will be emailed?", "quali file?", "1 which files", "approve a7f3b2c1? which files", "deny a7f3", "? what", "perché?"} {
 		f.Add(s)

@@ -11,18 +11,18 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The behaviour of earlier public gates, as far as it concerns cards and
-// grammar. A case passes, or stands in differs with the reason; one that is
-// neither fails, and so does a reason that has become untrue.
-var differs = map[string]string{
-	"command.approval/parse 'approve a7'":         "a prefix has at least four digits; asks for more",
-	"command.approval/parse '@pynchy approve a7'": "the same, addressed to us",
+// differences lists the cases of earlier public gates, about cards and grammar, in
+// which this gate differs, with the reason. Any other case must pass. A listed case
+// that passes fails the test.
+var differences = map[string]string{
+	"command.approval/parse 'approve a7'":         "a prefix has at least four digits; the reply asks for more",
+	"command.approval/parse '@pynchy approve a7'": "the same, addressed to the bot",
 	"command.approval/parse 'approve zq'":         "an id is hexadecimal, so this is conversation",
-	"menu/'1 no wait'":                            "a yes with words behind it is not guessed at",
+	"menu/'1 no wait'":                            "a code with text after it is not guessed",
 	"menu/'6 please'":                             "the same",
 	"notify/basic":                                "the card has another layout: question, object, meta line, menu",
 	"notify/internal fields hidden":               "what is shown is what runs: the handler gets every field of request_data, so every field is shown",
-	"notify/value over 100 chars cut":             "the card is what is approved and shows all of it; one-line summaries cut, and say how much",
+	"notify/value over 100 chars cut":             "the card is what is approved and shows all of it; one-line summaries cut, and count the rest",
 }
 
 type sharedCase struct {
@@ -32,7 +32,7 @@ type sharedCase struct {
 }
 
 func casesOf(t *testing.T, file string, suites ...string) map[string]sharedCase {
-	b := shared(t, "cases", file)
+	b := sharedSample(t, "cases", file)
 	if b == nil {
 		return nil
 	}
@@ -50,10 +50,10 @@ func casesOf(t *testing.T, file string, suites ...string) map[string]sharedCase 
 	return found
 }
 
-// requireCase compares, and knows which cases are meant to differ.
+// requireCase compares, except for the cases in differences.
 func requireCase(t *testing.T, key string, want, got any) {
 	t.Helper()
-	if why, ok := differs[key]; ok {
+	if why, ok := differences[key]; ok {
 		require.NotEqual(t, want, got, "%s: does not differ any more (%s)", key, why)
 		return
 	}
@@ -92,7 +92,7 @@ func TestCasesOfTheMenu(t *testing.T) {
 		got := result{Code: cmd.Code}
 		switch {
 		case cmd.Kind == Unclear && want.Error != "":
-			got = result{Error: want.Error} // any refusal will do, the sentences are ours
+			got = result{Error: want.Error} // any refusal is accepted, the sentences differ
 		case cmd.Kind == Unclear:
 			got = result{Error: "unclear"}
 		case cmd.Code == "4":
@@ -112,11 +112,11 @@ func TestCasesOfReplies(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(c.Input, &in))
 		require.NoError(t, json.Unmarshal(c.Expected, &want))
-		d, card := &desk{}, waiting()
+		d, card := &fakeGate{}, waiting()
 		require.True(t, handle(d, Message{Text: in.Reply, Card: &card}).Acted, key)
 		got := d.asked[0]
 		require.Equal(t, []string{want.Decision.Code, want.Decision.Note, want.Decision.Override}, []string{got.Code, got.Note, got.Override}, key)
-		// The status of code 5 is another: nothing ran, so it is not approved.
+		// Code 5 differs: nothing ran, so it is not approved.
 		require.Equal(t, got.Code == "4", got.Verdict == approval.Approved, key)
 	}
 }
@@ -151,7 +151,7 @@ func TestCasesOfCards(t *testing.T) {
 			return []string{"(no details)"}, card.Payload
 		},
 		"pending/none": func(t *testing.T, c sharedCase) (any, any) {
-			return expected(t, c, "broadcast"), handle(&desk{}, Message{Text: "pending"}).Text
+			return expected(t, c, "broadcast"), handle(&fakeGate{}, Message{Text: "pending"}).Text
 		},
 	}
 	cases := casesOf(t, "files-chat-trust.json", "notify", "pending")
@@ -170,7 +170,7 @@ func expected(t *testing.T, c sharedCase, name string) string {
 }
 
 func TestCasesOfForms(t *testing.T) {
-	b := shared(t, "cases", "policy-grants-cards.json")
+	b := sharedSample(t, "cases", "policy-grants-cards.json")
 	if b == nil {
 		return
 	}
@@ -182,8 +182,8 @@ func TestCasesOfForms(t *testing.T) {
 	facts := func(n int, territory string) []string {
 		return Style{}.Card(example(times(n), func(p *approval.Pending) { p.Territory = territory })).Facts
 	}
-	// The marker is [territory: …], the short form starts with the verb in a
-	// capital, and under every form stand payload, prose, menu and commands.
+	// The marker is [territory: …]. The short form starts with a capital letter.
+	// Every form is followed by payload, prose, menu and commands.
 	known := map[string]func(){
 		"card.full_permanent": func() {
 			require.Len(t, facts(0, "permanent"), 3)
@@ -204,7 +204,7 @@ func TestCasesOfForms(t *testing.T) {
 			known[c.Name]()
 		}
 	}
-	for lang, w := range map[string]*words{"en": english(), "it": italian()} {
+	for lang, w := range map[string]*messages{"en": english(), "it": italian()} {
 		var s struct {
 			Question, Meta string
 			Rev            []string
@@ -215,15 +215,14 @@ func TestCasesOfForms(t *testing.T) {
 		if lang == "it" {
 			require.Equal(t, strings.Replace(w.mayI, "verb", "action", 1), s.Question)
 		} else {
-			require.Equal(t, "May I {verb}?", w.mayI, "permesso is what one says at a door; theirs was %s", s.Question)
+			require.Equal(t, "May I {verb}?", w.mayI, "the predecessor wrote %s", s.Question)
 		}
 	}
 }
 
-// The dialog of an earlier service with proofs, as far as it concerns cards; what
-// its server does is tried in ipc/httpapi.
-func TestCasesOfTheDialog(t *testing.T) {
-	b := shared(t, "cases", "dialog-receipts.json")
+// The cards of an earlier service with proofs. ipc/httpapi tests its server.
+func TestCasesOfTheProofService(t *testing.T) {
+	b := sharedSample(t, "cases", "dialog-receipts.json")
 	var doc struct{ Cases []struct{ Name string } }
 	if b != nil {
 		require.NoError(t, json.Unmarshal(b, &doc))
@@ -238,7 +237,7 @@ func TestCasesOfTheDialog(t *testing.T) {
 			for _, part := range []string{"Approval required", `"every recipient is in [bob@example.com]"`, "Verified by ci", "3 deny"} {
 				require.Contains(t, card, part)
 			}
-			require.Equal(t, "No pending approvals.", handle(&desk{}, Message{Text: "pending"}).Text)
+			require.Equal(t, "No pending approvals.", handle(&fakeGate{}, Message{Text: "pending"}).Text)
 		},
 		"service.ui_coverage_order": func() {
 			p := example(func(p *approval.Pending) {
@@ -246,7 +245,7 @@ func TestCasesOfTheDialog(t *testing.T) {
 					{Domain: "email", Status: approval.RecommendedGap}, {Domain: "db", Status: approval.SilentGap},
 				}}
 			})
-			require.Contains(t, Style{}.Card(p).String(), "Unknown: database; mail; ", "the silent one first")
+			require.Contains(t, Style{}.Card(p).String(), "Unknown: database; mail; ", "the silent gap first")
 			p.Facts.Proof.Coverage[0].Status, p.Facts.Proof.Coverage[1].Status = approval.SilentGap, approval.RecommendedGap
 			require.Contains(t, Style{}.Card(p).String(), "Unknown: mail; database; ")
 		},
@@ -257,9 +256,9 @@ func TestCasesOfTheDialog(t *testing.T) {
 	}
 }
 
-func TestEveryDifferenceIsAboutACase(t *testing.T) {
+func TestEveryDifferenceNamesACase(t *testing.T) {
 	known := casesOf(t, "files-chat-trust.json", "command.approval", "command.pending", "notify", "pending")
-	for key := range differs {
+	for key := range differences {
 		_, here := known[key]
 		_, there := casesOf(t, "rest-menu-email.json", "menu")[key]
 		require.True(t, here || there || known == nil, key)

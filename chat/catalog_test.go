@@ -13,11 +13,9 @@ import (
 
 var fieldLine = regexp.MustCompile(`^[A-Za-z0-9_.-]+:`)
 
-var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
-
-func TestCataloguesSayTheSame(t *testing.T) {
+func TestCatalogsHaveTheSamePlaceholders(t *testing.T) {
 	for _, lang := range Languages()[1:] {
-		requireSame(t, lang, reflect.ValueOf(*english()), reflect.ValueOf(*catalogue(lang)))
+		requireSame(t, lang, reflect.ValueOf(*english()), reflect.ValueOf(*catalog(lang)))
 	}
 }
 
@@ -55,14 +53,14 @@ func names(s string) []string {
 	return found
 }
 
-func TestCataloguesKnowEveryEnd(t *testing.T) {
+func TestCatalogsHaveEveryStatus(t *testing.T) {
 	for _, lang := range Languages() {
 		for _, s := range []approval.Status{
 			approval.StatusApproved, approval.StatusAutoApproved, approval.StatusDenied, approval.StatusAutoRejected,
 			approval.StatusExpired, approval.StatusCancelled, approval.StatusRequestMore, approval.StatusOverridden,
 			approval.StatusAnswered, approval.StatusFailed, approval.StatusInterrupted, approval.StatusMalformed,
 		} {
-			require.Contains(t, catalogue(lang).verdicts, string(s))
+			require.Contains(t, catalog(lang).verdicts, string(s))
 		}
 	}
 }
@@ -76,7 +74,7 @@ func TestLanguage(t *testing.T) {
 	}
 }
 
-func TestSayFillsInOnce(t *testing.T) {
-	require.Equal(t, "May I {verb}?", say("May I {verb}?", "verb", "{verb}"), "what is filled in is not read again")
-	require.Equal(t, "{id} b", say("{a} {b}", "a", "{id}", "b", "b"))
+func TestFormatFillsInOnce(t *testing.T) {
+	require.Equal(t, "May I {verb}?", format("May I {verb}?", "verb", "{verb}"), "the value is not expanded again")
+	require.Equal(t, "{id} b", format("{a} {b}", "a", "{id}", "b", "b"))
 }

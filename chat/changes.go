@@ -8,80 +8,80 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Former is a request that another one resubmits, and how it was answered.
+// EarlierRequest is a request that another one resubmits, and its decision.
 type EarlierRequest struct {
 	Request  *approval.Pending  // as much of it as is kept
-	Decision *approval.Decision // nil: nobody decided about it
+	Decision *approval.Decision // nil: not decided
 }
 
-// How much a card shows of what changed; the rest is counted, and stands in the
-// payload as ever.
+// How much a card shows of what changed. The rest is counted. The payload is
+// complete in any case.
 const (
-	maxChanges = 40  // lines
-	maxChanged = 300 // characters of one
-	nearby     = 2   // lines that are the same, before and behind one that is not
+	maxChanges    = 40  // lines
+	maxChangeLine = 300 // characters of one line
+	contextLines  = 2   // unchanged lines shown before and after a changed one
 )
 
-// changes compare p with the request that it says it resubmits: only with one of
-// the same workspace and client, since another's is none that it can mend. A line
-// begins with "- ", "+ " or two blanks as it stands in the earlier request, in this
-// one or in both; a remark of ours begins with a letter. Lines of both are as the
-// payload shows them, so that no two values look the same.
+// changes compares p with the request that it resubmits, if that belongs to the
+// same workspace and client. A line begins with "- " if it is only in the earlier
+// request, with "+ " if it is only in p, with two spaces if it is in both. A
+// remark of the gate begins with a letter. Lines have the form of the payload, so
+// no two values look the same.
 func (s Style) changes(p *approval.Pending) []string {
 	if p.Resubmits == "" || s.Earlier == nil {
 		return nil
 	}
-	w := catalogue(s.Language)
+	w := catalog(s.Language)
 	id := Escape(approval.ShortID(p.Resubmits))
 	f := s.Earlier(p)
 	switch {
 	case f == nil || f.Request == nil:
-		return []string{say(w.resubmitsUnknown, "id", id)}
+		return []string{format(w.resubmitsUnknown, "id", id)}
 	case f.Request.SourceGroup != p.SourceGroup:
-		return []string{say(w.resubmitsElsewhere, "id", id)}
+		return []string{format(w.resubmitsElsewhere, "id", id)}
 	case f.Request.ClientID != p.ClientID:
-		return []string{say(w.resubmitsOthers, "id", id)}
+		return []string{format(w.resubmitsOthers, "id", id)}
 	}
-	d := diff{was: s.renderer(f.Request), is: s.renderer(p)}
+	d := diff{before: s.renderer(f.Request), after: s.renderer(p)}
 	lines := d.compare()
 	if n := len(lines) - maxChanges; n > 0 {
-		lines = append(lines[:maxChanges], say(w.moreChanges, "n", strconv.Itoa(n)))
+		lines = append(lines[:maxChanges], format(w.moreChanges, "n", strconv.Itoa(n)))
 	}
-	return append([]string{say(w.changedSince, "id", id, "answer", s.answered(f))}, lines...)
+	return append([]string{format(w.changedSince, "id", id, "answer", s.earlierVerdict(f))}, lines...)
 }
 
-// answered is what the earlier request got for an answer, "" if nothing.
-func (s Style) answered(f *EarlierRequest) string {
+// earlierVerdict says how the earlier request was decided, "" if it was not.
+func (s Style) earlierVerdict(f *EarlierRequest) string {
 	if f.Decision == nil {
 		return ""
 	}
-	text := " (" + catalogue(s.Language).status(string(f.Decision.Verdict))
-	for _, said := range []string{f.Decision.Feedback, f.Decision.Override, f.Decision.Note} {
-		if said != "" {
-			return text + ": " + s.renderer(f.Request).cited(said) + ")"
+	text := " (" + catalog(s.Language).status(string(f.Decision.Verdict))
+	for _, words := range []string{f.Decision.Feedback, f.Decision.Override, f.Decision.Note} {
+		if words != "" {
+			return text + ": " + s.renderer(f.Request).quoteShort(words) + ")"
 		}
 	}
 	return text + ")"
 }
 
-// diff compares the arguments of two requests, each redacted for itself.
-type diff struct{ was, is renderer }
+// diff compares the arguments of two requests. Each is redacted by itself.
+type diff struct{ before, after renderer }
 
 func (d diff) compare() (lines []string) {
-	if a, b := d.was.p, d.is.p; a.ToolName != b.ToolName || a.ActionType != b.ActionType {
-		lines = append(lines, say(d.is.otherTool, "tool", d.was.tool()))
+	if a, b := d.before.p, d.after.p; a.ToolName != b.ToolName || a.ActionType != b.ActionType {
+		lines = append(lines, format(d.after.otherTool, "tool", d.before.tool()))
 	}
-	old, errOld := approval.Fields(d.was.p.RequestData)
-	now, errNow := approval.Fields(d.is.p.RequestData)
+	old, errOld := approval.Fields(d.before.p.RequestData)
+	now, errNow := approval.Fields(d.after.p.RequestData)
 	if errOld != nil || errNow != nil {
-		return append(lines, d.is.notCompared)
+		return append(lines, d.after.notCompared)
 	}
 	same := 0
 	for _, f := range now {
 		i := slices.IndexFunc(old, func(o approval.Field) bool { return o.Name == f.Name })
 		switch {
 		case i < 0:
-			lines = append(lines, signed("+ ", d.is.field(f))...)
+			lines = append(lines, prefixLines("+ ", d.after.field(f))...)
 		case sameValue(old[i], f):
 			same++
 		default:
@@ -90,11 +90,11 @@ func (d diff) compare() (lines []string) {
 	}
 	for _, o := range old {
 		if !slices.ContainsFunc(now, func(f approval.Field) bool { return f.Name == o.Name }) {
-			lines = append(lines, signed("- ", d.was.field(o))...)
+			lines = append(lines, prefixLines("- ", d.before.field(o))...)
 		}
 	}
 	if same > 0 {
-		lines = append(lines, say(d.is.sameFields, "n", strconv.Itoa(same)))
+		lines = append(lines, format(d.after.sameFields, "n", strconv.Itoa(same)))
 	}
 	return lines
 }
@@ -108,22 +108,22 @@ func sameValue(a, b approval.Field) bool {
 	return compact(a.Value) == compact(b.Value)
 }
 
-// changed is one field that both have, with another value.
+// changed renders a field that both requests have with different values.
 func (d diff) changed(old, now approval.Field) []string {
-	a, b := d.was.field(old), d.is.field(now)
+	a, b := d.before.field(old), d.after.field(now)
 	if len(a) < 2 || len(b) < 2 || slices.Equal(a, b) {
 		if len(a) == 1 && len(b) == 1 {
 			return d.pair(a[0], b[0])
 		}
-		return append(signed("- ", a), signed("+ ", b)...)
+		return append(prefixLines("- ", a), prefixLines("+ ", b)...)
 	}
-	return append([]string{"  " + b[0]}, d.block(a[1:], b[1:])...)
+	return append([]string{"  " + b[0]}, d.lineDiff(a[1:], b[1:])...)
 }
 
-// pair are two lines, without the beginning and the end that they share where they
-// are too long: what differs must not be what is cut off.
+// pair renders two lines. If they are too long, it drops their common beginning and
+// end, so that the difference is never cut off.
 func (d diff) pair(a, b string) []string {
-	if utf8.RuneCountInString(a) <= maxChanged && utf8.RuneCountInString(b) <= maxChanged {
+	if utf8.RuneCountInString(a) <= maxChangeLine && utf8.RuneCountInString(b) <= maxChangeLine {
 		return []string{"- " + a, "+ " + b}
 	}
 	x, y := []rune(a), []rune(b)
@@ -135,29 +135,29 @@ func (d diff) pair(a, b string) []string {
 	for end < min(len(x), len(y))-from && x[len(x)-1-end] == y[len(y)-1-end] {
 		end++
 	}
-	from, end = max(0, from-around), max(0, end-around)
-	part := func(sign string, r []rune) string { return sign + d.capped(string(r[from:len(r)-end])) }
-	return []string{say(d.is.sameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
+	from, end = max(0, from-contextChars), max(0, end-contextChars)
+	part := func(sign string, r []rune) string { return sign + d.clipLine(string(r[from:len(r)-end])) }
+	return []string{format(d.after.sameEnds, "n", strconv.Itoa(from), "m", strconv.Itoa(end)), part("- ", x), part("+ ", y)}
 }
 
-// around is how many characters stay on each side of what differs.
-const around = 20
+// contextChars is how many characters stay on each side of a difference.
+const contextChars = 20
 
-// capped cuts a line of what is escaped already.
-func (d diff) capped(s string) string {
-	kept := clip(s, maxChanged)
+// clipLine cuts a line that is already escaped.
+func (d diff) clipLine(s string) string {
+	kept := clip(s, maxChangeLine)
 	if kept == s {
 		return s
 	}
-	return kept + say(d.is.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return kept + format(d.after.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
 
-// block compares two texts line by line.
-func (d diff) block(a, b []string) []string {
+// lineDiff compares two texts line by line.
+func (d diff) lineDiff(a, b []string) []string {
 	var lines []string
-	same := 0 // lines that are the same and not written yet
+	same := 0 // unchanged lines not written yet
 	flush := func(last bool, at int) {
-		before, behind := nearby, nearby
+		before, behind := contextLines, contextLines
 		if len(lines) == 0 {
 			before = 0
 		}
@@ -167,25 +167,25 @@ func (d diff) block(a, b []string) []string {
 		for i := range same {
 			switch {
 			case i < before || i >= same-behind:
-				lines = append(lines, "  "+d.capped(b[at-same+i]))
+				lines = append(lines, "  "+d.clipLine(b[at-same+i]))
 			case i == before:
-				lines = append(lines, say(d.is.sameLines, "n", strconv.Itoa(same-before-behind)))
+				lines = append(lines, format(d.after.sameLines, "n", strconv.Itoa(same-before-behind)))
 			}
 		}
 		same = 0
 	}
 	at := 0 // in b
-	for _, s := range steps(a, b) {
+	for _, s := range edits(a, b) {
 		switch s.sign {
 		case ' ':
 			same++
 			at++
 		case '-':
 			flush(false, at)
-			lines = append(lines, "- "+d.capped(a[s.at]))
+			lines = append(lines, "- "+d.clipLine(a[s.at]))
 		case '+':
 			flush(false, at)
-			lines = append(lines, "+ "+d.capped(b[s.at]))
+			lines = append(lines, "+ "+d.clipLine(b[s.at]))
 			at++
 		}
 	}
@@ -193,7 +193,7 @@ func (d diff) block(a, b []string) []string {
 	return lines
 }
 
-func signed(sign string, lines []string) []string {
+func prefixLines(sign string, lines []string) []string {
 	out := make([]string, len(lines))
 	for i, l := range lines {
 		out[i] = sign + l
@@ -201,18 +201,18 @@ func signed(sign string, lines []string) []string {
 	return out
 }
 
-// step is a line that is kept, taken away or added, by its place in a or in b.
-type step struct {
+// edit is a line that is kept, removed or added, by its index in a or in b.
+type edit struct {
 	sign byte
 	at   int
 }
 
-// maxTable bounds the work of a comparison: larger texts are one replacement,
-// between what they begin and end with.
-const maxTable = 250_000
+// maxTableCells bounds the work of a comparison. Larger texts count as one replacement
+// between their common beginning and end.
+const maxTableCells = 250_000
 
-// steps lead from a to b: a longest common subsequence is kept.
-func steps(a, b []string) (all []step) {
+// edits turns a into b and keeps a longest common subsequence.
+func edits(a, b []string) (all []edit) {
 	from := 0
 	for from < min(len(a), len(b)) && a[from] == b[from] {
 		from++
@@ -222,34 +222,34 @@ func steps(a, b []string) (all []step) {
 		end++
 	}
 	for i := range from {
-		all = append(all, step{' ', i})
+		all = append(all, edit{' ', i})
 	}
 	x, y := a[from:len(a)-end], b[from:len(b)-end]
-	table := common(x, y)
+	table := lcsTable(x, y)
 	i, j := 0, 0
 	for i < len(x) || j < len(y) {
 		switch {
 		case table != nil && i < len(x) && j < len(y) && x[i] == y[j]:
-			all = append(all, step{' ', from + j})
+			all = append(all, edit{' ', from + j})
 			i, j = i+1, j+1
 		case j == len(y) || i < len(x) && (table == nil || table[i+1][j] >= table[i][j+1]):
-			all = append(all, step{'-', from + i})
+			all = append(all, edit{'-', from + i})
 			i++
 		default:
-			all = append(all, step{'+', from + j})
+			all = append(all, edit{'+', from + j})
 			j++
 		}
 	}
 	for k := range end {
-		all = append(all, step{' ', len(b) - end + k})
+		all = append(all, edit{' ', len(b) - end + k})
 	}
 	return all
 }
 
-// common is the length of the longest common subsequence of each two ends; nil
-// where that is too much work.
-func common(x, y []string) [][]int {
-	if (len(x)+1)*(len(y)+1) > maxTable {
+// lcsTable returns the length of the longest common subsequence of all suffix
+// pairs, nil if the table would be too large.
+func lcsTable(x, y []string) [][]int {
+	if (len(x)+1)*(len(y)+1) > maxTableCells {
 		return nil
 	}
 	table := make([][]int, len(x)+1)

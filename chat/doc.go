@@ -1,28 +1,26 @@
-// Package chat is how people are reached: it renders a pending request as a
-// card, understands what a person answers, and has it decided. Every channel
-// uses the same renderer, the same grammar and the same sentences; none of
-// them writes a decision itself.
+// Package chat renders a pending request as a card, parses an approver's reply
+// and submits the decision. All channels use its renderer, grammar and
+// sentences. No channel writes a decision itself.
 //
 // # Grammar
 //
-// Letters of command words and of ids may be of either case; everything else
-// is exact. White space around a message, and a leading mention of the bot,
-// are ignored.
+// Command words and ids are case-insensitive. Everything else is exact. White
+// space around a message and a leading mention of the bot are ignored.
 //
 //	message  = [ "@" bot blanks ] ( command | reply )
 //	command  = "approve" blanks id
 //	         | ( "deny" | "reject" ) blanks id [ white text ]
 //	         | ( "undo" | "revoke" ) blanks id
 //	         | "pending"
-//	id       = 4 to 64 hex digits, the beginning of a request's id; a consent
-//	           has the id of the request that it was given for
+//	id       = 4 to 64 hex digits, the beginning of a request's id; a grant has
+//	           the id of the request that it was given for
 //	reply    = to an action's card:
 //	             "1" | "2" | "3" | "6"
 //	             "3" white text          deny, with a reason
 //	             "4" white text          allow, with a note
 //	             "5" white text          do this instead
 //	             "?" [ white ] [ text ]  a question back
-//	             asked                   the same, of words that we know
+//	             asked                   the same, in known words
 //	         | to a question's card:
 //	             digit                   that option
 //	             "?" [ white ] text      a question back
@@ -30,38 +28,38 @@
 //	blanks   = one or more of space, tab
 //	white    = one or more of space, tab, CR, LF
 //
-// Line breaks inside text are kept. Digits are the ten of ASCII: a full-width
-// or Arabic-Indic digit is no code, nor is "1." or "1)". An approval with one
-// word too many ("approve a7f3b2c1? no") is answered "unclear" and decides
-// nothing; so is a code with text that it does not take. An asked question is one
-// sentence, all of whose words are in a closed list of one language, with a word
-// that asks among them and none that could decide: "who will be emailed?", "dimmi
-// quali file saranno scritti". Any other question needs its mark. A command in reply to
-// a card must name that card. Text that is neither a command nor a reply is
-// conversation, and left alone.
+// Line breaks inside text are kept. Only ASCII digits are codes: full-width and
+// Arabic-Indic digits, "1." and "1)" are not. An approval with one word too many
+// ("approve a7f3b2c1? no") is not understood and decides nothing. The same holds
+// for a code with text that it does not take.
 //
-// In the terminal the card shown last is replied to without saying so, and
-// there command words come first: a free answer to a question cannot begin
-// with one.
+// An asked question is one sentence. All its words are in a closed list of one
+// language, one of them asks, and none of them can decide: "who will be
+// emailed?", "dimmi quali file saranno scritti". Any other question must begin
+// with "?". A command in reply to a card must name that card. Text that is
+// neither a command nor a reply is conversation and is ignored.
+//
+// In the terminal a reply applies to the card shown last. Command words come
+// first there: a free answer to a question cannot begin with one.
 //
 // # What a card shows
 //
-// All of request_data, from the bytes that were digested, in a form from which
-// those bytes can be read back: see Escape. Agents' words stand on a line of
-// their own behind a label of ours, in quotation marks, or behind the bar of
-// Block, so that none of them can look like a line of the gate's. Secrets are
-// replaced by their kind and length, which counts as shown.
+// A card shows all of request_data, from the bytes that were digested, in a form
+// from which those bytes can be read back: see Escape. An agent's text follows a
+// label on its own line, in quotation marks, or behind the bar of Block. So no
+// agent's text can look like a line of the gate. A secret is replaced by its kind
+// and length, which counts as shown.
 //
-// What is known besides stands above that, in sentences of ours: what the gate read
-// from the request, what a prover of the operator's verified, and what is unknown.
-// A proof that nobody has verified is the agent's word, and stands among its words.
-// Where a request resubmits one of the same client, the card says what changed.
+// Above that stands the evidence: what the gate read from the request, what a
+// prover that the operator trusts verified, and what is unknown. An unverified
+// proof is the agent's claim and is shown with the agent's text. If a request
+// resubmits one of the same client, the card says what changed.
 //
-// A question is answered from these facts and from the ruling's reasons where they
-// name what it asks for completely; then nothing is written, and the request waits
-// on. Else the question goes to the agent, and the person is told so.
+// A question is answered from this evidence and from the ruling's reasons if they
+// answer it completely. Then nothing is written and the request stays pending.
+// Otherwise the question goes to the agent, and the approver is told so.
 //
-// Why somebody is asked are the ruling's reasons for its own outcome, at most
-// three, what no consent lifts first; below the menu stands which code is not
-// possible and why, and what "always" would have let through.
+// A card shows at most three reasons for the ruling's own outcome. Reasons that
+// no grant lifts come first. Below the menu the card says which codes are not
+// possible and why, and what "always" would have allowed.
 package chat

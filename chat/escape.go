@@ -10,50 +10,50 @@ import (
 )
 
 const (
-	blankSign    = '␠'           // stands before the length of a run of blanks
-	longRun      = 3             // a run of this many blanks is counted
-	maxMarks     = 4             // combining marks on one letter
-	bar          = "│"           // before every line of a block
-	redactedHead = "[redacted: " // only a redaction of ours begins like this
+	runSign        = '␠'           // precedes the length of a run of spaces
+	minRun         = 3             // a run of this many spaces is counted
+	maxMarks       = 4             // combining marks on one letter
+	bar            = "│"           // before every line of a block
+	redactedPrefix = "[redacted: " // only the gate's own redactions begin like this
 )
 
-// mode says where the escaped text will stand.
+// mode says where the escaped text is used.
 type mode uint8
 
 const (
 	inLine  mode = iota // bare, on a line of its own
 	inQuote             // between quotation marks
-	inJSON              // JSON text, whose backslashes escape already
+	inJSON              // JSON text, in which backslashes already escape
 )
 
-// Escape writes s on one line, with nothing invisible in it, and so that two
-// different strings never look the same for want of a visible sign:
+// Escape writes s on one line without invisible characters. Two different strings
+// never look the same because of an invisible character:
 //
 //	\\ \n \r \t   backslash, line feed, carriage return, tab
-//	\u{202E}      a control, format or unassigned character, a blank that is
-//	              no space, a combining mark that has no letter of its own
+//	\u{202E}      a control, format or unassigned character, white space other
+//	              than U+0020, a combining mark without a letter of its own
 //	              script before it, …
 //	\x{FF}        a byte that is not UTF-8
-//	␠{17}         that many spaces: a run of three or more, or any at an end
+//	␠{17}         17 spaces: a run of three or more, or any run at an end
 //
-// Unescape is its inverse. Letters that merely look alike are another matter:
-// see the flags on the card.
+// Unescape is its inverse. Letters that look alike are not escaped: the card
+// flags them.
 func Escape(s string) string { return escape(s, inLine) }
 
 // Quote is Escape between quotation marks; a quotation mark inside becomes \".
 func Quote(s string) string { return `"` + escape(s, inQuote) + `"` }
 
 // Block writes s on as many lines as it has, each behind a bar and a space, so
-// that none can be mistaken for a line of the card. An empty line is a bar.
+// that none looks like a line of the card. An empty line is a bar.
 func Block(s string) []string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
-		lines[i] = barred(Escape(l))
+		lines[i] = withBar(Escape(l))
 	}
 	return lines
 }
 
-func barred(escaped string) string {
+func withBar(escaped string) string {
 	if escaped == "" {
 		return bar
 	}
@@ -63,7 +63,7 @@ func barred(escaped string) string {
 func escape(s string, m mode) string {
 	var b strings.Builder
 	b.Grow(len(s))
-	letter, marks := "", 0 // script of the letter before, and the marks on it
+	letter, marks := "", 0 // script of the previous letter, and its marks so far
 	for i := 0; i < len(s); {
 		if n := len(s[i:]) - len(strings.TrimLeft(s[i:], " ")); n > 0 {
 			edge := m == inLine && (i == 0 || i+n == len(s))
@@ -77,8 +77,8 @@ func escape(s string, m mode) string {
 			fmt.Fprintf(&b, `\x{%02X}`, s[i])
 			letter = ""
 		case unicode.Is(unicode.M, r):
-			// A mark on a foreign letter can hide or alter it, and a stack of
-			// them reaches into the lines above and below.
+			// A mark of another script can hide or alter the letter. A stack of
+			// marks overlaps the lines above and below.
 			if marks++; letter == "" || marks > maxMarks || !visible(r) || scriptOf(r) != letter {
 				writeCode(&b, r)
 			} else {
@@ -94,13 +94,13 @@ func escape(s string, m mode) string {
 }
 
 func blanks(n int, edge bool) string {
-	if n >= longRun || edge {
-		return fmt.Sprintf("%c{%d}", blankSign, n)
+	if n >= minRun || edge {
+		return fmt.Sprintf("%c{%d}", runSign, n)
 	}
 	return strings.Repeat(" ", n)
 }
 
-// writeRune writes r, which is no mark and no space; rest begins with it.
+// writeRune writes r, which is neither a mark nor a space. rest begins with r.
 func writeRune(b *strings.Builder, r rune, rest string, m mode) {
 	switch {
 	case m == inJSON && (r == '\\' || r == '"'):
@@ -115,7 +115,7 @@ func writeRune(b *strings.Builder, r rune, rest string, m mode) {
 		b.WriteString(`\t`)
 	case m == inQuote && r == '"':
 		b.WriteString(`\"`)
-	case r == '[' && strings.HasPrefix(rest, redactedHead):
+	case r == '[' && strings.HasPrefix(rest, redactedPrefix):
 		writeCode(b, r)
 	case visible(r):
 		b.WriteRune(r)
@@ -126,9 +126,10 @@ func writeRune(b *strings.Builder, r rune, rest string, m mode) {
 
 func writeCode(b *strings.Builder, r rune) { fmt.Fprintf(b, `\u{%04X}`, r) }
 
-// visible says whether r leaves ink. unicode.IsPrint knows controls, formats,
-// foreign blanks and what is not assigned; the rest is known to be empty, to
-// select a variant of its neighbour, or to be a sign of ours.
+// visible says whether r has a glyph. unicode.IsPrint excludes controls, formats,
+// white space other than U+0020 and unassigned code points. The listed ones are
+// blank or used by Escape itself. The last test excludes ignorable code points and
+// variation selectors.
 func visible(r rune) bool {
 	switch r {
 	case 0x2800, // Braille blank
@@ -137,7 +138,7 @@ func visible(r rune) bool {
 		0x13441, 0x13442, // Egyptian blanks
 		0x16FE4, // Khitan filler
 		0x1D159, // musical null note head
-		blankSign:
+		runSign:
 		return false
 	}
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
@@ -145,7 +146,7 @@ func visible(r rune) bool {
 
 var errEscape = errors.New("unescape: not written by Escape")
 
-// Unescape gives the string back that Escape was given.
+// Unescape returns the string that was given to Escape.
 func Unescape(s string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -154,9 +155,9 @@ func Unescape(s string) (string, error) {
 		switch {
 		case s[i] == '\\':
 			n, err = unescapeOne(&b, s[i:])
-		case strings.HasPrefix(s[i:], string(blankSign)):
+		case strings.HasPrefix(s[i:], string(runSign)):
 			var count int64
-			n, count, err = braced(s[i:], len(string(blankSign)), 10)
+			n, count, err = braced(s[i:], len(string(runSign)), 10)
 			if err == nil && count > int64(1<<20) {
 				err = errEscape
 			}
@@ -205,7 +206,7 @@ func unescapeOne(b *strings.Builder, s string) (int, error) {
 	return 2, nil
 }
 
-// braced reads {digits} at s[at:] and says where it ends.
+// braced reads {digits} at s[at:] and returns its end.
 func braced(s string, at, base int) (end int, v int64, err error) {
 	digits, _, ok := strings.Cut(s[at:], "}")
 	if !ok || len(digits) < 2 || digits[0] != '{' {

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shared reads the third-party samples beside the repository. They may be
-// absent, except where a build server says that everything must be there.
-func shared(t *testing.T, path ...string) []byte {
+// sharedSample reads a third-party sample beside the repository. It may be absent,
+// except in CI.
+func sharedSample(t *testing.T, path ...string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "shared"}, path...)...))
 	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
@@ -25,15 +25,15 @@ func shared(t *testing.T, path ...string) []byte {
 	return b
 }
 
-func own(t *testing.T, name string) []byte {
+func ownSample(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "testdata", "chat", name))
 	require.NoError(t, err)
 	return b
 }
 
-// inked is written apart from visible: what a test may find on a card.
-func inked(r rune) bool {
+// hasGlyph does not use visible, so that the test is independent of it.
+func hasGlyph(r rune) bool {
 	if r < 0x80 {
 		return r >= ' ' && r != 0x7f
 	}
@@ -50,7 +50,7 @@ func inked(r rune) bool {
 
 func requireVisible(t require.TestingT, shown string) {
 	for _, r := range shown {
-		if !inked(r) {
+		if !hasGlyph(r) {
 			require.Failf(t, "invisible character shown", "%U in %q", r, shown)
 		}
 	}
@@ -64,7 +64,7 @@ func TestEveryScalarRoundTripsVisibly(t *testing.T) {
 		for _, in := range []string{string(r), "a" + string(r)} {
 			out := Escape(in)
 			for _, c := range out {
-				if !inked(c) {
+				if !hasGlyph(c) {
 					require.Failf(t, "invisible", "%U from %U", c, r)
 				}
 			}
@@ -74,7 +74,7 @@ func TestEveryScalarRoundTripsVisibly(t *testing.T) {
 			}
 		}
 		if unicode.Is(unicode.M, r) && Escape(string(r)) == string(r) {
-			require.Failf(t, "a mark without a letter", "%U", r)
+			require.Failf(t, "a mark without a letter is not escaped", "%U", r)
 		}
 	}
 }
@@ -82,31 +82,31 @@ func TestEveryScalarRoundTripsVisibly(t *testing.T) {
 func TestEscape(t *testing.T) {
 	for _, tc := range []struct{ in, want, why string }{
 		{"Meeting at 5", "Meeting at 5", "plain text stays"},
-		{"perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "so does other people's, with the marks of its own script"},
+		{"perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "perché ¿naïve? 日本語 Привет שלום नमस्ते 👍", "other scripts stay, with their own marks"},
 		{"a\u202eb", `a\u{202E}b`, "bidi override"},
 		{"a\u200bb", `a\u{200B}b`, "zero width"},
 		{"a\u00adb", `a\u{00AD}b`, "soft hyphen"},
-		{"a\u00a0b", `a\u{00A0}b`, "a blank that is no space"},
-		{"\u2800\u3164\u115f", `\u{2800}\u{3164}\u{115F}`, "letters and symbols without ink"},
+		{"a\u00a0b", `a\u{00A0}b`, "no-break space"},
+		{"\u2800\u3164\u115f", `\u{2800}\u{3164}\u{115F}`, "letters and symbols without a glyph"},
 		{"👍\ufe0f\u200d", `👍\u{FE0F}\u{200D}`, "variation selector and joiner"},
-		{"e\u0301", `e\u{0301}`, "looks like é and is not"},
-		{"\u0301a", `\u{0301}a`, "a mark would climb on what stands before"},
-		{"क\u093f\u093f\u093f\u093f\u093f", "क\u093f\u093f\u093f\u093f" + `\u{093F}`, "no towers"},
+		{"e\u0301", `e\u{0301}`, "looks like é"},
+		{"\u0301a", `\u{0301}a`, "a mark would attach to the text before it"},
+		{"क\u093f\u093f\u093f\u093f\u093f", "क\u093f\u093f\u093f\u093f" + `\u{093F}`, "no stacks of marks"},
 		{"a\u093f", `a\u{093F}`, "a mark of another script"},
 		{"\ue000\U000f0000\u0378", `\u{E000}\u{F0000}\u{0378}`, "private, unassigned"},
 		{"\x00\x1b[31m\x7f\u0085\u2028", `\u{0000}\u{001B}[31m\u{007F}\u{0085}\u{2028}`, "controls and line ends"},
-		{"a\nb\tc\rd", `a\nb\tc\rd`, "the usual ones by name"},
-		{`C:\new "x"`, `C:\\new "x"`, "a backslash is doubled, a quotation mark needs nothing here"},
-		{`\u{202E}`, `\\u{202E}`, "typed escapes are not taken for ours"},
-		{"\xff\xc3", `\x{FF}\x{C3}`, "bytes that are no text"},
-		{"\ufffd", `\u{FFFD}`, "… and what usually hides them"},
-		{"a  b", "a  b", "two blanks are seen"},
-		{"a   b", "a␠{3}b", "three are counted"},
-		{"rm -rf /tmp/x" + strings.Repeat(" ", 400) + "/home", "rm -rf /tmp/x␠{400}/home", "nothing is pushed out of sight"},
-		{" a ", "␠{1}a␠{1}", "blanks at the ends would get lost"},
-		{"a␠{3}b", `a\u{2420}{3}b`, "the sign itself is not forged"},
-		{"[redacted: key, 9 chars]", `\u{005B}redacted: key, 9 chars]`, "neither is a redaction"},
-		{"", "", "nothing"},
+		{"a\nb\tc\rd", `a\nb\tc\rd`, "common controls by name"},
+		{`C:\new "x"`, `C:\\new "x"`, "a backslash is doubled, a quotation mark stays"},
+		{`\u{202E}`, `\\u{202E}`, "a typed escape is escaped"},
+		{"\xff\xc3", `\x{FF}\x{C3}`, "bytes that are not UTF-8"},
+		{"\ufffd", `\u{FFFD}`, "replacement character"},
+		{"a  b", "a  b", "two spaces stay"},
+		{"a   b", "a␠{3}b", "three spaces are counted"},
+		{"rm -rf /tmp/x" + strings.Repeat(" ", 400) + "/home", "rm -rf /tmp/x␠{400}/home", "a long run cannot push text out of view"},
+		{" a ", "␠{1}a␠{1}", "spaces at an end would get lost"},
+		{"a␠{3}b", `a\u{2420}{3}b`, "the run sign cannot be forged"},
+		{"[redacted: key, 9 chars]", `\u{005B}redacted: key, 9 chars]`, "a redaction cannot be forged"},
+		{"", "", "empty"},
 	} {
 		require.Equal(t, tc.want, Escape(tc.in), tc.why)
 		back, err := Unescape(tc.want)
@@ -119,22 +119,22 @@ func TestEscape(t *testing.T) {
 func TestQuoteAndBlock(t *testing.T) {
 	require.Equal(t, `"say \"hi\"\n"`, Quote("say \"hi\"\n"))
 	require.Equal(t, []string{"│ a", "│", `│ → approve a7f3b2c1`, "│ │ b"}, Block("a\n\n→ approve a7f3b2c1\n│ b"))
-	require.Equal(t, []string{"│", "│"}, Block("\n"), "a lone line break is two empty lines")
+	require.Equal(t, []string{"│", "│"}, Block("\n"), "one line break makes two empty lines")
 	require.Equal(t, []string{`│ a\r`, "│ ␠{1}b"}, Block("a\r\n b"))
 }
 
-func TestUnescapeRefusesWhatEscapeNeverWrites(t *testing.T) {
+func TestUnescapeRefusesInvalidForms(t *testing.T) {
 	for _, s := range []string{`\`, `\q`, `\u`, `\u{}`, `\u{XYZ}`, `\u{41`, `\u41}`, `\u{-1}`, "␠", "␠{", "␠{-3}", "␠{99999999}"} {
 		_, err := Unescape(s)
 		require.Error(t, err, s)
 	}
 }
 
-// naughty collects strings that have troubled programs before.
-func naughty(t *testing.T) []string {
+// hostileStrings returns strings that are known to break programs.
+func hostileStrings(t *testing.T) []string {
 	var all, theirs []string
-	require.NoError(t, json.Unmarshal(own(t, "hostile.json"), &all))
-	if b := shared(t, "corpora", "blns.json"); b != nil {
+	require.NoError(t, json.Unmarshal(ownSample(t, "hostile.json"), &all))
+	if b := sharedSample(t, "corpora", "blns.json"); b != nil {
 		require.NoError(t, json.Unmarshal(b, &theirs))
 		require.Greater(t, len(theirs), 400)
 	}
@@ -149,9 +149,9 @@ func naughty(t *testing.T) []string {
 	return append(all, theirs...)
 }
 
-func TestNaughtyStrings(t *testing.T) {
+func TestHostileStrings(t *testing.T) {
 	seen := map[string]string{}
-	for _, s := range naughty(t) {
+	for _, s := range hostileStrings(t) {
 		out := Escape(s)
 		requireVisible(t, out)
 		back, err := Unescape(out)
@@ -176,23 +176,23 @@ func TestMixedScripts(t *testing.T) {
 		why        string
 	}{
 		{"say\u041dello", "", []string{"\"say\u041dello\" (Latin, Cyrillic)"}, "one Cyrillic letter"},
-		{"p\u0430yp\u0430l.com", "", []string{"\"p\u0430yp\u0430l\" (Latin, Cyrillic)"}, "in a name"},
+		{"p\u0430yp\u0430l.com", "", []string{"\"p\u0430yp\u0430l\" (Latin, Cyrillic)"}, "in a domain name"},
 		{"раура.com", "", nil, "words end at the dot"},
-		{"раура.com", ".-@", []string{`"раура.com" (Cyrillic, Latin)`}, "but not in a host"},
+		{"раура.com", ".-@", []string{`"раура.com" (Cyrillic, Latin)`}, "a host name does not end at a dot"},
 		{"Привет, world", "", nil, "two words, two languages"},
 		{"файл.txt", "", nil, "an ordinary file"},
 		{"ロボットAPI東京 한국어漢字", "", nil, "how Japanese and Korean are written"},
-		{"αlpha βeta γamma δelta", "", []string{`"αlpha" (Greek, Latin)`, `"βeta" (Greek, Latin)`, `"γamma" (Greek, Latin)`}, "three examples are enough"},
-		{"ad\u200b\u043cin", "", []string{"\"ad\\u{200B}\u043cin\" (Latin, Cyrillic)"}, "a joiner parts no word"},
-		{"x1_2", "", nil, "digits belong to all"},
+		{"αlpha βeta γamma δelta", "", []string{`"αlpha" (Greek, Latin)`, `"βeta" (Greek, Latin)`, `"γamma" (Greek, Latin)`}, "at most three examples"},
+		{"ad\u200b\u043cin", "", []string{"\"ad\\u{200B}\u043cin\" (Latin, Cyrillic)"}, "an invisible character does not end a word"},
+		{"x1_2", "", nil, "digits belong to every script"},
 	} {
 		require.Equal(t, tc.want, mixedWords(tc.in, tc.joined), tc.why)
 	}
-	b := shared(t, "corpora", "trojan-source", "Go__homoglyph-function.go")
+	b := sharedSample(t, "corpora", "trojan-source", "Go__homoglyph-function.go")
 	require.True(t, b == nil || len(mixedWords(string(b), "")) == 1)
 }
 
-func TestScriptsOfEveryRune(t *testing.T) {
+func TestScriptOf(t *testing.T) {
 	for name, table := range unicode.Scripts {
 		for _, r := range []rune{'a', 'é', 'Н', 'Ω', 'א', 'あ', '한', '漢', 'ก', 0x1F600, 0x0301, '5'} {
 			if unicode.Is(table, r) {
@@ -209,7 +209,7 @@ func TestRightToLeft(t *testing.T) {
 	require.True(t, rightToLeft("to שלום"))
 	require.True(t, rightToLeft("عربي"))
 	require.False(t, rightToLeft("Привет, 日本 👍 é"))
-	require.False(t, rightToLeft("\ufeff"), "that one is shown as a code")
+	require.False(t, rightToLeft("\ufeff"), "a byte order mark is escaped")
 }
 
 func TestEscapeIsLinear(t *testing.T) {
@@ -223,7 +223,7 @@ func TestEscapeIsLinear(t *testing.T) {
 		_ = mixedWords(s, "")
 		_, err := Unescape(out)
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), 20*time.Second, "a square of this length takes minutes")
+		require.Less(t, time.Since(start), 20*time.Second, "quadratic time would take minutes")
 	}
 }
 

@@ -10,33 +10,33 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Source says where something that is known comes from.
+// Source says where a line of evidence comes from.
 type Source uint8
 
-// The sources. The zero value is nobody: then it is not known.
+// The sources.
 const (
-	FromUnknown Source = iota // it is unknown, and named as that
-	FromHost                  // the gate read it out of the bytes that would run
-	FromProver                // a prover of the operator's signed it, for these bytes
+	FromUnknown Source = iota // unknown, and shown as unknown
+	FromHost                  // the gate read it from the bytes that would run
+	FromProver                // a prover that the operator trusts signed it for these bytes
 )
 
-// Known is one line of what is known of a request besides its arguments, label
-// and all. None of it is said by the agent.
+// Known is one line of evidence, including its label. It is never the agent's
+// claim.
 type Known struct {
 	From Source
 	Text string
 }
 
-// What a card shows of evidence; the rest is counted.
+// How much evidence a card shows. The rest is counted.
 const (
-	maxSaid   = 8 // facts, effects, contracts, gaps
+	maxItems  = 8 // facts, effects, contracts, gaps
 	maxValues = 8 // of one of them
 	maxClaims = 12
 )
 
-// evidence says in fixed sentences what the gate found in the request, what a
-// prover verified, and what nobody knows. The short form says it in one line, and
-// leaves out what the gate found: it stands in the payload.
+// evidence renders in fixed sentences what the gate found in the request, what a
+// prover verified, and what is unknown. The short form has one line and leaves out
+// what the gate found, because the payload shows it.
 func (r renderer) evidence() []Known {
 	if r.p.Type == approval.TypeQuestion {
 		return nil
@@ -60,106 +60,105 @@ func (r renderer) evidence() []Known {
 	return all
 }
 
-// hostFacts leaves out what every card says anyway, the target of the meta line,
-// and digests, which tell nobody anything.
+// hostFacts leaves out the target if the meta line shows it, and digests, which
+// mean nothing to an approver.
 func (r renderer) hostFacts(domains []approval.DomainEvidence, most int) string {
-	var said []string
+	var items []string
 	for _, d := range domains {
 		for _, h := range d.Host {
 			if !r.onMetaLine(h) && !strings.HasSuffix(h.Name, "_sha256") {
-				said = append(said, r.hostFact(h, most))
+				items = append(items, r.hostFact(h, most))
 			}
 		}
 	}
-	if len(said) == 0 {
+	if len(items) == 0 {
 		return ""
 	}
-	return say(r.known.host, "facts", r.list(said, maxSaid, "; "))
+	return format(r.evidenceText.host, "facts", r.list(items, maxItems, "; "))
 }
 
 func (r renderer) onMetaLine(h approval.HostFact) bool {
 	return h.From == approval.FromTemplate && h.Left == 0 && len(h.Values) == 1 && h.Values[0] == r.p.Target
 }
 
-// hostFact is "mail send recipient: bob@example.com".
+// hostFact renders one fact: "mail send recipient: bob@example.com".
 func (r renderer) hostFact(h approval.HostFact, most int) string {
-	name := r.named(h.Domain)
+	name := r.localName(h.Domain)
 	for _, s := range []string{h.Op, h.Name} {
 		if s != "" && s != h.Domain {
-			name += " " + r.named(s)
+			name += " " + r.localName(s)
 		}
 	}
 	values := nonEmpty(r.values(h.Values, most))
 	if h.Left > 0 {
-		values = append(values, say(r.known.left, "n", strconv.Itoa(h.Left)))
+		values = append(values, format(r.evidenceText.notListed, "n", strconv.Itoa(h.Left)))
 	}
 	if len(values) == 0 {
-		return name + ": " + r.known.none
+		return name + ": " + r.evidenceText.none
 	}
 	return name + ": " + strings.Join(values, ", ")
 }
 
-// verified is what a prover vouches for; a proof that is only a claim has no
-// place here. What a contract says is the prover's word for it, so it stands in
-// quotation marks.
+// verified renders a verified proof only. A contract's text is the prover's, so it
+// stands in quotation marks.
 func (r renderer) verified(domains []approval.DomainEvidence, contracts bool) string {
 	p := r.p.Facts.Verified()
 	if p == nil {
 		return ""
 	}
-	var said []string
+	var items []string
 	for _, d := range domains {
 		for _, e := range d.Verified {
-			said = append(said, r.effect(d.Domain, e))
+			items = append(items, r.effect(d.Domain, e))
 		}
 		if d.Covered && len(d.Unknown)+len(d.Verified) == 0 {
-			said = append(said, say(r.known.covered, "domain", r.named(d.Domain)))
+			items = append(items, format(r.evidenceText.covered, "domain", r.localName(d.Domain)))
 		}
 	}
 	if contracts {
 		for _, c := range p.Contracts {
-			said = append(said, r.cited(c))
+			items = append(items, r.quoteShort(c))
 		}
 	}
-	if len(said) == 0 {
+	if len(items) == 0 {
 		return ""
 	}
-	line := say(r.known.verified, "prover", r.plainOrCited(p.Prover), "facts", r.list(said, maxSaid, "; "))
+	line := format(r.evidenceText.verified, "prover", r.plainOrQuoteShort(p.Prover), "facts", r.list(items, maxItems, "; "))
 	if len(p.Trusted) > 0 {
-		line += say(r.known.trusting, "names", r.values(p.Trusted, maxValues))
+		line += format(r.evidenceText.trusting, "names", r.values(p.Trusted, maxValues))
 	}
 	return line
 }
 
-// unknowns names what is open: what a proof could not prove, where its contracts do
-// not reach, and all that it does not speak of, since silence is no safety; of a
-// program without a proof, what it does at all.
+// unknowns names what a proof could not prove, gaps in its contracts, and
+// everything that it does not mention. For a program without a proof it says that
+// its effects are unknown.
 func (r renderer) unknowns(domains []approval.DomainEvidence) string {
 	var parts []string
 	e := r.p.Facts
-	if open := r.open(domains); len(open) > 0 {
-		parts = append(parts, r.list(open, maxSaid, "; "))
+	if open := r.openPoints(domains); len(open) > 0 {
+		parts = append(parts, r.list(open, maxItems, "; "))
 	}
 	switch {
 	case e.Verified() != nil:
-		parts = append(parts, r.known.rest)
+		parts = append(parts, r.evidenceText.everythingElse)
 	case e.Proof != nil:
 		why := e.Proof.Why
 		if why == "" {
-			why = r.known.notSigned
+			why = r.evidenceText.notSigned
 		}
-		parts = append(parts, say(r.known.onlyClaim, "why", r.reason(why)))
+		parts = append(parts, format(r.evidenceText.onlyClaimed, "why", r.reason(why)))
 	case e.RunsProgram() && r.p.RecurrenceCount < shortFrom:
-		parts = append(parts, r.known.program)
+		parts = append(parts, r.evidenceText.program)
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return say(r.known.unknown, "what", strings.Join(parts, "; "))
+	return format(r.evidenceText.unknown, "what", strings.Join(parts, "; "))
 }
 
-// open lists what could not be proven, then the gaps, the worst first.
-func (r renderer) open(domains []approval.DomainEvidence) (open []string) {
+// openPoints lists effects that are not proven, then gaps, the worst first.
+func (r renderer) openPoints(domains []approval.DomainEvidence) (open []string) {
 	for _, d := range domains {
 		for _, e := range d.Unknown {
 			open = append(open, r.effect(d.Domain, e))
@@ -179,16 +178,16 @@ func (r renderer) open(domains []approval.DomainEvidence) (open []string) {
 
 func (r renderer) gap(domain string, c approval.ProofCoverage) string {
 	if len(c.Missing) == 0 {
-		return r.named(domain)
+		return r.localName(domain)
 	}
-	return say(r.known.missing, "domain", r.named(domain), "names", r.values(c.Missing, maxValues))
+	return format(r.evidenceText.missing, "domain", r.localName(domain), "names", r.values(c.Missing, maxValues))
 }
 
-// effect is "mail send (recipients: [bob@example.com])".
+// effect renders one effect: "mail send (recipients: [bob@example.com])".
 func (r renderer) effect(domain string, e approval.ProvenEffect) string {
-	line := r.named(domain)
+	line := r.localName(domain)
 	if e.Op != "" {
-		line += " " + r.named(e.Op)
+		line += " " + r.localName(e.Op)
 	}
 	fields, err := approval.Fields(e.Args)
 	if err != nil || len(fields) == 0 {
@@ -201,14 +200,14 @@ func (r renderer) effect(domain string, e approval.ProvenEffect) string {
 	return line + " (" + r.list(args, maxValues, "; ") + ")"
 }
 
-// arg writes a list of texts as a list, and what is neither text nor such a list
-// as the JSON that it is. A text that would read as JSON stands in quotation marks.
+// arg renders a list of strings as a list, and any other value that is not a
+// string as JSON. A string that is valid JSON stands in quotation marks.
 func (r renderer) arg(v approval.Raw) string {
 	if s, ok := (approval.Field{Value: v}).Text(); ok {
 		if json.Valid([]byte(s)) {
-			return r.cited(s)
+			return r.quoteShort(s)
 		}
-		return r.plainOrCited(s)
+		return r.plainOrQuoteShort(s)
 	}
 	items, err := approval.Items(v)
 	texts := make([]string, 0, len(items))
@@ -223,95 +222,94 @@ func (r renderer) arg(v approval.Raw) string {
 	return "[" + r.values(texts, maxValues) + "]"
 }
 
-// claims are what a proof says that nobody verified: the agent's words, in a block
-// of their own.
+// claims renders an unverified proof as the agent's text, in a block of its own.
 func (r renderer) claims() []string {
 	p := r.p.Facts.Proof
 	if p == nil || p.Verified {
 		return nil
 	}
-	own := *r.words
-	own.known.names, own.known.statuses = nil, nil // what an agent says is not translated
-	r.words = &own
-	var said []string
+	own := *r.messages
+	own.evidenceText.names, own.evidenceText.statuses = nil, nil // an agent's text is not translated
+	r.messages = &own
+	var items []string
 	for _, e := range p.Effects {
-		said = append(said, r.effect(e.Domain, e)+": "+r.standing(e.Status))
+		items = append(items, r.effect(e.Domain, e)+": "+r.statusText(e.Status))
 	}
 	for _, c := range p.Contracts {
-		said = append(said, r.known.contract+" "+r.cited(c))
+		items = append(items, r.evidenceText.contract+" "+r.quoteShort(c))
 	}
 	for _, c := range p.Coverage {
-		said = append(said, r.gap(c.Domain, c)+": "+r.standing(c.Status))
+		items = append(items, r.gap(c.Domain, c)+": "+r.statusText(c.Status))
 	}
-	if len(said) == 0 {
+	if len(items) == 0 {
 		return nil
 	}
-	if n := len(said) - maxClaims; n > 0 {
-		said = append(said[:maxClaims], say(r.known.more, "n", strconv.Itoa(n)))
+	if n := len(items) - maxClaims; n > 0 {
+		items = append(items[:maxClaims], format(r.evidenceText.more, "n", strconv.Itoa(n)))
 	}
-	lines := []string{r.known.claim + ":"}
-	for _, s := range said {
-		lines = append(lines, barred(s))
+	lines := []string{r.evidenceText.claimHead + ":"}
+	for _, s := range items {
+		lines = append(lines, withBar(s))
 	}
 	return lines
 }
 
-func (r renderer) standing(status string) string {
-	if s, ok := r.known.statuses[status]; ok {
+func (r renderer) statusText(status string) string {
+	if s, ok := r.evidenceText.statuses[status]; ok {
 		return s
 	}
-	return r.plainOrCited(status)
+	return r.plainOrQuoteShort(status)
 }
 
-// cited is a text of somebody else's, cut, always in quotation marks.
-func (r renderer) cited(s string) string { return `"` + r.clippedIn(s, maxValue, inQuote) + `"` }
+// quoteShort clips a text and puts it in quotation marks.
+func (r renderer) quoteShort(s string) string { return `"` + r.clippedIn(s, maxValue, inQuote) + `"` }
 
-// named is the name of a domain, or of what is done or found in one.
-func (r renderer) named(s string) string {
-	if t, ok := r.known.names[s]; ok {
+// localName is the name of a domain, operation or argument in this language.
+func (r renderer) localName(s string) string {
+	if t, ok := r.evidenceText.names[s]; ok {
 		return t
 	}
-	return r.plainOrCited(s)
+	return r.plainOrQuoteShort(s)
 }
 
-// values writes texts that stand between words of ours, so that none can look
-// like two, or like a word of ours.
+// values renders texts so that none can look like two texts, or like a word of
+// the gate.
 func (r renderer) values(texts []string, most int) string {
-	said := make([]string, len(texts))
+	items := make([]string, len(texts))
 	for i, s := range texts {
-		if said[i] = r.plainOrCited(s); said[i] == r.known.none {
-			said[i] = r.cited(s)
+		if items[i] = r.plainOrQuoteShort(s); items[i] == r.evidenceText.none {
+			items[i] = r.quoteShort(s)
 		}
 	}
-	return r.list(said, most, ", ")
+	return r.list(items, most, ", ")
 }
 
-func (r renderer) plainOrCited(s string) string {
+func (r renderer) plainOrQuoteShort(s string) string {
 	if clip(s, maxValue) == s {
-		return r.plainOrQuoted(s)
+		return r.plainOrQuote(s)
 	}
-	return r.cited(s)
+	return r.quoteShort(s)
 }
 
 func nonEmpty(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }
 
-// list joins what was said, and counts what is too much.
-func (r renderer) list(said []string, most int, comma string) string {
-	if n := len(said) - most; n > 0 {
-		said = append(slices.Clone(said[:most]), say(r.known.more, "n", strconv.Itoa(n)))
+// list joins at most the given number of items and counts the rest.
+func (r renderer) list(items []string, most int, comma string) string {
+	if n := len(items) - most; n > 0 {
+		items = append(slices.Clone(items[:most]), format(r.evidenceText.more, "n", strconv.Itoa(n)))
 	}
-	return strings.Join(said, comma)
+	return strings.Join(items, comma)
 }
 
-// ourLabels are the words that lines about evidence begin with, in every language:
-// a field of that name would look like one. Names of several words stand in
-// quotation marks anyway.
-var ourLabels = sync.OnceValue(func() map[string]bool {
+// ownLabels holds the words that evidence lines begin with, in every language. A
+// field of that name is quoted, so that it cannot look like evidence. Names of
+// several words are always quoted.
+var ownLabels = sync.OnceValue(func() map[string]bool {
 	labels := map[string]bool{}
-	for _, w := range []*words{english(), italian()} {
-		for _, line := range []string{w.known.verified, w.known.unknown} {
+	for _, w := range []*messages{english(), italian()} {
+		for _, line := range []string{w.evidenceText.verified, w.evidenceText.unknown} {
 			first, _, _ := strings.Cut(line, " ")
 			labels[lower(strings.TrimSuffix(first, ":"))] = true
 		}

@@ -16,7 +16,7 @@ func recipients(values ...string) approval.HostFact {
 	return approval.HostFact{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: values, From: approval.FromArgument}
 }
 
-// proven is a proof that a prover of the operator's signed.
+// proven adds a proof signed by a trusted prover.
 func proven(p *approval.Pending) {
 	p.Facts.Host = []approval.HostFact{
 		{Domain: approval.DomainProgram, Name: "program_sha256", Values: []string{"5e"}, From: approval.FromArgument},
@@ -48,7 +48,7 @@ func TestEvidence(t *testing.T) {
 	host := func(facts ...approval.HostFact) func(*approval.Pending) {
 		return func(p *approval.Pending) { p.Facts.Host = facts }
 	}
-	const rest = "all that is not named here"
+	const rest = "everything not named here"
 	for _, tc := range []struct {
 		why    string
 		lang   string
@@ -59,41 +59,41 @@ func TestEvidence(t *testing.T) {
 		{"recipients", "", []func(*approval.Pending){host(recipients("bob@example.com", "ann@example.com"))}, []string{"From the request: mail send recipient: bob@example.com, ann@example.com"}},
 		{"recipients", "it", []func(*approval.Pending){host(recipients("bob@example.com"))}, []string{"Dalla richiesta: posta invio destinatario: bob@example.com"}},
 		{"one that looks like two", "", []func(*approval.Pending){host(recipients("a@b, c@d"))}, []string{`From the request: mail send recipient: "a@b, c@d"`}},
-		{"none is said to be none", "", []func(*approval.Pending){host(recipients())}, []string{"From the request: mail send recipient: none"}},
-		{"what could not be listed is counted", "", []func(*approval.Pending){func(p *approval.Pending) {
+		{"an empty list reads none", "", []func(*approval.Pending){host(recipients())}, []string{"From the request: mail send recipient: none"}},
+		{"values that cannot be listed are counted", "", []func(*approval.Pending){func(p *approval.Pending) {
 			f := recipients("bob@example.com")
 			f.Left = 3
 			p.Facts.Host = []approval.HostFact{f}
 		}}, []string{"From the request: mail send recipient: bob@example.com, 3 that cannot be listed"}},
-		{"what the meta line says, and digests, are left out", "", []func(*approval.Pending){host(
+		{"the meta line's target and digests are left out", "", []func(*approval.Pending){host(
 			approval.HostFact{Domain: "channel", Op: "out", Name: "target", Values: []string{"x.com/ricardo"}, From: approval.FromTemplate},
 			approval.HostFact{Domain: approval.DomainDigest, Name: "args_sha256", Values: []string{"5e"}, From: approval.FromDigest},
 		)}, nil},
-		{"a target that the meta line does not say", "", []func(*approval.Pending){host(
+		{"a target that is not on the meta line", "", []func(*approval.Pending){host(
 			approval.HostFact{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a b"}, From: approval.FromTemplate},
 		)}, []string{`From the request: file write path: "/srv/a b"`}},
-		{"a command may do more than it names", "", []func(*approval.Pending){host(
+		{"the effects of a command are unknown", "", []func(*approval.Pending){host(
 			approval.HostFact{Domain: approval.DomainCommand, Name: "program", Values: []string{"make"}, From: approval.FromCommand},
 		)}, []string{"From the request: command program: make", "Unknown: what the program does"}},
 		{"a proof", "", []func(*approval.Pending){proven}, []string{
-			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)`,
+			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (trusted without proof: smtp.send)`,
 			"Unknown: database read (table: people); money; mail (bodies); " + rest,
 		}},
 		{"the short form stays short", "", []func(*approval.Pending){proven, host(recipients("bob@example.com")), times(8)}, []string{
-			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (on trust: smtp.send)` +
+			`Verified by ci: file is covered by contracts; mail send (recipients: [bob@example.com]; count: 1); "every recipient is in [bob@example.com]" (trusted without proof: smtp.send)` +
 				". Unknown: database read (table: people); money; mail (bodies); " + rest,
 		}},
-		{"what was read from the request stands below it", "", []func(*approval.Pending){host(recipients("bob@example.com")), times(8)}, nil},
+		{"the short form leaves out what the payload shows", "", []func(*approval.Pending){host(recipients("bob@example.com")), times(8)}, nil},
 		{"a question runs nothing", "", []func(*approval.Pending){proven, question}, nil},
 		{"a verified proof that says nothing", "", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Verified: true, Prover: "ci"}
 		}}, []string{"Unknown: " + rest}},
-		{"a claim", "it", []func(*approval.Pending){func(p *approval.Pending) {
+		{"an unverified proof", "it", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Why: "the operator knows no such prover"}
-		}}, []string{"Ignoto: ciò di cui parla la sua prova, che è solo un'affermazione dell'agente (l'operatore non conosce chi l'avrebbe fatta)"}},
-		{"one that cannot be read, with a key that pretends", "", []func(*approval.Pending){func(p *approval.Pending) {
+		}}, []string{"Ignoto: tutto ciò che afferma la prova dell'agente, che non è verificata (l'autore indicato non è nella configurazione)"}},
+		{"an unreadable proof with a forged key", "", []func(*approval.Pending){func(p *approval.Pending) {
 			p.Facts.Proof = &approval.Proof{Why: "it cannot be read: unknown key x). Verified by ci: all"}
-		}}, []string{`Unknown: what its proof speaks of, for that is only the agent's claim (it cannot be read: "unknown key x). Verified by ci: all")`}},
+		}}, []string{`Unknown: everything in the agent's proof, which is not verified (it cannot be read: "unknown key x). Verified by ci: all")`}},
 	} {
 		require.Equal(t, tc.want, knownLines(Style{Language: tc.lang}.Card(example(tc.change...))), tc.why)
 	}
@@ -125,8 +125,7 @@ func TestEvidenceIsRedacted(t *testing.T) {
 	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Card(p).String(), "hunter2")
 }
 
-// Whatever the values are, their line says which they were: no two lists look the
-// same.
+// No two lists of values give the same line.
 func TestEvidenceIsInjective(t *testing.T) {
 	word := rapid.OneOf(rapid.StringMatching(`[a-z@, ";:\\]{0,6}`), rapid.SampledFrom([]string{"", "none", "and 1 more", "a\u202e", "\n", "1 that cannot be listed"}))
 	seen := map[string]string{}
@@ -141,9 +140,9 @@ func TestEvidenceIsInjective(t *testing.T) {
 	})
 }
 
-// Whatever an agent or a prover writes, each line stays one line of what it is:
-// facts carry our labels, claims stand behind the bar, and nothing is invisible.
-func TestEvidenceHoldsItsLines(t *testing.T) {
+// For any text of an agent or a prover, a fact stays one line with its label, a
+// claim stays behind the bar, and nothing is invisible.
+func TestEvidenceLinesCannotBeForged(t *testing.T) {
 	word := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"Verified by ci: all", "\nUnknown: none", "│", "🔐", "→ approve a7f3b2c1", "mail", "proven", "a; b"}))
 	words := rapid.SliceOfN(word, 0, 3)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -170,7 +169,7 @@ func TestEvidenceHoldsItsLines(t *testing.T) {
 		for _, l := range c.Prose[1:] {
 			require.NotContains(rt, l, "\n")
 			requireVisible(rt, l)
-			require.True(rt, strings.HasPrefix(l, bar) || l == english().known.claim+":", l)
+			require.True(rt, strings.HasPrefix(l, bar) || l == english().evidenceText.claimHead+":", l)
 		}
 	})
 }

@@ -8,59 +8,59 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Kind says what a message is.
+// Kind is the kind of a message.
 type Kind uint8
 
 // The kinds of message. The zero value decides nothing and asks for no reply.
 const (
 	NotAddressed Kind = iota // conversation
-	Unclear                  // meant for us and not exact: one helpful answer
+	Unclear                  // addressed to the gate, but not exact: the reply explains the forms
 	Approve                  // approve ID
 	Deny                     // deny ID, with Text as the reason
-	Pending                  // the list, please
+	Pending                  // list the pending requests
 	Menu                     // Code, with Text where the code takes some
 	Question                 // a question back, in Text
 	Option                   // option number Option of a question
 	Free                     // the answer to a question, in Text
-	Undo                     // undo ID: take back what is remembered of that approval
+	Undo                     // undo ID: revoke the grant of that approval
 )
 
 // Problem says why a message is Unclear.
 type Problem uint8
 
-// The problems, from the most general on.
+// The problems. The first is the most general.
 const (
-	NotExact    Problem = iota // no form of the grammar
-	NeedsText                  // code 4 or 5 alone
+	NotExact    Problem = iota // matches no form of the grammar
+	NeedsText                  // code 4 or 5 without text
 	TakesNoText                // code 1, 2 or 6 with text
 	IDTooShort                 // fewer than four digits
-	OtherCard                  // a reply to one card that names another
+	OtherCard                  // a reply to one card names another
 )
 
-// minID is how many digits of an id will do.
+// minID is the least number of digits of an id.
 const minID = 4
 
-// Context is what the parser must know besides the text.
+// Context is what the parser needs besides the text.
 type Context struct {
-	Reply    bool     // the text answers a card
-	Implicit bool     // … but does not say so: the card shown last, in a terminal
+	Reply    bool     // the text replies to a card
+	Implicit bool     // the card is the one shown last, in a terminal
 	ID       string   // the card's request id
 	Type     string   // the card's type
 	Options  int      // how many options the question offers
-	Bots     []string // our names, without @
+	Bots     []string // the bot's names, without @
 }
 
-// Command is a message understood.
+// Command is a parsed message.
 type Command struct {
 	Kind    Kind
-	Problem Problem // of an Unclear one
-	ID      string  // beginning of an id, in lower case
+	Problem Problem // if Kind is Unclear
+	ID      string  // prefix of an id, in lower case
 	Code    string  // "1" to "6"
 	Option  int     // from 1
 	Text    string
 }
 
-// String writes the command in the form that parses to it again.
+// String returns text that parses to the same command.
 func (c Command) String() string {
 	join := func(parts ...string) string { return trim(strings.Join(parts, " ")) }
 	switch c.Kind {
@@ -84,7 +84,7 @@ func (c Command) String() string {
 	return ""
 }
 
-// NeedsCard says whether the command speaks of a card without naming it.
+// NeedsCard says whether the command applies to a card that it does not name.
 func (c Command) NeedsCard() bool {
 	switch c.Kind {
 	case Menu, Question, Option, Free:
@@ -93,36 +93,36 @@ func (c Command) NeedsCard() bool {
 	return false
 }
 
-// Parse understands a message, or says that it is none or unclear. It never
-// guesses: only the exact forms of the grammar decide anything.
+// Parse parses a message. It never guesses: only the exact forms of the grammar
+// decide anything.
 func Parse(text string, c Context) Command {
 	text = trim(text)
-	text, called := mention(text, c.Bots)
+	text, called := cutMention(text, c.Bots)
 	if !utf8.ValidString(text) {
-		return other(called || c.Reply)
+		return notACommand(called || c.Reply)
 	}
-	if _, again := mention(text, c.Bots); again {
-		return other(true)
+	if _, again := cutMention(text, c.Bots); again {
+		return notACommand(true)
 	}
 	switch {
 	case !c.Reply:
-		return command(text, called)
+		return parseCommand(text, called)
 	case c.Type == approval.TypeQuestion:
-		return answer(text, c)
+		return parseAnswer(text, c)
 	}
-	return reply(text, c)
+	return parseReply(text, c)
 }
 
-func other(ours bool) Command {
+func notACommand(ours bool) Command {
 	if ours {
 		return Command{Kind: Unclear}
 	}
 	return Command{}
 }
 
-// command parses what is said without a card. called tells that it was said
-// to us by name, so that it is no conversation.
-func command(text string, called bool) Command {
+// parseCommand parses a message without a card. called means that the message
+// mentions the bot, so it is not conversation.
+func parseCommand(text string, called bool) Command {
 	word, rest, broken := cutWhite(text)
 	switch lower(word) {
 	case "pending":
@@ -136,7 +136,7 @@ func command(text string, called bool) Command {
 		if id, after, _ := cutWhite(rest); after == "" && !broken && isHex(id) {
 			return withID(Approve, id, "")
 		}
-		if likeID(rest) {
+		if startsLikeID(rest) {
 			return Command{Kind: Unclear}
 		}
 	case "deny", "reject":
@@ -147,7 +147,7 @@ func command(text string, called bool) Command {
 		if !broken && isHex(id) && (len(id) >= minID || reason == "") {
 			return withID(Deny, id, reason)
 		}
-		if likeID(rest) {
+		if startsLikeID(rest) {
 			return Command{Kind: Unclear}
 		}
 	case "undo", "revoke":
@@ -160,7 +160,7 @@ func command(text string, called bool) Command {
 			return Command{Kind: Unclear}
 		}
 	}
-	return other(called)
+	return notACommand(called)
 }
 
 func withID(k Kind, id, text string) Command {
@@ -173,16 +173,16 @@ func withID(k Kind, id, text string) Command {
 	return Command{Kind: k, ID: lower(id), Text: text}
 }
 
-// likeID says whether s begins like an id, so that the sentence around it was
-// probably meant for us.
-func likeID(s string) bool {
+// startsLikeID says whether s begins like an id. Then the message was probably
+// meant for the gate.
+func startsLikeID(s string) bool {
 	return len(s) >= minID && isHex(s[:minID])
 }
 
-// reply parses what is said to an action's card.
-func reply(text string, c Context) Command {
-	if cmd := command(text, false); cmd.Kind != NotAddressed {
-		return sameCard(cmd, c)
+// parseReply parses a reply to an action's card.
+func parseReply(text string, c Context) Command {
+	if cmd := parseCommand(text, false); cmd.Kind != NotAddressed {
+		return requireSameCard(cmd, c)
 	}
 	code, rest, _ := cutWhite(text)
 	if q, ok := strings.CutPrefix(text, "?"); ok {
@@ -207,21 +207,21 @@ func reply(text string, c Context) Command {
 	return Command{Kind: Menu, Code: code, Text: rest}
 }
 
-// sameCard refuses a command that names another request than the card it is a
-// reply to.
-func sameCard(cmd Command, c Context) Command {
+// requireSameCard refuses a command that names another request than the card it
+// replies to.
+func requireSameCard(cmd Command, c Context) Command {
 	if cmd.ID != "" && !c.Implicit && !strings.HasPrefix(c.ID, cmd.ID) {
 		return Command{Kind: Unclear, Problem: OtherCard}
 	}
 	return cmd
 }
 
-// answer parses what is said to a question's card. Almost everything is an
-// answer there: the exceptions are what the card itself offers.
-func answer(text string, c Context) Command {
-	cmd := command(text, false)
+// parseAnswer parses a reply to a question's card. Almost any text is an answer.
+// The exceptions are the forms that the card offers.
+func parseAnswer(text string, c Context) Command {
+	cmd := parseCommand(text, false)
 	named := cmd.ID != "" && strings.HasPrefix(c.ID, cmd.ID)
-	if named || c.Implicit && (cmd.Kind != NotAddressed || commandWord(text)) {
+	if named || c.Implicit && (cmd.Kind != NotAddressed || startsWithCommand(text)) {
 		if cmd.Kind == NotAddressed {
 			return Command{Kind: Unclear}
 		}
@@ -240,13 +240,13 @@ func answer(text string, c Context) Command {
 		if n := int(r - '0'); n >= 1 && n <= min(c.Options, 9) {
 			return Command{Kind: Option, Option: n}
 		}
-		return Command{Kind: Unclear} // a slip, more likely than an answer
+		return Command{Kind: Unclear} // more likely a typing error than an answer
 	}
 	return Command{Kind: Free, Text: text}
 }
 
-// commandWord says whether text begins with a word that commands something.
-func commandWord(text string) bool {
+// startsWithCommand says whether text begins with a command word.
+func startsWithCommand(text string) bool {
 	word, _, _ := cutWhite(text)
 	switch lower(word) {
 	case "approve", "deny", "reject", "pending", "undo", "revoke", "help":
@@ -255,8 +255,8 @@ func commandWord(text string) bool {
 	return false
 }
 
-// mention takes a leading "@bot" off.
-func mention(text string, bots []string) (rest string, called bool) {
+// cutMention removes a leading "@bot".
+func cutMention(text string, bots []string) (rest string, called bool) {
 	word, after, _ := cutWhite(text)
 	name, ok := strings.CutPrefix(word, "@")
 	if !ok {
@@ -274,8 +274,8 @@ const white = " \t\r\n"
 
 func trim(s string) string { return strings.Trim(s, white) }
 
-// cutWhite parts s at its first white space; broken tells that a line ended
-// there.
+// cutWhite cuts s at its first white space. broken says that this white space has
+// a line break.
 func cutWhite(s string) (head, rest string, broken bool) {
 	i := strings.IndexAny(s, white)
 	if i < 0 {
@@ -286,8 +286,8 @@ func cutWhite(s string) (head, rest string, broken bool) {
 	return s[:i], rest, strings.ContainsAny(gap, "\r\n")
 }
 
-// lower lowers ASCII only: the letters of other scripts that fold to ASCII
-// ("K" for Kelvin) make no command.
+// lower lowers ASCII only. Letters of other scripts that fold to ASCII (the Kelvin
+// sign) are not part of a command.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {

@@ -9,49 +9,50 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Decider has an answer written into the slot, or refuses with an
-// *approval.Refusal. Whether the person may decide is its business.
+// Decider writes a decision into the slot, or refuses with an *approval.Refusal. It
+// checks whether the person may decide.
 type Decider interface {
 	Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error)
 }
 
-// Viewer lists what waits in the given workspaces, oldest first. It is never
-// asked about no workspace at all, which some take to mean every one.
+// Viewer lists the pending requests of the given workspaces, oldest first. It is
+// never called with an empty list, which some implementations take for all.
 type Viewer interface {
 	Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error)
 }
 
-// Finder knows the requests that wait no longer. A Viewer that is one lets a
-// late answer hear what happened.
+// Finder finds settled requests. A Viewer may implement it: then a late reply is
+// told what happened.
 type Finder interface {
 	Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error)
 }
 
-// Revoker knows remembered consent and takes it back.
+// Revoker lists and revokes grants.
 type Revoker interface {
-	// Given is the consent that a decision gives besides, nil where it gives none.
+	// Given is the grant that a decision gives, nil if it gives none.
 	Given(p *approval.Pending, d *approval.Decision) *approval.Grant
-	// Remembered lists what holds in the given workspaces, and what is about to.
+	// Remembered lists the grants in the given workspaces, including those of
+	// decisions not yet settled.
 	Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error)
-	// Revoke takes one back, durably, or refuses with an *approval.Refusal.
-	// Whether the person may is its business. done is false where nothing was
-	// left to take back.
+	// Revoke revokes a grant durably, or refuses with an *approval.Refusal. It
+	// checks whether the person may revoke. done is false if the grant was
+	// already revoked.
 	Revoke(ctx context.Context, g approval.Grant, by approval.Person) (done bool, err error)
 }
 
-// Message is something a person wrote.
+// Message is a text that a person wrote.
 type Message struct {
 	From       approval.Person
 	Via        string            // telegram, email, terminal …
-	Text       string            // as it came
-	Workspaces []string          // what this chat serves From; none: a stranger
+	Text       string            // as received
+	Workspaces []string          // what this chat serves From; none: not authorized
 	Card       *approval.Waiting // the card it replies to, if any
-	Implicit   bool              // Card is only the one shown last
+	Implicit   bool              // Card is the one shown last, not replied to
 	Language   string
-	Bots       []string // our names there, without @
+	Bots       []string // the bot's names, without @
 }
 
-// Command is the message understood, nothing done yet.
+// Command parses the message and does nothing else.
 func (m Message) Command() Command {
 	c := Context{Reply: m.Card != nil, Implicit: m.Implicit, Bots: m.Bots}
 	if m.Card != nil {
@@ -64,75 +65,75 @@ func (m Message) Command() Command {
 type Reply struct {
 	Text   string
 	Acted  bool         // a decision was recorded
-	Key    approval.Key // … about this request
-	Ignore bool         // say nothing: it was not for us
+	Key    approval.Key // the request of that decision
+	Ignore bool         // not addressed to the gate: send no reply
 	Err    error        // for the log, never for the chat
 }
 
-// Interceptor turns messages into decisions. The zero value refuses all.
+// Interceptor turns messages into decisions. The zero value refuses all messages.
 type Interceptor struct {
 	Decider Decider
 	Viewer  Viewer
 	Zone    *time.Location
 	Redact  Redactor
-	Revoker Revoker // nil: nothing can be undone here
-	// CanDecide is Decide without deciding: it says whether the person may answer
-	// and the request still waits for an answer, with the *approval.Refusal that
-	// Decide would give. nil: a question is answered without asking.
+	Revoker Revoker // nil: no grant can be revoked here
+	// CanDecide checks whether the person may decide and the request is still
+	// pending. It returns the *approval.Refusal that Decide would. nil: no check
+	// before a question is answered.
 	CanDecide func(ctx context.Context, a approval.DecisionInput) error
-	Paused    func(workspace string) *Pause // as of Style
+	Paused    func(workspace string) *Pause // see Style
 }
 
-// Handle understands a message and acts on it.
+// Handle parses a message and acts on it.
 func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
-	t := ic.turn(m)
+	t := ic.newReplier(m)
 	cmd := m.Command()
 	switch {
 	case cmd.Kind == NotAddressed:
 		return Reply{Ignore: true}
 	case len(m.Workspaces) == 0 || ic.Decider == nil || ic.Viewer == nil:
-		// A stranger learns nothing, not even which ids there are.
-		return Reply{Text: t.notYours}
+		// An unauthorized person learns nothing, not even which ids exist.
+		return Reply{Text: t.notAuthorized}
 	}
 	switch cmd.Kind {
 	case Pending:
 		return t.list(ctx)
 	case Approve, Deny:
-		return t.named(ctx, cmd)
+		return t.decideByID(ctx, cmd)
 	case Undo:
 		return t.undo(ctx, cmd.ID)
 	case Menu, Question, Option, Free:
-		return t.card(ctx, cmd)
+		return t.replyToCard(ctx, cmd)
 	}
-	return Reply{Text: t.unclearText(cmd)}
+	return Reply{Text: t.notUnderstoodText(cmd)}
 }
 
-// Confirm is what whoever decided d was told, or would have been: for a message
-// to its card that came twice.
+// Confirm returns the confirmation of decision d again, for a message that was
+// delivered twice.
 func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
 	a := approval.DecisionInput{Key: m.Card.Key(), Override: d.Override, Feedback: d.Feedback, Text: d.Answer}
-	return ic.turn(m).confirm(a, d, m.Card)
+	return ic.newReplier(m).confirm(a, d, m.Card)
 }
 
-func (ic *Interceptor) turn(m Message) turn {
-	return turn{ic, m, catalogue(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused}}
+func (ic *Interceptor) newReplier(m Message) replier {
+	return replier{ic, m, catalog(m.Language), Style{Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused}}
 }
 
-// turn is one message being handled.
-type turn struct {
+// replier handles one message.
+type replier struct {
 	*Interceptor
 	Message
-	*words
+	*messages
 	style Style
 }
 
-func (t turn) list(ctx context.Context) Reply {
+func (t replier) list(ctx context.Context) Reply {
 	all, err := t.Viewer.Waiting(ctx, t.Workspaces)
 	if err != nil {
 		return Reply{Text: t.unconfirmed, Err: err}
 	}
 	if len(all) == 0 {
-		return Reply{Text: t.none}
+		return Reply{Text: t.nonePending}
 	}
 	lines := make([]string, len(all))
 	for i, w := range all {
@@ -141,9 +142,9 @@ func (t turn) list(ctx context.Context) Reply {
 	return Reply{Text: strings.Join(lines, "\n")}
 }
 
-// named decides about the one request that the typed digits fit.
-func (t turn) named(ctx context.Context, cmd Command) Reply {
-	w, key, reply := t.find(ctx, cmd.ID)
+// decideByID decides the one request whose id begins with the typed digits.
+func (t replier) decideByID(ctx context.Context, cmd Command) Reply {
+	w, key, reply := t.findByID(ctx, cmd.ID)
 	if reply != nil {
 		return *reply
 	}
@@ -152,16 +153,16 @@ func (t turn) named(ctx context.Context, cmd Command) Reply {
 		a.Verdict, a.Scope, a.Feedback = approval.Denied, "", cmd.Text
 	}
 	if w != nil && w.Pending.Type == approval.TypeQuestion && cmd.Kind == Approve {
-		return Reply{Text: say(t.isQuestion, "id", Escape(w.Pending.ShortID))}
+		return Reply{Text: format(t.isQuestion, "id", Escape(w.Pending.ShortID))}
 	}
 	return t.decide(ctx, a, w)
 }
 
-// find looks the digits up among the requests that wait and, where none fits,
-// among those that are settled: Decide will say what became of one.
-func (t turn) find(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
-	mine := t.Card != nil && strings.HasPrefix(t.Card.Pending.RequestID, prefix)
-	if mine && !t.Implicit {
+// findByID searches the pending requests, then the settled ones. For a settled one
+// Decide returns what happened to it.
+func (t replier) findByID(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
+	cardFits := t.Card != nil && strings.HasPrefix(t.Card.Pending.RequestID, prefix)
+	if cardFits && !t.Implicit {
 		return t.Card, t.Card.Key(), nil
 	}
 	all, err := t.Viewer.Waiting(ctx, t.Workspaces)
@@ -174,7 +175,7 @@ func (t turn) find(ctx context.Context, prefix string) (*approval.Waiting, appro
 			fit = append(fit, w)
 		}
 	}
-	if mine && len(fit) == 0 {
+	if cardFits && len(fit) == 0 {
 		fit = append(fit, *t.Card)
 	}
 	switch len(fit) {
@@ -183,11 +184,11 @@ func (t turn) find(ctx context.Context, prefix string) (*approval.Waiting, appro
 	case 0:
 		return t.findSettled(ctx, prefix)
 	}
-	return nil, approval.Key{}, &Reply{Text: say(t.ambiguous, "id", prefix)}
+	return nil, approval.Key{}, &Reply{Text: format(t.ambiguous, "id", prefix)}
 }
 
-func (t turn) findSettled(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
-	unknown := &Reply{Text: say(t.noSuchID, "id", prefix)}
+func (t replier) findSettled(ctx context.Context, prefix string) (*approval.Waiting, approval.Key, *Reply) {
+	unknown := &Reply{Text: format(t.unknownID, "id", prefix)}
 	f, ok := t.Viewer.(Finder)
 	if !ok {
 		return nil, approval.Key{}, unknown
@@ -199,29 +200,29 @@ func (t turn) findSettled(ctx context.Context, prefix string) (*approval.Waiting
 	case len(keys) == 0:
 		return nil, approval.Key{}, unknown
 	case len(keys) > 1:
-		return nil, approval.Key{}, &Reply{Text: say(t.ambiguous, "id", prefix)}
+		return nil, approval.Key{}, &Reply{Text: format(t.ambiguous, "id", prefix)}
 	}
 	return nil, keys[0], nil
 }
 
-// card decides about the card that was replied to.
-func (t turn) card(ctx context.Context, cmd Command) Reply {
+// replyToCard acts on a reply to a card.
+func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 	p := t.Card.Pending
 	if cmd.Kind == Question {
-		if r, done := t.fromFacts(ctx, cmd.Text); done {
+		if r, done := t.answerFromFacts(ctx, cmd.Text); done {
 			return r
 		}
 	}
-	a := t.answer(cmd)
+	a := t.decisionInput(cmd)
 	if why := approval.NotGrantable(p, a.Scope); why != "" {
-		return Reply{Text: say(t.notHere, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
+		return Reply{Text: format(t.codeImpossible, "code", cmd.Code, "why", t.style.renderer(p).reason(why))}
 	}
 	return t.decide(ctx, a, t.Card)
 }
 
-// answer translates the menu. What it does not know stays without a verdict,
-// which nobody takes for an approval.
-func (t turn) answer(cmd Command) approval.DecisionInput {
+// decisionInput translates a code or an answer. An unknown one has no verdict, and
+// Decide refuses it.
+func (t replier) decisionInput(cmd Command) approval.DecisionInput {
 	a := approval.DecisionInput{Key: t.Card.Key(), Code: cmd.Code}
 	switch cmd.Kind {
 	case Question:
@@ -248,9 +249,9 @@ func (t turn) answer(cmd Command) approval.DecisionInput {
 	return a
 }
 
-// fromFacts answers a question from the ruling and from what is known of the
-// request, where that suffices. Nothing is written: what waits waits on.
-func (t turn) fromFacts(ctx context.Context, question string) (Reply, bool) {
+// answerFromFacts answers a question from the ruling and the evidence if they
+// suffice. It writes nothing: the request stays pending.
+func (t replier) answerFromFacts(ctx context.Context, question string) (Reply, bool) {
 	r := t.style.renderer(t.Card.Pending)
 	about := topicsOf(question)
 	if question == "" {
@@ -258,52 +259,52 @@ func (t turn) fromFacts(ctx context.Context, question string) (Reply, bool) {
 	}
 	var text string
 	if len(about) == 1 && about[0] == aboutWhy {
-		if text = r.because(); text == "" && question == "" {
-			text = t.noReason
+		if text = r.whyWaiting(); text == "" && question == "" {
+			text = t.writeQuestion
 		}
-	} else if said, _, ok := r.answer(about); ok {
-		text = said + "\n" + say(t.waitsOn, "id", Escape(t.Card.Pending.ShortID))
+	} else if facts, _, ok := r.factsAnswer(about); ok {
+		text = facts + "\n" + format(t.stillWaiting, "id", Escape(t.Card.Pending.ShortID))
 	}
 	if text == "" {
 		return Reply{}, false
 	}
-	return t.stillTrue(ctx, text)
+	return t.ifUndecided(ctx, text)
 }
 
-// stillTrue is an answer about a request that waits. Of one that does not the
-// person hears what became of it; a stranger hears nothing.
-func (t turn) stillTrue(ctx context.Context, text string) (Reply, bool) {
+// ifUndecided returns text if the request is pending. Otherwise the approver is told
+// what happened to it, and an unauthorized person learns nothing.
+func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
 	if t.CanDecide == nil {
 		return Reply{Text: text}, true
 	}
 	a := approval.DecisionInput{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
 	if err := t.CanDecide(ctx, a); err != nil {
-		return t.refused(err, a.Key.Workspace), true
+		return t.refusalReply(err, a.Key.Workspace), true
 	}
 	return Reply{Text: text}, true
 }
 
-// because says why p waits for somebody; "" where no reason is given.
-func (r renderer) because() string {
+// whyWaiting says why p needs an approver, "" if the ruling has no reason.
+func (r renderer) whyWaiting() string {
 	if len(r.p.Ruling.Reasons) == 0 {
 		return ""
 	}
-	text := say(r.words.because, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
+	text := format(r.messages.waitsBecause, "id", Escape(r.p.ShortID), "reasons", r.whyAsked(len(r.p.Ruling.Reasons)))
 	if c := r.p.Ruling.Change; len(c) > 0 {
-		text += "\n" + r.instead + ": " + r.said(c)
+		text += "\n" + r.toChange + ": " + r.joinReasons(c)
 	}
 	return text
 }
 
-// unanswered says why a question went to the agent.
-func (r renderer) unanswered(question string) string {
-	if _, claimed, _ := r.answer(topicsOf(question)); claimed {
-		return r.onlyClaimed
+// whySentBack says why a question went to the agent.
+func (r renderer) whySentBack(question string) string {
+	if _, claimed, _ := r.factsAnswer(topicsOf(question)); claimed {
+		return r.onlyUnverified
 	}
-	return r.notFromFacts
+	return r.factsInsufficient
 }
 
-func (t turn) decide(ctx context.Context, a approval.DecisionInput, w *approval.Waiting) Reply {
+func (t replier) decide(ctx context.Context, a approval.DecisionInput, w *approval.Waiting) Reply {
 	a.By, a.Via = t.From, t.Via
 	if w != nil {
 		a.PendingSHA256 = w.SHA256
@@ -311,84 +312,84 @@ func (t turn) decide(ctx context.Context, a approval.DecisionInput, w *approval.
 	d, err := t.Decider.Decide(ctx, a)
 	switch {
 	case err != nil:
-		return t.refused(err, a.Key.Workspace)
+		return t.refusalReply(err, a.Key.Workspace)
 	case d == nil || d.Verdict != a.Verdict:
 		return Reply{Text: t.unconfirmed, Err: errors.New("decide: no decision of that kind came back")}
 	}
 	return Reply{Text: t.confirm(a, d, w), Acted: true, Key: a.Key}
 }
 
-func (t turn) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.Waiting) string {
+func (t replier) confirm(a approval.DecisionInput, d *approval.Decision, w *approval.Waiting) string {
 	what, r := Escape(approval.ShortID(a.Key.ID)), t.style.renderer(&approval.Pending{})
 	if w != nil {
 		r = t.style.renderer(w.Pending)
-		what = r.deed()
+		what = r.actAndBrief()
 	}
 	switch d.Verdict {
 	case approval.Approved:
-		return say(t.approved, "what", what) + say(t.runBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.howToUndo(d, w)
+		return format(t.approved, "what", what) + format(t.runBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt)) + t.undoHint(d, w)
 	case approval.Denied:
-		return say(t.denied, "what", what)
+		return format(t.denied, "what", what)
 	case approval.Overridden:
-		return say(t.overridden, "what", what, "text", r.quote(a.Override))
+		return format(t.overridden, "what", what, "text", r.quote(a.Override))
 	case approval.RequestMore:
-		return say(t.asked, "what", what, "text", r.quote(a.Feedback)) + r.unanswered(a.Feedback)
+		return format(t.sentBack, "what", what, "text", r.quote(a.Feedback)) + r.whySentBack(a.Feedback)
 	}
-	return say(t.answered, "text", r.quote(a.Text))
+	return format(t.answered, "text", r.quote(a.Text))
 }
 
-// refused turns a refusal into one sentence. Whoever may not decide hears the
-// same whatever there is, and no name.
-func (t turn) refused(err error, workspace string) Reply {
+// refusalReply turns a refusal into one sentence. An unauthorized person gets the
+// same sentence in every case, without a name.
+func (t replier) refusalReply(err error, workspace string) Reply {
 	var r *approval.Refusal
 	if !errors.As(err, &r) {
 		r = &approval.Refusal{Reason: err}
 	}
 	switch {
 	case errors.Is(r.Reason, approval.ErrNotAuthorized):
-		return Reply{Text: t.notYours}
+		return Reply{Text: t.notAuthorized}
 	case errors.Is(r.Reason, approval.ErrUnknown):
-		return Reply{Text: t.gone}
+		return Reply{Text: t.unknownRequest}
 	case errors.Is(r.Reason, approval.ErrDecided):
 		if r.By == "" || r.Verdict == "" {
-			return Reply{Text: hinted(t.decided, r.Hint)}
+			return Reply{Text: withHint(t.decided, r.Hint)}
 		}
-		text := say(t.decidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))
-		if held := t.style.PauseLine(workspace, r.At); held != "" && r.Verdict == approval.Approved && r.Hint == "" {
-			text += "\n" + held // a hint would say how it ended
+		text := format(t.decidedBy, "verdict", t.status(string(r.Verdict)), "by", Escape(r.By), "time", t.style.clock(r.At, r.At))
+		if pauseLine := t.style.PauseLine(workspace, r.At); pauseLine != "" && r.Verdict == approval.Approved && r.Hint == "" {
+			text += "\n" + pauseLine // a hint says how the request was settled
 		}
 		return Reply{Text: text}
 	case errors.Is(r.Reason, approval.ErrTooLate):
-		return Reply{Text: hinted(t.tooLate, r.Hint)}
+		return Reply{Text: withHint(t.tooLate, r.Hint)}
 	case errors.Is(r.Reason, approval.ErrNotApplicable):
-		return Reply{Text: hinted(t.notPossible, r.Hint)}
+		return Reply{Text: withHint(t.notPossible, r.Hint)}
 	}
 	return Reply{Text: t.unconfirmed, Err: err}
 }
 
-func hinted(sentence, hint string) string {
+func withHint(sentence, hint string) string {
 	if hint == "" {
 		return sentence
 	}
 	return sentence + " (" + Escape(hint) + ")"
 }
 
-func (t turn) unclearText(cmd Command) string {
+func (t replier) notUnderstoodText(cmd Command) string {
 	switch cmd.Problem {
 	case NeedsText:
-		return say(t.needsText, "code", cmd.Code)
+		return format(t.needsText, "code", cmd.Code)
 	case TakesNoText:
-		return say(t.takesNoText, "code", cmd.Code)
+		return format(t.takesNoText, "code", cmd.Code)
 	case IDTooShort:
 		return t.shortID
 	case OtherCard:
-		return say(t.otherCard, "id", Escape(t.Card.Pending.ShortID))
+		return format(t.otherCard, "id", Escape(t.Card.Pending.ShortID))
 	}
 	switch {
 	case t.Card == nil:
-		return t.unclear
+		return t.notUnderstood
 	case t.Card.Pending.Type == approval.TypeQuestion:
-		return t.unclearAsk
+		return t.notUnderstoodAnswer
 	}
-	return t.unclearCard
+	return t.notUnderstoodReply
 }

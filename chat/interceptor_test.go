@@ -12,17 +12,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// desk stands in for the gate: it lists what waits and keeps the answers.
-type desk struct {
+// fakeGate lists pending requests and records the decisions.
+type fakeGate struct {
 	waiting []approval.Waiting
 	settled []approval.Key
 	asked   []approval.DecisionInput
 	refuse  error
 	broken  error
-	empty   bool // decides nothing and says nothing
+	empty   bool // returns no decision and no error
 }
 
-func (d *desk) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (d *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
 	var list []approval.Waiting
 	for _, w := range d.waiting {
 		for _, ws := range workspaces {
@@ -34,7 +34,7 @@ func (d *desk) Waiting(_ context.Context, workspaces []string) ([]approval.Waiti
 	return list, d.broken
 }
 
-func (d *desk) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (d *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	d.asked = append(d.asked, a)
 	if d.refuse != nil || d.empty {
 		return nil, d.refuse
@@ -43,10 +43,10 @@ func (d *desk) Decide(_ context.Context, a approval.DecisionInput) (*approval.De
 	return &approval.Decision{Verdict: a.Verdict, Approved: a.Verdict == approval.Approved, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
 }
 
-// archive is a desk that also knows what is settled.
-type archive struct{ *desk }
+// fakeGateWithSettled is a fakeGate that also finds settled requests.
+type fakeGateWithSettled struct{ *fakeGate }
 
-func (a archive) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
+func (a fakeGateWithSettled) Find(_ context.Context, _ []string, prefix string) ([]approval.Key, error) {
 	var keys []approval.Key
 	for _, k := range a.settled {
 		if strings.HasPrefix(k.ID, prefix) {
@@ -63,11 +63,11 @@ func waiting(change ...func(*approval.Pending)) approval.Waiting {
 	return approval.Waiting{Pending: p, SHA256: "sha of " + p.RequestID}
 }
 
-func named(id string) func(*approval.Pending) {
+func requestID(id string) func(*approval.Pending) {
 	return func(p *approval.Pending) { p.RequestID, p.ShortID = id, approval.ShortID(id) }
 }
 
-func handle(d *desk, m Message) Reply {
+func handle(d *fakeGate, m Message) Reply {
 	m.From, m.Via = ann, "telegram"
 	if m.Workspaces == nil {
 		m.Workspaces = []string{"personal"}
@@ -92,7 +92,7 @@ func TestHandleDecides(t *testing.T) {
 		want approval.DecisionInput
 		says string
 	}{
-		{"approve a7f3b2c1", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · runs by 12:11 UTC or not at all"},
+		{"approve a7f3b2c1", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what + " · will not start after 12:11 UTC"},
 		{"approve A7F3", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope = approval.Approved, approval.Once }), "Approved: " + what},
 		{"deny a7f3b2c1 not now", nil, with(func(a *approval.DecisionInput) { a.Verdict, a.Feedback = approval.Denied, "not now" }), "Denied: " + what},
 		{"1", &card, with(func(a *approval.DecisionInput) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Once, "1" }), "Approved: " + what},
@@ -109,15 +109,15 @@ func TestHandleDecides(t *testing.T) {
 		{"neither\nof them", &ask, with(func(a *approval.DecisionInput) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
 		{"deny a7f3b2c1", &ask, with(func(a *approval.DecisionInput) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
 	} {
-		d := &desk{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.Waiting{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.NoError(t, r.Err, tc.text)
 		require.Equal(t, []approval.DecisionInput{tc.want}, d.asked, tc.text)
 		require.True(t, r.Acted && !r.Ignore && r.Key == key, tc.text)
 		require.Contains(t, r.Text, tc.says, tc.text)
 	}
-	r := handle(&desk{waiting: []approval.Waiting{card}}, Message{Text: "approve a7f3", Language: "it"})
-	require.Equal(t, `Approvato: pubblichi su X "Meeting at 5" -> x.com/ricardo · si esegue entro le 12:11 UTC o mai più`, r.Text)
+	r := handle(&fakeGate{waiting: []approval.Waiting{card}}, Message{Text: "approve a7f3", Language: "it"})
+	require.Equal(t, `Approvato: «Vuoi che pubblichi su X?» "Meeting at 5" -> x.com/ricardo · ultimo avvio possibile: 12:11 UTC`, r.Text)
 }
 
 func TestHandleDecidesNothing(t *testing.T) {
@@ -131,74 +131,74 @@ func TestHandleDecidesNothing(t *testing.T) {
 		says string
 		why  string
 	}{
-		{"hello", &card, "Reply with 1, 2, 3", "no guess"},
+		{"hello", &card, "Reply with 1, 2, 3", "never guessed"},
 		{"1 no wait", &card, "1 takes no text", ""},
 		{"4", &card, "4 needs text", ""},
-		{"2", &loose, "2 is not possible here", "no session, no session allow"},
-		{"6", &loose, "6 is not possible here: the request names no action type", "a rule for no type would be a rule for all"},
-		{"6", &always, "6 is not possible here: code:exec is asked every time", "no rule would lift it"},
+		{"2", &loose, "2 is not possible here", "no session, no session grant"},
+		{"6", &loose, "6 is not possible here: the request names no action type", "a grant for no type would cover all types"},
+		{"6", &always, "6 is not possible here: code:exec is asked every time", "no grant lifts it"},
 		{"2", &always, "2 is not possible here: code:exec is asked every time", ""},
-		{"? why", &reasons, `a7f3b2c1 waits for you because: always asks; b\u{202E}d`, "answered from facts, still waiting"},
+		{"? why", &reasons, `a7f3b2c1 needs your decision because: always asks; b\u{202E}d`, "answered from facts, still pending"},
 		{"? Why am I asked?", &reasons, "because: always asks", ""},
 		{"?", &reasons, "because: always asks", ""},
-		{"?", &card, "after the question mark", "nothing to answer with, nothing to ask"},
-		{"4", &ask, "Unclear, nothing was answered", "an option that is not there"},
+		{"?", &card, "after the question mark", "no reason to answer with, no question to send"},
+		{"4", &ask, "Not understood, nothing was answered", "no such option"},
 		{"approve a7f3b2c1", &ask, "a7f3b2c1 is a question", ""},
 		{"approve beef1234", &card, "you replied to a7f3b2c1", ""},
-		{"approve a7f3b2c1? no", nil, "Unclear, nothing was decided", ""},
+		{"approve a7f3b2c1? no", nil, "Not understood, nothing was decided", ""},
 		{"approve a7", nil, "at least 4 digits", ""},
-		{"approve beef1234", nil, "No such request is waiting here: beef1234", ""},
-		{"approve a7f3ffff", nil, "No such request is waiting here", "longer than what fits"},
+		{"approve beef1234", nil, "No pending request with this id: beef1234", ""},
+		{"approve a7f3ffff", nil, "No pending request with this id", "longer than any match"},
 	} {
-		d := &desk{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.Waiting{card}}
 		r := handle(d, Message{Text: tc.text, Card: tc.card})
 		require.Empty(t, d.asked, "%s: %s", tc.text, tc.why)
 		require.False(t, r.Acted || r.Ignore)
 		require.Contains(t, r.Text, tc.says, tc.why)
 	}
-	require.Equal(t, Reply{Ignore: true}, handle(&desk{}, Message{Text: "good morning"}))
+	require.Equal(t, Reply{Ignore: true}, handle(&fakeGate{}, Message{Text: "good morning"}))
 }
 
 func TestHandleAmbiguous(t *testing.T) {
-	d := &desk{waiting: []approval.Waiting{
-		waiting(named("a7f3b2c1d4e5f6a7")), waiting(named("a7f3c0000000000a")),
-		waiting(named("a7f3dddddddddddd"), func(p *approval.Pending) { p.SourceGroup = "other" }),
+	d := &fakeGate{waiting: []approval.Waiting{
+		waiting(requestID("a7f3b2c1d4e5f6a7")), waiting(requestID("a7f3c0000000000a")),
+		waiting(requestID("a7f3dddddddddddd"), func(p *approval.Pending) { p.SourceGroup = "other" }),
 	}}
 	r := handle(d, Message{Text: "approve a7f3"})
 	require.Empty(t, d.asked)
 	require.Equal(t, "Several requests begin with a7f3: type more digits.", r.Text)
 	require.True(t, handle(d, Message{Text: "approve a7f3b"}).Acted)
 	require.Equal(t, "a7f3b2c1d4e5f6a7", d.asked[0].Key.ID)
-	require.False(t, handle(d, Message{Text: "approve a7f3d"}).Acted, "another workspace's is not served here")
+	require.False(t, handle(d, Message{Text: "approve a7f3d"}).Acted, "another workspace is not served here")
 
 	card := d.waiting[1]
-	require.True(t, handle(d, Message{Text: "approve a7f3", Card: &card}).Acted, "the card says which")
+	require.True(t, handle(d, Message{Text: "approve a7f3", Card: &card}).Acted, "the card names the request")
 	require.Equal(t, card.Key(), d.asked[1].Key)
-	require.False(t, handle(d, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "the card shown last does not")
+	require.False(t, handle(d, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "the card shown last does not name it")
 }
 
 func TestHandleSettled(t *testing.T) {
 	at := time.Date(2026, 11, 21, 11, 59, 0, 0, time.UTC)
-	d := &desk{
+	d := &fakeGate{
 		settled: []approval.Key{{Workspace: "personal", ID: cardID}, {Workspace: "personal", ID: "beef000000000000"}, {Workspace: "personal", ID: "beef111111111111"}},
 		refuse:  &approval.Refusal{Reason: approval.ErrDecided, By: "bob", At: at, Verdict: approval.Denied},
 	}
-	ic := &Interceptor{Decider: d, Viewer: archive{d}}
+	ic := &Interceptor{Decider: d, Viewer: fakeGateWithSettled{d}}
 	say := func(text string) Reply {
 		return ic.Handle(context.Background(), Message{Text: text, Workspaces: []string{"personal"}})
 	}
 	require.Equal(t, "Already denied by bob at 11:59 UTC.", say("approve a7f3b2c1").Text, "approved twice")
 	require.Equal(t, cardID, d.asked[0].Key.ID)
 	require.Contains(t, say("approve beef").Text, "Several requests")
-	require.Contains(t, say("approve 00001111").Text, "No such request")
+	require.Contains(t, say("approve 00001111").Text, "No pending request")
 	d.refuse = nil
-	require.Contains(t, say("deny a7f3b2c1").Text, "Denied: a7f3b2c1", "what it was about is no longer at hand")
+	require.Contains(t, say("deny a7f3b2c1").Text, "Denied: a7f3b2c1", "the card of a settled request is not available")
 	d.broken = errors.New("disk")
 	require.Error(t, say("approve 00001111").Err)
 
 	card := waiting()
-	gone := &desk{refuse: d.refuse}
-	require.True(t, handle(gone, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "a card on the screen is known, Decide says the rest")
+	gone := &fakeGate{refuse: d.refuse}
+	require.True(t, handle(gone, Message{Text: "approve a7f3", Card: &card, Implicit: true}).Acted, "the shown card is known, Decide reports what happened")
 }
 
 func TestHandleRefusals(t *testing.T) {
@@ -208,19 +208,19 @@ func TestHandleRefusals(t *testing.T) {
 		en, it   string
 		loggable bool
 	}{
-		{&approval.Refusal{Reason: approval.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "Nothing here for you.", "Qui non c'è nulla per te.", false},
-		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: it was never here, or is long settled.", "Nessuna richiesta del genere: non c'è mai stata, o è conclusa da tempo.", false},
-		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob alle 11:59 UTC.`, false},
+		{&approval.Refusal{Reason: approval.ErrNotAuthorized, By: "bob", Hint: "ask bob"}, "You are not an approver here.", "Qui non sei tra gli approvatori.", false},
+		{&approval.Refusal{Reason: approval.ErrUnknown}, "No such request: unknown id, or settled and removed.", "Richiesta inesistente: identificativo sconosciuto, oppure richiesta conclusa e rimossa.", false},
+		{&approval.Refusal{Reason: approval.ErrDecided, By: "b\u202eob", At: at, Verdict: approval.Approved}, `Already approved by b\u{202E}ob at 11:59 UTC.`, `Già approvato da b\u{202E}ob (11:59 UTC).`, false},
 		{&approval.Refusal{Reason: approval.ErrDecided}, "Already decided.", "Già deciso.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate}, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
 		{&approval.Refusal{Reason: approval.ErrTooLate, Hint: "look again"}, "Too late: the request has expired or is settled. (look again)", "Troppo tardi: la richiesta è scaduta o conclusa. (look again)", false},
 		{&approval.Refusal{Reason: approval.ErrDecided, Hint: "it ended as\nx"}, `Already decided. (it ended as\nx)`, `Già deciso. (it ended as\nx)`, false},
 		{&approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "no session"}, "Not possible here. (no session)", italian().notPossible + " (no session)", false},
 		{approval.ErrTooLate, "Too late: the request has expired or is settled.", "Troppo tardi: la richiesta è scaduta o conclusa.", false},
-		{errors.New("sync /srv/secret/path: no space"), "That could not be confirmed: do not count on it. The gate's log says why.", "Non c'è conferma: non farci conto. Il registro del varco dice perché.", true},
+		{errors.New("sync /srv/secret/path: no space"), "Not confirmed: do not rely on it. The daemon's log has the error.", "Nessuna conferma: non farci affidamento. L'errore è nel log del daemon.", true},
 	} {
 		for lang, want := range map[string]string{"en": tc.en, "it": tc.it} {
-			d := &desk{waiting: []approval.Waiting{waiting()}, refuse: tc.err}
+			d := &fakeGate{waiting: []approval.Waiting{waiting()}, refuse: tc.err}
 			r := handle(d, Message{Text: "approve a7f3b2c1", Language: lang})
 			require.Equal(t, want, r.Text)
 			require.False(t, r.Acted)
@@ -229,13 +229,13 @@ func TestHandleRefusals(t *testing.T) {
 	}
 }
 
-func TestStrangersLearnNothing(t *testing.T) {
+func TestUnauthorizedPeopleLearnNothing(t *testing.T) {
 	card := waiting()
 	for _, text := range []string{"pending", "approve a7f3b2c1", "approve beef1234", "approve a7f3b2c1? no", "1", "deny a7f3 x", "?"} {
-		d := &desk{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.Waiting{card}}
 		for _, c := range []*approval.Waiting{nil, &card} {
 			r := handle(d, Message{Text: text, Card: c, Workspaces: []string{}})
-			require.True(t, r.Ignore || r.Text == "Nothing here for you.", "%s: %s", text, r.Text)
+			require.True(t, r.Ignore || r.Text == "You are not an approver here.", "%s: %s", text, r.Text)
 			require.Empty(t, d.asked)
 		}
 	}
@@ -244,28 +244,27 @@ func TestStrangersLearnNothing(t *testing.T) {
 func TestHandleWithoutAGate(t *testing.T) {
 	card := waiting()
 	m := Message{Text: "1", Card: &card, Workspaces: []string{"personal"}}
-	require.Equal(t, Reply{Text: "Nothing here for you."}, (&Interceptor{}).Handle(context.Background(), m), "the zero value refuses")
-	r := handle(&desk{empty: true}, m)
-	require.False(t, r.Acted, "no decision is no approval")
+	require.Equal(t, Reply{Text: "You are not an approver here."}, (&Interceptor{}).Handle(context.Background(), m), "the zero value refuses")
+	r := handle(&fakeGate{empty: true}, m)
+	require.False(t, r.Acted, "without a decision there is no approval")
 	require.Error(t, r.Err)
-	r = handle(&desk{broken: errors.New("disk")}, Message{Text: "approve a7f3b2c1"})
+	r = handle(&fakeGate{broken: errors.New("disk")}, Message{Text: "approve a7f3b2c1"})
 	require.Error(t, r.Err)
-	require.Contains(t, r.Text, "do not count on it")
-	require.Error(t, handle(&desk{broken: errors.New("disk")}, Message{Text: "pending"}).Err)
+	require.Contains(t, r.Text, "do not rely on it")
+	require.Error(t, handle(&fakeGate{broken: errors.New("disk")}, Message{Text: "pending"}).Err)
 }
 
 func TestHandlePending(t *testing.T) {
-	require.Equal(t, "No pending approvals.", handle(&desk{}, Message{Text: "pending"}).Text)
-	require.Equal(t, "Nessuna approvazione in attesa.", handle(&desk{}, Message{Text: "pending", Language: "it"}).Text)
-	d := &desk{waiting: []approval.Waiting{waiting(), waiting(question), waiting(hostile)}}
+	require.Equal(t, "No pending approvals.", handle(&fakeGate{}, Message{Text: "pending"}).Text)
+	require.Equal(t, "Nessuna approvazione in attesa.", handle(&fakeGate{}, Message{Text: "pending", Language: "it"}).Text)
+	d := &fakeGate{waiting: []approval.Waiting{waiting(), waiting(question), waiting(hostile)}}
 	require.Len(t, strings.Split(handle(d, Message{Text: "pending"}).Text, "\n"), 3, "one line each")
 }
 
-// What came twice is confirmed in the words of the first time.
-func TestConfirmSaysWhatWasSaid(t *testing.T) {
+func TestConfirmRepeatsTheFirstReply(t *testing.T) {
 	card := waiting()
 	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? why on earth"} {
-		d := &desk{waiting: []approval.Waiting{card}}
+		d := &fakeGate{waiting: []approval.Waiting{card}}
 		m := Message{Text: text, Card: &card}
 		first := handle(d, m)
 		require.True(t, first.Acted, text)

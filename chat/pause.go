@@ -2,15 +2,15 @@ package chat
 
 import "time"
 
-// Pause is why nothing runs.
+// Pause says who paused a workspace, when and why.
 type Pause struct {
 	By     string
 	Since  time.Time
 	Reason string // may be empty
 }
 
-// PauseLine says who paused a workspace, with the date where that was not today,
-// or "" where it is not paused.
+// PauseLine says who paused a workspace and when, with the date if that was not
+// today. It returns "" if the workspace is not paused.
 func (s Style) PauseLine(workspace string, today time.Time) string {
 	if s.Paused == nil {
 		return ""
@@ -19,8 +19,8 @@ func (s Style) PauseLine(workspace string, today time.Time) string {
 	if p == nil {
 		return ""
 	}
-	w := catalogue(s.Language)
-	line := say(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
+	w := catalog(s.Language)
+	line := format(w.paused, "time", s.clock(p.Since, today), "by", Escape(p.By))
 	if p.Reason != "" {
 		line += " (" + Escape(clip(p.Reason, maxFact)) + ")"
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// A pause stands on every card, first among the facts, whatever kind it is.
+// A pause is the first fact on every kind of card.
 func TestCardOfAPausedWorkspace(t *testing.T) {
 	p := example()
 	yesterday := p.Timestamp.Add(-24 * time.Hour)
 	for _, tt := range []struct{ language, want string }{
 		{"en", "⏸ paused since " + yesterday.Format("2006-01-02 15:04") + " UTC by ann: nothing runs until resume"},
-		{"it", "⏸ in pausa dalle " + yesterday.Format("2006-01-02 15:04") + " UTC per mano di ann: non si esegue nulla fino alla ripresa"},
+		{"it", "⏸ in pausa (ann, " + yesterday.Format("2006-01-02 15:04") + " UTC): non si esegue nulla fino alla ripresa"},
 	} {
 		s := Style{Language: tt.language, Paused: func(ws string) *Pause {
 			if ws != p.SourceGroup {

@@ -11,29 +11,28 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxReasons is how many reasons stand on a card; the rest is counted.
+// maxReasons is how many reasons a card shows. The rest is counted.
 const maxReasons = 3
 
-// sentence is one of policy's, as a pattern: what stands in braces there is
-// captured. A ruling keeps its reasons in English, for the audit; here they are
-// said in the reader's words.
-type sentence struct {
+// reasonForm is a sentence of policy as a pattern that captures its placeholders.
+// A ruling keeps its reasons in English for the audit. This file translates them.
+type reasonForm struct {
 	form  string
 	x     *regexp.Regexp
 	names []string
 }
 
-var hole = regexp.MustCompile(`\{[a-z]+\}`)
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
 
-// sentences are the forms of both kinds that policy writes, those with more
-// words of ours first. Most command lines show none, and none waits for them.
-var sentences = sync.OnceValue(func() []sentence {
-	var all []sentence
+// reasonForms are the forms that policy writes, those with the most literal text
+// first. They are compiled on first use: most commands need none.
+var reasonForms = sync.OnceValue(func() []reasonForm {
+	var all []reasonForm
 	for form := range english().reasons {
-		s := sentence{form: form}
+		s := reasonForm{form: form}
 		var b strings.Builder
 		at := 0
-		for _, m := range hole.FindAllStringIndex(form, -1) {
+		for _, m := range placeholder.FindAllStringIndex(form, -1) {
 			b.WriteString(regexp.QuoteMeta(form[at:m[0]]) + `(.*?)`)
 			s.names = append(s.names, form[m[0]+1:m[1]-1])
 			at = m[1]
@@ -41,27 +40,26 @@ var sentences = sync.OnceValue(func() []sentence {
 		s.x = regexp.MustCompile(`(?s)^` + b.String() + regexp.QuoteMeta(form[at:]) + `$`)
 		all = append(all, s)
 	}
-	literal := func(s sentence) int { return len(hole.ReplaceAllString(s.form, "")) }
-	slices.SortFunc(all, func(a, b sentence) int {
+	literal := func(s reasonForm) int { return len(placeholder.ReplaceAllString(s.form, "")) }
+	slices.SortFunc(all, func(a, b reasonForm) int {
 		return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(a.form, b.form))
 	})
 	return all
 })
 
-// reason says one of policy's sentences in the reader's language. What comes
-// from elsewhere stands in quotation marks unless it is a plain word; what
-// policy has not said to us stays as it was written.
+// reason translates a sentence of policy. A filled-in value stands in quotation
+// marks unless it is a plain word. An unknown sentence stays as it is.
 func (r renderer) reason(s string) string {
-	for _, f := range sentences() {
+	for _, f := range reasonForms() {
 		m := f.x.FindStringSubmatch(s)
 		if m == nil {
 			continue
 		}
 		pairs := make([]string, 0, 2*len(f.names))
 		for i, name := range f.names {
-			pairs = append(pairs, name, r.part(name, m[i+1]))
+			pairs = append(pairs, name, r.reasonPart(name, m[i+1]))
 		}
-		return say(r.words.reasons[f.form], pairs...)
+		return format(r.messages.reasons[f.form], pairs...)
 	}
 	for _, o := range []string{"ask: ", "ask "} {
 		if rest, ok := strings.CutPrefix(s, o); ok {
@@ -71,18 +69,18 @@ func (r renderer) reason(s string) string {
 	return r.text(s)
 }
 
-func (r renderer) part(name, s string) string {
+func (r renderer) reasonPart(name, s string) string {
 	switch name {
-	case "words": // the operator's, of a rule
+	case "words": // the operator's text of a rule
 		return r.text(s)
-	case "error": // it may name a key of an agent's
-		return r.plainOrCited(s)
+	case "error": // it may contain a key that the agent chose
+		return r.plainOrQuoteShort(s)
 	}
-	return r.plainOrQuoted(s)
+	return r.plainOrQuote(s)
 }
 
-// plainOrQuoted writes what stands between words of ours.
-func (r renderer) plainOrQuoted(s string) string {
+// plainOrQuote quotes s unless it is one word without punctuation of the gate.
+func (r renderer) plainOrQuote(s string) string {
 	t := r.text(s)
 	if s == "" || strings.ContainsAny(t, " []()|\"\\␠;,") {
 		return r.quote(s)
@@ -90,29 +88,28 @@ func (r renderer) plainOrQuoted(s string) string {
 	return t
 }
 
-// ownReasons are the reasons for the ruling's own outcome: why the other questions
-// would have allowed it does not explain an ask.
-func ownReasons(r approval.Ruling) []string {
-	var mine, rest []string
+// outcomeReasons returns the reasons for the ruling's own outcome. A reason to
+// allow does not explain an ask.
+func outcomeReasons(r approval.Ruling) []string {
+	var cardFits, rest []string
 	for _, s := range r.Reasons {
 		word, _, _ := strings.Cut(s, " ")
 		switch strings.TrimSuffix(word, ":") {
 		case r.Outcome.String():
-			mine = append(mine, s)
+			cardFits = append(cardFits, s)
 		case approval.Allow.String(), approval.Ask.String(), approval.Deny.String():
 		default:
 			rest = append(rest, s)
 		}
 	}
-	if mine = append(mine, rest...); len(mine) == 0 {
+	if cardFits = append(cardFits, rest...); len(cardFits) == 0 {
 		return r.Reasons
 	}
-	slices.SortStableFunc(mine, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	return mine
+	slices.SortStableFunc(cardFits, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return cardFits
 }
 
-// rank puts first what no consent lifts: a card must not count a secret among
-// the rest.
+// rank puts reasons first that no grant lifts, so that a card always shows them.
 func rank(reason string) int {
 	for _, f := range []string{" holds what looks like a secret (", "ask: its client has read ", "ask: more than ", "ask: with this "} {
 		if strings.Contains(reason, f) {
@@ -125,44 +122,44 @@ func rank(reason string) int {
 	return 2
 }
 
-func (r renderer) said(reasons []string) string {
-	said := make([]string, len(reasons))
+func (r renderer) joinReasons(reasons []string) string {
+	texts := make([]string, len(reasons))
 	for i, s := range reasons {
-		said[i] = r.reason(s)
+		texts[i] = r.reason(s)
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(texts, "; ")
 }
 
-// whyAsked answers "why am I asked?", in one line; "" if nobody said why.
+// whyAsked gives the reasons in one line, "" if the ruling has none.
 func (r renderer) whyAsked(most int) string {
-	all := ownReasons(r.p.Ruling)
+	all := outcomeReasons(r.p.Ruling)
 	if len(all) == 0 {
 		return ""
 	}
-	line := r.said(all[:min(len(all), most)])
+	line := r.joinReasons(all[:min(len(all), most)])
 	if n := len(all) - most; n > 0 {
-		line += say(r.moreReasons, "n", strconv.Itoa(n), "id", Escape(r.p.ShortID))
+		line += format(r.moreReasons, "n", strconv.Itoa(n), "id", Escape(r.p.ShortID))
 	}
 	return line
 }
 
-// reasons are the lines that say why, and what would make it milder.
+// reasons returns the lines that say why, and what would change the ruling.
 func (r renderer) reasons() []string {
 	var lines []string
 	if line := r.whyAsked(maxReasons); line != "" {
 		lines = append(lines, r.why+": "+line)
 	}
 	if c := r.p.Ruling.Change; len(c) > 0 {
-		lines = append(lines, r.instead+": "+r.said(c[:min(len(c), maxReasons)]))
+		lines = append(lines, r.toChange+": "+r.joinReasons(c[:min(len(c), maxReasons)]))
 	}
 	return lines
 }
 
-// Why is every reason for which somebody is asked, and what would make the
-// ruling milder, in the reader's words, for channels that have room for all.
+// Why returns all reasons and what would change the ruling, translated, for
+// channels without a length limit.
 func (s Style) Why(p *approval.Pending) (reasons, change []string) {
 	r := s.renderer(p)
-	for _, x := range ownReasons(p.Ruling) {
+	for _, x := range outcomeReasons(p.Ruling) {
 		reasons = append(reasons, r.reason(x))
 	}
 	for _, x := range p.Ruling.Change {
@@ -171,20 +168,20 @@ func (s Style) Why(p *approval.Pending) (reasons, change []string) {
 	return reasons, change
 }
 
-// menuNotes say why 2 and 6 are not possible for this request; the menu above
-// never changes.
-func (r renderer) menuNotes() []string {
+// impossibleCodes says why 2 and 6 are not possible for this request. The menu
+// itself never changes.
+func (r renderer) impossibleCodes() []string {
 	two, six := approval.NotGrantable(r.p, approval.Session), approval.NotGrantable(r.p, approval.Always)
 	switch {
 	case two == "" && six == "":
 		return nil
 	case two == six:
-		return []string{say(r.notBoth, "why", r.reason(two))}
+		return []string{format(r.bothImpossible, "why", r.reason(two))}
 	}
 	var lines []string
 	for _, no := range []struct{ code, why string }{{"2", two}, {"6", six}} {
 		if no.why != "" {
-			lines = append(lines, say(r.notHere, "code", no.code, "why", r.reason(no.why)))
+			lines = append(lines, format(r.codeImpossible, "code", no.code, "why", r.reason(no.why)))
 		}
 	}
 	return lines
@@ -195,7 +192,7 @@ const (
 	maxExample  = 60 // characters of each
 )
 
-// history says what "always" would have let through.
+// history says which earlier requests "always" would have allowed.
 func (r renderer) history() []string {
 	if r.WouldAllow == nil || r.p.Type == approval.TypeQuestion || approval.NotGrantable(r.p, approval.Always) != "" {
 		return nil
@@ -205,9 +202,9 @@ func (r renderer) history() []string {
 	case of <= 0:
 		return nil
 	case n <= 0:
-		return []string{say(r.allowsNone, "of", strconv.Itoa(of))}
+		return []string{format(r.allowsNone, "of", strconv.Itoa(of))}
 	}
-	line := say(r.wouldAllow, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
+	line := format(r.wouldAllow, "n", strconv.Itoa(n), "of", strconv.Itoa(of))
 	var examples []string
 	for _, w := range which {
 		e := r.example(w)
@@ -216,12 +213,12 @@ func (r renderer) history() []string {
 		}
 	}
 	if len(examples) > 0 {
-		line += say(r.amongThem, "examples", strings.Join(examples, ", "))
+		line += format(r.examples, "examples", strings.Join(examples, ", "))
 	}
 	return []string{line}
 }
 
-// example is one line of history, cut; it may hold what an agent wrote.
+// example clips one line of history, which may contain an agent's text.
 func (r renderer) example(s string) string {
 	if t := r.clipped(s, maxExample); !strings.ContainsAny(t, "[]()|\"\\␠;,·…") {
 		return t

@@ -10,14 +10,14 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Every form keeps what it was filled with, in every language.
-func TestReasonsKeepTheirParts(t *testing.T) {
+// Every form keeps its values, in every language.
+func TestReasonsKeepTheirPlaceholders(t *testing.T) {
 	for _, lang := range Languages() {
-		for form, said := range catalogue(lang).reasons {
+		for form, said := range catalog(lang).reasons {
 			require.Equal(t, names(form), names(said), "%s: %s", lang, form)
-			filled := hole.ReplaceAllStringFunc(form, func(h string) string { return "part-" + strings.Trim(h, "{}") })
-			want := hole.ReplaceAllStringFunc(said, func(h string) string { return "part-" + strings.Trim(h, "{}") })
-			require.Equal(t, want, Style{Language: lang}.renderer(example()).reason(filled), "%s: no other form takes it", form)
+			filled := placeholder.ReplaceAllStringFunc(form, func(h string) string { return "part-" + strings.Trim(h, "{}") })
+			want := placeholder.ReplaceAllStringFunc(said, func(h string) string { return "part-" + strings.Trim(h, "{}") })
+			require.Equal(t, want, Style{Language: lang}.renderer(example()).reason(filled), "%s: no other form matches", form)
 		}
 	}
 }
@@ -30,17 +30,17 @@ func TestReasonsOfTheOutcome(t *testing.T) {
 	for _, tc := range []struct {
 		why, got, want string
 	}{
-		{"none", why(approval.Ask), ""},
-		{"what would have allowed it explains no ask", why(approval.Ask, "allow by rule \"a\"", "ask: 'x' makes dangerous writes"), "why: x makes dangerous writes"},
-		{"what is said of no outcome stays, behind", why(approval.Ask, "a consent to this was revoked", "ask: z"), "why: z; a consent to this was revoked"},
-		{"if nothing else was said, that", why(approval.Ask, "allow: all is well"), "why: allow: all is well"},
+		{"no reasons", why(approval.Ask), ""},
+		{"a reason to allow does not explain an ask", why(approval.Ask, "allow by rule \"a\"", "ask: 'x' makes dangerous writes"), "why: x makes dangerous writes"},
+		{"a reason without an outcome comes last", why(approval.Ask, "a consent to this was revoked", "ask: z"), "why: z; a grant for this was revoked"},
+		{"if there are only reasons to allow, those", why(approval.Ask, "allow: all is well"), "why: allow: all is well"},
 		{"three", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3"), "why: 1; 2; 3"},
 		{
-			"what nothing lifts comes first", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "ask: request_data.a holds what looks like a secret (k, 3 bytes)"),
+			"a reason that no grant lifts comes first", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "ask: request_data.a holds what looks like a secret (k, 3 bytes)"),
 			"why: request_data.a holds what looks like a secret (k, 3 bytes); 1; 2; and 1 more: permesso policy explain a7f3b2c1",
 		},
 		{"the rest is counted", why(approval.Ask, "ask: 1", "ask: 2", "ask: 3", "allow: x", "ask: 4", "ask: 5"), "why: 1; 2; 3; and 2 more: permesso policy explain a7f3b2c1"},
-		{"an agent's part cannot add a reason", why(approval.Ask, "ask: request_data.a; b holds what looks like a secret (k, 3 bytes)"), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
+		{"an agent's value cannot add a reason", why(approval.Ask, "ask: request_data.a; b holds what looks like a secret (k, 3 bytes)"), `why: "request_data.a; b" holds what looks like a secret (k, 3 bytes)`},
 	} {
 		require.Equal(t, tc.want, tc.got, tc.why)
 	}
@@ -53,7 +53,7 @@ func TestHistoryOnTheCard(t *testing.T) {
 	require.Equal(t, "6 would have allowed none of the last 20", menu(withHistory(Style{}, 0)))
 	require.Equal(t, "6 would have allowed 1 of the last 20, among them x_post -> x.com/ricardo", menu(withHistory(Style{}, 1)))
 	require.Equal(t, `6 would have allowed 14 of the last 20, among them x_post -> x.com/ricardo, "x_post -> a\", x_post -> b\u{202E}", x_post`,
-		menu(withHistory(Style{}, 14)), "each once, three at most, none that looks like two")
+		menu(withHistory(Style{}, 14)), "no duplicates, at most three, none looks like two")
 	hidden := withHistory(Style{Redact: secretWords{"ricardo"}}, 2)
 	require.NotContains(t, menu(hidden), "ricardo")
 	require.Empty(t, menu(Style{WouldAllow: func(*approval.Pending) ([]string, int, int) { return nil, 0, 0 }}), "no history")
@@ -64,21 +64,20 @@ func TestHistoryOnTheCard(t *testing.T) {
 	require.Equal(t, 1, calls)
 	require.NotContains(t, menu(counted, func(p *approval.Pending) { p.Capability = "mail:send" }), "would have allowed", "6 is not possible")
 	counted.Card(example(question))
-	require.Equal(t, 1, calls, "not asked where it is not shown")
+	require.Equal(t, 1, calls, "not computed if not shown")
 }
 
-// Whatever a ruling holds, nothing that steers a screen reaches it, and no line
-// of it looks like one of ours.
-func TestNoRulingSteersTheScreen(t *testing.T) {
+// No text in a ruling can control the screen or add a line.
+func TestRulingTextCannotControlTheScreen(t *testing.T) {
 	word := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("ask: '\"\n\r\t\x1b[2J\u202e\u2066\u200b\u0301 ;→🔐␠"))))
-	forms := make([]string, 0, len(sentences()))
-	for _, s := range sentences() {
+	forms := make([]string, 0, len(reasonForms()))
+	for _, s := range reasonForms() {
 		forms = append(forms, s.form)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		reason := func() string {
 			if rapid.Bool().Draw(rt, "of policy") {
-				return hole.ReplaceAllStringFunc(rapid.SampledFrom(forms).Draw(rt, "form"), func(string) string { return word.Draw(rt, "part") })
+				return placeholder.ReplaceAllStringFunc(rapid.SampledFrom(forms).Draw(rt, "form"), func(string) string { return word.Draw(rt, "part") })
 			}
 			return word.Draw(rt, "reason") + "x"
 		}
@@ -99,7 +98,7 @@ func TestNoRulingSteersTheScreen(t *testing.T) {
 			bare := *p
 			bare.Ruling = approval.Ruling{}
 			plain := s.Card(&bare)
-			require.Len(rt, strings.Split(c.String(), "\n"), len(strings.Split(plain.String(), "\n"))+added(p), "no line more than we wrote")
+			require.Len(rt, strings.Split(c.String(), "\n"), len(strings.Split(plain.String(), "\n"))+added(p), "no additional line")
 			requireVisible(t, strings.ReplaceAll(c.String(), "\n", ""))
 		}
 	})

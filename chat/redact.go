@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// redact escapes s with its secrets replaced by their kind and length. In
-// mode inLine it parts s at its line breaks; otherwise there is one line.
+// redact escapes s and replaces its secrets by their kind and length. In mode
+// inLine it splits s at its line breaks. Otherwise there is one line.
 func (r renderer) redact(s string, m mode) []string {
-	return r.hide(s, r.secrets(s), m)
+	return r.maskSpans(s, r.secrets(s), m)
 }
 
-func (r renderer) hide(s string, secrets []Span, m mode) []string {
+func (r renderer) maskSpans(s string, secrets []Span, m mode) []string {
 	lines := []string{""}
 	put := func(text string) {
 		parts := []string{text}
@@ -30,13 +30,13 @@ func (r renderer) hide(s string, secrets []Span, m mode) []string {
 	}
 	at := 0
 	for _, sp := range secrets {
-		// Overlapping findings are hidden together.
+		// Overlapping secrets are masked together.
 		start, end := max(sp.Start, at), min(sp.End, len(s))
 		if end <= start {
 			continue
 		}
 		put(s[at:start])
-		lines[len(lines)-1] += r.marker(sp.Kind, s[start:end])
+		lines[len(lines)-1] += r.maskText(sp.Kind, s[start:end])
 		at = end
 	}
 	put(s[at:])
@@ -52,8 +52,8 @@ func (r renderer) secrets(s string) []Span {
 	return spans
 }
 
-// without is s with something else in the place of each secret.
-func (r renderer) without(s string, instead func(kind, secret string) string) string {
+// replaceSecrets replaces each secret in s.
+func (r renderer) replaceSecrets(s string, instead func(kind, secret string) string) string {
 	var b strings.Builder
 	at := 0
 	for _, sp := range r.secrets(s) {
@@ -67,12 +67,12 @@ func (r renderer) without(s string, instead func(kind, secret string) string) st
 	return b.String() + s[at:]
 }
 
-func (r renderer) marker(kind, secret string) string {
-	return say(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
+func (r renderer) maskText(kind, secret string) string {
+	return format(r.redacted, "kind", Escape(kind), "n", strconv.Itoa(utf8.RuneCountInString(secret)))
 }
 
-// jsonStrings are the places of the strings in a JSON text, quotation marks
-// included.
+// jsonStrings yields the positions of the strings in a JSON text, including
+// quotation marks.
 func jsonStrings(text string) iter.Seq2[int, int] {
 	return func(yield func(start, end int) bool) {
 		for i := 0; i < len(text); i++ {

@@ -19,53 +19,52 @@ type Span struct {
 	Kind       string
 }
 
-// Redactor finds what must not be shown.
+// Redactor finds the secrets of a text.
 type Redactor interface {
 	Secrets(text string) []Span
 }
 
-// RequestRedactor is a Redactor that finds more in the texts of one request when
-// it knows the whole of it: what was split over several of its fields.
+// RequestRedactor is a Redactor that also finds secrets split over several fields
+// of one request.
 type RequestRedactor interface {
 	Redactor
 	For(p *approval.Pending) Redactor
 }
 
-// Style says how to write. The zero Style writes English, times in UTC, and
+// Style says how to render. The zero Style renders English, times in UTC, and
 // redacts nothing.
 type Style struct {
 	Language string
-	Zone     *time.Location // nil: UTC, and said so behind each time
-	Foot     string         // behind the last line of a card: "log 1042 9f3c"
+	Zone     *time.Location // nil: UTC, and each time says so
+	Foot     string         // end of the last line of a card: "log 1042 9f3c"
 	Redact   Redactor       // nil: nothing is secret
-	// Paused tells whether nothing runs in a workspace for the time being; a
-	// nil func or a nil Pause says that it does.
+	// Paused returns the pause of a workspace, nil if it is not paused. A nil
+	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause
-	// WouldAllow says what "always" for p would have let through: n of the last
-	// requests that asked a person, and the newest of them in a few words. It is
-	// asked once a card; nil knows no history.
+	// WouldAllow says what "always" for p would have allowed: n of the last
+	// requests that asked an approver, and the newest of them in a few words. It
+	// is called once per card. nil: there is no history.
 	WouldAllow func(p *approval.Pending) (which []string, n, of int)
-	// Earlier looks up the request that p resubmits, among all there are; nil
-	// where there is none of that id. Whether it was its client's own is not its
-	// business. A nil func knows none.
+	// Earlier looks up the request that p resubmits, nil if no request has that
+	// id. It does not check the client. A nil func finds none.
 	Earlier func(p *approval.Pending) *EarlierRequest
 }
 
-// Card is a pending request as a person sees it, line by line.
+// Card is a pending request as an approver sees it, line by line.
 type Card struct {
-	Head     string   // what this is, and its id
+	Head     string   // the kind of card, and its id
 	Facts    []string // the question, the object, the meta line, why, warnings
-	Evidence []Known  // what is known of it besides: nothing that an agent says
-	Payload  []string // all that would run, unless Facts show it already
-	Changes  []string // what differs from the request that it resubmits, see Style.Earlier
-	Prose    []string // what the agent says of it, and a proof that nobody verified
-	Menu     []string // what can be answered, and what cannot and why
+	Evidence []Known  // evidence: never the agent's claim
+	Payload  []string // everything that would run, unless Facts show it
+	Changes  []string // differences from the request that it resubmits, see Style.Earlier
+	Prose    []string // the agent's text, and an unverified proof
+	Menu     []string // possible replies, and why others are not possible
 	Foot     string   // the commands, the deadline
 
-	words *words
+	messages *messages
 }
 
-// The forms of a card, by how often people have approved the like.
+// From how many approvals of the same kind a card has the medium or short form.
 const (
 	mediumFrom = 3
 	shortFrom  = 8
@@ -73,7 +72,7 @@ const (
 
 type renderer struct {
 	Style
-	*words
+	*messages
 	p *approval.Pending
 }
 
@@ -81,24 +80,24 @@ func (s Style) renderer(p *approval.Pending) renderer {
 	if whole, ok := s.Redact.(RequestRedactor); ok {
 		s.Redact = whole.For(p)
 	}
-	return renderer{s, catalogue(s.Language), p}
+	return renderer{s, catalog(s.Language), p}
 }
 
-// Card renders p. Nothing is left out of it, however long; see Card.Text.
+// Card renders p in full. Card.Text cuts it.
 func (s Style) Card(p *approval.Pending) Card {
 	r := s.renderer(p)
-	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), words: r.words}
+	c := Card{Evidence: r.evidence(), Payload: r.payload(), Changes: s.changes(p), Prose: append(r.prose(), r.claims()...), messages: r.messages}
 	id := Escape(p.ShortID)
 	if p.Type == approval.TypeQuestion {
-		c.Head = say(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
-		c.Facts = []string{r.asks(), r.onlyAnswer}
+		c.Head = format(r.headQuestion, "workspace", r.text(p.SourceGroup), "id", id)
+		c.Facts = []string{r.questionLine(), r.onlyAnswer}
 		c.Menu = r.options()
-		c.Foot = say(r.footQuestion, "id", id, "time", r.until())
+		c.Foot = format(r.footQuestion, "id", id, "time", r.until())
 	} else {
-		c.Head = say(r.headAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
+		c.Head = format(r.headAction, "workspace", r.text(p.SourceGroup), "tool", r.tool(), "id", id)
 		c.Facts = r.facts()
-		c.Menu = slices.Concat([]string{r.menu}, r.menuNotes(), r.history())
-		c.Foot = say(r.foot, "id", id, "time", r.until())
+		c.Menu = slices.Concat([]string{r.menu}, r.impossibleCodes(), r.history())
+		c.Foot = format(r.foot, "id", id, "time", r.until())
 	}
 	if s.Foot != "" {
 		c.Foot += " · " + s.Foot
@@ -111,13 +110,13 @@ func (s Style) Card(p *approval.Pending) Card {
 	return c
 }
 
-// facts are the two or three lines that the form asks for, and what the
-// operator did not vouch for.
+// facts returns one to three lines, by the form, and a warning if the operator did
+// not describe the tool.
 func (r renderer) facts() []string {
 	var facts []string
 	switch n := r.p.RecurrenceCount; {
 	case n >= shortFrom:
-		facts = []string{upperFirst(r.verb()) + " " + r.object() + " [" + r.meta() + "]"}
+		facts = []string{upperFirst(r.act(r.object())) + " [" + r.meta() + "]"}
 	case n >= mediumFrom:
 		facts = []string{r.question() + " (" + r.meta() + ")", r.object()}
 	default:
@@ -139,14 +138,9 @@ func (r renderer) tool() string {
 	return r.text(r.p.ToolName)
 }
 
-// verb is what would be done, in this language if the operator said so, else
-// in English, else by the tool's name. The operator's words may hold {fields}.
-func (r renderer) verb() string {
-	v, _ := r.verbIn()
-	return v
-}
-
-func (r renderer) verbIn() (verb string, native bool) {
+// verb says what would be done: the operator's text in this language, else in
+// English, else the tool's name. The text may contain {fields}.
+func (r renderer) verb() (verb string, native bool) {
 	lang := Language(r.Language)
 	if v := r.p.Verb[lang]; v != "" {
 		return r.text(approval.Expand(v, r.p.RequestData)), true
@@ -155,20 +149,30 @@ func (r renderer) verbIn() (verb string, native bool) {
 		return r.text(approval.Expand(v, r.p.RequestData)), false
 	}
 	if r.p.ToolName == "" {
-		return say(r.release, "action", r.tool()), true
+		return format(r.releaseOnly, "action", r.tool()), true
 	}
-	return say(r.run, "tool", r.tool()), true
+	return format(r.run, "tool", r.tool()), true
 }
 
 func (r renderer) question() string {
-	v, native := r.verbIn()
+	v, native := r.verb()
 	if !native {
-		return say(r.mayIForeign, "verb", v)
+		return format(r.mayIUntranslated, "verb", v)
 	}
-	return say(r.mayI, "verb", v)
+	return format(r.mayI, "verb", v)
 }
 
-// object is the summary and the size of what was given to the tool.
+// act is the verb and an object. A verb is in the form that follows "May I" or
+// "Vuoi che", so the Italian sentence has to quote the question.
+func (r renderer) act(object string) string {
+	v, native := r.verb()
+	if !native {
+		return format(r.actUntranslated, "verb", v, "object", object)
+	}
+	return format(r.messages.act, "verb", v, "object", object)
+}
+
+// object is the summary and the size of the arguments.
 func (r renderer) object() string {
 	return r.summary() + " (~" + strconv.Itoa(r.size()) + " B)"
 }
@@ -185,8 +189,7 @@ func (r renderer) summary() string {
 	return r.tool()
 }
 
-// command is what a release-only exec_cmd says it will run: its words as they
-// stand in the payload, nothing derived.
+// command is the command of a release-only exec_cmd: its words as in the payload.
 func (r renderer) command() string {
 	if r.p.ToolName != "" || r.p.ActionType != "exec_cmd" {
 		return ""
@@ -207,7 +210,7 @@ func (r renderer) command() string {
 		}
 	}
 	if len(lines) != 1 {
-		return "" // which of them would run?
+		return "" // it is unclear which of them would run
 	}
 	return lines[0]
 }
@@ -223,7 +226,7 @@ func (r renderer) argv(v approval.Raw) string {
 		if !ok {
 			return r.value(v)
 		}
-		words[i] = r.plainOrQuoted(s)
+		words[i] = r.plainOrQuote(s)
 	}
 	return strings.Join(words, " ")
 }
@@ -261,13 +264,11 @@ func (r renderer) meta() string {
 	case "permanent":
 		return m + " " + r.permanent
 	}
-	return m + " " + say(r.other, "territory", r.text(r.p.Territory))
+	return m + " " + format(r.other, "territory", r.text(r.p.Territory))
 }
 
-// target stands between words of ours: in quotation marks, unless it is one
-// word without any of our punctuation.
 func (r renderer) target() string {
-	return r.plainOrQuoted(r.p.Target)
+	return r.plainOrQuote(r.p.Target)
 }
 
 func (r renderer) reversibility() string {
@@ -280,19 +281,19 @@ func (r renderer) reversibility() string {
 	return r.irreversible
 }
 
-// flags warn of text that is not what it looks like.
+// flags warns of text that is not what it looks like.
 func (r renderer) flags() []string {
 	p := r.p
 	texts := append([]string{p.Summary, stringsIn(p.RequestData), stringsIn(p.Proof), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
-	aside := func(string, string) string { return "\n" }
+	newline := func(string, string) string { return "\n" }
 	for i, t := range texts {
-		texts[i] = r.without(t, aside)
+		texts[i] = r.replaceSecrets(t, newline)
 	}
 	all := strings.Join(texts, "\n")
-	words := mixedWords(r.without(p.Target, aside), ".-@")
+	words := mixedWords(r.replaceSecrets(p.Target, newline), ".-@")
 	for _, w := range mixedWords(all, "") {
 		if !slices.Contains(words, w) {
 			words = append(words, w)
@@ -300,7 +301,7 @@ func (r renderer) flags() []string {
 	}
 	var flags []string
 	if len(words) > 0 {
-		flags = append(flags, say(r.mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
+		flags = append(flags, format(r.mixed, "words", strings.Join(words[:min(len(words), maxFlagged)], ", ")))
 	}
 	if rightToLeft(p.Target) || rightToLeft(all) {
 		flags = append(flags, r.rtl)
@@ -308,14 +309,13 @@ func (r renderer) flags() []string {
 	return flags
 }
 
-// payload shows every field of request_data in the order in which it was
-// written. It is left out only where the object line is that one value and
-// nothing else: a value that merely occurs in a line of the operator's words
-// could be anything.
+// payload renders every field of request_data in its order. It is left out only if
+// the object line is exactly the one value. If the line merely contains the value,
+// the payload stays.
 func (r renderer) payload() []string {
 	fields, err := approval.Fields(r.p.RequestData)
 	if err != nil {
-		return []string{say(r.unreadable, "raw", r.text(string(r.p.RequestData)))}
+		return []string{format(r.unreadable, "raw", r.text(string(r.p.RequestData)))}
 	}
 	switch len(fields) {
 	case 0:
@@ -335,9 +335,9 @@ func (r renderer) payload() []string {
 	return lines
 }
 
-// field writes "name: value". A name that is no plain word stands in quotation
-// marks, so that none can contain a colon or look like a line of ours; so does
-// a text that would otherwise read as JSON: "5" is not 5.
+// field renders "name: value". A name that is not a plain word is quoted, so that
+// it cannot contain a colon or look like a line of the gate. A string that is valid
+// JSON is quoted too: "5" is not 5.
 func (r renderer) field(f approval.Field) []string {
 	name := r.name(f.Name) + ":"
 	s, ok := f.Text()
@@ -347,16 +347,16 @@ func (r renderer) field(f approval.Field) []string {
 	case s == "" || s[0] == '"' || !strings.Contains(s, "\n") && json.Valid([]byte(s)):
 		return []string{name + ` "` + strings.Join(r.redact(s, inQuote), "") + `"`}
 	}
-	return r.labelled(name, r.redact(s, inLine))
+	return r.labeled(name, r.redact(s, inLine))
 }
 
-func (r renderer) labelled(name string, lines []string) []string {
+func (r renderer) labeled(name string, lines []string) []string {
 	if len(lines) == 1 {
 		return []string{name + " " + lines[0]}
 	}
 	out := []string{name}
 	for _, l := range lines {
-		out = append(out, barred(l))
+		out = append(out, withBar(l))
 	}
 	return out
 }
@@ -365,36 +365,36 @@ func (r renderer) name(s string) string {
 	plain := func(c rune) bool {
 		return c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 	}
-	ours := s == r.why || s == r.instead || ourLabels()[lower(s)]
+	ours := s == r.why || s == r.toChange || ownLabels()[lower(s)]
 	if s == "" || ours || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) || len(r.secrets(s)) > 0 {
 		return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 	}
 	return s
 }
 
-// prose quotes the agent. One line becomes a quotation, several a block.
+// prose renders the agent's text: one line in quotation marks, several as a block.
 func (r renderer) prose() []string {
 	var lines []string
 	title := r.p.Agent.Title
 	if r.p.Type == approval.TypeQuestion {
-		title = "" // it is the question
+		title = "" // shown as the question
 	}
-	for _, said := range []struct{ label, text string }{
+	for _, part := range []struct{ label, text string }{
 		{r.title, title}, {r.preview, r.p.Agent.Preview}, {r.says, r.p.Agent.Rationale},
 	} {
 		switch {
-		case said.text == "":
-		case strings.Contains(said.text, "\n"):
-			lines = append(lines, r.labelled(said.label+":", r.redact(said.text, inLine))...)
+		case part.text == "":
+		case strings.Contains(part.text, "\n"):
+			lines = append(lines, r.labeled(part.label+":", r.redact(part.text, inLine))...)
 		default:
-			lines = append(lines, said.label+": "+r.quote(said.text))
+			lines = append(lines, part.label+": "+r.quote(part.text))
 		}
 	}
 	return lines
 }
 
-func (r renderer) asks() string {
-	return say(r.agentAsks, "title", r.quote(r.p.Agent.Title))
+func (r renderer) questionLine() string {
+	return format(r.agentAsks, "title", r.quote(r.p.Agent.Title))
 }
 
 func (r renderer) options() []string {
@@ -412,7 +412,7 @@ func (r renderer) until() string {
 	return r.clock(r.p.ExpiresAt, r.p.Timestamp)
 }
 
-// clock writes t, with its date where that is not the day of other.
+// clock formats t, with its date if that is not the day of other.
 func (s Style) clock(t, other time.Time) string {
 	zone, mark := s.Zone, ""
 	if zone == nil {
@@ -425,7 +425,7 @@ func (s Style) clock(t, other time.Time) string {
 	return t.Format("15:04") + mark
 }
 
-// text writes s on one line, escaped, its secrets redacted.
+// text renders s on one line, escaped and redacted.
 func (r renderer) text(s string) string {
 	return strings.Join(r.redact(s, inLine), `\n`)
 }
@@ -434,8 +434,8 @@ func (r renderer) quote(s string) string {
 	return `"` + strings.Join(r.redact(s, inQuote), "") + `"`
 }
 
-// value writes a JSON value, each string of it searched as what it says: an
-// escape inside would hide a secret from whoever reads the bytes.
+// value renders a JSON value. Each string is decoded before the search for
+// secrets, because an escape inside could hide one.
 func (r renderer) value(v approval.Raw) string {
 	text := compact(v)
 	if r.Redact == nil {
@@ -453,7 +453,7 @@ func (r renderer) value(v approval.Raw) string {
 			continue
 		}
 		found = true
-		b.WriteString(r.redact(text[at:start], inJSON)[0] + `"` + strings.Join(r.hide(s, spans, inQuote), "") + `"`)
+		b.WriteString(r.redact(text[at:start], inJSON)[0] + `"` + strings.Join(r.maskSpans(s, spans, inQuote), "") + `"`)
 		at = end
 	}
 	if !found {
@@ -462,8 +462,8 @@ func (r renderer) value(v approval.Raw) string {
 	return b.String() + r.redact(text[at:], inJSON)[0]
 }
 
-// compact takes the white space between the tokens of a JSON value away and
-// leaves every token as it was written.
+// compact removes the white space between the tokens of a JSON value and changes
+// no token.
 func compact(v approval.Raw) string {
 	var b bytes.Buffer
 	if err := json.Compact(&b, v); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-var update = flag.Bool("update", false, "write the golden cards anew")
+var update = flag.Bool("update", false, "rewrite the golden cards")
 
-// example is the request that the cards in the documentation show.
+// example is the request of the cards in the documentation.
 func example(change ...func(*approval.Pending)) *approval.Pending {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := &approval.Pending{
@@ -98,7 +98,7 @@ func secretFound(p *approval.Pending) {
 	}}
 }
 
-// withHistory knows n of the last 20.
+// withHistory has n of the last 20 requests match.
 func withHistory(s Style, n int) Style {
 	s.WouldAllow = func(*approval.Pending) ([]string, int, int) {
 		which := []string{"x_post -> x.com/ricardo", "x_post -> x.com/ricardo", "x_post -> a\", x_post -> b\u202e", "x_post", "x_read"}
@@ -142,7 +142,7 @@ func TestGoldenCards(t *testing.T) {
 		{"evidence", en, example(proven, func(p *approval.Pending) { p.Facts.Host = append(p.Facts.Host, recipients("bob@example.com")) })},
 		{"evidence_short", en, example(proven, times(8))},
 		{"resubmitted", resubmitting(en), example(func(p *approval.Pending) {
-			p.Resubmits, p.RequestData = formerID, approval.Raw(`{"text":"Meeting at 6\nin room 2"}`)
+			p.Resubmits, p.RequestData = earlierID, approval.Raw(`{"text":"Meeting at 6\nin room 2"}`)
 		})},
 		{"all_above", en, example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })},
 	} {
@@ -162,7 +162,7 @@ func TestGoldenCards(t *testing.T) {
 	}
 }
 
-// The card of the documentation, word for word.
+// The card in the documentation.
 func TestExampleCard(t *testing.T) {
 	require.Equal(t, `🔐 Approval required · personal · x_post · a7f3b2c1
 May I post?
@@ -188,7 +188,7 @@ func TestForms(t *testing.T) {
 	} {
 		c := Style{}.Card(example(times(n)))
 		require.Equal(t, want, c.Facts, n)
-		require.Equal(t, []string{"text: Meeting at 5"}, c.Payload, "no form hides what runs")
+		require.Equal(t, []string{"text: Meeting at 5"}, c.Payload, "every form shows the payload")
 	}
 }
 
@@ -199,36 +199,36 @@ func TestFacts(t *testing.T) {
 		change func(*approval.Pending)
 		has    string
 	}{
-		{"an unstated reversibility is the worst", "", func(p *approval.Pending) { p.Reversibility = "" }, "irreversible |"},
-		{"so is one nobody knows", "", func(p *approval.Pending) { p.Reversibility = "sure" }, "irreversible |"},
+		{"an unstated reversibility counts as irreversible", "", func(p *approval.Pending) { p.Reversibility = "" }, "irreversible |"},
+		{"an unknown reversibility counts as irreversible", "", func(p *approval.Pending) { p.Reversibility = "sure" }, "irreversible |"},
 		{"partly", "it", func(p *approval.Pending) { p.Reversibility = approval.Partial }, "parzialmente reversibile | classe: channel:out"},
 		{"no capability", "", func(p *approval.Pending) { p.Capability = "" }, "class: unknown:x.com/ricardo"},
 		{"permanent", "it", func(p *approval.Pending) { p.Territory = "permanent" }, "[territorio: permanente]"},
 		{"a territory of another version", "", func(p *approval.Pending) { p.Territory = "year\n" }, `[territory: year\n]`},
 		{"Italian verb", "it", func(*approval.Pending) {}, "Vuoi che pubblichi su X?"},
-		{"only an English one", "it", func(p *approval.Pending) { delete(p.Verb, "it") }, "Posso? (post)"},
+		{"only an English verb", "it", func(p *approval.Pending) { delete(p.Verb, "it") }, "Posso? (post)"},
 		{"a verb with fields", "", func(p *approval.Pending) { p.Verb = map[string]string{"en": "post {text} for {who}"} }, "May I post Meeting at 5 for (no who)?"},
-		{"what a field says stays in its line", "", func(p *approval.Pending) {
+		{"a field stays in its line and is not expanded", "", func(p *approval.Pending) {
 			p.Verb, p.RequestData = map[string]string{"en": "post {text}"}, approval.Raw(`{"text":"a\n{text}"}`)
 		}, `May I post a\n{text}?`},
-		{"none", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
-		{"none", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
+		{"no verb", "it", func(p *approval.Pending) { p.Verb = nil }, "Vuoi che esegua x_post?"},
+		{"no verb", "", func(p *approval.Pending) { p.Verb = nil }, "May I run x_post?"},
 		{"why", "", func(p *approval.Pending) { p.Ruling.Reasons = []string{"a rule", "b\nc"} }, `why: a rule; b\nc`},
 		{"no session", "", func(p *approval.Pending) { p.SessionID = "" }, "2 is not possible here: the request names no session\n"},
 		{"no action type", "", func(p *approval.Pending) { p.ActionType = "" }, "2 and 6 are not possible here: the request names no action type\n"},
 		{"asked every time", "", func(p *approval.Pending) { p.Capability = "code:exec" }, "2 and 6 are not possible here: code:exec is asked every time\n"},
-		{"asked every time", "it", func(p *approval.Pending) { p.Capability = "mail:send" }, "2 e 6 qui non sono possibili: mail:send si chiede ogni volta\n"},
+		{"asked every time", "it", func(p *approval.Pending) { p.Capability = "mail:send" }, "2 e 6 non sono possibili: mail:send richiede ogni volta un'approvazione\n"},
 		{"an unknown tool", "", func(p *approval.Pending) { p.ToolSHA256 = "" }, "2 and 6 are not possible here: the tool is unknown here\n"},
 		{"a command that opens a shell", "it", func(p *approval.Pending) {
 			p.ToolName, p.ToolSHA256, p.ActionType, p.Capability = "", "", "exec_cmd", ""
-		}, " che può aprire una shell o un altro programma si chiede ogni volta"},
+		}, " che può aprire una shell o un altro programma richiede ogni volta un'approvazione"},
 		{"another day", "", func(p *approval.Pending) { p.ExpiresAt = p.ExpiresAt.AddDate(0, 0, 2) }, "until 2026-11-23 12:05 UTC"},
 		{"no data", "", func(p *approval.Pending) { p.RequestData = approval.Raw("{}") }, "(no details)"},
-		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ not an object: [1]"},
+		{"no object", "", func(p *approval.Pending) { p.RequestData = approval.Raw("[1]") }, "⚠ request_data is not a JSON object: [1]"},
 		{"the words of a command", "", release(`{"argv":["git","commit","-m","a b","x;y"]}`), "\ngit commit -m \"a b\" \"x;y\" (~"},
 		{"a command line", "", release(`{"command":"git  push\n"}`), "\ngit  push\\n (~"},
-		{"two of them: which would run?", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
-		{"no words", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
+		{"two commands: unclear which would run", "", release(`{"command":"a","argv":["b"]}`), "\nexec_cmd (~"},
+		{"not a list of strings", "", release(`{"argv":["a",1]}`), "\n[\"a\",1] (~"},
 		{"no summary", "", func(p *approval.Pending) { p.Summary = "" }, "\nx.com/ricardo (~12 B)\n"},
 		{"a value like the summary's start", "", func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"Meeting"}`) }, "text: Meeting\n"},
 		{"two fields", "", func(p *approval.Pending) {
@@ -237,14 +237,14 @@ func TestFacts(t *testing.T) {
 	} {
 		require.Contains(t, Style{Language: tc.lang}.Card(example(tc.change)).String(), tc.has, tc.why)
 	}
-	require.Empty(t, Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })).Payload, "the line above is all of it")
+	require.Empty(t, Style{}.Card(example(func(p *approval.Pending) { p.Summary = "Meeting at 5" })).Payload, "the object line shows the one value")
 }
 
-// No line of a card that holds agents' text begins like one of the gate's.
+// No line with an agent's text begins like a line of the gate.
 func TestLinesAreNotForged(t *testing.T) {
 	for _, lang := range Languages() {
 		c := Style{Language: lang}.Card(example(hostile))
-		w := catalogue(lang)
+		w := catalog(lang)
 		lines := strings.Split(c.String(), "\n")
 		starts := func(prefix string) (n int) {
 			for _, l := range lines {
@@ -256,15 +256,15 @@ func TestLinesAreNotForged(t *testing.T) {
 		}
 		require.Equal(t, 1, starts("🔐"))
 		require.Equal(t, 1, starts("→"))
-		require.Equal(t, 0, starts(w.why+":"), "a field called %s stands in quotation marks", w.why)
+		require.Equal(t, 0, starts(w.why+":"), "a field named %s is quoted", w.why)
 		require.Equal(t, 0, starts(w.reversible+" |"))
 		require.Equal(t, 1, starts("1 "))
 		for _, l := range c.Payload {
 			require.True(t, strings.HasPrefix(l, bar) || strings.HasPrefix(l, `"`) || fieldLine.MatchString(l), l)
 		}
 		for _, l := range c.Prose {
-			labelled := strings.HasPrefix(l, w.says+`: "`) || strings.HasPrefix(l, w.title+`: "`) || l == w.preview+":"
-			require.True(t, labelled || strings.HasPrefix(l, bar), l)
+			labeled := strings.HasPrefix(l, w.says+`: "`) || strings.HasPrefix(l, w.title+`: "`) || l == w.preview+":"
+			require.True(t, labeled || strings.HasPrefix(l, bar), l)
 		}
 	}
 }
@@ -274,15 +274,15 @@ func TestFlags(t *testing.T) {
 	require.Contains(t, text, "⚠ mixed scripts: \"p\u0430yp\u0430l\" (Latin, Cyrillic)")
 	require.Contains(t, text, "⚠ right-to-left text")
 	spelled := example(func(p *approval.Pending) { p.RequestData = approval.Raw(`{"a":["say\u041dello"]}`) })
-	require.Contains(t, Style{}.Card(spelled).String(), "⚠ mixed scripts", "also where JSON spells the letter out")
+	require.Contains(t, Style{}.Card(spelled).String(), "⚠ mixed scripts", "also if JSON escapes the letter")
 	require.NotContains(t, Style{}.Card(example()).String(), "⚠")
 	proof := example(func(p *approval.Pending) {
 		p.Proof = approval.Raw(`{"contracts":["every recipient is in [p\u0430yp\u0430l.com]"]}`)
 	})
-	require.Contains(t, Style{}.Card(proof).String(), "⚠ mixed scripts", "and in a proof")
+	require.Contains(t, Style{}.Card(proof).String(), "⚠ mixed scripts", "also in a proof")
 }
 
-// payloadOf reads request_data back from a card's payload.
+// payloadOf parses request_data from a card's payload.
 func payloadOf(t require.TestingT, lines []string) map[string]string {
 	fields := map[string]string{}
 	for i := 0; i < len(lines); i++ {
@@ -328,8 +328,7 @@ func cutName(t require.TestingT, line string) (name, rest string) {
 	return line[:end], strings.TrimPrefix(line[end+1:], " ")
 }
 
-// Whatever an agent writes, the bytes can be read back from the card: no two
-// payloads look the same.
+// Any request_data can be read back from the card: no two payloads look the same.
 func TestPayloadIsInjective(t *testing.T) {
 	word := rapid.OneOf(
 		rapid.String(),
@@ -350,7 +349,7 @@ func TestPayloadIsInjective(t *testing.T) {
 			v, err := json.Marshal(value)
 			require.NoError(rt, err)
 			want[name] = "text " + value
-			if rapid.Bool().Draw(rt, "no text") {
+			if rapid.Bool().Draw(rt, "not a string") {
 				raw := rapid.SampledFrom([]string{"5", "true", "null", "{}", `{"a":["x"]}`, "1e400", `["\\"]`}).Draw(rt, "raw")
 				v, want[name] = []byte(raw), "json "+raw
 			}
@@ -363,8 +362,8 @@ func TestPayloadIsInjective(t *testing.T) {
 	})
 }
 
-// JSON inside keeps its own escapes, and what is invisible in it becomes an
-// escape that JSON does not have.
+// A nested value keeps its JSON escapes. An invisible character becomes an escape
+// that JSON does not have.
 func TestNestedValues(t *testing.T) {
 	for raw, want := range map[string]string{
 		`[ 1 , 2.0 , 1e400 ]`:           `[1,2.0,1e400]`,
@@ -381,7 +380,7 @@ func TestNestedValues(t *testing.T) {
 	}
 }
 
-// words that are secret, for the seam that the finder of secrets will use.
+// secretWords is a Redactor for fixed words.
 type secretWords []string
 
 func (s secretWords) Secrets(text string) (spans []Span) {
@@ -406,7 +405,7 @@ func TestRedaction(t *testing.T) {
 		"key: [redacted: token, 7 chars]", `list: ["[redacted: token, 7 chars]"]`,
 		"pem:", "│ a", "│ [redacted: token, 9 chars]", "│ b",
 		"x: [redacted: token, 4 chars][redacted: token, 2 chars]",
-	}, c.Payload, "overlapping findings hide both")
+	}, c.Payload, "overlapping secrets are both masked")
 	_, all := c.Text(0)
 	require.True(t, all, "redacted counts as shown")
 	require.NotContains(t, Style{Redact: secretWords{"hunter2"}}.Line(p), "hunter2")
@@ -423,7 +422,7 @@ func (badRedactor) Secrets(string) []Span {
 	return []Span{{-5, 2, "a"}, {3, 1, "b"}, {4, 1 << 30, "\u202e"}}
 }
 
-func TestTextWithinALimit(t *testing.T) {
+func TestTextFitsTheLimit(t *testing.T) {
 	long := example(func(p *approval.Pending) {
 		p.RequestData = approval.Raw(`{"a":"` + strings.Repeat("x", 3000) + `","b":"` + strings.Repeat("👍", 1500) + `"}`)
 		p.Agent.Rationale = strings.Repeat("trust me ", 200)
@@ -434,24 +433,24 @@ func TestTextWithinALimit(t *testing.T) {
 	require.Equal(t, whole, c.String())
 
 	text, all := c.Text(units(whole))
-	require.True(t, all, "it just fits")
+	require.True(t, all, "exactly the limit")
 	require.Equal(t, whole, text)
 
 	text, all = c.Text(units(whole) - 1)
-	require.True(t, all, "the agent's words go first")
-	require.Contains(t, text, "✂ the agent's own words are left out: 1814 chars")
+	require.True(t, all, "the agent's text is cut first")
+	require.Contains(t, text, "✂ agent's text not shown: 1814 chars")
 
 	for _, limit := range []int{1000, 2000, 4096, 6000} {
 		text, all = c.Text(limit)
 		require.False(t, all)
 		require.LessOrEqual(t, units(text), limit)
-		require.Greater(t, units(text), limit-40, "the room is used")
-		require.Contains(t, text, "✂ not all of it is shown:")
+		require.Greater(t, units(text), limit-40, "the limit is used")
+		require.Contains(t, text, " more chars are not shown.")
 		require.Contains(t, text, c.Foot)
 		require.Contains(t, text, c.Menu[0])
 	}
 	_, all = c.Text(10)
-	require.False(t, all, "no room for anything is no ground for an approval")
+	require.False(t, all, "a cut card must not be approvable")
 
 	facts := Style{}.Card(example(func(p *approval.Pending) { p.Summary = strings.Repeat("y", 9000) }))
 	text, all = facts.Text(4096)

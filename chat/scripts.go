@@ -9,14 +9,14 @@ import (
 	"unicode"
 )
 
-// span is a run of code points of one script.
+// span is a range of code points of one script.
 type span struct {
 	lo, hi rune
 	script string
 }
 
-// scriptSpans lists the runs in order: one search instead of one for each of
-// the 160 tables, for the text may be long and of many scripts on purpose.
+// scriptSpans lists the ranges in order. One search replaces one per each of the
+// 160 tables: an agent may send a long text of many scripts.
 var scriptSpans = sync.OnceValue(func() []span {
 	var all []span
 	add := func(lo, hi, stride rune, script string) {
@@ -43,7 +43,7 @@ var scriptSpans = sync.OnceValue(func() []span {
 	return all
 })
 
-// scriptOf names r's script; "" is for what all scripts share.
+// scriptOf names r's script, "" for characters that all scripts share.
 func scriptOf(r rune) string {
 	if r < 0x80 {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -72,13 +72,13 @@ const (
 	maxWord    = 40 // characters shown of each
 )
 
-// mixedWords finds words whose letters come from scripts that no language
-// writes together, as in a Latin word with one Cyrillic letter. joined holds
-// characters that do not end a word here: dots, for a name of a host.
+// mixedWords finds words with letters of scripts that no language mixes, such as a
+// Latin word with one Cyrillic letter. joined holds characters that do not end a
+// word here: dots, for a host name.
 func mixedWords(s, joined string) []string {
 	var found []string
 	words := strings.FieldsFuncSeq(s, func(r rune) bool {
-		// Characters without ink do not part a word: they would hide the mixture.
+		// An invisible character does not end a word: it would hide the mixture.
 		return !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.Cf) && r != '_' && !strings.ContainsRune(joined, r)
 	})
 	for w := range words {
@@ -98,7 +98,7 @@ func mixedWords(s, joined string) []string {
 }
 
 // scriptsOf lists the scripts of a word in order of appearance. The scripts of
-// Chinese, Japanese and Korean count as one, which goes with Latin.
+// Chinese, Japanese and Korean count as one, which may be mixed with Latin.
 func scriptsOf(word string) []string {
 	var scripts []string
 	for _, r := range word {
@@ -119,8 +119,8 @@ func scriptsOf(word string) []string {
 	return scripts
 }
 
-// rightToLeft says whether s holds letters that run the other way: they also
-// turn the digits and signs beside them around.
+// rightToLeft says whether s has right-to-left letters. They also reorder the
+// digits and signs beside them.
 func rightToLeft(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		switch {
@@ -133,8 +133,8 @@ func rightToLeft(s string) bool {
 	})
 }
 
-// stringsIn gives the text inside a JSON value, escapes undone, one string a
-// line: a letter may be written \u041d there.
+// stringsIn returns the decoded strings of a JSON value, one per line: a letter may
+// be written \u041d there.
 func stringsIn(raw []byte) string {
 	var b strings.Builder
 	dec := json.NewDecoder(bytes.NewReader(raw))

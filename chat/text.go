@@ -15,33 +15,32 @@ const (
 	maxFact  = 200 // units of a fact on a card that had to be cut
 )
 
-// Text is the card in at most limit units, as chat services count them:
-// characters, those beyond U+FFFF twice. No limit is 0. all is false when a
-// part of what would run, or of the facts, did not fit: then the card is no
-// ground for an approval, and it says so. The agent's own words go first, then
-// what changed since an earlier request; neither counts.
+// Text is the card in at most limit units, as chat services count them: characters,
+// those beyond U+FFFF twice. 0 is no limit. all is false if a part of the payload
+// or of the facts did not fit. Then the card must not be approved, and it says so.
+// The agent's text is cut first, then the changes since an earlier request. Cutting
+// these leaves all true.
 //
-// Head, menu and foot are never cut, so a limit below some 1,000 units may be
-// exceeded; then, too, all is false.
+// Head, menu and foot are never cut, so a limit below about 1,000 units may be
+// exceeded. Then all is false too.
 func (c Card) Text(limit int) (text string, all bool) {
 	c, all = c.Fit(limit)
 	return c.join(c.Payload), all
 }
 
-// Fit is the card whose Text(limit) is shown, for channels that write its parts
-// in different ways.
+// Fit is the card of Text(limit), for channels that render its parts separately.
 func (c Card) Fit(limit int) (fitting Card, all bool) {
 	if fits(c.join(c.Payload), limit) {
 		return c, true
 	}
 	if len(c.Prose) > 0 {
-		c.Prose = []string{say(c.sentences().cutProse, "n", count(c.Prose))}
+		c.Prose = []string{format(c.catalog().cutProse, "n", count(c.Prose))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
 	}
 	if len(c.Changes) > 0 {
-		c.Changes = []string{say(c.sentences().cutChanges, "n", count(c.Changes))}
+		c.Changes = []string{format(c.catalog().cutChanges, "n", count(c.Changes))}
 		if fits(c.join(c.Payload), limit) {
 			return c, true
 		}
@@ -49,25 +48,25 @@ func (c Card) Fit(limit int) (fitting Card, all bool) {
 	if !fits(c.join(c.cut(0)), limit) {
 		c.shortenFacts()
 	}
-	room := limit - units(c.join(c.cut(0))) - 1
+	budget := limit - units(c.join(c.cut(0))) - 1
 	for {
-		payload := c.cut(room)
-		if room <= 0 || fits(c.join(payload), limit) {
+		payload := c.cut(budget)
+		if budget <= 0 || fits(c.join(payload), limit) {
 			c.Payload = payload
 			return c, false
 		}
-		room -= 8 // the number in the remark grew
+		budget -= 8 // the remark's number grew
 	}
 }
 
-func (c Card) sentences() *words {
-	if c.words == nil {
-		return catalogue("")
+func (c Card) catalog() *messages {
+	if c.messages == nil {
+		return catalog("")
 	}
-	return c.words
+	return c.messages
 }
 
-// String is the whole card.
+// String is the complete card.
 func (c Card) String() string {
 	text, _ := c.Text(0)
 	return text
@@ -75,7 +74,7 @@ func (c Card) String() string {
 
 func fits(s string, limit int) bool { return limit <= 0 || units(s) <= limit }
 
-// join is the card with this much of its payload.
+// join is the text of the card with the given payload.
 func (c Card) join(payload []string) string {
 	lines := append([]string{c.Head}, c.Facts...)
 	for _, k := range c.Evidence {
@@ -85,34 +84,34 @@ func (c Card) join(payload []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// cut keeps room units of the payload and says how much is missing.
-func (c Card) cut(room int) []string {
+// cut keeps budget units of the payload and says how much is missing.
+func (c Card) cut(budget int) []string {
 	var kept []string
 	for _, l := range c.Payload {
-		if room <= 0 {
+		if budget <= 0 {
 			break
 		}
-		if n := units(l) + 1; n > room {
-			l = head(l, room-1)
+		if n := units(l) + 1; n > budget {
+			l = head(l, budget-1)
 		}
 		kept = append(kept, l)
-		room -= units(l) + 1
+		budget -= units(l) + 1
 	}
 	missing := runes(c.Payload) - runes(kept)
 	if missing == 0 {
 		return kept
 	}
-	return append(kept, say(c.sentences().cutPayload, "n", strconv.Itoa(missing)))
+	return append(kept, format(c.catalog().cutPayload, "n", strconv.Itoa(missing)))
 }
 
-// shortenFacts cuts every fact, in slices of their own.
+// shortenFacts cuts long facts, in copies of the slices.
 func (c *Card) shortenFacts() {
 	short := func(f string) string {
 		if units(f) <= maxFact {
 			return f
 		}
 		kept := head(f, maxFact)
-		return kept + say(c.sentences().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
+		return kept + format(c.catalog().cutValue, "n", strconv.Itoa(utf8.RuneCountInString(f)-utf8.RuneCountInString(kept)))
 	}
 	c.Facts, c.Evidence = slices.Clone(c.Facts), slices.Clone(c.Evidence)
 	for i, f := range c.Facts {
@@ -152,8 +151,8 @@ func head(s string, n int) string {
 	return s
 }
 
-// Line is p in one line, for lists, subjects and push previews. Its values are
-// cut at 100 characters, and say so.
+// Line is p in one line, for lists, subjects and push previews. A value is cut at
+// 100 characters and says so.
 func (s Style) Line(p *approval.Pending) string {
 	r := s.renderer(p)
 	what, tool := r.brief(), r.tool()
@@ -163,10 +162,9 @@ func (s Style) Line(p *approval.Pending) string {
 	return strings.Join([]string{Escape(p.ShortID), r.short(p.SourceGroup), tool, what, r.until()}, " · ")
 }
 
-// Brief is what p would do, or asks, in a few words on one line, cut as Line cuts it.
+// Brief is what p would do, or asks, in a few words, cut as in Line.
 func (s Style) Brief(p *approval.Pending) string { return s.renderer(p).brief() }
 
-// brief is what p would do, in a few words.
 func (r renderer) brief() string {
 	p := r.p
 	if p.Type == approval.TypeQuestion {
@@ -184,7 +182,7 @@ func (r renderer) brief() string {
 	var parts []string
 	for i, f := range fields {
 		if i == maxFlagged {
-			parts = append(parts, say(r.cutFields, "n", strconv.Itoa(len(fields)-i)))
+			parts = append(parts, format(r.cutFields, "n", strconv.Itoa(len(fields)-i)))
 			break
 		}
 		parts = append(parts, r.shortName(f.Name)+": "+r.shortValue(f))
@@ -192,15 +190,14 @@ func (r renderer) brief() string {
 	return strings.Join(parts, ", ")
 }
 
-// deed is the verb and the object, for sentences about what was decided.
-func (r renderer) deed() string {
+// actAndBrief is used in sentences about a decision.
+func (r renderer) actAndBrief() string {
 	if r.p.Type == approval.TypeQuestion {
 		return r.brief()
 	}
-	return r.verb() + " " + r.brief()
+	return r.act(r.brief())
 }
 
-// short is text, cut.
 func (r renderer) short(s string) string { return r.clipped(s, maxValue) }
 
 func (r renderer) shortName(s string) string {
@@ -219,13 +216,13 @@ func (r renderer) shortValue(f approval.Field) string {
 	if kept == text {
 		return text
 	}
-	return kept + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
+	return kept + format(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(text[len(kept):])))
 }
 
 func (r renderer) clipped(s string, n int) string { return r.clippedIn(s, n, inLine) }
 
-// clippedIn cuts s. The secrets are looked for first: half of one would not be
-// recognised.
+// clippedIn cuts s. It finds secrets before it cuts: half of one would not be
+// recognized.
 func (r renderer) clippedIn(s string, n int, m mode) string {
 	kept, secrets := clip(s, n), r.secrets(s)
 	for _, sp := range secrets {
@@ -233,47 +230,45 @@ func (r renderer) clippedIn(s string, n int, m mode) string {
 			kept = s[:min(sp.End, len(s))]
 		}
 	}
-	text := strings.Join(r.hide(kept, secrets, m), `\n`)
+	text := strings.Join(r.maskSpans(kept, secrets, m), `\n`)
 	if kept == s {
 		return text
 	}
-	return text + say(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
+	return text + format(r.cutValue, "n", strconv.Itoa(utf8.RuneCountInString(s[len(kept):])))
 }
 
-// Redacted is a text that has to do with p, for a program: not escaped, its
-// secrets redacted.
+// Redacted redacts a text about p for a program. It does not escape.
 func (s Style) Redacted(p *approval.Pending, text string) string {
 	r := s.renderer(p)
-	return r.without(text, r.marker)
+	return r.replaceSecrets(text, r.maskText)
 }
 
-// Value writes a JSON value that has to do with p on one line, likewise.
+// Value renders a JSON value of p on one line, escaped and redacted.
 func (s Style) Value(p *approval.Pending, v approval.Raw) string { return s.renderer(p).value(v) }
 
-// OneLine writes a text that has to do with p on one line, escaped, its secrets
-// redacted.
+// OneLine renders a text about p on one line, escaped and redacted.
 func (s Style) OneLine(p *approval.Pending, text string) string { return s.renderer(p).text(text) }
 
-// Outcome says in one line how a settled request ended, and by whom.
+// Outcome says in one line how a request was settled, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {
-	w := catalogue(s.Language)
-	line := say(w.outcome, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
+	w := catalog(s.Language)
+	line := format(w.outcome, "id", Escape(approval.ShortID(rec.RequestID)), "status", w.status(string(rec.Status)))
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil {
 		return line
 	}
 	if by, via := resp.Decision.By, resp.Decision.Via; by != nil && via != nil && !resp.Decision.Auto {
-		line += say(w.outcomeBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
+		line += format(w.outcomeBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
 	}
 	if resp.Error != nil && rec.Status != approval.StatusDenied && rec.Status != approval.StatusExpired {
 		r := s.renderer(&approval.Pending{})
-		line += say(w.outcomeError, "error", r.short(*resp.Error))
+		line += format(w.outcomeError, "error", r.short(*resp.Error))
 	}
 	return line
 }
 
-// status is a status or verdict in this language.
-func (w *words) status(s string) string {
+// status translates a status or verdict.
+func (w *messages) status(s string) string {
 	if t, ok := w.verdicts[s]; ok {
 		return t
 	}

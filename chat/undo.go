@@ -7,8 +7,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// howToUndo stands behind an approval that is remembered.
-func (t turn) howToUndo(d *approval.Decision, w *approval.Waiting) string {
+// undoHint says how to revoke the grant that an approval gave.
+func (t replier) undoHint(d *approval.Decision, w *approval.Waiting) string {
 	if w == nil || t.Revoker == nil {
 		return ""
 	}
@@ -16,15 +16,15 @@ func (t turn) howToUndo(d *approval.Decision, w *approval.Waiting) string {
 	if g == nil {
 		return ""
 	}
-	return say(t.undoHere, "id", Escape(approval.ShortID(g.ID)))
+	return format(t.undoHere, "id", Escape(approval.ShortID(g.ID)))
 }
 
-// undo takes back the one consent that the typed digits fit. Only what belongs
-// to the workspaces that this chat serves the person is looked at.
-func (t turn) undo(ctx context.Context, prefix string) Reply {
-	nothing := Reply{Text: say(t.nothingToUndo, "id", prefix)}
+// undo revokes the one grant whose id begins with the prefix, among the workspaces
+// that this chat serves the person.
+func (t replier) undo(ctx context.Context, prefix string) Reply {
+	nothing := Reply{Text: format(t.nothingToUndo, "id", prefix)}
 	if t.Revoker == nil {
-		return Reply{Text: say(t.undoElsewhere, "id", prefix)}
+		return Reply{Text: format(t.undoElsewhere, "id", prefix)}
 	}
 	all, err := t.Revoker.Remembered(ctx, t.Workspaces)
 	if err != nil {
@@ -40,20 +40,20 @@ func (t turn) undo(ctx context.Context, prefix string) Reply {
 	case len(fit) == 0:
 		return nothing
 	case len(fit) > 1:
-		return Reply{Text: say(t.ambiguous, "id", prefix)}
+		return Reply{Text: format(t.ambiguous, "id", prefix)}
 	}
 	done, err := t.Revoker.Revoke(ctx, fit[0], t.From)
 	switch {
 	case err != nil:
-		return t.refused(err, fit[0].Workspace)
+		return t.refusalReply(err, fit[0].Workspace)
 	case !done:
 		return nothing
 	}
-	return Reply{Text: say(t.undone, "what", t.consent(fit[0]))}
+	return Reply{Text: format(t.undone, "what", t.grantText(fit[0]))}
 }
 
-// consent names what was remembered.
-func (t turn) consent(g approval.Grant) string {
+// grantText names a grant.
+func (t replier) grantText(g approval.Grant) string {
 	r := t.style.renderer(&approval.Pending{})
 	what := g.ActionType
 	if g.Kind == approval.GrantTarget {

@@ -10,24 +10,24 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// attic is what is remembered, of two workspaces.
-type attic struct {
+// fakeGrants is a Revoker with grants of two workspaces.
+type fakeGrants struct {
 	grants  []approval.Grant
 	revoked []string
 	by      approval.Person
 	refuse  error
-	late    bool // somebody else was first
+	late    bool // another person revoked first
 	broken  error
 }
 
-func (a *attic) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (a *fakeGrants) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Verdict != approval.Approved || p.Territory != "permanent" {
 		return nil
 	}
 	return &approval.Grant{ID: p.RequestID}
 }
 
-func (a *attic) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (a *fakeGrants) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
 	for _, g := range a.grants {
 		for _, ws := range workspaces {
 			if g.Workspace == ws {
@@ -38,7 +38,7 @@ func (a *attic) Remembered(_ context.Context, workspaces []string) (list []appro
 	return list, a.broken
 }
 
-func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
+func (a *fakeGrants) Revoke(_ context.Context, g approval.Grant, by approval.Person) (bool, error) {
 	if a.refuse != nil {
 		return false, a.refuse
 	}
@@ -46,16 +46,16 @@ func (a *attic) Revoke(_ context.Context, g approval.Grant, by approval.Person) 
 	return !a.late, nil
 }
 
-func remembered() *attic {
-	return &attic{grants: []approval.Grant{
+func newFakeGrants() *fakeGrants {
+	return &fakeGrants{grants: []approval.Grant{
 		{ID: cardID, Workspace: "personal", Kind: approval.GrantRule, ActionType: "send_message"},
 		{ID: "a7f3c0000000000a", Workspace: "personal", Kind: approval.GrantTarget, Capability: "fs:write", Target: "/tmp/\u202ex"},
 		{ID: "a7f3dddddddddddd", Workspace: "other", Kind: approval.GrantRule, ActionType: "send_message"},
 	}}
 }
 
-func undoing(a *attic, m Message) Reply {
-	d := &desk{waiting: []approval.Waiting{waiting()}}
+func undoReply(a *fakeGrants, m Message) Reply {
+	d := &fakeGate{waiting: []approval.Waiting{waiting()}}
 	m.From, m.Via = ann, "telegram"
 	if m.Workspaces == nil {
 		m.Workspaces = []string{"personal"}
@@ -68,51 +68,51 @@ func undoing(a *attic, m Message) Reply {
 }
 
 func TestUndo(t *testing.T) {
-	a := remembered()
-	require.Equal(t, "Taken back: a7f3b2c1 (send_message). From now on it is asked again.", undoing(a, Message{Text: "undo a7f3b2c1"}).Text)
+	a := newFakeGrants()
+	require.Equal(t, "Revoked: a7f3b2c1 (send_message). Such requests need approval again.", undoReply(a, Message{Text: "undo a7f3b2c1"}).Text)
 	require.Equal(t, []string{cardID}, a.revoked)
 	require.Equal(t, ann, a.by)
-	require.Equal(t, `Revocato: a7f3c000 (fs:write /tmp/\u{202E}x). D'ora in poi si chiede di nuovo.`, undoing(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
+	require.Equal(t, `Revocato: a7f3c000 (fs:write /tmp/\u{202E}x). Richieste come questa vanno di nuovo approvate.`, undoReply(a, Message{Text: "REVOKE a7f3c", Language: "it"}).Text)
 	require.Len(t, a.revoked, 2)
 }
 
 func TestUndoNothing(t *testing.T) {
-	nothing := "Nothing of yours is remembered under a7f3d, or it was taken back before."
+	nothing := "No grant to revoke for a7f3d, or it was already revoked."
 	for _, tc := range []struct {
 		why, text, says string
 		ws              []string
-		change          func(*attic)
+		change          func(*fakeGrants)
 	}{
 		{"another workspace's", "undo a7f3d", nothing, nil, nil},
 		{"two fit", "undo a7f3", "Several requests begin with a7f3: type more digits.", nil, nil},
-		{"a stranger", "undo a7f3b2c1", "Nothing here for you.", []string{}, nil},
-		{"who may not decide there", "undo a7f3b2c1", "Nothing here for you.", nil, func(a *attic) { a.refuse = &approval.Refusal{Reason: approval.ErrNotAuthorized} }},
-		{"one too many", "undo a7f3b2c1 now", "Unclear, nothing was decided.", nil, nil},
-		{"the disk", "undo a7f3b2c1", "do not count on it", nil, func(a *attic) { a.broken = errors.New("disk") }},
+		{"unauthorized", "undo a7f3b2c1", "You are not an approver here.", []string{}, nil},
+		{"not an approver there", "undo a7f3b2c1", "You are not an approver here.", nil, func(a *fakeGrants) { a.refuse = &approval.Refusal{Reason: approval.ErrNotAuthorized} }},
+		{"one word too many", "undo a7f3b2c1 now", "Not understood, nothing was decided.", nil, nil},
+		{"a disk error", "undo a7f3b2c1", "do not rely on it", nil, func(a *fakeGrants) { a.broken = errors.New("disk") }},
 	} {
-		a := remembered()
+		a := newFakeGrants()
 		if tc.change != nil {
 			tc.change(a)
 		}
-		r := undoing(a, Message{Text: tc.text, Workspaces: tc.ws})
+		r := undoReply(a, Message{Text: tc.text, Workspaces: tc.ws})
 		require.Contains(t, r.Text, tc.says, tc.why)
 		require.Empty(t, a.revoked, tc.why)
 		require.Equal(t, a.broken != nil, r.Err != nil, tc.why)
 	}
-	late := remembered()
+	late := newFakeGrants()
 	late.late = true
-	require.Contains(t, undoing(late, Message{Text: "undo a7f3b2c1"}).Text, "or it was taken back before")
-	require.Equal(t, "Not here: permesso revoke a7f3", undoing(nil, Message{Text: "undo a7f3"}).Text)
+	require.Contains(t, undoReply(late, Message{Text: "undo a7f3b2c1"}).Text, "or it was already revoked")
+	require.Equal(t, "Undo is not available here. Run: permesso revoke a7f3", undoReply(nil, Message{Text: "undo a7f3"}).Text)
 }
 
-func TestConfirmationSaysHowToUndo(t *testing.T) {
+func TestConfirmationHasUndoHint(t *testing.T) {
 	card := waiting(func(p *approval.Pending) { p.Territory = "permanent" })
 	says := func(text, lang string) string {
-		return undoing(remembered(), Message{Text: text, Card: &card, Language: lang}).Text
+		return undoReply(newFakeGrants(), Message{Text: text, Card: &card, Language: lang}).Text
 	}
-	require.Contains(t, says("6", ""), "not at all · Undo: write undo a7f3b2c1 here, or permesso revoke a7f3b2c1")
-	require.Contains(t, says("6", "it"), " · Per annullare: scrivi qui undo a7f3b2c1, oppure permesso revoke a7f3b2c1")
+	require.Contains(t, says("6", ""), "12:11 UTC · To undo: send undo a7f3b2c1 here, or run permesso revoke a7f3b2c1")
+	require.Contains(t, says("6", "it"), " · Per annullare: scrivi qui undo a7f3b2c1, oppure esegui permesso revoke a7f3b2c1")
 	require.NotContains(t, says("3", ""), "ndo")
 	card = waiting()
-	require.NotContains(t, says("1", ""), "ndo", "nothing is remembered of it")
+	require.NotContains(t, says("1", ""), "ndo", "no grant was given")
 }

@@ -489,7 +489,7 @@ func TestQuestionsAboutFactsByMail(t *testing.T) {
 	}
 	taken, answers := w.takes(letterTo(card, annMail, "what files will be written?"))
 	require.Equal(t, Decided, taken.Status)
-	require.Contains(t, w.one(answers).text, "the facts here do not answer it")
+	require.Contains(t, w.one(answers).text, "the gate's facts do not answer it")
 	require.Equal(t, approval.RequestMore, w.decided(k).Verdict)
 	w.ends(k, approval.StatusRequestMore)
 	_, answers = w.takes(letterTo(card, annMail, "who will be emailed?"))

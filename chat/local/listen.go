@@ -71,7 +71,7 @@ func reachable(path string) (name string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
 }
 
-// checkFolder refuses a folder in which somebody else could put a socket of
+// checkFolder refuses a folder in which another user could put a socket of
 // theirs in our place and have people talk to it.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hall stands in for the gate. The uid of whoever runs the test is ann's.
-type hall struct {
+// fakeGate is a Decider and Viewer. The UID of the test process is ann's.
+type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
 	record  *approval.Record
@@ -38,14 +38,14 @@ type hall struct {
 	entered chan struct{}
 }
 
-func (h *hall) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (h *fakeGate) Waiting(_ context.Context, workspaces []string) ([]approval.Waiting, error) {
 	if len(workspaces) == 0 {
 		return nil, errors.New("asked about no workspace at all")
 	}
 	return h.waiting, h.broken
 }
 
-func (h *hall) Find(_ context.Context, _ []string, prefix string) (keys []approval.Key, err error) {
+func (h *fakeGate) Find(_ context.Context, _ []string, prefix string) (keys []approval.Key, err error) {
 	for _, w := range h.waiting {
 		if strings.HasPrefix(w.Pending.RequestID, prefix) {
 			keys = append(keys, w.Key())
@@ -54,7 +54,7 @@ func (h *hall) Find(_ context.Context, _ []string, prefix string) (keys []approv
 	return keys, h.broken
 }
 
-func (h *hall) Pending(k approval.Key) (*approval.Waiting, error) {
+func (h *fakeGate) Pending(k approval.Key) (*approval.Waiting, error) {
 	for _, w := range h.waiting {
 		if w.Key() == k {
 			return &w, h.broken
@@ -63,16 +63,16 @@ func (h *hall) Pending(k approval.Key) (*approval.Waiting, error) {
 	return nil, h.broken
 }
 
-func (h *hall) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	if h.record == nil || h.record.RequestID != k.ID {
 		return nil, h.broken
 	}
 	return h.record, h.broken
 }
 
-func (h *hall) Decision(approval.Key, approval.Raw) *approval.Decision { return nil }
+func (h *fakeGate) Decision(approval.Key, approval.Raw) *approval.Decision { return nil }
 
-func (h *hall) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (h *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	if h.holding != nil {
 		close(h.entered)
 		<-h.holding
@@ -104,7 +104,7 @@ const (
 	others = "beef000000000000"
 )
 
-func serve(t *testing.T, h *hall, change ...func(*Server)) (c *Client, stop func()) {
+func serve(t *testing.T, h *fakeGate, change ...func(*Server)) (c *Client, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "p.sock")
 	l, err := Listen(path)
@@ -161,7 +161,7 @@ func TestClientAndServer(t *testing.T) {
 		Version: 1, RequestID: "00000000000000aa", Workspace: "annes", Status: approval.StatusDenied,
 		EndedAt: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Response: approval.Raw(`{"a":  1}`),
 	}
-	h := &hall{waiting: []approval.Waiting{waits(mine, ""), waits(others, "bob")}, record: rec}
+	h := &fakeGate{waiting: []approval.Waiting{waits(mine, ""), waits(others, "bob")}, record: rec}
 	c, _ := serve(t, h)
 	ctx := t.Context()
 
@@ -218,14 +218,14 @@ func TestRefusalsCome(t *testing.T) {
 	k := approval.Key{Workspace: "annes", ID: mine}
 	for _, reason := range reasons() {
 		ref := &approval.Refusal{Reason: reason, By: "bob", At: at, Verdict: approval.Denied, Hint: "h"}
-		c, _ := serve(t, &hall{broken: ref})
+		c, _ := serve(t, &fakeGate{broken: ref})
 		_, err := c.Decide(t.Context(), approval.DecisionInput{Key: k, Verdict: approval.Approved})
 		var got *approval.Refusal
 		require.ErrorAs(t, err, &got)
 		require.Equal(t, ref, got)
 	}
 
-	h := &hall{broken: errors.New("/secret/path: disk on fire")}
+	h := &fakeGate{broken: errors.New("/secret/path: disk on fire")}
 	c, _ := serve(t, h)
 	_, err := c.Decide(t.Context(), approval.DecisionInput{Key: k, Verdict: approval.Approved})
 	require.EqualError(t, err, "the gate could not do that; its log says why")
@@ -241,7 +241,7 @@ func TestRefusalsCome(t *testing.T) {
 }
 
 func TestStrangers(t *testing.T) {
-	h := &hall{waiting: []approval.Waiting{waits(mine, "")}, theirs: []string{}}
+	h := &fakeGate{waiting: []approval.Waiting{waits(mine, "")}, theirs: []string{}}
 	c, _ := serve(t, h, func(s *Server) {
 		s.Who = func(uid string) (approval.Person, []string) { return approval.Person{Channel: "local", ID: uid}, nil }
 	})
@@ -259,7 +259,7 @@ func TestStrangers(t *testing.T) {
 
 // What the configuration says counts at every question, not when one connected.
 func TestStrangerFromNowOn(t *testing.T) {
-	h := &hall{}
+	h := &fakeGate{}
 	c, _ := serve(t, h)
 	conn, err := net.Dial("unix", c.Path)
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestStrangerFromNowOn(t *testing.T) {
 }
 
 func TestSlowClients(t *testing.T) {
-	many := &hall{}
+	many := &fakeGate{}
 	for range 2000 { // more than a socket holds
 		many.waiting = append(many.waiting, waits(mine, ""))
 	}
@@ -321,7 +321,7 @@ func TestSlowClients(t *testing.T) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	c, _ := serve(t, &hall{})
+	c, _ := serve(t, &fakeGate{})
 	var held []net.Conn
 	for range maxPerUID {
 		conn, err := net.Dial("unix", c.Path)
@@ -340,7 +340,7 @@ func TestTooManyConnections(t *testing.T) {
 
 // What was decided while the gate ends is still told.
 func TestStopTellsWhatWasDecided(t *testing.T) {
-	h := &hall{holding: make(chan struct{}), entered: make(chan struct{})}
+	h := &fakeGate{holding: make(chan struct{}), entered: make(chan struct{})}
 	c, stop := serve(t, h)
 	idle, err := net.Dial("unix", c.Path)
 	require.NoError(t, err)
@@ -359,14 +359,14 @@ func TestStopTellsWhatWasDecided(t *testing.T) {
 			conn.Close()
 		}
 		return err != nil
-	}, 20*time.Second, time.Millisecond, "nobody new comes in")
+	}, 20*time.Second, time.Millisecond, "no new client is accepted")
 	close(h.holding)
 	require.NoError(t, <-told)
 	<-stopped
 }
 
 func TestHugeRequest(t *testing.T) {
-	c, _ := serve(t, &hall{})
+	c, _ := serve(t, &fakeGate{})
 	_, err := c.Decide(t.Context(), approval.DecisionInput{Key: approval.Key{Workspace: "annes", ID: mine}, Note: strings.Repeat("x", maxRequest)})
 	require.ErrorContains(t, err, "more than 262144 bytes", "the client knows")
 	require.NotErrorIs(t, err, approval.ErrNotAuthorized)
@@ -394,7 +394,7 @@ func FuzzParse(f *testing.F) {
 // A link is the asker's own, and there is one only where pages are served.
 func TestLink(t *testing.T) {
 	var asked []approval.Person
-	c, stop := serve(t, &hall{}, func(s *Server) {
+	c, stop := serve(t, &fakeGate{}, func(s *Server) {
 		s.Link = func(p approval.Person) (string, time.Duration, error) {
 			asked = append(asked, p)
 			return "http://127.0.0.1:1/enter/x", time.Minute, nil
@@ -407,12 +407,12 @@ func TestLink(t *testing.T) {
 	stop()
 	require.Equal(t, []approval.Person{{Channel: "local", ID: strconv.Itoa(os.Getuid())}}, asked)
 
-	c, _ = serve(t, &hall{})
+	c, _ = serve(t, &fakeGate{})
 	_, _, err = c.Link(t.Context())
 	require.ErrorIs(t, err, approval.ErrNotApplicable)
 	require.ErrorContains(t, err, "see ui in permesso.toml")
 
-	h := &hall{theirs: []string{}}
+	h := &fakeGate{theirs: []string{}}
 	c, _ = serve(t, h, func(s *Server) {
 		s.Link = func(approval.Person) (string, time.Duration, error) { panic("a stranger got a link") }
 	})

@@ -17,15 +17,15 @@ const Supported = true
 // overflow is what the kernel calls a uid that has no name in our namespace.
 const overflow = 65534
 
-// errNested says that somebody connected out of a sandbox or container.
-var errNested = errors.New("somebody in a namespace below ours")
+// errNested says that the peer is in a sandbox or container.
+var errNested = errors.New("peer is in a nested user namespace")
 
 // peer is the uid that connected, by the kernel's word: the effective one at
-// that moment, whoever holds the other end now. With an errNested the uid is
-// known, and nobody's here.
+// that moment, regardless of the process that holds the other end now. With an errNested the uid is
+// known, but is no user of this host.
 //
 // An agent in a sandbox of its user's making has that user's uid, which may be
-// an approver's. Nobody leaves a user or process namespace for the one above
+// an approver's. No process leaves a user or process namespace for the one above
 // it, so that who is seen below has connected from below. They can be seen only
 // where /proc shows other people's processes, and not at all by a kernel before
 // 6.5: there the uid alone speaks. Mount namespaces say nothing: a service has

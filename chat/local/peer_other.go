@@ -10,7 +10,7 @@ import (
 // Supported says whether this system tells who connected.
 const Supported = false
 
-var errNested = errors.New("somebody in a namespace below ours")
+var errNested = errors.New("peer is in a nested user namespace")
 
 func peer(*net.UnixConn) (uint32, error) {
 	return 0, errors.New("look who connected: not on this system")

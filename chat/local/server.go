@@ -47,7 +47,7 @@ type Server struct {
 	Link func(p approval.Person) (address string, life time.Duration, err error)
 	// Refused is told of a stranger who connected.
 	Refused func(by approval.Person)
-	Log     func(error) // errors that nobody who connects can mend; may be nil
+	Log     func(error) // errors that a client cannot fix; may be nil
 	// Language is what is told to clients, whose own configuration is another.
 	Language  func(p approval.Person) string
 	IOTimeout time.Duration // with who does not ask, or does not read; 0: 10 s

@@ -54,7 +54,7 @@ func (t turn) answer(ctx context.Context, r request) bool {
 	return t.say(t.conn, answer{Error: "the gate could not do that; its log says why", End: true})
 }
 
-// errGone says that nobody takes the answer.
+// errGone says that the client does not take the answer.
 var errGone = errors.New("the other side does not read")
 
 func (t turn) tell(a answer) error {
@@ -123,7 +123,7 @@ func (t turn) find(ctx context.Context, r request) error {
 	return nil
 }
 
-// visible hides what waits for somebody else.
+// visible hides requests for another person.
 func (t turn) visible(k approval.Key) bool {
 	w, err := t.Viewer.Pending(k)
 	return err == nil && (w == nil || t.May(k.Workspace, w.Pending, t.person))
@@ -195,7 +195,7 @@ func (t turn) status() error {
 	return t.tell(answer{Status: b})
 }
 
-// ui gives a link. There is nothing to hide from whoever may decide here.
+// ui gives a link. An approver may see all of it.
 func (t turn) ui() error {
 	if t.Link == nil {
 		return &approval.Refusal{Reason: approval.ErrNotApplicable, Hint: "the gate serves no pages: see ui in permesso.toml"}

@@ -4,13 +4,12 @@
 //
 // # Who
 //
-// Everybody may connect: the uid that the kernel saw connecting (SO_PEERCRED)
-// says who they are, and nothing that they send does. A uid that the server
-// does not know hears one neutral sentence and nothing else, whatever it sends;
-// so does whoever connects out of a sandbox or container, as far as that can be
-// seen: the agent that lives there has the uid of who has made it. What somebody
-// sees is only of the workspaces in which they may decide, and an answer goes to
-// the one Decide that every other channel uses.
+// Any local user may connect. The UID that the kernel reports (SO_PEERCRED)
+// identifies the user. A UID that the server does not know gets one neutral
+// sentence, whatever it sends. So does a peer in a sandbox or container, as far as
+// the kernel shows that: its agent has the UID of the user who started it. A user
+// sees only workspaces whose requests that user may decide. Replies go to the same
+// Decide as those of every other channel.
 //
 // # Wire
 //

@@ -60,7 +60,7 @@ func TestQuestionsAnsweredFromFacts(t *testing.T) {
 	m = h.ask(k, ann, postRequest)
 	answer := h.waitForReply(h.api.Reply(ann, ann, m.ID, "tell me what files will be written"))
 	require.Contains(t, answer.Text, "Sent back to the agent: \"tell me what files will be written\"")
-	require.Contains(t, answer.Text, "the facts here do not answer it")
+	require.Contains(t, answer.Text, "the gate's facts do not answer it")
 	r := h.waitForResponse(k)
 	require.Equal(t, approval.StatusRequestMore, r.Status)
 	require.Equal(t, "tell me what files will be written", *r.Feedback)

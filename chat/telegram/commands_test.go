@@ -50,7 +50,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 	for i := range 8 {
 		a := h.tap(eve, m, "✅ Once")
 		if i < 5 {
-			require.Equal(t, "Nothing here for you.", a.Text)
+			require.Equal(t, "You are not an approver here.", a.Text)
 			require.True(t, a.Alert)
 		} else {
 			require.Empty(t, a.Text, "answered without text")
@@ -60,7 +60,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 	refused := len(h.refused)
 	h.mu.Unlock()
 	require.Equal(t, 5, refused)
-	require.Equal(t, "Nothing here for you.", h.tap(carl, m, "✅ Once").Text, "the limit is per user")
+	require.Equal(t, "You are not an approver here.", h.tap(carl, m, "✅ Once").Text, "the limit is per user")
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 }
 
@@ -85,7 +85,7 @@ func TestPending(t *testing.T) {
 	h.tap(ann, list, "a7000109")
 	at := h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000109" })
 	require.Contains(t, at.ReplyTo.Text, "a7000109")
-	require.Equal(t, "Nothing here for you.", h.tap(eve, list, "› 3/3").Text)
+	require.Equal(t, "You are not an approver here.", h.tap(eve, list, "› 3/3").Text)
 
 	// show points to a card by its short ID.
 	h.api.Say(ann, ann, "/show a7000110")
@@ -109,11 +109,11 @@ func TestGrants(t *testing.T) {
 	require.Contains(t, list.Text, `fs:write /tmp/\u{202E}x`)
 	require.Equal(t, []string{"✖ a7f3b2c1", "✖ b7f3b2c1"}, list.Buttons())
 	h.requirePlain(list)
-	require.Contains(t, h.tap(ann, list, "✖ a7f3b2c1").Text, "Taken back: a7f3b2c1")
+	require.Contains(t, h.tap(ann, list, "✖ a7f3b2c1").Text, "Revoked: a7f3b2c1")
 	list = h.waitForEdit(list, "one grant less", func(m botapi.Message) bool { return len(m.Buttons()) == 1 })
 	require.Equal(t, "1001", h.revoker.grants[0].RevokedBy)
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo b7f3")).Text, "Taken back: b7f3b2c1")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo c7f3")).Text, "Nothing of yours is remembered", "not ann's workspace")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo b7f3")).Text, "Revoked: b7f3b2c1")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "undo c7f3")).Text, "No grant to revoke", "not ann's workspace")
 	require.True(t, h.revoker.grants[2].RevokedAt.IsZero())
 }
 
@@ -149,8 +149,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pause personal")).Text, "⏸ personal: already paused")
 	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/resume other")).Text, "Which workspace? personal")
 	require.Contains(t, h.waitForReply(h.api.Say(bob, family, "/resume@permesso_bot")).Text, "▶ personal: resumed")
-	require.Equal(t, "Nothing here for you.", h.waitForReply(h.api.Say(eve, family, "/pause")).Text)
-	require.Equal(t, "Nothing here for you.", h.waitForReply(h.api.Say(ann, ann, "/pause")).Text, "no workspace is asked in this chat")
+	require.Equal(t, "You are not an approver here.", h.waitForReply(h.api.Say(eve, family, "/pause")).Text)
+	require.Equal(t, "You are not an approver here.", h.waitForReply(h.api.Say(ann, ann, "/pause")).Text, "no workspace is asked in this chat")
 	require.Equal(t, []string{"pause personal 1001 it goes wild", "pause personal 1001", "resume personal 1002"}, b.calls)
 }
 

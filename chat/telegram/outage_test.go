@@ -220,7 +220,7 @@ func TestSlowChatBlocksNoOtherChat(t *testing.T) {
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 	h.waitForState("a hanging edit", func(s botapi.State) bool { return s.Count("answerCallbackQuery") == 1 })
 	b, _ := m.Button("❌ Deny")
-	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "Nothing here for you", "a tap in another user's chat")
+	require.Contains(t, h.waitForAnswer(h.api.TapData(bob, ann, m.ID, b.CallbackData)).Text, "You are not an approver here", "a tap in another user's chat")
 	require.Contains(t, h.waitForAnswer(h.api.TapData(ann, ann, m.ID, b.CallbackData)).Text, "Already approved by ann")
 	two := keyIn(other, 2)
 	n := h.ask(two, carl, postRequest)

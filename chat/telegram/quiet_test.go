@@ -41,11 +41,11 @@ func TestFlood(t *testing.T) {
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: its request was not shown.
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No such request is waiting here")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "approve "+approval.ShortID(keys[11].ID))).Text, "No pending request with this id")
 	require.Zero(t, h.handler.count(keys[11]))
 
 	// Its button shows the card, which can be approved.
-	require.Equal(t, "Nothing here for you.", h.tap(eve, d, "a700001b").Text)
+	require.Equal(t, "You are not an approver here.", h.tap(eve, d, "a700001b").Text)
 	h.tap(ann, d, "a700001b")
 	m := h.waitForCard(keys[11], ann)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")

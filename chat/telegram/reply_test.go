@@ -67,13 +67,13 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	for text, want := range map[string]string{
-		"yes":                 "Unclear, nothing was decided",
+		"yes":                 "Not understood, nothing was decided",
 		"1 and be quick":      "takes no text",
 		"4":                   "needs text",
 		"approve b7000001":    "you replied to a7000001",
-		"approve a7000001? n": "Unclear",
-		"? why":               "waits for you because",
-		"１":                   "Unclear",
+		"approve a7000001? n": "Not understood",
+		"? why":               "needs your decision because",
+		"１":                   "Not understood",
 	} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)
 	}
@@ -161,7 +161,7 @@ func TestCommandsWithoutACard(t *testing.T) {
 	// A request that is asked elsewhere cannot be decided here.
 	three := keyIn(other, 0x30)
 	h.ask(three, carl, postRequest)
-	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000030")).Text, "No such request is waiting here")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approve a7000030")).Text, "No pending request with this id")
 	require.Zero(t, h.handler.count(three))
 }
 

@@ -267,7 +267,7 @@ func TestWorkspaceMovesToAnotherChat(t *testing.T) {
 	h.mu.Unlock()
 	h.waitForText(old, "This request is now asked in another chat.")
 	m := h.waitForCard(k, family)
-	require.Equal(t, "Nothing here for you.", h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text)
+	require.Equal(t, "You are not an approver here.", h.waitForAnswer(h.api.TapData(ann, ann, old.ID, b.CallbackData)).Text)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 }
 

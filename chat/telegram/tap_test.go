@@ -191,9 +191,9 @@ func TestUndo(t *testing.T) {
 	m = h.waitForEdit(m, "an undo button", func(m botapi.Message) bool { return strings.Contains(strings.Join(m.Buttons(), ""), "↩ Undo") })
 	require.Equal(t, []string{"↩ Undo"}, m.Buttons())
 
-	require.Equal(t, "Nothing here for you.", h.tap(eve, m, "↩ Undo").Text)
+	require.Equal(t, "You are not an approver here.", h.tap(eve, m, "↩ Undo").Text)
 	a := h.tap(bob, m, "↩ Undo")
-	require.Contains(t, a.Text, "Taken back: a7000001")
+	require.Contains(t, a.Text, "Revoked: a7000001")
 	m = h.waitForText(m, "↩ grant revoked")
 	require.Empty(t, m.Buttons())
 	require.Equal(t, "1002", h.revoker.grants[0].RevokedBy)

@@ -12,8 +12,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// What an agent forges is shown as its words here, too: line for line the card of
-// the golden files, and what it says dimmed where there are colours.
+// Forged evidence is shown as the agent's text: the card equals the golden file, and
+// the agent's text is dim if color is on.
 func TestForgedEvidence(t *testing.T) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		for _, color := range []bool{false, true} {
 			var out bytes.Buffer
-			v := &view{Channel: &Channel{Out: &out, Color: color}, words: catalogue(""), shown: map[approval.Key]approval.Waiting{}}
+			v := &view{Channel: &Channel{Out: &out, Color: color}, messages: catalog(""), shown: map[approval.Key]approval.Waiting{}}
 			v.card(approval.Waiting{Pending: p})
 			got := out.String()
 			if color {

@@ -11,14 +11,14 @@ import (
 // maxLine caps a line of input, in bytes.
 const maxLine = 64 << 10
 
-// input is one line, without its end.
+// input is one line of input.
 type input struct {
 	text    string
-	tooLong bool // text is empty then: half an answer is none
+	tooLong bool // then text is empty: part of a reply must not decide
 }
 
-// readLines reads in on a goroutine of its own and closes the channel at its
-// end. stop has the goroutine end: at once where in takes a deadline.
+// readLines reads in on its own goroutine and closes the channel at the end of in.
+// stop ends the goroutine, at once if in takes a read deadline.
 func readLines(ctx context.Context, in io.Reader) (<-chan input, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	lines := make(chan input)
@@ -32,7 +32,7 @@ func readLines(ctx context.Context, in io.Reader) (<-chan input, func()) {
 		for {
 			l, err := readLine(r)
 			if err != nil {
-				return // a line without its end may be half an answer: it is none
+				return // a line without a line feed may be incomplete
 			}
 			select {
 			case lines <- l:
@@ -44,13 +44,13 @@ func readLines(ctx context.Context, in io.Reader) (<-chan input, func()) {
 	stop := func() {
 		cancel()
 		if d, ok := in.(interface{ SetReadDeadline(time.Time) error }); ok {
-			_ = d.SetReadDeadline(time.Unix(1, 0)) // a terminal may refuse; then the next line ends it
+			_ = d.SetReadDeadline(time.Unix(1, 0)) // a terminal may refuse; then the next line ends the goroutine
 		}
 	}
 	return lines, stop
 }
 
-// readLine reads up to a line feed and skips what is over the cap.
+// readLine reads up to a line feed. It drops a line over the cap.
 func readLine(r *bufio.Reader) (input, error) {
 	var l input
 	var b []byte

@@ -1,21 +1,19 @@
-// Package terminal is the channel for whoever sits in front of the gate: it
-// prints cards as requests begin to wait, and reads answers line by line.
+// Package terminal is the channel for an approver at the daemon's terminal. It
+// prints a card for each new pending request and reads replies line by line.
 //
-// # Talking to the terminal
+// # Output
 //
-// It is for a terminal only; where stdin is none, leave it out. Everything it
-// says goes to Out, a line or a card at a time, and a card has an empty line
-// before it. It never moves the cursor and prints no prompt: cards may come
-// while somebody types. Colour, where it is wanted, marks whole lines: the
-// headline of a card bold, warnings yellow, the agent's words dim, an outcome
-// green or red. Nothing depends on it, and no agent's text can bring any: it
-// is escaped before.
+// Do not run it if stdin is not a terminal. It writes to Out, a line or a card at
+// a time, with an empty line before a card. It never moves the cursor and prints no
+// prompt, because a card may appear while the approver types. Color marks complete
+// lines: the headline of a card bold, warnings yellow, the agent's text dim, an
+// outcome green or red. An agent's text is escaped, so it cannot set a color.
 //
-// # Answers
+// # Replies
 //
-// The grammar is chat's. A menu code answers the card shown last. Because a
-// new card may slide in while somebody types, a code that comes within a
-// moment of a card that was not alone is not acted on; it asks to be repeated.
+// The grammar is that of package chat. A menu code applies to the card shown last.
+// A new card may appear while the approver types. So a code that arrives shortly
+// after a second card is not acted on, and the approver is asked to repeat it.
 package terminal
 
 import (
@@ -31,78 +29,77 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Records gives the story of a settled request, or nil where there is none
-// yet.
+// Records returns the record of a settled request, nil if there is none yet.
 type Records interface {
 	Record(ctx context.Context, k approval.Key) (*approval.Record, error)
 }
 
-// Channel is the terminal. Fill the fields in, then Run it.
+// Channel is the terminal. Set its fields, then call Run.
 type Channel struct {
 	In          io.Reader
 	Out         io.Writer
 	Interceptor *chat.Interceptor
 	Viewer      chat.Viewer
-	Records     Records             // nil: outcomes are not told
-	Changes     <-chan approval.Key // hints that something changed; may be nil
+	Records     Records             // nil: outcomes are not shown
+	Changes     <-chan approval.Key // hints that a request changed; may be nil
 	Person      approval.Person
 	Workspaces  []string // none: nothing is shown, nothing can be decided
 	Style       chat.Style
-	// Refresh gives the workspaces and the style as they are now, before every
-	// look; nil: they stay as they are.
+	// Refresh returns the current workspaces and style. It is called before every
+	// update. nil: they do not change.
 	Refresh func() ([]string, chat.Style)
-	Foot    func() string // what a card ends with at the moment it is shown; may be nil
+	Foot    func() string // end of a card, computed when it is shown; may be nil
 	Color   bool
-	Log     func(error) // errors that the person cannot mend; may be nil
+	Log     func(error) // errors that the approver cannot fix; may be nil
 
-	Every time.Duration    // how often to look without a hint; 0: 5 s
+	Every time.Duration    // interval of updates without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
 }
 
 const (
-	defaultEvery = 5 * time.Second
-	// justNow is how long a new card must have been in sight before a code
-	// without a name is taken to mean it and not the one before.
-	justNow = 1500 * time.Millisecond
-	// maxOwed bounds the outcomes waited for, should records never come.
-	maxOwed = 1000
+	defaultInterval = 5 * time.Second
+	// newCardDelay is how long a new card must be shown before a code applies to
+	// it. Before that, the approver may have meant the previous card.
+	newCardDelay = 1500 * time.Millisecond
+	// maxPendingOutcomes bounds the list if records never appear.
+	maxPendingOutcomes = 1000
 )
 
-// view is what stands on the screen.
+// view is the state of the screen.
 type view struct {
 	*Channel
-	words *words
-	shown map[approval.Key]approval.Waiting // cards whose request waits
-	owed  []approval.Key                    // decided, outcome not told yet
-	mine  map[approval.Key]bool             // decided here
-	last  *approval.Waiting                 // the card a code means
-	since time.Time                         // when it was shown
-	held  map[string]string                 // what was said of a workspace's pause
-	alone bool                              // no other card waited then
-	err   error                             // of Out
+	messages        *messages
+	shown           map[approval.Key]approval.Waiting // cards of pending requests
+	pendingOutcomes []approval.Key                    // decided, outcome not shown yet
+	decidedHere     map[approval.Key]bool             // decided here
+	lastCard        *approval.Waiting                 // the card that a code applies to
+	shownAt         time.Time                         // when lastCard was shown
+	pauseLines      map[string]string                 // last pause line of each workspace
+	onlyCard        bool                              // no other card was shown then
+	err             error                             // of Out
 }
 
-// Run shows cards and reads answers until ctx ends or Out fails. When In ends
-// it goes on showing cards. A read under way on an In that takes no deadline
-// cannot be interrupted: its goroutine ends with the next line or with In.
+// Run shows cards and reads replies until ctx ends or Out fails. When In ends, Run
+// continues to show cards. If In has no read deadline, a read cannot be
+// interrupted: its goroutine ends with the next line or with In.
 func (c *Channel) Run(ctx context.Context) error {
 	own := *c
 	v := &view{
-		Channel: &own, words: catalogue(c.Style.Language),
-		shown: map[approval.Key]approval.Waiting{}, mine: map[approval.Key]bool{}, held: map[string]string{},
+		Channel: &own, messages: catalog(c.Style.Language),
+		shown: map[approval.Key]approval.Waiting{}, decidedHere: map[approval.Key]bool{}, pauseLines: map[string]string{},
 	}
 	lines, stop := readLines(ctx, c.In)
 	defer stop()
-	every := c.Every
-	if every <= 0 {
-		every = defaultEvery
+	interval := c.Every
+	if interval <= 0 {
+		interval = defaultInterval
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 
 	changes := c.Changes
-	v.print(plain, v.words.welcome)
-	v.look(ctx)
+	v.print(plain, v.messages.welcome)
+	v.update(ctx)
 	for v.err == nil {
 		select {
 		case <-ctx.Done():
@@ -112,25 +109,25 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 				continue
 			}
-			drain(changes)
-			v.look(ctx)
+			drainHints(changes)
+			v.update(ctx)
 		case <-tick.C:
-			v.look(ctx)
+			v.update(ctx)
 		case l, open := <-lines:
 			if !open {
 				lines = nil
-				v.print(plain, v.words.inputOver)
+				v.print(plain, v.messages.inputClosed)
 				continue
 			}
 			v.line(ctx, l)
-			v.look(ctx)
+			v.update(ctx)
 		}
 	}
 	return v.err
 }
 
-// drain takes the hints that have piled up: one look serves them all.
-func drain(changes <-chan approval.Key) {
+// drainHints discards queued hints: one update serves them all.
+func drainHints(changes <-chan approval.Key) {
 	for {
 		select {
 		case _, open := <-changes:
@@ -143,11 +140,11 @@ func drain(changes <-chan approval.Key) {
 	}
 }
 
-// look compares the screen with what waits.
-func (v *view) look(ctx context.Context) {
+// update compares the screen with the pending requests.
+func (v *view) update(ctx context.Context) {
 	if v.Refresh != nil {
 		v.Workspaces, v.Style = v.Refresh()
-		v.words = catalogue(v.Style.Language)
+		v.messages = catalog(v.Style.Language)
 	}
 	if len(v.Workspaces) == 0 {
 		return
@@ -173,23 +170,23 @@ func (v *view) look(ctx context.Context) {
 	}
 }
 
-// pauses tells of a workspace that was paused or resumed since the last look.
+// pauses reports workspaces that were paused or resumed since the last update.
 func (v *view) pauses() {
 	for _, ws := range v.Workspaces {
 		line := v.Style.PauseLine(ws, v.now())
 		switch line {
-		case v.held[ws]:
+		case v.pauseLines[ws]:
 			continue
 		case "":
-			v.print(good, fill(v.words.resumed, chat.Escape(ws)))
+			v.print(good, format(v.messages.resumed, chat.Escape(ws)))
 		default:
 			v.print(warn, chat.Escape(ws)+" "+line)
 		}
-		v.held[ws] = line
+		v.pauseLines[ws] = line
 	}
 }
 
-// settled tells what became of the cards that wait no longer.
+// settled reports the outcomes of requests that are no longer pending.
 func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 	var gone []approval.Key
 	for k := range v.shown {
@@ -199,28 +196,28 @@ func (v *view) settled(ctx context.Context, waiting map[approval.Key]bool) {
 		}
 	}
 	slices.SortFunc(gone, func(a, b approval.Key) int { return strings.Compare(a.String(), b.String()) })
-	var owed []approval.Key
-	for i, k := range slices.Concat(v.owed, gone) {
+	var pendingOutcomes []approval.Key
+	for i, k := range slices.Concat(v.pendingOutcomes, gone) {
 		if !v.outcome(ctx, k) {
-			owed = append(owed, k)
-			if fresh := i >= len(v.owed); fresh && !v.mine[k] {
-				v.print(dim, fill(v.words.running, approval.ShortID(k.ID)))
+			pendingOutcomes = append(pendingOutcomes, k)
+			if fresh := i >= len(v.pendingOutcomes); fresh && !v.decidedHere[k] {
+				v.print(dim, format(v.messages.outcomeFollows, approval.ShortID(k.ID)))
 			}
 			continue
 		}
-		delete(v.mine, k)
+		delete(v.decidedHere, k)
 	}
-	if len(owed) > maxOwed {
-		owed = owed[len(owed)-maxOwed:]
+	if len(pendingOutcomes) > maxPendingOutcomes {
+		pendingOutcomes = pendingOutcomes[len(pendingOutcomes)-maxPendingOutcomes:]
 	}
-	v.owed = owed
-	if len(gone) > 0 && v.last != nil && !waiting[v.last.Key()] && len(v.shown) > 0 {
-		v.print(plain, fill(v.words.waiting, strconv.Itoa(len(v.shown))))
-		v.last = nil // a code now would mean a card that is far above
+	v.pendingOutcomes = pendingOutcomes
+	if len(gone) > 0 && v.lastCard != nil && !waiting[v.lastCard.Key()] && len(v.shown) > 0 {
+		v.print(plain, format(v.messages.stillWaiting, strconv.Itoa(len(v.shown))))
+		v.lastCard = nil // that card is far above: a code must not apply to it
 	}
 }
 
-// outcome tells how k ended and says whether there is nothing more to tell.
+// outcome shows how k was settled. It returns false if the record is missing.
 func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	if v.Records == nil {
 		return true
@@ -229,18 +226,18 @@ func (v *view) outcome(ctx context.Context, k approval.Key) bool {
 	if err != nil || rec == nil {
 		return false
 	}
-	how := bad
+	attr := bad
 	switch rec.Status {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
-		how = good
+		attr = good
 	}
-	v.print(how, v.Style.Outcome(rec))
+	v.print(attr, v.Style.Outcome(rec))
 	return true
 }
 
 func (v *view) card(w approval.Waiting) {
-	v.alone = len(v.shown) == 0
-	v.shown[w.Key()], v.last, v.since = w, &w, v.now()
+	v.onlyCard = len(v.shown) == 0
+	v.shown[w.Key()], v.lastCard, v.shownAt = w, &w, v.now()
 	style := v.Style
 	if v.Foot != nil {
 		style.Foot = v.Foot()
@@ -249,11 +246,11 @@ func (v *view) card(w approval.Waiting) {
 	v.print(plain, "")
 	v.print(bold, c.Head)
 	for _, f := range c.Facts {
-		how := plain
+		attr := plain
 		if strings.HasPrefix(f, "⚠") {
-			how = warn
+			attr = warn
 		}
-		v.print(how, f)
+		v.print(attr, f)
 	}
 	for _, k := range c.Evidence {
 		v.print(plain, k.Text)
@@ -271,30 +268,30 @@ func (v *view) line(ctx context.Context, l input) {
 	text := strings.Trim(l.text, " \t\r\n")
 	switch {
 	case l.tooLong:
-		v.print(warn, v.words.tooLong)
+		v.print(warn, v.messages.lineTooLong)
 		return
 	case text == "":
 		return
 	case strings.EqualFold(text, "help"):
-		v.print(plain, v.words.help)
+		v.print(plain, v.messages.help)
 		return
 	}
 	m := chat.Message{
 		From: v.Person, Via: "terminal", Text: text, Workspaces: v.Workspaces,
-		Card: v.last, Implicit: true, Language: v.Style.Language,
+		Card: v.lastCard, Implicit: true, Language: v.Style.Language,
 	}
-	if v.last != nil && !v.alone && v.now().Sub(v.since) < justNow && m.Command().NeedsCard() {
-		v.print(warn, fill(v.words.newCard, v.last.Pending.ShortID))
+	if v.lastCard != nil && !v.onlyCard && v.now().Sub(v.shownAt) < newCardDelay && m.Command().NeedsCard() {
+		v.print(warn, format(v.messages.newCard, v.lastCard.Pending.ShortID))
 		return
 	}
 	reply := v.Interceptor.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
 	case reply.Ignore:
-		v.print(warn, v.words.whichCard)
+		v.print(warn, v.messages.nameRequest)
 	case reply.Acted:
 		v.print(good, reply.Text)
-		v.mine[reply.Key] = true
+		v.decidedHere[reply.Key] = true
 	default:
 		v.print(plain, reply.Text)
 	}
@@ -313,19 +310,19 @@ func (v *view) log(ctx context.Context, err error) {
 	}
 }
 
-// how a line looks: an SGR parameter.
-type how int
+// attribute is an SGR parameter for a line.
+type attribute int
 
 const (
-	plain how = 0
-	bold  how = 1
-	dim   how = 2
-	bad   how = 31
-	good  how = 32
-	warn  how = 33
+	plain attribute = 0
+	bold  attribute = 1
+	dim   attribute = 2
+	bad   attribute = 31
+	good  attribute = 32
+	warn  attribute = 33
 )
 
-func (v *view) print(h how, lines ...string) {
+func (v *view) print(h attribute, lines ...string) {
 	for _, l := range lines {
 		if v.Color && h != plain && l != "" {
 			l = "\x1b[" + strconv.Itoa(int(h)) + "m" + l + "\x1b[0m"

@@ -22,29 +22,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house stands in for the gate.
-type house struct {
+// fakeGate is a Decider, Viewer and Records.
+type fakeGate struct {
 	mu      sync.Mutex
 	waiting []approval.Waiting
 	records map[approval.Key]*approval.Record
 	asked   []approval.DecisionInput
 	broken  error
-	keep    bool // what is decided stays among what waits
+	keep    bool // a decided request stays in the list
 }
 
-func (h *house) Waiting(context.Context, []string) ([]approval.Waiting, error) {
+func (h *fakeGate) Waiting(context.Context, []string) ([]approval.Waiting, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]approval.Waiting(nil), h.waiting...), h.broken
 }
 
-func (h *house) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+func (h *fakeGate) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.records[k], nil
 }
 
-func (h *house) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (h *fakeGate) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = append(h.asked, a)
@@ -55,7 +55,7 @@ func (h *house) Decide(_ context.Context, a approval.DecisionInput) (*approval.D
 	return &approval.Decision{Verdict: a.Verdict, DecidedAt: at, RunBefore: at.Add(10 * time.Minute)}, nil
 }
 
-func (h *house) remove(k approval.Key) {
+func (h *fakeGate) remove(k approval.Key) {
 	for i, w := range h.waiting {
 		if w.Key() == k {
 			h.waiting = append(h.waiting[:i:i], h.waiting[i+1:]...)
@@ -64,13 +64,13 @@ func (h *house) remove(k approval.Key) {
 	}
 }
 
-func (h *house) do(f func()) {
+func (h *fakeGate) do(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f()
 }
 
-// screen collects what is printed and lets a test wait for it.
+// screen collects the output and lets a test wait for it.
 type screen struct {
 	mu   sync.Mutex
 	text string
@@ -94,9 +94,9 @@ func (s *screen) String() string {
 	return s.text
 }
 
-// stage is a channel under test, with somebody at the keyboard.
-type stage struct {
-	*house
+// rig is a channel under test with keyboard and screen.
+type rig struct {
+	*fakeGate
 	*screen
 	t       *testing.T
 	changes chan approval.Key
@@ -106,11 +106,11 @@ type stage struct {
 	done    chan error
 }
 
-func start(t *testing.T, h *house, change ...func(*Channel)) *stage {
+func start(t *testing.T, h *fakeGate, change ...func(*Channel)) *rig {
 	t.Helper()
 	in, keys := io.Pipe()
-	s := &stage{
-		house: h, screen: &screen{more: make(chan struct{}, 1)}, t: t,
+	s := &rig{
+		fakeGate: h, screen: &screen{more: make(chan struct{}, 1)}, t: t,
 		changes: make(chan approval.Key, 8), keys: keys, done: make(chan error, 1),
 		clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
 	}
@@ -136,39 +136,39 @@ func start(t *testing.T, h *house, change ...func(*Channel)) *stage {
 		case err := <-s.done:
 			require.NoError(t, err)
 		case <-time.After(time.Minute):
-			require.Fail(t, "Run does not end")
+			require.Fail(t, "Run does not return")
 		}
 	})
 	return s
 }
 
-func (s *stage) typed(line string) {
+func (s *rig) typeLine(line string) {
 	s.t.Helper()
 	_, err := io.WriteString(s.keys, line+"\n")
 	require.NoError(s.t, err)
 }
 
-func (s *stage) sees(text string) {
+func (s *rig) waitFor(text string) {
 	s.t.Helper()
 	limit := time.After(time.Minute)
 	for !strings.Contains(s.String(), text) {
 		select {
 		case <-s.more:
 		case <-limit:
-			require.Failf(s.t, "not seen", "%q in:\n%s", text, s.String())
+			require.Failf(s.t, "not shown", "%q in:\n%s", text, s.String())
 		}
 	}
 }
 
-func (s *stage) later(d time.Duration) { s.do(func() { s.clock = s.clock.Add(d) }) }
+func (s *rig) advance(d time.Duration) { s.do(func() { s.clock = s.clock.Add(d) }) }
 
-func (s *stage) arrives(w approval.Waiting) {
+func (s *rig) addRequest(w approval.Waiting) {
 	s.do(func() { s.waiting = append(s.waiting, w) })
 	s.changes <- w.Key()
-	s.sees("/  deny " + w.Pending.ShortID)
+	s.waitFor("/  deny " + w.Pending.ShortID)
 }
 
-func (s *stage) settles(rec *approval.Record) {
+func (s *rig) settle(rec *approval.Record) {
 	k := approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}
 	s.do(func() { s.remove(k); s.records[k] = rec })
 	s.changes <- k
@@ -200,11 +200,11 @@ const (
 	second = "beef000000000000"
 )
 
-func TestAnswersAreDecided(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
-	s.sees("text: hello from " + first) // what waited before is shown too
-	s.typed("4 and log it")
-	s.sees(`Approved: post say hello · runs by 12:11 UTC or not at all`)
+func TestReplyToTheLastCard(t *testing.T) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s.waitFor("text: hello from " + first) // a request that was already pending is shown too
+	s.typeLine("4 and log it")
+	s.waitFor(`Approved: post say hello · will not start after 12:11 UTC`)
 	s.do(func() {
 		require.Equal(t, []approval.DecisionInput{{
 			Key: approval.Key{Workspace: "personal", ID: first}, PendingSHA256: "sha of " + first, Verdict: approval.Approved,
@@ -212,169 +212,169 @@ func TestAnswersAreDecided(t *testing.T) {
 			By: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"},
 		}}, s.asked)
 	})
-	s.settles(settled(t, first, approval.StatusApproved, "operator:ann"))
-	s.sees("a7f3b2c1 · approved · by operator:ann (telegram)")
-	require.NotContains(t, s.String(), "the outcome follows", "who decided here was told already")
-	require.NotContains(t, s.String(), "\x1b", "no colour unless asked for")
+	s.settle(settled(t, first, approval.StatusApproved, "operator:ann"))
+	s.waitFor("a7f3b2c1 · approved · by operator:ann (telegram)")
+	require.NotContains(t, s.String(), "the outcome follows", "decided here, so already confirmed")
+	require.NotContains(t, s.String(), "\x1b", "no color by default")
 }
 
-func TestNamedAnswers(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first), request(second)}})
-	s.sees("/  deny beef0000")
-	s.typed("approve a7f3b2c1? no")
-	s.sees("Unclear, nothing was decided")
-	s.typed("deny A7F3 not now")
-	s.sees("Denied: post say hello")
-	s.typed("pending")
-	s.sees("beef0000 · personal · x_post · say hello")
-	s.typed("help")
-	s.sees("for the card shown last")
-	s.typed("")
-	s.typed("approve beef0000")
-	s.sees("Approved: post say hello")
+func TestCommandsNameTheRequest(t *testing.T) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first), request(second)}})
+	s.waitFor("/  deny beef0000")
+	s.typeLine("approve a7f3b2c1? no")
+	s.waitFor("Not understood, nothing was decided")
+	s.typeLine("deny A7F3 not now")
+	s.waitFor("Denied: post say hello")
+	s.typeLine("pending")
+	s.waitFor("beef0000 · personal · x_post · say hello")
+	s.typeLine("help")
+	s.waitFor("for the card shown last")
+	s.typeLine("")
+	s.typeLine("approve beef0000")
+	s.waitFor("Approved: post say hello")
 	s.do(func() {
 		require.Len(t, s.asked, 2)
 		require.Equal(t, "not now", s.asked[0].Feedback)
 		require.Equal(t, second, s.asked[1].Key.ID)
 	})
-	s.typed("pending")
-	s.sees("No pending approvals.")
-	s.typed("hm")
-	s.sees("Reply with 1, 2, 3")
+	s.typeLine("pending")
+	s.waitFor("No pending approvals.")
+	s.typeLine("hm")
+	s.waitFor("Reply with 1, 2, 3")
 }
 
-func TestCodeMeansTheCardInSight(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
-	s.sees("/  deny a7f3b2c1")
-	s.arrives(request(second))
-	s.typed("1") // typed for the first, while the second slid in
-	s.sees("A new card has just appeared: beef0000")
+func TestCodeAppliesToTheLastCardOnly(t *testing.T) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s.waitFor("/  deny a7f3b2c1")
+	s.addRequest(request(second))
+	s.typeLine("1") // typed for the first while the second appeared
+	s.waitFor("A new card has just appeared: beef0000")
 	s.do(func() { require.Empty(t, s.asked) })
-	s.later(2 * time.Second)
-	s.typed("1")
-	s.sees("Approved: post say hello")
+	s.advance(2 * time.Second)
+	s.typeLine("1")
+	s.waitFor("Approved: post say hello")
 	s.do(func() { require.Equal(t, second, s.asked[0].Key.ID) })
 
-	s.sees("Still waiting: 1")
-	s.typed("1") // the card that is left stands far above
-	s.sees("Name the request")
+	s.waitFor("Still pending: 1")
+	s.typeLine("1") // the remaining card is far above
+	s.waitFor("Name the request")
 	s.do(func() { require.Len(t, s.asked, 1) })
 }
 
-func TestOthersDecide(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first), request(second)}})
-	s.sees("/  deny beef0000")
-	s.settles(settled(t, first, approval.StatusDenied, "bob"))
-	s.sees("a7f3b2c1 · denied · by bob (telegram)")
+func TestDecisionsMadeElsewhere(t *testing.T) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first), request(second)}})
+	s.waitFor("/  deny beef0000")
+	s.settle(settled(t, first, approval.StatusDenied, "bob"))
+	s.waitFor("a7f3b2c1 · denied · by bob (telegram)")
 
 	k := approval.Key{Workspace: "personal", ID: second}
 	s.do(func() { s.remove(k) })
 	s.changes <- k
-	s.sees("beef0000 · decided; the outcome follows")
-	s.settles(settled(t, second, approval.StatusExpired, ""))
-	s.sees("beef0000 · expired")
+	s.waitFor("beef0000 · decided; the outcome follows")
+	s.settle(settled(t, second, approval.StatusExpired, ""))
+	s.waitFor("beef0000 · expired")
 	require.Equal(t, 1, strings.Count(s.String(), "beef0000 · decided"))
 }
 
-func TestWithoutRecordsNothingIsOwed(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Records = nil })
-	s.sees("/  deny a7f3b2c1")
-	s.typed("1")
-	s.sees("Approved:")
-	s.typed("pending")
-	s.sees("No pending approvals.")
+func TestWithoutRecordsNoOutcomeIsAwaited(t *testing.T) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Records = nil })
+	s.waitFor("/  deny a7f3b2c1")
+	s.typeLine("1")
+	s.waitFor("Approved:")
+	s.typeLine("pending")
+	s.waitFor("No pending approvals.")
 	require.NotContains(t, s.String(), "the outcome follows")
 }
 
-func TestHintsMayBeLost(t *testing.T) {
-	h := &house{}
+func TestPollingWithoutHints(t *testing.T) {
+	h := &fakeGate{}
 	s := start(t, h, func(c *Channel) { c.Every, c.Changes = time.Millisecond, nil })
-	s.sees("Requests that wait for you")
+	s.waitFor("Pending requests appear here")
 	s.do(func() { s.waiting = []approval.Waiting{request(first)} })
-	s.sees("/  deny a7f3b2c1")
+	s.waitFor("/  deny a7f3b2c1")
 	require.Equal(t, 1, strings.Count(s.String(), "🔐"), "a card is shown once")
 
 	closed := make(chan approval.Key)
 	close(closed)
-	quiet := start(t, &house{}, func(c *Channel) { c.Changes = closed })
-	quiet.typed("pending")
-	quiet.sees("No pending approvals.")
+	quiet := start(t, &fakeGate{}, func(c *Channel) { c.Changes = closed })
+	quiet.typeLine("pending")
+	quiet.waitFor("No pending approvals.")
 }
 
 func TestInput(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}})
-	s.sees("/  deny a7f3b2c1")
-	s.typed("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
-	s.sees("That line is too long")
-	s.typed("4 " + strings.Repeat("x", maxLine-10))
-	s.sees("Approved:")
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}})
+	s.waitFor("/  deny a7f3b2c1")
+	s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
+	s.waitFor("Line too long")
+	s.typeLine("4 " + strings.Repeat("x", maxLine-10))
+	s.waitFor("Approved:")
 	s.do(func() { require.Len(t, s.asked, 1) })
-	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line end: half an answer
+	_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line feed: incomplete
 	require.NoError(t, err)
 	require.NoError(t, s.keys.Close())
-	s.sees("Nothing more can be typed here")
-	s.arrives(request(second))
+	s.waitFor("Input closed")
+	s.addRequest(request(second))
 	s.do(func() { require.Len(t, s.asked, 1) })
 }
 
 func TestNoWorkspacesShowNothing(t *testing.T) {
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Workspaces = nil })
-	s.typed("pending")
-	s.sees("Nothing here for you.")
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) { c.Workspaces = nil })
+	s.typeLine("pending")
+	s.waitFor("You are not an approver here.")
 	require.NotContains(t, s.String(), "🔐")
 }
 
 func TestErrorsAreLoggedNotShown(t *testing.T) {
 	logged := make(chan error, 8)
-	s := start(t, &house{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
+	s := start(t, &fakeGate{broken: errors.New("disk on fire")}, func(c *Channel) { c.Log = func(err error) { logged <- err } })
 	require.EqualError(t, <-logged, "disk on fire")
-	s.typed("pending")
-	s.sees("do not count on it")
+	s.typeLine("pending")
+	s.waitFor("do not rely on it")
 	require.NotContains(t, s.String(), "fire")
 }
 
-func TestColour(t *testing.T) {
+func TestColor(t *testing.T) {
 	w := request(first)
 	w.Pending.ToolSHA256 = ""
-	s := start(t, &house{waiting: []approval.Waiting{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
-	s.sees("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
-	s.sees("\x1b[33m⚠ strumento sconosciuto")
-	s.sees("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
-	s.typed("1")
-	s.sees("\x1b[32mApprovato: ")
+	s := start(t, &fakeGate{waiting: []approval.Waiting{w}}, func(c *Channel) { c.Color, c.Style.Language = true, "it" })
+	s.waitFor("\x1b[1m🔐 Serve un'approvazione · personal · x_post · a7f3b2c1\x1b[0m\n")
+	s.waitFor("\x1b[33m⚠ strumento sconosciuto")
+	s.waitFor("\x1b[2mL'agente dice: \"\\u{001B}[2Jplease\"\x1b[0m\n")
+	s.typeLine("1")
+	s.waitFor("\x1b[32mApprovato: ")
 }
 
-func TestACardEndsWithTheFootOfItsMoment(t *testing.T) {
+func TestFootIsReadForEachCard(t *testing.T) {
 	var n atomic.Int64
-	s := start(t, &house{waiting: []approval.Waiting{request(first)}}, func(c *Channel) {
+	s := start(t, &fakeGate{waiting: []approval.Waiting{request(first)}}, func(c *Channel) {
 		c.Foot = func() string { return fmt.Sprintf("log %d 9f3c", n.Add(1)) }
 	})
-	s.sees(" · log 1 9f3c\n")
-	s.arrives(request(second))
-	s.sees(" · log 2 9f3c\n")
+	s.waitFor(" · log 1 9f3c\n")
+	s.addRequest(request(second))
+	s.waitFor(" · log 2 9f3c\n")
 }
 
 func TestRunEnds(t *testing.T) {
-	t.Run("where input takes a deadline, its reader ends too", func(t *testing.T) {
+	t.Run("the reader ends if input has a read deadline", func(t *testing.T) {
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		defer w.Close()
 		defer r.Close()
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		require.NoError(t, (&Channel{In: r, Out: io.Discard, Viewer: &house{}, Interceptor: &chat.Interceptor{}}).Run(ctx))
+		require.NoError(t, (&Channel{In: r, Out: io.Discard, Viewer: &fakeGate{}, Interceptor: &chat.Interceptor{}}).Run(ctx))
 	})
-	t.Run("with the screen", func(t *testing.T) {
-		err := (&Channel{Out: badScreen{}, Viewer: &house{}, Interceptor: &chat.Interceptor{}}).Run(context.Background())
+	t.Run("when the screen fails", func(t *testing.T) {
+		err := (&Channel{Out: brokenScreen{}, Viewer: &fakeGate{}, Interceptor: &chat.Interceptor{}}).Run(context.Background())
 		require.EqualError(t, err, "hung up")
 	})
 }
 
-type badScreen struct{}
+type brokenScreen struct{}
 
-func (badScreen) Write([]byte) (int, error) { return 0, errors.New("hung up") }
+func (brokenScreen) Write([]byte) (int, error) { return 0, errors.New("hung up") }
 
-func TestCataloguesSayTheSame(t *testing.T) {
+func TestCatalogsHaveTheSamePlaceholders(t *testing.T) {
 	en, it := reflect.ValueOf(*english()), reflect.ValueOf(*italian())
 	for i := range en.NumField() {
 		name, a, b := en.Type().Field(i).Name, en.Field(i).String(), it.Field(i).String()
@@ -382,14 +382,14 @@ func TestCataloguesSayTheSame(t *testing.T) {
 		require.NotEmpty(t, b, name)
 		require.Equal(t, strings.Count(a, "{}"), strings.Count(b, "{}"), name)
 	}
-	require.Equal(t, italian(), catalogue("it-IT"))
-	require.Equal(t, english(), catalogue("fr"))
+	require.Equal(t, italian(), catalog("it-IT"))
+	require.Equal(t, english(), catalog("fr"))
 }
 
-// Whoever sits there hears of a pause, sees it on the cards that come, and
-// hears of its end; the configuration may change meanwhile.
+// A pause is reported once and on every new card, and its end is reported. The
+// configuration may change in between.
 func TestPauseAndRefresh(t *testing.T) {
-	h := &house{}
+	h := &fakeGate{}
 	var pause *chat.Pause
 	workspaces, language := []string{"personal"}, "en"
 	s := start(t, h, func(c *Channel) {
@@ -404,26 +404,26 @@ func TestPauseAndRefresh(t *testing.T) {
 		pause = &chat.Pause{By: "ricardo\x1b[2J", Since: time.Date(2026, 11, 21, 11, 58, 0, 0, time.UTC), Reason: "a look"}
 	})
 	s.changes <- approval.Key{}
-	s.sees("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
-	s.arrives(request(first))
-	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself, once on the card")
+	s.waitFor("personal ⏸ paused since 11:58 UTC by ricardo\\u{001B}[2J: nothing runs until resume (a look)\n")
+	s.addRequest(request(first))
+	require.Equal(t, 2, strings.Count(s.String(), "⏸ paused since"), "once by itself and once on the card")
 	s.do(func() { pause, language = nil, "it" })
 	s.changes <- approval.Key{}
-	s.sees("personal ▶ si riprende")
+	s.waitFor("personal ▶ pausa terminata")
 }
 
-// A cancelled request is told of here, too, and a question about what is known
-// decides nothing.
-func TestCancelledAndAsked(t *testing.T) {
-	h := &house{}
+// A cancelled request is reported, and a question answered from facts decides
+// nothing.
+func TestCancelAndQuestion(t *testing.T) {
+	h := &fakeGate{}
 	s := start(t, h)
 	w := request(first)
 	w.Pending.Facts.Host = []approval.HostFact{{Domain: approval.DomainFile, Op: "write", Name: "path", Values: []string{"/srv/a"}, From: approval.FromArgument}}
-	s.arrives(w)
-	s.later(time.Minute)
-	s.typed("tell me what files will be written")
-	s.sees("From the request: file write path: /srv/a\na7f3b2c1 waits on.")
-	s.settles(settled(t, first, approval.StatusCancelled, "operator:ann"))
-	s.sees("a7f3b2c1 · cancelled · by operator:ann (telegram)")
+	s.addRequest(w)
+	s.advance(time.Minute)
+	s.typeLine("tell me what files will be written")
+	s.waitFor("From the request: file write path: /srv/a\na7f3b2c1 is still pending.")
+	s.settle(settled(t, first, approval.StatusCancelled, "operator:ann"))
+	s.waitFor("a7f3b2c1 · cancelled · by operator:ann (telegram)")
 	s.do(func() { require.Empty(t, h.asked) })
 }

@@ -191,7 +191,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for _, code := range []string{"1", "2", "3", "6", "?"} {
 		p := b.follow(b.answer(k, url.Values{"code": {code}, "text": {"x"}, "sure": {"yes"}}))
-		require.Contains(t, inner(p.find("note")), "othing here for you", code)
+		require.Contains(t, inner(p.find("note")), "not an approver here", code)
 	}
 	require.Zero(t, w.count())
 }

@@ -102,7 +102,7 @@ func TestTelegramFromEndToEnd(t *testing.T) {
 
 	b.api.Say(ann, ann, "grants")
 	b.sees("what is remembered", func(x botapi.Message) bool { return strings.Contains(x.Text, approval.ShortID(id)+" · default · ") })
-	require.Contains(t, b.taps(m, "↩ Undo"), "Taken back: ")
+	require.Contains(t, b.taps(m, "↩ Undo"), "Revoked: ")
 	b.sees("no undo button", func(x botapi.Message) bool { return x.ID == m.ID && len(x.Buttons()) == 0 })
 
 	b.api.Say(ann, ann, "/pause it goes wild")

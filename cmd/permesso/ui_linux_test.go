@@ -232,7 +232,7 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	require.Contains(t, text, "not decide it here")
 	require.NotContains(t, text, `name="code"`)
 	for _, code := range []string{"1", "2", "3", "6", "?"} {
-		require.Contains(t, b.decide(path, url.Values{"code": {code}, "text": {"why me and not you"}, "sure": {"yes"}}), "othing here for you", code)
+		require.Contains(t, b.decide(path, url.Values{"code": {code}, "text": {"why me and not you"}, "sure": {"yes"}}), "not an approver here", code)
 	}
 	_, err := os.Stat(filepath.Join(h.layout.Decisions("personal"), id+".json"))
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -8,8 +8,8 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// loaded is an engine with 100 rules and n grants of the kinds there are.
-func loaded(b *testing.B, n int) *policy.Engine {
+// benchEngine is an engine with 100 rules and n grants of all kinds.
+func benchEngine(b *testing.B, n int) *policy.Engine {
 	rules := make([]policy.Rule, 100)
 	for i := range rules {
 		rules[i] = policy.Rule{Name: fmt.Sprint("r", i), Tool: fmt.Sprintf("tool%d*", i), Outcome: approval.Outcome(i % 3)}
@@ -45,7 +45,7 @@ func loaded(b *testing.B, n int) *policy.Engine {
 func BenchmarkJudge(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("100 rules, %d grants", n), func(b *testing.B) {
-			e := loaded(b, n)
+			e := benchEngine(b, n)
 			f := facts("fs:write")
 			f.Args = approval.Raw(`{"text":"Meeting at 5","path":"/data/7/a.txt"}`)
 			f.Target = "/data/8/b.txt"

@@ -15,20 +15,20 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// cases reads what public predecessors do; without the shared folder there are
-// none, which CI does not accept.
+// cases reads the behavior of public predecessors. The shared folder may be absent,
+// except in CI.
 func cases(t *testing.T, name string, into any) bool {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../../shared/cases", name))
 	if err != nil {
-		require.Empty(t, os.Getenv("CI"), "in CI the cases must be there: %v", err)
+		require.Empty(t, os.Getenv("CI"), "CI needs the cases: %v", err)
 		return false
 	}
 	require.NoError(t, json.Unmarshal(b, into))
 	return true
 }
 
-// trustCase is one of the file-backed gate's.
+// trustCase is a case of the file-backed gate.
 type trustCase struct {
 	Suite string `json:"suite"`
 	Name  string `json:"name"`
@@ -74,8 +74,8 @@ func (c *trustCase) trust(service string) approval.Trust {
 	}
 }
 
-// op plays one operation: a read is a mail:read, a write a channel:out, at full
-// autonomy, where the table allows both and trust alone speaks.
+// op runs one operation: a read is a mail:read, a write a channel:out, at full
+// autonomy, where the table allows both and only trust decides.
 func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Ruling {
 	t.Helper()
 	verb, rest, _ := strings.Cut(op, " ")
@@ -97,10 +97,9 @@ func (c *trustCase) op(t *testing.T, e *policy.Engine, op string) approval.Rulin
 	return r
 }
 
-// The cases of its trust policy. Its needs_cop, a call for an LLM judge, has no
-// counterpart: what it was called for becomes a taint, and the trifecta asks a
-// person.
-func TestTrustCasesOfThePredecessor(t *testing.T) {
+// needs_cop, a call of an LLM judge, has no counterpart: here such a read adds a
+// taint, and the trifecta asks a person.
+func TestPredecessorTrustCases(t *testing.T) {
 	var all struct{ Cases []json.RawMessage }
 	if !cases(t, "files-chat-trust.json", &all) {
 		return
@@ -133,7 +132,7 @@ func TestTrustCasesOfThePredecessor(t *testing.T) {
 				require.Equal(t, *want.NeedsHuman, last.Outcome == approval.Ask, last.Reasons)
 			}
 			if want.Reason != "" {
-				require.Contains(t, strings.ToLower(strings.Join(last.Reasons, "\n")), deed(want.Reason))
+				require.Contains(t, strings.ToLower(strings.Join(last.Reasons, "\n")), commonReason(want.Reason))
 			}
 			taints := e.Taints("w")[""]
 			if want.Corruption != nil {
@@ -147,15 +146,15 @@ func TestTrustCasesOfThePredecessor(t *testing.T) {
 	require.GreaterOrEqual(t, played, 16)
 }
 
-// deed is the part of a reason that both say: "reading from 'email' is forbidden".
-func deed(reason string) string {
+// commonReason is the common part of both reasons: "reading from 'email' is forbidden".
+func commonReason(reason string) string {
 	s, _, _ := strings.Cut(strings.ToLower(reason), " (")
 	return s
 }
 
-// What the capability policy of the predecessor does, by the names of its
-// cases; what is not here is about its cards, dialogs and callbacks.
-func TestGrantCasesOfThePredecessor(t *testing.T) {
+// The predecessor's capability policy, by case name. Its other cases are about its
+// cards, dialogs and callbacks.
+func TestPredecessorGrantCases(t *testing.T) {
 	played := map[string]func(t *testing.T){
 		"policy.registry_size": func(t *testing.T) { require.Len(t, approval.Capabilities(), 13) },
 		"grant.unknown_capability": func(t *testing.T) {
@@ -167,16 +166,16 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 			f := facts("fs:write")
 			g := grants(f)[2]
 			e := engine(t, policy.Config{})
-			remember(t, e, g)
+			addGrants(t, e, g)
 			g.RevokedAt = noon.Add(-time.Second)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
-			require.Len(t, e.Grants(), 1, "it stays in the list")
+			require.Len(t, e.Grants(), 1, "a revoked grant stays in the list")
 		},
 		"grant.lifts": func(t *testing.T) {
 			f := facts("fs:write")
 			e := engine(t, policy.Config{})
-			remember(t, e, grants(f)[2])
+			addGrants(t, e, grants(f)[2])
 			require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 		},
 	}
@@ -185,19 +184,19 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 		"policy.conditional_capability": "a tool has one capability; [[rules]] have conditions on arguments",
 		"grant.glob_is_exact":           "a defect: a path grant covers the files under it (TestPathGrantCoversFilesBelow)",
 		"grant.bad_expiry":              "a defect: an unparsable date is expired (TestUnparsableDateIsExpiredNotEternal)",
-		"grant.list_filters":            "of the command: permesso grants",
+		"grant.list_filters":            "permesso grants filters",
 	}
-	// The others are not about policy, or are about parts that DESIGN has not.
+	// The other cases are not about policy, or about parts outside the design.
 	elsewhere := map[string]string{
-		"registry.":      "approvals are files; the slot's tests play them (approval/gate)",
+		"registry.":      "approvals are files; approval/gate tests the slot",
 		"callback.":      "buttons belong to channels that have them",
-		"card.":          "card strings follow DESIGN (chat)",
+		"card.":          "chat tests the card strings",
 		"yesno":          "no free yes or no: the grammar is commands and codes (chat)",
-		"start_consent.": "consent to start programs is a grant or an exact command line here",
-		"cap.":           "of its buttons and files",
-		"inline.":        "of its keyboards",
-		"dialog.":        "of its dialogs",
-		"gate.":          "of its plans with placeholders; here the whole request is judged and shown",
+		"start_consent.": "here a grant or an exact command line allows programs",
+		"cap.":           "its buttons and files",
+		"inline.":        "its keyboards",
+		"dialog.":        "its dialogs",
+		"gate.":          "its plans with placeholders; here the complete request is judged and shown",
 		"admin.":         "lists of shell commands: never judged safe by pattern (DESIGN, Not here)",
 	}
 	var all struct {
@@ -209,7 +208,7 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 			for prefix := range elsewhere {
 				plays = plays || strings.HasPrefix(c.Name, prefix)
 			}
-			require.True(t, plays || reasons[c.Name] != "", "%s is neither played nor explained", c.Name)
+			require.True(t, plays || reasons[c.Name] != "", "%s has neither a test nor a reason", c.Name)
 		}
 	}
 	for name, f := range played {
@@ -217,9 +216,9 @@ func TestGrantCasesOfThePredecessor(t *testing.T) {
 	}
 }
 
-// What the service with proofs does, by the names of its cases. There a rule's
-// clauses are entailed by the facts of a program; here by a verified proof's effects.
-func TestProofCasesOfThePredecessor(t *testing.T) {
+// The predecessor with proofs, by case name. There a program's facts entail a rule's
+// clauses, here the effects of a verified proof do.
+func TestPredecessorProofCases(t *testing.T) {
 	blocked, internal := denyUnless(neverTo("ceo@example.com")), allowWhen(
 		only("bob@example.com", "ann@example.com"),
 		policy.Clause{Domain: "email", Op: "send", Kind: policy.Unique, Arg: "recipients"},
@@ -260,10 +259,10 @@ func TestProofCasesOfThePredecessor(t *testing.T) {
 		"policy.outside_allowlist":            is(runs(mailTo("stranger@example.net")), approval.Ask, "table"),
 		"policy.deny_when_avoidance_unproven": is(runs(mailTo("ceo@example.com")), approval.Deny, "deny-blocked-recipients"),
 		"policy.wrong_clause_key":             bad(policy.Rule{Outcome: approval.Deny, WhenProven: []policy.Clause{only("a@x")}}, "when_proven belongs to an allow"),
-		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only names no value"),
+		"policy.bad_clause_syntax":            bad(allowWhen(only()), "only needs a value"),
 		"policy.load_file": func(t *testing.T) {
 			r := engine(t, policy.Config{Rules: []policy.Rule{internal, blocked}}).Judge(facts("channel:out"))
-			require.Equal(t, "deny-blocked-recipients", r.Rule, "forbid wins, in whatever order they stand")
+			require.Equal(t, "deny-blocked-recipients", r.Rule, "a deny wins in any order")
 		},
 		"policy.bad_decision": func(t *testing.T) {
 			var o approval.Outcome
@@ -273,30 +272,30 @@ func TestProofCasesOfThePredecessor(t *testing.T) {
 			require.Equal(t, []string{"unique_recipients"}, gap("recommended_gap").Gaps[0].Missing)
 			require.True(t, gap("recommended_gap").Known())
 		},
-		"coverage.silent_gap":          func(t *testing.T) { require.True(t, gap("silent_gap").Known(), "its effects are proven all the same") },
+		"coverage.silent_gap":          func(t *testing.T) { require.True(t, gap("silent_gap").Known(), "its effects are still proven") },
 		"coverage.required_precedence": func(t *testing.T) { require.False(t, gap("recommended_gap", "required_gap").Known()) },
 		"coverage.unused": func(t *testing.T) {
 			for _, d := range runs(mailTo("bob@example.com")).ByDomain() {
-				require.Contains(t, []string{"mail", "program"}, d.Domain, "what is not mentioned is not there, and unknown")
+				require.Contains(t, []string{"mail", "program"}, d.Domain, "a domain that is not mentioned is unknown")
 			}
 		},
 	}
-	// Why the others are not played here.
+	// Why the other cases have no test here.
 	elsewhere := map[string]string{
-		"policy.service_":  "through the gate: TestEvidenceIsKept (approval/gate) has all three",
-		"service.":         "of its server and pages: the dialog's rooms play them (chat, chat/web)",
+		"policy.service_":  "approval/gate: TestEvidenceIsKept has all three",
+		"service.":         "its server and pages: chat and chat/web test them",
 		"run.":             "whole programs approved by their trace come with permesso run (DESIGN, Not here)",
 		"coverage.load":    "packages of trusted functions are the prover's, with permesso run",
-		"required.":        "the prover proves, with permesso run; here its word is read",
+		"required.":        "the prover proves, with permesso run; here its result is read",
 		"cli.policy_check": "permesso policy test: testdata/script/proof.txtar, the mismatch too",
-		"cli.":             "of its prover",
-		"dry_run.":         "of its prover",
-		"fluents.":         "of its prover; here args.times says how often, and what is unknown is not proven",
-		"loops.":           "of its prover",
-		"lambda.":          "of its prover",
-		"chained.":         "of its prover",
+		"cli.":             "its prover",
+		"dry_run.":         "its prover",
+		"fluents.":         "its prover; here args.times says how often, and what is unknown is not proven",
+		"loops.":           "its prover",
+		"lambda.":          "its prover",
+		"chained.":         "its prover",
 		"config.claude_":   "permesso hook install writes settings of agents",
-		"install.":         "of its packages",
+		"install.":         "its packages",
 	}
 	var all struct {
 		Cases []struct{ Name string }
@@ -309,10 +308,10 @@ func TestProofCasesOfThePredecessor(t *testing.T) {
 			for prefix := range elsewhere {
 				plays = plays || strings.HasPrefix(c.Name, prefix)
 			}
-			require.True(t, plays, "%s is neither played nor explained", c.Name)
+			require.True(t, plays, "%s has neither a test nor a reason", c.Name)
 		}
 		for name := range played {
-			require.True(t, known[name], "%s is no case any more", name)
+			require.True(t, known[name], "%s is no longer a case", name)
 		}
 	}
 	for name, f := range played {

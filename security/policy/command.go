@@ -14,11 +14,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// actionExec is the release-only action whose consent is for one command line.
+// actionExec is the release-only action whose grant is for one command line.
 const actionExec = "exec_cmd"
 
-// exactOf is the digest of the command line in a release-only exec_cmd, "" for
-// everything else and for what is never remembered.
+// exactOf is the digest of the command line of a release-only exec_cmd, "" for any
+// other request and for a command line that no grant can cover.
 func exactOf(f *approval.Facts) string {
 	if f.Tool != "" || f.ActionType != actionExec {
 		return ""
@@ -30,27 +30,26 @@ func exactOf(f *approval.Facts) string {
 	return d
 }
 
-// never is a digest that no grant has: nothing covers such a request.
-const never = "never"
+// notCoverable is a digest that no grant has.
+const notCoverable = "never"
 
-// exactFor is what a consent's Exact must be to cover the request.
+// exactFor is the value of Exact of a grant that covers the request.
 func exactFor(f *approval.Facts, exact string) string {
 	if f.Tool == "" && f.ActionType == actionExec && exact == "" {
-		return never
+		return notCoverable
 	}
 	return exact
 }
 
-// Reasons why a command line is not remembered.
+// Reasons why no grant can cover a command line.
 var (
-	errNoCommand = errors.New(`no command: request_data wants "argv", a list of strings, or "command", one line`)
-	errOperators = errors.New("a line with shell operators, expansions or patterns is asked each time")
-	errOpens     = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
+	errNoCommand    = errors.New(`no command: request_data needs "argv", a list of strings, or "command", one line`)
+	errOperators    = errors.New("a line with shell operators, expansions or patterns is asked each time")
+	errOpensProgram = errors.New("what can open a shell, an interpreter, an editor or another program is asked each time")
 )
 
-// ExactCommand digests the whole of a command: every word, the working
-// directory and whatever else stands in request_data. It fails for what must
-// never be remembered.
+// ExactCommand digests all of request_data: every word of the command, the working
+// directory and any other member. It fails if no grant may cover the command.
 func ExactCommand(args approval.Raw) (digest string, err error) {
 	fields, err := approval.Fields(args)
 	if err != nil {
@@ -62,7 +61,7 @@ func ExactCommand(args approval.Raw) (digest string, err error) {
 		switch f.Name {
 		case "argv", "command", "cmd":
 			if words != nil {
-				return "", errNoCommand // which of the two would run?
+				return "", errNoCommand // unclear which of them would run
 			}
 			if words, err = wordsOf(f); err != nil {
 				return "", err
@@ -74,8 +73,8 @@ func ExactCommand(args approval.Raw) (digest string, err error) {
 	if len(words) == 0 {
 		return "", errNoCommand
 	}
-	if opens(words) {
-		return "", errOpens
+	if opensProgram(words) {
+		return "", errOpensProgram
 	}
 	return digestWords(words, rest), nil
 }
@@ -114,7 +113,7 @@ func wordsOf(f approval.Field) ([]string, error) {
 	return words, nil
 }
 
-// splitLine takes one simple command of literal words and nothing else.
+// splitLine splits one simple command of literal words. It refuses anything else.
 func splitLine(line string) ([]string, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
 	if err != nil || len(file.Stmts) != 1 || len(file.Last) > 0 {
@@ -168,10 +167,10 @@ func literalWord(w *syntax.Word) (string, bool) {
 	return b.String(), true
 }
 
-// opens says whether a program by itself opens a shell, an interpreter, an
-// editor, a pager or another program. The words after it are looked at too:
-// many programs take one to run as an argument.
-func opens(words []string) bool {
+// opensProgram says whether a program can open a shell, an interpreter, an
+// editor, a pager or another program. It checks the arguments too, because many
+// programs take another program as an argument.
+func opensProgram(words []string) bool {
 	name := path.Base(words[0])
 	if name == "" || name == "." || name == "/" || strings.ContainsAny(words[0], "\x00\n") {
 		return true

@@ -13,13 +13,13 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// corpus is a file of shared test data; where there is none the project's own
-// lines have to do, but not in CI.
+// corpus reads a file of shared test data, or the project's own lines. CI needs the
+// shared file.
 func corpus(t *testing.T, name string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../../shared/corpora", name))
 	if err != nil {
-		require.Empty(t, os.Getenv("CI"), "in CI the corpora must be there: %v", err)
+		require.Empty(t, os.Getenv("CI"), "CI needs the corpora: %v", err)
 		b, err = os.ReadFile(filepath.Join("../../testdata/policy", name))
 		require.NoError(t, err)
 	}
@@ -30,16 +30,16 @@ func command(line string) approval.Raw {
 	return approval.TextResult("command", line)
 }
 
-// What people let agents remember must not be what GTFOBins is made of.
-func TestExactConsentsOpenNothing(t *testing.T) {
+// No command line that a grant can cover may be a GTFOBins entry.
+func TestExactGrantsOpenNoProgram(t *testing.T) {
 	remembered := map[string]string{}
 	for _, line := range corpus(t, "tldr-sample.txt") {
 		if d, err := policy.ExactCommand(command(line)); err == nil {
 			remembered[d] = line
 		}
 	}
-	require.Greater(t, len(remembered), 20, "some everyday lines can be remembered")
-	t.Logf("%d lines can be remembered", len(remembered))
+	require.Greater(t, len(remembered), 20, "grants can cover some common lines")
+	t.Logf("grants can cover %d lines", len(remembered))
 	identical := 0
 	for _, entry := range corpus(t, "gtfobins-sample.txt") {
 		_, quoted, ok := strings.Cut(entry, "\t")
@@ -54,7 +54,7 @@ func TestExactConsentsOpenNothing(t *testing.T) {
 	require.NotZero(t, identical)
 }
 
-// unquoted reads a Python string literal: the whole of it, and each line.
+// unquoted parses a Python string literal and returns each line and all of it.
 func unquoted(t *testing.T, lit string) []string {
 	t.Helper()
 	body := lit[1 : len(lit)-1]

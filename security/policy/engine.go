@@ -11,25 +11,25 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Engine judges requests and keeps policy's memory. Fill the fields in and call
-// Load; the zero Engine asks about everything that it does not deny. Its methods
-// may be called by many goroutines at once.
+// Engine judges requests and keeps policy's memory. Set its fields and call Load.
+// The zero Engine asks about everything that it does not deny. Its methods are safe
+// for concurrent use.
 type Engine struct {
 	// Scan finds secrets in a request; nil finds none.
 	Scan func(f *approval.Facts) []approval.Finding
 
-	mu       sync.RWMutex
-	seq      int64    // of the last entry learned
-	now      *ruleset // what holds now, and what Learn counts by
-	consents *consents
-	accounts map[string]*account
-	kinds    map[string]int                // human approvals of a kind
-	booked   map[approval.Key]*reservation // what claims under way will consume
-	// uses of grants whose files were not read yet
-	unclaimed map[string]use
+	mu              sync.RWMutex
+	seq             int64    // of the last learned entry
+	now             *ruleset // the current configuration, also used by Learn
+	grants          *grantIndex
+	accounts        map[string]*account
+	approvalsByKind map[string]int                // number of human approvals
+	reservations    map[approval.Key]*reservation // what claims in progress will consume
+	// uses of grants that are not loaded yet
+	pendingUses map[string]grantUses
 }
 
-// Config is what the operator says; Load swaps it in whole.
+// Config is the operator's configuration. Load replaces it as one.
 type Config struct {
 	Rules   []Rule
 	Limits  map[string]Limits // by workspace
@@ -37,31 +37,30 @@ type Config struct {
 	Bound   []string          // workspaces whose sessions the host binds
 }
 
-// ruleset is one configuration, which nobody changes.
+// ruleset is one configuration. It is immutable.
 type ruleset struct {
 	rules   []Rule
 	limits  map[string]Limits
-	secrets map[string]bool // workspaces that have secrets from the start
-	bound   map[string]bool // workspaces whose session ids the host gives out
+	secrets map[string]bool // workspaces that are secret-tainted from the start
+	bound   map[string]bool // workspaces whose session ids the host assigns
 }
 
 var noRules = &ruleset{}
 
-// View judges by one configuration, whatever is loaded later: a request is
-// judged and run by the same.
+// View judges by one configuration, even if another is loaded later. So a request
+// is judged and run by the same configuration.
 type View struct {
 	e  *Engine
 	rs *ruleset
 }
 
-// Load takes a configuration, at the start and whenever it has changed. What is
-// remembered stays.
+// Load sets the configuration. It keeps the engine's memory.
 func (e *Engine) Load(c Config) error {
 	_, err := e.View(c)
 	return err
 }
 
-// View is Load, and gives what judges by this configuration from now on.
+// View is Load, and returns a View of this configuration.
 func (e *Engine) View(c Config) (*View, error) {
 	for _, r := range c.Rules {
 		if err := r.Check(); err != nil {
@@ -76,15 +75,14 @@ func (e *Engine) View(c Config) (*View, error) {
 	return &View{e, rs}, nil
 }
 
-// Judge is the engine's, by this configuration.
-func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeBy(v.rs, f) }
+// Judge is Engine.Judge with this configuration.
+func (v *View) Judge(f approval.Facts) approval.Ruling { return v.e.judgeWith(v.rs, f) }
 
-// Reserve is the engine's, by this configuration.
+// Reserve is Engine.Reserve with this configuration.
 func (v *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return v.e.reserveBy(v.rs, f, given, human)
+	return v.e.reserveWith(v.rs, f, given, human)
 }
 
-// current is what holds now.
 func (e *Engine) current() *ruleset {
 	if e.now == nil {
 		return noRules
@@ -104,9 +102,9 @@ func (e *Engine) init() {
 	if e.accounts != nil {
 		return
 	}
-	e.consents, e.accounts = newConsents(), map[string]*account{}
-	e.kinds = map[string]int{}
-	e.booked = map[approval.Key]*reservation{}
+	e.grants, e.accounts = newGrantIndex(), map[string]*account{}
+	e.approvalsByKind = map[string]int{}
+	e.reservations = map[approval.Key]*reservation{}
 }
 
 func (e *Engine) account(ws string) *account {
@@ -118,57 +116,57 @@ func (e *Engine) account(ws string) *account {
 	return a
 }
 
-// known is the account for looking only.
-func (e *Engine) known(ws string) *account {
+// accountView is for reading only: it creates no account.
+func (e *Engine) accountView(ws string) *account {
 	if a := e.accounts[ws]; a != nil {
 		return a
 	}
-	return &noAccount
+	return &emptyAccount
 }
 
-var noAccount account
+var emptyAccount account
 
-// verdict collects the answers to the five questions.
-type verdict struct {
+// evaluation collects the results of the five questions.
+type evaluation struct {
 	f       *approval.Facts
 	rs      *ruleset
-	base    approval.Outcome // of table and rules
+	base    approval.Outcome // from table and rules
 	rule    string
-	proven  string // what that rule rests on besides, "": nothing
+	proven  string // the proof that the rule depends on, "": none
 	reasons []string
 	change  []string
 	deny    string // rule of a hard deny, "" if there is none
-	firm    string // rule of an ask that nothing lifts
-	soft    string // rule of an ask that consent lifts
-	always  bool   // consent lifts nothing here
+	hardAsk string // rule of an ask that no grant lifts
+	softAsk string // rule of an ask that a grant lifts
+	noGrant bool   // no grant lifts this ask
 }
 
-func (v *verdict) because(format string, a ...any) {
+func (v *evaluation) addReason(format string, a ...any) {
 	v.reasons = append(v.reasons, fmt.Sprintf(format, a...))
 }
 
-func (v *verdict) denied(rule string) {
+func (v *evaluation) setDeny(rule string) {
 	if v.deny == "" {
 		v.deny = rule
 	}
 }
 
-func (v *verdict) asks(rule string) {
-	if v.firm == "" {
-		v.firm = rule
+func (v *evaluation) setHardAsk(rule string) {
+	if v.hardAsk == "" {
+		v.hardAsk = rule
 	}
 }
 
 // Judge rules on a request. It writes nothing, and the ruling depends on which
 // rules there are, not on their order.
-func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeBy(nil, f) }
+func (e *Engine) Judge(f approval.Facts) approval.Ruling { return e.judgeWith(nil, f) }
 
-// judgeBy judges by one configuration; nil is the one that holds now.
-func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
+// judgeWith judges by one configuration. nil is the current one.
+func (e *Engine) judgeWith(rs *ruleset, f approval.Facts) approval.Ruling {
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	var found []approval.Finding
 	if e.Scan != nil {
-		found = e.Scan(&f) // outside the lock: it is the dear part
+		found = e.Scan(&f) // outside the lock, because it is slow
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -180,9 +178,9 @@ func (e *Engine) judgeBy(rs *ruleset, f approval.Facts) approval.Ruling {
 
 func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) approval.Ruling {
 	if !f.KnownTool {
-		f.Capability, f.Trust = "", approval.Trust{} // nobody here has said them
+		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
-	v := &verdict{f: &f, rs: rs}
+	v := &evaluation{f: &f, rs: rs}
 	t := traitsOf(&f)
 	exact := exactOf(&f)
 	lifted := e.judgeBase(v)
@@ -190,26 +188,26 @@ func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding) 
 	judgeSecrets(v, found)
 	e.judgeLimits(v)
 	r := v.ruling()
-	if r.Outcome == approval.Ask && v.firm == "" && !v.always && !f.Question {
-		e.consent(v, &r, exact)
+	if r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question {
+		e.applyGrants(v, &r, exact)
 	}
 	r.Secrets, r.Taints, r.Exact, r.Cost = found, t.taints(), exact, f.Cost
 	return r
 }
 
-// ruling is what the answers come to, before consent.
-func (v *verdict) ruling() approval.Ruling {
+// ruling combines the results, before grants.
+func (v *evaluation) ruling() approval.Ruling {
 	r := approval.Ruling{Outcome: v.base, Rule: v.rule}
 	switch {
 	case v.deny != "":
 		r.Outcome, r.Rule = approval.Deny, v.deny
 	case v.f.Question:
 		r.Outcome, r.Rule = approval.Ask, byQuestion
-		v.because("a question is for a person")
-	case v.firm != "" && r.Outcome != approval.Deny:
-		r.Outcome, r.Rule = approval.Ask, v.firm
-	case v.soft != "" && r.Outcome == approval.Allow:
-		r.Outcome, r.Rule = approval.Ask, v.soft
+		v.addReason("a question is for a person")
+	case v.hardAsk != "" && r.Outcome != approval.Deny:
+		r.Outcome, r.Rule = approval.Ask, v.hardAsk
+	case v.softAsk != "" && r.Outcome == approval.Allow:
+		r.Outcome, r.Rule = approval.Ask, v.softAsk
 	}
 	r.Reasons, r.Change = v.reasons, v.change
 	if r.Outcome == approval.Allow {
@@ -218,7 +216,7 @@ func (v *verdict) ruling() approval.Ruling {
 	return r
 }
 
-// The rulings that no rule made have these names.
+// Names of rulings that come from no rule.
 const (
 	byTable    = "table"
 	byTrust    = "trust"
@@ -226,141 +224,140 @@ const (
 	bySecrets  = "secrets"
 	byLimits   = "limits"
 	byQuestion = "question"
-	byConsent  = "consent"
+	byGrant    = "consent"
 )
 
-// judgeBase is the table or, without a capability, nothing; and the operator's
-// rules on top. It reports whether an allow rule lifted the asks that rules can
-// lift.
-func (e *Engine) judgeBase(v *verdict) (lifted bool) {
+// judgeBase applies the table, if there is a capability, then the operator's rules.
+// It reports whether an allow rule lifted the asks that rules can lift.
+func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	f := v.f
 	cp, has := approval.CapabilityNamed(f.Capability)
 	switch {
 	case has:
 		v.base, v.rule = Table(f.Autonomy, cp.Name), byTable
-		v.because("%s: a %s agent and %s", v.base, f.Autonomy, cp.Name)
-		if level := milder(f.Autonomy, cp.Name); level != "" {
+		v.addReason("%s: a %s agent and %s", v.base, f.Autonomy, cp.Name)
+		if level := nextMilderLevel(f.Autonomy, cp.Name); level != "" {
 			v.change = append(v.change, fmt.Sprintf("insufficient level for %s: raise autonomy to %s", cp.Name, level))
 		}
 	case f.Capability != "":
 		v.base, v.rule = approval.Deny, byTable
-		v.because("deny: %q is no capability", f.Capability)
+		v.addReason("deny: %q is no capability", f.Capability)
 	default:
 		v.base, v.rule = approval.Allow, byTrust
 	}
-	v.always = has && cp.Default == approval.AskAlways || f.Tool != "" && !f.KnownTool
+	v.noGrant = has && cp.Default == approval.AskAlways || f.Tool != "" && !f.KnownTool
 	return e.applyRules(v)
 }
 
-func (e *Engine) applyRules(v *verdict) (lifted bool) {
-	args, known := &arguments{data: v.f.Args}, &showing{of: &v.f.Evidence}
+func (e *Engine) applyRules(v *evaluation) (lifted bool) {
+	args, evidence := &arguments{data: v.f.Args}, &evidenceIndex{of: &v.f.Evidence}
 	for i := range v.rs.rules { // deny rules come first, then ask, then allow
 		r := &v.rs.rules[i]
-		a := r.fits(v.f, args)
+		a := r.match(v.f, args)
 		if a == no {
 			continue
 		}
 		if !r.applies(a) {
-			v.because("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
+			v.addReason("rule %q does not apply: a condition of it cannot be evaluated here", r.label())
 			continue
 		}
-		open, applies := v.proofOf(r, known)
+		open, applies := v.proofOf(r, evidence)
 		if !applies {
 			continue
 		}
 		switch r.Outcome {
 		case approval.Deny:
-			v.denied(r.label())
-			v.because("%s%s", r.reason(a), open)
+			v.setDeny(r.label())
+			v.addReason("%s%s", r.reason(a), open)
 		case approval.Ask:
-			v.because("%s%s", r.reason(a), open)
+			v.addReason("%s%s", r.reason(a), open)
 			if v.base != approval.Deny {
-				v.base, v.rule, v.always = approval.Ask, r.label(), true // the operator wants to be asked
+				v.base, v.rule, v.noGrant = approval.Ask, r.label(), true // the operator's rule asks
 			}
 		case approval.Allow:
-			lifted = e.lift(v, r, args, known) || lifted
+			lifted = e.lift(v, r, args, evidence) || lifted
 		}
 	}
 	return lifted
 }
 
-// proofOf says whether what is proven lets a rule apply, and what is not proven
-// where that is why it does.
-func (v *verdict) proofOf(r *Rule, known *showing) (open string, applies bool) {
+// proofOf says whether a rule applies by what is proven. If it applies because
+// something is not proven, open names that.
+func (v *evaluation) proofOf(r *Rule, evidence *evidenceIndex) (open string, applies bool) {
 	if len(r.UnlessProven) > 0 {
-		if open = known.all(r.UnlessProven); open == "" {
-			v.because("rule %q does not apply: proven %s: %s", r.label(), known.source(), proofs(r.UnlessProven))
+		if open = evidence.missing(r.UnlessProven); open == "" {
+			v.addReason("rule %q does not apply: proven %s: %s", r.label(), evidence.source(), proofs(r.UnlessProven))
 			return "", false
 		}
 		return " (not proven: " + open + ")", true
 	}
-	if missing := r.unproven(known); missing != "" {
-		v.because("rule %q does not apply: not proven: %s", r.label(), missing)
+	if missing := r.unproven(evidence); missing != "" {
+		v.addReason("rule %q does not apply: not proven: %s", r.label(), missing)
 		return "", false
 	}
 	return "", true
 }
 
-// lift lets an allow rule lift an ask; a deny of the table stays, and so does
-// the ask of another rule.
-func (e *Engine) lift(v *verdict, r *Rule, args *arguments, known *showing) bool {
+// lift lets an allow rule lift an ask. A deny of the table and the ask of another
+// rule stay.
+func (e *Engine) lift(v *evaluation, r *Rule, args *arguments, evidence *evidenceIndex) bool {
 	reason := r.reason(yes)
 	switch {
 	case v.f.Question:
-		v.because("%s (but a question is for a person)", reason)
-	case !r.spells(v.f):
-		v.because("%s (but it does not name this tool, which is unknown here)", reason)
+		v.addReason("%s (but a question is for a person)", reason)
+	case !r.namesTool(v.f):
+		v.addReason("%s (but it does not name this tool, which is unknown here)", reason)
 	case v.base == approval.Deny:
-		v.because("%s (but no rule lifts a deny of the table)", reason)
+		v.addReason("%s (but no rule lifts a deny of the table)", reason)
 	case v.base == approval.Ask && v.rule != byTable:
-		v.because("%s (but another rule asks)", reason)
-	case v.always && len(r.WhenProven) > 0:
-		v.because("%s (but what is always asked no proof lifts)", reason)
-	case v.always && !r.covers(v.f, args):
-		v.because("%s (but %s always asks: a rule that lifts it names the tool and each of its arguments)", reason, v.f.Capability)
+		v.addReason("%s (but another rule asks)", reason)
+	case v.noGrant && len(r.WhenProven) > 0:
+		v.addReason("%s (but what is always asked no proof lifts)", reason)
+	case v.noGrant && !r.coversArguments(v.f, args):
+		v.addReason("%s (but %s always asks: a rule that lifts it names the tool and each of its arguments)", reason, v.f.Capability)
 	default:
-		v.because("%s", reason)
+		v.addReason("%s", reason)
 		v.base, v.rule, v.proven = approval.Allow, r.label(), ""
 		if len(r.WhenProven) > 0 {
-			v.proven = known.source() + ": " + proofs(r.WhenProven)
-			v.because("proven %s", v.proven)
+			v.proven = evidence.source() + ": " + proofs(r.WhenProven)
+			v.addReason("proven %s", v.proven)
 		}
 		return true
 	}
 	return false
 }
 
-// judgeTrust is the third question.
-func (e *Engine) judgeTrust(v *verdict, t traits, lifted bool) {
+// judgeTrust answers the third question.
+func (e *Engine) judgeTrust(v *evaluation, t traits, lifted bool) {
 	name := v.f.Tool
 	if name == "" {
 		name = v.f.ActionType
 	}
-	if property, deed := t.forbids(); property != "" {
-		v.denied(byTrust)
-		v.because("deny: %s '%s' is forbidden (%s)", deed, name, property)
+	if property, action := t.forbids(); property != "" {
+		v.setDeny(byTrust)
+		v.addReason("deny: %s '%s' is forbidden (%s)", action, name, property)
 	}
 	dangerous, trifecta := t.asks(e.taintsOf(v.rs, v.f))
 	if v.f.Capability == "" && !dangerous && v.base == approval.Allow {
-		v.because("allow: nothing about '%s' is dangerous, the operator says", name)
+		v.addReason("allow: nothing about '%s' is dangerous, the operator says", name)
 	}
 	if dangerous && !lifted {
-		v.soft = byTrust
-		v.because("ask: '%s' makes dangerous writes", name)
+		v.softAsk = byTrust
+		v.addReason("ask: '%s' makes dangerous writes", name)
 	}
 	if trifecta {
-		v.asks(byTrifecta)
-		v.because("ask: its client has read what strangers wrote and what they must not see, and '%s' reaches strangers", name)
+		v.setHardAsk(byTrifecta)
+		v.addReason("ask: its client has read what strangers wrote and what they must not see, and '%s' reaches strangers", name)
 		v.change = append(v.change, "a person may clear the taints: permesso session clear "+v.f.Workspace)
 	}
 }
 
 func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
-	s := e.known(f.Workspace).tainted(f.SessionID, rs.bound[f.Workspace])
+	s := e.accountView(f.Workspace).taintSet(f.SessionID, rs.bound[f.Workspace])
 	if rs.secrets[f.Workspace] {
 		s[approval.TaintSecret] = true
 	}
-	for k, b := range e.booked { // what is being read this very moment
+	for k, b := range e.reservations { // reads in progress
 		if k.Workspace == f.Workspace && k.ID != f.RequestID && (!rs.bound[k.Workspace] || b.session == f.SessionID) {
 			for _, t := range b.taints {
 				s[t] = true
@@ -370,32 +367,32 @@ func (e *Engine) taintsOf(rs *ruleset, f *approval.Facts) map[string]bool {
 	return s
 }
 
-func judgeSecrets(v *verdict, found []approval.Finding) {
+func judgeSecrets(v *evaluation, found []approval.Finding) {
 	for _, s := range found {
-		v.asks(bySecrets)
-		v.because("ask: %s holds what looks like a secret (%s, %d bytes)", s.Where, s.Kind, s.Length)
+		v.setHardAsk(bySecrets)
+		v.addReason("ask: %s holds what looks like a secret (%s, %d bytes)", s.Where, s.Kind, s.Length)
 	}
 }
 
-// consent is the fifth question.
-func (e *Engine) consent(v *verdict, r *approval.Ruling, exact string) {
-	if e.consents == nil {
+// applyGrants answers the fifth question.
+func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling, exact string) {
+	if e.grants == nil {
 		return
 	}
-	h, why := e.consents.covering(v.f, exactFor(v.f, exact))
+	h, why := e.grants.covering(v.f, exactFor(v.f, exact))
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, why)
 		}
 		return
 	}
-	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byConsent, h.ID, nil
+	r.Outcome, r.Rule, r.Grant, r.Change = approval.Allow, byGrant, h.ID, nil
 	r.Reasons = append(r.Reasons, fmt.Sprintf("allow by %s %s of %s, given %s", kindWords(h.Kind), h.ID, h.By, h.CreatedAt.UTC().Format(time.DateOnly)))
 }
 
 func kindWords(k approval.GrantKind) string { return strings.ReplaceAll(string(k), "_", " ") }
 
-// Taints lists what sticks to a workspace, by session; "" is the whole of it.
+// Taints lists the taints of a workspace by session. "" is the complete workspace.
 func (e *Engine) Taints(ws string) map[string][]string {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// all false: nothing about the tool itself is a reason to ask.
+// harmless gives no reason to ask.
 var harmless = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
 
 func facts(capability string) approval.Facts {
@@ -34,7 +34,7 @@ func engine(t testing.TB, c policy.Config) *policy.Engine {
 
 func rule(o approval.Outcome) policy.Rule { return policy.Rule{Name: "r", Tool: "t", Outcome: o} }
 
-// grant is a consent of each kind that covers facts(capability).
+// grants returns a grant of each kind that covers f.
 func grants(f approval.Facts) []approval.Grant {
 	base := approval.Grant{
 		Version: 1, Workspace: f.Workspace, By: "ann", CreatedAt: noon.Add(-time.Hour), ExpiresAt: noon.Add(time.Hour),
@@ -56,7 +56,7 @@ func grants(f approval.Facts) []approval.Grant {
 	return all
 }
 
-func remember(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
+func addGrants(t testing.TB, e *policy.Engine, gs ...approval.Grant) {
 	t.Helper()
 	for _, g := range gs {
 		require.NoError(t, e.AddGrant(g))
@@ -89,7 +89,7 @@ func TestTableOf39(t *testing.T) {
 			require.Equal(t, want[c.Name][i], engine(t, policy.Config{}).Judge(f).Outcome, "%s %s through the engine", level, c.Name)
 		}
 	}
-	require.Equal(t, d, policy.Table("", "time:read"), "a level that is none")
+	require.Equal(t, d, policy.Table("", "time:read"), "an invalid level")
 	require.Equal(t, d, policy.Table(approval.Full, "fs:delete"), "a closed set")
 	f := facts("fs:delete")
 	f.Autonomy = approval.Full
@@ -102,7 +102,7 @@ func TestReadonlyBlocksWriteExecAndSend(t *testing.T) {
 			f := facts(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
-			remember(t, e, grants(f)...)
+			addGrants(t, e, grants(f)...)
 			require.Equal(t, approval.Deny, e.Judge(f).Outcome, "%s %q", c, level)
 		}
 	}
@@ -134,7 +134,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 		f, c := facts("fs:write"), policy.Config{}
 		change(&f, &c)
 		e := engine(t, c)
-		remember(t, e, grants(f)...)
+		addGrants(t, e, grants(f)...)
 		require.Equal(t, approval.Deny, e.Judge(f).Outcome, why)
 	}
 }
@@ -145,7 +145,7 @@ func TestGrantNeverLiftsAlways(t *testing.T) {
 			f := facts(c)
 			f.Autonomy = level
 			e := engine(t, policy.Config{})
-			remember(t, e, grants(f)...)
+			addGrants(t, e, grants(f)...)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", c, level)
 		}
 	}
@@ -158,7 +158,7 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 			f.Trust.DangerousWrites = dangerous
 			e := engine(t, policy.Config{})
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			r := e.Judge(f)
 			require.Equal(t, approval.Allow, r.Outcome, "grant %d, dangerous %s: %v", i, dangerous, r.Reasons)
 			require.Equal(t, g.ID, r.Grant)
@@ -166,7 +166,7 @@ func TestGrantLiftsTheTablesAskAndADangerousWrite(t *testing.T) {
 	}
 }
 
-// tainted is an engine whose client has read both kinds of things.
+// tainted is an engine whose client has both taints.
 func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	e := engine(t, c)
 	e.Learn(approval.Entry{
@@ -176,7 +176,7 @@ func tainted(t testing.TB, c policy.Config) *policy.Engine {
 	return e
 }
 
-func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
+func TestGrantNeverLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 	sink := harmless
 	sink.PublicSink = "true"
 	for why, set := range map[string]func(*approval.Facts) *policy.Engine{
@@ -206,14 +206,14 @@ func TestNoConsentLiftsSecretsTheTrifectaOrALimit(t *testing.T) {
 	} {
 		f := facts("fs:write")
 		e := set(&f)
-		remember(t, e, grants(f)...)
+		addGrants(t, e, grants(f)...)
 		r := e.Judge(f)
 		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
 		require.Empty(t, r.Grant, why)
 	}
 }
 
-func TestNewSessionShedsNoTaint(t *testing.T) {
+func TestNewSessionKeepsTaints(t *testing.T) {
 	sink := harmless
 	sink.PublicSink = "true"
 	f := facts("fs:write")
@@ -231,10 +231,10 @@ func TestNewSessionShedsNoTaint(t *testing.T) {
 	f.Trust, f.Autonomy = sink, approval.Full
 	require.Equal(t, "trifecta", bound.Judge(f).Rule)
 	f.SessionID = "s2"
-	require.Equal(t, approval.Allow, bound.Judge(f).Outcome, "the host gave this session out: it is another one")
+	require.Equal(t, approval.Allow, bound.Judge(f).Outcome, "the host assigned this session, so it has no taint")
 }
 
-func TestTaintsAreClearedOnlyByAPerson(t *testing.T) {
+func TestOnlyTaintsClearedRemovesTaints(t *testing.T) {
 	e := tainted(t, policy.Config{})
 	e.Learn(approval.Entry{Event: approval.EventStarted})
 	require.Len(t, e.Taints("w")[""], 2)
@@ -242,10 +242,10 @@ func TestTaintsAreClearedOnlyByAPerson(t *testing.T) {
 	require.Empty(t, e.Taints("w"))
 	e = tainted(t, policy.Config{Secrets: []string{"w"}})
 	e.Learn(approval.Entry{Event: approval.EventTaintsCleared, Workspace: "w", By: "ann"})
-	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a workspace that has secrets goes on having them")
+	require.Equal(t, []string{approval.TaintSecret}, e.Taints("w")[""], "a configured taint cannot be cleared")
 }
 
-func TestConsentEnds(t *testing.T) {
+func TestGrantEnds(t *testing.T) {
 	f := facts("fs:write")
 	for why, change := range map[string]func(*approval.Grant){
 		"expired":           func(g *approval.Grant) { g.ExpiresAt = noon },
@@ -256,30 +256,30 @@ func TestConsentEnds(t *testing.T) {
 		for _, g := range grants(f) {
 			e := engine(t, policy.Config{})
 			change(&g)
-			remember(t, e, g)
+			addGrants(t, e, g)
 			require.Equal(t, approval.Ask, e.Judge(f).Outcome, "%s %s", why, g.Kind)
 		}
 	}
 }
 
-func TestUsesAreCountedFromTheLog(t *testing.T) {
+func TestGrantUsesAreCountedFromTheLog(t *testing.T) {
 	f := facts("fs:write")
 	g := grants(f)[1]
 	g.MaxUses = 2
 	use := approval.Entry{Event: approval.EventAutoApproved, Workspace: "w", Grant: g.ID, Time: noon}
 	e := engine(t, policy.Config{})
-	e.Learn(use) // the log is read before the grants are
-	remember(t, e, g)
+	e.Learn(use) // the log is read before the grants
+	addGrants(t, e, g)
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
 	undo, no := e.Reserve(f, e.Judge(f), false)
 	require.Nil(t, no)
 	other := f
 	other.RequestID = "cccccccccccccccc"
-	require.Equal(t, approval.Ask, e.Judge(other).Outcome, "the last use is under way")
+	require.Equal(t, approval.Ask, e.Judge(other).Outcome, "the last use is reserved")
 	_, no = e.Reserve(other, approval.Ruling{Outcome: approval.Allow}, false)
-	require.NotNil(t, no, "and cannot be booked twice")
+	require.NotNil(t, no, "and cannot be reserved twice")
 	undo()
-	require.Equal(t, approval.Allow, e.Judge(other).Outcome, "it came to nothing")
+	require.Equal(t, approval.Allow, e.Judge(other).Outcome, "the reservation was undone")
 	use.RequestID = f.RequestID
 	e.Learn(use)
 	require.Equal(t, approval.Ask, e.Judge(other).Outcome, "used up")
@@ -292,7 +292,7 @@ func TestIncompleteGrantsAreRefused(t *testing.T) {
 	for why, change := range map[string]func(*approval.Grant){
 		"no date":                  func(g *approval.Grant) { g.ExpiresAt = time.Time{} },
 		"ends before it begins":    func(g *approval.Grant) { g.ExpiresAt = g.CreatedAt },
-		"nobody gave it":           func(g *approval.Grant) { g.By = "" },
+		"no giver":                 func(g *approval.Grant) { g.By = "" },
 		"no kind":                  func(g *approval.Grant) { g.Kind = "" },
 		"no client, no capability": func(g *approval.Grant) { g.ClientID, g.Capability = "", "" },
 		"no id":                    func(g *approval.Grant) { g.ID = "x" },
@@ -323,7 +323,7 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 	for target, want := range map[string]approval.Outcome{
 		"/docs/invoices-2026/04-Acme.pdf":    approval.Allow,
 		"/docs/invoices-2026/q1/04-Acme.pdf": approval.Allow,
-		"/docs/invoices-2026":                approval.Ask, // not below itself
+		"/docs/invoices-2026":                approval.Ask, // the folder itself is not below it
 		"/docs/invoices-2026-old/a.pdf":      approval.Ask,
 		"/docs/invoices-2026/../secret":      approval.Ask,
 		"/docs//invoices-2026/a.pdf":         approval.Ask,
@@ -331,14 +331,14 @@ func TestPathGrantCoversFilesBelow(t *testing.T) {
 		"":                                   approval.Ask,
 	} {
 		e := engine(t, policy.Config{})
-		remember(t, e, g)
+		addGrants(t, e, g)
 		f := facts("fs:write")
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
 	g.Target = "/docs/*/x.txt"
 	e := engine(t, policy.Config{})
-	remember(t, e, g)
+	addGrants(t, e, g)
 	f := facts("fs:write")
 	f.Target = "/docs/a/x.txt"
 	require.Equal(t, approval.Allow, e.Judge(f).Outcome)
@@ -362,7 +362,7 @@ func TestHostGrantIsForOneHost(t *testing.T) {
 		"":                                   approval.Ask,
 	} {
 		e := engine(t, policy.Config{})
-		remember(t, e, g)
+		addGrants(t, e, g)
 		f.Target = target
 		require.Equal(t, want, e.Judge(f).Outcome, "%q", target)
 	}
@@ -370,9 +370,9 @@ func TestHostGrantIsForOneHost(t *testing.T) {
 
 func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
 	for why, c := range map[string]policy.Condition{
-		"a missing field":        {Field: "gone", Glob: "*"},
-		"no string":              {Field: "n", Glob: "*"},
-		"a path that climbs out": {Field: "path", Glob: "/data/**"},
+		"a missing field": {Field: "gone", Glob: "*"},
+		"no string":       {Field: "n", Glob: "*"},
+		"a path with ..":  {Field: "path", Glob: "/data/**"},
 	} {
 		f := facts("fs:write")
 		f.Args = approval.Raw(`{"n":1,"path":"/data/../etc/passwd"}`)
@@ -385,7 +385,7 @@ func TestConditionThatCannotBeEvaluatedIsNeverMilder(t *testing.T) {
 	f.Args = approval.Raw(`[1]`)
 	deny := rule(approval.Deny)
 	deny.Args = []policy.Condition{{Field: "a", Glob: "*"}}
-	require.Equal(t, approval.Deny, engine(t, policy.Config{Rules: []policy.Rule{deny}}).Judge(f).Outcome, "no object at all")
+	require.Equal(t, approval.Deny, engine(t, policy.Config{Rules: []policy.Rule{deny}}).Judge(f).Outcome, "not an object")
 }
 
 func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
@@ -398,12 +398,12 @@ func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
 		tool string
 		want approval.Outcome
 	}{
-		"each argument":     {[]policy.Condition{argv, dir}, "t", approval.Allow},
-		"one is left out":   {[]policy.Condition{argv}, "t", approval.Ask},
-		"none":              {nil, "t", approval.Ask},
-		"no tool":           {[]policy.Condition{argv, dir}, "", approval.Ask},
-		"a pattern of tool": {[]policy.Condition{argv, dir}, "t*", approval.Ask},
-		"other words":       {[]policy.Condition{{Field: "argv", Equals: approval.Raw(`["git"]`)}, dir}, "t", approval.Ask},
+		"each argument":           {[]policy.Condition{argv, dir}, "t", approval.Allow},
+		"one without a condition": {[]policy.Condition{argv}, "t", approval.Ask},
+		"none":                    {nil, "t", approval.Ask},
+		"no tool":                 {[]policy.Condition{argv, dir}, "", approval.Ask},
+		"a tool pattern":          {[]policy.Condition{argv, dir}, "t*", approval.Ask},
+		"other words":             {[]policy.Condition{{Field: "argv", Equals: approval.Raw(`["git"]`)}, dir}, "t", approval.Ask},
 	} {
 		r := rule(approval.Allow)
 		r.Tool, r.Args = c.tool, c.args
@@ -434,12 +434,12 @@ func TestBudgetIsEnforcedAtOnce(t *testing.T) {
 		}
 		require.Equal(t, approval.Deny, no.Outcome)
 		_, no = e.Reserve(f, *no, true)
-		require.NotNil(t, no, "nobody goes above it")
+		require.NotNil(t, no, "a person may not exceed the hard limit")
 	}
 	for _, u := range undo {
 		u()
 	}
-	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "what came to nothing cost nothing")
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "an undone reservation costs nothing")
 }
 
 func TestRateRefills(t *testing.T) {
@@ -453,7 +453,7 @@ func TestRateRefills(t *testing.T) {
 	e.Learn(use)
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome)
 	f.Now = noon.Add(31 * time.Minute)
-	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "one came back")
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "one token was refilled")
 	f.Now = noon.Add(-10 * 365 * 24 * time.Hour)
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "a clock set back refills nothing")
 }
@@ -487,25 +487,25 @@ func TestWouldHaveAllowed(t *testing.T) {
 	}
 	which, of := e.WouldHaveAllowed(grants(facts("fs:write"))[1])
 	require.Equal(t, 20, of)
-	require.Len(t, which, 9, "every second one, but never what is asked every time")
+	require.Len(t, which, 9, "every second request, without the capability that always asks")
 	require.Equal(t, "0000000000000027", which[0].RequestID, "newest first")
 }
 
-func TestConcession(t *testing.T) {
+func TestGrantFrom(t *testing.T) {
 	p := &approval.Pending{
 		RequestID: "aaaaaaaaaaaaaaaa", ShortID: "aaaaaaaa", SourceGroup: "w", ClientID: "ws:w", SessionID: "s1", ActionType: "custom:t",
 		ToolName: "t", ToolSHA256: "x", Capability: "fs:write", Target: "/data/[a].txt", Channel: "telegram", Sender: "7",
 	}
 	d := &approval.Decision{Verdict: approval.Approved, DecidedBy: "ann", DecidedAt: noon, Code: "1", Scope: approval.Once}
-	require.Nil(t, policy.GrantFrom(p, d), "once is once")
+	require.Nil(t, policy.GrantFrom(p, d), "code 1 gives no grant")
 	p.Territory = "permanent"
 	g := policy.GrantFrom(p, d)
 	require.NoError(t, g.Check())
 	e := engine(t, policy.Config{})
-	remember(t, e, *g)
+	addGrants(t, e, *g)
 	f := facts("fs:write")
 	f.Target = "/data/[a].txt"
-	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the target as it is")
+	require.Equal(t, approval.Allow, e.Judge(f).Outcome, "the literal target")
 	f.Target = "/data/a.txt"
 	require.Equal(t, approval.Ask, e.Judge(f).Outcome, "not as a pattern")
 

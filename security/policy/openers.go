@@ -15,16 +15,16 @@ func names(lists ...string) map[string]bool {
 const shellNames = `sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash busybox toybox elvish nu pwsh powershell
 	xonsh slsh wish tclsh tasksh jjs jshell`
 
-// shells may stand nowhere in a remembered command.
+// shells may not be any word of a command that a grant covers.
 var shells = names(shellNames)
 
-// openers are programs that run others, read a script or open an editor or a
-// pager by themselves; versions behind a name (python3.11) are cut off before
-// the look-up. A name that is missing here costs one remembered command line,
-// word for word as somebody approved it; one too many costs one more question.
+// openers are programs that run other programs, read a script, or open an editor or
+// a pager. A version suffix (python3.11) is cut before the lookup. If a name is
+// missing, a grant can cover one exact command line that an approver approved. If a
+// name is superfluous, an approver is asked once more.
 var openers = names(
 	shellNames,
-	// run what stands behind them
+	// run their arguments
 	`env nice nohup setsid setarch linux32 linux64 i386 x86_64 uname26 taskset timeout time stdbuf unbuffer xargs parallel watch
 	sudo sudoedit doas su run0 pkexec runuser setpriv gosu su-exec sg newgrp chroot nsenter unshare bwrap firejail proot
 	capsh chpst softlimit setuidgid setlock daemonize start-stop-daemon systemd-run machinectl systemd-nspawn lxc lxc-attach
@@ -39,7 +39,7 @@ var openers = names(
 	elixir iex mix ghc ghci runghc runhaskell ocaml ocamlrun scala groovy kotlin clojure lein jrunscript java javac julia nim
 	crystal fennel hy janet tcl rexx regina gnuplot sqlite3 mysql psql mongo mongosh redis-cli gp maxima sage pike pdb jupyter
 	scilab wolframscript dotnet go cargo rustc swift zig nix nix-shell osascript`,
-	// build and package tools: what they run stands in files
+	// build and package tools: they run what files say
 	`make gmake cmake ninja meson scons bazel buck just rake gradle mvn ant sbt npm npx pnpm yarn corepack pip pipx pipenv poetry
 	uv uvx conda gem bundle bundler composer easy_install cpan apt apt-get aptitude dnf yum zypper rpm dpkg apk pacman pkg brew snap
 	opkg opam stack cabal raco rebar tox nox pytest autoconf automake autoreconf aclocal libtool gcc g++ cc c++ clang c89 c99

@@ -99,22 +99,22 @@ func drawGrant(rt *rapid.T) approval.Grant {
 	return g
 }
 
-// world is an engine made of a configuration, a history and grants.
-type world struct {
+// setup holds what an engine is built from.
+type setup struct {
 	config  policy.Config
 	history []approval.Entry
 	grants  []approval.Grant
 	secrets []approval.Finding
 }
 
-func drawWorld(rt *rapid.T) world {
-	return world{
+func drawSetup(rt *rapid.T) setup {
+	return setup{
 		config: drawConfig(rt), history: rapid.SliceOfN(rapid.Custom(drawClaim), 0, 3).Draw(rt, "history"),
 		grants: rapid.SliceOfN(rapid.Custom(drawGrant), 0, 4).Draw(rt, "grants"),
 	}
 }
 
-func (w world) judge(t require.TestingT, f approval.Facts) approval.Ruling {
+func (w setup) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 	e := &policy.Engine{Scan: func(*approval.Facts) []approval.Finding { return w.secrets }}
 	require.NoError(t, e.Load(w.config))
 	for _, x := range w.history {
@@ -128,7 +128,7 @@ func (w world) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 
 func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		w.grants = append(w.grants, drawGrant(rt))
 		after := w.judge(rt, f)
@@ -137,15 +137,15 @@ func TestPropAddingAGrantNeverLiftsADeny(t *testing.T) {
 		}
 		c, has := approval.CapabilityNamed(f.Capability)
 		if has && c.Default == approval.AskAlways {
-			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts nothing that is always asked")
+			require.Equal(rt, before.Outcome, after.Outcome, "a grant lifts no capability with the default always")
 		}
-		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "nor does it make anything stricter")
+		require.GreaterOrEqual(rt, after.Outcome, before.Outcome, "a grant makes nothing stricter")
 	})
 }
 
 func TestPropTaintsSecretsAndDenyRulesNeverMakeItMilder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		switch rapid.IntRange(0, 3).Draw(rt, "add") {
 		case 0:
@@ -165,33 +165,33 @@ func TestPropTaintsSecretsAndDenyRulesNeverMakeItMilder(t *testing.T) {
 
 func TestPropTheOrderOfRulesDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
-		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+		require.Equal(rt, before, w.judge(rt, f), "the complete ruling")
 	})
 }
 
-func TestPropNothingUnknownIsAllowedWithoutBeingNamed(t *testing.T) {
+func TestPropUnknownToolsAreAllowedOnlyByName(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawWorld(rt), drawFacts(rt)
+		w, f := drawSetup(rt), drawFacts(rt)
 		w.grants = nil
 		r := w.judge(rt, f)
 		if r.Outcome == approval.Allow && !f.KnownTool {
-			require.NotEmpty(rt, f.Tool, "a release-only request is nobody's rule")
+			require.NotEmpty(rt, f.Tool, "no rule names a release-only request")
 			named := false
 			for _, rule := range w.config.Rules {
 				named = named || rule.Tool == f.Tool && rule.Outcome == approval.Allow
 			}
 			require.True(rt, named)
 		}
-		require.NotEmpty(rt, r.Reasons, "every ruling explains itself")
+		require.NotEmpty(rt, r.Reasons, "every ruling has a reason")
 		require.NotEmpty(rt, r.Rule)
 	})
 }
 
-// The trifecta: what a client has read, what a tool is, and what is asked then.
-// UPDATE=1 writes the table anew.
+// The rulings for all taints of a client and all properties of a tool. UPDATE=1
+// rewrites the table.
 func TestTrifectaTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# taints of the client, then public_source secret_data public_sink dangerous_writes: ruling on a read and on a write, and why\n")
@@ -201,7 +201,7 @@ func TestTrifectaTable(t *testing.T) {
 			trust := approval.Trust{
 				PublicSource: values[i/27%3], SecretData: values[i/9%3], PublicSink: values[i/3%3], DangerousWrites: values[i%3],
 			}
-			w := world{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
+			w := setup{history: []approval.Entry{{Event: approval.EventApproved, Workspace: "w", Time: noon, Taints: have}}}
 			fmt.Fprintf(&b, "%-18s %-9s %-9s %-9s %-9s:", strings.Join(have, "+"), trust.PublicSource, trust.SecretData, trust.PublicSink, trust.DangerousWrites)
 			for _, capability := range []string{"mail:read", "channel:out"} {
 				f := facts(capability)

@@ -15,40 +15,40 @@ import (
 
 // # What is proven
 //
-// A rule's clauses are held against verified effects and against what the gate
-// itself read, never against the agent's word. Where a program or a command line
-// comes with the request, only a verified proof says what it does; otherwise the
-// tool's arguments do, as the operator declared them. What is not known is not
-// proven: a domain that nothing speaks of, a value that is no plain text, one that
-// was left out, a path that may be another one.
+// A rule's clauses are checked against verified effects and against arguments that
+// the gate read, never against the agent's claims. If a request has a program or a
+// command line, only a verified proof says what it does. Otherwise the tool's
+// arguments do, as the operator declared them. What is unknown is not proven: a
+// domain without evidence, a value that is not plain text, a value left out, a path
+// that may be another one.
 
-// ClauseKind is one of the things that a clause can demand.
+// ClauseKind is a kind of clause.
 type ClauseKind string
 
 // The closed set of clauses.
 const (
 	Only   ClauseKind = "only"    // every value of Arg is one of Values
-	Under  ClauseKind = "under"   // every value of Arg is a path in one of the folders in Values, or that folder
+	Under  ClauseKind = "under"   // every value of Arg is a path in or equal to one of the folders in Values
 	Unique ClauseKind = "unique"  // no value of Arg occurs twice
-	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, at most Max times the value that Values holds
+	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, the one value of Values at most Max times
 )
 
 // ClauseKinds lists the closed set.
 func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost} }
 
-// Clause is one thing that a rule wants proven.
+// Clause is a condition that a rule requires a proof of.
 type Clause struct {
-	Domain string // of effects: mail, file, …; other common words for one are the same
-	Op     string // "": whatever is done there
+	Domain string // of effects: mail, file, …; synonyms are accepted
+	Op     string // "": any operation
 	Kind   ClauseKind
-	Arg    string // recipient, path, …; plural or singular; "" for AtMost: effects are counted
+	Arg    string // recipient, path, …, singular or plural; "" with AtMost counts effects
 	Values []string
 	Max    int
 }
 
 const maxValues = 1000 // of one clause
 
-// Check finds what no clause may hold.
+// Check refuses an invalid clause.
 func (c Clause) Check() error {
 	domain := approval.CanonicalDomain(c.Domain)
 	switch {
@@ -57,9 +57,9 @@ func (c Clause) Check() error {
 	case domain == approval.DomainCommand || domain == approval.DomainProgram || domain == approval.DomainDigest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
-		return fmt.Errorf("%q is no clause: only, under, unique or at_most", string(c.Kind))
+		return fmt.Errorf("%q is not a clause: use only, under, unique or at_most", string(c.Kind))
 	case c.Arg == "" && c.Kind != AtMost:
-		return fmt.Errorf("%s names no argument", c.Kind)
+		return fmt.Errorf("%s needs an argument", c.Kind)
 	case len(c.Values) > maxValues:
 		return fmt.Errorf("%s has more than %d values", c.Kind, maxValues)
 	}
@@ -70,7 +70,7 @@ func (c Clause) checkValues() error {
 	switch c.Kind {
 	case Only, Under:
 		if len(c.Values) == 0 {
-			return fmt.Errorf("%s names no value", c.Kind)
+			return fmt.Errorf("%s needs a value", c.Kind)
 		}
 	case Unique:
 		if len(c.Values) > 0 {
@@ -78,27 +78,27 @@ func (c Clause) checkValues() error {
 		}
 	case AtMost:
 		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
-			return errors.New("at_most is a number of effects, or of one value of one argument")
+			return errors.New("at_most limits all effects, or one value of one argument")
 		}
 	}
 	if c.Kind != AtMost && c.Max != 0 {
-		return fmt.Errorf("%s has no number", c.Kind)
+		return fmt.Errorf("%s takes no number", c.Kind)
 	}
 	for _, v := range c.Values {
 		if c.Kind == Under {
 			if _, ok := components(v); !ok {
-				return fmt.Errorf("%q is no folder: no .. that leads out of it, no pattern, no backslash, no invisible characters", v)
+				return fmt.Errorf("%q is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters", v)
 			}
 			continue
 		}
-		if _, ok := plain(c.Arg, v, true); !ok {
-			return fmt.Errorf("%q can be no value of %s", v, c.Arg)
+		if _, ok := normalize(c.Arg, v, true); !ok {
+			return fmt.Errorf("%q is not a valid value of %s", v, c.Arg)
 		}
 	}
 	return nil
 }
 
-// words is the clause as a reason has it. Everything in it is the operator's.
+// words is the clause as text for a reason. All of it comes from the operator.
 func (c *Clause) words() string {
 	where := c.Domain
 	if c.Op != "" {
@@ -130,14 +130,14 @@ func oneOf(values []string) string {
 	return "one of " + strings.Join(values, ", ")
 }
 
-// showing is the evidence of one request, sorted once and only if some rule asks.
-type showing struct {
+// evidenceIndex is the evidence of one request by domain, built on first use.
+type evidenceIndex struct {
 	of      *approval.Evidence
 	read    bool
 	domains map[string]*approval.DomainEvidence
 }
 
-func (s *showing) domain(name string) *approval.DomainEvidence {
+func (s *evidenceIndex) domain(name string) *approval.DomainEvidence {
 	if !s.read {
 		s.read, s.domains = true, map[string]*approval.DomainEvidence{}
 		for _, d := range s.of.ByDomain() {
@@ -147,60 +147,60 @@ func (s *showing) domain(name string) *approval.DomainEvidence {
 	return s.domains[approval.CanonicalDomain(name)]
 }
 
-// source is where what is proven comes from, in words.
-func (s *showing) source() string {
+// source says in words where the evidence comes from.
+func (s *evidenceIndex) source() string {
 	if p := s.of.Verified(); p != nil && s.of.RunsProgram() {
 		return "by a proof of " + p.Prover
 	}
 	return "by the arguments"
 }
 
-// all says whether every clause is shown, and if not, what is missing.
-func (s *showing) all(clauses []Clause) (missing string) {
+// missing names the first clause that is not proven and why, "" if all are.
+func (s *evidenceIndex) missing(clauses []Clause) (missing string) {
 	for i := range clauses {
-		if why := s.lacks(&clauses[i]); why != "" {
+		if why := s.missingFor(&clauses[i]); why != "" {
 			return clauses[i].words() + " (" + why + ")"
 		}
 	}
 	return ""
 }
 
-// lacks says why a clause is not proven, "" where it is.
-func (s *showing) lacks(c *Clause) string {
+// missingFor says why a clause is not proven, "" if it is.
+func (s *evidenceIndex) missingFor(c *Clause) string {
 	d := s.domain(c.Domain)
 	if s.of.RunsProgram() {
 		if s.of.Verified() == nil {
-			return s.claim()
+			return s.whyUnverified()
 		}
 		if d == nil || !d.Known() {
 			return "unknown there"
 		}
-		return c.overEffects(d)
+		return c.checkEffects(d)
 	}
 	if d == nil {
 		return "unknown there"
 	}
-	return c.overFacts(d.Host)
+	return c.checkFacts(d.Host)
 }
 
-func (s *showing) claim() string {
+func (s *evidenceIndex) whyUnverified() string {
 	if s.of.Proof == nil {
 		return "what runs came with the request, without a proof"
 	}
 	return "the proof is a claim: " + s.of.Proof.Why
 }
 
-// overEffects holds the clause against what a verified proof proves. An effect
-// whose op is not said may be any.
-func (c *Clause) overEffects(d *approval.DomainEvidence) string {
+// checkEffects checks the clause against a verified proof. An effect without an op
+// may be any op.
+func (c *Clause) checkEffects(d *approval.DomainEvidence) string {
 	var values []string
 	n, found := 0, false
 	for _, x := range d.Verified {
-		if !c.speaksOf(x.Op) {
+		if !c.appliesTo(x.Op) {
 			continue
 		}
 		found = true
-		times, each, ok := timesOf(x)
+		times, each, ok := effectCount(x)
 		if !ok {
 			return "how often is unknown"
 		}
@@ -218,15 +218,15 @@ func (c *Clause) overEffects(d *approval.DomainEvidence) string {
 	if !found && !d.Covered {
 		return "unknown there"
 	}
-	return c.over(values, n)
+	return c.check(values, n)
 }
 
-// maxTimes bounds how often one effect can be said to happen, and be counted.
+// maxTimes bounds how often one effect can happen and be counted.
 const maxTimes = 1 << 20
 
-// timesOf is how often an effect happens: once, or as often as its argument times
-// says; and to how many recipients each time.
-func timesOf(x approval.ProvenEffect) (times, each int, ok bool) {
+// effectCount says how often an effect happens, from its argument times, and with how
+// many recipients each time.
+func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 	fields, err := approval.Fields(x.Args)
 	if err != nil {
 		return 1, 0, true // no arguments at all
@@ -251,12 +251,12 @@ func timesOf(x approval.ProvenEffect) (times, each int, ok bool) {
 	return times, each, true
 }
 
-// overFacts holds the clause against what the gate read out of the arguments.
-func (c *Clause) overFacts(facts []approval.HostFact) string {
+// checkFacts checks the clause against the arguments that the gate read.
+func (c *Clause) checkFacts(facts []approval.HostFact) string {
 	var values []string
 	n, found := 0, false
 	for _, h := range facts {
-		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.speaksOf(h.Op) {
+		if h.From != approval.FromTemplate && h.From != approval.FromArgument || !c.appliesTo(h.Op) {
 			continue
 		}
 		if c.Arg != "" && approval.CanonicalArg(h.Name) != approval.CanonicalArg(c.Arg) {
@@ -271,15 +271,15 @@ func (c *Clause) overFacts(facts []approval.HostFact) string {
 	if !found {
 		return "unknown there"
 	}
-	return c.over(values, n)
+	return c.check(values, n)
 }
 
-func (c *Clause) speaksOf(op string) bool {
+func (c *Clause) appliesTo(op string) bool {
 	return c.Op == "" || op == "" || strings.EqualFold(c.Op, op)
 }
 
-// over is the clause itself, over all values and n effects.
-func (c *Clause) over(values []string, n int) string {
+// check checks the clause against all values and n effects.
+func (c *Clause) check(values []string, n int) string {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
 			return "there are " + strconv.Itoa(n)
@@ -288,37 +288,37 @@ func (c *Clause) over(values []string, n int) string {
 	}
 	seen, permitted := map[string]int{}, map[string]bool{}
 	for _, v := range c.Values {
-		if exact, ok := plain(c.Arg, v, false); ok {
+		if exact, ok := normalize(c.Arg, v, false); ok {
 			permitted[exact] = true
 		}
 	}
 	for _, v := range values {
-		wide, ok := plain(c.Arg, v, true)
+		wide, ok := normalize(c.Arg, v, true)
 		if !ok && c.Kind != Under {
 			return "a value is no plain one"
 		}
 		seen[wide]++
-		if why := c.single(v, seen[wide], permitted); why != "" {
+		if why := c.checkValue(v, seen[wide], permitted); why != "" {
 			return why
 		}
 	}
 	if c.Kind == AtMost {
-		if wide, _ := plain(c.Arg, c.Values[0], true); seen[wide] > c.Max {
+		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
 			return "there are more"
 		}
 	}
 	return ""
 }
 
-// single is what one value has to be, which was seen so many times by now.
-func (c *Clause) single(v string, times int, permitted map[string]bool) string {
+// checkValue checks one value. times is how often it has occurred.
+func (c *Clause) checkValue(v string, times int, permitted map[string]bool) string {
 	switch c.Kind {
 	case Only:
-		if exact, ok := plain(c.Arg, v, false); !ok || !permitted[exact] {
+		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
 			return "another one is there"
 		}
 	case Under:
-		if !slices.ContainsFunc(c.Values, func(folder string) bool { return within(folder, v) }) {
+		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
 			return "another path is there, or one that may be another"
 		}
 	case Unique:
@@ -329,10 +329,10 @@ func (c *Clause) single(v string, times int, permitted map[string]bool) string {
 	return ""
 }
 
-// plain brings a value of an argument into the form in which it is compared. The
-// wide form is for telling that a value is not there: it takes together whatever
-// may reach the same. Values that somebody else could read differently have none.
-func plain(arg, v string, wide bool) (string, bool) {
+// normalize returns the form of a value for comparison. The wide form proves that a
+// value is absent: it is the same for all values that may reach the same recipient.
+// ok is false for a value that another program could read differently.
+func normalize(arg, v string, wide bool) (string, bool) {
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' || r == 0x7f }) {
 		return "", false
 	}
@@ -351,9 +351,9 @@ func plain(arg, v string, wide bool) (string, bool) {
 	return v, true
 }
 
-// recipient is one address, with nothing around it and no pattern. Its domain has no case; whether
-// the part before the @ has one, and what stands behind a + there, is up to the
-// server, so the wide form ignores both.
+// recipient normalizes one address without a name or pattern. Its domain is
+// case-insensitive. The server decides about the case of the local part and about
+// the part after a +, so the wide form ignores both.
 func recipient(v string, wide bool) (string, bool) {
 	if strings.ContainsAny(v, " ,;<>()[]{}\\\"'%!`:*?$|&") || strings.Count(v, "@") > 1 {
 		return "", false
@@ -374,9 +374,9 @@ func recipient(v string, wide bool) (string, bool) {
 	return local + "@" + domain, true
 }
 
-// components are those of a cleaned path; the first is "" where it is absolute and
-// "." where it is not. A path that leads out of where it begins has none, nor has
-// one that a shell, a template or another system would read differently.
+// components returns the components of a cleaned path. The first is "" if the path
+// is absolute, "." if it is relative. It refuses a path that leaves its first
+// folder, or that a shell, a template or another system would read differently.
 func components(p string) ([]string, bool) {
 	if p == "" || strings.HasPrefix(p, "~") || strings.ContainsFunc(p, func(r rune) bool { return strings.ContainsRune("\\$`*?{}", r) || !unicode.IsPrint(r) }) {
 		return nil, false
@@ -396,18 +396,18 @@ func components(p string) ([]string, bool) {
 	return append([]string{first}, parts...), true
 }
 
-// within says whether a path is a folder or lies in it, component by component.
-func within(folder, p string) bool {
+// isUnder says whether a path is the folder or is in it, component by component.
+func isUnder(folder, p string) bool {
 	f, ok := components(folder)
 	parts, also := components(p)
 	return ok && also && len(parts) >= len(f) && slices.Equal(f, parts[:len(f)])
 }
 
-// covered says what a verified proof holds that the rule's clauses do not speak of:
-// an effect of another kind, or a required contract that is missing; "" where there
-// is nothing. An effect that is not proven leaves its whole domain unknown, and with
-// it every clause that speaks of it.
-func (s *showing) covered(clauses []Clause) (open string) {
+// notCovered says what a verified proof has that no clause of the rule covers: an
+// effect of another kind, or a missing required contract. It returns "" if there is
+// nothing. An effect that is not proven makes its domain unknown, and so every
+// clause about it.
+func (s *evidenceIndex) notCovered(clauses []Clause) (open string) {
 	p := s.of.Verified()
 	if p == nil || !s.of.RunsProgram() {
 		return ""
@@ -428,19 +428,19 @@ func (s *showing) covered(clauses []Clause) (open string) {
 	return ""
 }
 
-// unproven says why what the rule demands is not proven, "" where it is or where
-// the rule demands nothing.
-func (r *Rule) unproven(s *showing) string {
-	if missing := s.all(r.WhenProven); missing != "" {
+// unproven says why the rule's clauses are not proven, "" if they are or if there
+// are none.
+func (r *Rule) unproven(s *evidenceIndex) string {
+	if missing := s.missing(r.WhenProven); missing != "" {
 		return missing
 	}
 	if len(r.WhenProven) > 0 {
-		return s.covered(r.WhenProven)
+		return s.notCovered(r.WhenProven)
 	}
 	return ""
 }
 
-// checkProofs holds the clauses to the outcomes that they belong to.
+// checkProofs checks that the clauses fit the outcome.
 func (r Rule) checkProofs() error {
 	switch {
 	case len(r.WhenProven) > 0 && r.Outcome != approval.Allow:
@@ -456,7 +456,7 @@ func (r Rule) checkProofs() error {
 	return nil
 }
 
-// proofs is what a rule demands, in words.
+// proofs describes the clauses in words.
 func proofs(clauses []Clause) string {
 	var words []string
 	for i := range clauses {

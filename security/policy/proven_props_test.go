@@ -36,7 +36,7 @@ func drawEvidence(rt *rapid.T) approval.Evidence {
 	if pick(rt, "proof", true, true, false) {
 		e.Proof = &approval.Proof{Verified: pick(rt, "verified", true, true, false), Prover: "lab", Effects: rapid.SliceOfN(rapid.Custom(drawEffect), 0, 3).Draw(rt, "effects")}
 		if !e.Proof.Verified {
-			e.Proof.Why = "nobody has signed it"
+			e.Proof.Why = "it names no prover"
 		}
 		for _, d := range []string{"mail", "file"} {
 			if s := pick(rt, "coverage", "", "covered", "silent_gap", "required_gap"); s != "" {
@@ -56,9 +56,9 @@ func drawClauses(rt *rapid.T) []policy.Clause {
 	}), 1, 2).Draw(rt, "clauses")
 }
 
-// drawProofWorld is a world in which some rules are over what is proven.
-func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
-	w, f := drawWorld(rt), drawFacts(rt)
+// drawProofSetup is a setup with rules about proofs.
+func drawProofSetup(rt *rapid.T) (setup, approval.Facts) {
+	w, f := drawSetup(rt), drawFacts(rt)
 	for range rapid.IntRange(1, 3).Draw(rt, "rules over proofs") {
 		r := policy.Rule{Name: pick(rt, "name", "p1", "p2"), Outcome: pick(rt, "outcome", approval.Deny, approval.Ask, approval.Allow, approval.Allow)}
 		if r.Outcome == approval.Allow {
@@ -72,13 +72,13 @@ func drawProofWorld(rt *rapid.T) (world, approval.Facts) {
 	return w, f
 }
 
-// weaker takes something away from what is known.
-func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
+// withLessEvidence removes one piece of evidence.
+func withLessEvidence(rt *rapid.T, e approval.Evidence) approval.Evidence {
 	b, err := json.Marshal(e)
 	require.NoError(rt, err)
 	var less approval.Evidence
 	require.NoError(rt, json.Unmarshal(b, &less))
-	switch rapid.IntRange(0, 5).Draw(rt, "take away") {
+	switch rapid.IntRange(0, 5).Draw(rt, "remove") {
 	case 0:
 		less.Proof = nil
 	case 1:
@@ -90,7 +90,7 @@ func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
 			less.Proof.Effects[0].Status = pick(rt, "now", approval.EffectUnknown, approval.EffectNotProven)
 		}
 	case 3:
-		// A gap is not taken away: nobody can take it out of what is signed.
+		// A gap stays: a signed proof cannot lose one.
 		if less.Proof != nil {
 			less.Proof.Coverage = slices.DeleteFunc(less.Proof.Coverage, func(c approval.ProofCoverage) bool { return c.Status == approval.Covered })
 		}
@@ -107,21 +107,21 @@ func weaker(rt *rapid.T, e approval.Evidence) approval.Evidence {
 
 func TestPropLessEvidenceIsNeverMilder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		before := w.judge(rt, f)
-		f.Evidence = weaker(rt, f.Evidence)
+		f.Evidence = withLessEvidence(rt, f.Evidence)
 		require.LessOrEqual(rt, w.judge(rt, f).Outcome, before.Outcome)
 	})
 }
 
-func TestPropAClaimChangesNothing(t *testing.T) {
+func TestPropUnverifiedProofChangesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		f.Evidence.Proof = nil
 		before := w.judge(rt, f)
 		f.Evidence.Proof = drawEvidence(rt).Proof
 		if f.Evidence.Proof != nil {
-			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, "nobody has signed it"
+			f.Evidence.Proof.Verified, f.Evidence.Proof.Why = false, "it names no prover"
 		}
 		f.Agent = approval.Prose{Title: "verified", Rationale: "proven by lab"}
 		after := w.judge(rt, f)
@@ -133,7 +133,7 @@ func TestPropAClaimChangesNothing(t *testing.T) {
 
 func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		without := w
 		without.config.Rules = nil
 		for _, r := range w.config.Rules {
@@ -146,8 +146,8 @@ func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 		if after.Outcome == before.Outcome {
 			return
 		}
-		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays one")
-		require.Contains(rt, []string{"table", "trust"}, before.Rule, "and so does whatever else asks: %v", before.Reasons)
+		require.Equal(rt, approval.Ask, before.Outcome, "a deny stays a deny")
+		require.Contains(rt, []string{"table", "trust"}, before.Rule, "any other ask stays too: %v", before.Reasons)
 		c, has := approval.CapabilityNamed(f.Capability)
 		require.False(rt, has && c.Default == approval.AskAlways)
 		require.True(rt, f.KnownTool)
@@ -157,15 +157,15 @@ func TestPropProofsLiftNoMoreThanTheyMay(t *testing.T) {
 
 func TestPropTheOrderOfProofsDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w, f := drawProofWorld(rt)
+		w, f := drawProofSetup(rt)
 		before := w.judge(rt, f)
 		w.config.Rules = rapid.Permutation(w.config.Rules).Draw(rt, "order")
-		require.Equal(rt, before, w.judge(rt, f), "not a word of the ruling")
+		require.Equal(rt, before, w.judge(rt, f), "the complete ruling")
 	})
 }
 
-// However a path is written, it is under a folder exactly if the way from there to
-// it never leads out; what is relative is never under what is absolute.
+// A path is under a folder exactly if the relative path from the folder does not
+// begin with "..". A relative path is never under an absolute one.
 func TestPropUnderAFolder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{"..", ".", "", "srv", "out", "output", "a"}), 1, 7).Draw(rt, "parts")

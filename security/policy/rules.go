@@ -12,11 +12,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Rule is one of the operator's rules. The zero Rule denies everything. An
-// empty pattern fits everything; Tool, Workspace, Session and Client take a name
-// or the beginning of names followed by a star.
+// Rule is one of the operator's rules. The zero Rule denies everything. An empty
+// pattern matches everything. Tool, Workspace, Session and Client take a name, or a
+// prefix of names followed by a star.
 type Rule struct {
-	Name       string // what rulings call it; "": the rule in words
+	Name       string // its name in rulings; "": a description of the rule
 	Tool       string
 	Capability string // one of the 13
 	Target     string // glob on the components of the target
@@ -25,45 +25,45 @@ type Rule struct {
 	Session    string
 	Client     string
 	Args       []Condition
-	// An allow applies where all of WhenProven is, a deny or an ask unless all of
-	// UnlessProven is. Empty: whatever is proven.
+	// An allow applies if all of WhenProven is proven, a deny or an ask unless all
+	// of UnlessProven is. Empty: proofs do not matter.
 	WhenProven   []Clause
 	UnlessProven []Clause
 	Outcome      approval.Outcome
-	Reason       string // the operator's words
+	Reason       string // the operator's text
 }
 
-// Condition is what a rule says of one argument. Exactly one of Glob and
-// Equals is set.
+// Condition is a rule's condition on one argument. Exactly one of Glob and Equals is
+// set.
 type Condition struct {
 	Field  string       // a member of request_data
-	Glob   string       // fits a string, component by component
+	Glob   string       // matches a string, component by component
 	Equals approval.Raw // the member is exactly this JSON value
 }
 
-// answer is what a rule or condition says of a request.
-type answer uint8
+// matchResult says whether a rule or condition matches a request.
+type matchResult uint8
 
 const (
-	no      answer = iota
-	unknown        // it cannot be evaluated
+	no      matchResult = iota
+	unknown             // it cannot be evaluated
 	yes
 )
 
-// Check finds what no rule may hold.
+// Check refuses an invalid rule.
 func (r Rule) Check() error {
 	for _, pattern := range []string{r.Tool, r.Workspace, r.Session, r.Client} {
-		if broken(pattern) {
-			return fmt.Errorf("check rule %q: %q: a star stands at the end of a name or nowhere", r.label(), pattern)
+		if badPattern(pattern) {
+			return fmt.Errorf("check rule %q: %q: a star is allowed only at the end of a name", r.label(), pattern)
 		}
 	}
 	if r.Capability != "" {
 		if _, ok := approval.CapabilityNamed(r.Capability); !ok {
-			return fmt.Errorf("check rule %q: %q is none of the 13 capabilities", r.label(), r.Capability)
+			return fmt.Errorf("check rule %q: %q is not one of the 13 capabilities", r.label(), r.Capability)
 		}
 	}
 	if !doublestar.ValidatePattern(r.Target) {
-		return fmt.Errorf("check rule %q: %q is no glob", r.label(), r.Target)
+		return fmt.Errorf("check rule %q: %q is not a valid glob", r.label(), r.Target)
 	}
 	for _, c := range r.Args {
 		if err := c.check(); err != nil {
@@ -79,18 +79,18 @@ func (r Rule) Check() error {
 func (c Condition) check() error {
 	switch {
 	case c.Field == "":
-		return fmt.Errorf("a condition names no argument")
+		return fmt.Errorf("a condition needs the name of an argument")
 	case c.Equals == nil && c.Glob == "":
-		return fmt.Errorf("the condition on %q says nothing", c.Field)
+		return fmt.Errorf("the condition on %q needs a glob or a value", c.Field)
 	case c.Equals == nil && !doublestar.ValidatePattern(c.Glob):
-		return fmt.Errorf("the condition on %q: %q is no glob", c.Field, c.Glob)
+		return fmt.Errorf("the condition on %q: %q is not a valid glob", c.Field, c.Glob)
 	}
 	return nil
 }
 
-// fits says whether the rule applies to a request. Patterns come first: they
-// cost nothing.
-func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
+// match says whether the rule applies to a request. Patterns come first, because
+// they are cheap.
+func (r *Rule) match(f *approval.Facts, args *arguments) matchResult {
 	worst := yes
 	for _, p := range [...]struct{ pattern, name string }{
 		{r.Tool, f.Tool},
@@ -98,7 +98,7 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 		{r.Session, f.SessionID},
 		{r.Client, f.ClientID},
 	} {
-		a := named(p.pattern, p.name)
+		a := matchName(p.pattern, p.name)
 		if a == no {
 			return no
 		}
@@ -108,14 +108,14 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 		return no
 	}
 	if r.Target != "" {
-		a := globbed(r.Target, f.Target)
+		a := matchGlob(r.Target, f.Target)
 		if a == no {
 			return no
 		}
 		worst = min(worst, a)
 	}
 	for i := range r.Args {
-		a := r.Args[i].fits(args)
+		a := r.Args[i].match(args)
 		if a == no {
 			return no
 		}
@@ -124,11 +124,11 @@ func (r *Rule) fits(f *approval.Facts, args *arguments) answer {
 	return worst
 }
 
-func named(pattern, name string) answer {
+func matchName(pattern, name string) matchResult {
 	switch prefix, star := strings.CutSuffix(pattern, "*"); {
 	case pattern == "":
 		return yes
-	case broken(pattern):
+	case badPattern(pattern):
 		return unknown
 	case star && strings.HasPrefix(name, prefix), pattern == name:
 		return yes
@@ -136,14 +136,14 @@ func named(pattern, name string) answer {
 	return no
 }
 
-func broken(pattern string) bool {
+func badPattern(pattern string) bool {
 	star := strings.IndexByte(pattern, '*')
 	return star >= 0 && star != len(pattern)-1
 }
 
-// globbed matches a target on its components. An unclean path (.., an empty
-// component) could be another one than it looks like: that is unknown.
-func globbed(pattern, target string) answer {
+// matchGlob matches a target by components. A path with ".." or an empty component may
+// be another path than it looks like, so the result is unknown.
+func matchGlob(pattern, target string) matchResult {
 	if target == "" || !clean(target) {
 		return unknown
 	}
@@ -157,7 +157,7 @@ func globbed(pattern, target string) answer {
 	return no
 }
 
-func (c *Condition) fits(args *arguments) answer {
+func (c *Condition) match(args *arguments) matchResult {
 	a, ok := args.named(c.Field)
 	switch {
 	case !ok:
@@ -170,11 +170,10 @@ func (c *Condition) fits(args *arguments) answer {
 	case !a.isText:
 		return unknown
 	}
-	return globbed(c.Glob, a.text)
+	return matchGlob(c.Glob, a.text)
 }
 
-// arguments are the members of request_data, read once and only if some rule
-// asks.
+// arguments are the members of request_data, parsed once, on first use.
 type arguments struct {
 	data   approval.Raw
 	read   bool
@@ -215,7 +214,7 @@ func (a *arguments) named(name string) (argument, bool) {
 	return argument{}, false
 }
 
-// compact takes the white space out of a value, not a digit or an escape.
+// compact removes white space from a value. It keeps digits and escapes.
 func compact(v approval.Raw) []byte {
 	c := v.Clone()
 	if c.Compact() != nil {
@@ -224,15 +223,15 @@ func compact(v approval.Raw) []byte {
 	return c
 }
 
-// applies says whether a rule that fits may have its say: what cannot be
-// evaluated never makes the outcome milder.
-func (r *Rule) applies(a answer) bool {
+// applies says whether a rule with this match takes effect. A condition that cannot
+// be evaluated never makes the outcome milder.
+func (r *Rule) applies(a matchResult) bool {
 	return a == yes || a == unknown && r.Outcome != approval.Allow
 }
 
-// covers says whether the rule is particular enough to lift a capability whose
-// default is always: it spells the tool out and speaks of every argument.
-func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
+// coversArguments says whether the rule names the tool and has a condition on every
+// argument. Only such a rule lifts a capability with the default "always".
+func (r *Rule) coversArguments(f *approval.Facts, args *arguments) bool {
 	if f.Tool == "" || r.Tool != f.Tool || len(r.Args) == 0 {
 		return false
 	}
@@ -248,9 +247,9 @@ func (r *Rule) covers(f *approval.Facts, args *arguments) bool {
 	return true
 }
 
-// spells says whether the rule may allow this request at all: what the operator
-// does not know must be spelled out.
-func (r *Rule) spells(f *approval.Facts) bool {
+// namesTool says whether the rule may allow this request at all: an unknown tool must
+// be named.
+func (r *Rule) namesTool(f *approval.Facts) bool {
 	if f.KnownTool && f.Tool != "" {
 		return true
 	}
@@ -268,7 +267,7 @@ func (r *Rule) label() string {
 	return words
 }
 
-func (r *Rule) reason(a answer) string {
+func (r *Rule) reason(a matchResult) string {
 	s := fmt.Sprintf("%s by rule %q", r.Outcome, r.label())
 	if r.Reason != "" {
 		s += ": " + r.Reason
@@ -279,9 +278,8 @@ func (r *Rule) reason(a answer) string {
 	return s
 }
 
-// sorted puts rules in an order of their own, strict ones first, so that a
-// ruling does not depend on where they stand in the file. An outcome that is
-// none is a deny.
+// sorted sorts rules, strict ones first, so that a ruling does not depend on their
+// order in the file. An invalid outcome is a deny.
 func sorted(rules []Rule) []Rule {
 	s := slices.Clone(rules)
 	for i := range s {

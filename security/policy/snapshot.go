@@ -9,11 +9,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// snapshot is policy's memory up to one entry of the log, so that a start need
-// not read the log from its beginning. Losing it costs time, nothing else.
+// snapshot is policy's memory up to one entry of the log, so that a start does not
+// have to read the complete log. It can be lost without harm.
 type snapshot struct {
 	Version  int                        `json:"version"`
-	Seq      int64                      `json:"seq"` // of the last entry in it
+	Seq      int64                      `json:"seq"` // of its last entry
 	Accounts map[string]accountSnapshot `json:"accounts"`
 	Kinds    map[string]int             `json:"kinds"`
 	Uses     map[string]useSnapshot     `json:"uses"` // by grant
@@ -23,9 +23,9 @@ type accountSnapshot struct {
 	Taints   map[string]map[string]bool `json:"taints"`
 	Ask      map[string]bucketSnapshot  `json:"ask"`
 	Deny     map[string]bucketSnapshot  `json:"deny"`
-	Day      []spentSnapshot            `json:"day"`
+	Day      []dayCostSnapshot          `json:"day"`
 	Sessions map[string]int64           `json:"sessions"`
-	Asked    []pastSnapshot             `json:"asked"`
+	Asked    []askedSnapshot            `json:"asked"`
 }
 
 type bucketSnapshot struct {
@@ -33,12 +33,12 @@ type bucketSnapshot struct {
 	At   time.Time `json:"at"`
 }
 
-type spentSnapshot struct {
+type dayCostSnapshot struct {
 	At   time.Time `json:"at"`
 	Cost int64     `json:"cost"`
 }
 
-type pastSnapshot struct {
+type askedSnapshot struct {
 	Entry approval.Entry `json:"entry"`
 }
 
@@ -47,22 +47,22 @@ type useSnapshot struct {
 	Last time.Time `json:"last"`
 }
 
-// Snapshot is what Restore takes.
+// Snapshot encodes policy's memory for Restore.
 func (e *Engine) Snapshot() ([]byte, error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	s := snapshot{
-		Version: approval.Version, Seq: e.seq, Kinds: e.kinds,
+		Version: approval.Version, Seq: e.seq, Kinds: e.approvalsByKind,
 		Accounts: map[string]accountSnapshot{}, Uses: map[string]useSnapshot{},
 	}
 	for ws, a := range e.accounts {
 		s.Accounts[ws] = a.snapshot()
 	}
-	for id, u := range e.unclaimed {
+	for id, u := range e.pendingUses {
 		s.Uses[id] = useSnapshot{u.n, u.last}
 	}
-	if e.consents != nil {
-		for id, h := range e.consents.byID {
+	if e.grants != nil {
+		for id, h := range e.grants.byID {
 			if h.uses > 0 {
 				s.Uses[id] = useSnapshot{h.uses, h.lastUsed}
 			}
@@ -86,15 +86,15 @@ func (a *account) snapshot() accountSnapshot {
 		s.Deny[c] = bucketSnapshot{b.used, b.at}
 	}
 	for _, d := range a.day {
-		s.Day = append(s.Day, spentSnapshot{d.at, d.cost})
+		s.Day = append(s.Day, dayCostSnapshot{d.at, d.cost})
 	}
 	for _, p := range a.asked {
-		s.Asked = append(s.Asked, pastSnapshot{p.entry()})
+		s.Asked = append(s.Asked, askedSnapshot{p.entry()})
 	}
 	return s
 }
 
-func (p *past) entry() approval.Entry {
+func (p *askedRequest) entry() approval.Entry {
 	return approval.Entry{
 		Event: approval.EventRequested, Time: p.f.Now, RequestID: p.f.RequestID, Workspace: p.f.Workspace, Tool: p.f.Tool,
 		Capability: p.f.Capability, Target: p.f.Target, ActionType: p.f.ActionType, ClientID: p.f.ClientID,
@@ -102,33 +102,33 @@ func (p *past) entry() approval.Entry {
 	}
 }
 
-// Restore takes a snapshot into an engine that has learned nothing yet, and
-// returns the number of the last entry in it: Learn goes on with the next. A
-// snapshot that cannot be read leaves the engine as it was.
+// Restore loads a snapshot into an engine that has learned nothing yet. It returns
+// the number of the snapshot's last entry: Learn continues with the next. On an
+// error the engine is unchanged.
 func (e *Engine) Restore(b []byte) (seq int64, err error) {
 	var s snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
 		return 0, fmt.Errorf("read policy's memory: %w", err)
 	}
 	if s.Version != approval.Version || s.Seq <= 0 {
-		return 0, errors.New("read policy's memory: not of this version")
+		return 0, errors.New("read policy's memory: unsupported version")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
 	if e.seq != 0 {
-		return 0, errors.New("restore policy's memory: something was learned before")
+		return 0, errors.New("restore policy's memory: the engine is not empty")
 	}
 	e.seq = s.Seq
 	for k, n := range s.Kinds {
-		e.kinds[k] = n
+		e.approvalsByKind[k] = n
 	}
 	for ws, a := range s.Accounts {
 		e.accounts[ws] = a.account()
 	}
-	e.unclaimed = map[string]use{}
+	e.pendingUses = map[string]grantUses{}
 	for id, u := range s.Uses {
-		e.unclaimed[id] = use{u.N, u.Last}
+		e.pendingUses[id] = grantUses{u.N, u.Last}
 	}
 	return e.seq, nil
 }
@@ -148,10 +148,10 @@ func (s *accountSnapshot) account() *account {
 		a.deny[c] = bucket{b.Used, b.At}
 	}
 	for _, d := range s.Day {
-		a.day = append(a.day, spent{d.At, d.Cost})
+		a.day = append(a.day, dayCost{d.At, d.Cost})
 	}
 	for _, p := range s.Asked {
-		a.asked = append(a.asked, pastOf(&p.Entry))
+		a.asked = append(a.asked, askedRequestOf(&p.Entry))
 	}
 	return a
 }

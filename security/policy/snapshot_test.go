@@ -23,7 +23,7 @@ func drawEntry(rt *rapid.T, seq int) approval.Entry {
 	return x
 }
 
-// A start from a snapshot knows what a start from the whole log knows.
+// A start from a snapshot gives the same memory as a start from the complete log.
 func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := drawConfig(rt)
@@ -48,7 +48,7 @@ func TestPropSnapshotIsTheSameAsTheLog(t *testing.T) {
 		require.NoError(rt, err)
 		require.Equal(rt, int64(cut), seq)
 		for _, x := range log {
-			second.Learn(x) // those of the snapshot too: they count once
+			second.Learn(x) // entries in the snapshot are ignored
 		}
 		for _, g := range grants(facts("fs:write")) {
 			require.NoError(rt, whole.AddGrant(g))

@@ -11,8 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// clean says whether a target is what it looks like: a path without "." or ".."
-// or empty components, and anything that is no path.
+// clean says whether a target is unambiguous: a path without ".", ".." or empty
+// components, or a target that is not a path.
 func clean(target string) bool {
 	if strings.ContainsRune(target, 0) || strings.Contains(target, "\\") {
 		return false
@@ -28,8 +28,8 @@ func clean(target string) bool {
 	return path.Clean(target) == target
 }
 
-// host brings the name of a host into one form: lower case, no final dot, and
-// no port but one that is not the web's own. "" means that it is none.
+// host normalizes a host name: lower case, no final dot, no port 80 or 443. "" means
+// that target is not a host.
 func host(target string) string {
 	h := strings.ToLower(target)
 	if _, rest, ok := strings.Cut(h, "://"); ok {
@@ -39,7 +39,7 @@ func host(target string) string {
 	h, _, _ = strings.Cut(h, "?")
 	h, _, _ = strings.Cut(h, "#")
 	if strings.Contains(h, "@") {
-		return "" // who reads it decides which half is the host
+		return "" // programs disagree about which part is the host
 	}
 	if name, port, err := net.SplitHostPort(h); err == nil {
 		if port != "443" && port != "80" {
@@ -54,23 +54,23 @@ func host(target string) string {
 	return h
 }
 
-// CheckTarget brings a grant's target into the form that its capability wants,
-// or says what is wrong with it.
+// CheckTarget normalizes a grant's target for its capability, or says what is wrong
+// with it.
 func CheckTarget(c approval.Capability, target string) (string, error) {
 	switch c.TargetKind {
 	case "none":
 		if target != "" {
-			return "", fmt.Errorf("%s has no target", c.Name)
+			return "", fmt.Errorf("%s takes no target", c.Name)
 		}
 		return "", nil
 	case "host":
 		if h := host(target); h != "" {
 			return h, nil
 		}
-		return "", fmt.Errorf("a target of %s is the name of a host", c.Name)
+		return "", fmt.Errorf("a target of %s must be a host name", c.Name)
 	case "path_glob":
 		if !strings.HasPrefix(target, "/") || !doublestar.ValidatePattern(target) || !cleanGlob(target) {
-			return "", fmt.Errorf("a target of %s is an absolute path or glob, such as /home/ann/invoices/**", c.Name)
+			return "", fmt.Errorf("a target of %s must be an absolute path or glob, such as /home/ann/invoices/**", c.Name)
 		}
 		return target, nil
 	}

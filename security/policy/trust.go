@@ -6,8 +6,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// traits are the four properties of one request, with what was left unstated
-// filled in.
+// traits are the four trust properties of one request, with defaults applied.
 type traits struct {
 	source, secret, sink, dangerous approval.Property
 	reads, writes                   bool
@@ -19,8 +18,8 @@ const (
 	forbidden approval.Property = "forbidden"
 )
 
-// traitsOf fills in what the operator left unstated: true, unless the
-// capability implies less. What is neither known nor named reads and writes.
+// traitsOf applies the default for each unstated property: true, unless the
+// capability implies less. A request without a capability reads and writes.
 func traitsOf(f *approval.Facts) traits {
 	t := traits{
 		source: f.Trust.PublicSource, secret: f.Trust.SecretData,
@@ -38,7 +37,7 @@ func traitsOf(f *approval.Facts) traits {
 				*p = isTrue
 			}
 		default:
-			*p = forbidden // no such property
+			*p = forbidden // invalid value
 		}
 	}
 	unstated(&t.source, !none)
@@ -54,14 +53,13 @@ func isRead(capability string) bool {
 	return slices.Contains([]string{"fs:read", "mail:read", "calendar:read", "time:read"}, capability)
 }
 
-// readsAndWrites are capabilities whose answer comes from where the request
-// went.
+// readsAndWrites says whether the capability also returns data from its target.
 func readsAndWrites(capability string) bool {
 	return slices.Contains([]string{"code:exec", "network:http", "llm:online"}, capability)
 }
 
-// forbids names the forbidden property that this request would use, if any.
-func (t traits) forbids() (property, deed string) {
+// forbids names the forbidden property that this request would use, "" if none.
+func (t traits) forbids() (property, action string) {
 	switch {
 	case t.reads && t.source == forbidden:
 		return "public_source", "reading from"
@@ -75,7 +73,7 @@ func (t traits) forbids() (property, deed string) {
 	return "", ""
 }
 
-// taints is what running the request adds to its client.
+// taints lists the taints that running the request adds to its client.
 func (t traits) taints() []string {
 	var add []string
 	if t.reads && t.source == isTrue {
@@ -87,7 +85,7 @@ func (t traits) taints() []string {
 	return add
 }
 
-// asks says which of trust's two reasons to ask a person applies.
+// asks says which of the two trust reasons to ask apply.
 func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	if !t.writes {
 		return false, false
@@ -96,7 +94,7 @@ func (t traits) asks(tainted map[string]bool) (dangerous, trifecta bool) {
 	return t.dangerous == isTrue, trifecta
 }
 
-// ReadsPublicSource says whether running a tool may bring in what strangers wrote.
+// ReadsPublicSource says whether running a tool may read public content.
 func ReadsPublicSource(t approval.Tool) bool {
 	tr := traitsOf(&approval.Facts{Tool: t.Name, KnownTool: true, Capability: t.Capability, Trust: t.Trust})
 	return tr.reads && tr.source == isTrue

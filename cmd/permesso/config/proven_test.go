@@ -84,8 +84,8 @@ func TestProofErrors(t *testing.T) {
 		{"a demand that is none", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onlys = { to = \"a@x\" } }]", "p.toml:5:16: a clause demands nothing: only, under, unique or at_most" + clauses + "\np.toml:5:35: unknown key \"onlys\"\nhint: did you mean \"only\"?"},
 		{"of what?", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", unique = \"to\", of = { to = \"a@x\" } }]", "p.toml:5:50: of belongs to at_most" + atMost},
 		{"two arguments", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"a@x\", cc = \"b@x\" } }]", "p.toml:5:35: only names one argument\nhint: only = { recipient = [\"ann@example.org\"] }"},
-		{"no address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" can be no value of to`},
-		{"out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is no folder: no .. that leads out of it, no pattern, no backslash, no invisible characters`},
+		{"no address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" is not a valid value of to`},
+		{"out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters`},
 		{"less than none", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"mail\", at_most = -1 }]", "p.toml:5:47: at_most must be 0 to 1000000" + atMost},
 
 		{"no such fact", "[tools.t]\nfacts = { recipients = \"to\" }", "p.toml:2:11: unknown key \"recipients\"\nhint: did you mean \"recipient\"?"},

@@ -92,7 +92,7 @@ hint: did you mean "full"?`,
 		},
 		{
 			"a glob that is none", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
-			`p.toml:4:1: "[" is no glob`,
+			`p.toml:4:1: "[" is not a valid glob`,
 		},
 		{
 			"a condition", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",

@@ -8,25 +8,24 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// reservation is what a claim under way will consume once its entry is in the
+// reservation is what a claim in progress will consume when its entry is in the
 // log.
 type reservation struct {
-	capability, session, consent string
-	cost                         int64
-	taints                       []string
+	capability, session, grant string
+	cost                       int64
+	taints                     []string
 }
 
-// Reserve books what running a request consumes, right before its claim. It is
-// the last word: what has run out, was taken back or has come to stick to the
-// client since the ruling is seen here, under one lock, however many claims are
-// under way. A human approval is held back by hard limits only. On refusal the
-// ruling says why; otherwise Learn ends the booking, or undo does where nothing
-// was claimed.
+// Reserve reserves what running a request consumes, right before its claim. It
+// judges again under one lock, so a limit, revocation or taint since the ruling
+// counts, even with concurrent claims. For a human approval only hard limits count.
+// On refusal the ruling says why. Otherwise Learn ends the reservation, or undo if
+// nothing was claimed.
 func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return e.reserveBy(nil, f, given, human)
+	return e.reserveWith(nil, f, given, human)
 }
 
-func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+func (e *Engine) reserveWith(rs *ruleset, f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	f.Autonomy = approval.LowerLevel(f.Autonomy, approval.Full)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,7 +35,7 @@ func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling,
 	}
 	r := given
 	if human {
-		v := &verdict{f: &f, rs: rs, base: approval.Allow}
+		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
 		if e.judgeLimits(v); v.deny != "" {
 			now := v.ruling()
 			return nil, &now
@@ -45,62 +44,62 @@ func (e *Engine) reserveBy(rs *ruleset, f approval.Facts, given approval.Ruling,
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, consent: r.Grant}
+	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, grant: r.Grant}
 	if human {
-		b.consent = ""
+		b.grant = ""
 	}
-	e.booked[k] = b
+	e.reservations[k] = b
 	e.reserve(b, 1)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.booked[k] == b {
-			delete(e.booked, k)
+		if e.reservations[k] == b {
+			delete(e.reservations, k)
 			e.reserve(b, -1)
 		}
 	}, nil
 }
 
 func (e *Engine) reserve(b *reservation, n int) {
-	if h := e.consents.byID[b.consent]; h != nil {
+	if h := e.grants.byID[b.grant]; h != nil {
 		h.reserved += n
 	}
 }
 
-// judgeLimits says what a rate or budget that is used up does to a request.
-func (e *Engine) judgeLimits(v *verdict) {
+// judgeLimits applies the rates and budgets.
+func (e *Engine) judgeLimits(v *evaluation) {
 	f := v.f
 	l, ok := v.rs.limits[f.Workspace]
 	if !ok {
 		return
 	}
-	a := e.known(f.Workspace)
-	under, session, day := e.underWay(f)
+	a := e.accountView(f.Workspace)
+	under, session, day := e.reserved(f)
 	full := func(rates map[string]Rate, used map[string]bucket) (Rate, bool) {
 		r, ok := rates[f.Capability]
 		return r, ok && used[f.Capability].level(r, f.Now)+float64(under)+1 > float64(r.Burst)+1e-9
 	}
 	if r, over := full(l.Deny, a.deny); over {
-		v.denied(byLimits)
-		v.because("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
+		v.setDeny(byLimits)
+		v.addReason("deny: more than %s in this workspace: wait, then ask again under a new id", r.words(f.Capability))
 	}
 	if r, over := full(l.Ask, a.ask); over {
-		v.asks(byLimits)
-		v.because("ask: more than %s in this workspace", r.words(f.Capability))
+		v.setHardAsk(byLimits)
+		v.addReason("ask: more than %s in this workspace", r.words(f.Capability))
 	}
 	v.budget("session", l.Session, a.sessions[a.session(f.SessionID)]+session+f.Cost)
-	v.budget("day", l.Day, a.today(f.Now)+day+f.Cost)
+	v.budget("day", l.Day, a.costToday(f.Now)+day+f.Cost)
 }
 
-func (v *verdict) budget(what string, b Budget, sum int64) {
+func (v *evaluation) budget(what string, b Budget, sum int64) {
 	switch {
 	case v.f.Cost <= 0:
 	case b.Hard > 0 && sum > b.Hard:
-		v.denied(byLimits)
-		v.because("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
+		v.setDeny(byLimits)
+		v.addReason("deny: with this the %s would cost %d, more than its hard limit %d", what, sum, b.Hard)
 	case b.Soft > 0 && sum > b.Soft:
-		v.asks(byLimits)
-		v.because("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
+		v.setHardAsk(byLimits)
+		v.addReason("ask: with this the %s would cost %d, more than its soft limit %d", what, sum, b.Soft)
 	}
 }
 
@@ -111,9 +110,9 @@ func (r Rate) words(capability string) string {
 	return fmt.Sprintf("%d %s in %s", r.Burst, capability, r.Per)
 }
 
-// underWay sums up what is booked besides this request.
-func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
-	for k, b := range e.booked {
+// reserved sums the reservations of other requests.
+func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
+	for k, b := range e.reservations {
 		if k.Workspace != f.Workspace || k.ID == f.RequestID {
 			continue
 		}
@@ -128,8 +127,8 @@ func (e *Engine) underWay(f *approval.Facts) (n int, session, day int64) {
 	return n, session, day
 }
 
-// Learn takes one entry of the audit log. Entries come in the log's order; one
-// that was learned before counts once.
+// Learn takes one entry of the audit log. Entries come in the log's order. An entry
+// that was learned before is ignored.
 func (e *Engine) Learn(x approval.Entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -159,12 +158,12 @@ func (e *Engine) Learn(x approval.Entry) {
 
 func (e *Engine) learnClaim(x *approval.Entry) {
 	k := approval.Key{Workspace: x.Workspace, ID: x.RequestID}
-	if b := e.booked[k]; b != nil {
-		delete(e.booked, k)
+	if b := e.reservations[k]; b != nil {
+		delete(e.reservations, k)
 		e.reserve(b, -1)
 	}
 	a := e.account(x.Workspace)
-	a.use(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
+	a.addUse(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
 	session := ""
 	if e.current().bound[x.Workspace] {
 		session = x.SessionID
@@ -175,52 +174,52 @@ func (e *Engine) learnClaim(x *approval.Entry) {
 		}
 		a.taints[session][t] = true
 	}
-	if h := e.consents.byID[x.Grant]; h != nil {
+	if h := e.grants.byID[x.Grant]; h != nil {
 		h.uses++
 		h.lastUsed = x.Time
 	} else if x.Grant != "" {
-		e.orphans(x)
+		e.addPendingUse(x)
 	}
 	if x.Human {
-		e.kinds[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
+		e.approvalsByKind[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
 	}
 }
 
-// orphans keeps the uses of a grant that is not loaded yet.
-func (e *Engine) orphans(x *approval.Entry) {
-	if e.unclaimed == nil {
-		e.unclaimed = map[string]use{}
+// addPendingUse counts a use of a grant that is not loaded yet.
+func (e *Engine) addPendingUse(x *approval.Entry) {
+	if e.pendingUses == nil {
+		e.pendingUses = map[string]grantUses{}
 	}
-	u := e.unclaimed[x.Grant]
-	e.unclaimed[x.Grant] = use{u.n + 1, x.Time}
+	u := e.pendingUses[x.Grant]
+	e.pendingUses[x.Grant] = grantUses{u.n + 1, x.Time}
 }
 
-type use struct {
+type grantUses struct {
 	n    int
 	last time.Time
 }
 
 func (e *Engine) learnAsked(x *approval.Entry) {
 	a := e.account(x.Workspace)
-	a.asked = append(a.asked, pastOf(x))
-	if len(a.asked) > remembered {
+	a.asked = append(a.asked, askedRequestOf(x))
+	if len(a.asked) > maxAsked {
 		a.asked = append(a.asked[:0], a.asked[1:]...)
 	}
 }
 
-func pastOf(x *approval.Entry) past {
-	return past{exact: x.Exact, f: approval.Facts{
+func askedRequestOf(x *approval.Entry) askedRequest {
+	return askedRequest{exact: x.Exact, f: approval.Facts{
 		RequestID: x.RequestID, Workspace: x.Workspace, Tool: x.Tool, Capability: x.Capability, Target: x.Target,
 		ActionType: x.ActionType, ClientID: x.ClientID, SessionID: x.SessionID, Channel: x.Channel, Sender: x.Sender, Now: x.Time,
 	}}
 }
 
-// Recurrence is how often people approved a kind of thing: the same workspace,
-// capability (or tool, where there is none) and target.
+// Recurrence is how often people approved requests of the same workspace, capability
+// (or tool, if there is none) and target.
 func (e *Engine) Recurrence(ws, capability, tool, target string) int {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.kinds[kindOf(ws, capability, tool, target)]
+	return e.approvalsByKind[kindOf(ws, capability, tool, target)]
 }
 
 func kindOf(ws, capability, tool, target string) string {

@@ -10,31 +10,31 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// held is one remembered consent with what the log says of it.
-type held struct {
+// grantEntry is one grant with its uses from the log.
+type grantEntry struct {
 	approval.Grant
 	uses     int
 	reserved int
 	lastUsed time.Time
 }
 
-// consents is the index of what is remembered. What a request could be covered
-// by is found by equality of everything but a glob; globs lie on shelves by
-// their literal beginning and their literal last component.
-type consents struct {
-	byID  map[string]*held
-	byKey map[string][]*held
-	globs map[string]*shelf // by bearer: workspace, channel, sender, session, capability
+// grantIndex finds the grants that may cover a request. Grants without a glob are
+// found by an exact key, globs by their literal first components and their literal
+// last component.
+type grantIndex struct {
+	byID  map[string]*grantEntry
+	byKey map[string][]*grantEntry
+	globs map[string]*globNode // by scopeKey
 }
 
-// shelf is a trie over the components of literal beginnings.
-type shelf struct {
-	kids  map[string]*shelf
-	globs map[string][]*held // by last component, "" where that is no literal
+// globNode is a node of a trie over the literal first components.
+type globNode struct {
+	children map[string]*globNode
+	globs    map[string][]*grantEntry // by last component, "" where that is no literal
 }
 
-func newConsents() *consents {
-	return &consents{byID: map[string]*held{}, byKey: map[string][]*held{}, globs: map[string]*shelf{}}
+func newGrantIndex() *grantIndex {
+	return &grantIndex{byID: map[string]*grantEntry{}, byKey: map[string][]*grantEntry{}, globs: map[string]*globNode{}}
 }
 
 const sep = "\x00"
@@ -43,7 +43,7 @@ func key(kind approval.GrantKind, parts ...string) string {
 	return string(kind) + sep + strings.Join(parts, sep)
 }
 
-// keyOf is where a grant that is no glob lies.
+// keyOf is the index key of a grant without a glob.
 func keyOf(g *approval.Grant) string {
 	switch g.Kind {
 	case approval.GrantSession:
@@ -55,22 +55,22 @@ func keyOf(g *approval.Grant) string {
 	if g.TargetKind == "host" {
 		target = host(target)
 	}
-	return key(g.Kind, bearer(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability), target)
+	return key(g.Kind, scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability), target)
 }
 
-func bearer(ws, channel, sender, session, capability string) string {
+func scopeKey(ws, channel, sender, session, capability string) string {
 	return strings.Join([]string{ws, channel, sender, session, capability}, sep)
 }
 
-func (c *consents) put(g approval.Grant) {
-	h := &held{Grant: g}
+func (c *grantIndex) put(g approval.Grant) {
+	h := &grantEntry{Grant: g}
 	if old := c.byID[g.ID]; old != nil {
 		h.uses, h.reserved, h.lastUsed = old.uses, old.reserved, old.lastUsed
-		c.drop(old)
+		c.remove(old)
 	}
 	c.byID[g.ID] = h
 	if g.Kind == approval.GrantTarget && g.TargetKind == "path_glob" {
-		s := c.shelf(&g, true)
+		s := c.node(&g, true)
 		last := lastLiteral(g.Target)
 		s.globs[last] = append(s.globs[last], h)
 		return
@@ -79,10 +79,10 @@ func (c *consents) put(g approval.Grant) {
 	c.byKey[k] = append(c.byKey[k], h)
 }
 
-func (c *consents) drop(h *held) {
-	same := func(x *held) bool { return x == h }
+func (c *grantIndex) remove(h *grantEntry) {
+	same := func(x *grantEntry) bool { return x == h }
 	if h.Kind == approval.GrantTarget && h.TargetKind == "path_glob" {
-		if s := c.shelf(&h.Grant, false); s != nil {
+		if s := c.node(&h.Grant, false); s != nil {
 			last := lastLiteral(h.Target)
 			s.globs[last] = slices.DeleteFunc(s.globs[last], same)
 		}
@@ -92,36 +92,38 @@ func (c *consents) drop(h *held) {
 	c.byKey[k] = slices.DeleteFunc(c.byKey[k], same)
 }
 
-func (c *consents) shelf(g *approval.Grant, create bool) *shelf {
-	b := bearer(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
+func (c *grantIndex) node(g *approval.Grant, create bool) *globNode {
+	b := scopeKey(g.Workspace, g.Channel, g.Sender, g.SessionID, g.Capability)
 	s := c.globs[b]
 	if s == nil {
 		if !create {
 			return nil
 		}
-		s = newShelf()
+		s = newGlobNode()
 		c.globs[b] = s
 	}
 	for _, part := range literalParts(g.Target) {
-		next := s.kids[part]
+		next := s.children[part]
 		if next == nil {
 			if !create {
 				return nil
 			}
-			next = newShelf()
-			s.kids[part] = next
+			next = newGlobNode()
+			s.children[part] = next
 		}
 		s = next
 	}
 	return s
 }
 
-func newShelf() *shelf { return &shelf{kids: map[string]*shelf{}, globs: map[string][]*held{}} }
+func newGlobNode() *globNode {
+	return &globNode{children: map[string]*globNode{}, globs: map[string][]*grantEntry{}}
+}
 
 const meta = `*?[]{}\`
 
-// literalParts are the components before the first that has a pattern in it,
-// the last one excepted.
+// literalParts returns the components before the first with a pattern, without the
+// last component.
 func literalParts(glob string) []string {
 	parts := strings.Split(glob, "/")
 	parts = parts[:len(parts)-1]
@@ -133,8 +135,8 @@ func literalParts(glob string) []string {
 	return parts
 }
 
-// lastLiteral is the last component where that is literal and nothing before
-// it can swallow a slash inside braces; "" otherwise.
+// lastLiteral is the last component if it is literal and no brace before it can
+// match a slash, "" otherwise.
 func lastLiteral(glob string) string {
 	last := glob[strings.LastIndexByte(glob, '/')+1:]
 	if strings.ContainsAny(last, meta) || strings.Contains(glob, "{") {
@@ -143,10 +145,10 @@ func lastLiteral(glob string) string {
 	return last
 }
 
-// covering finds a consent that covers the request, the one that was given
-// first; why says what keeps the others from it.
-func (c *consents) covering(f *approval.Facts, exact string) (found *held, why string) {
-	note := func(h *held) {
+// covering finds the oldest grant that covers the request. why says why another
+// grant does not.
+func (c *grantIndex) covering(f *approval.Facts, exact string) (found *grantEntry, why string) {
+	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
 			why = "a consent to this was revoked"
@@ -166,7 +168,7 @@ func (c *consents) covering(f *approval.Facts, exact string) (found *held, why s
 	}
 	if cp, ok := approval.CapabilityNamed(f.Capability); ok && f.Channel != "" && f.Sender != "" {
 		for _, session := range sessionsOf(f.SessionID) {
-			c.target(f, cp.TargetKind, bearer(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
+			c.target(f, cp.TargetKind, scopeKey(f.Workspace, f.Channel, f.Sender, session, f.Capability), note)
 		}
 	}
 	return found, why
@@ -179,36 +181,36 @@ func sessionsOf(id string) []string {
 	return []string{"", id}
 }
 
-func (c *consents) each(k string, f func(*held)) {
+func (c *grantIndex) each(k string, f func(*grantEntry)) {
 	for _, h := range c.byKey[k] {
 		f(h)
 	}
 }
 
-func (c *consents) target(f *approval.Facts, kind, bearer string, note func(*held)) {
+func (c *grantIndex) target(f *approval.Facts, kind, scope string, note func(*grantEntry)) {
 	switch kind {
 	case "none":
-		c.each(key(approval.GrantTarget, bearer, ""), note)
+		c.each(key(approval.GrantTarget, scope, ""), note)
 	case "exact":
 		if f.Target != "" {
-			c.each(key(approval.GrantTarget, bearer, f.Target), note)
+			c.each(key(approval.GrantTarget, scope, f.Target), note)
 		}
 	case "host":
 		if h := host(f.Target); h != "" {
-			c.each(key(approval.GrantTarget, bearer, h), note)
+			c.each(key(approval.GrantTarget, scope, h), note)
 		}
 	case "path_glob":
-		if s := c.globs[bearer]; s != nil && clean(f.Target) && f.Target != "" {
-			s.fitting(f.Target, note)
+		if s := c.globs[scope]; s != nil && clean(f.Target) && f.Target != "" {
+			s.match(f.Target, note)
 		}
 	}
 }
 
-// fitting walks down the components of a path and tries the globs that may fit
-// it.
-func (s *shelf) fitting(target string, note func(*held)) {
+// match walks down the components of a path and tries the globs that may
+// match.
+func (s *globNode) match(target string, note func(*grantEntry)) {
 	last := target[strings.LastIndexByte(target, '/')+1:]
-	try := func(list []*held) {
+	try := func(list []*grantEntry) {
 		for _, h := range list {
 			if ok, err := doublestar.Match(h.Target, target); err == nil && ok {
 				note(h)
@@ -225,6 +227,6 @@ func (s *shelf) fitting(target string, note func(*held)) {
 		if !more {
 			return
 		}
-		s, rest = s.kids[part], after
+		s, rest = s.children[part], after
 	}
 }

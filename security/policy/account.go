@@ -7,23 +7,23 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Rate is a token bucket: Burst at once, refilled evenly over Per. The zero
-// Rate is none.
+// Rate is a token bucket: Burst tokens, refilled evenly over Per. The zero Rate is
+// no limit.
 type Rate struct {
 	Burst int
 	Per   time.Duration
 }
 
-// Budget bounds costs: from Soft on a person is asked, above Hard nothing runs.
-// Zero is no bound.
+// Budget bounds costs: above Soft a person is asked, above Hard nothing runs. Zero
+// is no bound.
 type Budget struct {
 	Soft, Hard int64
 }
 
-// Limits are one workspace's.
+// Limits are the limits of one workspace.
 type Limits struct {
-	Ask     map[string]Rate // by capability, "" for tools without: beyond it a person is asked
-	Deny    map[string]Rate // beyond it nothing runs
+	Ask     map[string]Rate // by capability, "" for tools without one: above it a person is asked
+	Deny    map[string]Rate // above it nothing runs
 	Session Budget
 	Day     Budget // the last 24 hours
 }
@@ -44,7 +44,7 @@ func (b bucket) level(r Rate, now time.Time) float64 {
 	return b.used
 }
 
-// take takes one token of what the entry at now used.
+// take uses one token.
 func (b *bucket) take(r Rate, now time.Time) {
 	b.used = b.level(r, now) + 1
 	if now.After(b.at) {
@@ -52,31 +52,31 @@ func (b *bucket) take(r Rate, now time.Time) {
 	}
 }
 
-// spent is what one run cost, for sums over a day.
-type spent struct {
+// dayCost is the cost of one run, for sums over a day.
+type dayCost struct {
 	at   time.Time
 	cost int64
 }
 
-// account is what the log says of one workspace.
+// account is the memory of one workspace, from the log.
 type account struct {
-	taints   map[string]map[string]bool // by session, "": the client whatever it calls itself
+	taints   map[string]map[string]bool // by session, "": all sessions
 	ask      map[string]bucket          // by capability
 	deny     map[string]bucket
-	day      []spent
+	day      []dayCost
 	sessions map[string]int64 // cost by session
-	asked    []past           // the last requests that asked a person, newest last
+	asked    []askedRequest   // the last requests that asked a person, the newest last
 }
 
-// past is a request that asked a person, as far as a consent looks at it.
-type past struct {
+// askedRequest holds the fields of a request that a grant is matched against.
+type askedRequest struct {
 	f     approval.Facts
 	exact string
 }
 
 const (
-	remembered  = 20      // of account.asked
-	maxSessions = 100_000 // sessions that an account tells apart; beyond, they share one
+	maxAsked    = 20      // of account.asked
+	maxSessions = 100_000 // distinct sessions of an account; the rest share one
 )
 
 func newAccount() *account {
@@ -85,8 +85,8 @@ func newAccount() *account {
 	}
 }
 
-// session is the account's word for a session: agents choose their names, and
-// must not fill our memory with them.
+// session is the account's key for a session. Agents choose session names, so the
+// number of keys is bounded.
 func (a *account) session(id string) string {
 	if _, known := a.sessions[id]; !known && len(a.sessions) >= maxSessions {
 		return "\x00others"
@@ -94,8 +94,8 @@ func (a *account) session(id string) string {
 	return id
 }
 
-// use books what one claim consumed.
-func (a *account) use(l Limits, capability, session string, cost int64, now time.Time) {
+// addUse adds what one claim consumed.
+func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
 	if r, ok := l.Ask[capability]; ok {
 		b := a.ask[capability]
 		b.take(r, now)
@@ -110,11 +110,11 @@ func (a *account) use(l Limits, capability, session string, cost int64, now time
 		return
 	}
 	a.sessions[a.session(session)] += cost
-	a.day = append(a.day, spent{now, cost})
-	a.day = slices.DeleteFunc(a.day, func(s spent) bool { return now.Sub(s.at) >= 24*time.Hour })
+	a.day = append(a.day, dayCost{now, cost})
+	a.day = slices.DeleteFunc(a.day, func(s dayCost) bool { return now.Sub(s.at) >= 24*time.Hour })
 }
 
-func (a *account) today(now time.Time) (sum int64) {
+func (a *account) costToday(now time.Time) (sum int64) {
 	for _, s := range a.day {
 		if now.Sub(s.at) < 24*time.Hour {
 			sum += s.cost
@@ -123,7 +123,7 @@ func (a *account) today(now time.Time) (sum int64) {
 	return sum
 }
 
-func (a *account) tainted(session string, bound bool) map[string]bool {
+func (a *account) taintSet(session string, bound bool) map[string]bool {
 	set := map[string]bool{}
 	for t := range a.taints[""] {
 		set[t] = true

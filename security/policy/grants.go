@@ -8,7 +8,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// How long what is remembered lasts, and how long it lasts unused.
+// How long a grant is valid, and how long if it is not used.
 const (
 	SessionLife   = 24 * time.Hour
 	RuleLife      = 90 * 24 * time.Hour
@@ -16,14 +16,14 @@ const (
 	StaleAfter    = 90 * 24 * time.Hour
 )
 
-// Remembered is a grant with what the log says of its use.
+// GrantUse is a grant with its uses from the log.
 type GrantUse struct {
 	approval.Grant
 	Uses     int       `json:"uses"`
 	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
-// Stale says that nobody has used the grant for StaleAfter.
+// Stale says whether the grant was not used for StaleAfter.
 func (r *GrantUse) Stale(now time.Time) bool {
 	last := r.CreatedAt
 	if r.LastUsed.After(last) {
@@ -32,8 +32,8 @@ func (r *GrantUse) Stale(now time.Time) bool {
 	return now.Sub(last) >= StaleAfter
 }
 
-// AddGrant takes a grant into memory, or the newer state of one; one that is
-// incomplete is refused.
+// AddGrant adds a grant, or replaces its earlier state. It refuses an incomplete
+// grant.
 func (e *Engine) AddGrant(g approval.Grant) error {
 	if err := g.Check(); err != nil {
 		return err
@@ -41,38 +41,38 @@ func (e *Engine) AddGrant(g approval.Grant) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.init()
-	e.consents.put(g)
-	if u, ok := e.unclaimed[g.ID]; ok {
-		h := e.consents.byID[g.ID]
+	e.grants.put(g)
+	if u, ok := e.pendingUses[g.ID]; ok {
+		h := e.grants.byID[g.ID]
 		h.uses += u.n
 		h.lastUsed = u.last
-		delete(e.unclaimed, g.ID)
+		delete(e.pendingUses, g.ID)
 	}
 	return nil
 }
 
-// RemoveGrant drops a grant whose file is gone.
+// RemoveGrant removes a grant whose file was removed.
 func (e *Engine) RemoveGrant(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.consents == nil {
+	if e.grants == nil {
 		return
 	}
-	if h := e.consents.byID[id]; h != nil {
-		e.consents.drop(h)
-		delete(e.consents.byID, id)
+	if h := e.grants.byID[id]; h != nil {
+		e.grants.remove(h)
+		delete(e.grants.byID, id)
 	}
 }
 
-// Grants lists what is remembered, newest first.
+// Grants lists the grants, the newest first.
 func (e *Engine) Grants() []GrantUse {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.consents == nil {
+	if e.grants == nil {
 		return nil
 	}
-	all := make([]GrantUse, 0, len(e.consents.byID))
-	for _, h := range e.consents.byID {
+	all := make([]GrantUse, 0, len(e.grants.byID))
+	for _, h := range e.grants.byID {
 		all = append(all, GrantUse{Grant: h.Grant, Uses: h.uses, LastUsed: h.lastUsed})
 	}
 	slices.SortFunc(all, func(a, b GrantUse) int {
@@ -84,9 +84,8 @@ func (e *Engine) Grants() []GrantUse {
 	return all
 }
 
-// GrantFrom is the consent that an approval gives besides: of code 2 a session
-// allow, of code 6 an allow rule, otherwise what the tool's territory says. Nil
-// means none.
+// GrantFrom is the grant that an approval gives: code 2 a session allow, code 6 an
+// allow rule, otherwise by the tool's territory. nil means none.
 func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Verdict != approval.Approved {
 		return nil
@@ -114,11 +113,11 @@ func GrantFrom(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	return territory(p, g)
 }
 
-// territory makes a grant of a card whose tool concedes one.
+// territory completes the grant of a tool with a territory, nil if it has none.
 func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	c, ok := approval.CapabilityNamed(p.Capability)
 	if len(p.Ruling.Secrets) > 0 {
-		return nil // its target may be one
+		return nil // its target may be a secret
 	}
 	if !ok || c.Default == approval.AskAlways || p.Channel == "" || p.Sender == "" {
 		return nil
@@ -143,7 +142,7 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 		if !clean(p.Target) {
 			return nil
 		}
-		g.Target = literal(p.Target)
+		g.Target = escapeGlob(p.Target)
 	case "host":
 		g.Target = host(p.Target)
 	}
@@ -153,8 +152,8 @@ func territory(p *approval.Pending, g *approval.Grant) *approval.Grant {
 	return g
 }
 
-// literal is the glob that fits one path and no other.
-func literal(path string) string {
+// escapeGlob returns the glob that matches only this path.
+func escapeGlob(path string) string {
 	var b strings.Builder
 	for _, r := range path {
 		if strings.ContainsRune(meta, r) {
@@ -165,8 +164,8 @@ func literal(path string) string {
 	return b.String()
 }
 
-// WouldHaveAllowed says what a consent would have let through, of the last
-// requests of its workspace that asked a person, newest first.
+// WouldHaveAllowed lists which of the last requests that asked a person in its
+// workspace a grant would have allowed, the newest first.
 func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of int) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -176,7 +175,7 @@ func (e *Engine) WouldHaveAllowed(g approval.Grant) (which []approval.Facts, of 
 	}
 	g.RevokedAt, g.MaxUses = time.Time{}, 0
 	g.ExpiresAt = g.ExpiresAt.Add(PermanentLife)
-	alone := newConsents()
+	alone := newGrantIndex()
 	alone.put(g)
 	for _, p := range slices.Backward(a.asked) {
 		c, has := approval.CapabilityNamed(p.f.Capability)
