@@ -58,7 +58,7 @@ var rooms = []room{
 	{"security/seal", []string{"approval"}},
 
 	{"cmd/permesso", []string{house, "cmd/permesso/config"}}, // the only one who knows all
-	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
+	{"cmd/permesso/internal/project", nil},                   // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "security/policy"}},
 	{"cmd/permesso/bench", []string{house, "chat/telegram/botapi"}}, // measures the parts, wired as cmd wires them
 
