@@ -249,7 +249,7 @@ func TestUnwell(t *testing.T) {
 		h.server.Ready = func(context.Context) error { return io.ErrUnexpectedEOF }
 	})
 	a := h.do("agent", "POST", "/v1/approvals", map[string]any{"tool_name": "auto"})
-	h.says(a, 503, "the gate is paused, or every place for a handler is taken: send it again with its Idempotency-Key")
+	h.says(a, 503, "the gate is paused, or all handler slots are in use: send it again with its Idempotency-Key")
 	require.Equal(t, "5", a.Header.Get("Retry-After"))
 	h.says(h.do("", "GET", "/readyz", nil), 503, "not ready: permesso status says why")
 	require.Equal(t, 200, h.do("", "GET", "/healthz", nil).StatusCode)
