@@ -81,9 +81,9 @@ type Facts struct {
 
 // field is one line of a receipt: exactly one of text and time is set.
 type field struct {
-	name string
-	text *string
-	time *time.Time
+	name     string
+	text     *string
+	time     *time.Time
 	required bool // must not be "" or the zero time
 }
 
