@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// What a key for the gate's HTTP door may do.
+// Scopes of a key for the HTTP API.
 const (
-	MayRequest = "request" // submit requests, wait for them, take them back
-	MayRead    = "read"    // look, and listen to events
-	MayDecide  = "decide"  // answer as the approver whom the key belongs to
-	MayInbound = "inbound" // hand over what that approver wrote by e-mail
+	MayRequest = "request" // submit, wait for and cancel requests
+	MayRead    = "read"    // read requests and events
+	MayDecide  = "decide"  // decide as the approver who owns the key
+	MayInbound = "inbound" // deliver emails of the approver who owns the key
 )
 
-// Scopes lists what a key may be allowed.
+// Scopes lists all scopes of a key.
 func Scopes() []string { return []string{MayRequest, MayRead, MayDecide, MayInbound} }
 
-// APIKey is what is kept of a key: everything but the key itself.
+// APIKey is the stored document of a key. It does not contain the key itself.
 type APIKey struct {
 	Version   int       `json:"version"`
 	ID        string    `json:"id"`   // the first 16 digits of Hash
 	Hash      string    `json:"hash"` // SHA-256 of the key, in hex
 	Workspace string    `json:"workspace"`
 	Scopes    []string  `json:"scopes"`
-	Owner     string    `json:"owner"` // the approver it belongs to; "": nobody in particular
+	Owner     string    `json:"owner"` // an approver's name; "": none
 	Name      string    `json:"name"`  // what the operator calls it
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -33,7 +33,7 @@ type APIKey struct {
 	RevokedBy string    `json:"revoked_by,omitzero"`
 }
 
-// NewAPIKey is what is kept of secret; the caller fills the rest in.
+// NewAPIKey starts the document for the key secret. The caller fills in the rest.
 func NewAPIKey(secret string) *APIKey {
 	hash := Digest([]byte(secret))
 	return &APIKey{Version: Version, ID: APIKeyID(hash), Hash: hash}
@@ -42,19 +42,18 @@ func NewAPIKey(secret string) *APIKey {
 // APIKeyID is the id of the key with this hash.
 func APIKeyID(hash string) string { return hash[:16] }
 
-// APIKeyKey is the key of an APIKey's document: of no request.
+// APIKeyKey names an APIKey's document. It is no request's key.
 func APIKeyKey(id string) Key { return Key{Workspace: "keys", ID: id} }
 
-// ClientID is how a request that came with the key is known.
+// ClientID identifies the requests made with this key.
 func (k *APIKey) ClientID() string { return k.Hash[:12] }
 
-// Can says whether the key may be used for something. The nil key and a revoked
-// one can do nothing.
+// Can says whether the key has a scope. A nil key and a revoked key have none.
 func (k *APIKey) Can(scope string) bool {
 	return k != nil && k.RevokedAt.IsZero() && slices.Contains(k.Scopes, scope)
 }
 
-// Encode is the key's body, to be sealed.
+// Encode returns the body to be sealed.
 func (k *APIKey) Encode() ([]byte, error) { return marshal(k) }
 
 // ParseAPIKey reads the body of a key whose seal was verified.
@@ -64,7 +63,7 @@ func ParseAPIKey(body []byte, id string) (*APIKey, error) {
 		return nil, fmt.Errorf("parse key: %w", err)
 	}
 	if k.ID != id {
-		return nil, errors.New("parse key: not the document of this id")
+		return nil, errors.New("parse key: id does not match its file")
 	}
 	if err := k.Check(); err != nil {
 		return nil, fmt.Errorf("parse key: %w", err)
@@ -72,8 +71,8 @@ func ParseAPIKey(body []byte, id string) (*APIKey, error) {
 	return k, nil
 }
 
-// Check refuses a key that is incomplete, or with which an agent could decide
-// what it asks itself.
+// Check refuses an incomplete key, and a key with which an agent could decide its
+// own requests.
 func (k *APIKey) Check() error {
 	switch {
 	case k.Version != Version || len(k.Hash) != 64 || !isHex(k.Hash) || k.ID != APIKeyID(k.Hash):
@@ -81,20 +80,20 @@ func (k *APIKey) Check() error {
 	case k.Workspace == "" || k.CreatedBy == "" || k.CreatedAt.IsZero():
 		return errors.New("workspace, created_by or created_at is missing")
 	case len(k.Scopes) == 0:
-		return errors.New("it may do nothing: a scope is missing")
+		return errors.New("scopes are missing")
 	}
 	decides := false
 	for i, s := range k.Scopes {
 		if !slices.Contains(Scopes(), s) || slices.Contains(k.Scopes[:i], s) {
-			return fmt.Errorf("scope %q is unknown, or there twice", s)
+			return fmt.Errorf("scope %q is unknown or duplicated", s)
 		}
 		decides = decides || s == MayDecide || s == MayInbound
 	}
 	switch {
 	case decides && slices.Contains(k.Scopes, MayRequest):
-		return errors.New("whoever asks must not decide: no key has request together with decide or inbound")
+		return errors.New("scope request cannot be combined with decide or inbound: an agent must not decide its own requests")
 	case decides && k.Owner == "":
-		return errors.New("a key that decides belongs to an approver: its owner is missing")
+		return errors.New("owner is missing: a key with scope decide or inbound belongs to an approver")
 	}
 	return nil
 }

@@ -2,17 +2,17 @@ package approval
 
 import "slices"
 
-// Consent says how often a capability wants a person by default.
+// AskMode says how often a capability needs a person's approval by default.
 type AskMode string
 
-// The three kinds of default consent.
+// The three ask modes.
 const (
 	AskNone      AskMode = "none"
 	AskPerTarget AskMode = "per_target"
 	AskAlways    AskMode = "always"
 )
 
-// Capability is one entry of the closed set of things a tool can be.
+// Capability is one entry of the closed set of tool capabilities.
 type Capability struct {
 	Name       string
 	Critical   bool
@@ -20,7 +20,7 @@ type Capability struct {
 	TargetKind string // exact, host, path_glob, none
 }
 
-// Capabilities lists the closed set, in the order it is shown.
+// Capabilities lists the closed set, in display order.
 func Capabilities() []Capability { return slices.Clone(capabilities[:]) }
 
 var capabilities = [...]Capability{

@@ -7,49 +7,49 @@ import (
 	"time"
 )
 
-// The three levels of autonomy, from strict to mild. Every other word, the
-// empty one too, counts as ReadOnly.
+// The three levels of autonomy, from strict to permissive. Any other value counts
+// as ReadOnly.
 const (
 	ReadOnly   = "readonly"
 	Supervised = "supervised"
 	Full       = "full"
 )
 
-// Levels lists the levels of autonomy, from strict to mild.
+// Levels lists the levels of autonomy, from strict to permissive.
 func Levels() []string { return []string{ReadOnly, Supervised, Full} }
 
-// LowerLevel is the stricter of two levels; a word that is none counts as
+// LowerLevel returns the stricter of two levels. An unknown level counts as
 // ReadOnly.
 func LowerLevel(a, b string) string {
 	levels := Levels()
 	return levels[max(0, min(slices.Index(levels, a), slices.Index(levels, b)))]
 }
 
-// The two taints that stick to whoever read what carries them.
+// The two taints of a client or session.
 const (
-	TaintCorruption = "corruption" // it read what strangers may have written
-	TaintSecret     = "secret"     // it read what strangers must not see
+	TaintCorruption = "corruption" // it read content that strangers may have written
+	TaintSecret     = "secret"     // it read content that strangers must not see
 )
 
-// Finding is a secret found in a payload: which kind and where, never what.
+// Finding is a secret found in a payload. It never holds the secret's text.
 type Finding struct {
 	Kind   string `json:"kind"`   // "aws-access-token"
 	Where  string `json:"where"`  // "request_data.body", "rationale"
 	Length int    `json:"length"` // bytes
 }
 
-// GrantKind says what a remembered consent is bound to.
+// GrantKind says what a grant is bound to.
 type GrantKind string
 
-// The three kinds of remembered consent.
+// The three kinds of grant.
 const (
 	GrantSession GrantKind = "session_allow" // client, session and action type
 	GrantRule    GrantKind = "allow_rule"    // client and action type
 	GrantTarget  GrantKind = "grant"         // channel, sender, capability and target
 )
 
-// Grant is remembered consent, a document of its own. It never says what was
-// done with it: uses are counted from the audit log.
+// Grant is remembered consent, a document of its own. It holds no use count: uses
+// are counted from the audit log.
 type Grant struct {
 	Version    int       `json:"version"`
 	ID         string    `json:"id"` // the request it was given for, or random digits
@@ -58,13 +58,13 @@ type Grant struct {
 	ClientID   string    `json:"client_id"`
 	SessionID  string    `json:"session_id"` // "": any
 	ActionType string    `json:"action_type"`
-	Exact      string    `json:"exact"` // digest of a whole command line, see policy.ExactCommand; "": none
+	Exact      string    `json:"exact"` // digest of a complete command line, see policy.ExactCommand; "": none
 	Channel    string    `json:"channel"`
 	Sender     string    `json:"sender"`
 	Capability string    `json:"capability"`
 	TargetKind string    `json:"target_kind"` // exact, host, path_glob
 	Target     string    `json:"target"`
-	By         string    `json:"by"` // who gave it
+	By         string    `json:"by"` // the person who gave it
 	ByID       string    `json:"by_id"`
 	Via        string    `json:"via"`
 	Reason     string    `json:"reason"`
@@ -75,18 +75,18 @@ type Grant struct {
 	RevokedBy  string    `json:"revoked_by,omitzero"`
 }
 
-// Encode is the grant's body, to be sealed.
+// Encode returns the body to be sealed.
 func (g *Grant) Encode() ([]byte, error) { return marshal(g) }
 
-// ParseGrant reads the body of a grant whose seal was verified. A date that is
-// none fails here: an unreadable grant grants nothing.
+// ParseGrant reads the body of a grant whose seal was verified. A malformed date is
+// an error: an unreadable grant allows nothing.
 func ParseGrant(body []byte, id string) (*Grant, error) {
 	g := &Grant{}
 	if err := unmarshal(body, g); err != nil {
 		return nil, fmt.Errorf("parse grant: %w", err)
 	}
 	if g.ID != id {
-		return nil, errors.New("parse grant: not the document of this id")
+		return nil, errors.New("parse grant: id does not match its file")
 	}
 	if err := g.Check(); err != nil {
 		return nil, fmt.Errorf("parse grant: %w", err)
@@ -94,14 +94,14 @@ func ParseGrant(body []byte, id string) (*Grant, error) {
 	return g, nil
 }
 
-// Check refuses a grant that is incomplete: a field left empty would match
-// more than was meant.
+// Check refuses an incomplete grant: an empty field would match more than the
+// person allowed.
 func (g *Grant) Check() error {
 	switch {
 	case g.Version != Version || !ValidID(g.ID) || g.Workspace == "":
 		return errors.New("version, id or workspace is missing")
 	case g.By == "" || g.CreatedAt.IsZero():
-		return errors.New("nobody knows who gave it, or when")
+		return errors.New("by or created_at is missing")
 	case !g.ExpiresAt.After(g.CreatedAt):
 		return errors.New("expires_at is missing or not after created_at")
 	case g.MaxUses < 0:
@@ -119,30 +119,31 @@ func (g *Grant) Check() error {
 	case GrantTarget:
 		return g.checkTarget()
 	}
-	return fmt.Errorf("kind %q is none of the three", g.Kind)
+	return fmt.Errorf("unknown kind %q", g.Kind)
 }
 
 func (g *Grant) checkTarget() error {
 	c, ok := CapabilityNamed(g.Capability)
 	switch {
 	case !ok:
-		return fmt.Errorf("capability %q is none of the 13", g.Capability)
+		return fmt.Errorf("unknown capability %q", g.Capability)
 	case g.Channel == "" || g.Sender == "":
 		return errors.New("channel or sender is missing")
 	case g.TargetKind != c.TargetKind:
-		return fmt.Errorf("a target of %s is %s, not %q", g.Capability, c.TargetKind, g.TargetKind)
+		return fmt.Errorf("target_kind of %s must be %s, not %q", g.Capability, c.TargetKind, g.TargetKind)
 	case g.Target == "" && c.TargetKind != "none":
 		return errors.New("target is missing")
 	}
 	return nil
 }
 
-// Live says whether the grant holds at a time, apart from its uses.
+// Live says whether the grant is neither revoked nor expired. It does not count
+// uses.
 func (g *Grant) Live(now time.Time) bool {
 	return g.RevokedAt.IsZero() && now.Before(g.ExpiresAt)
 }
 
-// CapabilityNamed finds one of Capabilities.
+// CapabilityNamed returns the capability of this name.
 func CapabilityNamed(name string) (Capability, bool) {
 	for i := range capabilities {
 		if capabilities[i].Name == name {
@@ -152,8 +153,8 @@ func CapabilityNamed(name string) (Capability, bool) {
 	return Capability{}, false
 }
 
-// NotGrantable says why an approval of this request cannot be remembered, ""
-// where it can.
+// NotGrantable says why an approval of this request cannot be remembered. It
+// returns "" if it can.
 func NotGrantable(p *Pending, s Scope) string {
 	c, has := CapabilityNamed(p.Capability)
 	switch {
@@ -175,8 +176,8 @@ func NotGrantable(p *Pending, s Scope) string {
 	return ""
 }
 
-// Clearing is a person's wish that the taints of a workspace, or of one session
-// that the host has bound, be cleared. The daemon carries it out and removes it.
+// Clearing is a person's order to clear the taints of a workspace, or of one
+// session that the host issued. The daemon applies and removes it.
 type Clearing struct {
 	Version   int       `json:"version"`
 	ID        string    `json:"id"`
@@ -189,7 +190,7 @@ type Clearing struct {
 	At        time.Time `json:"at"`
 }
 
-// Encode is the clearing's body, to be sealed.
+// Encode returns the body to be sealed.
 func (c *Clearing) Encode() ([]byte, error) { return marshal(c) }
 
 // ParseClearing reads the body of a clearing whose seal was verified.
@@ -199,7 +200,7 @@ func ParseClearing(body []byte, id string) (*Clearing, error) {
 		return nil, fmt.Errorf("parse clearing: %w", err)
 	}
 	if c.ID != id || c.Version != Version || c.Workspace == "" || c.By == "" {
-		return nil, errors.New("parse clearing: it names no workspace or no person")
+		return nil, errors.New("parse clearing: id, version, workspace or by is missing")
 	}
 	return c, nil
 }

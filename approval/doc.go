@@ -1,35 +1,34 @@
-// Package approval holds what an approval is: the documents, their strict
-// codec, their digests, and the one question that moves everything, Next. It
-// is pure: no files, no network, no clock, no chat.
+// Package approval defines the documents of an approval, their strict codec,
+// their digests, and Next, which chooses the next step. It is pure: no files, no
+// network, no clock, no chat.
 //
 // # Documents
 //
-// One request is a handful of files that share its id. Each is written once
-// and never edited; the state is which of them exist.
+// One request is a set of files that share its id. Each is written once and never
+// edited. The state is which of them exist.
 //
-//	Q  request      requests/ID.json            the agent's words, untrusted
+//	Q  request      requests/ID.json            written by the agent, untrusted
 //	X  cancel       requests/ID.cancel          its content is never read
 //	P  pending      pending_approvals/ID.json   a person is being asked
 //	D  decision     approval_decisions/ID.json  the slot: first create wins
 //	R  receipt      receipts/WS/ID.json         the claim: durable before the effect
-//	C  record       records/WS/ID.json          the story, and the response's bytes
+//	C  record       records/WS/ID.json          the outcome, and the response's bytes
 //	S  response     responses/ID.json           what the agent reads
 //
-// P, D, R and C end in a MAC; what does not verify is not the document.
+// P, D, R and C end in a MAC. A file whose MAC does not verify is not the document.
 //
 // # Evidence
 //
-// What is known of a request besides its bytes stands in P as facts: what the gate
-// reads out of them by itself, and what a proof says that came along. A proof is
-// verified where a prover that the operator named has signed it for the program
-// that would run; otherwise it is a claim, the agent's own words. EvidenceOf says
-// which, ByDomain sorts all of it, and nobody judges it twice: cards and rules go
-// by the same. What nothing speaks of is unknown, never safe.
+// P holds facts: what the gate itself derives from the request's bytes, and what
+// the request's proof says. A proof is verified if a prover that the operator named
+// has signed it for the program that would run; otherwise it is the agent's claim.
+// EvidenceOf collects the facts and ByDomain sorts them. Cards and rules both use
+// that result. What no fact covers is unknown, never safe.
 //
 // # States
 //
 // Next looks at the documents of one key and names the first row that fits.
-// Documents that a row does not name may be there or not.
+// Documents that a row does not name may be present or not.
 //
 //	row  files  when                                        move
 //	1    C      P D R Q X left, or S missing or torn        settle
@@ -53,6 +52,5 @@
 //	15   X                                                  drop X
 //	16   nothing, or settled                                rest
 //
-// A crash is no special case: after it the same question is asked of what is
-// left.
+// Recovery after a crash is the same: Next is called with the documents that exist.
 package approval

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Version is the version that every document of ours carries.
+// Version is the version of every document that the daemon writes.
 const Version = 1
 
-// Outcome is what policy rules. The zero value denies.
+// Outcome is the outcome of a policy ruling. The zero value denies.
 type Outcome uint8
 
-// The three outcomes, ordered from strict to mild.
+// The three outcomes, ordered from strict to permissive.
 const (
 	Deny Outcome = iota
 	Ask
@@ -29,10 +29,9 @@ func (o Outcome) String() string {
 	return "deny"
 }
 
-// MarshalText writes deny, ask or allow.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads deny, ask or allow and refuses everything else.
+// UnmarshalText refuses everything but deny, ask and allow.
 func (o *Outcome) UnmarshalText(b []byte) error {
 	switch string(b) {
 	case "deny":
@@ -42,35 +41,35 @@ func (o *Outcome) UnmarshalText(b []byte) error {
 	case "allow":
 		*o = Allow
 	default:
-		return errors.New("an outcome is deny, ask or allow")
+		return errors.New("outcome must be deny, ask or allow")
 	}
 	return nil
 }
 
-// Ruling is policy's answer, with the rule that decided and every reason.
+// Ruling is policy's result, with the rule that decided and every reason.
 type Ruling struct {
 	Outcome Outcome   `json:"outcome"`
 	Rule    string    `json:"rule"`
 	Reasons []string  `json:"reasons"`
-	Change  []string  `json:"change,omitempty"`  // what would make it milder
-	Grant   string    `json:"consent,omitempty"` // id of the grant that lifted an ask
+	Change  []string  `json:"change,omitempty"`  // what would make it less strict
+	Grant   string    `json:"consent,omitempty"` // id of the grant that replaced an ask by allow
 	Secrets []Finding `json:"secrets,omitempty"`
-	Taints  []string  `json:"taints,omitempty"` // what running it adds to its client
-	Proven  string    `json:"proven,omitempty"` // what the rule that allowed it rests on, and whose word that is
-	Exact   string    `json:"exact,omitempty"`  // digest of a command line that may be remembered
+	Taints  []string  `json:"taints,omitempty"` // taints that running it adds to the client
+	Proven  string    `json:"proven,omitempty"` // the evidence that the allowing rule used, and its source
+	Exact   string    `json:"exact,omitempty"`  // digest of a command line that a grant may name
 	Cost    int64     `json:"cost,omitzero"`
 }
 
-// Prose is what the agent says of its own request. It is shown as prose,
-// quoted and labelled, and believed by nobody.
+// Prose is what the agent says about its own request. It is shown quoted and
+// labelled, and carries no authority.
 type Prose struct {
 	Title     string `json:"title"`
 	Preview   string `json:"preview"`
 	Rationale string `json:"rationale"`
 }
 
-// Pending is a request that waits for a person: the facts as the host sees
-// them, and exactly what would run.
+// Pending is a request that waits for a person: the facts derived by the host, and
+// exactly what would run.
 type Pending struct {
 	Version         int               `json:"version"`
 	RequestID       string            `json:"request_id"`
@@ -80,12 +79,12 @@ type Pending struct {
 	SourceGroup     string            `json:"source_group"` // the workspace
 	ChatJID         string            `json:"chat_jid"`
 	RequestData     Raw               `json:"request_data"`
-	Timestamp       time.Time         `json:"timestamp"` // when it was asked
+	Timestamp       time.Time         `json:"timestamp"` // when the approver was asked
 	RequestSHA256   string            `json:"request_sha256"`
 	ToolSHA256      string            `json:"tool_sha256"` // "": an unknown tool, or none
 	SessionID       string            `json:"session_id"`
 	ClientID        string            `json:"client_id"`
-	AskOn           string            `json:"ask_on"` // the one channel that asks; "": all of the workspace's
+	AskOn           string            `json:"ask_on"` // the only channel that sends a card; "": all of the workspace's
 	ActionType      string            `json:"action_type"`
 	Capability      string            `json:"capability"`
 	Target          string            `json:"target"`
@@ -93,8 +92,8 @@ type Pending struct {
 	Verb            map[string]string `json:"verb"` // by language
 	Summary         string            `json:"summary"`
 	Territory       string            `json:"territory_concession"`
-	Principal       string            `json:"principal"` // approver's name; "": any on the list
-	Channel         string            `json:"channel"`   // with Sender: whom a grant is bound to
+	Principal       string            `json:"principal"` // an approver's name; "": any approver of the workspace
+	Channel         string            `json:"channel"`   // with Sender: what a grant is bound to
 	Sender          string            `json:"sender_id"`
 	Ruling          Ruling            `json:"ruling"`
 	ExpiresAt       time.Time         `json:"expires_at"`
@@ -106,7 +105,7 @@ type Pending struct {
 	Facts           Evidence          `json:"facts"`
 }
 
-// Encode is P's body, to be sealed.
+// Encode returns the body to be sealed.
 func (p *Pending) Encode() ([]byte, error) { return marshal(p) }
 
 // ParsePending reads the body of a P whose seal was verified.
@@ -116,7 +115,7 @@ func ParsePending(body []byte, k Key) (*Pending, error) {
 		return nil, fmt.Errorf("parse pending: %w", err)
 	}
 	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
-		return nil, errors.New("parse pending: not the document of this request")
+		return nil, errors.New("parse pending: id, workspace or version does not match, or a time is missing")
 	}
 	return p, nil
 }
@@ -135,7 +134,7 @@ const (
 	Expired     Verdict = "expired"
 )
 
-// Scope says for how long an approval speaks.
+// Scope says what an approval covers besides this request.
 type Scope string
 
 // The three scopes.
@@ -145,7 +144,7 @@ const (
 	Always  Scope = "always"
 )
 
-// Decision is the document in the slot: the one answer to a pending.
+// Decision is the document in the slot: the only decision about a pending.
 type Decision struct {
 	Version       int       `json:"version"`
 	RequestID     string    `json:"request_id"`
@@ -165,11 +164,11 @@ type Decision struct {
 	DecidedAt     time.Time `json:"decided_at"`
 }
 
-// Encode is D's body, to be sealed.
+// Encode returns the body to be sealed.
 func (d *Decision) Encode() ([]byte, error) { return marshal(d) }
 
-// ParseDecision reads the body of a D whose seal was verified, and refuses one
-// that contradicts itself.
+// ParseDecision reads the body of a D whose seal was verified, and refuses an
+// inconsistent one.
 func ParseDecision(body []byte, k Key) (*Decision, error) {
 	d := &Decision{}
 	if err := unmarshal(body, d); err != nil {
@@ -181,7 +180,7 @@ func ParseDecision(body []byte, k Key) (*Decision, error) {
 	return d, nil
 }
 
-// Check refuses a decision that contradicts itself or is another request's.
+// Check refuses a decision that is inconsistent or belongs to another request.
 func (d *Decision) Check(k Key) error {
 	switch d.Verdict {
 	case Approved, Denied, Answered, Overridden, RequestMore, Cancelled, Expired:
@@ -190,7 +189,7 @@ func (d *Decision) Check(k Key) error {
 	}
 	switch {
 	case d.Version != Version || d.RequestID != k.ID:
-		return errors.New("not the decision of this request")
+		return errors.New("version or request_id does not match")
 	case d.Approved != (d.Verdict == Approved):
 		return errors.New("approved and verdict contradict each other")
 	case d.DecidedAt.IsZero() || d.PendingSHA256 == "":
@@ -201,8 +200,8 @@ func (d *Decision) Check(k Key) error {
 	return nil
 }
 
-// Claim is the receipt file: durable before the effect, and enough to finish
-// the record from it alone.
+// Claim is the document R: durable before the effect, and enough to write the
+// record from it alone.
 type Claim struct {
 	Version       int       `json:"version"`
 	RequestID     string    `json:"request_id"`
@@ -213,18 +212,18 @@ type Claim struct {
 	PendingSHA256 string    `json:"pending_sha256"`
 	ArgsSHA256    string    `json:"args_sha256"`
 	ToolSHA256    string    `json:"tool_sha256"`
-	ClientID      string    `json:"client_id"` // when policy allowed it and it did not come from the folder
-	Request       Raw       `json:"request"`   // when policy allowed it
-	Pending       Raw       `json:"pending"`   // when a person did
-	Decision      Raw       `json:"decision"`  // the person's
-	Ruling        *Ruling   `json:"ruling"`    // policy's
-	Facts         *Evidence `json:"facts"`     // what policy allowed it by; a pending has its own
+	ClientID      string    `json:"client_id"` // if policy allowed it and it came over the API
+	Request       Raw       `json:"request"`   // if policy allowed it
+	Pending       Raw       `json:"pending"`   // if a person approved it
+	Decision      Raw       `json:"decision"`  // if a person approved it
+	Ruling        *Ruling   `json:"ruling"`    // if policy allowed it
+	Facts         *Evidence `json:"facts"`     // what policy used; a pending has its own
 	RequestedAt   time.Time `json:"requested_at"`
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
 }
 
-// Encode is R's body, to be sealed.
+// Encode returns the body to be sealed.
 func (c *Claim) Encode() ([]byte, error) { return marshal(c) }
 
 // ParseClaim reads the body of an R whose seal was verified.
@@ -234,15 +233,15 @@ func ParseClaim(body []byte, k Key) (*Claim, error) {
 		return nil, fmt.Errorf("parse receipt: %w", err)
 	}
 	if c.RequestID != k.ID || c.Workspace != k.Workspace || c.Version != Version || c.ClaimedAt.IsZero() {
-		return nil, errors.New("parse receipt: not the document of this request")
+		return nil, errors.New("parse receipt: id, workspace or version does not match, or claimed_at is missing")
 	}
 	return c, nil
 }
 
-// Status is how a request ended.
+// Status is the outcome of a request.
 type Status string
 
-// Every status a response can carry.
+// The statuses of a response.
 const (
 	StatusApproved     Status = "approved"
 	StatusAutoApproved Status = "auto_approved"
@@ -258,8 +257,7 @@ const (
 	StatusMalformed    Status = "malformed"
 )
 
-// Record is the whole story of a settled request, with the exact bytes of its
-// response.
+// Record is the history of a settled request, with the exact bytes of its response.
 type Record struct {
 	Version       int       `json:"version"`
 	RequestID     string    `json:"request_id"`
@@ -267,12 +265,12 @@ type Record struct {
 	Status        Status    `json:"status"`
 	RequestSHA256 string    `json:"request_sha256"`
 	PendingSHA256 string    `json:"pending_sha256"`
-	ClientID      string    `json:"client_id"` // where nobody was asked and it did not come from the folder
-	Request       Raw       `json:"request"`   // where nobody was asked
-	Pending       Raw       `json:"pending"`   // where somebody was
+	ClientID      string    `json:"client_id"` // if no approver was asked and it came over the API
+	Request       Raw       `json:"request"`   // if no approver was asked
+	Pending       Raw       `json:"pending"`   // if an approver was asked
 	Decision      Raw       `json:"decision"`  // D, verbatim
 	Ruling        *Ruling   `json:"ruling"`
-	Facts         *Evidence `json:"facts"` // where nobody was asked: what policy went by
+	Facts         *Evidence `json:"facts"` // if no approver was asked: what policy used
 	Receipt       string    `json:"receipt"`
 	RequestedAt   time.Time `json:"requested_at"`
 	DecidedAt     time.Time `json:"decided_at,omitzero"`
@@ -281,7 +279,7 @@ type Record struct {
 	Response      Raw       `json:"response"`
 }
 
-// Encode is C's body, to be sealed.
+// Encode returns the body to be sealed.
 func (r *Record) Encode() ([]byte, error) { return marshal(r) }
 
 // ParseRecord reads the body of a C whose seal was verified.
@@ -291,12 +289,12 @@ func ParseRecord(body []byte, k Key) (*Record, error) {
 		return nil, fmt.Errorf("parse record: %w", err)
 	}
 	if r.RequestID != k.ID || r.Workspace != k.Workspace || r.Version != Version || r.EndedAt.IsZero() || r.Response.Kind() != '{' {
-		return nil, errors.New("parse record: not the document of this request")
+		return nil, errors.New("parse record: id, workspace or version does not match, or ended_at or response is missing")
 	}
 	return r, nil
 }
 
-// ResponseDecision is the part of a response that says who decided what.
+// ResponseDecision is the part of a response that describes the decision.
 type ResponseDecision struct {
 	Code     *string `json:"code"`
 	Note     *string `json:"note"`
@@ -306,7 +304,7 @@ type ResponseDecision struct {
 	Auto     bool    `json:"auto"`
 }
 
-// Response is what the agent reads. Every key is always there.
+// Response is what the agent reads. Every member is always present.
 type Response struct {
 	Version          int              `json:"version"`
 	RequestID        string           `json:"request_id"`
@@ -331,7 +329,7 @@ func ParseResponse(b []byte) (*Response, error) {
 		return nil, fmt.Errorf("parse response: %w", err)
 	}
 	if !ValidID(r.RequestID) || r.Status == "" || r.Version != Version {
-		return nil, errors.New("parse response: not a response")
+		return nil, errors.New("parse response: request_id, status or version is missing")
 	}
 	return r, nil
 }

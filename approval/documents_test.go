@@ -14,14 +14,14 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-var update = flag.Bool("update", false, "write the golden documents anew")
+var update = flag.Bool("update", false, "rewrite the golden documents")
 
 const someID = "a7f3b2c1d4e5f6a7"
 
 func someKey() approval.Key { return approval.Key{Workspace: "personal", ID: someID} }
 
-// untidy is what an agent may write as request_data: every byte of it counts.
-// No reader with floats would bring its numbers back, no formatter its spaces.
+// untidy is a valid request_data whose numbers do not fit a float and whose spaces
+// no formatter would reproduce. It must be kept byte for byte.
 const untidy = "{ \"big\" : 1e400,\n\t\"exact\":9007199254740993, \"minus\":-0.0, \"text\" : \"\\u0041\\/\u00e9\" ,\"list\":[ 1 ,2 ] }"
 
 func ptr[T any](v T) *T { return &v }
@@ -117,8 +117,8 @@ func encoded(t *testing.T, doc document) string {
 	return string(b)
 }
 
-// The files on disk are the interface to every other program and to the next
-// version: they change only when somebody means them to (-update).
+// The files on disk are the interface to other programs and to later versions:
+// they change only on purpose (-update).
 func TestDocumentsAreGolden(t *testing.T) {
 	for _, doc := range documents() {
 		file := filepath.Join("..", "testdata", "documents", doc.name+".json")
@@ -136,9 +136,8 @@ func TestDocumentsAreGolden(t *testing.T) {
 	}
 }
 
-// A digest over a document would mean nothing if the same document could be
-// other bytes tomorrow; maps are where that happens.
-func TestEncodeIsTheSameEveryTime(t *testing.T) {
+// Digests need the same bytes for the same document. Maps have no order.
+func TestEncodeIsDeterministic(t *testing.T) {
 	want := encoded(t, documents()[1])
 	for range 100 {
 		require.Equal(t, want, encoded(t, documents()[1]))
@@ -146,8 +145,8 @@ func TestEncodeIsTheSameEveryTime(t *testing.T) {
 	require.Contains(t, want, `"verb":{"de":"posten","en":"post","fr":"publier","it":"pubblicare"}`)
 }
 
-// Every key is always written: a reader never has to tell "absent" from
-// "null". The times of things that did not happen are the exception.
+// Every key is written, so that readers need not distinguish "absent" from "null".
+// Times of events that did not happen are the exception.
 func TestDocumentsWriteEveryKey(t *testing.T) {
 	mayBeMissing := map[string]bool{"run_before": true, "decided_at": true, "started_at": true}
 	for _, doc := range documents() {
@@ -172,8 +171,8 @@ func TestDocumentsWriteEveryKey(t *testing.T) {
 	require.Equal(t, nulls, string(b))
 }
 
-// What was shown, what was approved, what runs and what is kept are the same
-// bytes: through P, R, C and S nothing is rounded, unescaped or tidied up.
+// What is shown, approved, run and stored must be the same bytes: P, R, C and S
+// neither round, unescape nor reformat them.
 func TestRawIsKeptByteForByte(t *testing.T) {
 	k := someKey()
 	r, err := approval.ParseRequest([]byte(`{"request_id":"`+someID+`","tool_name":"x","request_data":  `+untidy+` }`), someID)
@@ -213,9 +212,8 @@ func TestRawIsKeptByteForByte(t *testing.T) {
 	require.Equal(t, untidy, string(s.Result), "in S")
 }
 
-// An agent's object of the greatest depth goes all the way; otherwise an
-// accepted request could never be settled.
-func TestTheDeepestRequestCanBeSettled(t *testing.T) {
+// An accepted request of the greatest depth must be settled, too.
+func TestDeepestRequestCanBeSettled(t *testing.T) {
 	k := someKey()
 	deep := strings.Repeat(`{"a":`, approval.MaxDepth-1) + "1" + strings.Repeat("}", approval.MaxDepth-1)
 	request := `{"request_id":"` + someID + `","tool_name":"x","request_data":` + deep + `}`
@@ -250,7 +248,7 @@ func TestTheDeepestRequestCanBeSettled(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// with gives doc, one member of the outer object replaced; "" takes it away.
+// with returns doc with one member of the outer object replaced; "" removes it.
 func with(t *testing.T, doc, key, value string) string {
 	t.Helper()
 	fields, err := approval.Fields(approval.Raw(doc))
@@ -272,22 +270,22 @@ func with(t *testing.T, doc, key, value string) string {
 
 func TestEveryDocumentIsStrict(t *testing.T) {
 	for _, doc := range documents() {
-		whole := encoded(t, doc)
-		inner := strings.TrimSuffix(whole, "}")
+		complete := encoded(t, doc)
+		inner := strings.TrimSuffix(complete, "}")
 		for _, c := range []struct{ why, text, err string }{
-			{"a key that we do not know may change the meaning of those we do", inner + `,"surprise":1}`, `unknown key "surprise"`},
-			{"two readers may see two documents", inner + `,"request_id":"` + someID + `"}`, `duplicate key "request_id"`},
-			{"another letter case is another key", strings.Replace(whole, `"request_id"`, `"Request_ID"`, 1), `unknown key "Request_ID"`},
-			{"both cases are two keys, one unknown", inner + `,"REQUEST_ID":"` + someID + `"}`, `unknown key "REQUEST_ID"`},
-			{"a second document behind the first", whole + "{}", "after top-level value"},
-			{"a word behind the document", whole + "x", "after top-level value"},
-			{"a NUL behind the document", whole + "\x00", "after top-level value"},
-			{"byte order mark", "\xef\xbb\xbf" + whole, "at start of value"},
-			{"bad UTF-8 in a text", with(t, whole, "request_id", "\"a7f3b2c1d4e5f6\xff\""), "invalid UTF-8"},
+			{"an unknown key may change the meaning of known ones", inner + `,"surprise":1}`, `unknown key "surprise"`},
+			{"two readers may read two documents", inner + `,"request_id":"` + someID + `"}`, `duplicate key "request_id"`},
+			{"letter case differs", strings.Replace(complete, `"request_id"`, `"Request_ID"`, 1), `unknown key "Request_ID"`},
+			{"a second key in another letter case", inner + `,"REQUEST_ID":"` + someID + `"}`, `unknown key "REQUEST_ID"`},
+			{"a second document after the first", complete + "{}", "after top-level value"},
+			{"a word after the document", complete + "x", "after top-level value"},
+			{"a NUL after the document", complete + "\x00", "after top-level value"},
+			{"byte order mark", "\xef\xbb\xbf" + complete, "at start of value"},
+			{"bad UTF-8 in a text", with(t, complete, "request_id", "\"a7f3b2c1d4e5f6\xff\""), "invalid UTF-8"},
 			{"bad UTF-8 in a key", inner + ",\"\xc3\":1}", "invalid UTF-8"},
-			{"half a surrogate pair", with(t, whole, "request_id", `"\ud800"`), "invalid surrogate pair in a string"},
-			{"a list", "[" + whole + "]", "the document must be an object, not a list"},
-			{"a wrong type", with(t, whole, "request_id", "7"), `key "request_id" must be a string, not a number`},
+			{"half a surrogate pair", with(t, complete, "request_id", `"\ud800"`), "invalid surrogate pair in a string"},
+			{"a list", "[" + complete + "]", "the document must be an object, not a list"},
+			{"a wrong type", with(t, complete, "request_id", "7"), `key "request_id" must be a string, not a number`},
 			{"nothing", "null", ""},
 			{"an empty object", "{}", ""},
 		} {
@@ -297,8 +295,8 @@ func TestEveryDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// What a document says of itself has to agree with where it was found.
-func TestDocumentsOfOthersAreRefused(t *testing.T) {
+// A document's content must match its place.
+func TestDocumentsInTheWrongPlaceAreRefused(t *testing.T) {
 	other := `"ffffffffffffffff"`
 	refused := map[string][][3]string{
 		"pending": {
@@ -306,38 +304,38 @@ func TestDocumentsOfOthersAreRefused(t *testing.T) {
 			{"source_group", `"work"`, "another workspace's"},
 			{"version", "2", "a later version's"},
 			{"version", "", "no version's"},
-			{"expires_at", "", "without a deadline it would wait for ever"},
-			{"timestamp", "", "nobody knows when it was asked"},
+			{"expires_at", "", "without a deadline it would never expire"},
+			{"timestamp", "", "no time of asking"},
 			{"expires_at", `"2026-11-21T12:05:00"`, "a time without a zone"},
-			{"expires_at", `"tomorrow"`, "no time"},
+			{"expires_at", `"tomorrow"`, "not a time"},
 			{"expires_at", "1795262400", "seconds"},
 			{"ruling", `{"outcome":"maybe","rule":"","reasons":[]}`, "no outcome"},
-			{"recurrence_count", "1.5", "no count"},
+			{"recurrence_count", "1.5", "not a whole number"},
 		},
 		"decision": {
 			{"request_id", other, "another request's"},
 			{"version", "2", "a later version's"},
 			{"verdict", `"maybe"`, "no verdict"},
-			{"decided_at", "", "nobody knows when"},
-			{"approved", `"true"`, "no truth value"},
+			{"decided_at", "", "no time of deciding"},
+			{"approved", `"true"`, "not a boolean"},
 		},
 		"claim": {
 			{"request_id", other, "another request's"},
 			{"workspace", `"work"`, "another workspace's"},
 			{"version", "2", "a later version's"},
-			{"claimed_at", "", "nobody knows when"},
+			{"claimed_at", "", "no time of claiming"},
 		},
 		"record": {
 			{"request_id", other, "another request's"},
 			{"workspace", `"work"`, "another workspace's"},
 			{"version", "2", "a later version's"},
-			{"ended_at", "", "its retention could not be counted"},
-			{"response", "", "nothing to answer with"},
-			{"response", "null", "nothing to answer with"},
-			{"response", `"ok"`, "no response"},
+			{"ended_at", "", "its retention needs it"},
+			{"response", "", "no response"},
+			{"response", "null", "no response"},
+			{"response", `"ok"`, "not an object"},
 		},
 		"response": {
-			{"request_id", `"../x"`, "no id"}, {"version", "2", "a later version's"}, {"status", "", "no outcome"}, {"status", `""`, "no outcome"},
+			{"request_id", `"../x"`, "not an id"}, {"version", "2", "a later version's"}, {"status", "", "no outcome"}, {"status", `""`, "no outcome"},
 		},
 	}
 	for _, doc := range documents() {
@@ -355,42 +353,42 @@ func TestDecisionCheckRefusals(t *testing.T) {
 	} {
 		d := someDecision()
 		d.Verdict, d.Approved, d.RunBefore = v, false, time.Time{}
-		require.NoError(t, d.Check(someKey()), "%s needs no run_before: it runs nothing", v)
+		require.NoError(t, d.Check(someKey()), "%s runs nothing, so it needs no run_before", v)
 		d.Approved = true
 		require.EqualError(t, d.Check(someKey()), "approved and verdict contradict each other", v)
 	}
 	for _, c := range []struct {
-		why   string
-		spoil func(*approval.Decision)
-		err   string
+		why    string
+		damage func(*approval.Decision)
+		err    string
 	}{
 		{"no verdict", func(d *approval.Decision) { d.Verdict = "" }, "unknown verdict"},
 		{"a verdict of a later version", func(d *approval.Decision) { d.Verdict = "delegated" }, "unknown verdict"},
-		{"a status is no verdict", func(d *approval.Decision) { d.Verdict = "auto_approved" }, "unknown verdict"},
+		{"a status is not a verdict", func(d *approval.Decision) { d.Verdict = "auto_approved" }, "unknown verdict"},
 		{"another letter case", func(d *approval.Decision) { d.Verdict = "Approved" }, "unknown verdict"},
-		{"approved without saying so", func(d *approval.Decision) { d.Approved = false }, "approved and verdict contradict each other"},
-		{"another request's", func(d *approval.Decision) { d.RequestID = "ffffffffffffffff" }, "not the decision of this request"},
-		{"nobody's", func(d *approval.Decision) { d.RequestID = "" }, "not the decision of this request"},
-		{"a later version", func(d *approval.Decision) { d.Version = 2 }, "not the decision of this request"},
-		{"no version", func(d *approval.Decision) { d.Version = 0 }, "not the decision of this request"},
+		{"verdict approved, approved false", func(d *approval.Decision) { d.Approved = false }, "approved and verdict contradict each other"},
+		{"another request's", func(d *approval.Decision) { d.RequestID = "ffffffffffffffff" }, "version or request_id does not match"},
+		{"no request_id", func(d *approval.Decision) { d.RequestID = "" }, "version or request_id does not match"},
+		{"a later version", func(d *approval.Decision) { d.Version = 2 }, "version or request_id does not match"},
+		{"no version", func(d *approval.Decision) { d.Version = 0 }, "version or request_id does not match"},
 		{"no time", func(d *approval.Decision) { d.DecidedAt = time.Time{} }, "decided_at or pending_sha256 is missing"},
-		{"of no pending: anything could have been shown", func(d *approval.Decision) { d.PendingSHA256 = "" }, "decided_at or pending_sha256 is missing"},
-		{"an approval that never ends", func(d *approval.Decision) { d.RunBefore = time.Time{} }, "run_before is missing"},
+		{"no pending_sha256", func(d *approval.Decision) { d.PendingSHA256 = "" }, "decided_at or pending_sha256 is missing"},
+		{"no run_before", func(d *approval.Decision) { d.RunBefore = time.Time{} }, "run_before is missing"},
 		{"the zero decision", func(d *approval.Decision) { *d = approval.Decision{} }, "unknown verdict"},
 	} {
 		d := someDecision()
-		c.spoil(d)
+		c.damage(d)
 		require.EqualError(t, d.Check(someKey()), c.err, c.why)
 		b, err := d.Encode()
 		require.NoError(t, err)
 		_, err = approval.ParseDecision(b, someKey())
-		require.EqualError(t, err, "parse decision: "+c.err, "%s: reading checks too", c.why)
+		require.EqualError(t, err, "parse decision: "+c.err, "%s: ParseDecision checks, too", c.why)
 	}
 }
 
-func TestOutcomeIsDenyUnlessSaid(t *testing.T) {
+func TestOutcomeDefaultsToDeny(t *testing.T) {
 	require.Equal(t, "deny", approval.Outcome(0).String())
-	require.Equal(t, "deny", approval.Outcome(99).String(), "what nobody knows denies")
+	require.Equal(t, "deny", approval.Outcome(99).String(), "an unknown outcome denies")
 	for _, o := range []approval.Outcome{approval.Deny, approval.Ask, approval.Allow} {
 		text, err := o.MarshalText()
 		require.NoError(t, err)

@@ -7,74 +7,73 @@ import (
 )
 
 // Evidence is what is known of a request besides its arguments: what the gate
-// derives from them by itself, and what a proof says that came with the request.
-// The zero Evidence knows nothing, and nothing counts as unknown, never as safe.
+// derives from them, and what the request's proof says. The zero Evidence means
+// unknown, never safe.
 type Evidence struct {
 	Host  []HostFact `json:"host"`  // derived by the gate from the digested bytes
 	Proof *Proof     `json:"proof"` // nil: the request came with none
 }
 
-// HostFact is something that the gate read out of the very bytes that would run:
-// through the tool's template, from a command line, or from the digest.
+// HostFact is a fact that the gate derived from the bytes that would run.
 type HostFact struct {
-	Domain string   `json:"domain"` // what it touches: mail, file, host, money, database, command, program …
-	Op     string   `json:"op"`     // what is done there, by the tool's capability: send, read, write, …; "": not known
-	Name   string   `json:"name"`   // what the values are: recipient, path, host, amount, table, target, program …
-	Values []string `json:"values"` // as they stand in the arguments; of a URL the host
-	Left   int      `json:"left"`   // values that are not among Values: too many, too long, or not to be read
+	Domain string   `json:"domain"` // mail, file, host, money, database, command, program …
+	Op     string   `json:"op"`     // operation, from the tool's capability: send, read, write, …; "": unknown
+	Name   string   `json:"name"`   // recipient, path, host, amount, table, target, program …
+	Values []string `json:"values"` // as written in the arguments; of a URL only the host
+	Left   int      `json:"left"`   // number of values left out: too many, too long, or not readable
 	From   string   `json:"from"`   // template, argument, command, digest
 }
 
-// Where the gate found a HostFact.
+// Sources of a HostFact.
 const (
 	FromTemplate = "template" // the operator's template of the tool, over request_data
-	FromArgument = "argument" // a field that the operator says is this
-	FromCommand  = "command"  // a command line, word by word
+	FromArgument = "argument" // a field that the operator declared
+	FromCommand  = "command"  // the words of a command line
 	FromDigest   = "digest"   // all of the arguments
 )
 
-// The domains that the gate itself derives facts of. A proof may name others.
+// The domains of host facts. A proof may name others.
 const (
 	DomainMail     = "mail"
 	DomainFile     = "file"
 	DomainHost     = "host"
 	DomainMoney    = "money"
 	DomainDatabase = "database"
-	DomainCommand  = "command" // a command line: what it touches, nobody can read off it
-	DomainProgram  = "program" // a program that comes with the request: the same
+	DomainCommand  = "command" // a command line; its effects cannot be derived
+	DomainProgram  = "program" // a program in the request; its effects cannot be derived
 	DomainDigest   = "digest"
 )
 
-// The three things that a proof can say of an effect.
+// The statuses of an effect in a proof.
 const (
 	EffectProven    = "proven"
 	EffectNotProven = "not_proven"
 	EffectUnknown   = "unknown"
 )
 
-// How far the contracts of a domain reach.
+// The coverage of a domain by a proof's contracts.
 const (
 	Covered        = "covered"
 	RecommendedGap = "recommended_gap"
 	RequiredGap    = "required_gap"
-	SilentGap      = "silent_gap" // used, and no contract says anything of it
+	SilentGap      = "silent_gap" // used, but no contract covers it
 )
 
-// Proof is what a request's proof says. Unless Verified it is a claim, the agent's
-// own words: shown as such, and believed by no rule.
+// Proof is what a request's proof says. Unless Verified it is the agent's claim:
+// shown as such, and used by no rule.
 type Proof struct {
 	Verified      bool            `json:"verified"` // signed by a configured prover, for the program that would run
-	Why           string          `json:"why"`      // why it is only a claim; "" where it is verified
-	Prover        string          `json:"prover"`   // the operator's name for the key; "" where it is a claim
+	Why           string          `json:"why"`      // why it is not verified; "" if it is
+	Prover        string          `json:"prover"`   // the operator's name for the key; "" if not verified
 	ProgramSHA256 string          `json:"program_sha256"`
-	Program       string          `json:"program"` // its text, "" where it was not given
-	Trusted       []string        `json:"trusted"` // functions that the prover takes on trust
+	Program       string          `json:"program"` // its text; "" if not given
+	Trusted       []string        `json:"trusted"` // functions that the prover did not check
 	Contracts     []string        `json:"contracts"`
 	Effects       []ProvenEffect  `json:"effects"`
 	Coverage      []ProofCoverage `json:"coverage"`
 }
 
-// ProvenEffect is one effect that a program has, or may have.
+// ProvenEffect is a certain or possible effect of a program.
 type ProvenEffect struct {
 	Domain string `json:"domain"`
 	Op     string `json:"op"`
@@ -82,28 +81,28 @@ type ProvenEffect struct {
 	Status string `json:"status"` // proven, not_proven or unknown
 }
 
-// ProofCoverage says how far the contracts reach in one domain.
+// ProofCoverage says how far the contracts cover one domain.
 type ProofCoverage struct {
 	Domain  string   `json:"domain"`
 	Status  string   `json:"status"` // covered, recommended_gap, required_gap, silent_gap
 	Missing []string `json:"missing"`
 }
 
-// EvidenceOf is all that is known of a request: what its bytes say through the
-// tool's description, and its proof, held against the provers that the operator
-// named. The tool is the zero Tool where the operator knows none of that name.
+// EvidenceOf derives the host facts of a request and checks its proof against
+// provers. The tool is the zero Tool if the operator has configured none of that
+// name.
 func EvidenceOf(t Tool, r *Request, provers Provers) Evidence {
 	return Evidence{Host: hostFacts(t, r), Proof: proofOf(t, r, provers)}
 }
 
-// RunsProgram says that what runs is a program or a command line that came with
-// the request. It may do anything, so arguments that the gate can read say
-// nothing about what it will not do: only a verified proof does.
+// RunsProgram says that the request itself contains the program or command line
+// that runs. It may do anything, so only a verified proof limits it: host facts do
+// not.
 func (e Evidence) RunsProgram() bool {
 	return slices.ContainsFunc(e.Host, func(h HostFact) bool { return h.Domain == DomainProgram || h.Domain == DomainCommand })
 }
 
-// Verified is the proof where it may be believed, else nil.
+// Verified returns the proof if it is verified, else nil.
 func (e Evidence) Verified() *Proof {
 	if e.Proof == nil || !e.Proof.Verified {
 		return nil
@@ -111,22 +110,21 @@ func (e Evidence) Verified() *Proof {
 	return e.Proof
 }
 
-// DomainEvidence is what is known of one domain, each thing under what it is
-// worth. It is what people are shown and what rules go by.
+// DomainEvidence is what is known of one domain, sorted by how reliable it is.
+// Cards show it and rules use it.
 type DomainEvidence struct {
-	Domain   string          // in the form that CanonicalDomain gives
+	Domain   string          // in CanonicalDomain's form
 	Verified []ProvenEffect  // proven, by a proof that is verified
-	Host     []HostFact      // read by the gate out of what would run
-	Unknown  []ProvenEffect  // a verified proof names them and proves nothing of them
-	Gaps     []ProofCoverage // a verified proof says where its contracts do not reach
-	Covered  bool            // a verified proof says that they reach all of the domain
-	Claimed  []ProvenEffect  // the agent's words
-	Promised []ProofCoverage // the agent's words
+	Host     []HostFact      // derived by the gate from what would run
+	Unknown  []ProvenEffect  // a verified proof names them without proving them
+	Gaps     []ProofCoverage // uncovered parts, by a verified proof
+	Covered  bool            // fully covered, by a verified proof
+	Claimed  []ProvenEffect  // by the agent
+	Promised []ProofCoverage // coverage claimed by the agent
 }
 
-// Known says that a verified proof speaks of the domain and leaves no effect and
-// no required contract open there. Of a domain that no verified proof mentions
-// nothing is known.
+// Known says that a verified proof covers the domain and leaves no effect and no
+// required contract open.
 func (d *DomainEvidence) Known() bool {
 	if len(d.Unknown) > 0 || len(d.Verified) == 0 && !d.Covered {
 		return false
@@ -134,9 +132,8 @@ func (d *DomainEvidence) Known() bool {
 	return !slices.ContainsFunc(d.Gaps, func(g ProofCoverage) bool { return g.Status == RequiredGap })
 }
 
-// ByDomain sorts evidence into what is verified, host-derived, unknown and
-// claimed, one entry for each domain that anything speaks of, in the order of
-// their names.
+// ByDomain sorts evidence into verified, host-derived, unknown and claimed. It
+// returns one entry for each domain, sorted by name.
 func (e Evidence) ByDomain() []DomainEvidence {
 	all := map[string]*DomainEvidence{}
 	at := func(domain string) *DomainEvidence {
@@ -186,38 +183,38 @@ func (p *Proof) sort(at func(string) *DomainEvidence) {
 	}
 }
 
-// otherNames are words of provers for what is called otherwise here.
-var otherNames = map[string]string{
+// domainAliases maps names that provers use to the gate's domains.
+var domainAliases = map[string]string{
 	"email": DomainMail, "e-mail": DomainMail, "mails": DomainMail, "emails": DomainMail,
 	"fs": DomainFile, "files": DomainFile, "filesystem": DomainFile,
 	"net": DomainHost, "network": DomainHost, "http": DomainHost, "hosts": DomainHost,
 	"db": DomainDatabase, "sql": DomainDatabase, "payment": DomainMoney, "payments": DomainMoney,
 }
 
-// CanonicalDomain is the one form of a domain's name: email, mail and Mail are
-// the same.
+// CanonicalDomain is the canonical form of a domain's name: email, mail and Mail
+// are the same.
 func CanonicalDomain(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
-	return cmp.Or(otherNames[name], name)
+	return cmp.Or(domainAliases[name], name)
 }
 
-// otherArgs are words for arguments that mean one of the gate's own.
-var otherArgs = map[string]string{
+// argAliases maps names of arguments to the gate's fact names.
+var argAliases = map[string]string{
 	"to": factRecipient, "cc": factRecipient, "bcc": factRecipient, "address": factRecipient, "addresse": factRecipient,
 	"file": factPath, "filename": factPath, "folder": factPath, "url": factHost, "uri": factHost,
 }
 
-// CanonicalArg is the one form of an argument's name: recipients, recipient, to,
-// cc and bcc are the same, so that whoever asks about one of them hears of all.
+// CanonicalArg is the canonical form of an argument's name. recipients, recipient,
+// to, cc and bcc are the same, so a rule about one covers all.
 func CanonicalArg(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(name)), "s")
-	return cmp.Or(otherArgs[name], name)
+	return cmp.Or(argAliases[name], name)
 }
 
-// ValuesOf are the values of an argument of the effect, by its canonical name,
-// lists flattened. whole is false where there is no such argument, or where
-// something of it is no plain value: then there may be others.
-func (x ProvenEffect) ValuesOf(arg string) (values []string, whole bool) {
+// ValuesOf returns the values of an argument by its canonical name, lists
+// flattened. complete is false if there is no such argument, or if part of it is
+// not a plain value: then more values may exist.
+func (x ProvenEffect) ValuesOf(arg string) (values []string, complete bool) {
 	fields, err := Fields(x.Args)
 	if err != nil {
 		return nil, false

@@ -15,7 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// prover is the one that the operator of these tests believes.
+// prover is the configured prover's key.
 func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)) }
 
 func provers() approval.Provers {
@@ -56,14 +56,14 @@ func signWith(t testing.TB, key ed25519.PrivateKey, p map[string]any) approval.R
 	return raw(t, p)
 }
 
-func asking(t testing.TB, proof approval.Raw) *approval.Request {
+func requestWith(t testing.TB, proof approval.Raw) *approval.Request {
 	return &approval.Request{
 		RequestID: someID, Type: approval.TypeAction, ToolName: "script", Proof: proof,
 		RequestData: raw(t, map[string]any{"code": code}),
 	}
 }
 
-func TestProofThatIsVerified(t *testing.T) {
+func TestProofVerified(t *testing.T) {
 	for why, change := range map[string]func(p map[string]any){
 		"as it is":                   nil,
 		"without its program's text": func(p map[string]any) { delete(p, "program") },
@@ -74,7 +74,7 @@ func TestProofThatIsVerified(t *testing.T) {
 		"statuses of another kind are signed": func(p map[string]any) { p["effects"].([]any)[0].(map[string]any)["status"] = "maybe" },
 	} {
 		proof := signWith(t, prover(), someProof(change))
-		e := approval.EvidenceOf(script(), asking(t, proof), provers())
+		e := approval.EvidenceOf(script(), requestWith(t, proof), provers())
 		require.True(t, e.Proof.Verified, "%s: %s", why, e.Proof.Why)
 		require.Equal(t, "lab", e.Proof.Prover, why)
 		require.Empty(t, e.Proof.Why, why)
@@ -84,15 +84,15 @@ func TestProofThatIsVerified(t *testing.T) {
 	proof = bytes.ReplaceAll(proof, []byte(`,`), []byte(" ,\n\t"))
 	proof = bytes.ReplaceAll(proof, []byte(`:`), []byte(" : "))
 	before := bytes.Clone(proof)
-	e := approval.EvidenceOf(script(), asking(t, proof), provers())
-	require.True(t, e.Proof.Verified, "who passes a proof on may write it with other white space: %s", e.Proof.Why)
-	require.Equal(t, string(before), string(proof), "the bytes that came stay as they came")
+	e := approval.EvidenceOf(script(), requestWith(t, proof), provers())
+	require.True(t, e.Proof.Verified, "an intermediary may change white space: %s", e.Proof.Why)
+	require.Equal(t, string(before), string(proof), "the request's bytes are unchanged")
 	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), e.Proof.Effects[0].Args)
 }
 
-// Whatever is not signed by a known prover for the very program that would run is
-// a claim, and says why.
-func TestProofThatIsAClaim(t *testing.T) {
+// A proof that no known prover signed for the program that would run is a claim,
+// with a reason.
+func TestProofUnverified(t *testing.T) {
 	other := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32))
 	signed := func(change func(p map[string]any)) approval.Raw { return signWith(t, prover(), someProof(change)) }
 	after := func(change func(p map[string]any)) approval.Raw {
@@ -111,32 +111,32 @@ func TestProofThatIsAClaim(t *testing.T) {
 		{"unsigned", "nobody has signed it", raw(t, someProof(nil)), script(), ""},
 		{"unsigned, and calls itself verified", `it cannot be read: unknown key "verified"`, raw(t, someProof(func(p map[string]any) { p["verified"] = true })), script(), ""},
 		{"another key", badSignature, signWith(t, other, someProof(nil)), script(), ""},
-		{"a prover that nobody knows", "the operator knows no such prover", signed(func(p map[string]any) { p["prover"] = "moon" }), script(), ""},
+		{"an unknown prover", "the operator knows no such prover", signed(func(p map[string]any) { p["prover"] = "moon" }), script(), ""},
 		{"no prover", "it names no prover", signed(func(p map[string]any) { delete(p, "prover") }), script(), ""},
-		{"no signature but a word", badSignature, after(func(p map[string]any) { p["signature"] = "verified" }), script(), ""},
+		{"a word as signature", badSignature, after(func(p map[string]any) { p["signature"] = "verified" }), script(), ""},
 		{"half a signature", badSignature, after(func(p map[string]any) { p["signature"] = p["signature"].(string)[:44] }), script(), ""},
 		{"another effect", badSignature, after(func(p map[string]any) {
 			p["effects"].([]any)[0].(map[string]any)["args"] = map[string]any{"recipient": "eve@example.com"}
 		}), script(), ""},
 		{"another status", badSignature, after(func(p map[string]any) { p["effects"].([]any)[0].(map[string]any)["status"] = "not_proven" }), script(), ""},
-		{"an effect less", badSignature, after(func(p map[string]any) { p["effects"] = []any{} }), script(), ""},
-		{"a function more on trust", badSignature, after(func(p map[string]any) { p["trusted"] = []string{"send", "system"} }), script(), ""},
+		{"an effect removed", badSignature, after(func(p map[string]any) { p["effects"] = []any{} }), script(), ""},
+		{"a trusted function added", badSignature, after(func(p map[string]any) { p["trusted"] = []string{"send", "system"} }), script(), ""},
 		{"another contract", badSignature, after(func(p map[string]any) { p["contracts"] = []string{"at most ten mails"} }), script(), ""},
 		{"another coverage", badSignature, after(func(p map[string]any) { p["coverage"] = []any{} }), script(), ""},
 		{"the digest of another program", badSignature, after(func(p map[string]any) { p["program_sha256"] = approval.Digest([]byte("x")) }), script(), ""},
-		{"another text than its digest", "program_sha256 is not that of the program in it", after(func(p map[string]any) { p["program"] = "rm()" }), script(), ""},
+		{"text and digest differ", "program_sha256 is not that of the program in it", after(func(p map[string]any) { p["program"] = "rm()" }), script(), ""},
 		{
 			"signed for another program", "it is for another program than the one that would run",
 			signed(func(p map[string]any) { p["program"], p["program_sha256"] = "x", approval.Digest([]byte("x")) }), script(), "",
 		},
 		{"another program runs", "it is for another program than the one that would run", signed(nil), script(), `{"code":"rm()"}`},
-		{"a program with a blank more", "it is for another program than the one that would run", signed(nil), script(), `{"code":"send('bob@example.com')\n "}`},
+		{"a program with one more blank", "it is for another program than the one that would run", signed(nil), script(), `{"code":"send('bob@example.com')\n "}`},
 		{"no program", "the request has no program in code", signed(nil), script(), `{}`},
-		{"a program that is no text", "the request has no program in code", signed(nil), script(), `{"code":["x"]}`},
+		{"a program that is not text", "the request has no program in code", signed(nil), script(), `{"code":["x"]}`},
 		{"no program at all", "nothing says that this program is what runs", signed(nil), approval.Tool{Name: "script"}, ""},
 		{"an unknown tool", "nothing says that this program is what runs", signed(nil), approval.Tool{}, ""},
 	} {
-		r := asking(t, c.proof)
+		r := requestWith(t, c.proof)
 		if c.data != "" {
 			r.RequestData = approval.Raw(c.data)
 		}
@@ -150,15 +150,15 @@ func TestProofThatIsAClaim(t *testing.T) {
 			require.False(t, d.Known(), c.why)
 		}
 	}
-	none := approval.EvidenceOf(script(), asking(t, signed(nil)), nil)
-	require.Equal(t, "the operator knows no such prover", none.Proof.Why, "nobody is believed by default")
+	none := approval.EvidenceOf(script(), requestWith(t, signed(nil)), nil)
+	require.Equal(t, "the operator knows no such prover", none.Proof.Why, "no prover is trusted by default")
 	weak := approval.Provers{"lab": ed25519.PublicKey("short")}
-	require.False(t, approval.EvidenceOf(script(), asking(t, signed(nil)), weak).Proof.Verified, "and no key of another size panics")
+	require.False(t, approval.EvidenceOf(script(), requestWith(t, signed(nil)), weak).Proof.Verified, "a key of another size does not panic")
 }
 
-// A claim that cannot be read is one all the same: the request is as good as any,
-// and what came stays in the pending.
-func TestProofThatCannotBeRead(t *testing.T) {
+// An unreadable proof is a claim. It does not invalidate the request, and its
+// bytes stay in the pending.
+func TestProofUnreadable(t *testing.T) {
 	many := func(what string, n int) string {
 		return `[` + strings.TrimSuffix(strings.Repeat(what+",", n), ",") + `]`
 	}
@@ -166,12 +166,12 @@ func TestProofThatCannotBeRead(t *testing.T) {
 	for _, c := range []struct{ why, proof, want string }{
 		{"nothing in it", `{}`, "program_sha256 must be 64 lower-case hex digits"},
 		{"a key of another format", `{"guarantees":["x"]}`, `unknown key "guarantees"`},
-		{"a number for a program", `{"program":1}`, `key "program" must be a string, not a number`},
-		{"digits in capitals", `{"program_sha256":"` + strings.ToUpper(approval.Digest([]byte(code))) + `"}`, "program_sha256 must be 64 lower-case hex digits"},
-		{"effects that are no list", `{` + sha + `,"effects":{}}`, `key "effects" must be a list, not an object`},
+		{"a number as program", `{"program":1}`, `key "program" must be a string, not a number`},
+		{"upper-case digits", `{"program_sha256":"` + strings.ToUpper(approval.Digest([]byte(code))) + `"}`, "program_sha256 must be 64 lower-case hex digits"},
+		{"effects that are not a list", `{` + sha + `,"effects":{}}`, `key "effects" must be a list, not an object`},
 		{"effects without a domain", `{` + sha + `,"effects":[{"op":"send"}]}`, "an effect names no domain"},
 		{"coverage without a domain", `{` + sha + `,"coverage":[{"domain":" "}]}`, "coverage names no domain"},
-		{"arguments that are no object", `{` + sha + `,"effects":[{"domain":"mail","args":["bob"]}]}`, "args of an effect must be an object"},
+		{"arguments that are not an object", `{` + sha + `,"effects":[{"domain":"mail","args":["bob"]}]}`, "args of an effect must be an object"},
 		{"deep arguments", `{` + sha + `,"effects":[{"domain":"mail","args":` + nested(12) + `}]}`, "args of an effect are nested deeper than 8 levels"},
 		{"long arguments", `{` + sha + `,"effects":[{"domain":"mail","args":{"a":"` + strings.Repeat("x", 9000) + `"}}]}`, "args of an effect are longer than 8192 bytes"},
 		{"many effects", `{` + sha + `,"effects":` + many(`{"domain":"mail"}`, 201) + `}`, "effects and coverage may have 200 entries each"},
@@ -180,20 +180,20 @@ func TestProofThatCannotBeRead(t *testing.T) {
 		{"a long program", `{` + sha + `,"program":"` + strings.Repeat("x", 128<<10+1) + `"}`, "program is longer than 131072 bytes"},
 		{"a long name", `{` + sha + `,"prover":"` + strings.Repeat("x", 65) + `"}`, "prover or signature is too long"},
 	} {
-		e := approval.EvidenceOf(script(), asking(t, approval.Raw(c.proof)), provers())
+		e := approval.EvidenceOf(script(), requestWith(t, approval.Raw(c.proof)), provers())
 		require.NotNil(t, e.Proof, c.why)
 		require.Equal(t, &approval.Proof{Why: "it cannot be read: " + c.want}, e.Proof, c.why)
 	}
-	// Not because of its proof: this one was never any good.
+	// Duplicate keys are malformed JSON in any part of a request.
 	_, err := approval.ParseRequest([]byte(request(`"proof":{"a":1,"a":2}`)), someID)
 	require.ErrorIs(t, err, approval.ErrMalformed)
-	_, err = approval.ParseRequest([]byte(request(`"proof":{"nobody":{"knows":["this"]}}`)), someID)
+	_, err = approval.ParseRequest([]byte(request(`"proof":{"any":{"other":["format"]}}`)), someID)
 	require.NoError(t, err)
-	require.Nil(t, approval.EvidenceOf(script(), asking(t, nil), provers()).Proof, "no proof is no claim")
+	require.Nil(t, approval.EvidenceOf(script(), requestWith(t, nil), provers()).Proof, "without a proof there is no claim")
 }
 
-// Two proofs that differ never have the same bytes to sign, and the encoding is
-// what its comment says.
+// Different proofs have different bytes to sign, encoded as the comment at signed
+// says.
 func TestProofBytes(t *testing.T) {
 	sha := approval.Digest([]byte(code))
 	b, err := approval.ProofBytes(raw(t, someProof(nil)))
@@ -221,7 +221,7 @@ func TestProofBytes(t *testing.T) {
 	require.Len(t, seen, 19)
 }
 
-// One truth about what is worth what.
+// Cards and rules use this one classification of evidence.
 func TestByDomain(t *testing.T) {
 	effect := func(domain, status string) approval.ProvenEffect {
 		return approval.ProvenEffect{Domain: domain, Op: "x", Status: status}
@@ -250,15 +250,15 @@ func TestByDomain(t *testing.T) {
 		require.False(t, d.Known() || d.Covered || len(d.Verified)+len(d.Unknown)+len(d.Gaps) > 0, d.Domain)
 		require.Positive(t, len(d.Claimed)+len(d.Promised), d.Domain)
 	}
-	require.Empty(t, approval.Evidence{}.ByDomain(), "nothing is known of anything")
+	require.Empty(t, approval.Evidence{}.ByDomain(), "no evidence, no domains")
 }
 
-func TestProofSaysNothingInWordsOfItsOwn(t *testing.T) {
+func TestUnknownProofWordsBecomeCareful(t *testing.T) {
 	p := someProof(func(p map[string]any) {
 		p["effects"].([]any)[0].(map[string]any)["status"] = "PROVEN"
 		p["coverage"].([]any)[0].(map[string]any)["status"] = "perfect"
 	})
-	e := approval.EvidenceOf(script(), asking(t, signWith(t, prover(), p)), provers())
+	e := approval.EvidenceOf(script(), requestWith(t, signWith(t, prover(), p)), provers())
 	require.True(t, e.Proof.Verified)
 	require.Equal(t, approval.EffectUnknown, e.Proof.Effects[0].Status)
 	require.Equal(t, approval.RequiredGap, e.Proof.Coverage[0].Status)
@@ -268,26 +268,25 @@ func TestValuesOf(t *testing.T) {
 	for _, c := range []struct {
 		why, args, arg string
 		values         []string
-		whole          bool
+		complete       bool
 	}{
 		{"one", `{"recipient":"a"}`, "recipients", []string{"a"}, true},
-		{"all that mean it", `{"to":"a","cc":["b",["c"]],"BCC":"d","subject":"x"}`, "recipient", []string{"a", "b", "c", "d"}, true},
-		{"numbers as they are", `{"amount":1e2}`, "amount", []string{"1e2"}, true},
-		{"none", `{"subject":"x"}`, "recipient", nil, false},
-		{"nothing at all", `null`, "recipient", nil, false},
+		{"all aliases", `{"to":"a","cc":["b",["c"]],"BCC":"d","subject":"x"}`, "recipient", []string{"a", "b", "c", "d"}, true},
+		{"numbers as written", `{"amount":1e2}`, "amount", []string{"1e2"}, true},
+		{"absent", `{"subject":"x"}`, "recipient", nil, false},
+		{"no arguments", `null`, "recipient", nil, false},
 		{"an empty list", `{"to":[]}`, "to", nil, true},
-		{"a symbol", `{"to":["a",{"row":"email"}]}`, "to", []string{"a"}, false},
+		{"an object among the values", `{"to":["a",{"row":"email"}]}`, "to", []string{"a"}, false},
 		{"null", `{"to":null}`, "to", nil, false},
 	} {
-		values, whole := approval.ProvenEffect{Args: approval.Raw(c.args)}.ValuesOf(c.arg)
+		values, complete := approval.ProvenEffect{Args: approval.Raw(c.args)}.ValuesOf(c.arg)
 		require.Equal(t, c.values, values, c.why)
-		require.Equal(t, c.whole, whole, c.why)
+		require.Equal(t, c.complete, complete, c.why)
 	}
 }
 
-// However large what an agent writes is, and however it is nested, it is read in
-// the time that reading it once takes.
-func TestEvidenceIsQuick(t *testing.T) {
+// Large or nested arguments are read in linear time.
+func TestEvidenceIsLinear(t *testing.T) {
 	tool := script()
 	tool.Capability, tool.Target = "fs:write", "/x/{to}"
 	tool.Facts = map[string][]string{}
@@ -301,7 +300,7 @@ func TestEvidenceIsQuick(t *testing.T) {
 		"lists of none": `{"to":[` + strings.TrimSuffix(strings.Repeat("[],", 80_000), ",") + `]}`,
 		"a long text":   `{"to":"` + strings.Repeat("/", 240_000) + `"}`,
 	} {
-		r := asking(t, approval.Raw(`{}`))
+		r := requestWith(t, approval.Raw(`{}`))
 		r.RequestData = approval.Raw(data)
 		began := time.Now()
 		approval.EvidenceOf(tool, r, provers())
@@ -315,18 +314,18 @@ func FuzzProof(f *testing.F) {
 	f.Add([]byte(raw(f, someProof(nil))), []byte(`{"code":["x"],"to":[[],{},null,1,true],"url":"//x@y/\\"}`))
 	f.Add([]byte(`{"effects":[{"domain":"a","args":{"b":[1e400,"\u0000"]}}]}`), []byte(`{"code":"a","code":"b"}`))
 	f.Fuzz(func(t *testing.T, proof, data []byte) {
-		r := asking(t, approval.Raw(proof))
+		r := requestWith(t, approval.Raw(proof))
 		r.RequestData = approval.Raw(data)
 		tool := script()
 		tool.Capability, tool.Target = "network:http", "{url}"
 		tool.Facts = map[string][]string{"recipient": {"to"}, "host": {"url"}, "path": {"code"}}
 		e := approval.EvidenceOf(tool, r, provers())
-		require.Equal(t, string(proof), string(r.Proof), "nothing is changed")
+		require.Equal(t, string(proof), string(r.Proof), "the request's bytes are unchanged")
 		p := &approval.Pending{Version: 1, RequestID: someID, SourceGroup: "w", Timestamp: noon(), ExpiresAt: noon(), Facts: e}
 		b, err := p.Encode()
-		require.NoError(t, err, "it can be written")
+		require.NoError(t, err, "it can be encoded")
 		again, err := approval.ParsePending(b, approval.Key{Workspace: "w", ID: someID})
-		require.NoError(t, err, "and read again")
+		require.NoError(t, err, "and parsed")
 		twice, err := again.Encode()
 		require.NoError(t, err)
 		require.Equal(t, string(b), string(twice))
@@ -336,7 +335,7 @@ func FuzzProof(f *testing.F) {
 		if e.Proof == nil {
 			return
 		}
-		require.NotEqual(t, e.Proof.Verified, e.Proof.Why != "", "either verified, or it says why not")
+		require.NotEqual(t, e.Proof.Verified, e.Proof.Why != "", "either verified or with a reason")
 		require.Less(t, len(e.Proof.Why), maxError)
 		if e.Proof.Verified {
 			require.Equal(t, approval.Digest([]byte(code)), e.Proof.ProgramSHA256, "the fuzzer has no key")

@@ -1,11 +1,10 @@
 package approval
 
-// Strict reads b as the strict JSON that every document is made of, whatever
-// it holds.
+// Strict reads any JSON value by the rules of every document.
 func Strict(b []byte) error {
 	var any Raw
 	return unmarshal(b, &any)
 }
 
-// Validate is what ParseRequest asks of a request that it could read.
+// Validate is ParseRequest's check of a decoded request.
 func (r *Request) Validate(id string) error { return r.validate(id) }

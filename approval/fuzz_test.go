@@ -15,11 +15,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxError bounds what we say of somebody else's bytes.
+// maxError bounds errors about untrusted bytes.
 const maxError = 300
 
-// seeds gives a fuzz target the golden document, some damage to it, and the
-// samples of odd JSON.
+// seeds adds the golden document, damaged variants of it, and the samples of odd
+// JSON.
 func seeds(f *testing.F, name string) {
 	f.Helper()
 	golden, err := os.ReadFile(filepath.Join("..", "testdata", "documents", name+".json"))
@@ -40,8 +40,8 @@ func seeds(f *testing.F, name string) {
 	}
 }
 
-// FuzzRequest: an agent may send anything. What is accepted keeps its promises,
-// what is refused is refused in one of two ways and in few words.
+// FuzzRequest: any input is either a valid request or refused with one of two
+// short errors.
 func FuzzRequest(f *testing.F) {
 	seeds(f, "request")
 	f.Add([]byte(request(`"type":"question"`, `"options":["a","b"]`)))
@@ -52,10 +52,10 @@ func FuzzRequest(f *testing.F) {
 			requireRefused(t, b, r, err)
 			return
 		}
-		require.NoError(t, r.Validate(someID), "accepted, so it is valid, and stays so")
+		require.NoError(t, r.Validate(someID), "an accepted request is valid")
 		require.Equal(t, someID, r.RequestID)
 		require.NoError(t, approval.CheckDepth(b))
-		require.True(t, jsontext.Value(b).IsValid(), "strictly valid as a whole")
+		require.True(t, jsontext.Value(b).IsValid(), "strictly valid JSON")
 		requireVerbatim(t, b, "request_data", r.RequestData)
 		_, err = approval.Fields(r.RequestData)
 		require.NoError(t, err, "an object")
@@ -77,14 +77,14 @@ func requireRefused(t *testing.T, b []byte, r *approval.Request, err error) {
 	require.NotEqual(t, errors.Is(err, approval.ErrIncomplete), errors.Is(err, approval.ErrMalformed), "one or the other: %v", err)
 	require.Less(t, len(err.Error()), maxError)
 	if errors.Is(err, approval.ErrIncomplete) {
-		require.False(t, jsontext.Value(b).IsValid(), "what is whole is not waited for")
+		require.False(t, jsontext.Value(b).IsValid(), "complete JSON is not incomplete")
 		_, worse := approval.ParseRequest(append(b[:len(b):len(b)], 0), someID)
-		require.ErrorIs(t, worse, approval.ErrMalformed, "what was incomplete can still be spoiled")
+		require.ErrorIs(t, worse, approval.ErrMalformed, "more bytes can make an incomplete request malformed")
 	}
 }
 
-// requireVerbatim finds one key of an object by a way of its own: through a
-// map of raw values.
+// requireVerbatim finds one key of an object independently, through a map of raw
+// values.
 func requireVerbatim(t *testing.T, object []byte, key string, got approval.Raw) {
 	t.Helper()
 	var members map[string]jsontext.Value
@@ -95,10 +95,10 @@ func requireVerbatim(t *testing.T, object []byte, key string, got approval.Raw) 
 	}
 }
 
-// fuzzOwn is for documents that carry a seal: nobody else can make them, yet
-// neither a later version nor a damaged disk may make us panic, or read
-// something that we would write otherwise.
-func fuzzOwn(f *testing.F, name string, verbatim ...string) {
+// fuzzSealed fuzzes a document with a MAC. Only the daemon writes it, but later
+// versions and damaged disks must not cause a panic or a value that encodes
+// differently.
+func fuzzSealed(f *testing.F, name string, verbatim ...string) {
 	f.Helper()
 	seeds(f, name)
 	var doc document
@@ -110,11 +110,11 @@ func fuzzOwn(f *testing.F, name string, verbatim ...string) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := doc.parse(b)
 		if err != nil {
-			require.True(t, reflect.ValueOf(v).IsNil(), "an error and a document")
+			require.True(t, reflect.ValueOf(v).IsNil(), "a document despite an error")
 			require.Less(t, len(err.Error()), maxError)
 			return
 		}
-		require.True(t, jsontext.Value(b).IsValid(), "strictly valid as a whole")
+		require.True(t, jsontext.Value(b).IsValid(), "strictly valid JSON")
 		once := reencoded(t, v)
 		for _, key := range verbatim {
 			var members map[string]jsontext.Value
@@ -122,7 +122,7 @@ func fuzzOwn(f *testing.F, name string, verbatim ...string) {
 			requireVerbatim(t, b, key, members[key])
 		}
 		again, err := doc.parse(once)
-		require.NoError(t, err, "what we write we can read")
+		require.NoError(t, err, "an encoded document can be parsed")
 		require.Equal(t, string(once), string(reencoded(t, again)))
 	})
 }
@@ -134,8 +134,8 @@ func reencoded(t *testing.T, v any) []byte {
 	return b
 }
 
-func FuzzPending(f *testing.F)  { fuzzOwn(f, "pending", "request_data", "proof") }
-func FuzzDecision(f *testing.F) { fuzzOwn(f, "decision") }
-func FuzzClaim(f *testing.F)    { fuzzOwn(f, "claim", "request", "pending", "decision") }
-func FuzzRecord(f *testing.F)   { fuzzOwn(f, "record", "request", "pending", "decision", "response") }
-func FuzzResponse(f *testing.F) { fuzzOwn(f, "response", "result") }
+func FuzzPending(f *testing.F)  { fuzzSealed(f, "pending", "request_data", "proof") }
+func FuzzDecision(f *testing.F) { fuzzSealed(f, "decision") }
+func FuzzClaim(f *testing.F)    { fuzzSealed(f, "claim", "request", "pending", "decision") }
+func FuzzRecord(f *testing.F)   { fuzzSealed(f, "record", "request", "pending", "decision", "response") }
+func FuzzResponse(f *testing.F) { fuzzSealed(f, "response", "result") }

@@ -11,14 +11,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How much of a request's arguments becomes facts. What is beyond is counted, and
-// stands in request_data as ever.
+// Limits on facts. Values beyond them are counted, and stay in request_data.
 const (
 	maxFactValues = 100
 	maxFactValue  = 500 // bytes
 )
 
-// The facts that a tool's description can give of its arguments.
+// The facts that an argument of a tool can be declared as.
 const (
 	factRecipient = "recipient"
 	factPath      = "path"
@@ -27,11 +26,10 @@ const (
 	factTable     = "table"
 )
 
-// FactNames lists what an argument of a tool can be declared as.
 func FactNames() []string { return []string{factRecipient, factPath, factHost, factAmount, factTable} }
 
-// domainOf is the domain of a fact that the operator declared. A recipient is one
-// of mail unless the tool's capability is another channel.
+// domainOf is the domain of a declared fact. A recipient belongs to mail unless the
+// tool's capability is another channel.
 func domainOf(fact, capability string) string {
 	switch fact {
 	case factPath:
@@ -78,7 +76,7 @@ func hostFacts(t Tool, r *Request) []HostFact {
 	return append(facts, HostFact{Domain: DomainDigest, Name: "args_sha256", Values: []string{Digest(r.RequestData)}, From: FromDigest})
 }
 
-// targetFact is what the tool's own template leads to.
+// targetFact is the target that the tool's template gives.
 func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 	c, has := CapabilityNamed(t.Capability)
 	if t.Target == "" || has && c.TargetKind == "none" {
@@ -94,7 +92,7 @@ func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 	case !has:
 		f.Domain = "target"
 	case f.Domain == "code":
-		f.Domain = "target" // where the code runs, not what it is
+		f.Domain = "target" // the template says where the code runs, not what it is
 	}
 	if !complete(t.Target, data) {
 		f.Left = 1
@@ -104,8 +102,8 @@ func targetFact(t Tool, op string, data Raw) (HostFact, bool) {
 	return f, true
 }
 
-// handlerFact is the one host that a tool of kind http calls: no argument can
-// change it, and no redirect leads to another.
+// handlerFact is the only host that a tool of kind http calls. Arguments cannot
+// change it, and redirects are not followed.
 func handlerFact(t Tool, op string) (HostFact, bool) {
 	host, ok := HostIn(t.Handler.HTTP.URL)
 	if t.Handler.Kind != HandlerHTTP || !ok {
@@ -114,7 +112,7 @@ func handlerFact(t Tool, op string) (HostFact, bool) {
 	return HostFact{Domain: DomainHost, Op: op, Name: factHost, Values: []string{host}, From: FromTemplate}, true
 }
 
-// complete says whether every field of a template is there.
+// complete says whether data has every field of a template.
 func complete(template string, data Raw) bool {
 	fields, err := Fields(data)
 	if err != nil {
@@ -137,10 +135,10 @@ func complete(template string, data Raw) bool {
 	}
 }
 
-// declaredFact collects the values of every field that the operator says is this.
-// Where none of them is there, the fact is not there either: nothing is known. A
-// field that the operator did not name and that means the same by its name, or is
-// one of them in other letters, is counted: the handler may read it.
+// declaredFact collects the values of the fields that the operator declared as this
+// fact. If none is present, there is no fact. An undeclared field with an
+// equivalent name, or with another letter case, is counted as omitted: the handler
+// may read it.
 func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 	f, found := HostFact{Name: name, From: FromArgument}, false
 	for _, field := range fields {
@@ -157,7 +155,6 @@ func declaredFact(name string, of []string, fields []Field) (HostFact, bool) {
 	return f, found
 }
 
-// add takes values in, as far as there is room.
 func (f *HostFact) add(values []string, left int) {
 	f.Left += left
 	for _, v := range values {
@@ -173,9 +170,9 @@ func (f *HostFact) add(values []string, left int) {
 	}
 }
 
-// flatten lists the values in v: strings as they are, numbers and booleans as they
-// are written, and those of lists. What is an object, or null, is only counted. It
-// reads v once, however deep it is: its size is up to an agent.
+// flatten lists the values in v: strings, numbers and booleans as written, and the
+// elements of lists. Objects and nulls are only counted. It reads v once at any
+// depth, because an agent chooses its size.
 func flatten(v Raw) (values []string, left int) {
 	d := jsontext.NewDecoder(bytes.NewReader(v))
 	for {
@@ -200,7 +197,7 @@ func flatten(v Raw) (values []string, left int) {
 			if _, err := d.ReadToken(); err != nil {
 				return values, left
 			}
-		default: // the end, or what is no JSON
+		default: // the end, or not JSON
 			if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 				left++
 			}
@@ -209,8 +206,8 @@ func flatten(v Raw) (values []string, left int) {
 	}
 }
 
-// programFacts is the digest of the program that the request brings along, where
-// the operator says which argument it is.
+// programFacts is the digest of the request's program, from the argument that the
+// operator declared.
 func programFacts(t Tool, fields []Field) []HostFact {
 	if t.Program == "" {
 		return nil
@@ -224,7 +221,8 @@ func programFacts(t Tool, fields []Field) []HostFact {
 	return []HostFact{f}
 }
 
-// programText is the program, where no other field could be taken for it.
+// programText returns the program. It returns false if another field differs only
+// by letter case.
 func programText(t Tool, fields []Field) (text string, ok bool) {
 	for _, f := range fields {
 		switch {
@@ -237,23 +235,22 @@ func programText(t Tool, fields []Field) (text string, ok bool) {
 	return text, ok
 }
 
-// commandFacts reads a command line that is a list of words. What a shell would
-// make of a line, nobody can read off it: that is left open, and so is which of two
-// lines would run.
+// commandFacts reads a command line that is a list of words. A line for a shell,
+// and two competing lines, give no values.
 func commandFacts(fields []Field) []HostFact {
 	var words []string
-	lines, whole := 0, true
+	lines, complete := 0, true
 	for _, f := range fields {
 		switch f.Name {
 		case "argv", "command", "cmd":
 			lines++
 			list, left := flatten(f.Value)
-			whole = whole && left == 0 && f.Value.Kind() == '[' && len(list) > 0
+			complete = complete && left == 0 && f.Value.Kind() == '[' && len(list) > 0
 			words = list
 		}
 	}
 	program := HostFact{Domain: DomainCommand, Name: "program", From: FromCommand}
-	if lines != 1 || !whole {
+	if lines != 1 || !complete {
 		program.Left = 1
 		return []HostFact{program}
 	}
@@ -266,7 +263,8 @@ func commandFacts(fields []Field) []HostFact {
 	return []HostFact{program, paths}
 }
 
-// pathsAmong are the words that look like a path, or have one behind a = sign.
+// pathsAmong returns the words that look like a path, or that have one after a =
+// sign.
 func pathsAmong(words []string) (paths []string) {
 	for _, w := range words {
 		if strings.HasPrefix(w, "-") {
@@ -283,10 +281,10 @@ func pathsAmong(words []string) (paths []string) {
 	return paths
 }
 
-// HostIn is the host that a URL or an authority leads to: lower case, without the
-// final dot, with its port where that is not the web's own. It gives up on whatever
-// two readers could read differently: names and passwords before an @, a
-// backslash, blanks, percent signs, and letters that are not ASCII.
+// HostIn is the host of a URL or an authority: lower case, without the final dot,
+// with its port unless that is 80 or 443. It refuses whatever two parsers could
+// read differently: user information before an @, backslashes, blanks, percent
+// signs, and non-ASCII letters.
 func HostIn(s string) (host string, ok bool) {
 	scheme, rest, found := strings.Cut(s, "://")
 	switch {
@@ -310,13 +308,13 @@ func HostIn(s string) (host string, ok bool) {
 	return name + ":" + port, true
 }
 
-// splitAuthority parts name and port; an address of IPv6 stands in brackets.
+// splitAuthority splits name and port. An IPv6 address stands in brackets.
 func splitAuthority(s string) (name, port string, ok bool) {
 	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
-		inside, behind, closed := strings.Cut(rest, "]")
-		port, colon := strings.CutPrefix(behind, ":")
-		strange := func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }
-		return "[" + inside + "]", port, closed && inside != "" && (colon || behind == "") && !strings.ContainsFunc(inside, strange)
+		inside, suffix, closed := strings.Cut(rest, "]")
+		port, colon := strings.CutPrefix(suffix, ":")
+		notHex := func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }
+		return "[" + inside + "]", port, closed && inside != "" && (colon || suffix == "") && !strings.ContainsFunc(inside, notHex)
 	}
 	name, port, _ = strings.Cut(s, ":")
 	name = strings.TrimSuffix(name, ".")

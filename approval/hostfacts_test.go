@@ -10,8 +10,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// told is what the gate reads out of a request, a line for each fact.
-func told(tool approval.Tool, r *approval.Request) string {
+// factLines lists the host facts of a request, one line each.
+func factLines(tool approval.Tool, r *approval.Request) string {
 	var b strings.Builder
 	for _, h := range approval.EvidenceOf(tool, r, nil).Host {
 		if h.Domain == approval.DomainDigest {
@@ -45,25 +45,25 @@ func TestHostFacts(t *testing.T) {
 		{"all recipients, in all fields", mail, `{"to":"bob","cc":["ann",["eve"]],"files":"a.txt"}`, `mail send target template ["bob"]
 mail send recipient argument ["bob" "ann" "eve"]
 file send path argument ["a.txt"]`},
-		{"what is not there is no fact", mail, `{"to":"bob","cc":null}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"]"},
-		{"what cannot be read is counted", mail, `{"to":{"name":"bob"},"cc":["ann",null]}`, "mail send target template [\"{\\\"name\\\":\\\"bob\\\"}\"]\nmail send recipient argument [\"ann\"] and 2"},
-		{"other letters may be read as the same", mail, `{"to":"bob","To":"eve"}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
-		{"whatever it is called", pay, `{"sum":10.50,"SUM":1000}`, `money amount argument ["10.50"] and 1`},
-		{"nobody said that this is one", mail, `{"to":"bob","bcc":["eve"]}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
-		{"nor what the target lacks", mail, `{}`, `mail send target template [] and 1`},
+		{"a missing field gives no fact", mail, `{"to":"bob","cc":null}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"]"},
+		{"unreadable values are counted", mail, `{"to":{"name":"bob"},"cc":["ann",null]}`, "mail send target template [\"{\\\"name\\\":\\\"bob\\\"}\"]\nmail send recipient argument [\"ann\"] and 2"},
+		{"another letter case may be read as the same field", mail, `{"to":"bob","To":"eve"}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
+		{"letter case, amounts", pay, `{"sum":10.50,"SUM":1000}`, `money amount argument ["10.50"] and 1`},
+		{"an undeclared recipient", mail, `{"to":"bob","bcc":["eve"]}`, "mail send target template [\"bob\"]\nmail send recipient argument [\"bob\"] and 1"},
+		{"the target's field is missing", mail, `{}`, `mail send target template [] and 1`},
 		{"hosts, not URLs", get, `{"url":"HTTPS://API.example.org:443/v1?x=@evil.org","then":"api.example.org:8080"}`, `host http host template ["api.example.org"]
 host http host argument ["api.example.org" "api.example.org:8080"]`},
-		{"a URL that two readers read differently", get, `{"url":"https://good.org\\@evil.org/"}`, "host http host template [] and 1\nhost http host argument [] and 1"},
+		{"a URL that two parsers read differently", get, `{"url":"https://good.org\\@evil.org/"}`, "host http host template [] and 1\nhost http host argument [] and 1"},
 		{"the host of the tool's own URL", post, `{"board":"x"}`, "channel out target template [\"api.example.org\"]\nhost out host template [\"api.example.org\"]"},
-		{"once is enough", fetch, `{"board":"x"}`, `host http host template ["api.example.org"]`},
-		{"a path is one", write, `{"name":"../etc/passwd"}`, `file write path template ["/srv/../etc/passwd"]`},
+		{"no duplicate of the target's host", fetch, `{"board":"x"}`, `host http host template ["api.example.org"]`},
+		{"a path target", write, `{"name":"../etc/passwd"}`, `file write path template ["/srv/../etc/passwd"]`},
 		{"the program's digest", script(), `{"code":"x"}`, fmt.Sprintf("program program_sha256 argument [%q]", approval.Digest([]byte("x")))},
 		{"two programs", script(), `{"code":"x","Code":"y"}`, "program program_sha256 argument [] and 1"},
 		{"no program", script(), `{}`, "program program_sha256 argument [] and 1"},
 		{"no data", mail, ``, "mail send target template [] and 1"},
 	} {
 		r := &approval.Request{Type: approval.TypeAction, ToolName: c.tool.Name, RequestData: approval.Raw(c.data)}
-		require.Equal(t, c.want, told(c.tool, r), c.why)
+		require.Equal(t, c.want, factLines(c.tool, r), c.why)
 	}
 }
 
@@ -73,24 +73,24 @@ func TestCommandFacts(t *testing.T) {
 command path command ["/srv/x" "../y" "a/b" ".."]`},
 		{"no paths", `{"argv":["uname","-a"]}`, `command program command ["uname"]`},
 		{"home", `{"command":["ls","~"]}`, "command program command [\"ls\"]\ncommand path command [\"~\"]"},
-		{"a line is a shell's", `{"command":"ls /"}`, "command program command [] and 1"},
-		{"which of the two?", `{"argv":["ls"],"cmd":["rm"]}`, "command program command [] and 1"},
-		{"no word", `{"argv":[]}`, "command program command [] and 1"},
-		{"no text", `{"argv":["ls",{}]}`, "command program command [] and 1"},
-		{"no line", `{}`, "command program command [] and 1"},
+		{"a line for a shell", `{"command":"ls /"}`, "command program command [] and 1"},
+		{"two command lines", `{"argv":["ls"],"cmd":["rm"]}`, "command program command [] and 1"},
+		{"an empty list", `{"argv":[]}`, "command program command [] and 1"},
+		{"a word that is not text", `{"argv":["ls",{}]}`, "command program command [] and 1"},
+		{"no command line", `{}`, "command program command [] and 1"},
 	} {
 		exec := &approval.Request{Type: approval.TypeAction, ActionType: "exec_cmd", RequestData: approval.Raw(c.data)}
-		require.Equal(t, c.want, told(approval.Tool{}, exec), c.why)
+		require.Equal(t, c.want, factLines(approval.Tool{}, exec), c.why)
 		require.True(t, approval.EvidenceOf(approval.Tool{}, exec, nil).RunsProgram(), c.why)
 		tool := approval.Tool{Name: "exec", Capability: "code:exec"}
-		require.Equal(t, c.want, told(tool, &approval.Request{ToolName: "exec", RequestData: approval.Raw(c.data)}), c.why)
+		require.Equal(t, c.want, factLines(tool, &approval.Request{ToolName: "exec", RequestData: approval.Raw(c.data)}), c.why)
 	}
 	other := &approval.Request{Type: approval.TypeAction, ActionType: "write_file", RequestData: approval.Raw(`{"argv":["rm"]}`)}
-	require.Empty(t, told(approval.Tool{}, other), "what is no command line is not read as one")
+	require.Empty(t, factLines(approval.Tool{}, other), "only exec_cmd has a command line")
 	require.False(t, approval.EvidenceOf(approval.Tool{}, other, nil).RunsProgram())
 }
 
-// Nothing is left out in silence, however much there is.
+// Values beyond the limits are counted.
 func TestHostFactsAreCapped(t *testing.T) {
 	tool := approval.Tool{Name: "mail", Facts: map[string][]string{"recipient": {"to", "cc"}}}
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 150), ",")

@@ -19,18 +19,17 @@ const MaxDepth = 32
 
 var (
 	errDepth = fmt.Errorf("nested deeper than %d levels", MaxDepth)
-	// errEndsEarly says that all of the document is right, but not all of it
-	// is there: growing longer could mend it.
+	// errEndsEarly means that the bytes are a valid prefix: more bytes could fix it.
 	errEndsEarly = errors.New("not valid JSON: the document ends too early")
 )
 
-// CheckDepth counts nesting without parsing, so that no parser ever sees a
-// document that is nested deeper than MaxDepth.
+// CheckDepth counts nesting without parsing, so that no parser reads a document
+// nested deeper than MaxDepth.
 func CheckDepth(b []byte) error { return checkDepth(b, MaxDepth) }
 
 func checkDepth(b []byte, limit int) error {
 	if bytes.Count(b, []byte{'{'})+bytes.Count(b, []byte{'['}) <= limit {
-		return nil // wherever they stand: almost every document ends here, and counting is quick
+		return nil // fast path for almost every document
 	}
 	depth, inString := 0, false
 	for i := 0; i < len(b); i++ {
@@ -58,22 +57,22 @@ func checkDepth(b []byte, limit int) error {
 	return nil
 }
 
-// Decode reads one JSON value as strictly as every document here is read. Its
-// errors quote nothing of it but names that could be ours.
+// Decode reads one JSON value by the rules of every document. Its errors quote
+// nothing of the value except keys that resemble known ones.
 func Decode(b []byte, into any) error { return unmarshal(b, into) }
 
 // unmarshal is strict: UTF-8, no duplicate or unknown names, exact letter
-// case, nothing behind the value, depth at most MaxDepth. Where RFC 8259 leaves
-// it to the reader: a number of any size is a number, since Raw keeps its
-// digits; half a surrogate pair, a byte order mark and any encoding but UTF-8
-// are refused, since two readers could see two texts in them.
+// case, nothing after the value, depth at most MaxDepth. Where RFC 8259 leaves
+// the choice to the reader: numbers of any size are accepted, because Raw keeps
+// their digits. Half a surrogate pair, a byte order mark and any encoding but
+// UTF-8 are refused, because two readers could decode them differently.
 func unmarshal(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth) }
 
-// unmarshalOuter is unmarshal for documents of ours that hold others verbatim.
+// unmarshalOuter is unmarshal for the daemon's documents that hold others verbatim.
 func unmarshalOuter(b []byte, into any) error { return unmarshalDepth(b, into, MaxDepth+outerDepth) }
 
-// outerDepth is how much deeper a document of ours may be than what it holds:
-// a record holds a pending, which holds an agent's object.
+// outerDepth is the additional depth of a document that holds others: a record
+// holds a pending, which holds an agent's object.
 const outerDepth = 4
 
 func unmarshalDepth(b []byte, into any, depth int) error {
@@ -86,25 +85,25 @@ func unmarshalDepth(b []byte, into any, depth int) error {
 	return nil
 }
 
-// plainJSONError says where and what without quoting the document, whose
-// bytes are an agent's.
+// plainJSONError names the error and its place without quoting the document, whose
+// bytes are the agent's.
 func plainJSONError(err error) error {
 	if errors.Is(err, json.ErrUnknownName) {
 		var se *json.SemanticError
 		if errors.As(err, &se) {
-			return fmt.Errorf("unknown key %s", nameable(se.JSONPointer.LastToken()))
+			return fmt.Errorf("unknown key %s", quoteKey(se.JSONPointer.LastToken()))
 		}
 		return errors.New("unknown key")
 	}
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("duplicate key %s", nameable(syn.JSONPointer.LastToken()))
+			return fmt.Errorf("duplicate key %s", quoteKey(syn.JSONPointer.LastToken()))
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return errEndsEarly
 		}
-		return fmt.Errorf("not valid JSON at byte %d: %s", syn.ByteOffset, clip(reason(syn), 80))
+		return fmt.Errorf("not valid JSON at byte %d: %s", syn.ByteOffset, truncate(syntaxReason(syn), 80))
 	}
 	var se *json.SemanticError
 	if errors.As(err, &se) {
@@ -113,9 +112,9 @@ func plainJSONError(err error) error {
 	return errors.New("not valid JSON")
 }
 
-// nameable quotes a key that could be one of ours misspelt. Anything else may be
-// a secret, and errors stand in logs.
-func nameable(key string) string {
+// nameable quotes a key that could be a misspelled known one. Anything else may be
+// a secret, and errors appear in logs.
+func quoteKey(key string) string {
 	plain := func(r rune) bool { return r == '_' || 'a' <= r|0x20 && r|0x20 <= 'z' && r < 0x80 }
 	if len(key) > 24 || strings.ContainsFunc(key, func(r rune) bool { return !plain(r) }) {
 		return fmt.Sprintf("of %d bytes", len(key))
@@ -123,25 +122,25 @@ func nameable(key string) string {
 	return strconv.Quote(key)
 }
 
-// wrongType says what stands where something else is needed:
-// key "options/0" must be a string, not a number.
+// wrongType names the key, the wanted type and the found one: key "options/0" must
+// be a string, not a number.
 func wrongType(se *json.SemanticError) error {
 	where := "the document"
 	if p := strings.TrimPrefix(string(se.JSONPointer), "/"); p != "" {
-		where = fmt.Sprintf("key %q", clip(p, 60))
+		where = fmt.Sprintf("key %q", truncate(p, 60))
 	}
-	want, kind := wanted(se.GoType)
+	want, kind := describeType(se.GoType)
 	switch {
 	case errors.Is(se.Err, strconv.ErrRange):
 		return fmt.Errorf("%s is out of range", where)
 	case se.JSONKind == kind:
 		return fmt.Errorf("%s must be %s", where, want)
 	}
-	return fmt.Errorf("%s must be %s, not %s", where, want, found(se.JSONKind))
+	return fmt.Errorf("%s must be %s, not %s", where, want, describeKind(se.JSONKind))
 }
 
-// wanted is what t is written as, in words and in JSON.
-func wanted(t reflect.Type) (string, jsontext.Kind) {
+// wanted describes t in words and as a JSON kind.
+func describeType(t reflect.Type) (string, jsontext.Kind) {
 	switch {
 	case t == nil:
 		return "something else", 0
@@ -163,7 +162,7 @@ func wanted(t reflect.Type) (string, jsontext.Kind) {
 	return "an object", '{'
 }
 
-func found(k jsontext.Kind) string {
+func describeKind(k jsontext.Kind) string {
 	switch k {
 	case '{':
 		return "an object"
@@ -177,7 +176,7 @@ func found(k jsontext.Kind) string {
 	return k.String() // null, true, false
 }
 
-func reason(e *jsontext.SyntacticError) string {
+func syntaxReason(e *jsontext.SyntacticError) string {
 	if e.Err == nil {
 		return "syntax error"
 	}
@@ -190,7 +189,7 @@ func reason(e *jsontext.SyntacticError) string {
 	return text
 }
 
-func clip(s string, n int) string {
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -203,7 +202,7 @@ type Field struct {
 	Value Raw
 }
 
-// Text is the field's value when it is a string.
+// Text returns the field's value if it is a string.
 func (f Field) Text() (string, bool) {
 	if f.Value.Kind() != '"' {
 		return "", false
@@ -234,7 +233,7 @@ func Fields(object Raw) ([]Field, error) {
 	return fields, nil
 }
 
-// Items gives the elements of a JSON array, verbatim.
+// Items returns the elements of a JSON array, verbatim.
 func Items(array Raw) ([]Raw, error) {
 	if array.Kind() != '[' {
 		return nil, errors.New("not an array")
@@ -259,8 +258,8 @@ var (
 	stringType = reflect.TypeFor[string]()
 )
 
-// marshal writes doc, a struct, without white space of its own. Raw members
-// are copied verbatim, which the library would not do: it reformats them.
+// marshal writes doc, a struct, without white space of its own. It copies Raw
+// members verbatim; the library would reformat them.
 func marshal(doc any) ([]byte, error) {
 	v := reflect.ValueOf(doc)
 	if v.Kind() == reflect.Pointer {
@@ -294,10 +293,10 @@ func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
 			return append(buf, "null"...), nil
 		}
 		return append(buf, f.Bytes()...), nil
-	case stringType: // what most members are, as the library writes it
+	case stringType: // fast path, same output as the library
 		return jsontext.AppendQuote(buf, f.String())
 	}
-	// Maps in the order of their keys: the same value is the same bytes.
+	// Deterministic sorts map keys: the same value gives the same bytes.
 	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true))
 	return append(buf, b...), err
 }

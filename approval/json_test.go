@@ -15,8 +15,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// samples reads a folder of JSON samples: y_ must be accepted, n_ must not,
-// and i_ is ours to settle.
+// samples reads a folder of JSON samples: y_ must be accepted, n_ must not, and
+// for i_ the reader decides.
 func samples(t *testing.T, folder string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "[yni]_*.json"))
@@ -30,9 +30,9 @@ func samples(t *testing.T, folder string) map[string][]byte {
 	return found
 }
 
-// settled says what becomes of the samples that RFC 8259 leaves to the reader,
-// and of those that we treat otherwise than their name says.
-func settled() map[string]struct {
+// expected holds our results for samples that RFC 8259 leaves to the reader, and
+// for those where we differ from their name.
+func expected() map[string]struct {
 	accepted bool
 	why      string
 } {
@@ -40,12 +40,12 @@ func settled() map[string]struct {
 		accepted bool
 		why      string
 	}
-	number := verdict{true, "a number of any size is kept as its digits and never computed with"}
-	surrogate := verdict{false, "half a surrogate pair is no character: readers replace it by different things"}
+	number := verdict{true, "a number of any size is kept as digits"}
+	surrogate := verdict{false, "half a surrogate pair is not a character: readers replace it differently"}
 	encoding := verdict{false, "only UTF-8, and only well-formed: readers repair it differently"}
-	bom := verdict{false, "a byte order mark is no white space"}
+	bom := verdict{false, "a byte order mark is not white space"}
 	deep := verdict{false, "deeper than 32 levels"}
-	duplicate := verdict{false, "of two equal keys one reader takes the first, another the last"}
+	duplicate := verdict{false, "readers disagree about which of two equal keys counts"}
 	return map[string]verdict{
 		// the corpus
 		"i_number_double_huge_neg_exp.json":                   number,
@@ -101,7 +101,7 @@ func settled() map[string]struct {
 
 func TestStrictJSONOnOurSamples(t *testing.T) {
 	found := samples(t, filepath.Join("..", "testdata", "json"))
-	require.GreaterOrEqual(t, len(found), 40, "our own samples are part of the repository")
+	require.GreaterOrEqual(t, len(found), 40, "the samples of the repository")
 	checkSamples(t, found)
 }
 
@@ -109,7 +109,7 @@ func TestStrictJSONOnTheCorpus(t *testing.T) {
 	found := samples(t, filepath.Join("..", "..", "shared", "corpora", "json"))
 	if len(found) == 0 {
 		require.NotEqual(t, "true", os.Getenv("CI"), "the corpus is missing")
-		return // a clone without it has run our own samples
+		return // a clone without the corpus runs only the repository's samples
 	}
 	require.Len(t, found, 318)
 	checkSamples(t, found)
@@ -117,18 +117,18 @@ func TestStrictJSONOnTheCorpus(t *testing.T) {
 
 func checkSamples(t *testing.T, found map[string][]byte) {
 	t.Helper()
-	table := settled()
+	table := expected()
 	for name, b := range found {
-		verdict, ours := table[name]
-		require.True(t, ours || name[0] != 'i', "%s: say what becomes of it", name)
+		verdict, listed := table[name]
+		require.True(t, listed || name[0] != 'i', "%s: no expected result in the table", name)
 		accepted := name[0] == 'y'
-		if ours {
+		if listed {
 			accepted = verdict.accepted
 		}
 		err := approval.Strict(b)
 		require.Equal(t, accepted, err == nil, "%s (%s): %v", name, verdict.why, err)
 
-		// The same as an agent's argument, where it has to stay as it is.
+		// The same value as an agent's argument, kept verbatim.
 		data := `{"v":` + string(b) + `}`
 		r, err := approval.ParseRequest([]byte(request(`"request_data":`+data)), someID)
 		if !accepted {
@@ -158,20 +158,20 @@ func TestDepth(t *testing.T) {
 		{"32 objects", nested(32), true},
 		{"33 objects", nested(33), false},
 		{"mixed, 33 levels", strings.Repeat(`[{"a":`, 16) + "[]" + strings.Repeat("}]", 16), false},
-		{"beside one another is not inside", "[" + strings.Repeat(nested(31)+",", 100) + nested(31) + "]", true},
+		{"siblings do not add depth", "[" + strings.Repeat(nested(31)+",", 100) + nested(31) + "]", true},
 		{"brackets in a text", `["` + strings.Repeat("[{", 100) + `"]`, true},
-		{"brackets behind an escaped quotation mark", `["\"` + strings.Repeat("[", 100) + `"]`, true},
-		{"a backslash that escapes a backslash ends no escape", `["\\",` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "]", false},
+		{"brackets after an escaped quotation mark", `["\"` + strings.Repeat("[", 100) + `"]`, true},
+		{"an escaped backslash before a quotation mark", `["\\",` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "]", false},
 		{"brackets in a key", `{"` + strings.Repeat("[", 100) + `":1}`, true},
 	} {
 		require.Equal(t, c.fine, approval.CheckDepth([]byte(c.text)) == nil, c.why)
 		require.Equal(t, c.fine, approval.Strict([]byte(c.text)) == nil, c.why)
 	}
-	require.Error(t, approval.Strict([]byte(strings.Repeat("]", 50)+strings.Repeat("[", 80))), "closing first buys no depth")
+	require.Error(t, approval.Strict([]byte(strings.Repeat("]", 50)+strings.Repeat("[", 80))), "closing brackets first do not lower the depth")
 }
 
-// A request is size-capped before it comes here; but even without the cap no
-// document may cost more than the reading of it.
+// Requests are size-capped before ParseRequest. Without the cap, too, the cost
+// must be linear.
 func TestHostileDocumentsAreRefusedQuickly(t *testing.T) {
 	keys := func(n int, same bool) string {
 		var b strings.Builder
@@ -192,9 +192,9 @@ func TestHostileDocumentsAreRefusedQuickly(t *testing.T) {
 		{"100,000 lists, open", strings.Repeat("[", deep), false},
 		{"100,000 objects, open", strings.Repeat(`{"a":`, deep), false},
 		{"100,000 lists in a request", request(`"request_data":{"a":` + strings.Repeat("[", deep) + strings.Repeat("]", deep) + "}"), false},
-		{"1,000,000 keys of no meaning", keys(1_000_000, false), false},
-		{"1,000,000 times one key", request(`"request_data":` + keys(1_000_000, true)), false},
-		{"1,000,000 keys of the tool", request(`"request_data":` + keys(1_000_000, false)), true},
+		{"1,000,000 unknown keys", keys(1_000_000, false), false},
+		{"1,000,000 times the same key", request(`"request_data":` + keys(1_000_000, true)), false},
+		{"1,000,000 keys in request_data", request(`"request_data":` + keys(1_000_000, false)), true},
 		{"as many keys as the size limit holds", request(`"request_data":` + keys(22_000, false)), true},
 		{"a number of a million digits", request(`"request_data":{"n":1` + strings.Repeat("0", 1_000_000) + "}"), true},
 		{"a million digits of expiry", request(`"expires_in_sec":1` + strings.Repeat("0", 1_000_000)), false},
@@ -207,7 +207,7 @@ func TestHostileDocumentsAreRefusedQuickly(t *testing.T) {
 		require.Equal(t, c.fine, err == nil, "%s: %v", c.why, err)
 		limit := hostileLimit
 		if len(c.text) > 10<<20 && c.fine {
-			limit *= 4 // forty times what the size limit lets in
+			limit *= 4 // forty times the size limit
 		}
 		require.Less(t, took, limit, c.why)
 		if err != nil {
@@ -216,8 +216,8 @@ func TestHostileDocumentsAreRefusedQuickly(t *testing.T) {
 	}
 }
 
-// cpuTime is what this process has used so far: unlike a clock it does not run
-// while other processes have the machine.
+// cpuTime is the process's CPU time. Unlike a clock it does not count other
+// processes.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var use syscall.Rusage
@@ -240,10 +240,10 @@ func TestFields(t *testing.T) {
 	require.Equal(t, "x\ny", text)
 	for _, i := range []int{0, 2, 3} {
 		_, ok := fields[i].Text()
-		require.False(t, ok, "%s is no text", fields[i].Value)
+		require.False(t, ok, "%s is not text", fields[i].Value)
 	}
 	_, ok = approval.Field{Value: approval.Raw(`"half`)}.Text()
-	require.False(t, ok, "an unfinished text is none")
+	require.False(t, ok, "an unfinished string is not text")
 
 	none, err := approval.Fields(approval.Raw("{}"))
 	require.NoError(t, err)
@@ -254,12 +254,12 @@ func TestFields(t *testing.T) {
 	}
 }
 
-func TestFieldsOwnTheirValues(t *testing.T) {
+func TestFieldsAreCopies(t *testing.T) {
 	object := []byte(`{"a":"ann"}`)
 	fields, err := approval.Fields(object)
 	require.NoError(t, err)
 	copy(object, `{"a":"eve"}`)
-	require.Equal(t, `"ann"`, string(fields[0].Value), "changing the object later changes no field")
+	require.Equal(t, `"ann"`, string(fields[0].Value), "fields are copies")
 }
 
 func TestTextResult(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// Key names one request: everything about it is found under these two words.
+// Key names one request.
 type Key struct {
 	Workspace string
 	ID        string
@@ -13,7 +13,7 @@ type Key struct {
 
 func (k Key) String() string { return k.Workspace + "/" + k.ID }
 
-// Doc is a kind of document; its words are the ones MACs are computed over.
+// Doc is a kind of document. Its value is part of the MAC input.
 type Doc string
 
 // The documents of one request, in the letters of the state table.
@@ -27,12 +27,12 @@ const (
 	DocRecord   Doc = "record"   // C
 	DocResponse Doc = "response" // S
 	DocRedeemed Doc = "redeemed" // beside C, once a receipt was redeemed
-	DocGrant    Doc = "grant"    // remembered consent, of no one request
-	DocClear    Doc = "clear"    // a person's wish that taints be cleared
-	DocAPIKey   Doc = "api_key"  // what is kept of a key for the HTTP door
+	DocGrant    Doc = "grant"    // not of one request
+	DocClear    Doc = "clear"    // a person's order to clear taints
+	DocAPIKey   Doc = "api_key"  // an HTTP API key, without the secret
 )
 
-// GrantKey is the key of a grant or of a clearing: they lie in one folder.
+// GrantKey is the key of a grant or a clearing. Both are stored in one folder.
 func GrantKey(id string) Key { return Key{Workspace: "grants", ID: id} }
 
 // ValidID reports whether id is exactly [0-9a-f]{16,64}.

@@ -2,37 +2,36 @@ package approval
 
 import "time"
 
-// IncompleteGrace is how long a request that does not parse yet may stay so, counted
-// from when our own clock first saw it.
+// IncompleteGrace is how long a request may stay unparsable, counted from when the
+// daemon first saw it.
 const IncompleteGrace = 2 * time.Second
 
-// Presence says whether a document is there, and whether it is what its name
-// promises.
+// Presence says whether a document exists and is valid.
 type Presence uint8
 
 // The three presences. For a request, Invalid means incomplete; for a
-// response, other bytes than the record's; for a decision, one that does not
-// verify or belongs to another pending; for a pending, one without a seal.
+// response, bytes that differ from the record's; for a decision, a bad MAC or
+// another pending's; for a pending, no MAC.
 const (
 	Absent Presence = iota
 	Invalid
 	Valid
 )
 
-// ToolState says what became of the tool since the person was asked.
+// ToolState compares the tool with the one that the approver was shown.
 type ToolState uint8
 
-// The three answers. The zero value runs nothing.
+// The three tool states. The zero value runs nothing.
 const (
 	ToolGone ToolState = iota
 	ToolChanged
 	ToolSame
 )
 
-// Documents is what lies on disk for one key, already verified.
+// Documents describes the verified documents of one key.
 type Documents struct {
 	Request    Presence  // Q
-	RequestOwn bool      // Q's bytes are those that P was made from
+	RequestOwn bool      // P was made from Q's bytes
 	FirstSeen  time.Time // when an incomplete Q was first seen
 	Cancel     bool      // X
 	Pending    Presence  // P; Invalid: a host program's request
@@ -44,13 +43,13 @@ type Documents struct {
 	Again      bool      // the second claim of an idempotent tool
 	Record     bool      // C
 	Response   Presence  // S
-	Retained   bool      // the response has not outlived its retention
+	Retained   bool      // the response is within its retention
 	Tool       ToolState
-	Running    bool // an execution of this key is under way in this process
+	Running    bool // this process is executing this key
 	Idempotent bool // the claimed tool permits one more run
 }
 
-// Move is what has to be done next for one key.
+// Move is the next step for one key.
 type Move uint8
 
 // The moves, in the order of the state table.
@@ -76,8 +75,8 @@ const (
 	DropCancel                 // row 15
 )
 
-// Next names the move for d at now, and for the waiting moves the time at
-// which to ask again (zero: when something happens).
+// Next returns the move for d at now. For waiting moves it also returns the time of
+// the next check (zero: at the next event).
 func Next(d Documents, now time.Time) (Move, time.Time) {
 	switch {
 	case d.Record:

@@ -13,85 +13,84 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// noon is the now of every question to Next; the documents are dated around it.
+// noon is the time of every call of Next; the documents are dated around it.
 func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// moment is one question to Next.
-type moment struct {
+// input is the input of one call of Next.
+type input struct {
 	approval.Documents
 	now time.Time
 }
 
-func (m moment) hasQ() bool   { return m.Request != approval.Absent }
-func (m moment) hasP() bool   { return m.Pending == approval.Valid } // unsealed, it is no P: row 13
-func (m moment) hasD() bool   { return m.Decision != approval.Absent }
-func (m moment) ownQ() bool   { return m.Request == approval.Valid && m.RequestOwn }
-func (m moment) isYes() bool  { return m.Verdict == approval.Approved }
-func (m moment) inTime() bool { return m.now.Compare(m.RunBefore) <= 0 }
-func (m moment) leftover() bool {
+func (m input) hasQ() bool   { return m.Request != approval.Absent }
+func (m input) hasP() bool   { return m.Pending == approval.Valid } // without a MAC it is not P: row 13
+func (m input) hasD() bool   { return m.Decision != approval.Absent }
+func (m input) ownQ() bool   { return m.Request == approval.Valid && m.RequestOwn }
+func (m input) isYes() bool  { return m.Verdict == approval.Approved }
+func (m input) inTime() bool { return m.now.Compare(m.RunBefore) <= 0 }
+func (m input) leftover() bool {
 	return m.Pending != approval.Absent || m.hasD() || m.Claim || m.hasQ() || m.Cancel
 }
 
-// line is one line of the state table: a row can have several.
+// line is one line of the state table. A row can have several.
 type line struct {
 	row  int
-	fits func(moment) bool
+	fits func(input) bool
 	move approval.Move
-	wake func(moment) time.Time // nil: nothing to wake for
+	wake func(input) time.Time // nil: no wake-up
 }
 
-// table is the table of the package comment, line by line and in its order:
-// the first that fits.
+// table is the table of the package comment, line by line. The first line that fits
+// counts.
 func table() []line {
 	return []line{
-		{1, func(m moment) bool {
+		{1, func(m input) bool {
 			return m.Record && (m.leftover() || m.Retained && m.Response != approval.Valid)
 		}, approval.Settle, nil},
-		{16, func(m moment) bool { return m.Record }, approval.NoMove, nil}, // settled: rows 2 to 15 are about no C
-		{2, func(m moment) bool { return m.Claim && m.Running }, approval.WaitRunning, nil},
-		{3, func(m moment) bool { return m.Claim && m.Idempotent && !m.Again }, approval.RunAgain, nil},
-		{3, func(m moment) bool { return m.Claim }, approval.EndInterrupted, nil},
-		{4, func(m moment) bool { return m.hasP() && m.Decision == approval.Invalid }, approval.RejectDecision, nil},
-		{5, func(m moment) bool {
+		{16, func(m input) bool { return m.Record }, approval.NoMove, nil}, // settled: rows 2 to 15 need the absence of C
+		{2, func(m input) bool { return m.Claim && m.Running }, approval.WaitRunning, nil},
+		{3, func(m input) bool { return m.Claim && m.Idempotent && !m.Again }, approval.RunAgain, nil},
+		{3, func(m input) bool { return m.Claim }, approval.EndInterrupted, nil},
+		{4, func(m input) bool { return m.hasP() && m.Decision == approval.Invalid }, approval.RejectDecision, nil},
+		{5, func(m input) bool {
 			return m.hasP() && m.hasD() && m.isYes() && m.inTime() && m.Tool == approval.ToolSame
 		}, approval.RunClaim, nil},
-		{5, func(m moment) bool {
+		{5, func(m input) bool {
 			return m.hasP() && m.hasD() && m.isYes() && m.inTime() && m.Tool == approval.ToolGone
 		}, approval.EndToolGone, nil},
-		{5, func(m moment) bool {
+		{5, func(m input) bool {
 			return m.hasP() && m.hasD() && m.isYes() && m.inTime() && m.Tool == approval.ToolChanged
 		}, approval.EndToolChanged, nil},
-		{6, func(m moment) bool { return m.hasP() && m.hasD() && m.isYes() && !m.inTime() }, approval.EndLate, nil},
-		{7, func(m moment) bool { return m.hasP() && m.hasD() && !m.isYes() }, approval.EndVerdict, nil},
-		{8, func(m moment) bool { return m.hasP() && m.hasQ() && m.ownQ() }, approval.DropRequest, nil},
-		{8, func(m moment) bool { return m.hasP() && m.hasQ() && !m.ownQ() }, approval.RejectRequest, nil},
-		{9, func(m moment) bool { return m.hasP() && m.Cancel }, approval.DecideCancel, nil},
-		{10, func(m moment) bool { return m.hasP() && m.now.Compare(m.ExpiresAt) >= 0 }, approval.DecideExpiry, nil},
-		{11, moment.hasP, approval.WaitDecision, func(m moment) time.Time { return m.ExpiresAt }},
+		{6, func(m input) bool { return m.hasP() && m.hasD() && m.isYes() && !m.inTime() }, approval.EndLate, nil},
+		{7, func(m input) bool { return m.hasP() && m.hasD() && !m.isYes() }, approval.EndVerdict, nil},
+		{8, func(m input) bool { return m.hasP() && m.hasQ() && m.ownQ() }, approval.DropRequest, nil},
+		{8, func(m input) bool { return m.hasP() && m.hasQ() && !m.ownQ() }, approval.RejectRequest, nil},
+		{9, func(m input) bool { return m.hasP() && m.Cancel }, approval.DecideCancel, nil},
+		{10, func(m input) bool { return m.hasP() && m.now.Compare(m.ExpiresAt) >= 0 }, approval.DecideExpiry, nil},
+		{11, input.hasP, approval.WaitDecision, func(m input) time.Time { return m.ExpiresAt }},
 		{
-			12, func(m moment) bool {
+			12, func(m input) bool {
 				return m.Request == approval.Invalid && m.now.Before(m.FirstSeen.Add(2*time.Second))
 			},
-			approval.WaitRequest, func(m moment) time.Time { return m.FirstSeen.Add(2 * time.Second) },
+			approval.WaitRequest, func(m input) time.Time { return m.FirstSeen.Add(2 * time.Second) },
 		},
-		{13, func(m moment) bool { return m.hasQ() || m.Pending == approval.Invalid }, approval.Intake, nil},
-		{14, moment.hasD, approval.RejectDecision, nil},
-		{15, func(m moment) bool { return m.Cancel }, approval.DropCancel, nil},
-		{16, func(moment) bool { return true }, approval.NoMove, nil},
+		{13, func(m input) bool { return m.hasQ() || m.Pending == approval.Invalid }, approval.Intake, nil},
+		{14, input.hasD, approval.RejectDecision, nil},
+		{15, func(m input) bool { return m.Cancel }, approval.DropCancel, nil},
+		{16, func(input) bool { return true }, approval.NoMove, nil},
 	}
 }
 
-func firstFit(lines []line, m moment) line {
+func firstFit(lines []line, m input) line {
 	for _, l := range lines {
 		if l.fits(m) {
 			return l
 		}
 	}
-	return line{} // out of reach: the last line always fits
+	return line{} // unreachable: the last line always fits
 }
 
-// dimension is one thing that may be this way or that, independently of all
-// others.
+// dimension is one independent variable of the documents.
 type dimension struct {
 	values int
 	set    func(d *approval.Documents, value int)
@@ -135,8 +134,8 @@ func dimensions() []dimension {
 	}
 }
 
-// everyCombination calls visit with all of them, 2,488,320 in number, and
-// returns how many there were.
+// everyCombination calls visit with all 2,488,320 combinations and returns their
+// number.
 func everyCombination(dims []dimension, visit func(approval.Documents)) int {
 	digits, d, n := make([]int, len(dims)), approval.Documents{}, 0
 	for _, dim := range dims {
@@ -162,7 +161,7 @@ func everyCombination(dims []dimension, visit func(approval.Documents)) int {
 func TestNextAgreesWithTheTableOnEveryCombination(t *testing.T) {
 	lines, rows, moves := table(), map[int]int{}, map[approval.Move]int{}
 	n := everyCombination(dimensions(), func(d approval.Documents) {
-		m := moment{d, noon()}
+		m := input{d, noon()}
 		want, wake := firstFit(lines, m), time.Time{}
 		if want.wake != nil {
 			wake = want.wake(m)
@@ -183,8 +182,8 @@ func TestNextAgreesWithTheTableOnEveryCombination(t *testing.T) {
 	require.Len(t, moves, int(approval.DropCancel)+1)
 }
 
-// Whatever else lies there, nothing runs without what the promises ask for.
-func TestNextRunsNothingUnasked(t *testing.T) {
+// In no combination does an action run without its preconditions.
+func TestNextRunsOnlyApprovedActions(t *testing.T) {
 	everyCombination(dimensions(), func(d approval.Documents) {
 		switch move, _ := approval.Next(d, noon()); move {
 		case approval.RunClaim:
@@ -198,7 +197,7 @@ func TestNextRunsNothingUnasked(t *testing.T) {
 			}
 		case approval.Intake:
 			if d.Claim || d.Record || d.Pending == approval.Valid {
-				t.Fatalf("is judged anew: %+v", d)
+				t.Fatalf("evaluated again: %+v", d)
 			}
 		}
 	})
@@ -219,17 +218,17 @@ func TestNextAtTheEdges(t *testing.T) {
 		move approval.Move
 		wake time.Time
 	}{
-		{"nothing there", approval.Documents{}, now, approval.NoMove, time.Time{}},
-		{"nothing there, at the zero time", approval.Documents{}, time.Time{}, approval.NoMove, time.Time{}},
+		{"no documents", approval.Documents{}, now, approval.NoMove, time.Time{}},
+		{"no documents, at the zero time", approval.Documents{}, time.Time{}, approval.NoMove, time.Time{}},
 
 		{"one tick left to decide", pending, pending.ExpiresAt.Add(-tick), approval.WaitDecision, pending.ExpiresAt},
-		{"the deadline itself is too late", pending, pending.ExpiresAt, approval.DecideExpiry, time.Time{}},
-		{"no deadline is a deadline long past", approval.Documents{Pending: approval.Valid}, now, approval.DecideExpiry, time.Time{}},
+		{"at the deadline it is too late", pending, pending.ExpiresAt, approval.DecideExpiry, time.Time{}},
+		{"a missing deadline has passed", approval.Documents{Pending: approval.Valid}, now, approval.DecideExpiry, time.Time{}},
 
-		{"run_before itself is in time", approved, now, approval.RunClaim, time.Time{}},
-		{"one tick later is not", approved, now.Add(tick), approval.EndLate, time.Time{}},
+		{"at run_before it is in time", approved, now, approval.RunClaim, time.Time{}},
+		{"one tick later it is not", approved, now.Add(tick), approval.EndLate, time.Time{}},
 		{
-			"approved before the deadline, found after it: run_before alone counts",
+			"approved before the deadline, loaded after it: only run_before counts",
 			func() approval.Documents { d := approved; d.ExpiresAt = now.Add(-time.Hour); return d }(),
 			now, approval.RunClaim,
 			time.Time{},
@@ -241,24 +240,24 @@ func TestNextAtTheEdges(t *testing.T) {
 			time.Time{},
 		},
 		{
-			"nobody said what became of the tool: nothing runs",
+			"unknown tool state: nothing runs",
 			func() approval.Documents { d := approved; d.Tool = 0; return d }(),
 			now, approval.EndToolGone,
 			time.Time{},
 		},
 
 		{"half a request, just seen", half, now, approval.WaitRequest, now.Add(approval.IncompleteGrace)},
-		{"one tick of patience left", half, now.Add(approval.IncompleteGrace - tick), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
-		{"patience is over", half, now.Add(approval.IncompleteGrace), approval.Intake, time.Time{}},
-		{"the clock was set back behind first seen: young, not old", half, now.Add(-time.Hour), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
-		{"never seen before is not young", approval.Documents{Request: approval.Invalid}, now, approval.Intake, time.Time{}},
+		{"one tick of the grace period left", half, now.Add(approval.IncompleteGrace - tick), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
+		{"the grace period is over", half, now.Add(approval.IncompleteGrace), approval.Intake, time.Time{}},
+		{"clock set back to before FirstSeen: still in the grace period", half, now.Add(-time.Hour), approval.WaitRequest, now.Add(approval.IncompleteGrace)},
+		{"without FirstSeen there is no grace period", approval.Documents{Request: approval.Invalid}, now, approval.Intake, time.Time{}},
 		{
-			"half a request beside a host program's: row 12 stands before row 13",
+			"half a request beside a host program's: row 12 comes before row 13",
 			approval.Documents{Request: approval.Invalid, FirstSeen: now, Pending: approval.Invalid},
 			now, approval.WaitRequest, now.Add(approval.IncompleteGrace),
 		},
 		{
-			"half a request beside its pending was not what the pending was made of",
+			"half a request cannot be the pending's request",
 			approval.Documents{Request: approval.Invalid, RequestOwn: true, FirstSeen: now, Pending: approval.Valid, ExpiresAt: now.Add(time.Hour)},
 			now, approval.RejectRequest,
 			time.Time{},
@@ -270,8 +269,7 @@ func TestNextAtTheEdges(t *testing.T) {
 	}
 }
 
-// The table that people read has the rows that the test has, and each says the
-// moves that the test expects of it.
+// The table in the package comment has the rows and moves that the tests check.
 func TestPackageCommentPublishesTheTable(t *testing.T) {
 	src, err := os.ReadFile("doc.go")
 	require.NoError(t, err)

@@ -2,17 +2,18 @@ package approval
 
 import "errors"
 
-// Origin is where a request came from, in the word of the door that took it.
-// Nothing of it was written by an agent. The zero Origin is the workspace's own
-// folder of requests.
+// Origin is where a request came from, as stated by the API handler that received
+// it. No agent writes any of it. The zero Origin is the workspace's requests
+// folder.
 type Origin struct {
-	ClientID  string // who asks; "": whatever writes into the folder
-	Principal string // the approver it asks for, who alone decides; "": as the workspace has it
-	AskOn     string // the one channel to ask on, "telegram" or "email"; "": on all of them
-	Fresh     bool   // the door has just drawn the id, at random: there can be nothing under it yet
+	ClientID  string // "": any process that writes into the folder
+	Principal string // the only approver who decides; "": the workspace's
+	AskOn     string // "telegram" or "email"; "": all channels
+	Fresh     bool   // the API just generated the id at random: no documents exist for it
 }
 
-// FolderClient is the client id of whatever writes into a workspace's folder.
+// FolderClient is the client id of any process that writes into a workspace's
+// folder.
 func FolderClient(workspace string) string { return "ws:" + workspace }
 
 // Client is the origin's client id in a workspace.
@@ -23,28 +24,26 @@ func (o Origin) Client(workspace string) string {
 	return o.ClientID
 }
 
-// Taken is what a request has become that a door inside the daemon submitted.
+// SubmitResult is the result of a request submitted inside the daemon.
 type SubmitResult struct {
-	Repeated bool     // it had been accepted before, with these bytes from this origin
-	Pending  *Pending // what somebody is asked since now; nil: look at what there is
+	Repeated bool     // it was accepted before, with the same bytes and origin
+	Pending  *Pending // newly asked; nil: read the existing documents
 }
 
-// Why a gate did not accept what a door inside the daemon submitted. Besides
-// these it may be ErrMalformed, ErrRefused (too large), or an error of the disk.
-// Nothing of the request is left then, except after ErrPaused and errors of the
-// disk: the same request under the same id finds out.
+// Why the gate did not accept a submission. Others are ErrMalformed, ErrRefused
+// (too large) and disk errors. Nothing of the request is kept, except possibly
+// after ErrPaused and disk errors: then submit it again under the same id.
 var (
 	// ErrLimitReached says that the workspace has used up one of its limits.
 	ErrLimitReached = errors.New("too many requests")
-	// ErrDegraded says that the gate takes no new work: see its Problem.
+	// ErrDegraded says that the gate takes no new work.
 	ErrDegraded = errors.New("the gate cannot take requests now")
-	// ErrPaused says that the request would have run at once and could not yet.
-	ErrPaused = errors.New("the gate is paused, or every place for a handler is taken")
-	// ErrIDTaken says that the id is that of other bytes, or of somebody else's.
-	ErrIDTaken = errors.New("the id is that of another request")
-	// ErrShortIDTaken says that the first digits of the id are those of another
-	// request: another id will do.
-	ErrShortIDTaken = errors.New("the id resembles that of another request")
-	// ErrWorkspaceRefused says that the workspace takes nothing from this origin.
+	// ErrPaused says that the request is allowed but cannot run yet.
+	ErrPaused = errors.New("the gate is paused, or all handler slots are in use")
+	// ErrIDTaken says that the id belongs to other bytes or another client.
+	ErrIDTaken = errors.New("request id already in use by another request")
+	// ErrShortIDTaken says that another request's id begins with the same digits.
+	ErrShortIDTaken = errors.New("short id already in use: retry with another request id")
+	// ErrWorkspaceRefused says that the workspace does not accept this origin.
 	ErrWorkspaceRefused = errors.New("not possible in this workspace")
 )

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Provers are the keys whose proofs the operator believes, by the operator's names
-// for them.
+// Provers are the keys of the provers that the operator trusts, by the operator's
+// names.
 type Provers map[string]ed25519.PublicKey
 
-// MaxProvers bounds how many keys an operator can name.
+// MaxProvers bounds the number of configured provers.
 const MaxProvers = 64
 
-// How large a proof may be. A larger one is a claim that cannot be read.
+// Size limits of a proof. A larger proof counts as an unreadable claim.
 const (
 	maxProgram   = 128 << 10 // bytes
 	maxProofList = 200       // trusted functions, contracts, effects, domains of coverage
@@ -25,7 +25,7 @@ const (
 	proofDepth   = 8         // levels of one effect's arguments
 )
 
-// proofDocument is a request's proof as it is written.
+// proofDocument is a request's proof as written.
 type proofDocument struct {
 	Program       string          `json:"program"`
 	ProgramSHA256 string          `json:"program_sha256"`
@@ -37,9 +37,8 @@ type proofDocument struct {
 	Signature     string          `json:"signature"` // base64, with or without padding
 }
 
-// proofOf reads a request's proof and says what it is worth. One that cannot be
-// read is kept as a claim that says so; the bytes stand in the pending as they
-// came.
+// proofOf reads and checks a request's proof. An unreadable proof becomes a claim
+// whose Why says so; the pending keeps its bytes.
 func proofOf(t Tool, r *Request, provers Provers) *Proof {
 	if k := r.Proof.Kind(); k == 0 || k == 'n' {
 		return nil
@@ -52,16 +51,16 @@ func proofOf(t Tool, r *Request, provers Provers) *Proof {
 		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
 		Effects: d.Effects, Coverage: d.Coverage,
 	}
-	if p.Why = d.doubt(t, r.RequestData, provers); p.Why == "" {
+	if p.Why = d.whyUnverified(t, r.RequestData, provers); p.Why == "" {
 		p.Verified, p.Prover = true, d.Prover
 	}
-	p.tidy()
+	p.normalize()
 	return p
 }
 
-// tidy brings words that are none of ours into the careful one, once the signature
-// over them has been looked at.
-func (p *Proof) tidy() {
+// normalize replaces unknown words by the most careful known one, after the
+// signature over them was checked.
+func (p *Proof) normalize() {
 	for i := range p.Effects {
 		switch p.Effects[i].Status {
 		case EffectProven, EffectNotProven:
@@ -135,8 +134,8 @@ func checkLines(what string, lines []string) error {
 	return nil
 }
 
-// check also takes the white space out of the arguments: whoever passes a proof on
-// may have written it anew.
+// check also removes white space from the arguments, because an intermediary may
+// have reformatted the proof.
 func (x *ProvenEffect) check() error {
 	if err := checkLines("effects", []string{x.Domain, x.Op, x.Status}); err != nil {
 		return err
@@ -161,8 +160,8 @@ func (x *ProvenEffect) check() error {
 	return nil
 }
 
-// doubt says why a proof is no more than a claim, "" where it is verified.
-func (d *proofDocument) doubt(t Tool, data Raw, provers Provers) string {
+// whyUnverified says why a proof is only a claim, "" if it is verified.
+func (d *proofDocument) whyUnverified(t Tool, data Raw, provers Provers) string {
 	key, known := provers[d.Prover]
 	switch {
 	case d.Signature == "":
@@ -203,29 +202,28 @@ func decodeSignature(s string) ([]byte, bool) {
 	return b, err == nil && len(b) == ed25519.SignatureSize
 }
 
-// proofMagic begins what a prover signs, so that nothing else it signs with the
-// same key can be taken for a proof.
+// proofMagic separates proofs from anything else that is signed with the same key.
 const proofMagic = "permesso proof v1\n"
 
 // signed is what a prover signs with Ed25519 (RFC 8032, without a context): the
 // line "permesso proof v1" with its line feed, then a sequence of items. An item
-// is a string of bytes behind its length: decimal digits without leading zeros, a
-// colon, the bytes. A list is an item that holds the number of its elements in
-// decimal, then the items of each. In this order:
+// is a string of bytes preceded by its length: decimal digits without leading
+// zeros, a colon, the bytes. A list is an item that holds the number of its
+// elements in decimal, then the items of each. In this order:
 //
-//	prover            the name as it stands in the proof
+//	prover            the name as written in the proof
 //	program_sha256    64 lower-case hex digits
 //	trusted           list of strings
 //	contracts         list of strings
 //	effects           list; of each: domain, op, args, status
 //	coverage          list; of each: domain, status, missing (a list of strings)
 //
-// Strings are their UTF-8 text, as it is after JSON's escapes are resolved. args
-// is the JSON text of the object with all white space outside of strings taken
-// out and nothing else changed: keys keep their order, numbers their digits,
-// strings their escapes; where there is none it is the four bytes null. A key of
-// the proof that is left out counts as an empty string or an empty list. The
-// program's text is not signed, its digest is.
+// Strings are UTF-8, after JSON's escapes are resolved. args
+// is the JSON text of the object with all white space outside of strings removed
+// and nothing else changed: keys keep their order, numbers their digits, strings
+// their escapes; a missing one is the four bytes null. A missing key of the proof
+// counts as an empty string or an empty list. The program's text is not signed, its
+// digest is.
 func (d *proofDocument) signed() []byte {
 	b := []byte(proofMagic)
 	put := func(items ...string) {
@@ -253,8 +251,8 @@ func (d *proofDocument) signed() []byte {
 	return b
 }
 
-// ProofBytes is what a prover signs for this proof, the JSON object of a request's
-// proof without its signature. The comment at signed describes the encoding.
+// ProofBytes is what a prover signs for this proof, a JSON object without its
+// signature. See the comment at signed.
 func ProofBytes(proof Raw) ([]byte, error) {
 	d, err := parseProof(proof)
 	if err != nil {

@@ -4,6 +4,6 @@ package approval_test
 
 import "time"
 
-// hostileLimit is how long one hostile document may take; the race detector
-// makes every step some ten times as dear.
+// hostileLimit is how long one hostile document may take. The race detector makes
+// it about ten times slower.
 const hostileLimit = 10 * time.Second

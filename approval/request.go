@@ -15,7 +15,7 @@ const (
 	TypeQuestion = "question"
 )
 
-// Limits on what an agent may write, in bytes unless said otherwise.
+// Limits on what an agent may write, in bytes unless noted.
 const (
 	MaxRequestSize = 256 << 10 // default of a workspace's limit
 	maxToolName    = 64
@@ -27,7 +27,7 @@ const (
 	maxExpiry      = 366 * 24 * time.Hour
 )
 
-// Request is what an agent wrote. Nothing in it carries authority.
+// Request is what an agent wrote. No field carries authority.
 type Request struct {
 	RequestID    string   `json:"request_id"`
 	Type         string   `json:"type"`
@@ -38,22 +38,22 @@ type Request struct {
 	Title        string   `json:"title"`
 	Preview      string   `json:"preview"`
 	Rationale    string   `json:"rationale"`
-	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's time-out
+	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's timeout
 	Options      []string `json:"options"`
 	Proof        Raw      `json:"proof"`
 	Resubmits    string   `json:"resubmits"`
 }
 
-// Reading a request can end in three ways besides success.
+// Errors of ParseRequest.
 var (
-	// ErrIncomplete means the bytes may be the beginning of a request.
+	// ErrIncomplete means that the bytes may be the beginning of a request.
 	ErrIncomplete = errors.New("the request is incomplete: write it under another name and rename it into place")
-	// ErrMalformed wraps everything that growing longer cannot mend.
+	// ErrMalformed wraps every error that more bytes cannot fix.
 	ErrMalformed = errors.New("malformed request")
 )
 
-// ParseRequest reads a request of the given id. Its errors wrap ErrIncomplete
-// or ErrMalformed and never quote more than a key of the document.
+// ParseRequest reads a request of the given id. Its errors wrap ErrIncomplete or
+// ErrMalformed and quote at most a key of the document.
 func ParseRequest(b []byte, id string) (*Request, error) {
 	r := &Request{}
 	if err := unmarshal(b, r); errors.Is(err, errEndsEarly) {
@@ -67,8 +67,8 @@ func ParseRequest(b []byte, id string) (*Request, error) {
 	return r, nil
 }
 
-// Encode is a request as an agent would write it, for doors that are given it in
-// another shape.
+// Encode is the request as an agent would write it, for APIs that receive it in
+// another form.
 func (r *Request) Encode() ([]byte, error) { return marshal(r) }
 
 func (r *Request) validate(id string) error {
@@ -155,7 +155,7 @@ func ValidToolName(s string) bool {
 	})
 }
 
-// ActionTypes lists the action types of the field; custom:<name> is the sixth.
+// ActionTypes lists the built-in action types; custom:<name> is valid too.
 func ActionTypes() []string {
 	return []string{"exec_cmd", "http_request", "write_file", "send_message"}
 }
@@ -168,9 +168,8 @@ func ValidActionType(s string) bool {
 	return slices.Contains(ActionTypes(), s)
 }
 
-// hostRequest is what a host program may put among the pendings: a request
-// with the keys that the predecessor of this format wrote beside it. None of
-// those is believed.
+// hostRequest is a request that a host program wrote as a pending, with the
+// predecessor's additional keys. Those are ignored.
 type hostRequest struct {
 	Request
 	ShortID     string `json:"short_id"`
@@ -192,8 +191,8 @@ func ParseHostRequest(b []byte, id string) (*Request, error) {
 	return &h.Request, nil
 }
 
-// ParseDraft reads a request that somebody wants judged and not run: where it
-// names no id, it gets one that is no request's.
+// ParseDraft reads a request to be evaluated but not run. If it has no id, it gets
+// a placeholder.
 func ParseDraft(b []byte) (*Request, error) {
 	h := &hostRequest{}
 	if err := unmarshal(b, h); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// request is a small valid request with members added behind it.
+// request is a small valid request with more members appended.
 func request(more ...string) string {
 	members := append([]string{`"request_id":"` + someID + `"`, `"tool_name":"x_post"`}, more...)
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-func TestParseRequestFillsWhatIsLeftOut(t *testing.T) {
+func TestParseRequestSetsDefaults(t *testing.T) {
 	r, err := approval.ParseRequest([]byte(request()), someID)
 	require.NoError(t, err)
 	require.Equal(t, &approval.Request{
@@ -26,7 +26,7 @@ func TestParseRequestFillsWhatIsLeftOut(t *testing.T) {
 	nulls := request(`"request_data":null`, `"proof":null`, `"title":null`, `"options":null`, `"expires_in_sec":null`, `"type":null`)
 	again, err := approval.ParseRequest([]byte(nulls), someID)
 	require.NoError(t, err)
-	require.Equal(t, r, again, "null is the same as left out")
+	require.Equal(t, r, again, "null equals a missing key")
 }
 
 func TestRequestsThatAreAccepted(t *testing.T) {
@@ -45,15 +45,15 @@ func TestRequestsThatAreAccepted(t *testing.T) {
 		{"no expiry of its own", someID, request(`"expires_in_sec":0`)},
 		{"white space around it", someID, " \r\n\t" + request() + "\n\n"},
 		{"the longest tool name", someID, `{"request_id":"` + someID + `","tool_name":"` + strings.Repeat("A", 64) + `"}`},
-		{"keys inside request_data are the tool's business", someID, request(`"request_data":{"request_id":"../x","mac":"","Tool_Name":1}`)},
-		{"an escape is the character", someID, `{"request\u005fid":"` + someID + `","tool_name":"\u0078"}`},
+		{"any keys inside request_data", someID, request(`"request_data":{"request_id":"../x","mac":"","Tool_Name":1}`)},
+		{"escaped characters in keys and values", someID, `{"request\u005fid":"` + someID + `","tool_name":"\u0078"}`},
 	} {
 		_, err := approval.ParseRequest([]byte(c.text), c.id)
 		require.NoError(t, err, c.why)
 	}
 }
 
-// Each refusal is one sentence that the agent gets as it stands here.
+// The agent receives these sentences verbatim.
 func TestRequestsThatAreRefused(t *testing.T) {
 	const (
 		badID      = "request_id must be 16 to 64 lower-case hex digits"
@@ -73,47 +73,47 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	text := func(key string, n int) string { return request(`"` + key + `":"` + strings.Repeat("x", n) + `"`) }
 
 	for _, c := range []struct{ why, text, err string }{
-		{"what may be a secret is not repeated", request(`"AKIA1234":true`), `unknown key of 8 bytes`},
+		{"a key that may be a secret is not quoted", request(`"AKIA1234":true`), `unknown key of 8 bytes`},
 		{"unknown key", request(`"tool_nane":true`), `unknown key "tool_nane"`},
-		{"authority is not the agent's to claim", request(`"capability":"time:read"`), `unknown key "capability"`},
+		{"an agent cannot claim authority", request(`"capability":"time:read"`), `unknown key "capability"`},
 		{"a Decision's key", request(`"approved":true`), `unknown key "approved"`},
 		{"a host program's key", request(`"short_id":"a7f3b2c1"`), `unknown key "short_id"`},
 		{"another letter case", request(`"Title":"x"`), `unknown key "Title"`},
 		{"a look-alike", request("\"t\u0131tle\":\"x\""), "unknown key of 6 bytes"},
-		{"a long key is not repeated", request(`"` + strings.Repeat("k", 500) + `":1`), `unknown key of 500 bytes`},
-		{"a key with signs in it is not repeated", request(`"a\n\u202eb":1`), "unknown key of 6 bytes"},
+		{"a long key is not quoted", request(`"` + strings.Repeat("k", 500) + `":1`), `unknown key of 500 bytes`},
+		{"a key with special characters is not quoted", request(`"a\n\u202eb":1`), "unknown key of 6 bytes"},
 		{"duplicate key", request(`"title":"a"`, `"title":"b"`), `duplicate key "title"`},
 		{"duplicate by escape", request(`"title":"a"`, `"\u0074itle":"b"`), `duplicate key "title"`},
 		{"duplicate inside", request(`"request_data":{"to":"ann","to":"eve"}`), `duplicate key "to"`},
 		{"duplicate deep inside", request(`"proof":{"l":[{"to":1,"to":2}]}`), `duplicate key "to"`},
 
 		{"no id", `{"tool_name":"x"}`, badID},
-		{"null for an id", `{"request_id":null,"tool_name":"x"}`, badID},
-		{"null for a request", `null`, badID},
+		{"null as id", `{"request_id":null,"tool_name":"x"}`, badID},
+		{"null as request", `null`, badID},
 		{"short id", id("0123456789abcde"), badID},
 		{"long id", id(strings.Repeat("0", 65)), badID},
 		{"uppercase id", id("A7F3B2C1D4E5F6A7"), badID},
 		{"UUID with dashes", id("123e4567-e89b-12d3-a456-426614174000"), badID},
-		{"a path for an id", id("../../../etc/passwd"), badID},
+		{"a path as id", id("../../../etc/passwd"), badID},
 		{"digits of another script", id("\uff11\uff12\uff13\uff14\uff15\uff16"), badID},
-		{"NUL behind the id", id(someID + `\u0000`), badID},
+		{"NUL after the id", id(someID + `\u0000`), badID},
 		{"another file's id", id("ffffffffffffffff"), "request_id differs from the file's name"},
-		{"an id that begins alike", id(someID + "00"), "request_id differs from the file's name"},
+		{"an id with the same prefix", id(someID + "00"), "request_id differs from the file's name"},
 
-		{"nothing to do", `{"request_id":"` + someID + `"}`, "tool_name or action_type is required"},
+		{"no tool or action type", `{"request_id":"` + someID + `"}`, "tool_name or action_type is required"},
 		{"empty names", `{"request_id":"` + someID + `","tool_name":"","action_type":""}`, "tool_name or action_type is required"},
 		{"space in a tool name", tool("x post"), badTool},
 		{"line feed in a tool name", tool(`x\n`), badTool},
 		{"slash in a tool name", tool("x/y"), badTool},
-		{"letters that look like others", tool("x_\u0440ost"), badTool},
+		{"a Cyrillic look-alike letter", tool("x_\u0440ost"), badTool},
 		{"invisible letters", tool(`x\u200b`), badTool},
 		{"long tool name", tool(strings.Repeat("x", 65)), badTool},
-		{"action type of no kind", action("rm"), badAction},
+		{"unknown action type", action("rm"), badAction},
 		{"action type in capitals", action("EXEC_CMD"), badAction},
 		{"custom without a name", action("custom:"), badAction},
 		{"custom with a space", action("custom:a b"), badAction},
 		{"custom with a long name", action("custom:" + strings.Repeat("x", 65)), badAction},
-		{"type of no kind", request(`"type":"order"`), "type must be action or question"},
+		{"unknown type", request(`"type":"order"`), "type must be action or question"},
 		{"type in capitals", request(`"type":"Question"`), "type must be action or question"},
 
 		{"options without a question", request(`"options":["a"]`), noOptions},
@@ -122,8 +122,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"empty option", question(`["a",""]`), badOption},
 		{"long option", question(`["` + strings.Repeat("o", 201) + `"]`), badOption},
 		{"bytes count, not letters", question(`["` + strings.Repeat("é", 101) + `"]`), badOption},
-		{"an option that is no text", question(`["a",1]`), `key "options/1" must be a string, not a number`},
-		{"options that are no list", question(`{"a":1}`), `key "options" must be a list, not an object`},
+		{"an option that is not text", question(`["a",1]`), `key "options/1" must be a string, not a number`},
+		{"options that are not a list", question(`{"a":1}`), `key "options" must be a list, not an object`},
 
 		{"negative expiry", request(`"expires_in_sec":-1`), badExpiry},
 		{"more than a year", request(`"expires_in_sec":31622401`), badExpiry},
@@ -133,13 +133,13 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"a whole number written as a float", request(`"expires_in_sec":3e2`), `key "expires_in_sec" must be a whole number`},
 		{"infinity", request(`"expires_in_sec":1e400`), `key "expires_in_sec" must be a whole number`},
 		{"expiry as text", request(`"expires_in_sec":"300"`), `key "expires_in_sec" must be a whole number, not a string`},
-		{"expiry as truth", request(`"expires_in_sec":true`), `key "expires_in_sec" must be a whole number, not true`},
+		{"expiry as a boolean", request(`"expires_in_sec":true`), `key "expires_in_sec" must be a whole number, not true`},
 
 		{"long session", text("session_id", 129), "session_id is longer than 128 bytes"},
 		{"long title", text("title", 301), "title is longer than 300 bytes"},
 		{"long preview", text("preview", 8<<10+1), "preview is longer than 8192 bytes"},
 		{"long rationale", text("rationale", 8<<10+1), "rationale is longer than 8192 bytes"},
-		{"a title that is no text", request(`"title":["x"]`), `key "title" must be a string, not a list`},
+		{"a title that is not text", request(`"title":["x"]`), `key "title" must be a string, not a list`},
 
 		{"data that is a list", request(`"request_data":[]`), noObject},
 		{"data that is text", request(`"request_data":"{}"`), noObject},
@@ -148,8 +148,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"proof that is a list", request(`"proof":[]`), noProof},
 		{"proof that is text", request(`"proof":"yes"`), noProof},
 		{"proof that is true", request(`"proof":true`), noProof},
-		{"resubmits no id", request(`"resubmits":"the last one"`), noResubmit},
-		{"resubmits a path", request(`"resubmits":"../../a7f3b2c1d4e5f6a7"`), noResubmit},
+		{"resubmits is not an id", request(`"resubmits":"the last one"`), noResubmit},
+		{"resubmits is a path", request(`"resubmits":"../../a7f3b2c1d4e5f6a7"`), noResubmit},
 
 		{"a list", `[]`, "the document must be an object, not a list"},
 		{"a number", `7`, "the document must be an object, not a number"},
@@ -157,7 +157,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"byte order mark", "\xef\xbb\xbf" + request(), `not valid JSON at byte 0: invalid character '\ufeff' at start of value`},
 		{"UTF-16", "\xff\xfe{\x00", `not valid JSON at byte 0: invalid character '\xff' at start of value`},
 		{"a key without quotation marks", `{request_id:1}`, `not valid JSON at byte 1: invalid character 'r' at start of value`},
-		{"a comma too many", `{"title":"",}`, `not valid JSON at byte 11: invalid character ',' at start of value`},
+		{"an extra comma", `{"title":"",}`, `not valid JSON at byte 11: invalid character ',' at start of value`},
 		{"nested too deeply", request(`"request_data":` + nested(approval.MaxDepth)), "nested deeper than 32 levels"},
 	} {
 		_, err := approval.ParseRequest([]byte(c.text), someID)
@@ -170,8 +170,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 // nested is an object that is n objects deep.
 func nested(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 
-// A file that is still being written is waited for; one that can never become
-// a request is not.
+// The daemon waits for a file that is still being written, but not for one that
+// can never become a request.
 func TestEveryPrefixIsIncomplete(t *testing.T) {
 	b, err := someRequest().Encode()
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestEveryPrefixIsIncomplete(t *testing.T) {
 			_, err := approval.ParseRequest([]byte(text[:i]), someID)
 			require.ErrorIs(t, err, approval.ErrIncomplete, "%d bytes: %q", i, text[:i])
 			require.NotErrorIs(t, err, approval.ErrMalformed)
-			// Neither a control character nor this byte may stand anywhere in JSON.
+			// These bytes are not allowed anywhere in JSON.
 			for _, garbage := range []string{"\x00", "\xff", "\x00\"}"} {
 				_, err = approval.ParseRequest([]byte(text[:i]+garbage), someID)
 				require.ErrorIs(t, err, approval.ErrMalformed, "%d bytes and %q", i, garbage)
@@ -200,31 +200,31 @@ func TestEveryPrefixIsIncomplete(t *testing.T) {
 	}
 }
 
-func TestWhatGrowingCannotMendIsNotWaitedFor(t *testing.T) {
+func TestMalformedPrefixIsNotIncomplete(t *testing.T) {
 	for _, c := range []struct{ why, text string }{
-		{"a duplicate stays one", `{"title":"a","title":`},
-		{"deeper than any request may be", strings.Repeat(`{"a":`, approval.MaxDepth+1)},
+		{"a duplicate key", `{"title":"a","title":`},
+		{"deeper than MaxDepth", strings.Repeat(`{"a":`, approval.MaxDepth+1)},
 		{"brackets that do not match", `{"proof":[}`},
-		{"an unknown key stays one", `{"tool_nane":`},
-		{"a wrong type stays one", `{"title":[],"`},
-		{"a list will not become an object", `[`},
-		{"nor will a number", `-1`},
+		{"an unknown key", `{"tool_nane":`},
+		{"a wrong type", `{"title":[],"`},
+		{"a list instead of an object", `[`},
+		{"a number instead of an object", `-1`},
 		{"another encoding", "{\x00\"\x00"},
 	} {
 		_, err := approval.ParseRequest([]byte(c.text), someID)
 		require.ErrorIs(t, err, approval.ErrMalformed, c.why)
 		require.NotErrorIs(t, err, approval.ErrIncomplete, c.why)
 	}
-	for _, text := range []string{"", " ", "\n\n", "{", "\t{ ", `{"`, `{"titl`, `{"nobody knows yet`, `{"type":"\u`, `{"type":nul`} {
+	for _, text := range []string{"", " ", "\n\n", "{", "\t{ ", `{"`, `{"titl`, `{"any key so far`, `{"type":"\u`, `{"type":nul`} {
 		_, err := approval.ParseRequest([]byte(text), someID)
 		require.ErrorIs(t, err, approval.ErrIncomplete, "%q", text)
 	}
 }
 
-// Errors go into responses, logs and error files: what an agent put into a
-// value, a password perhaps, must not come along.
+// Errors go into responses, logs and error files. They must not contain an agent's
+// values, which may be passwords.
 func TestErrorsNeverQuoteAValue(t *testing.T) {
-	const secret = "xqzvwkj" // no three letters of it stand in any word of ours
+	const secret = "xqzvwkj" // no three letters of it occur in the error messages
 	for _, c := range []struct{ why, text string }{
 		{"id", `{"request_id":"` + secret + `","tool_name":"x"}`},
 		{"id that differs", `{"request_id":"` + fmt.Sprintf("%x", secret+secret) + `","tool_name":"x"}`},
@@ -246,7 +246,7 @@ func TestErrorsNeverQuoteAValue(t *testing.T) {
 		{"half a pair", request(`"title":"\ud83d` + secret + `"`)},
 		{"bad UTF-8", request("\"title\":\"" + secret + "\xff\"")},
 		{"control character", request("\"title\":\"" + secret + "\x00\"")},
-		{"behind the request", request() + secret},
+		{"after the request", request() + secret},
 		{"before the request", secret + request()},
 		{"unfinished", strings.TrimSuffix(request(`"title":"`+secret+`"`), `"}`)},
 		{"too deep", request(`"request_data":{"` + secret + `":` + nested(approval.MaxDepth) + `}`)},
@@ -255,17 +255,17 @@ func TestErrorsNeverQuoteAValue(t *testing.T) {
 			_, err := parse([]byte(c.text), someID)
 			require.Error(t, err, c.why)
 			for i := range len(secret) - 2 {
-				require.NotContains(t, err.Error(), secret[i:i+3], "%s: not even a part of it", c.why)
+				require.NotContains(t, err.Error(), secret[i:i+3], "%s: no part of the secret", c.why)
 			}
 			require.Less(t, len(err.Error()), 200, c.why)
 		}
 	}
 	_, err := approval.ParseRequest([]byte(request(`"`+secret+`":1`)), someID)
-	require.ErrorContains(t, err, secret, "a key is named, so that its author finds it")
+	require.ErrorContains(t, err, secret, "the error names the key")
 }
 
-// A host program may write what the predecessor of the format wrote; none of
-// it is believed, and nothing else is taken.
+// A host program may write the predecessor's keys, which are ignored. Other keys
+// are refused.
 func TestParseHostRequest(t *testing.T) {
 	own := []string{
 		`"short_id":"ffffffff"`, `"source_group":"other"`, `"chat_jid":"tg:1"`, `"handler_type":"shell"`,
@@ -278,8 +278,8 @@ func TestParseHostRequest(t *testing.T) {
 	}, r)
 
 	for _, c := range []struct{ why, text, err string }{
-		{"a forged pending carries facts", request(`"capability":"time:read"`), `unknown key "capability"`},
-		{"a forged pending carries a seal", request(`"mac":"00"`), `unknown key "mac"`},
+		{"a forged pending with facts", request(`"capability":"time:read"`), `unknown key "capability"`},
+		{"a forged pending with a MAC", request(`"mac":"00"`), `unknown key "mac"`},
 		{"a duplicate", request(`"short_id":"a"`, `"short_id":"b"`), `duplicate key "short_id"`},
 		{"another id", strings.Replace(request(), someID, "ffffffffffffffff", 1), "request_id differs from the file's name"},
 		{"unfinished", `{"request_id":`, "not valid JSON: the document ends too early"},

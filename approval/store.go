@@ -2,29 +2,29 @@ package approval
 
 import "errors"
 
-// How says how a document is written. The zero value is the safe one.
+// WriteMode says how a document is written. The zero value is the safe one.
 type WriteMode uint8
 
-// The three ways to write.
+// The three write modes.
 const (
-	Durable  WriteMode = iota // neither a kill nor a power cut takes it away afterwards
-	Volatile                  // visible, not synced: losing it is harmless
-	Replace                   // durable, over whatever is there
+	Durable  WriteMode = iota // survives a kill and a power cut
+	Volatile                  // visible, not synced; may be lost
+	Replace                   // durable, replaces an existing file
 )
 
-// ErrRefused marks a request that is no ordinary file within its limits. The
-// errors that wrap it say what is wrong, in words for the agent.
+// ErrRefused marks a request that is not a regular file within its limits. Errors
+// that wrap it are written for the agent.
 var ErrRefused = errors.New("refused")
 
-// What a store says when the disk fails it. Errors that wrap none of these mean
-// that the one operation did not happen, and may be tried again.
+// Disk errors of a store. Any other error means that the operation did not happen
+// and may be retried.
 var (
-	// ErrNoSpace says that the disk has no room for what a run would leave.
+	// ErrNoSpace says that there is not enough free space for the output of a run.
 	ErrNoSpace = errors.New("the disk is almost full")
-	// ErrUnsynced marks a document that is visible while nobody knows whether
-	// it is durable: nothing may be built on it yet.
+	// ErrUnsynced marks a document that is visible but perhaps not durable: do not
+	// act on it yet.
 	ErrUnsynced = errors.New("the disk did not confirm what was written")
-	// ErrRestart says that no later sync can be believed: only a restart, which
-	// syncs everything anew before it believes anything, makes sure again.
-	ErrRestart = errors.New("the disk failed to store what it was given: mend it, then restart the gate")
+	// ErrRestart says that a sync failed. Later syncs cannot be trusted; a restart
+	// syncs everything again.
+	ErrRestart = errors.New("disk sync failed: repair the disk, then restart the daemon")
 )

@@ -12,12 +12,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Raw is JSON kept byte for byte as it came: numbers are never rounded,
-// strings never rewritten.
+// Raw is JSON kept byte for byte: numbers are never rounded, strings never
+// rewritten.
 type Raw = jsontext.Value
 
-// Reversibility says whether an effect can be taken back. The empty value is
-// shown and treated as irreversible.
+// Reversibility says whether an effect can be undone. The empty value is shown and
+// treated as irreversible.
 type Reversibility string
 
 // The three degrees of reversibility.
@@ -28,10 +28,10 @@ const (
 )
 
 // Property is one of the four trust properties of a tool: "", "true", "false"
-// or "forbidden". The empty value counts as true, the careful answer.
+// or "forbidden". The empty value counts as true, the strict choice.
 type Property string
 
-// Trust holds the four properties that the policy judges a tool by.
+// Trust holds the four properties of a tool that policy uses.
 type Trust struct {
 	PublicSource    Property
 	SecretData      Property
@@ -39,8 +39,8 @@ type Trust struct {
 	DangerousWrites Property
 }
 
-// Tool is what an agent may name, in the operator's words. The zero Tool is
-// the unknown tool: no handler, no capability, everything stated carefully.
+// Tool is an operation that an agent may name, as the operator configured it. The
+// zero Tool is the unknown tool: no handler, no capability, strict defaults.
 type Tool struct {
 	Name          string
 	Capability    string // one of Capabilities, or ""
@@ -51,38 +51,38 @@ type Tool struct {
 	Reversibility Reversibility
 	Territory     string // none, session, permanent
 	Trust         Trust
-	Cost          int64               // of one run, in units of the operator's own
-	Program       string              // field of request_data that is the text of the program that runs; "": none is
-	Facts         map[string][]string // by one of FactNames: the fields of request_data that are this
+	Cost          int64               // of one run, in the operator's unit
+	Program       string              // field of request_data with the text of the program that runs; "": none
+	Facts         map[string][]string // by fact name: the fields of request_data that hold it
 	Handler       Handler
 }
 
-// Handler says how an approved action is carried out.
+// Handler says how an approved action is run.
 type Handler struct {
 	Kind       string        // "command", "http", or "none": nothing runs, the agent gets the receipt
-	Argv       []string      // never given to a shell
-	Dir        string        // working directory; "": a fresh empty folder for each run
-	Env        []string      // names of host variables passed on; no others are
+	Argv       []string      // never passed to a shell
+	Dir        string        // working directory; "": a new empty folder for each run
+	Env        []string      // names of the only host variables passed on
 	Timeout    time.Duration // 0: 30 s
-	MaxOutput  int           // bytes of stdout, or of an answer's body, kept; 0: 256 KiB
-	Idempotent bool          // one more run is permitted after an interruption
+	MaxOutput  int           // bytes kept of stdout or of a response body; 0: 256 KiB
+	Idempotent bool          // may run once more after an interruption
 	HTTP       HTTP          // for kind "http" only
 }
 
 // HTTP is the one request that a handler of kind "http" makes.
 type HTTP struct {
 	Method        string            // GET, HEAD, POST, PUT, PATCH or DELETE
-	URL           string            // template over request_data, behind a fixed scheme and host
+	URL           string            // template over request_data, after a fixed scheme and host
 	Body          string            // JSON template over request_data; "": none
 	BodyArgs      bool              // the body is request_data, byte for byte
-	Headers       map[string]string // sent as they stand here
+	Headers       map[string]string // sent verbatim
 	SecretHeaders map[string]string // "/file", or "Bearer /file": the file's content is the value
 	AllowPrivate  []string          // private addresses, or host names that may have one; each with or without a port
-	CAFile        string            // certificates in PEM that replace the system's roots; "": those
-	Status        []int             // what counts as done; empty: 200 to 299
+	CAFile        string            // PEM certificates that replace the system's roots; "": the system's
+	Status        []int             // success codes; empty: 200 to 299
 }
 
-// parts is everything about h, each list behind its length.
+// parts lists everything about h, each list preceded by its length.
 func (h HTTP) parts() []string {
 	ss := []string{h.Method, h.URL, h.Body, strconv.FormatBool(h.BodyArgs), h.CAFile}
 	for _, m := range []map[string]string{h.Headers, h.SecretHeaders} {
@@ -105,19 +105,19 @@ type Job struct {
 	Tool      Tool
 	Args      []byte // request_data, verbatim
 	Receipt   string // the signed note; an executor verifies it first
-	Key       string // idempotency key, "" when the tool has none
+	Key       string // idempotency key; "": none
 }
 
-// Effect is what came of a Job.
+// Effect is the result of a Job.
 type Effect struct {
-	Result  Raw    // nil when failed
-	Error   string // "" when done
+	Result  Raw    // nil on failure
+	Error   string // "" on success
 	Started bool   // false: nothing ran
 }
 
-// SHA256 digests everything that decides what the tool does and how it is
-// shown, as lower-case hex. A pending whose tool has another digest by the
-// time it is approved is not run.
+// SHA256 digests everything that determines what the tool does and how it is shown,
+// as lower-case hex. If the digest changed since the pending was shown, an approval
+// does not run.
 func (t Tool) SHA256() string {
 	h := sha256.New()
 	put := func(ss ...string) {
@@ -148,14 +148,14 @@ func (t Tool) SHA256() string {
 	put(a.Dir, strconv.Itoa(len(a.Env)))
 	put(a.Env...)
 	put(a.Timeout.String(), strconv.Itoa(a.MaxOutput), strconv.FormatBool(a.Idempotent))
-	// Left out where there is none, so that the digests of other tools are what they always were.
+	// Left out if empty, so that existing digests stay the same.
 	if parts := a.HTTP.parts(); !slices.Equal(parts, HTTP{}.parts()) {
 		put(parts...)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Runs says whether the tool has an effect on the host at all.
+// Runs says whether the tool has an effect on the host.
 func (t Tool) Runs() bool { return t.Handler.Kind != "" && t.Handler.Kind != HandlerNone }
 
 // The kinds of handler.
@@ -166,13 +166,13 @@ const (
 )
 
 // Expand replaces each {field} of template by that field of data: a string as
-// it is, anything else as its JSON text, a missing field as "(no field)".
-// Braces that hold no plain name are left alone.
+// is, anything else as its JSON text, a missing field as "(no field)". Braces
+// without a plain name stay.
 func Expand(template string, data Raw) string { return expand(template, data, asIs) }
 
-// ExpandQuoted is Expand with strings between quotation marks, so that the
-// agent's words stand apart from the operator's: a quotation mark of the
-// agent's own gets a backslash, and so does a backslash.
+// ExpandQuoted is Expand with strings in quotation marks, which separate the
+// agent's text from the operator's. Quotation marks and backslashes of the agent
+// get a backslash.
 func ExpandQuoted(template string, data Raw) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	return expand(template, data, func(s string) string { return `"` + escape.Replace(s) + `"` })

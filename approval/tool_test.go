@@ -25,9 +25,8 @@ func someTool() approval.Tool {
 	}
 }
 
-// changes gives, for every settable part of v, a name and a function that
-// changes that part alone. A kind of field that it does not know fails the
-// test: whoever adds one says here what a change of it is.
+// changes returns, for every settable part of v, a name and a function that changes
+// only that part. For a new kind of field, add a case; without one the test fails.
 func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 	t.Helper()
 	found := map[string]func(){}
@@ -73,13 +72,12 @@ func changes(t *testing.T, v reflect.Value, name string) map[string]func() {
 		found[name+" exchanged"] = func() { v.Set(reflect.ValueOf(map[string]string{"en": "pubblicare", "it": "post"})) }
 		found[name+" gone"] = func() { v.SetZero() }
 	default:
-		require.Fail(t, "a field of a kind that the test does not know", "%s is a %s", name, v.Kind())
+		require.Fail(t, "unknown kind of field", "%s is a %s", name, v.Kind())
 	}
 	return found
 }
 
-// A person approved the tool as it was shown. Whatever is changed about it,
-// the digest has to notice.
+// An approver approved the tool as shown, so any change must change the digest.
 func TestToolDigestNoticesEveryField(t *testing.T) {
 	seen := map[string]string{someTool().SHA256(): "unchanged"}
 	first := someTool()
@@ -98,36 +96,36 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 	require.Len(t, someTool().SHA256(), 64)
 }
 
-// What waits for an answer over an upgrade is still the tool that was shown.
-func TestToolDigestStaysWhatItWas(t *testing.T) {
+// An upgrade must not change the digest of a tool that a pending shows.
+func TestToolDigestIsStableAcrossVersions(t *testing.T) {
 	tool := someTool()
 	tool.Handler.HTTP, tool.Program, tool.Facts = approval.HTTP{}, "", nil
 	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
 }
 
-// Moving a text from one field into the next is a change too.
+// Moving text from one field to the next must change the digest.
 func TestToolDigestKeepsFieldsApart(t *testing.T) {
 	pairs := []struct {
 		why  string
 		a, b approval.Tool
 	}{
 		{"name and capability", approval.Tool{Name: "ab"}, approval.Tool{Name: "a", Capability: "b"}},
-		{"a length is no text", approval.Tool{Name: "1:a"}, approval.Tool{Name: "1", Capability: "a"}},
-		{"one element or two", handled(approval.Handler{Argv: []string{"a b"}}), handled(approval.Handler{Argv: []string{"a", "b"}})},
-		{"none or an empty one", handled(approval.Handler{Argv: []string{}}), handled(approval.Handler{Argv: []string{""}})},
-		{"argument or variable", handled(approval.Handler{Argv: []string{"A"}}), handled(approval.Handler{Env: []string{"A"}})},
+		{"text that looks like a length", approval.Tool{Name: "1:a"}, approval.Tool{Name: "1", Capability: "a"}},
+		{"one element, two elements", handled(approval.Handler{Argv: []string{"a b"}}), handled(approval.Handler{Argv: []string{"a", "b"}})},
+		{"no element, an empty element", handled(approval.Handler{Argv: []string{}}), handled(approval.Handler{Argv: []string{""}})},
+		{"argument, variable", handled(approval.Handler{Argv: []string{"A"}}), handled(approval.Handler{Env: []string{"A"}})},
 		{
-			"a header is no secret one",
+			"header, secret header",
 			handled(approval.Handler{HTTP: approval.HTTP{Headers: map[string]string{"A": "b"}}}),
 			handled(approval.Handler{HTTP: approval.HTTP{SecretHeaders: map[string]string{"A": "b"}}}),
 		},
 		{
-			"an address is no status",
+			"address, status",
 			handled(approval.Handler{HTTP: approval.HTTP{AllowPrivate: []string{"200"}}}),
 			handled(approval.Handler{HTTP: approval.HTTP{Status: []int{200}}}),
 		},
 		{
-			"a verb is no property",
+			"verb, property",
 			approval.Tool{
 				Verb:    map[string]string{"x": "y"},
 				Trust:   approval.Trust{PublicSource: "a", SecretData: "b", PublicSink: "c", DangerousWrites: "2"},
@@ -142,7 +140,7 @@ func TestToolDigestKeepsFieldsApart(t *testing.T) {
 	for _, p := range pairs {
 		require.NotEqual(t, p.a.SHA256(), p.b.SHA256(), p.why)
 	}
-	require.Equal(t, handled(approval.Handler{Argv: nil}).SHA256(), handled(approval.Handler{Argv: []string{}}).SHA256(), "nothing is nothing")
+	require.Equal(t, handled(approval.Handler{Argv: nil}).SHA256(), handled(approval.Handler{Argv: []string{}}).SHA256(), "nil equals empty")
 }
 
 func handled(h approval.Handler) approval.Tool { return approval.Tool{Name: "x", Handler: h} }
@@ -162,15 +160,15 @@ func TestExpand(t *testing.T) {
 		{"a text", "to {to}!", "to ann!", `to "ann"!`},
 		{"twice, and side by side", "{to}{to}", "annann", `"ann""ann"`},
 		{"numbers keep their digits", "{n} {big}", "1e400 9007199254740993", "1e400 9007199254740993"},
-		{"the other words of JSON", "{on} {no}", "true null", "true null"},
-		{"lists and objects as they were written", "{list} {obj}", `[ 1, "a" ] {"to":"eve"}`, `[ 1, "a" ] {"to":"eve"}`},
-		{"a field that is not there", "{cc}", "(no cc)", "(no cc)"},
+		{"true and null", "{on} {no}", "true null", "true null"},
+		{"lists and objects as written", "{list} {obj}", `[ 1, "a" ] {"to":"eve"}`, `[ 1, "a" ] {"to":"eve"}`},
+		{"a missing field", "{cc}", "(no cc)", "(no cc)"},
 		{"letter case counts", "{To}", "(no To)", "(no To)"},
-		{"an empty text is there", "<{empty}>", "<>", `<"">`},
-		{"a template in a value is text", "{tpl}", "{to} {n}", `"{to} {n}"`},
-		{"a value cannot leave its quotation marks", "{quote} -> x", `a" -> "b -> x`, `"a\" -> \"b" -> x`},
-		{"nor with a backslash", "{back}", `a\`, `"a\\"`},
-		{"line feeds are left to those who show it", "{line}", "a\nb", "\"a\nb\""},
+		{"an empty text", "<{empty}>", "<>", `<"">`},
+		{"a template in a value is not expanded", "{tpl}", "{to} {n}", `"{to} {n}"`},
+		{"quotation marks in a value are escaped", "{quote} -> x", `a" -> "b -> x`, `"a\" -> \"b" -> x`},
+		{"and backslashes", "{back}", `a\`, `"a\\"`},
+		{"line feeds stay", "{line}", "a\nb", "\"a\nb\""},
 		{"digits and capitals", "{Cc_2}", "c", `"c"`},
 		{"braces without a name", "{} { } {a b} {-}", "{} { } {a b} {-}", "{} { } {a b} {-}"},
 		{"no path into objects", "{obj.to}", "{obj.to}", "{obj.to}"},
@@ -179,7 +177,7 @@ func TestExpand(t *testing.T) {
 		{"a closing brace", "a } b", "a } b", "a } b"},
 		{"doubled braces", "{{to}}", "{ann}", `{"ann"}`},
 		{"an open brace before a field", "{a{to}", "{aann", `{a"ann"`},
-		{"letters of other scripts are no names", "{\u0442o}", "{\u0442o}", "{\u0442o}"},
+		{"letters of other scripts are not names", "{\u0442o}", "{\u0442o}", "{\u0442o}"},
 	} {
 		require.Equal(t, c.plain, approval.Expand(c.template, data), c.why)
 		require.Equal(t, c.quoted, approval.ExpandQuoted(c.template, data), c.why)
@@ -220,7 +218,7 @@ func TestValidID(t *testing.T) {
 func TestShortID(t *testing.T) {
 	require.Equal(t, "a7f3b2c1", approval.ShortID(someID))
 	require.Equal(t, "a7f3b2c1", approval.ShortID("a7f3b2c1"))
-	require.Equal(t, "a7f", approval.ShortID("a7f"), "what is no id is not cut, and does not panic")
+	require.Equal(t, "a7f", approval.ShortID("a7f"), "a shorter string is returned as is")
 	require.Empty(t, approval.ShortID(""))
 }
 
@@ -266,16 +264,16 @@ func TestCapabilitiesAreTheClosedSet(t *testing.T) {
 	require.Len(t, names, 13)
 	require.Equal(t, []string{"fs:write", "code:exec", "mail:send"}, critical)
 	approval.Capabilities()[0].Name = "changed"
-	require.Equal(t, "fs:read", approval.Capabilities()[0].Name, "nobody can change it for others")
+	require.Equal(t, "fs:read", approval.Capabilities()[0].Name, "callers get a copy")
 }
 
-func TestLimitsFillInOnlyWhatIsMissing(t *testing.T) {
+func TestLimitsWithDefaults(t *testing.T) {
 	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8}, approval.Limits{}.WithDefaults())
 	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5}
 	require.Equal(t, own, own.WithDefaults())
 }
 
-func TestRefusalSaysWhoWasFirst(t *testing.T) {
+func TestRefusalNamesTheFirstDecider(t *testing.T) {
 	for _, c := range []struct {
 		refusal approval.Refusal
 		want    string

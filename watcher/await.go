@@ -14,10 +14,10 @@ const (
 	laterCheck = time.Second
 )
 
-// Await waits until ready says so, calling it at once, whenever something happens
-// to the file at path, and every now and then besides (250 ms at first, later
-// 1 s). It returns nil, the error of ready, or that of ctx. Neither the file nor
-// its folder need exist, nor need there be inotify: then the checks alone find it.
+// Await waits until ready returns true. It calls ready at once, at every event of
+// the file at path, and by timer (after 250 ms, later every 1 s). It returns nil,
+// the error of ready, or that of ctx. The file and its folder need not exist.
+// Without inotify only the timer is used.
 func Await(ctx context.Context, path string, ready func() (bool, error)) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func Await(ctx context.Context, path string, ready func() (bool, error)) error {
 	if err != nil {
 		src = &source{}
 	} else {
-		defer func() { _ = src.close() }() // nobody listens any more
+		defer func() { _ = src.close() }() // nothing reads it any more
 	}
 	return await(ctx, src, path, ready)
 }
@@ -38,8 +38,8 @@ func await(ctx context.Context, src *source, path string, ready func() (bool, er
 	defer timer.Stop()
 	for {
 		if src.watches != nil {
-			// Again and again: the folder may be new, or have been exchanged.
-			// A watch that cannot be had is made up for by the timer.
+			// In every round, because the folder may be new or replaced. If the
+			// watch fails, the timer is used.
 			_ = src.Add(filepath.Dir(path))
 		}
 		if ok, err := ready(); ok || err != nil {
@@ -55,7 +55,7 @@ func await(ctx context.Context, src *source, path string, ready func() (bool, er
 	}
 }
 
-// next returns when it is worth looking again, and whether that was the timer.
+// next returns when to call ready again, and whether the timer caused that.
 func next(ctx context.Context, src *source, path string, timer *time.Timer) (timed bool) {
 	for {
 		select {

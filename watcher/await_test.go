@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exists is what a client asks for.
+// exists is the condition that a client waits for.
 func exists(path string) func() (bool, error) {
 	return func() (bool, error) {
 		_, err := os.Stat(path)
@@ -30,7 +30,7 @@ func TestAwait(t *testing.T) {
 		why string
 		do  func(t *testing.T, path string)
 	}{
-		{"there already", func(t *testing.T, path string) { write(t, mkdir(t, filepath.Dir(path)), filepath.Base(path)) }},
+		{"exists already", func(t *testing.T, path string) { write(t, mkdir(t, filepath.Dir(path)), filepath.Base(path)) }},
 		{"written later", func(t *testing.T, path string) {
 			mkdir(t, filepath.Dir(path))
 			soon(func() { write(t, path) })
@@ -42,10 +42,10 @@ func TestAwait(t *testing.T) {
 				require.NoError(t, os.Rename(filepath.Join(dir, ".tmp"), path))
 			})
 		}},
-		{"the folder comes later", func(t *testing.T, path string) {
+		{"the folder is created later", func(t *testing.T, path string) {
 			soon(func() { write(t, mkdir(t, filepath.Dir(path)), filepath.Base(path)) })
 		}},
-		{"the folder is deleted and made again", func(t *testing.T, path string) {
+		{"the folder is deleted and created again", func(t *testing.T, path string) {
 			dir := mkdir(t, filepath.Dir(path))
 			soon(func() {
 				require.NoError(t, os.Remove(dir))
@@ -56,7 +56,7 @@ func TestAwait(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "responses", "a.json")
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			tt.do(t, path)
 			require.NoError(t, Await(ctx, path, exists(path)))
@@ -65,10 +65,10 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// soon does something when Await has probably begun; it works in any order.
+// soon calls f when Await has probably started. The test is correct in any order.
 func soon(f func()) { time.AfterFunc(20*time.Millisecond, f) }
 
-func TestAwaitEnds(t *testing.T) {
+func TestAwaitReturns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "never")
 	torn := errors.New("not a response")
 	require.ErrorIs(t, Await(t.Context(), path, func() (bool, error) { return false, torn }), torn)
@@ -79,11 +79,10 @@ func TestAwaitEnds(t *testing.T) {
 	require.ErrorIs(t, Await(ctx, path, exists(path)), why)
 
 	write(t, path)
-	require.NoError(t, Await(ctx, path, exists(path)), "an answer that is there is taken, late as it is")
+	require.NoError(t, Await(ctx, path, exists(path)), "ready is called even after ctx is done")
 }
 
-// Without inotify the checks alone find the file: after 250 ms at first, never
-// more than a second late.
+// Without inotify ready is called after 250 ms, and then at most a second apart.
 func TestAwaitWithoutInotify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, asked := time.Now(), []time.Duration(nil)
@@ -96,12 +95,12 @@ func TestAwaitWithoutInotify(t *testing.T) {
 		for i := range asked[1:] {
 			require.LessOrEqual(t, asked[i+1]-asked[i], time.Second)
 		}
-		require.Equal(t, time.Second, asked[19]-asked[18], "and later no more often than that")
+		require.Equal(t, time.Second, asked[19]-asked[18], "and later not more often")
 	})
 }
 
-// Events of others are not asked about; those of the file, of its folder, and
-// errors are, at once.
+// Events of the file and of its folder, and errors, cause an immediate call. Events
+// of other files do not.
 func TestAwaitEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -118,12 +117,12 @@ func TestAwaitEvents(t *testing.T) {
 				return ready, nil
 			})
 		}()
-		asks := func(why string, want int, say func()) {
+		asks := func(why string, want int, do func()) {
 			synctest.Wait()
 			mu.Lock()
 			before := asked
 			mu.Unlock()
-			say()
+			do()
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
@@ -133,12 +132,12 @@ func TestAwaitEvents(t *testing.T) {
 			return func() { f.events <- fsnotify.Event{Name: name, Op: op} }
 		}
 		require.True(t, f.watchesSoon(t, "/responses"))
-		asks("another's response", 0, event("/responses/b.json", fsnotify.Create))
-		asks("ours", 1, event(path, fsnotify.Create))
-		asks("ours, doubled", 1, event(path, fsnotify.Create))
-		asks("the folder went", 1, event("/responses", fsnotify.Remove))
+		asks("another response", 0, event("/responses/b.json", fsnotify.Create))
+		asks("the awaited response", 1, event(path, fsnotify.Create))
+		asks("a doubled event", 1, event(path, fsnotify.Create))
+		asks("the folder was removed", 1, event("/responses", fsnotify.Remove))
 		asks("events were lost", 1, func() { f.errors <- fsnotify.ErrEventOverflow })
-		asks("inotify ended: the timer goes on", 0, func() { close(f.events) })
+		asks("inotify ended: only the timer is left", 0, func() { close(f.events) })
 		asks("the timer", 1, func() { time.Sleep(firstCheck) })
 		mu.Lock()
 		ready = true

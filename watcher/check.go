@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// What the limits should leave to others: editors, other gates.
+// Reserve for other programs, such as editors and other gates.
 const (
 	spareWatches  = 64
 	leastQueue    = 4096
 	leastInstance = 8
 )
 
-// CheckLimits says which limits of inotify are too low to watch that many
-// folders, each with its hint on a line of its own. The system must not have
-// such limits.
+// CheckLimits returns an error for each limit of inotify that is too low to watch
+// that many folders, with a hint on a second line.
 func CheckLimits(folders int) []error { return checkLimits("/proc/sys", folders) }
 
-// checkLimits looks at the limits of the host and at those of the user
-// namespace, of which the lower one counts.
+// checkLimits checks the limits of the host and of the user namespace. The lower
+// one applies.
 func checkLimits(sys string, folders int) []error {
 	var wrong []error
 	for _, l := range []struct {
@@ -30,11 +29,11 @@ func checkLimits(sys string, folders int) []error {
 		least int
 		why   string
 	}{
-		{"fs/inotify/max_user_watches", folders + spareWatches, "folders that get no watch are only looked at every second"},
-		{"user/max_inotify_watches", folders + spareWatches, "folders that get no watch are only looked at every second"},
-		{"fs/inotify/max_user_instances", leastInstance, "without one, every folder is only looked at every second"},
-		{"user/max_inotify_instances", leastInstance, "without one, every folder is only looked at every second"},
-		{"fs/inotify/max_queued_events", leastQueue, "a busy moment overflows it, and everything must be looked at again"},
+		{"fs/inotify/max_user_watches", folders + spareWatches, "folders without a watch are polled only every second"},
+		{"user/max_inotify_watches", folders + spareWatches, "folders without a watch are polled only every second"},
+		{"fs/inotify/max_user_instances", leastInstance, "without an instance all folders are polled only every second"},
+		{"user/max_inotify_instances", leastInstance, "without an instance all folders are polled only every second"},
+		{"fs/inotify/max_queued_events", leastQueue, "a burst of events overflows it, and all folders are rescanned"},
 	} {
 		b, err := os.ReadFile(filepath.Join(sys, l.file))
 		if err != nil {
@@ -45,24 +44,24 @@ func checkLimits(sys string, folders int) []error {
 			continue
 		}
 		name := strings.ReplaceAll(l.file, "/", ".")
-		wrong = append(wrong, fmt.Errorf("%s is %d, for %d folders it should be %d: %s\nhint: sysctl -w %s=%d, and a line in /etc/sysctl.d",
+		wrong = append(wrong, fmt.Errorf("%s is %d, but %d folders need %d: %s\nhint: run sysctl -w %s=%d, and add it to /etc/sysctl.d",
 			name, n, folders, l.least, l.why, name, max(l.least, 8192)))
 	}
 	return wrong
 }
 
-// CheckReach says that events do not tell everything that happens at path,
-// because of the file system.
+// CheckReach returns an error if the file system of path does not report all
+// changes by events.
 func CheckReach(path string) error {
-	if kind := unreached(path); kind != "" {
-		return fmt.Errorf("%s lies on %s, where changes from elsewhere make no event: it is looked at every few seconds\n"+
-			"hint: nothing is lost; for speed, move it to a local disk", path, kind)
+	if kind := remoteFileSystem(path); kind != "" {
+		return fmt.Errorf("%s is on %s, where inotify does not report changes by other hosts: it is polled every few seconds\n"+
+			"hint: nothing is lost; for faster reactions move it to a local disk", path, kind)
 	}
 	return nil
 }
 
-// Try watches dir, which must be the caller's own, makes a file there and waits
-// for the event. It says why none came.
+// Try watches dir, a folder that only the caller uses, creates a file there and
+// waits for the event. It returns an error if there is none.
 func Try(dir string) error {
 	src, err := openSource()
 	if err != nil {
@@ -81,12 +80,12 @@ func Try(dir string) error {
 	case <-src.events:
 		return nil
 	case <-time.After(time.Second):
-		return fmt.Errorf("a file was made in %s, and no event came: it is looked at every few seconds\n"+
-			"hint: nothing is lost; look what kind of file system that is", dir)
+		return fmt.Errorf("creating a file in %s caused no inotify event: folders there are polled every few seconds\n"+
+			"hint: nothing is lost; check which file system that is", dir)
 	}
 }
 
-// refused is explain with its hint on a line of its own.
+// refused returns explain's text with the hint on a second line.
 func refused(err error) error {
 	why, hint, ok := strings.Cut(strings.TrimSuffix(explain(err), ")"), " (hint: ")
 	if !ok {

@@ -10,15 +10,15 @@ import (
 )
 
 func TestCheckLimits(t *testing.T) {
-	require.Empty(t, checkLimits(t.TempDir(), 1<<30), "another system has no such limits")
+	require.Empty(t, checkLimits(t.TempDir(), 1<<30), "other systems have no such limits")
 	for _, row := range []struct{ why, file, text, says string }{
 		{"enough", "fs/inotify/max_user_watches", "8192\n", ""},
-		{"too few", "fs/inotify/max_user_watches", "100\n", "fs.inotify.max_user_watches is 100, for 41 folders it should be 105"},
+		{"too few", "fs/inotify/max_user_watches", "100\n", "fs.inotify.max_user_watches is 100, but 41 folders need 105"},
 		{"just enough", "fs/inotify/max_user_watches", "105\n", ""},
 		{"of this namespace", "user/max_inotify_watches", "7\n", "user.max_inotify_watches is 7"},
 		{"no instance", "fs/inotify/max_user_instances", "1\n", "sysctl -w fs.inotify.max_user_instances=8192"},
-		{"a short queue", "fs/inotify/max_queued_events", "16\n", "a busy moment overflows it"},
-		{"something else", "fs/inotify/max_queued_events", "many\n", ""},
+		{"a short queue", "fs/inotify/max_queued_events", "16\n", "a burst of events overflows it"},
+		{"not a number", "fs/inotify/max_queued_events", "many\n", ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			sys := t.TempDir()
@@ -43,7 +43,7 @@ func TestTry(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.ErrorContains(t, Try(filepath.Join(dir, "none")), "try inotify: ")
-	require.ErrorContains(t, Try("/proc/self"), "try inotify: ", "where no file can be made, no event comes")
+	require.ErrorContains(t, Try("/proc/self"), "try inotify: ", "no file can be created there")
 	require.NoError(t, CheckReach(dir))
-	require.NotEmpty(t, unreachedType(unix.NFS_SUPER_MAGIC))
+	require.NotEmpty(t, remoteType(unix.NFS_SUPER_MAGIC))
 }

@@ -4,23 +4,22 @@ import "time"
 
 const (
 	floodWindow   = time.Second
-	relapseWithin = time.Minute
-	longestCalm   = 32 // calm polls asked of a group that relapses again and again
+	repeatWindow  = time.Minute
+	maxQuietPolls = 32 // quiet polls required of a group that floods repeatedly
 )
 
-// A flood counts the events of one group and remembers whether there were too
-// many.
+// A flood counts the events of one group and detects too many.
 type flood struct {
-	on    bool
-	began time.Time // of the window that is being counted
-	count int
-	ended time.Time // of the last flood
-	calm  int       // calm polls seen
-	need  int       // calm polls wanted
+	on     bool
+	began  time.Time // of the current window
+	count  int
+	ended  time.Time // of the last flood
+	quiet  int       // quiet polls seen
+	needed int       // quiet polls required
 }
 
-// rises counts one event and reports whether it is one too many.
-func (f *flood) rises(now time.Time, limit int) bool {
+// exceeds counts one event and returns true for the event that begins a flood.
+func (f *flood) exceeds(now time.Time, limit int) bool {
 	if now.Sub(f.began) >= floodWindow {
 		f.began, f.count = now, 0
 	}
@@ -28,26 +27,26 @@ func (f *flood) rises(now time.Time, limit int) bool {
 	if f.on || f.count <= limit {
 		return false
 	}
-	f.need = min(2*f.need, longestCalm)
-	if f.ended.IsZero() || now.Sub(f.ended) > relapseWithin {
-		f.need = 1
+	f.needed = min(2*f.needed, maxQuietPolls)
+	if f.ended.IsZero() || now.Sub(f.ended) > repeatWindow {
+		f.needed = 1
 	}
-	f.on, f.calm = true, 0
+	f.on, f.quiet = true, 0
 	return true
 }
 
-// ebbs takes the number of changes between two polls, -1 if it is not known, and
-// reports whether the flood is over. It need not be exact: a group that is still
-// flooding costs one window of events when it is watched again.
-func (f *flood) ebbs(now time.Time, changes, limit int) bool {
+// ends takes the number of changes between two polls, -1 if unknown, and returns
+// whether the flood is over. It need not be exact: a group that still floods costs
+// one window of events when it is watched again.
+func (f *flood) ends(now time.Time, changes, limit int) bool {
 	if !f.on {
 		return false
 	}
-	f.calm++
+	f.quiet++
 	if changes < 0 || changes > limit/2 {
-		f.calm = 0
+		f.quiet = 0
 	}
-	if f.calm < f.need {
+	if f.quiet < f.needed {
 		return false
 	}
 	f.on, f.ended, f.began, f.count = false, now, now, 0

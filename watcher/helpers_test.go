@@ -16,88 +16,87 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for something that should come soon.
-const patience = time.Minute
+// timeout is how long a test waits for an expected event.
+const timeout = time.Minute
 
-// An ear remembers what a Watcher said.
-type ear struct {
+// A recorder records the callbacks of a Watcher.
+type recorder struct {
 	mu      sync.Mutex
 	wakes   map[string]int // "group/kind/name"
 	rescans map[string]int
-	heard   chan struct{} // closed and replaced whenever something is said
+	updated chan struct{} // closed and replaced at every callback
 }
 
-func newEar() *ear {
-	return &ear{wakes: make(map[string]int), rescans: make(map[string]int), heard: make(chan struct{})}
+func newRecorder() *recorder {
+	return &recorder{wakes: make(map[string]int), rescans: make(map[string]int), updated: make(chan struct{})}
 }
 
-func (e *ear) say(f func()) {
+func (e *recorder) record(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f()
-	close(e.heard)
-	e.heard = make(chan struct{})
+	close(e.updated)
+	e.updated = make(chan struct{})
 }
 
-func (e *ear) wake(group, kind, name string) {
-	e.say(func() { e.wakes[group+"/"+kind+"/"+name]++ })
+func (e *recorder) wake(group, kind, name string) {
+	e.record(func() { e.wakes[group+"/"+kind+"/"+name]++ })
 }
 
-func (e *ear) rescan(group string) { e.say(func() { e.rescans[group]++ }) }
+func (e *recorder) rescan(group string) { e.record(func() { e.rescans[group]++ }) }
 
-func (e *ear) woken(key string) int {
+func (e *recorder) woken(key string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.wakes[key]
 }
 
-func (e *ear) rescanned(group string) int {
+func (e *recorder) rescanned(group string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.rescans[group]
 }
 
-// until waits for a condition, looking again whenever something is said.
-func (e *ear) until(t *testing.T, what string, cond func() bool) {
+// until waits for a condition, checking it at every callback.
+func (e *recorder) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(timeout)
 	defer limit.Stop()
-	tick := time.NewTicker(20 * time.Millisecond) // for conditions that are not said aloud
+	tick := time.NewTicker(20 * time.Millisecond) // for conditions without a callback
 	defer tick.Stop()
 	for {
 		e.mu.Lock()
-		heard := e.heard
+		updated := e.updated
 		e.mu.Unlock()
 		if cond() {
 			return
 		}
 		select {
-		case <-heard:
+		case <-updated:
 		case <-tick.C:
 		case <-limit.C:
-			require.FailNow(t, "waited in vain", what)
+			require.FailNow(t, "timeout", what)
 		}
 	}
 }
 
-func (e *ear) untilWoken(t *testing.T, key string) {
+func (e *recorder) untilWoken(t *testing.T, key string) {
 	t.Helper()
 	e.until(t, "Wake of "+key, func() bool { return e.woken(key) > 0 })
 }
 
-func (e *ear) untilRescanned(t *testing.T, group string, times int) {
+func (e *recorder) untilRescanned(t *testing.T, group string, times int) {
 	t.Helper()
 	e.until(t, "Rescan of "+group, func() bool { return e.rescanned(group) >= times })
 }
 
-// quiet is a Watcher that rescans by itself so rarely that a test sees only what
-// it provoked.
-func quiet(e *ear) *Watcher {
+// quietWatcher is a Watcher without periodic rescans during a test.
+func quietWatcher(e *recorder) *Watcher {
 	return &Watcher{Wake: e.wake, Rescan: e.rescan, Interval: 10 * time.Hour, pollEvery: 50 * time.Millisecond}
 }
 
-// run starts a Watcher and returns the function that stops it, which the end of
-// the test calls too.
+// run starts a Watcher and returns the function that stops it. The end of the test
+// also calls it.
 func run(t *testing.T, w *Watcher) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,7 +107,7 @@ func run(t *testing.T, w *Watcher) (stop func()) {
 		select {
 		case err := <-done:
 			require.NoError(t, err)
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			require.FailNow(t, "Run does not end")
 		}
 	})
@@ -116,8 +115,8 @@ func run(t *testing.T, w *Watcher) (stop func()) {
 	return stop
 }
 
-// memoryDir is a folder for tests that make thousands of files: on the shared
-// memory of Linux where there is one, because what is tested is not the disk.
+// memoryDir is a folder for tests that create thousands of files, in Linux's shared
+// memory if possible, because the tests do not need the disk.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "watcher")
@@ -140,13 +139,13 @@ func write(t *testing.T, elem ...string) {
 	require.NoError(t, os.WriteFile(filepath.Join(elem...), []byte("x"), 0o600))
 }
 
-// A fake is a source that says what it is told to say.
+// A fake is a source whose events the test sends.
 type fake struct {
 	mu      sync.Mutex
 	watched map[string]bool
-	refuse  error // what Add says
+	refuse  error // the error of Add
 	removes int
-	adds    func(path string) // told of every Add
+	adds    func(path string) // called at every Add
 	events  chan fsnotify.Event
 	errors  chan error
 }
@@ -159,7 +158,6 @@ func (f *fake) open() (*source, error) {
 	return &source{watches: f, events: f.events, errors: f.errors}, nil
 }
 
-// Add is for source.
 func (f *fake) Add(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +171,6 @@ func (f *fake) Add(path string) error {
 	return nil
 }
 
-// Remove is for source.
 func (f *fake) Remove(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +182,7 @@ func (f *fake) Remove(path string) error {
 	return nil
 }
 
-// A spy is a real source that remembers its watches.
+// A spy is a real source that records its watches.
 type spy struct{ *fake }
 
 func (s spy) open() (*source, error) {
@@ -202,10 +199,8 @@ type both struct {
 	fake *fake
 }
 
-// Add is for source.
 func (b both) Add(path string) error { return errors.Join(b.real.Add(path), b.fake.Add(path)) }
 
-// Remove is for source.
 func (b both) Remove(path string) error { return errors.Join(b.real.Remove(path), b.fake.Remove(path)) }
 
 func (f *fake) watches(path string) bool {

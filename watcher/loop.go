@@ -13,26 +13,26 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A loop is one Run: one goroutine that takes the events and is the only one to
-// place watches. It does no file work of its own beyond that, because a look at a
-// remote folder may hang.
+// A loop is one Run: one goroutine that receives the events and is the only one to
+// place watches. It does no other file work, because access to a remote folder may
+// hang.
 type loop struct {
 	*Watcher
-	ctx    context.Context //nolint:containedctx // lives exactly as long as Run
-	src    *source
-	blind  string // why there is no inotify at all
-	timer  *time.Timer
-	armed  time.Time
-	done   chan report
-	locals sync.WaitGroup // looks that Run waits for: those that cannot hang
+	ctx       context.Context //nolint:containedctx // lives exactly as long as Run
+	src       *source
+	noInotify string // why inotify is unavailable
+	timer     *time.Timer
+	timerAt   time.Time
+	done      chan report
+	locals    sync.WaitGroup // scans that Run waits for: those that cannot hang
 
-	groups   map[string]*group
-	folders  map[string]*folder // by path
-	schedule schedule
-	said     map[string]bool // reasons for polling that stand in the log
-	looks    int             // local ones under way
-	polled   int             // groups that are polled
-	lastAll  time.Time
+	groups        map[string]*group
+	folders       map[string]*folder // by path
+	schedule      schedule
+	logged        map[string]bool // reasons for polling that were logged
+	localScans    int             // local scans in progress
+	polledGroups  int             // number of polled groups
+	lastRescanAll time.Time
 }
 
 func newLoop(ctx context.Context, w *Watcher) *loop {
@@ -43,7 +43,7 @@ func newLoop(ctx context.Context, w *Watcher) *loop {
 		done:    make(chan report),
 		groups:  make(map[string]*group),
 		folders: make(map[string]*folder),
-		said:    make(map[string]bool),
+		logged:  make(map[string]bool),
 	}
 	open := w.open
 	if open == nil {
@@ -51,7 +51,7 @@ func newLoop(ctx context.Context, w *Watcher) *loop {
 	}
 	src, err := open()
 	if err != nil {
-		src, l.blind = &source{}, explain(err)
+		src, l.noInotify = &source{}, explain(err)
 	}
 	l.src = src
 	return l
@@ -60,14 +60,14 @@ func newLoop(ctx context.Context, w *Watcher) *loop {
 func (l *loop) stop() {
 	l.timer.Stop()
 	if l.src.close != nil {
-		_ = l.src.close() // nothing depends on it any more
+		_ = l.src.close() // nothing uses it any more
 	}
 	l.locals.Wait()
 }
 
 func (l *loop) run() {
-	kick := l.kicked()
-	l.admit(time.Now())
+	kick := l.wakeups()
+	l.applyChanges(time.Now())
 	for {
 		now := time.Now()
 		l.dispatch(now)
@@ -76,57 +76,58 @@ func (l *loop) run() {
 			return
 		case ev, ok := <-l.src.events:
 			if !ok {
-				l.closed()
+				l.onClosed()
 				continue
 			}
-			l.event(ev, time.Now())
+			l.onEvent(ev, time.Now())
 		case err := <-l.src.errors:
-			l.lost(err)
+			l.onError(err)
 		case r := <-l.done:
-			l.finish(r, time.Now())
+			l.finishScan(r, time.Now())
 		case <-kick:
-			l.admit(time.Now())
+			l.applyChanges(time.Now())
 		case <-l.timer.C:
-			l.armed = time.Time{}
+			l.timerAt = time.Time{}
 		}
 	}
 }
 
-// lost is any error of inotify, mostly an overflow of the kernel's queue: events
-// are missing, we cannot know which.
-func (l *loop) lost(err error) {
-	msg := "inotify reported an error, looking at everything"
+// onError handles an error of inotify, usually an overflow of the kernel's queue:
+// unknown events are missing.
+func (l *loop) onError(err error) {
+	msg := "inotify error, rescanning all folders"
 	if errors.Is(err, fsnotify.ErrEventOverflow) {
-		msg = "events were lost, looking at everything"
+		msg = "inotify events lost, rescanning all folders"
 	}
 	l.Log.Warn().Err(err).Msg(msg)
-	l.all(time.Now())
+	l.rescanAll(time.Now())
 }
 
-// closed turns to polling after the source has ended by itself.
-func (l *loop) closed() {
+// onClosed switches to polling after the source has ended.
+func (l *loop) onClosed() {
 	if l.ctx.Err() != nil {
 		return
 	}
-	l.src, l.blind = &source{}, explain(fsnotify.ErrClosed)
+	l.src, l.noInotify = &source{}, explain(fsnotify.ErrClosed)
 	for _, f := range l.folders {
 		f.watched = nil
 	}
-	l.all(time.Now())
+	l.rescanAll(time.Now())
 }
 
-// event wakes the name, counts, and notices when a folder itself has gone.
-func (l *loop) event(ev fsnotify.Event, now time.Time) {
+// onEvent wakes the name, counts the event, and detects the removal of a folder
+// itself.
+func (l *loop) onEvent(ev fsnotify.Event, now time.Time) {
 	if f, ok := l.folders[ev.Name]; ok && ev.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		f.watched = nil
-		l.soon(f.group, now)
+		l.rescanBy(f.group, now)
 	}
 	dir, name := filepath.Split(ev.Name)
 	f, ok := l.folders[filepath.Clean(dir)]
 	if !ok {
 		return
 	}
-	if !f.Trusted && !l.bears(f.group, now) {
+	if !f.Trusted && !l.acceptEvent(f.group, now) {
 		return
 	}
 	if f.wants(name) {
@@ -134,98 +135,99 @@ func (l *loop) event(ev fsnotify.Event, now time.Time) {
 	}
 }
 
-// bears counts an event of an untrusted folder and reports whether the group may
-// still be heard.
-func (l *loop) bears(g *group, now time.Time) bool {
-	if g.flood.rises(now, l.floodLimit()) {
+// acceptEvent counts an event of an untrusted folder and returns whether its group
+// is within the limit.
+func (l *loop) acceptEvent(g *group, now time.Time) bool {
+	if g.flood.exceeds(now, l.floodLimit()) {
 		l.Log.Warn().Str("ws", g.name).Int("per_second", l.floodLimit()).Msg("too many events, polling instead")
 		for _, f := range g.folders {
 			if !f.Trusted {
 				l.unwatch(f)
 			}
 		}
-		l.soon(g, now.Add(l.pollPeriod()))
+		l.rescanBy(g, now.Add(l.pollPeriod()))
 	}
 	return !g.flood.on
 }
 
-// admit carries out the Adds and Removes that were asked for.
-func (l *loop) admit(now time.Time) {
+// applyChanges applies the queued Adds and Removes.
+func (l *loop) applyChanges(now time.Time) {
 	for _, c := range l.changes() {
 		if c.passed != nil {
 			close(c.passed)
 			continue
 		}
 		if c.folder == nil {
-			l.remove(c.group)
+			l.removeGroup(c.group)
 			continue
 		}
-		f, g := c.folder, l.join(c.group, now)
+		f, g := c.folder, l.joinGroup(c.group, now)
 		f.group = g
 		g.folders = append(g.folders, f)
 		if old, ok := l.folders[f.Path]; ok {
-			l.drop(old)
+			l.removeFolder(old)
 		}
 		l.folders[f.Path] = f
-		l.settle(f, c.current)
-		l.soon(g, now)
+		l.applyState(f, c.current)
+		l.rescanBy(g, now)
 	}
 }
 
-// join finds or makes a group. Its first Rescan is due at once.
-func (l *loop) join(name string, now time.Time) *group {
+// joinGroup finds or creates a group. Its first Rescan is due at once.
+func (l *loop) joinGroup(name string, now time.Time) *group {
 	g, ok := l.groups[name]
 	if !ok {
-		g = &group{name: name, full: now, asked: true}
+		g = &group{name: name, nextRescan: now, requested: true}
 		l.groups[name] = g
 		heap.Push(&l.schedule, g)
 	}
 	return g
 }
 
-func (l *loop) remove(name string) {
+func (l *loop) removeGroup(name string) {
 	g, ok := l.groups[name]
 	if !ok {
 		return
 	}
 	for _, f := range g.folders {
-		l.drop(f)
+		l.removeFolder(f)
 		l.note(f.Path, "")
 	}
 }
 
-func (l *loop) forget(g *group) {
-	if !g.poll.IsZero() {
-		l.polled--
+func (l *loop) deleteGroup(g *group) {
+	if !g.nextPoll.IsZero() {
+		l.polledGroups--
 	}
 	delete(l.groups, g.name)
 }
 
-// drop takes a folder out of its group, and forgets a group that has none left.
-func (l *loop) drop(f *folder) {
+// removeFolder removes a folder from its group, and deletes an empty group.
+func (l *loop) removeFolder(f *folder) {
 	l.unwatch(f)
 	delete(l.folders, f.Path)
 	g := f.group
 	g.folders = slices.DeleteFunc(slices.Clone(g.folders), func(o *folder) bool { return o == f })
 	f.group = nil
-	if len(g.folders) == 0 && !g.busy { // otherwise the end of its look forgets it
+	if len(g.folders) == 0 && !g.busy { // otherwise finishScan deletes it
 		heap.Remove(&l.schedule, g.index)
-		l.forget(g)
+		l.deleteGroup(g)
 	}
 }
 
-// settle makes the watch of a folder agree with what a look found.
-func (l *loop) settle(f *folder, s state) {
+// applyState places or removes the watch of a folder by the state that a scan
+// found.
+func (l *loop) applyState(f *folder, s state) {
 	why := s.why
 	f.group.remote = f.group.remote || s.remote
 	if why == "" {
-		why = l.blind
+		why = l.noInotify
 	}
 	switch {
 	case why != "":
 		l.unwatch(f)
 	case f.group.flood.on && !f.Trusted:
-		// It stays without a watch; the flood has spoken for itself.
+		// No watch during a flood, which was logged already.
 	default:
 		why = l.watch(f, s)
 	}
@@ -234,15 +236,15 @@ func (l *loop) settle(f *folder, s state) {
 	}
 	f.why = why
 	l.note(f.Path, why)
-	if why != "" && !l.said[why] {
-		l.said[why] = true
+	if why != "" && !l.logged[why] {
+		l.logged[why] = true
 		l.Log.Warn().Str("ws", f.Group).Msg(notice(f.Path, why))
 	}
 }
 
-// watch places or renews a watch and says why it could not. Renewing costs one
-// system call and heals a watch that vanished without our hearing of it. A folder
-// watched anew is looked at once more, for what came before its watch.
+// watch places or renews a watch and returns why it failed. Renewing costs one
+// system call and restores a watch that was lost without an event. A new watch
+// requests a Rescan, for changes before the watch.
 func (l *loop) watch(f *folder, s state) (why string) {
 	same := f.watched != nil && os.SameFile(f.watched, s.info)
 	if !same {
@@ -254,7 +256,7 @@ func (l *loop) watch(f *folder, s state) (why string) {
 	}
 	f.watched = s.info
 	if !same {
-		l.soon(f.group, time.Now())
+		l.rescanBy(f.group, time.Now())
 	}
 	return ""
 }
@@ -265,6 +267,6 @@ func (l *loop) unwatch(f *folder) {
 	}
 	f.watched = nil
 	if err := l.src.Remove(f.Path); err != nil && !errors.Is(err, fsnotify.ErrNonExistentWatch) {
-		l.Log.Debug().Err(err).Str("path", f.Path).Msg("watch was gone already")
+		l.Log.Debug().Err(err).Str("path", f.Path).Msg("watch already removed")
 	}
 }

@@ -12,42 +12,42 @@ const (
 	defaultPoll     = time.Second
 	defaultFlood    = 2000
 
-	manyGroups = 100 // beyond these, timers slow down in proportion
-	mostLooks  = 4   // looks at once, not counting those that may hang on a remote file system
+	manyGroups = 100 // above this number, periods grow in proportion
+	maxScans   = 4   // concurrent scans, not counting those of remote file systems, which may hang
 )
 
-// A group is a set of folders that are looked at together.
+// A group is a set of folders that are scanned together.
 type group struct {
 	name    string
 	folders []*folder
 	flood   flood
 
-	full   time.Time // when the next Rescan is due
-	poll   time.Time // when the next poll is due; zero: it is not polled
-	asked  bool      // that Rescan was asked for, it is not the timer's
-	busy   bool      // a look is under way; it is not in the schedule
-	remote bool
-	index  int // in the schedule
+	nextRescan time.Time // when the next Rescan is due
+	nextPoll   time.Time // when the next poll is due; zero: it is not polled
+	requested  bool      // the next Rescan was requested, not periodic
+	busy       bool      // a scan is in progress; it is not in the schedule
+	remote     bool
+	index      int // in the schedule
 }
 
-// A folder is a Folder and what we know of it. Only a look touches seen, all else
-// belongs to the loop.
+// A folder is a Folder and its state. Only a scan uses seen; the loop owns the other
+// fields.
 type folder struct {
 	Folder
 	group   *group
 	watched fs.FileInfo // the folder as it was when the watch was placed; nil: no watch
-	why     string      // why it is polled; "": it is watched, or its group floods
+	why     string      // why it is polled; "": watched, or its group floods
 	seen    *listing
 }
 
 func (g *group) due() time.Time {
-	if !g.poll.IsZero() && g.poll.Before(g.full) {
-		return g.poll
+	if !g.nextPoll.IsZero() && g.nextPoll.Before(g.nextRescan) {
+		return g.nextPoll
 	}
-	return g.full
+	return g.nextRescan
 }
 
-// schedule is a heap of groups, the one that is due first on top.
+// schedule is a heap of groups, ordered by due time.
 type schedule []*group
 
 func (s schedule) Len() int           { return len(s) }
@@ -73,147 +73,147 @@ func (s *schedule) Pop() any {
 	return g
 }
 
-// soon asks for a Rescan of a group at that time at the latest.
-func (l *loop) soon(g *group, at time.Time) {
-	if !at.Before(g.full) {
+// rescanBy requests a Rescan of a group at that time or earlier.
+func (l *loop) rescanBy(g *group, at time.Time) {
+	if !at.Before(g.nextRescan) {
 		return
 	}
-	g.full, g.asked = at, true
+	g.nextRescan, g.requested = at, true
 	if !g.busy {
 		heap.Fix(&l.schedule, g.index)
 	}
 }
 
-// all asks for a Rescan of every group, but not twice within a poll period:
-// somebody who makes the queue overflow again and again must not get the whole
-// house looked at each time.
-func (l *loop) all(now time.Time) {
-	if next := l.lastAll.Add(l.pollPeriod()); !next.After(now) {
-		l.lastAll = now
-	} else if !l.lastAll.After(now) {
-		l.lastAll = next
+// rescanAll requests a Rescan of every group, at most once within a poll period: an
+// agent that makes the queue overflow repeatedly must not cause a complete rescan
+// each time.
+func (l *loop) rescanAll(now time.Time) {
+	if next := l.lastRescanAll.Add(l.pollPeriod()); !next.After(now) {
+		l.lastRescanAll = now
+	} else if !l.lastRescanAll.After(now) {
+		l.lastRescanAll = next
 	}
-	at := l.lastAll
+	at := l.lastRescanAll
 	for _, g := range l.groups {
-		l.soon(g, at)
+		l.rescanBy(g, at)
 	}
 }
 
-// dispatch starts the looks that are due, as many as there may be, and sets the
-// timer for the next. Timers that are close together fire as one.
+// dispatch starts the due scans, up to the limit, and sets the timer for the next.
+// Timers that are close together fire together.
 func (l *loop) dispatch(now time.Time) {
 	for len(l.schedule) > 0 {
 		g := l.schedule[0]
 		if due := g.due(); due.After(now) {
-			l.arm(now, due)
+			l.setTimer(now, due)
 			return
 		}
-		if l.looks >= mostLooks && !g.remote {
-			return // the end of a look brings us here again
+		if l.localScans >= maxScans && !g.remote {
+			return // finishScan leads here again
 		}
 		heap.Pop(&l.schedule)
-		l.start(g, now)
+		l.startScan(g, now)
 	}
 }
 
-func (l *loop) arm(now, due time.Time) {
-	if l.armed.Equal(due) {
+func (l *loop) setTimer(now, due time.Time) {
+	if l.timerAt.Equal(due) {
 		return
 	}
-	l.armed = due
+	l.timerAt = due
 	l.timer.Reset(max(due.Sub(now), l.slack()))
 }
 
-// start begins a look at a group.
-func (l *loop) start(g *group, now time.Time) {
-	k := &look{group: g, began: now, full: !g.full.After(now.Add(l.slack())), change: -1}
+// startScan starts a scan of a group.
+func (l *loop) startScan(g *group, now time.Time) {
+	k := &scan{group: g, began: now, rescan: !g.nextRescan.After(now.Add(l.slack())), changes: -1}
 	for _, f := range g.folders {
 		floods := g.flood.on && !f.Trusted
 		if floods {
-			k.change = 0
+			k.changes = 0
 		}
 		k.polls = append(k.polls, &poll{folder: f, compare: f.why != "" || floods, counts: floods})
 	}
-	if k.full {
-		g.full, g.asked = now.Add(l.interval(g.asked)), false
+	if k.rescan {
+		g.nextRescan, g.requested = now.Add(l.interval(g.requested)), false
 	}
 	g.busy = true
 	if !g.remote {
-		l.looks++
+		l.localScans++
 		l.locals.Add(1)
 	}
-	go l.carryOut(k, !g.remote)
+	go l.scanAsync(k, !g.remote)
 }
 
-func (l *loop) carryOut(k *look, local bool) {
+func (l *loop) scanAsync(k *scan, local bool) {
 	if local {
 		defer l.locals.Done()
 	}
-	l.do(k, func() bool { return l.ctx.Err() != nil })
+	l.runScan(k, func() bool { return l.ctx.Err() != nil })
 	select {
-	case l.done <- report{look: k, local: local}:
+	case l.done <- report{scan: k, local: local}:
 	case <-l.ctx.Done():
 	}
 }
 
-// A report is a look that has ended.
+// A report is a finished scan.
 type report struct {
-	*look
+	*scan
 	local bool
 }
 
-// finish takes the report of a look and says when the next is due. A group gets
-// no more than half of the time, however long a look at it takes.
-func (l *loop) finish(r report, now time.Time) {
+// finishScan handles a finished scan and schedules the next. A group is scanned at
+// most half of the time, even if its scans are slow.
+func (l *loop) finishScan(r report, now time.Time) {
 	g := r.group
 	g.busy = false
 	if r.local {
-		l.looks--
+		l.localScans--
 	}
 	if len(g.folders) == 0 {
-		l.forget(g)
+		l.deleteGroup(g)
 		return
 	}
 	heap.Push(&l.schedule, g)
-	if g.flood.ebbs(now, r.change, l.floodLimit()) {
+	if g.flood.ends(now, r.changes, l.floodLimit()) {
 		l.Log.Info().Str("ws", g.name).Msg("flood is over, watching again")
 	}
 	g.remote = false
 	for _, p := range r.polls {
-		if p.folder.group == g { // not removed or replaced meanwhile
-			l.settle(p.folder, p.current)
+		if p.folder.group == g { // not removed or replaced in the meantime
+			l.applyState(p.folder, p.current)
 		}
 	}
 	rest := now.Add(now.Sub(r.began))
-	if g.full.Before(rest) {
-		g.full = rest
+	if g.nextRescan.Before(rest) {
+		g.nextRescan = rest
 	}
-	l.repoll(g, rest)
+	l.schedulePoll(g, rest)
 	heap.Fix(&l.schedule, g.index)
 }
 
-// repoll says when a group is polled next, if it is.
-func (l *loop) repoll(g *group, earliest time.Time) {
+// schedulePoll sets when a group is polled next, if it is polled.
+func (l *loop) schedulePoll(g *group, earliest time.Time) {
 	polled := g.flood.on
 	for _, f := range g.folders {
 		polled = polled || f.why != ""
 	}
-	if was := !g.poll.IsZero(); was != polled {
-		l.polled += map[bool]int{true: 1, false: -1}[polled]
+	if was := !g.nextPoll.IsZero(); was != polled {
+		l.polledGroups += map[bool]int{true: 1, false: -1}[polled]
 	}
 	if !polled {
-		g.poll = time.Time{}
+		g.nextPoll = time.Time{}
 		return
 	}
-	g.poll = time.Now().Add(l.pollPeriod())
-	if g.poll.Before(earliest) {
-		g.poll = earliest
+	g.nextPoll = time.Now().Add(l.pollPeriod())
+	if g.nextPoll.Before(earliest) {
+		g.nextPoll = earliest
 	}
 }
 
-// interval is the time to the next Rescan of a group: at most what is promised,
-// and different each time. After Rescans that were asked for, by an overflow for
-// instance, it may be anything, lest a thousand groups come in a bunch again.
+// interval is the time to the next Rescan of a group: at most Interval, and random,
+// so that groups do not rescan together. After a requested Rescan (such as after an
+// overflow) it may be much shorter, to spread the groups again.
 func (l *loop) interval(asked bool) time.Duration {
 	named := len(l.groups)
 	if _, ok := l.groups[""]; ok {
@@ -221,7 +221,7 @@ func (l *loop) interval(asked bool) time.Duration {
 	}
 	longest := max(slower(l.base(), named)-l.slack(), time.Microsecond)
 	if asked {
-		return rand.N(longest) //nolint:gosec // spreads work, guards nothing
+		return rand.N(longest) //nolint:gosec // spreads load, no security
 	}
 	return longest - rand.N(longest/5+1) //nolint:gosec // likewise
 }
@@ -233,14 +233,14 @@ func (l *loop) base() time.Duration {
 	return defaultInterval
 }
 
-// slack is how late a timer may be.
+// slack is the allowed delay of a timer.
 func (l *loop) slack() time.Duration { return min(l.base()/50, l.pollPeriod()/10) }
 
 func (l *loop) pollPeriod() time.Duration {
 	if l.pollEvery > 0 {
-		return slower(l.pollEvery, l.polled)
+		return slower(l.pollEvery, l.polledGroups)
 	}
-	return slower(defaultPoll, l.polled)
+	return slower(defaultPoll, l.polledGroups)
 }
 
 func (l *loop) floodLimit() int {

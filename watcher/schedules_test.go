@@ -16,10 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// 1,000 schedules of events that are dropped, doubled, late and out of order, with
-// folders exchanged under the watch and overflows in between: whatever happens,
-// every file is seen within one interval of its appearance. Real folders, fake
-// events, and the clock of synctest.
+// 1,000 schedules of dropped, doubled, late and reordered events, with replaced
+// folders and overflows. Every file must be seen within one interval. The folders
+// are real, the events are fake, and the clock is synctest's.
 func TestSchedules(t *testing.T) {
 	top := memoryDir(t)
 	var files, byEvent int
@@ -39,8 +38,8 @@ func TestSchedules(t *testing.T) {
 		require.NoError(t, os.RemoveAll(dir))
 	}
 	require.Greater(t, files, 10_000)
-	require.Greater(t, byEvent, files/10, "the schedules must let some events through")
-	require.Less(t, byEvent, files*9/10, "and lose some")
+	require.Greater(t, byEvent, files/10, "the schedules must deliver some events")
+	require.Less(t, byEvent, files*9/10, "and drop some")
 }
 
 const (
@@ -57,7 +56,7 @@ type scenario struct {
 	mu     sync.Mutex
 	born   map[string]time.Time // "group/name"
 	seen   map[string]time.Time
-	events int // files that an event told of first
+	events int // files first seen by an event
 }
 
 func (s *scenario) play(t *testing.T) {
@@ -111,8 +110,8 @@ func (s *scenario) overflow(ctx context.Context) {
 	}
 }
 
-// exchange puts another folder in a group's place, with what was in the old one;
-// nobody tells the watcher.
+// exchange replaces a group's folder by another with the same content, without an
+// event.
 func (s *scenario) exchange(t *testing.T, group string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *scenario) wake(group, _, name string) {
 	}
 }
 
-// rescan looks at the folder, as the caller of a Watcher does.
+// rescan reads the folder, as the caller of a Watcher does.
 func (s *scenario) rescan(group string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,9 +157,9 @@ func (s *scenario) see(group, name string) (first bool) {
 	return true
 }
 
-// An idle watcher of 1,000 workspaces looks at each within 50 s, never at all of
-// them at once, also after an overflow has brought them into step.
-func TestIdleIsSpreadOut(t *testing.T) {
+// An idle watcher of 1,000 workspaces rescans each within 50 s, and never all of
+// them at once, not even after an overflow caused a common rescan.
+func TestIdleRescansAreSpread(t *testing.T) {
 	const groups = 1000
 	top := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watches is the part of fsnotify that places watches. Add on a path that is
-// watched renews it; on an unchanged folder that changes nothing.
+// watches is the part of fsnotify that places watches. Add on a watched path renews
+// the watch; on an unchanged folder it changes nothing.
 type watches interface {
 	Add(path string) error
 	Remove(path string) error
 }
 
-// A source is where events come from. Tests put one here that drops, doubles,
-// delays and reorders them.
+// A source provides events. Tests use one that drops, doubles, delays and reorders
+// them.
 type source struct {
 	watches
 	events <-chan fsnotify.Event
@@ -24,8 +24,8 @@ type source struct {
 	close  func() error
 }
 
-// openSource takes one inotify instance. There are few of them (128 a user on
-// many systems), so all folders share it.
+// openSource opens one inotify instance. All folders share it, because instances
+// are limited (128 per user on many systems).
 func openSource() (*source, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -34,10 +34,10 @@ func openSource() (*source, error) {
 	return &source{watches: w, events: w.Events, errors: pump(w.Errors), close: w.Close}, nil
 }
 
-// pump always takes what the channel offers and keeps one. fsnotify may report an
-// error (a watched folder renamed and deleted at once) while it holds the lock
-// that Add needs: the goroutine that calls Add must not be the one it waits for.
-// One error is as good as many, because all of them mean "look at everything".
+// pump always receives from the channel and keeps one error. fsnotify may report an
+// error (a watched folder renamed and deleted at once) while it holds the lock that
+// Add needs: if the goroutine that calls Add had to receive the error, both would
+// block. One error is enough, because each means "rescan all".
 func pump(in <-chan error) <-chan error {
 	out := make(chan error, 1)
 	go func() {
@@ -51,7 +51,7 @@ func pump(in <-chan error) <-chan error {
 	return out
 }
 
-// explain says why inotify refused, with the cure where there is one.
+// explain says why inotify failed, with a hint if there is one.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):

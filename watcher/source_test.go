@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fsnotify reports an error while it holds the lock that Add wants. Nobody reads
-// errors here, as the loop does not while it calls Add, and Add must return.
+// fsnotify reports an error while it holds the lock that Add needs. The test does
+// not read errors, as the loop does not during Add. Add must return.
 func TestAddDoesNotWaitForErrors(t *testing.T) {
 	top := t.TempDir()
 	a, b, c := mkdir(t, top, "a"), mkdir(t, top, "b"), mkdir(t, top, "c")
@@ -22,14 +22,14 @@ func TestAddDoesNotWaitForErrors(t *testing.T) {
 	require.NoError(t, src.Add(a))
 	require.NoError(t, src.Add(b))
 
-	// The reader is held at the first event, so that b is gone for good when it
-	// comes to the second and finds no watch to take away.
-	mkdir(t, a, "first")              // one event; a file would make two
-	time.Sleep(50 * time.Millisecond) // for the reader to be held; sooner only makes the test weaker
+	// The reader blocks at the first event, so that b is gone when it handles the
+	// second and finds no watch to remove.
+	mkdir(t, a, "first")              // one event; a file would cause two
+	time.Sleep(50 * time.Millisecond) // until the reader blocks; otherwise the test only checks less
 	require.NoError(t, os.Rename(b, filepath.Join(top, "gone")))
 	require.NoError(t, os.Remove(filepath.Join(top, "gone")))
 	require.Equal(t, fsnotify.Create, (<-src.events).Op)
-	time.Sleep(50 * time.Millisecond) // for the error to be reported, likewise
+	time.Sleep(50 * time.Millisecond) // until the error is reported, likewise
 
 	added := make(chan error, 1)
 	go func() { added <- src.Add(c) }()
@@ -40,7 +40,7 @@ func TestAddDoesNotWaitForErrors(t *testing.T) {
 			require.NoError(t, src.close())
 			return
 		case <-src.events:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			require.FailNow(t, "Add waits for the error to be read")
 		}
 	}

@@ -1,33 +1,34 @@
-// Package watcher turns what happens in folders into wake-up calls. It knows
-// paths, not what the files mean.
+// Package watcher calls back when files in folders change. It knows paths, not the
+// meaning of the files.
 //
 // # Hints
 //
-// An event is only a hint; the folder is the truth. Wake says "look at this
-// name", Rescan says "look at this group", and nothing else is ever said. Events
-// may be lost, doubled, late or out of order, and the caller must not mind: each
-// group is looked at again within [Watcher.Interval] anyway, after a lost event
-// (the kernel's queue overflowed, inotify reported an error) at once.
+// An event is only a hint; the folder is the truth. Wake means "check this name",
+// Rescan means "check this group". Events may be lost, doubled, late or out of
+// order, and callers must tolerate that: each group is rescanned within
+// [Watcher.Interval], and at once after a lost event (the kernel's queue
+// overflowed, inotify reported an error).
 //
-// # Folders that come and go
+// # Replaced and missing folders
 //
-// A folder that is deleted and made again, or exchanged for another, loses its
-// watch without a sound. Each look at a group therefore compares the folder with
-// the one that was watched and renews the watch. A missing folder may be added:
-// it is polled until it is there. A symbolic link is never followed.
+// A folder that is deleted and created again, or replaced, loses its watch without
+// an event. Each scan of a group therefore compares the folder with the watched
+// one and renews the watch. A missing folder may be added: it is polled until it
+// exists. A symbolic link is never followed.
 //
-// # Where inotify does not reach
+// # Folders without inotify
 //
-// A network or user-space file system (NFS, 9p, FUSE, virtiofs, SMB …) says
-// nothing about changes made elsewhere, and the kernel's limits on watches may be
-// used up. Such folders are polled once a second, and [Watcher.Notes] says so.
+// A network or user-space file system (NFS, 9p, FUSE, virtiofs, SMB …) does not
+// report changes by other hosts, and the kernel's limits on watches may be
+// reached. Such folders are polled once a second, and [Watcher.Notes] lists them.
 //
 // # Floods
 //
-// All folders share one event queue. A group whose untrusted folders produce more
-// than [Watcher.FloodPerSecond] events in a second has their watches taken away
-// and is polled once a second until it is calm, so that it cannot drown the
-// others. A group that relapses stays polled longer each time.
+// All folders share one event queue. If the untrusted folders of a group produce
+// more than [Watcher.FloodPerSecond] events in a second, their watches are removed
+// and the group is polled once a second until the flood is over. So it cannot
+// delay the events of others. After each further flood within a minute the group
+// is polled longer.
 package watcher
 
 import (
@@ -45,26 +46,26 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ErrNotFolder says that a path exists and is not a real folder: a file, or a
-// symbolic link, which is refused whatever it points to.
+// ErrNotFolder says that a path exists and is not a real folder: a file, or any
+// symbolic link.
 var ErrNotFolder = errors.New("not a folder (symbolic links are refused)")
 
 // A Folder is one watched folder.
 type Folder struct {
 	Path  string
-	Group string // the workspace; "" for the folder that holds them all
-	Kind  string // the caller's own word, handed back on Wake
+	Group string // the workspace; "" for the folder of all workspaces
+	Kind  string // a name chosen by the caller, passed to Wake
 
-	// Suffixes of the names that matter, such as ".json"; none means every name.
-	// Names that begin with a dot never matter.
+	// Suffixes of the names to report, such as ".json"; none means every name.
+	// Names that begin with a dot are never reported.
 	Suffixes []string
 
-	// Trusted says that only the host writes here: its events are never taken
-	// for a flood.
+	// Trusted says that only the host writes here: its events never count as a
+	// flood.
 	Trusted bool
 }
 
-// wants says whether a file of that name is worth a Wake.
+// wants says whether to call Wake for a file of that name.
 func (f *Folder) wants(name string) bool {
 	if name == "" || name[0] == '.' {
 		return false
@@ -74,55 +75,52 @@ func (f *Folder) wants(name string) bool {
 	})
 }
 
-// A Watcher watches folders. Set its fields before Run and leave them alone
-// afterwards; Add, Remove and Notes may be called at any time, from anywhere,
-// also from within Wake and Rescan.
+// A Watcher watches folders. Its fields must not change after Run was called. Add,
+// Remove and Notes are safe for concurrent use, also within Wake and Rescan.
 type Watcher struct {
 	// Wake says that a file of that name appeared, changed or vanished. It is
-	// called from several goroutines, one of them the event loop: it must only
-	// take note.
+	// called from several goroutines, one of them the event loop: it must not block.
 	Wake func(group, kind, name string)
 
-	// Rescan asks to look at everything in the folders of one group; for "" that
-	// is the folder of groups itself, to find new ones and Add them. It may take
-	// its time. It is never called twice at once for one group; calls that come
-	// meanwhile become one. Every group is asked for after its folders are
-	// watched, after lost events, and at least once every Interval.
+	// Rescan must check everything in the folders of one group; for "" that is the
+	// folder of groups itself, to find and Add new ones. It may be slow. There is
+	// never more than one call at once for a group; calls in the meantime are
+	// combined. It is called after a group's folders are watched, after lost events,
+	// and at least once every Interval.
 	Rescan func(group string)
 
 	Log zerolog.Logger
 
-	// Interval is the longest time between two Rescans of a group, 0 meaning
-	// 5 s. Beyond 100 groups it grows with their number, so that an idle
-	// watcher costs the same however many they are.
+	// Interval is the longest time between two Rescans of a group; 0 means 5 s.
+	// Above 100 groups it grows with their number, so that the load of an idle
+	// watcher stays constant.
 	Interval time.Duration
 
-	// FloodPerSecond is the number of events a second above which a group's
-	// untrusted folders are polled instead, 0 meaning 2,000.
+	// FloodPerSecond is the number of events per second above which a group's
+	// untrusted folders are polled; 0 means 2,000.
 	FloodPerSecond int
 
 	open       func() (*source, error)  // nil: inotify
 	fileSystem func(path string) string // nil: statfs
 	pollEvery  time.Duration            // 0: 1 s
 
-	mu    sync.Mutex
-	queue []change
-	kick  chan struct{}
-	notes map[string]string // path → why it is not watched
+	mu     sync.Mutex
+	queue  []change
+	wakeup chan struct{}
+	notes  map[string]string // path → why it is not watched
 }
 
-// A change is an Add or a Remove on its way to the loop, the only goroutine that
-// touches the watches.
+// A change is a queued Add or Remove. Only the loop's goroutine uses the watches.
 type change struct {
 	folder  *folder       // nil: remove the group
-	passed  chan struct{} // not nil: nothing but this is to be closed
+	passed  chan struct{} // not nil: only close this channel
 	group   string
 	current state
 }
 
-// Add has a folder watched from now on; adding a path again replaces its Folder.
-// It fails with [ErrNotFolder] and with the error of looking at the path, but a
-// folder that is merely missing is taken, and watched when it appears.
+// Add starts watching a folder. Adding a path again replaces its Folder. It fails
+// with [ErrNotFolder] or if the path cannot be examined. A missing folder is
+// accepted, and watched when it appears.
 func (w *Watcher) Add(f Folder) error {
 	path, err := filepath.Abs(f.Path)
 	if err != nil {
@@ -138,13 +136,13 @@ func (w *Watcher) Add(f Folder) error {
 	return nil
 }
 
-// Remove forgets all folders of a group. A Wake or Rescan that is under way may
+// Remove stops watching all folders of a group. A Wake or Rescan in progress may
 // still arrive.
 func (w *Watcher) Remove(group string) {
 	w.push(change{group: group})
 }
 
-// Alive returns when the loop of Run has come by, or with ctx's error.
+// Alive returns after the next iteration of Run's loop, or with ctx's error.
 func (w *Watcher) Alive(ctx context.Context) error {
 	passed := make(chan struct{})
 	w.push(change{passed: passed})
@@ -156,8 +154,8 @@ func (w *Watcher) Alive(ctx context.Context) error {
 	}
 }
 
-// Run watches until ctx is done, and then returns nil. Having no inotify is no
-// error: everything is polled then.
+// Run watches until ctx is done, and then returns nil. Without inotify all folders
+// are polled.
 func (w *Watcher) Run(ctx context.Context) error {
 	if w.Wake == nil || w.Rescan == nil {
 		return errors.New("run watcher: Wake and Rescan must be set")
@@ -168,7 +166,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Notes says in whole lines which folders are polled, or not looked at, and why.
+// Notes lists the folders that are polled or ignored, and why, one line for each
+// reason.
 func (w *Watcher) Notes() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +195,7 @@ func notice(where, why string) string {
 	return fmt.Sprintf("polling %s: %s", where, why)
 }
 
-// note remembers why a path is not watched, or forgets it.
+// note records why a path is not watched. An empty why clears that.
 func (w *Watcher) note(path, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,18 +214,18 @@ func (w *Watcher) push(c change) {
 	w.queue = append(w.queue, c)
 	w.mu.Unlock()
 	select {
-	case w.kicked() <- struct{}{}:
-	default: // the loop has been told already
+	case w.wakeups() <- struct{}{}:
+	default: // a wake-up is already pending
 	}
 }
 
-func (w *Watcher) kicked() chan struct{} {
+func (w *Watcher) wakeups() chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.kick == nil {
-		w.kick = make(chan struct{}, 1)
+	if w.wakeup == nil {
+		w.wakeup = make(chan struct{}, 1)
 	}
-	return w.kick
+	return w.wakeup
 }
 
 func (w *Watcher) changes() []change {
@@ -237,7 +236,7 @@ func (w *Watcher) changes() []change {
 	return queue
 }
 
-// cause is the error without the path, which the notes name anyway.
+// cause is the error without the path, which the notes contain already.
 func cause(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()
@@ -247,15 +246,15 @@ func cause(err error) string {
 
 const whyMissing = "it is missing"
 
-// state is what a look at a path found.
+// state is the result of examining a path.
 type state struct {
 	info   fs.FileInfo
 	err    error
 	why    string // why it cannot be watched; "" if it can
-	remote bool   // on a file system where looking may take for ever
+	remote bool   // on a file system where access may hang
 }
 
-// examine looks at the folder itself. Lstat comes first: fsnotify's Add and
+// examine checks the folder itself. Lstat comes first, because fsnotify's Add and
 // statfs both follow links.
 func (w *Watcher) examine(path string) state {
 	info, err := os.Lstat(path)
@@ -269,7 +268,7 @@ func (w *Watcher) examine(path string) state {
 	}
 	fileSystem := w.fileSystem
 	if fileSystem == nil {
-		fileSystem = unreached
+		fileSystem = remoteFileSystem
 	}
 	if name := fileSystem(path); name != "" {
 		return state{info: info, remote: true, why: "inotify does not reach " + name}

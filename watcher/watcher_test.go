@@ -20,9 +20,9 @@ import (
 )
 
 func TestWake(t *testing.T) {
-	e, dir := newEar(), t.TempDir()
+	e, dir := newRecorder(), t.TempDir()
 	write(t, dir, "old.json")
-	w := quiet(e)
+	w := quietWatcher(e)
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "personal", Kind: "requests", Suffixes: []string{".json", ".cancel"}}))
 	run(t, w)
 	e.untilRescanned(t, "personal", 1)
@@ -42,9 +42,9 @@ func TestWake(t *testing.T) {
 			write(t, dir, ".tmp1")
 			require.NoError(t, os.Rename(filepath.Join(dir, ".tmp1"), p))
 		}},
-		{"vanished", "old.json", func(p string) { require.NoError(t, os.Remove(p)) }},
-		{"a folder with such a name is for the caller to refuse", "d.json", func(p string) { mkdir(t, p) }},
-		{"a link too: we only know the name", "e.json", func(p string) { require.NoError(t, os.Symlink("/etc/passwd", p)) }},
+		{"removed", "old.json", func(p string) { require.NoError(t, os.Remove(p)) }},
+		{"a folder with such a name, which the caller must refuse", "d.json", func(p string) { mkdir(t, p) }},
+		{"a link, which the caller must refuse", "e.json", func(p string) { require.NoError(t, os.Symlink("/etc/passwd", p)) }},
 	}
 	for _, tt := range tests {
 		require.Zero(t, e.woken("personal/requests/"+tt.name), tt.why)
@@ -55,21 +55,21 @@ func TestWake(t *testing.T) {
 	write(t, dir, "a.json")
 	e.until(t, "Wake of a changed file", func() bool { return e.woken("personal/requests/a.json") > was })
 
-	// These come before z.json in the queue, so that z.json proves them ignored.
+	// These come before z.json in the queue, so z.json shows that they were ignored.
 	write(t, dir, ".hidden.json")
 	write(t, dir, "notes.txt")
 	write(t, dir, "z.json")
 	e.untilWoken(t, "personal/requests/z.json")
-	for _, key := range e.heardOf("") {
-		require.NotContains(t, key, "/.", "dot-names are somebody's unfinished work")
+	for _, key := range e.wakeKeys("") {
+		require.NotContains(t, key, "/.", "names with a dot are unfinished files")
 		require.NotContains(t, key, ".txt")
 	}
 	require.Empty(t, w.Notes())
 }
 
 func TestNoSuffixesMeansEveryName(t *testing.T) {
-	e, dir := newEar(), t.TempDir()
-	w := quiet(e)
+	e, dir := newRecorder(), t.TempDir()
+	w := quietWatcher(e)
 	require.NoError(t, w.Add(Folder{Path: dir, Kind: "workspaces"}))
 	run(t, w)
 	e.untilRescanned(t, "", 1)
@@ -83,11 +83,11 @@ func TestAddRefuses(t *testing.T) {
 	write(t, dir, "file")
 	require.NoError(t, os.Symlink(real, filepath.Join(dir, "link")))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), filepath.Join(dir, "dangling")))
-	w := quiet(newEar())
+	w := quietWatcher(newRecorder())
 	for name, why := range map[string]string{
-		"link":     "fsnotify would follow it to a folder of somebody's choice",
-		"dangling": "it may point somewhere tomorrow",
-		"file":     "fsnotify would watch it, and tell us nothing",
+		"link":     "fsnotify would follow it to any folder",
+		"dangling": "its target may be created later",
+		"file":     "fsnotify would watch it, without useful events",
 	} {
 		require.ErrorIs(t, w.Add(Folder{Path: filepath.Join(dir, name)}), ErrNotFolder, why)
 	}
@@ -96,16 +96,16 @@ func TestAddRefuses(t *testing.T) {
 	require.Empty(t, w.Notes())
 }
 
-func TestRunRefusesWithoutEars(t *testing.T) {
-	e := newEar()
+func TestRunRequiresCallbacks(t *testing.T) {
+	e := newRecorder()
 	require.Error(t, (&Watcher{Wake: e.wake}).Run(t.Context()))
 	require.Error(t, (&Watcher{Rescan: e.rescan}).Run(t.Context()))
 }
 
-func TestFolderSwappedForLink(t *testing.T) {
-	e, f, top, secret := newEar(), newFake(), t.TempDir(), t.TempDir()
+func TestFolderReplacedByLink(t *testing.T) {
+	e, f, top, secret := newRecorder(), newFake(), t.TempDir(), t.TempDir()
 	dir := mkdir(t, top, "requests")
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.open = f.open
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 	run(t, w)
@@ -118,7 +118,7 @@ func TestFolderSwappedForLink(t *testing.T) {
 	e.until(t, "a note about the link", func() bool { return len(w.Notes()) > 0 })
 	require.Equal(t, []string{"ignoring " + dir + ": not a folder (symbolic links are refused)"}, w.Notes())
 	write(t, secret, "private")
-	require.Empty(t, list(&Folder{Path: dir}).names, "nothing may be listed through a link")
+	require.Empty(t, list(&Folder{Path: dir}).names, "list must not follow a link")
 
 	require.NoError(t, os.Remove(dir))
 	mkdir(t, dir)
@@ -126,8 +126,8 @@ func TestFolderSwappedForLink(t *testing.T) {
 	require.Zero(t, e.woken("a/k/private"))
 }
 
-// Each way a watch can vanish without a sound, with the real inotify.
-func TestFolderMadeAgain(t *testing.T) {
+// Each way to lose a watch without an event, with the real inotify.
+func TestFolderRecreated(t *testing.T) {
 	tests := []struct {
 		why  string
 		lose func(top, dir string)
@@ -141,9 +141,9 @@ func TestFolderMadeAgain(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
-			e, top := newEar(), t.TempDir()
+			e, top := newRecorder(), t.TempDir()
 			dir := mkdir(t, top, "requests")
-			w := quiet(e)
+			w := quietWatcher(e)
 			require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 			run(t, w)
 			e.untilRescanned(t, "a", 1)
@@ -154,19 +154,19 @@ func TestFolderMadeAgain(t *testing.T) {
 			before := e.rescanned("a")
 			mkdir(t, dir)
 			e.until(t, "a new watch", func() bool { return len(w.Notes()) == 0 })
-			e.untilRescanned(t, "a", before+1) // for what came before the new watch
+			e.untilRescanned(t, "a", before+1) // for changes before the new watch
 			write(t, dir, "new.json")
 			e.untilWoken(t, "a/k/new.json")
 		})
 	}
 }
 
-// No event tells that a parent was exchanged: the watch stays, on a folder that
-// is not at the path any more. Only the timer can find out.
-func TestParentExchanged(t *testing.T) {
-	e, top := newEar(), t.TempDir()
+// Replacing a parent causes no event: the watch stays on a folder that is no longer
+// at the path. Only the timer detects that.
+func TestParentReplaced(t *testing.T) {
+	e, top := newRecorder(), t.TempDir()
 	dir := mkdir(t, top, "ws", "requests")
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.Interval = 100 * time.Millisecond
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 	run(t, w)
@@ -180,11 +180,11 @@ func TestParentExchanged(t *testing.T) {
 	}
 }
 
-// A watch that is lost while the folder looks the same (deleted and made again
-// with the same inode number, the event lost in an overflow) is renewed.
+// A lost watch of a folder that appears unchanged (deleted and created again with
+// the same inode number, the event lost in an overflow) is renewed.
 func TestLostWatchIsRenewed(t *testing.T) {
-	e, f, dir := newEar(), newFake(), t.TempDir()
-	w := quiet(e)
+	e, f, dir := newRecorder(), newFake(), t.TempDir()
+	w := quietWatcher(e)
 	w.open = f.open
 	w.Interval = 50 * time.Millisecond
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
@@ -194,28 +194,28 @@ func TestLostWatchIsRenewed(t *testing.T) {
 	e.until(t, "the watch renewed", func() bool { return f.watches(dir) })
 }
 
-// The watch of a folder that was moved away with its parent is given back: there
-// are not many.
-func TestExchangedFolderGivesItsWatchBack(t *testing.T) {
-	e, f, top := newEar(), newFake(), t.TempDir()
+// The watch of a folder that was moved away with its parent is removed, because
+// watches are limited.
+func TestReplacedFolderReleasesItsWatch(t *testing.T) {
+	e, f, top := newRecorder(), newFake(), t.TempDir()
 	dir := mkdir(t, top, "ws", "requests")
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.open = f.open
 	w.Interval = 50 * time.Millisecond
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 	run(t, w)
 	e.untilRescanned(t, "a", 3)
-	require.Zero(t, f.removed(), "renewing is not removing")
+	require.Zero(t, f.removed(), "renewing removes no watch")
 	require.NoError(t, os.Rename(filepath.Join(top, "ws"), filepath.Join(top, "old")))
 	mkdir(t, dir)
 	e.until(t, "the old watch removed", func() bool { return f.removed() == 1 && f.watches(dir) })
 }
 
-func TestMissingFolderIsAwaited(t *testing.T) {
-	e, dir := newEar(), filepath.Join(t.TempDir(), "later")
-	w := quiet(e)
+func TestMissingFolderIsPolled(t *testing.T) {
+	e, dir := newRecorder(), filepath.Join(t.TempDir(), "later")
+	w := quietWatcher(e)
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
-	require.Equal(t, []string{"polling " + dir + ": it is missing"}, w.Notes(), "said before Run too")
+	require.Equal(t, []string{"polling " + dir + ": it is missing"}, w.Notes(), "noted before Run")
 	run(t, w)
 	e.untilRescanned(t, "a", 1)
 	mkdir(t, dir)
@@ -224,18 +224,18 @@ func TestMissingFolderIsAwaited(t *testing.T) {
 	e.untilWoken(t, "a/k/x")
 }
 
-// The kernel's own overflow: the reader is held in Wake while more is written
-// than the queue holds.
+// A real overflow: Wake blocks the reader while more files are created than the
+// queue holds.
 func TestRealOverflow(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	require.NoError(t, err)
 	queue, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(t, err)
 
-	e, dir, log := newEar(), memoryDir(t), new(syncBuffer)
+	e, dir, log := newRecorder(), memoryDir(t), new(syncBuffer)
 	held, release := make(chan struct{}), make(chan struct{})
 	hold := sync.OnceFunc(func() { close(held); <-release })
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.Log = zerolog.New(log)
 	w.FloodPerSecond = 1 << 30
 	w.Wake = func(group, kind, name string) { hold(); e.wake(group, kind, name) }
@@ -254,17 +254,17 @@ func TestRealOverflow(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 	}
-	require.Equal(t, a, e.rescanned("a"), "it is held, nothing may have been said")
+	require.Equal(t, a, e.rescanned("a"), "no Rescan while Wake blocks")
 	close(release)
 	e.untilRescanned(t, "a", a+1)
-	e.untilRescanned(t, "b", b+1) // its events were lost as well
-	require.Contains(t, log.String(), "events were lost")
+	e.untilRescanned(t, "b", b+1) // its events were lost, too
+	require.Contains(t, log.String(), "inotify events lost")
 }
 
-// After any error all groups are looked at, but not more than once a poll period.
-func TestErrorsMeanRescan(t *testing.T) {
-	e, f := newEar(), newFake()
-	w := quiet(e)
+// After any error all groups are rescanned, but at most once in a poll period.
+func TestErrorsCauseRescan(t *testing.T) {
+	e, f := newRecorder(), newFake()
+	w := quietWatcher(e)
 	w.open = f.open
 	w.pollEvery = 5 * time.Second // the second round comes after the test
 	require.NoError(t, w.Add(Folder{Path: t.TempDir(), Group: "a"}))
@@ -272,7 +272,7 @@ func TestErrorsMeanRescan(t *testing.T) {
 	stop := run(t, w)
 	e.untilRescanned(t, "a", 1)
 	e.untilRescanned(t, "", 1)
-	e.until(t, "rest", func() bool { return e.rescanned("a") == e.rescanned("") })
+	e.until(t, "the initial rescans", func() bool { return e.rescanned("a") == e.rescanned("") })
 	n := e.rescanned("a")
 	f.errors <- errors.New("short read")
 	e.untilRescanned(t, "a", n+1)
@@ -284,9 +284,9 @@ func TestErrorsMeanRescan(t *testing.T) {
 	require.LessOrEqual(t, e.rescanned("a"), n+2)
 }
 
-func TestSourceThatEndsIsPolled(t *testing.T) {
-	e, f, dir := newEar(), newFake(), t.TempDir()
-	w := quiet(e)
+func TestPollingAfterSourceEnds(t *testing.T) {
+	e, f, dir := newRecorder(), newFake(), t.TempDir()
+	w := quietWatcher(e)
 	w.open = f.open
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 	run(t, w)
@@ -297,20 +297,20 @@ func TestSourceThatEndsIsPolled(t *testing.T) {
 	untilPolled(t, e, dir, "a/k/")
 }
 
-// untilPolled makes files until one of them is heard of by its name.
-func untilPolled(t *testing.T, e *ear, dir, prefix string) {
+// untilPolled creates files until Wake reports one.
+func untilPolled(t *testing.T, e *recorder, dir, prefix string) {
 	t.Helper()
 	i := 0
 	e.until(t, "Wake of a polled file", func() bool {
 		i++
 		write(t, dir, fmt.Sprintf("p%d", i))
-		return len(e.heardOf(prefix+"p")) > 0
+		return len(e.wakeKeys(prefix+"p")) > 0
 	})
 }
 
 func TestPolledFileSystem(t *testing.T) {
-	e, f, dir, local := newEar(), newFake(), t.TempDir(), t.TempDir()
-	w := quiet(e)
+	e, f, dir, local := newRecorder(), newFake(), t.TempDir(), t.TempDir()
+	w := quietWatcher(e)
 	w.open = f.open
 	w.fileSystem = func(path string) string {
 		if path == local {
@@ -325,7 +325,7 @@ func TestPolledFileSystem(t *testing.T) {
 	require.Equal(t, []string{"polling " + dir + ": inotify does not reach NFS"}, w.Notes())
 	run(t, w)
 	e.untilRescanned(t, "far", 1)
-	require.False(t, f.watches(dir), "a watch there would promise what it cannot keep")
+	require.False(t, f.watches(dir), "no watch on a remote file system")
 	require.True(t, f.watches(local))
 
 	write(t, dir, "new.json")
@@ -335,7 +335,7 @@ func TestPolledFileSystem(t *testing.T) {
 	e.until(t, "Wake of a changed file", func() bool { return e.woken("far/k/new.json") > was })
 	require.NoError(t, os.Remove(filepath.Join(dir, "old.json")))
 	e.untilWoken(t, "far/k/old.json")
-	require.Len(t, e.heardOf(""), 2, "only what changed is woken")
+	require.Len(t, e.wakeKeys(""), 2, "only changed names")
 
 	second := t.TempDir()
 	add.Path = second
@@ -346,9 +346,9 @@ func TestPolledFileSystem(t *testing.T) {
 
 func TestInotifyLimits(t *testing.T) {
 	t.Run("no watches left", func(t *testing.T) {
-		e, f, dir := newEar(), newFake(), t.TempDir()
+		e, f, dir := newRecorder(), newFake(), t.TempDir()
 		f.refuses(syscall.ENOSPC)
-		w := quiet(e)
+		w := quietWatcher(e)
 		w.open = f.open
 		require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
 		run(t, w)
@@ -357,11 +357,11 @@ func TestInotifyLimits(t *testing.T) {
 		untilPolled(t, e, dir, "a/k/")
 
 		f.refuses(nil)
-		e.until(t, "a watch, now that there is one", func() bool { return f.watches(dir) && len(w.Notes()) == 0 })
+		e.until(t, "a watch, as soon as one is free", func() bool { return f.watches(dir) && len(w.Notes()) == 0 })
 	})
 	t.Run("no instance left", func(t *testing.T) {
-		e, dir, log := newEar(), t.TempDir(), new(syncBuffer)
-		w := quiet(e)
+		e, dir, log := newRecorder(), t.TempDir(), new(syncBuffer)
+		w := quietWatcher(e)
 		w.Log = zerolog.New(log)
 		w.open = func() (*source, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
 		require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "k"}))
@@ -375,8 +375,8 @@ func TestInotifyLimits(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	e, f, a, b := newEar(), newFake(), t.TempDir(), t.TempDir()
-	w := quiet(e)
+	e, f, a, b := newRecorder(), newFake(), t.TempDir(), t.TempDir()
+	w := quietWatcher(e)
 	w.open = f.open
 	w.Interval = 20 * time.Millisecond
 	require.NoError(t, w.Add(Folder{Path: a, Group: "a", Kind: "k"}))
@@ -385,12 +385,12 @@ func TestRemove(t *testing.T) {
 	e.untilRescanned(t, "a", 1)
 	w.Remove("a")
 	w.Remove("never there")
-	e.until(t, "the watch taken away", func() bool { return !f.watches(a) })
+	e.until(t, "the watch removed", func() bool { return !f.watches(a) })
 	f.events <- fsnotify.Event{Name: filepath.Join(a, "late"), Op: fsnotify.Create}
 	e.untilRescanned(t, "b", e.rescanned("b")+2)
 	was := e.rescanned("a")
 	e.untilRescanned(t, "b", e.rescanned("b")+5)
-	require.Equal(t, was, e.rescanned("a"), "a removed group is left alone")
+	require.Equal(t, was, e.rescanned("a"), "no Rescan of a removed group")
 	require.Zero(t, e.woken("a/k/late"))
 
 	require.NoError(t, w.Add(Folder{Path: a, Group: "b", Kind: "other"}))
@@ -398,18 +398,18 @@ func TestRemove(t *testing.T) {
 	f.events <- fsnotify.Event{Name: filepath.Join(a, "new"), Op: fsnotify.Create}
 	e.untilWoken(t, "b/other/new")
 
-	require.NoError(t, w.Add(Folder{Path: a, Group: "b", Kind: "third"}), "the same path again replaces")
+	require.NoError(t, w.Add(Folder{Path: a, Group: "b", Kind: "third"}), "adding a path again replaces its Folder")
 	e.until(t, "the new kind", func() bool { // the first event may overtake the Add
 		f.events <- fsnotify.Event{Name: filepath.Join(a, "new"), Op: fsnotify.Create}
 		return e.woken("b/third/new") > 0
 	})
 }
 
-// One goroutine owns the watches, so the callbacks may call Add without meeting
-// themselves.
+// The callbacks may call Add without a deadlock, because one goroutine owns the
+// watches.
 func TestAddFromCallbacks(t *testing.T) {
-	e, top := newEar(), t.TempDir()
-	w := quiet(e)
+	e, top := newRecorder(), t.TempDir()
+	w := quietWatcher(e)
 	w.Wake = func(group, kind, name string) {
 		if kind == "workspaces" && name != "made-by-rescan" {
 			require.NoError(t, w.Add(Folder{Path: filepath.Join(top, name), Group: name, Kind: "k"}))
@@ -431,16 +431,16 @@ func TestAddFromCallbacks(t *testing.T) {
 	e.untilWoken(t, "made-by-agent/k/x")
 }
 
-// A Rescan that takes long: no second one of its group, no end of events, and at
-// most mostLooks at once.
-func TestRescansAreBounded(t *testing.T) {
-	e, f, top := newEar(), newFake(), t.TempDir()
+// Slow Rescans: never two of the same group, events continue, and at most maxScans
+// at once.
+func TestConcurrentRescansAreLimited(t *testing.T) {
+	e, f, top := newRecorder(), newFake(), t.TempDir()
 	var mu sync.Mutex
 	under, most, twice := map[string]int{}, 0, false
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.open = f.open
 	w.Rescan = func(group string) {
 		mu.Lock()
@@ -464,29 +464,29 @@ func TestRescansAreBounded(t *testing.T) {
 		require.NoError(t, w.Add(Folder{Path: mkdir(t, top, name), Group: name, Kind: "k"}))
 	}
 	run(t, w)
-	e.until(t, "looks at work", func() bool { mu.Lock(); defer mu.Unlock(); return most == mostLooks })
+	e.until(t, "the maximum of scans", func() bool { mu.Lock(); defer mu.Unlock(); return most == maxScans })
 	for i := range 50 {
 		f.events <- fsnotify.Event{Name: filepath.Join(top, "7", strconv.Itoa(i)), Op: fsnotify.Create}
 		f.errors <- fsnotify.ErrEventOverflow
 	}
-	e.untilWoken(t, "7/k/49") // the loop goes on
+	e.untilWoken(t, "7/k/49") // the loop continues
 	release()
 	for i := range groups {
 		e.untilRescanned(t, strconv.Itoa(i), 1)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	require.False(t, twice, "two Rescans of one group at once")
-	require.Equal(t, mostLooks, most)
+	require.False(t, twice, "two concurrent Rescans of one group")
+	require.Equal(t, maxScans, most)
 }
 
-// A dead server makes a look hang for ever: it costs the others nothing, nor the
+// An unreachable server makes a scan hang. It must not delay other groups or the
 // end of Run.
 func TestHangingRemoteFolders(t *testing.T) {
-	e, f, top := newEar(), newFake(), t.TempDir()
+	e, f, top := newRecorder(), newFake(), t.TempDir()
 	release := make(chan struct{})
 	defer close(release)
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.open = f.open
 	w.fileSystem = func(path string) string {
 		if strings.Contains(path, "remote") {
@@ -500,7 +500,7 @@ func TestHangingRemoteFolders(t *testing.T) {
 			<-release
 		}
 	}
-	for i := range 2 * mostLooks {
+	for i := range 2 * maxScans {
 		name := "remote" + strconv.Itoa(i)
 		require.NoError(t, w.Add(Folder{Path: mkdir(t, top, name), Group: name}))
 	}
@@ -512,9 +512,9 @@ func TestHangingRemoteFolders(t *testing.T) {
 }
 
 func TestFlood(t *testing.T) {
-	e, s, top, log := newEar(), spy{newFake()}, memoryDir(t), new(syncBuffer)
+	e, s, top, log := newRecorder(), spy{newFake()}, memoryDir(t), new(syncBuffer)
 	bad := filepath.Join(top, "bad", "requests")
-	w := quiet(e)
+	w := quietWatcher(e)
 	w.open = s.open
 	w.Log = zerolog.New(log)
 	w.FloodPerSecond = 200
@@ -529,43 +529,43 @@ func TestFlood(t *testing.T) {
 	run(t, w)
 	e.untilRescanned(t, "bad", 1)
 	e.untilRescanned(t, "good", 1)
-	early := false
+	tooEarly := false
 	s.mu.Lock()
 	s.adds = func(path string) {
-		if said := log.String(); path == bad {
-			early = early || strings.Count(said, "too many events") > strings.Count(said, "flood is over")
+		if logged := log.String(); path == bad {
+			tooEarly = tooEarly || strings.Count(logged, "too many events") > strings.Count(logged, "flood is over")
 		}
 	}
 	s.mu.Unlock()
 	rescans := e.rescanned("bad")
 
 	flooded := 0
-	e.until(t, "the watch taken away", func() bool {
+	e.until(t, "the watch removed", func() bool {
 		for ; s.watches(bad) && flooded < 10_000; flooded++ {
 			write(t, bad, strconv.Itoa(flooded))
 		}
 		return !s.watches(bad)
 	})
-	e.untilRescanned(t, "bad", rescans+1) // what was not heard is looked for
+	e.untilRescanned(t, "bad", rescans+1) // a Rescan finds the missed files
 	write(t, top, "bad", "decisions", "d")
-	e.untilWoken(t, "bad/decisions/d") // a person's decision is still heard at once
+	e.untilWoken(t, "bad/decisions/d") // a decision is still reported at once
 	write(t, top, "good", "requests", "r")
 	e.untilWoken(t, "good/requests/r")
 
 	e.until(t, "the watch back", func() bool { return s.watches(bad) })
-	e.untilRescanned(t, "bad", rescans+2) // for what came before the new watch
+	e.untilRescanned(t, "bad", rescans+2) // for changes before the new watch
 	write(t, bad, "calm")
 	e.untilWoken(t, "bad/requests/calm")
 	require.Equal(t, 1, strings.Count(log.String(), "too many events"))
 	require.Equal(t, 1, strings.Count(log.String(), "flood is over"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.False(t, early, "watched again while the flood was on")
+	require.False(t, tooEarly, "watched again during the flood")
 }
 
 func TestTrustedFoldersDoNotFlood(t *testing.T) {
-	e, dir, log := newEar(), memoryDir(t), new(syncBuffer)
-	w := quiet(e)
+	e, dir, log := newRecorder(), memoryDir(t), new(syncBuffer)
+	w := quietWatcher(e)
 	w.Log = zerolog.New(log)
 	w.FloodPerSecond = 10
 	require.NoError(t, w.Add(Folder{Path: dir, Group: "a", Kind: "responses", Trusted: true}))
@@ -575,81 +575,80 @@ func TestTrustedFoldersDoNotFlood(t *testing.T) {
 		write(t, dir, strconv.Itoa(i))
 	}
 	e.untilWoken(t, "a/responses/999")
-	require.NotContains(t, log.String(), "too many events", "the gate's own burst of answers is no flood")
+	require.NotContains(t, log.String(), "too many events", "a burst of the daemon's responses is not a flood")
 }
 
-// A flood goes on while files come faster than half the limit, and a group that
-// relapses stays polled longer.
+// A flood continues while the rate is above half the limit. After a repeated flood
+// the group is polled longer.
 func TestFloodHysteresis(t *testing.T) {
 	const limit = 100
 	now := time.Unix(1000, 0)
 	pour := func(f *flood) (rose bool) {
 		for range limit + 1 {
-			rose = f.rises(now, limit) || rose
+			rose = f.exceeds(now, limit) || rose
 		}
 		return rose
 	}
 	f := new(flood)
 	for range 10 { // ten seconds just below the limit
 		for range limit {
-			require.False(t, f.rises(now, limit))
+			require.False(t, f.exceeds(now, limit))
 		}
 		now = now.Add(floodWindow)
 	}
 	require.True(t, pour(f))
-	require.False(t, pour(f), "it is said once")
-	require.False(t, f.ebbs(now, -1, limit), "the first poll has nothing to compare with")
-	require.False(t, f.ebbs(now, limit, limit), "still too much")
-	require.True(t, f.ebbs(now, limit/2, limit))
-	require.False(t, f.ebbs(now, 0, limit), "what is over does not end again")
+	require.False(t, pour(f), "reported once")
+	require.False(t, f.ends(now, -1, limit), "no comparison at the first poll")
+	require.False(t, f.ends(now, limit, limit), "still too many changes")
+	require.True(t, f.ends(now, limit/2, limit))
+	require.False(t, f.ends(now, 0, limit), "a flood ends once")
 	for _, need := range []int{2, 4, 8, 16, 32, 32} {
 		now = now.Add(time.Second)
 		require.True(t, pour(f))
 		for i := range need - 1 {
-			require.False(t, f.ebbs(now, 0, limit), "relapse wants %d calm polls, had %d", need, i+1)
+			require.False(t, f.ends(now, 0, limit), "a repeated flood needs %d quiet polls, had %d", need, i+1)
 		}
-		require.True(t, f.ebbs(now, 0, limit))
+		require.True(t, f.ends(now, 0, limit))
 	}
-	now = now.Add(2 * relapseWithin)
+	now = now.Add(2 * repeatWindow)
 	require.True(t, pour(f))
-	require.True(t, f.ebbs(now, 0, limit), "long ago is forgiven")
+	require.True(t, f.ends(now, 0, limit), "an old flood does not count")
 }
 
-// A folder with more names than a poll reads: what the list cannot say, a Rescan
-// must find, but only when the folder changed.
+// A folder with more names than a poll reads: if it changed, a Rescan is called.
 func TestCrowdedFolder(t *testing.T) {
-	dir, e := memoryDir(t), newEar()
-	for i := range mostNames + 1 {
+	dir, e := memoryDir(t), newRecorder()
+	for i := range maxNames + 1 {
 		require.NoError(t, os.Symlink("x", filepath.Join(dir, strconv.Itoa(i))))
 	}
-	w := quiet(e)
+	w := quietWatcher(e)
 	f := &folder{Folder: Folder{Path: dir, Group: "a"}}
-	glance := func() *look {
-		k := &look{group: &group{name: "a"}, polls: []*poll{{folder: f, compare: true, counts: true}}}
-		w.do(k, func() bool { return false })
+	runScan := func() *scan {
+		k := &scan{group: &group{name: "a"}, polls: []*poll{{folder: f, compare: true, counts: true}}}
+		w.runScan(k, func() bool { return false })
 		return k
 	}
-	require.True(t, glance().full, "the first list has nothing to compare with")
-	require.Len(t, f.seen.names, mostNames)
-	require.False(t, glance().full)
+	require.True(t, runScan().rescan, "no comparison at the first listing")
+	require.Len(t, f.seen.names, maxNames)
+	require.False(t, runScan().rescan)
 	require.Equal(t, 1, e.rescanned("a"))
 	write(t, dir, "new")
-	k := glance()
-	require.True(t, k.full)
-	require.Equal(t, -1, k.change, "how much changed is unknown")
+	k := runScan()
+	require.True(t, k.rescan)
+	require.Equal(t, -1, k.changes, "the number of changes is unknown")
 	require.Equal(t, 2, e.rescanned("a"))
 }
 
 func TestStopEndsAtOnce(t *testing.T) {
-	e := newEar()
-	w := quiet(e)
+	e := newRecorder()
+	w := quietWatcher(e)
 	require.NoError(t, w.Add(Folder{Path: t.TempDir(), Group: "a"}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, w.Run(ctx))
 }
 
-func (e *ear) heardOf(prefix string) (keys []string) {
+func (e *recorder) wakeKeys(prefix string) (keys []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for key := range e.wakes {

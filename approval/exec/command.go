@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// killGrace is how long a killed run may take to be gone. Only a process
-	// stuck inside the kernel needs longer, and nobody can help that one.
+	// killGrace is how long a killed run may take to end. Only a process stuck
+	// inside the kernel takes longer.
 	killGrace = 10 * time.Second
-	// drainGrace is how long we go on reading after everything is dead. It
-	// matters only when a descriptor was handed to some other program.
+	// drainGrace is how long output is read after all processes are dead. It
+	// matters only if a descriptor was passed to another program.
 	drainGrace = 250 * time.Millisecond
 )
 
-// spec is a command, fully worked out.
+// spec is a fully expanded command.
 type spec struct {
 	path  string // absolute
 	argv  []string
@@ -32,18 +32,19 @@ type spec struct {
 	stdin []byte
 }
 
-// exit tells how a run ended. By then it has left nothing behind.
+// exit is the end of a run. When it is sent, no process of the run is left, except
+// those counted in left.
 type exit struct {
 	notStarted string // why nothing ran, or ""
 	lost       bool   // the supervisor died or was closed: outcome unknown
 	status     string // "exit status 3", "signal: killed"; "" for success
-	left       int    // processes of other users that we may not kill
+	left       int    // processes of other users, which cannot be killed
 }
 
-// process is a run under way.
+// process is a running command.
 type process struct {
 	stdout, stderr *os.File
-	exited         <-chan exit // buffered, exactly one
+	exited         <-chan exit // buffered, receives exactly one value
 	kill           func()
 }
 
@@ -66,10 +67,10 @@ func (r *Runner) command(ctx context.Context, job approval.Job) approval.Effect 
 	if err != nil {
 		return failed(false, "%v", err)
 	}
-	return r.attend(ctx, job, p)
+	return r.collectEffect(ctx, job, p)
 }
 
-// prepare works out everything that the arguments and the environment decide.
+// prepare expands the arguments and the environment.
 func (r *Runner) prepare(job approval.Job) (spec, error) {
 	argv, err := expandArgv(job.Tool.Handler.Argv, job.Args)
 	if err != nil {
@@ -83,8 +84,8 @@ func (r *Runner) prepare(job approval.Job) (spec, error) {
 	return spec{argv: argv, env: env, mark: mark, stdin: job.Args}, err
 }
 
-// workDir returns the folder the command starts in, and whether it is ours to
-// remove.
+// workDir returns the folder the command starts in, and whether to remove it
+// afterwards.
 func (r *Runner) workDir(h approval.Handler) (string, bool, error) {
 	if h.Dir == "" {
 		dir, err := os.MkdirTemp(r.TempDir, "permesso-run-")
@@ -103,9 +104,9 @@ func (r *Runner) workDir(h approval.Handler) (string, bool, error) {
 	return h.Dir, false, nil
 }
 
-// attend sees a run through: it collects the output and kills what takes too
-// long or says too much.
-func (r *Runner) attend(ctx context.Context, job approval.Job, p *process) approval.Effect {
+// collectEffect collects a run's output, and kills the run on a timeout or too much
+// output.
+func (r *Runner) collectEffect(ctx context.Context, job approval.Job, p *process) approval.Effect {
 	h := job.Tool.Handler
 	stdout := collect(p.stdout, newHead(limitOf(h)))
 	stderr := collect(p.stderr, &tail{})
@@ -114,12 +115,12 @@ func (r *Runner) attend(ctx context.Context, job approval.Job, p *process) appro
 	stderr.finish()
 	if e.left > 0 {
 		r.Log.Warn().Str("ws", job.Workspace).Str("id", job.RequestID).Str("tool", job.Tool.Name).
-			Int("left", e.left).Msg("processes of another user outlive the run")
+			Int("left", e.left).Msg("run ended with processes of another user still running")
 	}
-	return judge(why, e, stdout.sink.(*head), stderr.sink.(*tail))
+	return effectOf(why, e, stdout.sink.(*head), stderr.sink.(*tail))
 }
 
-// wait returns when the run is over, and why it had to be killed, if it had.
+// wait returns when the run has ended. why is set if the run was killed.
 func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struct{}) (string, exit) {
 	limit := timeoutOf(h)
 	timer := time.NewTimer(limit)
@@ -128,7 +129,7 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 	select {
 	case e := <-p.exited:
 		return "", e
-	case <-over: // judge has the words for it
+	case <-over: // effectOf writes the message
 	case <-timer.C:
 		why = fmt.Sprintf("timed out after %s", limit)
 	case <-ctx.Done():
@@ -144,9 +145,9 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 	}
 }
 
-// judge turns an ending into an effect. A command that ended well by itself
-// while we were about to kill it has ended well.
-func judge(why string, e exit, stdout *head, stderr *tail) approval.Effect {
+// effectOf turns the end of a run into an effect. A command that succeeded before
+// the kill reached it has succeeded.
+func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	switch {
 	case e.notStarted != "":
 		return failed(false, "%s", e.notStarted)
@@ -159,8 +160,8 @@ func judge(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	case why != "":
 		return failed(true, "%s", why)
 	}
-	if said := stderr.String(); said != "" {
-		return failed(true, "%s: %s", e.status, said)
+	if message := stderr.String(); message != "" {
+		return failed(true, "%s: %s", e.status, message)
 	}
 	return failed(true, "%s", e.status)
 }
@@ -179,8 +180,8 @@ func limitOf(h approval.Handler) int {
 	return h.MaxOutput
 }
 
-// removeAll removes a working folder, also one whose subfolders the command
-// has locked against us. Nothing of the command is alive to race with.
+// removeAll removes a working folder, even if the command made subfolders
+// inaccessible. No process of the command is running.
 func (r *Runner) removeAll(dir string) {
 	err := os.RemoveAll(dir)
 	if err == nil {
@@ -196,7 +197,7 @@ func (r *Runner) removeAll(dir string) {
 		err = os.RemoveAll(dir)
 	}
 	if err != nil {
-		// The names in there may be made of the arguments.
+		// Names inside the folder may contain arguments: log only the cause.
 		if pe, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pe.Err
 		}

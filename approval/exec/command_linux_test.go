@@ -16,25 +16,25 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-func TestWhatComesOfACommand(t *testing.T) {
+func TestCommandResults(t *testing.T) {
 	deep := func(n int) string { return `{"a":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}` }
 	r := newRunner(t)
 	for _, tc := range []struct{ why, text, result, err string }{
 		{"an object is the result, verbatim", `printf '{ "n":9007199254740993,"e":1e400 }'`, `{ "n":9007199254740993,"e":1e400 }`, ""},
-		{"blanks around it are nobody's", `printf '\n {"a":1}\r\n\n'`, `{"a":1}`, ""},
+		{"blanks around it are removed", `printf '\n {"a":1}\r\n\n'`, `{"a":1}`, ""},
 		{"text", `echo 'ciao "mondo"'`, `{"output":"ciao \"mondo\"\n"}`, ""},
-		{"silence", `true`, `{"output":""}`, ""},
-		{"an array is no object", `echo '[1]'`, `{"output":"[1]\n"}`, ""},
+		{"no output", `true`, `{"output":""}`, ""},
+		{"an array is not an object", `echo '[1]'`, `{"output":"[1]\n"}`, ""},
 		{"two objects are not one", `echo '{}{}'`, `{"output":"{}{}\n"}`, ""},
-		{"duplicate names: which one would count?", `echo '{"a":1,"a":2}'`, `{"output":"{\"a\":1,\"a\":2}\n"}`, ""},
-		{"cut short", `printf '{"a":'`, `{"output":"{\"a\":"}`, ""},
-		{"as deep as a document may be", `printf '` + deep(32) + `'`, deep(32), ""},
-		{"deeper", `printf '` + deep(33) + `'`, `{"output":"` + strings.ReplaceAll(deep(33), `"`, `\"`) + `"}`, ""},
+		{"duplicate names", `echo '{"a":1,"a":2}'`, `{"output":"{\"a\":1,\"a\":2}\n"}`, ""},
+		{"incomplete JSON", `printf '{"a":'`, `{"output":"{\"a\":"}`, ""},
+		{"maximum depth", `printf '` + deep(32) + `'`, deep(32), ""},
+		{"over the maximum depth", `printf '` + deep(33) + `'`, `{"output":"` + strings.ReplaceAll(deep(33), `"`, `\"`) + `"}`, ""},
 		{"invalid UTF-8 in an object", `printf '{"a":"\377"}'`, `{"output":"{\"a\":\"` + "\uFFFD" + `\"}"}`, ""},
 		{"invalid UTF-8 in text", `printf 'a\377\376b'`, `{"output":"a` + "\uFFFD" + `b"}`, ""},
 		{"stderr is not output", `echo oops >&2; echo fine`, `{"output":"fine\n"}`, ""},
-		{"a failure says why", `echo '{"a":1}'; echo boom >&2; exit 3`, "", "Execution failed: exit status 3: boom"},
-		{"a silent failure", `exit 255`, "", "Execution failed: exit status 255"},
+		{"a failure with stderr", `echo '{"a":1}'; echo boom >&2; exit 3`, "", "Execution failed: exit status 3: boom"},
+		{"a failure without stderr", `exit 255`, "", "Execution failed: exit status 255"},
 		{"killed from outside", `kill -KILL $$`, "", "Execution failed: signal: killed"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -46,12 +46,12 @@ func TestWhatComesOfACommand(t *testing.T) {
 	}
 }
 
-func TestOnlyTheTailOfStderr(t *testing.T) {
+func TestErrorQuotesTailOfStderr(t *testing.T) {
 	e := run(t, newRunner(t), script(`echo start >&2; i=0; while [ $i -lt 3000 ]; do printf 'é' >&2; i=$((i+1)); done; echo end >&2; exit 1`), `{}`)
-	said, ok := strings.CutPrefix(e.Error, "Execution failed: exit status 1: ")
+	message, ok := strings.CutPrefix(e.Error, "Execution failed: exit status 1: ")
 	require.True(t, ok)
-	require.Regexp(t, `^é+end$`, said)
-	require.InDelta(t, tailSize, len(said), 4)
+	require.Regexp(t, `^é+end$`, message)
+	require.InDelta(t, tailSize, len(message), 4)
 }
 
 func TestArgumentsOnStdinByteForByte(t *testing.T) {
@@ -62,7 +62,7 @@ func TestArgumentsOnStdinByteForByte(t *testing.T) {
 		h.MaxOutput = 2 << 20
 		e := run(t, r, h, args)
 		require.Empty(t, e.Error)
-		require.Equal(t, sha256.Sum256([]byte(args)), sha256.Sum256(e.Result), "a diff of a megabyte helps nobody")
+		require.Equal(t, sha256.Sum256([]byte(args)), sha256.Sum256(e.Result), "compare digests, because a diff of a megabyte is unreadable")
 	}
 }
 
@@ -70,12 +70,12 @@ func TestStdinMayBeIgnored(t *testing.T) {
 	require.Equal(t, "hi\n", output(t, newRunner(t), command("/bin/echo", "hi"), `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 }
 
-func TestStdinStillHoldsTheArgumentsBesideTemplates(t *testing.T) {
+func TestStdinHoldsArgumentsWithTemplates(t *testing.T) {
 	h := script(`printf '%s|' "$@"; cat`, "{a}", "--b={b}")
 	require.Equal(t, `x y|--b=-1|{"a":"x y","b":-1}`, output(t, newRunner(t), h, `{"a":"x y","b":-1}`))
 }
 
-func TestTemplatesNeverMeetAShell(t *testing.T) {
+func TestTemplatesAreNotPassedToAShell(t *testing.T) {
 	const nasty = "$(id) `id` ; rm -rf \"/\" '\n*"
 	quoted, err := jsonQuote(nasty)
 	require.NoError(t, err)
@@ -83,12 +83,12 @@ func TestTemplatesNeverMeetAShell(t *testing.T) {
 	require.Equal(t, nasty+"|x"+nasty+"|", output(t, newRunner(t), h, `{"a":`+quoted+`}`))
 }
 
-func TestRefusedArgumentsStartNothing(t *testing.T) {
+func TestRefusedArgumentsDoNotStartACommand(t *testing.T) {
 	e := run(t, newRunner(t), command("/bin/echo", "{a}"), `{"a":"-n"}`)
 	require.Equal(t, approval.Effect{Error: `Execution refused: argument "a" starts with "-" and could be taken for an option`}, e)
 }
 
-func TestTheEnvironmentIsOnlyWhatIsListed(t *testing.T) {
+func TestEnvironmentIsOnlyListedVariables(t *testing.T) {
 	t.Setenv("PERMESSO_TEST_LISTED", "yes")
 	t.Setenv("PERMESSO_TEST_SECRET", "no")
 	r := newRunner(t)
@@ -121,7 +121,7 @@ func TestTheEnvironmentIsOnlyWhatIsListed(t *testing.T) {
 	}, environ(job))
 }
 
-func TestAFreshFolderForEachRun(t *testing.T) {
+func TestNewFolderForEachRun(t *testing.T) {
 	r := newRunner(t)
 	dir := strings.TrimSpace(output(t, r, script(`pwd; stat -c %a . >&2; ls -A; touch x; mkdir -p locked/in; chmod 0 locked`), `{}`))
 	require.Equal(t, r.TempDir, filepath.Dir(dir))
@@ -133,16 +133,16 @@ func TestAFreshFolderForEachRun(t *testing.T) {
 	require.Empty(t, left)
 }
 
-func TestAFolderOfItsOwn(t *testing.T) {
+func TestConfiguredFolder(t *testing.T) {
 	h := script(`pwd; umask; touch made`)
 	h.Dir = t.TempDir()
 	require.Equal(t, h.Dir+"\n0077\n", output(t, newRunner(t), h, `{}`))
 	info, err := os.Stat(filepath.Join(h.Dir, "made"))
-	require.NoError(t, err, "a given folder stays")
+	require.NoError(t, err, "a configured folder is not removed")
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-func TestWhatCannotStartHasNotStarted(t *testing.T) {
+func TestStartFailureIsNotStarted(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
@@ -156,15 +156,15 @@ func TestWhatCannotStartHasNotStarted(t *testing.T) {
 		handler approval.Handler
 		want    string
 	}{
-		"no such file":          {command("/no/such"), "Execution failed: /no/such: no such program"},
-		"no such name":          {command("no-such-program"), "Execution failed: no-such-program: no such program in PATH"},
-		"not executable":        {command(write("plain", "", 0o600)), "not executable"},
-		"a folder":              {command(dir), "not executable"},
-		"no program format":     {command(write("text", "hello", 0o700)), "exec format error"},
-		"no interpreter":        {command(write("script", "#!/no/such\n", 0o700)), "no such file"},
-		"no working folder":     {with(command("/bin/true"), func(h *approval.Handler) { h.Dir = "/no/such" }), "working folder: stat /no/such"},
-		"a file for a folder":   {with(command("/bin/true"), func(h *approval.Handler) { h.Dir = "/bin/sh" }), "not a folder"},
-		"more than one message": {command("/bin/echo", strings.Repeat("x", maxMessage)), "let the program read its arguments from stdin"},
+		"no such file":               {command("/no/such"), "Execution failed: /no/such: no such program"},
+		"no such name":               {command("no-such-program"), "Execution failed: no-such-program: no such program in PATH"},
+		"not executable":             {command(write("plain", "", 0o600)), "not executable"},
+		"a folder":                   {command(dir), "not executable"},
+		"no program format":          {command(write("text", "hello", 0o700)), "exec format error"},
+		"no interpreter":             {command(write("script", "#!/no/such\n", 0o700)), "no such file"},
+		"no working folder":          {with(command("/bin/true"), func(h *approval.Handler) { h.Dir = "/no/such" }), "working folder: stat /no/such"},
+		"a file instead of a folder": {with(command("/bin/true"), func(h *approval.Handler) { h.Dir = "/bin/sh" }), "not a folder"},
+		"more than one message":      {command("/bin/echo", strings.Repeat("x", maxMessage)), "let the program read its arguments from stdin"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			e := run(t, r, tc.handler, `{}`)
@@ -178,13 +178,13 @@ func TestWhatCannotStartHasNotStarted(t *testing.T) {
 	require.False(t, e.Started)
 }
 
-func TestTheWorkingFolderDoesNotDecideWhatRuns(t *testing.T) {
+func TestPathSkipsRelativeEntries(t *testing.T) {
 	h := command("tool")
 	h.Dir = t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(h.Dir, "tool"), []byte("#!/bin/sh\n"), 0o700))
 	h.Env = []string{"PATH"}
 	t.Setenv("PATH", ".::bin")
-	t.Chdir(h.Dir) // the daemon may well stand in the same folder
+	t.Chdir(h.Dir) // the daemon may have the same working folder
 	require.Equal(t, "Execution failed: tool: no such program in PATH", run(t, newRunner(t), h, `{}`).Error)
 }
 
@@ -223,7 +223,7 @@ func TestOutputCap(t *testing.T) {
 	require.Equal(t, "Execution failed: output larger than 262144 bytes", run(t, r, h, `{}`).Error)
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentRuns(t *testing.T) {
 	r := newRunner(t)
 	before := openFiles(t)
 	var wg sync.WaitGroup
@@ -240,7 +240,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.LessOrEqual(t, openFiles(t), before+3, "the supervisor's socket may have come")
+	require.LessOrEqual(t, openFiles(t), before+3, "the supervisor's socket may be new")
 }
 
 func openFiles(t *testing.T) int {

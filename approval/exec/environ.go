@@ -13,7 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The variables that every command gets from us.
+// The variables that the daemon sets for every command.
 const (
 	envRequestID = "PERMESSO_REQUEST_ID"
 	envWorkspace = "PERMESSO_WORKSPACE"
@@ -23,17 +23,17 @@ const (
 
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// newMark names one run so that no other process can have the name by chance.
+// newMark returns a random name for one run.
 func newMark() (string, error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		return "", fmt.Errorf("draw run mark: %w", err)
+		return "", fmt.Errorf("generate run mark: %w", err)
 	}
 	return hex.EncodeToString(b[:]), nil
 }
 
-// environment builds a command's whole environment: ours first, then the
-// listed host variables, as far as they are set.
+// environment builds a command's complete environment: the daemon's variables, then
+// the listed host variables that are set.
 func environment(job approval.Job, mark string) ([]string, error) {
 	env := []string{envRequestID + "=" + job.RequestID, envWorkspace + "=" + job.Workspace, envMark + "=" + mark}
 	if job.Key != "" {
@@ -51,13 +51,13 @@ func environment(job approval.Job, mark string) ([]string, error) {
 	}
 	for _, v := range env {
 		if strings.ContainsRune(v, 0) {
-			return nil, errors.New("a variable holds a NUL byte")
+			return nil, errors.New("environment variable contains a NUL byte")
 		}
 	}
 	return env, nil
 }
 
-// checkEnvName refuses what is no variable's name, and names that are ours.
+// checkEnvName refuses invalid names and the names that the daemon sets.
 func checkEnvName(name string) error {
 	for i, c := range name {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -74,9 +74,8 @@ func checkEnvName(name string) error {
 	return nil
 }
 
-// lookPath finds the program in the PATH that the command itself will have,
-// never in the daemon's. Relative entries are skipped: the working folder must
-// not decide what runs.
+// lookPath finds the program in the command's own PATH, never in the daemon's. It
+// skips relative entries: the working folder must not determine what runs.
 func lookPath(name string, env []string) (string, error) {
 	if filepath.IsAbs(name) {
 		return name, executable(name)

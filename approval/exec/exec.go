@@ -1,104 +1,102 @@
-// Package exec runs what was approved, and nothing else.
+// Package exec runs approved actions.
 //
-// Its only entrance is Runner.Run, and Run begins by verifying the receipt for
-// the workspace, the request, the tool and the very bytes it is about to use.
-// What does not verify does not run.
+// Its only entry point is Runner.Run. Run first verifies the receipt for the
+// workspace, the request, the tool and the exact bytes it will use. Without a
+// valid receipt nothing runs.
 //
 // # Commands
 //
-// A handler's argv is an array and never meets a shell of ours. The request's
-// arguments arrive as JSON on stdin, byte for byte. Elements of argv may also
-// take them by template; see Check for the grammar and what it refuses.
+// A handler's argv is an array and is never passed to a shell. The request's
+// arguments are JSON on stdin, byte for byte. Elements of argv may also contain
+// placeholders; see Check for the grammar and what it refuses.
 //
-// A command runs in its own session and process group, with umask 077, with
-// no file descriptors but 0, 1 and 2, in the handler's folder or in a fresh
-// empty one that is removed afterwards. Its environment holds the host
-// variables that the handler lists, and
+// A command runs in its own session and process group, with umask 077, with no file
+// descriptors but 0, 1 and 2, in the handler's folder or in a new empty one that is
+// removed afterwards. Its environment holds the host variables that the handler
+// lists, and
 //
 //	PATH                      unless listed: /usr/local/bin:/usr/bin:/bin
 //	PERMESSO_REQUEST_ID       the request's id
 //	PERMESSO_WORKSPACE        the workspace it came from
 //	PERMESSO_IDEMPOTENCY_KEY  only for idempotent tools: the same on a re-run
-//	PERMESSO_RUN              a random mark, by which we find what it leaves behind
+//	PERMESSO_RUN              a random mark that identifies the run's processes
 //
-// The run is over when the command itself ends; what it left running is killed
-// then. Exit status 0 with a single strict JSON object on stdout gives that
-// object, verbatim, as the result. Any other output becomes {"output": "…"},
-// where each stretch of invalid UTF-8 is one U+FFFD. A non-zero status fails
-// with the last 2 KiB of stderr.
+// The run ends when the command itself ends; remaining processes are killed then.
+// If the exit status is 0 and stdout is one strict JSON object, that object is the
+// result, verbatim. Any other output becomes {"output": "…"}, where each run of
+// invalid UTF-8 becomes one U+FFFD. A non-zero status fails with the last 2 KiB of
+// stderr.
 //
 // # Requests
 //
 // A handler of kind http makes one HTTP request. The operator writes method,
-// scheme, host, port and headers; the request's arguments may stand only
+// scheme, host, port and headers; the request's arguments may appear only
 //
 //	in the path    one {field} for each segment, percent-encoded; never empty,
 //	               "." or "..", and without "/", "\" and control characters
 //	in the query   one {field} for each value, percent-encoded
-//	in the body    {field} for whole values of a JSON template, as the very
-//	               bytes that came; or body_args: request_data as it is
+//	in the body    {field} for complete values of a JSON template, byte for
+//	               byte; or body_args: request_data verbatim
 //
-// so that other arguments always are another request, to the same host.
+// so that different arguments always give a different request, to the same host.
 //
-// It is sent at most once: HTTP/1.1, on a connection of its own, without a
-// proxy, never repeated by us. An idempotent tool sends the header
-// Idempotency-Key, the same on a re-run. TLS is 1.2 or later, with the system's
-// authorities or those of ca_file.
+// It is sent at most once: HTTP/1.1, on a new connection, without a proxy, without
+// retries. An idempotent tool sends the header Idempotency-Key, the same on a
+// re-run. TLS is 1.2 or later, with the system's authorities or those of ca_file.
 //
 // Secret headers are read from files at each run: one line each of 8 bytes to
-// 8 KiB, which only the owner may read. They go over https only, unless
-// allow_private names the host. Where a server echoes one it is redacted, also
-// percent-encoded, in base64, and in JSON however escaped; what a server makes
-// of it otherwise (a hash, a compressed form) we do not recognise.
+// 8 KiB, which only the owner may read. They are sent over https only, unless
+// allow_private names the host. If a server echoes one, it is redacted, also
+// percent-encoded, in base64, and in JSON with any escapes. Other forms (a hash,
+// compressed data) are not recognized.
 //
-// The address that is about to be connected to must be public: no loopback, RFC
-// 1918, CGNAT, ULA, link-local (cloud metadata), multicast, NAT64, 6to4, Teredo
-// or documentation address, in no notation, unless allow_private names it. A
-// host name there allows that host loopback, RFC 1918, CGNAT and ULA addresses.
+// The address of the connection must be public: no loopback, RFC 1918, CGNAT, ULA,
+// link-local (cloud metadata), multicast, NAT64, 6to4, Teredo or documentation
+// address in any notation, unless allow_private names it. If allow_private names a
+// host, that host may have loopback, RFC 1918, CGNAT and ULA addresses.
 //
 // A redirect is followed for GET and HEAD, five times at most, and only to the
-// same scheme, host and port, written in the same way. Any other is an answer
-// like others: a failure, unless status lists its code.
+// same scheme, host and port, written in the same way. Any other redirect is a
+// failure, unless status lists its code.
 //
-// The result is {"status":…,"body":…}, with "location" if the answer has that
-// header. A body that says it is JSON, and strictly is, is kept verbatim; any
-// other is a string, where each stretch of invalid UTF-8 is one U+FFFD. A body
-// longer than max_output, or broken off, is cut and "note" says so: the status
-// is known by then. Nothing is ever decompressed. Any other status fails with
-// the first 2 KiB of the body; 408 and 5xx say that the server may have acted
-// all the same.
+// The result is {"status":…,"body":…}, with "location" if the response has that
+// header. A body declared as JSON that is strict JSON is kept verbatim; any other
+// is a string, where each run of invalid UTF-8 becomes one U+FFFD. A body longer
+// than max_output, or incomplete, is cut and "note" says so. Nothing is
+// decompressed. Any other status fails with the first 2 KiB of the body; for 408
+// and 5xx the error says that the server may have acted.
 //
-// Without an answer, an error says "nothing was sent" when there was no
-// connection, TLS included; after that "outcome unknown", because nobody on
-// this side can know how far the request came. When the daemon is killed, the
-// connection is gone with it and the outcome is unknown too.
+// Without a response, the error says "nothing was sent" if no connection (TLS
+// included) was made. After that it says "outcome unknown", because the daemon
+// cannot know how much the server received. If the daemon is killed, the
+// connection ends and the outcome is unknown, too.
 //
-// # Nothing outlives its run
+// # No process outlives its run
 //
-// Before Run returns, the process group is dead, and so is everything the
-// command started in groups and sessions of its own. When the daemon dies, be
-// it by SIGKILL, all of that dies at once. One small process for each daemon,
-// the supervisor, sees to it: it is the parent of every command and, as a
-// subreaper, the parent of every process that a command abandons. It is the
-// same binary started again, so main must call SuperviseIfAsked first.
+// Before Run returns, the process group is dead, and all processes that the
+// command started in other groups and sessions. If the daemon dies, even by
+// SIGKILL, all of them die at once. One small process for each daemon, the
+// supervisor, ensures this: it is the parent of every command and, as a subreaper,
+// of every process that a command abandons. It is the same binary started again,
+// so main must call SuperviseIfAsked first.
 //
-// The limits, honestly:
+// Limits:
 //
-//   - A process that left its session, lost its parents and wiped its
-//     environment can no longer be told apart by its mark. It is killed as
-//     soon as every run is over that was under way when we first saw it; with
-//     one run at a time, that is before Run returns.
-//   - A process that changed its user (sudo, a setuid program) cannot be
-//     killed by us unless the daemon is root. Run does not wait for it and
-//     logs how many were left.
-//   - Work handed to another service (systemd-run, at, a container engine's
-//     daemon) is that service's.
-//   - If the supervisor is killed, commands die with it at once, and the daemon
-//     hunts the rest by mark. If both are killed in the same instant, only the
-//     commands themselves are sure to die; a service manager that kills the
-//     whole control group closes that gap.
-//   - Systems other than Linux have no supervisor: there the process group is
-//     killed at the end of the run, and nothing is when the daemon is killed.
+//   - A process that left its session, lost its parents and cleared its
+//     environment has no mark. It is killed when all runs have ended that were
+//     running when it was first seen; with one run at a time, that is before Run
+//     returns.
+//   - A process that changed its user (sudo, a setuid program) cannot be killed
+//     unless the daemon is root. Run does not wait for it and logs the number of
+//     such processes.
+//   - Work passed to another service (systemd-run, at, a container engine's
+//     daemon) is not tracked.
+//   - If the supervisor is killed, commands die with it, and the daemon kills the
+//     other processes by mark. If both are killed at once, only the commands
+//     themselves are sure to die; a service manager that kills the complete
+//     control group closes that gap.
+//   - Systems other than Linux have no supervisor: the process group is killed at
+//     the end of the run, but not when the daemon is killed.
 package exec
 
 import (
@@ -127,31 +125,31 @@ type Verifier interface {
 	Verify(receipt, workspace, requestID, tool, argsSHA256 string) error
 }
 
-// Runner carries out approved jobs. The zero Runner refuses all of them,
-// because it has no Verifier. It is safe for concurrent use.
+// Runner runs approved jobs. The zero Runner refuses all of them, because it has no
+// Verifier. It is safe for concurrent use.
 type Runner struct {
 	Verifier Verifier
-	// Supervisor is the parent of all commands. When nil, the Runner makes its
-	// own on first use, and Close ends that one.
+	// Supervisor is the parent of all commands. If nil, the Runner starts its own
+	// on first use, and Close ends it.
 	Supervisor *Supervisor
-	// TempDir is where fresh working folders are made; "" is the system's. On a
-	// tmpfs a run costs some 0.3 ms less than on a disk.
+	// TempDir is where new working folders are made; "" is the system's. On a
+	// tmpfs a run takes about 0.3 ms less than on a disk.
 	TempDir string
 	Log     zerolog.Logger
 
 	once sync.Once
 	own  *Supervisor
 
-	born  sync.Once
-	alive context.Context //nolint:containedctx // it ends with the Runner, not with a call
-	end   context.CancelFunc
+	lifetimeOnce   sync.Once
+	lifetimeCtx    context.Context //nolint:containedctx // it ends with the Runner, not with a call
+	cancelLifetime context.CancelFunc
 }
 
-var errNoVerifier = errors.New("there is no verifier for receipts")
+var errNoVerifier = errors.New("no verifier for receipts is configured")
 
-// Run verifies the job's receipt and does what its tool's handler says. It
-// returns when nothing of the command is left running, and every connection of
-// a request is closed. Cancelling ctx ends it.
+// Run verifies the job's receipt and runs its tool's handler. When it returns, all
+// processes of a command have ended and all connections of a request are closed.
+// Cancelling ctx ends the run.
 func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := r.verify(job); err != nil {
 		return refused(err)
@@ -171,13 +169,13 @@ func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	return r.command(ctx, job)
 }
 
-// Close ends the supervisor that the Runner made for itself, and with it
-// whatever is still running. Requests under way are broken off.
+// Close ends the Runner's own supervisor and all running commands, and cancels
+// running requests.
 func (r *Runner) Close() error {
 	r.lifetime()
-	r.end()
+	r.cancelLifetime()
 	if s := r.Supervisor; s != nil {
-		return nil // its owner's to close
+		return nil // its owner closes it
 	}
 	return r.supervisor().Close()
 }
@@ -202,18 +200,19 @@ func (r *Runner) supervisor() *Supervisor {
 	return r.own
 }
 
-// lifetime is over when the Runner is closed.
+// lifetime returns a context that ends when the Runner is closed.
 func (r *Runner) lifetime() context.Context {
-	r.born.Do(func() { r.alive, r.end = context.WithCancel(context.Background()) })
-	return r.alive
+	r.lifetimeOnce.Do(func() { r.lifetimeCtx, r.cancelLifetime = context.WithCancel(context.Background()) })
+	return r.lifetimeCtx
 }
 
-// refused is the effect of what never began.
+// refused is the effect of a job that did not start.
 func refused(err error) approval.Effect {
 	return approval.Effect{Error: "Execution refused: " + err.Error()}
 }
 
-// failed is the effect of what was to begin, and may have.
+// failed is the effect of a job that failed. started says whether it may have had
+// effects.
 func failed(started bool, format string, args ...any) approval.Effect {
 	return approval.Effect{Error: "Execution failed: " + fmt.Sprintf(format, args...), Started: started}
 }

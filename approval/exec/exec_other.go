@@ -13,9 +13,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Supervisor is weaker here than on Linux: commands are the daemon's own
-// children. A run's process group is killed at its end, but not what left the
-// group, and nothing is killed when the daemon is. The umask is the daemon's.
+// Supervisor guarantees less than on Linux: commands are the daemon's children. A
+// run's process group is killed at its end, but not processes that left the group,
+// and nothing is killed when the daemon is. The umask is the daemon's.
 type Supervisor struct {
 	Log zerolog.Logger
 
@@ -27,13 +27,13 @@ type Supervisor struct {
 
 var errClosed = errors.New("the supervisor is closed")
 
-// SuperviseIfAsked does nothing: there is no supervising process here.
+// SuperviseIfAsked does nothing: there is no supervisor process.
 func SuperviseIfAsked() {}
 
-// Start does nothing: there is no process to start.
+// Start does nothing: there is no supervisor process.
 func (s *Supervisor) Start() error { return nil }
 
-// Close kills the process groups of all runs and waits for their ends.
+// Close kills the process groups of all runs and waits until they have ended.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -90,7 +90,7 @@ func (s *Supervisor) launch(cmd *exec.Cmd, mark string, exited chan<- exit) (fun
 	s.kills[mark] = kill
 	s.runs.Go(func() {
 		_ = cmd.Wait()
-		kill() // the rest of the group
+		kill() // other processes of the group
 		s.mu.Lock()
 		delete(s.kills, mark)
 		s.mu.Unlock()

@@ -10,23 +10,22 @@ import (
 	"syscall"
 )
 
-// special are the addresses that do not mean one public machine, after IANA's
-// registries of special-purpose addresses (RFC 6890). Of IPv6 only 2000::/3 is
-// public at all, so what lies outside needs no line here: loopback, ULA,
-// link-local, multicast, NAT64's 64:ff9b::/96.
-var special = prefixes(
+// special are the non-public addresses of IANA's special-purpose registries (RFC
+// 6890). IPv6 addresses outside of 2000::/3 are never public and need no entry:
+// loopback, ULA, link-local, multicast, NAT64's 64:ff9b::/96.
+var nonPublic = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 	"2001::/23",     // Teredo, ORCHID and other protocols
-	"2001:db8::/32", // documentation, as is the last
-	"2002::/16",     // 6to4: any IPv4 address may hide in it
+	"2001:db8::/32", // documentation, like 3fff::/20
+	"2002::/16",     // 6to4: contains any IPv4 address
 	"3fff::/20",
 )
 
 var (
-	global = netip.MustParsePrefix("2000::/3")
-	shared = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
+	globalUnicast = netip.MustParsePrefix("2000::/3")
+	cgnat         = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
 )
 
 func prefixes(ss ...string) []netip.Prefix {
@@ -39,24 +38,24 @@ func prefixes(ss ...string) []netip.Prefix {
 
 // isPublic reports whether a is an address on the public network.
 func isPublic(a netip.Addr) bool {
-	if a.Is6() && !global.Contains(a) {
+	if a.Is6() && !globalUnicast.Contains(a) {
 		return false
 	}
-	return !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(nonPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// isHome reports whether a is a private address of the common kind: a named
-// host may have one. Cloud metadata on a link-local address is not among them.
-func isHome(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || shared.Contains(a) }
+// isLocal reports whether a is private, loopback or CGNAT. A named host may have
+// such an address. Cloud metadata on a link-local address is not among them.
+func isLocal(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || cgnat.Contains(a) }
 
 // allowance is one entry of allow_private.
 type allowance struct {
-	addr netip.Addr // or
+	addr netip.Addr // valid, or host is set
 	host string
-	port string // "": every one
+	port string // "": any
 }
 
-var errAllowance = errors.New("must hold addresses or host names, each with or without a port")
+var errAllowance = errors.New("must contain addresses or host names, each with or without a port")
 
 func parseAllowance(s string) (allowance, error) {
 	var a allowance
@@ -73,30 +72,29 @@ func parseAllowance(s string) (allowance, error) {
 		return a, nil
 	}
 	if a.addr.Zone() != "" || a.addr.IsUnspecified() || a.addr.IsMulticast() {
-		return allowance{}, errors.New("no address with a zone, unspecified or multicast address can be allowed")
+		return allowance{}, errors.New("an address with a zone, an unspecified or a multicast address cannot be allowed")
 	}
 	return a, nil
 }
 
-// guard decides on the very address that is about to be connected to. What a
-// name resolved to a moment earlier does not matter, so there is nothing to
-// rebind.
+// guard checks the address of the connection itself, not an earlier resolution of
+// the host's name. This prevents DNS rebinding.
 type guard struct {
 	host    string // of the URL
 	allowed []allowance
 }
 
-// privateError is a connection that was not made.
+// privateError is a refused connection.
 type privateError struct{ addr netip.Addr }
 
 func (e *privateError) Error() string {
-	return fmt.Sprintf("%s is no public address; if it is meant, name it in allow_private", e.addr)
+	return fmt.Sprintf("%s is not a public address; to allow it, add it to allow_private", e.addr)
 }
 
 func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("connect to an odd address: %w", err)
+		return fmt.Errorf("parse address: %w", err)
 	}
 	return g.check(ap)
 }
@@ -110,14 +108,14 @@ func (g guard) check(ap netip.AddrPort) error {
 		if a.port != "" && a.port != port {
 			continue
 		}
-		if a.addr.IsValid() && a.addr == addr || a.host != "" && a.host == g.host && isHome(addr) {
+		if a.addr.IsValid() && a.addr == addr || a.host != "" && a.host == g.host && isLocal(addr) {
 			return nil
 		}
 	}
 	return &privateError{addr}
 }
 
-// names says whether allow_private names the host, by name or by address.
+// names says whether allow_private contains the host, by name or by address.
 func (g guard) names(host string) bool {
 	addr, _ := netip.ParseAddr(host)
 	return slices.ContainsFunc(g.allowed, func(a allowance) bool {

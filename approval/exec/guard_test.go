@@ -16,16 +16,16 @@ func TestIsPublic(t *testing.T) {
 		require.True(t, isPublic(netip.MustParseAddr(a)), a)
 	}
 	for a, why := range map[string]string{
-		"0.0.0.0": "unspecified, which Linux takes for itself", "0.1.2.3": "this network", "10.0.0.1": "RFC 1918", "172.16.0.1": "RFC 1918",
+		"0.0.0.0": "unspecified, which Linux treats as itself", "0.1.2.3": "this network", "10.0.0.1": "RFC 1918", "172.16.0.1": "RFC 1918",
 		"172.31.255.255": "RFC 1918", "192.168.1.1": "RFC 1918", "100.64.0.1": "CGNAT", "100.127.255.255": "CGNAT", "127.0.0.1": "loopback",
 		"127.255.255.255": "loopback", "169.254.169.254": "cloud metadata", "192.0.0.192": "cloud metadata, too", "192.0.2.1": "documentation",
 		"192.88.99.1": "6to4 relays", "198.18.0.1": "benchmarks", "198.51.100.1": "documentation", "203.0.113.1": "documentation",
 		"224.0.0.1": "multicast", "239.255.255.250": "multicast", "240.0.0.1": "reserved", "255.255.255.255": "broadcast",
-		"::": "unspecified", "::1": "loopback", "::127.0.0.1": "once compatible with IPv4", "::ffff:0:127.0.0.1": "translated",
+		"::": "unspecified", "::1": "loopback", "::127.0.0.1": "IPv4-compatible", "::ffff:0:127.0.0.1": "translated",
 		"64:ff9b::7f00:1": "NAT64", "64:ff9b:1::a00:1": "local NAT64", "100::1": "discarded", "2001::1": "Teredo", "2001:0:7f00:1::": "Teredo",
 		"2001:20::1": "ORCHID", "2001:db8::1": "documentation", "2002:7f00:1::": "6to4 of loopback", "3fff::1": "documentation",
 		"5f00::1": "segment routing", "fc00::1": "ULA", "fd00:ec2::254": "cloud metadata", "fe80::1": "link-local", "fec0::1": "site-local",
-		"ff02::1": "multicast", "4000::1": "nobody's yet",
+		"ff02::1": "multicast", "4000::1": "unassigned",
 	} {
 		require.False(t, isPublic(netip.MustParseAddr(a)), "%s: %s", a, why)
 	}
@@ -41,20 +41,20 @@ func TestGuard(t *testing.T) {
 		{"private", "10.1.2.3:443", nil, false},
 		{"mapped into IPv6", "[::ffff:10.1.2.3]:443", nil, false},
 		{"mapped, and public", "[::ffff:1.1.1.1]:443", nil, true},
-		{"named", "10.1.2.3:443", []string{"10.1.2.3"}, true},
-		{"named and mapped", "[::ffff:10.1.2.3]:443", []string{"10.1.2.3"}, true},
-		{"another is named", "10.1.2.3:443", []string{"10.1.2.4", "other.example"}, false},
-		{"named with its port", "10.1.2.3:443", []string{"10.1.2.3:443"}, true},
-		{"named with another", "10.1.2.3:443", []string{"10.1.2.3:80"}, false},
-		{"the host is named", "10.1.2.3:443", []string{"api.example.org"}, true},
-		{"with another port", "10.1.2.3:443", []string{"api.example.org:80"}, false},
-		{"loopback of a named host", "[::1]:443", []string{"api.example.org"}, true},
-		{"ULA of a named host", "[fd00::1]:443", []string{"api.example.org"}, true},
-		{"a name does not open the metadata service", "169.254.169.254:80", []string{"api.example.org"}, false},
-		{"nor what is never a host", "0.0.0.0:80", []string{"api.example.org"}, false},
+		{"allowed", "10.1.2.3:443", []string{"10.1.2.3"}, true},
+		{"allowed and mapped", "[::ffff:10.1.2.3]:443", []string{"10.1.2.3"}, true},
+		{"another is allowed", "10.1.2.3:443", []string{"10.1.2.4", "other.example"}, false},
+		{"allowed with its port", "10.1.2.3:443", []string{"10.1.2.3:443"}, true},
+		{"allowed with another port", "10.1.2.3:443", []string{"10.1.2.3:80"}, false},
+		{"the host is allowed", "10.1.2.3:443", []string{"api.example.org"}, true},
+		{"the host is allowed with another port", "10.1.2.3:443", []string{"api.example.org:80"}, false},
+		{"loopback of an allowed host", "[::1]:443", []string{"api.example.org"}, true},
+		{"ULA of an allowed host", "[fd00::1]:443", []string{"api.example.org"}, true},
+		{"an allowed host does not allow the metadata service", "169.254.169.254:80", []string{"api.example.org"}, false},
+		{"nor the unspecified address", "0.0.0.0:80", []string{"api.example.org"}, false},
 		{"nor NAT64", "[64:ff9b::a00:1]:80", []string{"api.example.org"}, false},
-		{"its address does", "169.254.169.254:80", []string{"169.254.169.254"}, true},
-		{"no address at all", "api.example.org:80", []string{"api.example.org"}, false},
+		{"the metadata service by address", "169.254.169.254:80", []string{"169.254.169.254"}, true},
+		{"not an address", "api.example.org:80", []string{"api.example.org"}, false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			g := guard{host: "api.example.org"}

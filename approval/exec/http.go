@@ -25,13 +25,13 @@ const (
 	maxHeader = 64 << 10
 )
 
-// call is one request, fully worked out, and how far it came.
+// call is one expanded request and its progress.
 type call struct {
-	handler  approval.Handler
-	request  *http.Request
-	trip     *http.Transport
-	redactor redactor
-	sent     atomic.Bool // there was a connection, so something may have been sent
+	handler   approval.Handler
+	request   *http.Request
+	transport *http.Transport
+	redactor  redactor
+	sent      atomic.Bool // a connection was made, so data may have been sent
 }
 
 func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
@@ -40,24 +40,24 @@ func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
 		return refused(err)
 	}
 	if r.lifetime().Err() != nil {
-		return failed(false, "nothing was sent: the gate is closing")
+		return failed(false, "nothing was sent: the daemon is stopping")
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeoutOf(c.handler))
 	defer cancel()
 	defer context.AfterFunc(r.lifetime(), cancel)()
-	if err := c.secure(ctx); err != nil {
+	if err := c.loadSecrets(ctx); err != nil {
 		return failed(false, "nothing was sent: %v", err)
 	}
 	a, err := c.do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.sent.Store(true) },
 	}))
 	if err != nil {
-		return c.broke(ctx, err)
+		return c.noResponse(ctx, err)
 	}
-	return c.judge(a)
+	return c.effectOf(a)
 }
 
-// prepare works out everything that the arguments decide.
+// prepare expands the arguments into the request.
 func (c *call) prepare(job approval.Job) error {
 	h := c.handler.HTTP
 	fields, err := fieldsOf(job.Args)
@@ -84,7 +84,7 @@ func (c *call) prepare(job approval.Job) error {
 	return nil
 }
 
-// newRequest leaves out GetBody, without which nothing can send a body twice.
+// newRequest leaves GetBody unset, so that net/http cannot send a body twice.
 func newRequest(h approval.HTTP, u *url.URL, body []byte) *http.Request {
 	req := &http.Request{
 		Method: h.Method, URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -100,8 +100,8 @@ func newRequest(h approval.HTTP, u *url.URL, body []byte) *http.Request {
 	return req
 }
 
-// secure adds what the host keeps in files: secrets and certificates.
-func (c *call) secure(ctx context.Context) error {
+// secure reads secrets and certificates from the host's files.
+func (c *call) loadSecrets(ctx context.Context) error {
 	h := c.handler.HTTP
 	for _, name := range slices.Sorted(maps.Keys(h.SecretHeaders)) {
 		value, secret, err := readSecret(h.SecretHeaders[name])
@@ -115,7 +115,7 @@ func (c *call) secure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ca_file: %w", err)
 	}
-	c.trip, err = newTransport(ctx, h, c.request.URL.Hostname(), roots)
+	c.transport, err = newTransport(ctx, h, c.request.URL.Hostname(), roots)
 	return err
 }
 
@@ -134,10 +134,9 @@ func rootsOf(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// newTransport makes one for a single run. HTTP/1.1 on a fresh connection is
-// the one combination in which net/http never sends a request again by itself.
-// Connections are closed with ctx: the library would leave one that is still
-// shaking hands to itself.
+// newTransport makes a transport for a single run. Only with HTTP/1.1 on a new
+// connection does net/http never resend a request. Connections are closed with
+// ctx, because the library does not close one that is in its TLS handshake.
 func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509.CertPool) (*http.Transport, error) {
 	g := guard{host: host}
 	for _, s := range h.AllowPrivate {
@@ -151,7 +150,7 @@ func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509
 	http1.SetHTTP1(true)
 	dialer := &net.Dialer{ControlContext: g.control}
 	return &http.Transport{
-		Proxy: nil, // none from the environment: the guard would see its address only
+		Proxy: nil, // the guard would see only the proxy's address
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err == nil {
@@ -162,27 +161,27 @@ func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"http/1.1"}},
 		Protocols:              &http1,
 		DisableKeepAlives:      true,
-		DisableCompression:     true, // a small answer cannot become a large one
+		DisableCompression:     true, // a small body cannot expand into a large one
 		MaxResponseHeaderBytes: maxHeader,
 	}, nil
 }
 
-// answer is what a server said, as far as it was read.
-type answer struct {
+// response is what was read from the server.
+type response struct {
 	code     int
 	header   http.Header
 	body     []byte
-	note     string // why the body is not whole, or ""
+	note     string // why the body is incomplete, or ""
 	redirect string // why a redirect was not followed, or ""
 }
 
-// do sends the request and follows redirects as far as that is harmless.
-func (c *call) do(ctx context.Context) (answer, error) {
+// do sends the request and follows safe redirects.
+func (c *call) do(ctx context.Context) (response, error) {
 	req := c.request.WithContext(ctx)
 	for hop := 0; ; hop++ {
-		resp, err := c.trip.RoundTrip(req)
+		resp, err := c.transport.RoundTrip(req)
 		if err != nil {
-			return answer{}, err
+			return response{}, err
 		}
 		next, why := follow(req, resp, hop)
 		if next == nil {
@@ -194,7 +193,7 @@ func (c *call) do(ctx context.Context) (answer, error) {
 	}
 }
 
-// follow gives the request that a redirect asks for, or why it is not made.
+// follow returns the request of a redirect, or why it is not followed.
 func follow(req *http.Request, resp *http.Response, hop int) (next *http.Request, why string) {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
@@ -205,34 +204,34 @@ func follow(req *http.Request, resp *http.Response, hop int) (next *http.Request
 	to, err := resp.Location()
 	switch {
 	case err != nil:
-		return nil, "it does not say where to"
+		return nil, "no valid Location"
 	case to.Scheme != req.URL.Scheme || to.Host != req.URL.Host || to.User != nil:
-		return nil, "it leads to another host, port or scheme"
+		return nil, "it points to another host, port or scheme"
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
 		return nil, "a " + req.Method + " is never sent twice"
 	case hop == maxHops:
-		return nil, fmt.Sprintf("there were %d before it", maxHops)
+		return nil, fmt.Sprintf("more than %d redirects", maxHops)
 	}
 	next = req.Clone(req.Context())
 	next.URL = to
 	return next, ""
 }
 
-// read takes the body up to the limit. The status is known by now, so whatever
-// happens to the rest is a note and no error.
-func (c *call) read(ctx context.Context, resp *http.Response, redirect string) answer {
+// read reads the body up to the limit. The status is known by then, so errors only
+// add a note.
+func (c *call) read(ctx context.Context, resp *http.Response, redirect string) response {
 	limit := limitOf(c.handler)
-	a := answer{code: resp.StatusCode, header: resp.Header, redirect: redirect}
+	a := response{code: resp.StatusCode, header: resp.Header, redirect: redirect}
 	var err error
 	a.body, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	switch {
 	case len(a.body) > limit:
-		a.body, a.note = a.body[:limit], fmt.Sprintf("cut after %d bytes: the answer is longer", limit)
+		a.body, a.note = a.body[:limit], fmt.Sprintf("cut after %d bytes: the response is longer", limit)
 	case err != nil:
 		a.note = fmt.Sprintf("cut after %d bytes: %s", len(a.body), c.reason(ctx, err))
 	}
 	if enc := resp.Header.Get("Content-Encoding"); len(a.body) > 0 && enc != "" && !strings.EqualFold(enc, "identity") {
-		a.body, a.note = nil, fmt.Sprintf("left out: %d bytes in an encoding that was not asked for", len(a.body))
+		a.body, a.note = nil, fmt.Sprintf("left out: %d bytes in an unsupported encoding", len(a.body))
 	}
 	if a.note != "" {
 		a.body = c.redactor.end(a.body)
@@ -240,9 +239,8 @@ func (c *call) read(ctx context.Context, resp *http.Response, redirect string) a
 	return a
 }
 
-// broke is the effect of a request without an answer. Once there was a
-// connection nobody on this side can know how far the request came.
-func (c *call) broke(ctx context.Context, err error) approval.Effect {
+// noResponse is the effect of a request without a response.
+func (c *call) noResponse(ctx context.Context, err error) approval.Effect {
 	why := c.reason(ctx, err)
 	if !c.sent.Load() {
 		return failed(false, "nothing was sent: %s", why)
@@ -250,7 +248,7 @@ func (c *call) broke(ctx context.Context, err error) approval.Effect {
 	return failed(true, "outcome unknown: %s after the request was sent; check before you ask again", why)
 }
 
-// reason has no URL in it and no secret.
+// reason describes err without the URL and without secrets.
 func (c *call) reason(ctx context.Context, err error) string {
 	var private *privateError
 	switch {
@@ -261,15 +259,15 @@ func (c *call) reason(ctx context.Context, err error) string {
 	case errors.As(err, &private):
 		return private.Error()
 	case !c.sent.Load():
-		return c.plain(err.Error())
+		return c.sanitize(err.Error())
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return "the connection broke"
+		return "the connection was lost"
 	}
-	return "the connection broke (" + c.plain(err.Error()) + ")"
+	return "the connection was lost (" + c.sanitize(err.Error()) + ")"
 }
 
-// plain is text of a stranger's: without secrets, valid, and not long.
-func (c *call) plain(s string) string {
+// plain makes text from a server valid, short and free of secrets.
+func (c *call) sanitize(s string) string {
 	s = strings.ToValidUTF8(strings.TrimSpace(c.redactor.text(s)), "\uFFFD")
 	if len(s) <= tailSize {
 		return s

@@ -13,8 +13,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// KeyError is what Check has against one setting of a handler. It never quotes
-// values: what was meant for a file of its own may stand there.
+// KeyError is an error of Check about one setting of a handler. It never quotes
+// values: the operator may have written a secret there.
 type KeyError struct {
 	Key string // as in the configuration: "url", "headers.Accept"
 	Err error
@@ -22,16 +22,15 @@ type KeyError struct {
 
 func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
 
-// Unwrap gives the bare reason.
+// Unwrap returns the error without the key.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// ConfigKey is the setting, for whoever knows where that stands.
+// ConfigKey returns the setting's name, for the configuration's position.
 func (e *KeyError) ConfigKey() string { return e.Key }
 
 func methods() []string { return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} }
 
-// checkHTTP refuses a request that could go where, or say what, the operator
-// did not write.
+// checkHTTP refuses a request whose destination or form the operator did not fix.
 func checkHTTP(h approval.HTTP) error {
 	bad := func(key string, err error) error { return &KeyError{key, err} }
 	if !slices.Contains(methods(), h.Method) {
@@ -43,7 +42,7 @@ func checkHTTP(h approval.HTTP) error {
 	hasBody := h.Body != "" || h.BodyArgs
 	switch {
 	case h.Body != "" && h.BodyArgs:
-		return bad("body", errors.New("there can be one body: leave out body or body_args"))
+		return bad("body", errors.New("only one body is possible: remove body or body_args"))
 	case hasBody && (h.Method == "GET" || h.Method == "HEAD"):
 		return bad("method", fmt.Errorf("%s has no body", h.Method))
 	}
@@ -57,7 +56,7 @@ func checkHTTP(h approval.HTTP) error {
 	}
 	for _, code := range h.Status {
 		if code < 200 || code > 599 {
-			return bad("status", errors.New("must hold codes from 200 to 599"))
+			return bad("status", errors.New("must contain codes from 200 to 599"))
 		}
 	}
 	if err := checkHeaders(h); err != nil {
@@ -76,9 +75,9 @@ func checkHeaders(h approval.HTTP) error {
 		case isCredential(name):
 			return &KeyError{"headers." + name, errors.New(`put the secret into a file: secret_headers = { ` + name + ` = "/path" }`)}
 		case !validValue(value):
-			return &KeyError{"headers." + name, errors.New("a value is printable ASCII, without blanks at its ends")}
+			return &KeyError{"headers." + name, errors.New("must be printable ASCII without blanks at its ends")}
 		case slices.ContainsFunc(parseBody(value), func(p part) bool { return p.field != "" }):
-			return &KeyError{"headers." + name, errors.New("headers take nothing from the request")}
+			return &KeyError{"headers." + name, errors.New("a placeholder is not allowed in a header")}
 		}
 	}
 	for name, value := range h.SecretHeaders {
@@ -94,8 +93,8 @@ func checkHeaders(h approval.HTTP) error {
 
 var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
-// ours are the headers that frame or route a message, and those that we set.
-var ours = []string{
+// reservedHeaders are the headers that frame or route a message, and those that the daemon sets.
+var reservedHeaders = []string{
 	"Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", "Te", "Trailer",
 	"Upgrade", "Expect", "Accept-Encoding", "Idempotency-Key",
 }
@@ -104,17 +103,17 @@ func checkHeaderName(name string, seen map[string]bool) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
 	case !headerPattern.MatchString(name):
-		return errors.New("not the name of a header")
-	case slices.Contains(ours, canonical) || strings.HasPrefix(canonical, "Proxy-"):
-		return errors.New("this header is the gate's to set")
+		return errors.New("not a valid header name")
+	case slices.Contains(reservedHeaders, canonical) || strings.HasPrefix(canonical, "Proxy-"):
+		return errors.New("the daemon sets this header")
 	case seen[canonical]:
-		return errors.New("this header stands here twice")
+		return errors.New("duplicate header")
 	}
 	seen[canonical] = true
 	return nil
 }
 
-// isCredential tells by a header's name that its value is a secret.
+// isCredential guesses from a header's name that its value is a secret.
 func isCredential(name string) bool {
 	for word := range strings.FieldsFuncSeq(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' }) {
 		switch word {
@@ -133,8 +132,8 @@ func cleanPath(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' })
 }
 
-// checkPrivate also keeps secrets from travelling in the clear, unless to a
-// machine of the operator's own.
+// checkPrivate also refuses secrets over plain http, unless allow_private names
+// the host.
 func checkPrivate(h approval.HTTP) error {
 	u, err := url.Parse(fill(mustParse(h.URL), "x"))
 	if err != nil {
@@ -149,12 +148,12 @@ func checkPrivate(h approval.HTTP) error {
 		g.allowed = append(g.allowed, a)
 	}
 	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.names(u.Hostname()) {
-		return &KeyError{"secret_headers", errors.New("secrets go over https only, unless allow_private names the host")}
+		return &KeyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}
 	}
 	return nil
 }
 
-// mustParse is for templates that have been checked.
+// mustParse parses a template that was checked before.
 func mustParse(template string) []part {
 	parts, _ := parse(template)
 	return parts

@@ -19,7 +19,7 @@ import (
 // tailSize is how much of stderr an error quotes.
 const tailSize = 2 << 10
 
-// head keeps the first limit bytes and says when there are more.
+// head keeps the first limit bytes and signals when there are more.
 type head struct {
 	limit int
 	kept  []byte
@@ -29,8 +29,7 @@ type head struct {
 
 func newHead(limit int) *head { return &head{limit: limit, over: make(chan struct{})} }
 
-// Write ends the copying with an error once the limit is passed: the command
-// is killed then, and nobody needs the rest.
+// Write returns an error once the limit is passed: the command is killed then.
 func (h *head) Write(b []byte) (int, error) {
 	if len(h.kept)+len(b) > h.limit {
 		h.once.Do(func() { close(h.over) })
@@ -98,9 +97,8 @@ type (
 	onlyWriter struct{ io.Writer }
 )
 
-// drain takes what is in the pipe without waiting for more. An expired
-// deadline alone would lose it: on a busy machine we may not have come to read
-// a word before it expired.
+// drain reads what is in the pipe without waiting for more. On a busy machine the
+// deadline may expire before anything was read.
 func (c *collector) drain() {
 	conn, err := c.file.SyscallConn()
 	if err != nil || c.file.SetReadDeadline(time.Time{}) != nil {
@@ -123,12 +121,10 @@ func (c *collector) drain() {
 	}
 }
 
-// finish takes what is still in the pipe and closes it. The sink may be read
-// afterwards.
+// finish reads the rest of the pipe and closes it. The sink may be read afterwards.
 func (c *collector) finish() {
-	// A pipe without writers is at its end at once; the deadline is for one
-	// that somebody outside the run holds open. Where deadlines do not work,
-	// closing does.
+	// A pipe without writers ends at once. The deadline is for a pipe that a process
+	// outside the run holds open. If deadlines are not supported, close instead.
 	if err := c.file.SetReadDeadline(time.Now().Add(drainGrace)); err != nil {
 		_ = c.file.Close()
 	}
@@ -136,7 +132,7 @@ func (c *collector) finish() {
 	_ = c.file.Close()
 }
 
-// result is what an agent gets for stdout.
+// result is the job's result for stdout.
 func result(stdout []byte) approval.Raw {
 	trimmed := bytes.Trim(stdout, " \t\r\n")
 	if isObject(trimmed) {
@@ -144,13 +140,12 @@ func result(stdout []byte) approval.Raw {
 	}
 	text, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(string(stdout), "\uFFFD"))
 	if err != nil {
-		return approval.Raw(`{"output":""}`) // out of reach: the text is valid UTF-8
+		return approval.Raw(`{"output":""}`) // unreachable: the text is valid UTF-8
 	}
 	return approval.Raw(`{"output":` + string(text) + `}`)
 }
 
-// isObject is strict: one object, valid UTF-8, no duplicate names, not nested
-// deeper than any other document here.
+// isObject is strict: one object, valid UTF-8, no duplicate names, limited depth.
 func isObject(b []byte) bool {
 	return len(b) > 0 && b[0] == '{' && approval.CheckDepth(b) == nil && approval.Raw(b).IsValid()
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slow lets the test decide when its first write returns.
-type slow struct {
+// blockingWriter blocks its first write until the test proceeds.
+type blockingWriter struct {
 	strings.Builder
 	began, proceed chan struct{}
 }
 
-func (s *slow) Write(b []byte) (int, error) {
+func (s *blockingWriter) Write(b []byte) (int, error) {
 	if s.began != nil {
 		close(s.began)
 		<-s.proceed
@@ -24,9 +24,9 @@ func (s *slow) Write(b []byte) (int, error) {
 	return s.Builder.Write(b)
 }
 
-// The time to read runs out while we have not come to read everything, and
-// somebody still holds the pipe open. What was written counts all the same.
-func TestALateReaderLosesNothing(t *testing.T) {
+// The read deadline expires before everything was read, while another process
+// holds the pipe open. The written data must not be lost.
+func TestLateReaderLosesNoOutput(t *testing.T) {
 	out, in, err := os.Pipe()
 	require.NoError(t, err)
 	defer in.Close()
@@ -34,7 +34,7 @@ func TestALateReaderLosesNothing(t *testing.T) {
 	_, err = in.WriteString(text)
 	require.NoError(t, err)
 
-	s := &slow{began: make(chan struct{}), proceed: make(chan struct{})}
+	s := &blockingWriter{began: make(chan struct{}), proceed: make(chan struct{})}
 	c := collect(out, s)
 	<-s.began
 	require.NoError(t, out.SetReadDeadline(time.Now().Add(-time.Hour)))
@@ -43,7 +43,7 @@ func TestALateReaderLosesNothing(t *testing.T) {
 	require.Equal(t, text, s.String())
 }
 
-func TestAPipeHeldOpenIsNotWaitedFor(t *testing.T) {
+func TestFinishDoesNotWaitForOpenPipe(t *testing.T) {
 	out, in, err := os.Pipe()
 	require.NoError(t, err)
 	defer in.Close()

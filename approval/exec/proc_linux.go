@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proc is a line of the process table.
+// proc is an entry of the process table.
 type proc struct {
 	pid, parent, session int
 	zombie               bool
 }
 
-// pidOffset is where a siginfo of SIGCHLD holds the pid: behind three ints,
+// pidOffset is the offset of the pid in a siginfo of SIGCHLD: after three ints,
 // aligned to a pointer.
 const pidOffset = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
 
-// nextDead waits for a dead child and names it, but leaves it unreaped. The
-// error is ECHILD when there are no children at all.
+// nextDead waits for a dead child and returns its pid without reaping it. The error
+// is ECHILD if there are no children.
 func nextDead() (int, error) {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
@@ -30,9 +30,9 @@ func nextDead() (int, error) {
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), pidOffset))), err
 }
 
-// hasOrphans says whether the calling thread has children of any kind. On the
-// main thread of a supervisor these are the abandoned processes, because
-// commands are made by another thread.
+// hasOrphans says whether the calling thread has children. On a supervisor's main
+// thread these are the abandoned processes, because another thread starts the
+// commands.
 func hasOrphans() bool {
 	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WNOTHREAD, nil)
 	return err != unix.ECHILD
@@ -57,8 +57,8 @@ func processes() []proc {
 	return list
 }
 
-// readProc parses /proc/PID/stat. The name in it may hold anything, so we
-// count from its closing parenthesis.
+// readProc parses /proc/PID/stat. The process name may contain anything, so fields
+// are counted from its closing parenthesis.
 func readProc(pid int) (proc, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -73,7 +73,7 @@ func readProc(pid int) (proc, bool) {
 	return proc{pid, parent, session, fields[0][0] == 'Z'}, err1 == nil && err2 == nil
 }
 
-// children lists the calling process's own.
+// children lists the children of the calling process.
 func children() []proc {
 	var list []proc
 	for _, p := range processes() {
@@ -100,9 +100,8 @@ func killTree(root int) int {
 	return killed
 }
 
-// markOf is the mark in a process's environment as it was at its last exec,
-// or "". In the middle of an exec there is no environment for a moment, so an
-// empty one is looked at again.
+// markOf is the mark in a process's environment at its last exec, or "". During an
+// exec the environment is briefly empty, so an empty one is read again.
 func markOf(p proc) string {
 	for try := 0; try < 5 && !p.zombie; try++ {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
@@ -122,15 +121,15 @@ func markOf(p proc) string {
 	return ""
 }
 
-// killMarked kills every process that carries one of the marks, and returns
-// when they are dead. They are not our children, so each is held by a pidfd:
-// the number may be another's by the time we use it.
+// killMarked kills every process with one of the marks, and returns when they are
+// dead. They are not the daemon's children, so each is addressed by a pidfd: its
+// number may be reused.
 func killMarked[V any](marks map[string]V) {
-	for range 10 { // what is born meanwhile is found in the next round
+	for range 10 { // new processes are found in the next round
 		found := false
 		for _, p := range processes() {
 			if _, ok := marks[markOf(p)]; ok {
-				found = killHeld(p, marks) || found
+				found = killByPidfd(p, marks) || found
 			}
 		}
 		if !found {
@@ -139,7 +138,7 @@ func killMarked[V any](marks map[string]V) {
 	}
 }
 
-func killHeld[V any](p proc, marks map[string]V) bool {
+func killByPidfd[V any](p proc, marks map[string]V) bool {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return false

@@ -18,24 +18,24 @@ import (
 
 func TestMain(m *testing.M) {
 	SuperviseIfAsked()
-	if len(os.Args) == 3 && os.Args[1] == "be-a-daemon" {
-		beADaemon(os.Args[2])
+	if len(os.Args) == 3 && os.Args[1] == "run-daemon" {
+		runDaemon(os.Args[2])
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// anything verifies every receipt.
-type anything struct{}
+// acceptAll verifies every receipt.
+type acceptAll struct{}
 
-func (anything) Verify(_, _, _, _, _ string) error { return nil }
+func (acceptAll) Verify(_, _, _, _, _ string) error { return nil }
 
-type refusing struct{}
+type refuseAll struct{}
 
-func (refusing) Verify(_, _, _, _, _ string) error { return errors.New("no good") }
+func (refuseAll) Verify(_, _, _, _, _ string) error { return errors.New("not valid") }
 
 func newRunner(t testing.TB) *Runner {
-	r := &Runner{Verifier: anything{}, TempDir: t.TempDir()}
+	r := &Runner{Verifier: acceptAll{}, TempDir: t.TempDir()}
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }
@@ -77,20 +77,20 @@ func output(t testing.TB, r *Runner, h approval.Handler, args string) string {
 	return text
 }
 
-func TestNothingRunsWithoutAReceipt(t *testing.T) {
+func TestNothingRunsWithoutReceipt(t *testing.T) {
 	const argsSHA = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a" // of {}
 	for name, tc := range map[string]struct {
 		verifier Verifier
 		args     string
 		want     string
 	}{
-		"no verifier denies":           {nil, `{}`, "Execution refused: there is no verifier for receipts"},
-		"a bad receipt":                {refusing{}, `{}`, "Execution refused: verify receipt: no good"},
-		"other bytes, same meaning":    {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{ }`, "Execution refused: verify receipt: differs"},
-		"another tool than was shown":  {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "rm", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
-		"another workspace's":          {exactly{"note", "work", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
-		"another request's":            {exactly{"note", "personal", "b7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
-		"exactly what was approved ok": {exactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, ""},
+		"no verifier denies":        {nil, `{}`, "Execution refused: no verifier for receipts is configured"},
+		"a bad receipt":             {refuseAll{}, `{}`, "Execution refused: verify receipt: not valid"},
+		"other bytes, same meaning": {acceptExactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{ }`, "Execution refused: verify receipt: differs"},
+		"another tool":              {acceptExactly{"note", "personal", "a7f3b2c1d4e5f6a7", "rm", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"another workspace's":       {acceptExactly{"note", "work", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"another request's":         {acceptExactly{"note", "personal", "b7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, "Execution refused: verify receipt: differs"},
+		"exactly what was approved": {acceptExactly{"note", "personal", "a7f3b2c1d4e5f6a7", "tool", argsSHA}, `{}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t)
@@ -111,11 +111,11 @@ func TestNothingRunsWithoutAReceipt(t *testing.T) {
 	}
 }
 
-// exactly verifies one receipt for one thing.
-type exactly [5]string
+// acceptExactly verifies one receipt for one request.
+type acceptExactly [5]string
 
-func (x exactly) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
-	if x != (exactly{receipt, workspace, requestID, tool, argsSHA256}) {
+func (x acceptExactly) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
+	if x != (acceptExactly{receipt, workspace, requestID, tool, argsSHA256}) {
 		return errors.New("differs")
 	}
 	return nil
@@ -131,10 +131,10 @@ func TestNoneHasNoEffect(t *testing.T) {
 
 func TestUnknownKindIsRefused(t *testing.T) {
 	e := run(t, newRunner(t), approval.Handler{Kind: "shell"}, `{}`)
-	require.Equal(t, approval.Effect{Error: `Execution refused: unknown kind of handler "shell"`}, e)
+	require.Equal(t, approval.Effect{Error: `Execution refused: unknown handler kind "shell"`}, e)
 }
 
-func TestCancelledBeforeItBegins(t *testing.T) {
+func TestCancelledBeforeStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	e := newRunner(t).Run(ctx, jobOf(command("/bin/true"), `{}`))
@@ -148,10 +148,10 @@ func TestNothingRunsAfterClose(t *testing.T) {
 	require.Equal(t, approval.Effect{Error: "Execution failed: the supervisor is closed"}, run(t, r, command("/bin/true"), `{}`))
 }
 
-func TestCloseLeavesAGivenSupervisorToItsOwner(t *testing.T) {
+func TestCloseKeepsAGivenSupervisor(t *testing.T) {
 	s := &Supervisor{}
 	require.NoError(t, s.Start())
-	r := &Runner{Verifier: anything{}, Supervisor: s, TempDir: t.TempDir()}
+	r := &Runner{Verifier: acceptAll{}, Supervisor: s, TempDir: t.TempDir()}
 	require.NoError(t, r.Close())
 	require.Empty(t, run(t, r, command("/bin/true"), `{}`).Error)
 	require.NoError(t, s.Close())

@@ -18,23 +18,23 @@ import (
 
 const (
 	maxSecret = 8 << 10
-	minSecret = 8 // shorter ones could not be redacted without redacting much else
+	minSecret = 8 // redacting shorter ones would redact unrelated text
 	maxCA     = 1 << 20
 )
 
 var secretPattern = regexp.MustCompile(`^(?:([A-Za-z][A-Za-z0-9-]{0,31}) )?(/.*)$`)
 
-// secretFile takes "/file" or "Bearer /file" apart.
+// secretFile parses "/file" or "Bearer /file".
 func secretFile(value string) (scheme, file string, err error) {
 	m := secretPattern.FindStringSubmatch(value)
 	if m == nil || !cleanPath(m[2]) {
-		return "", "", errors.New(`name the file that holds the secret, as in "/path" or "Bearer /path"`)
+		return "", "", errors.New(`write the path of a file with the secret, as in "/path" or "Bearer /path"`)
 	}
 	return m[1], m[2], nil
 }
 
-// readSecret gives the header's value, and its secret part. It is read at each
-// run, so a new secret counts from the next one on.
+// readSecret returns the header's value, and its secret part. It reads the file at
+// each run, so that a new secret applies without a restart.
 func readSecret(value string) (header, secret string, err error) {
 	scheme, file, err := secretFile(value)
 	if err != nil {
@@ -47,7 +47,7 @@ func readSecret(value string) (header, secret string, err error) {
 	secret = strings.TrimSuffix(string(b), "\n")
 	switch {
 	case !validValue(secret):
-		return "", "", fmt.Errorf("%s: must hold one line of printable ASCII", file)
+		return "", "", fmt.Errorf("%s: must contain one line of printable ASCII", file)
 	case len(secret) < minSecret:
 		return "", "", fmt.Errorf("%s: shorter than %d characters", file, minSecret)
 	case scheme != "":
@@ -56,8 +56,7 @@ func readSecret(value string) (header, secret string, err error) {
 	return secret, secret, nil
 }
 
-// readSmall reads a regular file of limited size. It does not wait for what is
-// no file, such as a pipe.
+// readSmall reads a regular file of limited size. It does not block on a pipe.
 func readSmall(file string, limit int64, private bool) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -73,9 +72,9 @@ func readSmall(file string, limit int64, private bool) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a file", file)
+		return nil, fmt.Errorf("%s: not a regular file", file)
 	case private && info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s: others than its owner may read it; chmod 600 %s", file, file)
+		return nil, fmt.Errorf("%s: other users can read it; run chmod 600 %s", file, file)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
@@ -87,11 +86,11 @@ func readSmall(file string, limit int64, private bool) ([]byte, error) {
 	return b, nil
 }
 
-// redactor removes secrets from what a server said, visibly. It knows a secret
-// as it is, percent-encoded, in base64, and as JSON writes it.
+// redactor replaces secrets in a server's text by a visible mark. It finds a
+// secret verbatim, percent-encoded, in base64, and escaped as in JSON.
 type redactor struct{ words []string }
 
-// add makes the redactor know a secret that was sent behind scheme.
+// add adds a secret that is sent with scheme.
 func (r *redactor) add(scheme, secret string) {
 	words := []string{
 		secret, url.QueryEscape(secret), url.PathEscape(secret), strings.ReplaceAll(secret, "/", `\/`),
@@ -104,7 +103,7 @@ func (r *redactor) add(scheme, secret string) {
 		words = append(words, string(plain))
 	}
 	r.words = append(r.words, words...)
-	// The longest first: one may be a part of another.
+	// Longest first: one may be part of another.
 	slices.SortFunc(r.words, func(a, b string) int { return len(b) - len(a) })
 	r.words = slices.Compact(r.words)
 }
@@ -118,9 +117,9 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// end cuts off what may be the beginning of a secret whose rest we never read.
+// end removes a possible beginning of a secret from the end of an incomplete body.
 func (r *redactor) end(b []byte) []byte {
-	const least = 4 // fewer give nothing away, and would cut much that is no secret
+	const least = 4 // fewer reveal nothing, and would cut unrelated text
 	longest := 0
 	for _, w := range r.words {
 		for n := min(len(w)-1, len(b)); n > longest && n >= least; n-- {
@@ -132,9 +131,9 @@ func (r *redactor) end(b []byte) []byte {
 	return b[:len(b)-longest]
 }
 
-// json redacts valid JSON string by string, since a server may have escaped
-// any character of it. False when the outcome would hold a secret all the
-// same, as a number does, or would be no JSON.
+// json redacts valid JSON string by string, because a server may have escaped any
+// character. It returns false if the outcome would still contain a secret, such as
+// a number, or would not be JSON.
 func (r *redactor) json(b []byte) ([]byte, bool) {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
@@ -166,7 +165,7 @@ func (r *redactor) literal(quoted []byte) []byte {
 	}
 	out, err := jsontext.AppendQuote(nil, clean)
 	if err != nil {
-		return []byte(`""`) // out of reach: the text is valid UTF-8
+		return []byte(`""`) // unreachable: the text is valid UTF-8
 	}
 	return out
 }

@@ -14,11 +14,11 @@ func TestRedactor(t *testing.T) {
 	r.add("", "1234567890")
 	r.add("Basic", "YW5uOmh1bnRlcjI=")
 	for _, row := range []struct{ why, text, want string }{
-		{"nothing", "hello", "hello"},
-		{"as it is", `a s3cr3t/"t0ken+ b`, "a [redacted: secret of 14 characters] b"},
+		{"no secret", "hello", "hello"},
+		{"verbatim", `a s3cr3t/"t0ken+ b`, "a [redacted: secret of 14 characters] b"},
 		{"percent-encoded", "?t=s3cr3t%2F%22t0ken%2B&", "?t=[redacted: secret of 20 characters]&"},
 		{"in base64", "czNjcjN0LyJ0MGtlbis=", "[redacted: secret of 20 characters]"},
-		{"a password of its own", "user ann:hunter2", "user [redacted: secret of 11 characters]"},
+		{"the decoded password of Basic", "user ann:hunter2", "user [redacted: secret of 11 characters]"},
 		{"twice", "1234567890 1234567890", "[redacted: secret of 10 characters] [redacted: secret of 10 characters]"},
 	} {
 		require.Equal(t, row.want, r.text(row.text), row.why)
@@ -30,9 +30,9 @@ func TestRedactor(t *testing.T) {
 		{"verbatim", ` {"a" : 1.50, "b":"\u00e9"}`, ` {"a" : 1.50, "b":"\u00e9"}`, true},
 		{"escaped", `{"a":"x s3cr3t\/\"\u00740ken+"}`, `{"a":"x [redacted: secret of 14 characters]"}`, true},
 		{"in a name", `{"1234567890":1}`, `{"[redacted: secret of 10 characters]":1}`, true},
-		{"behind an escaped quotation mark", `["\"","1234567890"]`, `["\"","[redacted: secret of 10 characters]"]`, true},
+		{"after an escaped quotation mark", `["\"","1234567890"]`, `["\"","[redacted: secret of 10 characters]"]`, true},
 		{"a number", `{"a":1234567890}`, `{"a":1234567890}`, false},
-		{"names that become one", `{"1234567890":1,"[redacted: secret of 10 characters]":2}`, "", false},
+		{"names that become equal", `{"1234567890":1,"[redacted: secret of 10 characters]":2}`, "", false},
 	} {
 		got, ok := r.json([]byte(row.json))
 		require.Equal(t, row.ok, ok, row.why)
@@ -47,8 +47,8 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
-// However a server writes JSON, the secret is not in what we make of it.
-func TestNoSecretInAnyJSON(t *testing.T) {
+// With any JSON escapes, the secret is redacted.
+func TestSecretIsRedactedInAnyJSON(t *testing.T) {
 	const secret = `pa"ss/w\rd`
 	var r redactor
 	r.add("Bearer", secret)

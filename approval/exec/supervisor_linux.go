@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supervisor is the daemon's end of the process that all commands are children
-// of. Its zero value is ready: the process is started with the first command,
-// and again after it died. It is safe for concurrent use.
+// Supervisor is the daemon's handle of the supervisor process, the parent of all
+// commands. Its zero value is ready to use: the process is started with the first
+// command, and again if it died. It is safe for concurrent use.
 type Supervisor struct {
 	Log zerolog.Logger
 
@@ -27,15 +27,15 @@ type Supervisor struct {
 
 var errClosed = errors.New("the supervisor is closed")
 
-// Start starts the process ahead of the first command, which otherwise pays
-// for it with some milliseconds.
+// Start starts the process before the first command, which saves that command some
+// milliseconds.
 func (s *Supervisor) Start() error {
 	_, err := s.connect(nil)
 	return err
 }
 
-// Close kills everything that is still running, waits until it is dead, and
-// ends the process. Runs under way report an unknown outcome.
+// Close kills everything that is running, waits until it is dead, and ends the
+// process. Running jobs report an unknown outcome.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -47,15 +47,15 @@ func (s *Supervisor) Close() error {
 	l.hangUp()
 	select {
 	case <-l.dead:
-	case <-time.After(killGrace): // it does not listen: it is stopped, or worse
+	case <-time.After(killGrace): // it does not react: it may be stopped by a signal
 		_ = l.proc.Kill()
 		<-l.dead
 	}
 	return nil
 }
 
-// connect returns the living link, or a new one. A link that the caller found
-// broken is given as broken, so that it is not returned once more.
+// connect returns the live link, or a new one. It never returns broken, the link
+// that the caller found broken.
 func (s *Supervisor) connect(broken *link) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *Supervisor) connect(broken *link) (*link, error) {
 	return l, nil
 }
 
-// start hands a command to the supervisor. A supervisor that cannot be reached
-// has not got the command, so it is safe to give it to the next one.
+// start sends a command to the supervisor. If the send fails, the command was not
+// received, so it is safe to send it to the next supervisor.
 func (s *Supervisor) start(sp spec) (*process, error) {
 	message, err := sp.pack()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Supervisor) start(sp spec) (*process, error) {
 		return nil, err
 	}
 	p, err := l.start(sp, message)
-	if errors.Is(err, errUnreached) {
+	if errors.Is(err, errSupervisorGone) {
 		if l, err = s.connect(l); err != nil {
 			return nil, err
 		}
@@ -101,29 +101,29 @@ type link struct {
 	log  zerolog.Logger
 	dead chan struct{} // closed when the process and all runs are gone
 
-	mu   sync.Mutex
-	runs map[string]chan<- exit // by mark; nil once the process is gone
-	over bool                   // we hung up on purpose
+	mu      sync.Mutex
+	runs    map[string]chan<- exit // by mark; nil once the process is gone
+	closing bool                   // closed on purpose
 }
 
-var errUnreached = errors.New("the supervisor is gone")
+var errSupervisorGone = errors.New("the supervisor is gone")
 
-// dial starts the own binary as a supervisor.
+// dial starts this binary as a supervisor.
 func dial(log zerolog.Logger) (*link, error) {
-	// Close-on-exec from birth: an end of this socket in any other process
-	// would keep the supervisor from noticing the daemon's death.
+	// Close-on-exec from the start: if another process held an end of this socket,
+	// the supervisor would not notice the daemon's death.
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "daemon")
-	defer ours.Close()
-	defer theirs.Close()
-	c, err := net.FileConn(ours)
+	daemonEnd, supervisorEnd := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "daemon")
+	defer daemonEnd.Close()
+	defer supervisorEnd.Close()
+	c, err := net.FileConn(daemonEnd)
 	if err != nil {
 		return nil, err
 	}
-	proc, err := startSupervisor(theirs)
+	proc, err := startSupervisor(supervisorEnd)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -142,9 +142,9 @@ func startSupervisor(socket *os.File) (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	// Not by name: an upgrade may have put another binary there. Without our
-	// environment: its secrets have no business in the parent of handlers. In
-	// its own session: a ^C in the terminal is the daemon's to handle.
+	// /proc/self/exe, because an upgrade may have replaced the file. No environment,
+	// because it may hold secrets. Its own session, because a ^C in the terminal is
+	// for the daemon only.
 	return os.StartProcess("/proc/self/exe", []string{"permesso-supervisor", superviseArg}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{null, null, os.Stderr, socket},
 		Sys: &syscall.SysProcAttr{Setsid: true},
@@ -157,32 +157,32 @@ func (l *link) start(sp spec, message []byte) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer std.closeTheirs()
+	defer std.closeChildEnds()
 	exited := make(chan exit, 1)
-	if err := l.enter(sp.mark, exited); err != nil {
-		std.closeOurs()
+	if err := l.add(sp.mark, exited); err != nil {
+		std.closeDaemonEnds()
 		return nil, err
 	}
-	if _, _, err := l.conn.WriteMsgUnix(message, unix.UnixRights(std.theirs[:]...), nil); err != nil {
-		std.closeOurs()
-		l.leave(sp.mark)
-		return nil, fmt.Errorf("%w: %w", errUnreached, err)
+	if _, _, err := l.conn.WriteMsgUnix(message, unix.UnixRights(std.childEnds[:]...), nil); err != nil {
+		std.closeDaemonEnds()
+		l.remove(sp.mark)
+		return nil, fmt.Errorf("%w: %w", errSupervisorGone, err)
 	}
 	kill := func() { _, _ = l.conn.Write(pack(msgKill, sp.mark)) }
 	return &process{stdout: std.stdout, stderr: std.stderr, exited: exited, kill: kill}, nil
 }
 
-func (l *link) enter(mark string, exited chan<- exit) error {
+func (l *link) add(mark string, exited chan<- exit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.runs == nil {
-		return errUnreached
+		return errSupervisorGone
 	}
 	l.runs[mark] = exited
 	return nil
 }
 
-func (l *link) leave(mark string) chan<- exit {
+func (l *link) remove(mark string) chan<- exit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	exited := l.runs[mark]
@@ -193,18 +193,18 @@ func (l *link) leave(mark string) chan<- exit {
 func (l *link) isDead() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runs == nil || l.over
+	return l.runs == nil || l.closing
 }
 
-// hangUp makes the supervisor kill everything and end.
+// hangUp makes the supervisor kill everything and exit.
 func (l *link) hangUp() {
 	l.mu.Lock()
-	l.over = true
+	l.closing = true
 	l.mu.Unlock()
-	_ = l.conn.CloseWrite() // fails only when the other side is gone already
+	_ = l.conn.CloseWrite() // fails only if the supervisor is already gone
 }
 
-// listen reads what the supervisor says until it is gone.
+// listen reads the supervisor's messages until it is gone.
 func (l *link) listen() {
 	defer close(l.dead)
 	buf := make([]byte, 8<<10)
@@ -213,12 +213,12 @@ func (l *link) listen() {
 		if err != nil || n == 0 {
 			break
 		}
-		l.hear(unpack(buf[:n]))
+		l.handle(unpack(buf[:n]))
 	}
-	l.bury()
+	l.reap()
 }
 
-func (l *link) hear(fields []string) {
+func (l *link) handle(fields []string) {
 	if len(fields) < 3 {
 		return
 	}
@@ -232,68 +232,68 @@ func (l *link) hear(fields []string) {
 	default:
 		return
 	}
-	if exited := l.leave(fields[1]); exited != nil {
+	if exited := l.remove(fields[1]); exited != nil {
 		exited <- e
 	}
 }
 
-// bury ends the runs of a supervisor that is gone. One that left in good order
-// has killed everything; after any other end we look for ourselves.
-func (l *link) bury() {
+// reap ends the runs of a supervisor that is gone. A supervisor that exited cleanly
+// has killed everything; after any other end the daemon kills by mark.
+func (l *link) reap() {
 	timer := time.AfterFunc(killGrace, func() { _ = l.proc.Kill() })
 	state, err := l.proc.Wait()
 	timer.Stop()
 	_ = l.conn.Close()
 	l.mu.Lock()
-	runs, asked := l.runs, l.over
+	runs, asked := l.runs, l.closing
 	l.runs = nil
 	l.mu.Unlock()
 	if err != nil || !state.Success() {
 		killMarked(runs)
 	}
 	if !asked {
-		l.log.Error().Int("runs", len(runs)).Str("status", fmt.Sprint(state)).Msg("supervisor died; runs are interrupted")
+		l.log.Error().Int("runs", len(runs)).Str("status", fmt.Sprint(state)).Msg("supervisor died; runs interrupted")
 	}
 	for _, exited := range runs {
 		exited <- exit{lost: true}
 	}
 }
 
-// stdio is what a command has as 0, 1 and 2, and our ends of it.
+// stdio is a command's descriptors 0, 1 and 2, and the daemon's ends of them.
 type stdio struct {
-	theirs         [3]int
+	childEnds      [3]int
 	stdout, stderr *os.File
 }
 
-// newStdio makes stdin a file in memory: it needs nobody to feed it, and a
-// command that does not read it disturbs nobody. The pipes are blocking on the
-// command's side, as programs expect.
+// newStdio makes stdin a file in memory, which needs no writer and works if the
+// command does not read it. The pipes are blocking on the command's side, as
+// programs expect.
 func newStdio(input []byte) (*stdio, error) {
-	s := &stdio{theirs: [3]int{-1, -1, -1}}
+	s := &stdio{childEnds: [3]int{-1, -1, -1}}
 	var err error
-	if s.theirs[0], err = memoryFile(input); err != nil {
+	if s.childEnds[0], err = memoryFile(input); err != nil {
 		return nil, err
 	}
-	if s.stdout, s.theirs[1], err = pipe("stdout"); err == nil {
-		s.stderr, s.theirs[2], err = pipe("stderr")
+	if s.stdout, s.childEnds[1], err = pipe("stdout"); err == nil {
+		s.stderr, s.childEnds[2], err = pipe("stderr")
 	}
 	if err != nil {
-		s.closeTheirs()
-		s.closeOurs()
+		s.closeChildEnds()
+		s.closeDaemonEnds()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *stdio) closeTheirs() {
-	for _, fd := range s.theirs {
+func (s *stdio) closeChildEnds() {
+	for _, fd := range s.childEnds {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
 }
 
-func (s *stdio) closeOurs() {
+func (s *stdio) closeDaemonEnds() {
 	for _, f := range []*os.File{s.stdout, s.stderr} {
 		if f != nil {
 			_ = f.Close()

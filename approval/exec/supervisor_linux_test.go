@@ -18,11 +18,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// family starts one of everything that could get away, each of which writes
-// its pid into the folder $1: a child in the group, one in a group of its own,
-// one in a session of its own, one that lost its parents too, and one that
-// even wiped its environment. It goes on when all have written.
-const family = `
+// startDescendants starts processes that could escape. Each writes its pid into the
+// folder $1: a child in the group, one in its own group, one in its own session,
+// one that also lost its parents, and one that also cleared its environment. The
+// script continues when all have written.
+const startDescendants = `
 cd "$1"
 sleep 1000 & echo $! >child
 (set -m; sh -c 'echo $$ >group; exec sleep 1000' & )
@@ -32,16 +32,16 @@ env -i PATH="$PATH" setsid sh -c 'echo $$ >bare; exec sleep 1000' &
 for f in child group session orphan bare; do while ! [ -s $f ]; do sleep 0.005; done; done
 `
 
-var relatives = []string{"child", "group", "session", "orphan", "bare"}
+var descendants = []string{"child", "group", "session", "orphan", "bare"}
 
 func awaitPID(t testing.TB, file string) int {
 	t.Helper()
 	var pid int
 	require.Eventually(t, func() bool {
 		b, _ := os.ReadFile(file)
-		text, whole := strings.CutSuffix(string(b), "\n")
+		text, complete := strings.CutSuffix(string(b), "\n")
 		pid, _ = strconv.Atoi(text)
-		return whole
+		return complete
 	}, 10*time.Second, 2*time.Millisecond, file)
 	return pid
 }
@@ -51,7 +51,7 @@ func alive(pid int) bool {
 	return ok && !p.zombie
 }
 
-// awaitGone waits for the death of a process that is not our child.
+// awaitGone waits for the death of a process that is not a child of the test.
 func awaitGone(t testing.TB, what string, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -64,24 +64,24 @@ func awaitGone(t testing.TB, what string, pid int) {
 	require.Equal(t, 1, n, "%s, pid %d, is still alive", what, pid)
 }
 
-func TestNothingOutlivesItsRun(t *testing.T) {
+func TestNoProcessOutlivesItsRun(t *testing.T) {
 	for name, ending := range map[string]struct {
 		text string
 		want string
 	}{
-		"the command succeeds": {"exit 0", ""},
-		"it fails":             {"exit 7", "Execution failed: exit status 7"},
-		"it is killed":         {"kill -9 $$", "Execution failed: signal: killed"},
-		"it says too much":     {"yes", "Execution failed: output larger than 1000 bytes"},
-		"it takes too long":    {"sleep 1000", "Execution failed: timed out after 2s"},
+		"the command succeeds":    {"exit 0", ""},
+		"the command fails":       {"exit 7", "Execution failed: exit status 7"},
+		"the command is killed":   {"kill -9 $$", "Execution failed: signal: killed"},
+		"the output is too large": {"yes", "Execution failed: output larger than 1000 bytes"},
+		"the command times out":   {"sleep 1000", "Execution failed: timed out after 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, dir := newRunner(t), t.TempDir()
-			h := script(family+ending.text, dir)
+			h := script(startDescendants+ending.text, dir)
 			h.MaxOutput, h.Timeout = 1000, 2*time.Second
 			require.Equal(t, ending.want, run(t, r, h, `{}`).Error)
-			for _, who := range relatives {
+			for _, who := range descendants {
 				require.False(t, alive(awaitPID(t, filepath.Join(dir, who))), who)
 			}
 		})
@@ -94,36 +94,36 @@ func TestStdoutHeldOpenByAGrandchild(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-func TestTheEndOfOneRunIsNotTheEndOfAnother(t *testing.T) {
+func TestEndOfOneRunKeepsOthers(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	long := make(chan approval.Effect, 1)
 	go func() {
-		long <- r.Run(t.Context(), jobOf(script(family+`while ! [ -e finish ]; do sleep 0.005; done; echo done`, dir), `{}`))
+		long <- r.Run(t.Context(), jobOf(script(startDescendants+`while ! [ -e finish ]; do sleep 0.005; done; echo done`, dir), `{}`))
 	}()
 	pids := map[string]int{}
-	for _, who := range relatives {
+	for _, who := range descendants {
 		pids[who] = awaitPID(t, filepath.Join(dir, who))
 	}
 	for range 20 {
 		require.Empty(t, run(t, r, script(`setsid true & (true &)`), `{}`).Error)
 	}
 	other := t.TempDir()
-	require.Empty(t, run(t, r, script(family, other), `{}`).Error)
-	for _, who := range relatives {
+	require.Empty(t, run(t, r, script(startDescendants, other), `{}`).Error)
+	for _, who := range descendants {
 		require.True(t, alive(pids[who]), "%s belongs to a run under way", who)
-		if who != "bare" { // nobody can tell whose it is, see the package comment
+		if who != "bare" { // it has no mark, see the package comment
 			require.False(t, alive(awaitPID(t, filepath.Join(other, who))), who)
 		}
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "finish"), nil, 0o600))
 	require.Empty(t, (<-long).Error)
-	for _, who := range relatives {
+	for _, who := range descendants {
 		require.False(t, alive(pids[who]), who)
 	}
-	require.False(t, alive(awaitPID(t, filepath.Join(other, "bare"))), "the last suspect is gone")
+	require.False(t, alive(awaitPID(t, filepath.Join(other, "bare"))), "its last candidate has ended")
 }
 
-func TestACommandCannotHideInAnothersGroup(t *testing.T) {
+func TestCommandCannotJoinAnotherRunsGroup(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	first := make(chan approval.Effect, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,21 +137,21 @@ func TestACommandCannotHideInAnothersGroup(t *testing.T) {
 }
 
 func TestOnlyThreeDescriptors(t *testing.T) {
-	leaked, err := unix.Dup(1) // as if a careless parent had left it to the daemon
+	leaked, err := unix.Dup(1) // as if the daemon had inherited it from its parent
 	require.NoError(t, err)
 	defer unix.Close(leaked)
 	// ls itself opens one more: the folder it lists.
 	require.Equal(t, "0\n1\n2\n3\n", output(t, newRunner(t), command("/bin/ls", "/proc/self/fd"), `{}`))
 }
 
-func TestSignalsAreAsInAFreshProcess(t *testing.T) {
+func TestCommandsInheritNoSignalMask(t *testing.T) {
 	out := output(t, newRunner(t), command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
 	for line := range strings.Lines(out) {
 		name, mask, ok := strings.Cut(strings.TrimSpace(line), ":\t")
 		require.True(t, ok, line)
 		bits, err := strconv.ParseUint(mask, 16, 64)
 		require.NoError(t, err)
-		// 32 and 33 belong to the C library; whoever started us may ignore them.
+		// 32 and 33 belong to the C library; the test's parent may ignore them.
 		require.Zero(t, bits&^(1<<31|1<<32), "%s: %s", name, mask)
 	}
 	require.Contains(t, out, "SigBlk")
@@ -166,7 +166,7 @@ func supervisorOf(t *testing.T, r *Runner) *os.Process {
 	return l.proc
 }
 
-func TestTheSupervisorLeaksNothing(t *testing.T) {
+func TestSupervisorLeaksNothing(t *testing.T) {
 	r := newRunner(t)
 	supervisor := supervisorOf(t, r)
 	run(t, r, command("/bin/true"), `{}`)
@@ -180,14 +180,14 @@ func TestTheSupervisorLeaksNothing(t *testing.T) {
 	}
 	after, err := os.ReadDir(fds)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(after), len(before)+2, "epoll may have come")
+	require.LessOrEqual(t, len(after), len(before)+2, "epoll may be new")
 	for _, p := range processes() {
 		require.NotEqual(t, supervisor.Pid, p.parent, "a child was left unreaped")
 	}
 	require.Empty(t, r.own.link.runs)
 }
 
-func TestTheSupervisorHasNoneOfOurSecrets(t *testing.T) {
+func TestSupervisorHasEmptyEnvironment(t *testing.T) {
 	t.Setenv("PERMESSO_TEST_SECRET", "no")
 	r := newRunner(t)
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(supervisorOf(t, r).Pid) + "/environ")
@@ -195,40 +195,42 @@ func TestTheSupervisorHasNoneOfOurSecrets(t *testing.T) {
 	require.Empty(t, b)
 }
 
-func TestTheSupervisorMindsNoPoliteSignals(t *testing.T) {
+func TestSupervisorIgnoresTerminationSignals(t *testing.T) {
 	r := newRunner(t)
 	supervisor := supervisorOf(t, r)
-	run(t, r, command("/bin/true"), `{}`) // it is up
+	run(t, r, command("/bin/true"), `{}`) // the supervisor is running
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		require.NoError(t, supervisor.Signal(sig))
 		require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`))
 	}
 }
 
-func TestTheSupervisorIsKilled(t *testing.T) {
+func TestSupervisorKilled(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	supervisor := supervisorOf(t, r)
 	effect := make(chan approval.Effect, 1)
-	go func() { effect <- r.Run(t.Context(), jobOf(script(family+`echo $$ >self; sleep 1000`, dir), `{}`)) }()
+	go func() {
+		effect <- r.Run(t.Context(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, dir), `{}`))
+	}()
 	pids := map[string]int{"self": awaitPID(t, filepath.Join(dir, "self"))}
-	for _, who := range relatives {
+	for _, who := range descendants {
 		pids[who] = awaitPID(t, filepath.Join(dir, who))
 	}
 	require.NoError(t, supervisor.Kill())
 	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
 	for who, pid := range pids {
-		if who == "bare" { // without a supervisor only the mark tells
+		if who == "bare" { // without a supervisor only the mark identifies a process
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			continue
 		}
 		require.False(t, alive(pid), who)
 	}
-	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`), "there is a new one")
+	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`), "a new supervisor")
 }
 
-// Nothing marks this command as ours, and nobody is left to kill it: the
-// kernel does, because the supervisor was its parent.
-func TestAnUnmarkedCommandDiesWithTheSupervisor(t *testing.T) {
+// This command has no mark. The kernel kills it, because the supervisor is its
+// parent.
+func TestUnmarkedCommandDiesWithSupervisor(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	supervisor := supervisorOf(t, r)
 	effect := make(chan approval.Effect, 1)
@@ -240,45 +242,45 @@ func TestAnUnmarkedCommandDiesWithTheSupervisor(t *testing.T) {
 	awaitGone(t, "the command", pid)
 }
 
-func TestCloseInterruptsWhatRuns(t *testing.T) {
+func TestCloseInterruptsRuns(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	effect := make(chan approval.Effect, 1)
-	go func() { effect <- r.Run(t.Context(), jobOf(script(family+`sleep 1000`, dir), `{}`)) }()
+	go func() { effect <- r.Run(t.Context(), jobOf(script(startDescendants+`sleep 1000`, dir), `{}`)) }()
 	var pids []int
-	for _, who := range relatives {
+	for _, who := range descendants {
 		pids = append(pids, awaitPID(t, filepath.Join(dir, who)))
 	}
 	require.NoError(t, r.Close())
 	for i, pid := range pids {
-		require.False(t, alive(pid), relatives[i])
+		require.False(t, alive(pid), descendants[i])
 	}
 	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown", Started: true}, <-effect)
 }
 
-// beADaemon runs three commands with all their relatives until it is killed.
-func beADaemon(dir string) {
-	r := &Runner{Verifier: anything{}, TempDir: filepath.Join(dir, "tmp")}
+// runDaemon runs three commands with all their descendants until it is killed.
+func runDaemon(dir string) {
+	r := &Runner{Verifier: acceptAll{}, TempDir: filepath.Join(dir, "tmp")}
 	done := make(chan struct{})
 	for _, name := range []string{"0", "1", "2"} {
 		go func() {
-			r.Run(context.Background(), jobOf(script(family+`echo $$ >self; sleep 1000`, filepath.Join(dir, name)), `{}`))
+			r.Run(context.Background(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, filepath.Join(dir, name)), `{}`))
 			close(done)
 		}()
 	}
 	<-done
 }
 
-func TestTheDaemonIsKilled(t *testing.T) {
+func TestDaemonKilled(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"0", "1", "2", "tmp"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	}
-	daemon := osexec.Command("/proc/self/exe", "be-a-daemon", dir)
+	daemon := osexec.Command("/proc/self/exe", "run-daemon", dir)
 	daemon.Stderr = os.Stderr
 	require.NoError(t, daemon.Start())
 	pids := map[string]int{}
 	for _, name := range []string{"0", "1", "2"} {
-		for _, who := range append([]string{"self"}, relatives...) {
+		for _, who := range append([]string{"self"}, descendants...) {
 			pids[name+"/"+who] = awaitPID(t, filepath.Join(dir, name, who))
 		}
 	}
@@ -295,15 +297,15 @@ func TestTheDaemonIsKilled(t *testing.T) {
 	awaitGone(t, "the supervisor", self.parent)
 	left, err := os.ReadDir(filepath.Join(dir, "tmp"))
 	require.NoError(t, err)
-	require.Empty(t, left, "working folders go with the daemon")
+	require.Empty(t, left, "working folders are removed")
 }
 
-func TestSupervisingIsNotForStrangers(t *testing.T) {
+func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {
 	cmd := osexec.Command("/proc/self/exe", superviseArg)
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, 2, cmd.ProcessState.ExitCode())
-	require.Equal(t, "permesso: supervise: this is for the daemon's own use\n", string(out))
+	require.Equal(t, "permesso: supervise: only the daemon may start this process\n", string(out))
 }
 
 func TestMalformedMessagesStartNothing(t *testing.T) {

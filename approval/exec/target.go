@@ -17,15 +17,15 @@ var (
 	numberPattern = regexp.MustCompile(`^[0-9.]+$`)
 )
 
-var errHost = errors.New("write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query")
+var errHost = errors.New("write https://HOST/PATH or http://HOST/PATH with literal scheme, host and port; a {field} is allowed only in the path and in values of the query")
 
-// checkTarget refuses a URL template whose scheme, host, path segments or
-// names in the query could depend on the request, or that would be sent in
-// another form than it is written in.
+// checkTarget refuses a URL template whose scheme, host, path segments or query
+// names could depend on the request, or that would be sent in another form than
+// written.
 func checkTarget(template string) error {
 	parts, err := parse(template)
 	if err != nil {
-		return errors.New("a placeholder is {field}, with a plain name")
+		return errors.New("a placeholder must be {field}, with letters, digits and _ only")
 	}
 	base, rest, err := cutBase(parts[0].text)
 	if err != nil {
@@ -46,10 +46,10 @@ func checkTarget(template string) error {
 	return checkPlaces(template[len(base):])
 }
 
-// cutBase parts scheme://host:port from what follows.
+// cutBase splits scheme://host:port from the rest.
 func cutBase(text string) (base, rest string, err error) {
-	scheme, behind, ok := strings.Cut(text, "://")
-	i := strings.IndexByte(behind, '/')
+	scheme, authority, ok := strings.Cut(text, "://")
+	i := strings.IndexByte(authority, '/')
 	if !ok || scheme != "https" && scheme != "http" || i <= 0 {
 		return "", "", errHost
 	}
@@ -61,7 +61,7 @@ func checkBase(base string) error {
 	u, err := url.Parse(base)
 	switch {
 	case err == nil && u.User != nil:
-		return errors.New("no user or password may stand in a URL; see secret_headers")
+		return errors.New("a URL must not contain a user or password; see secret_headers")
 	case err != nil || u.Host == "" || u.Scheme+"://"+u.Host != base:
 		return errors.New("host and port are not valid")
 	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && !validPort(u.Port()):
@@ -74,7 +74,7 @@ func checkBase(base string) error {
 		return nil
 	}
 	if !hostPattern.MatchString(u.Hostname()) || numberPattern.MatchString(u.Hostname()) {
-		return errors.New("the host must be a name in lower-case ASCII (xn-- for others), or an address")
+		return errors.New("host must be a name in lower-case ASCII (xn-- for others), or an address")
 	}
 	return nil
 }
@@ -84,18 +84,17 @@ func validPort(s string) bool {
 	return err == nil && n > 0 && strconv.FormatUint(n, 10) == s
 }
 
-// checkPlaces looks at each segment of the path and each pair of the query. One
-// value in each is enough, and with two nobody could tell from the outside
-// where the first ends.
+// checkPlaces checks each segment of the path and each pair of the query. More than
+// one value in each would be ambiguous.
 func checkPlaces(requestURI string) error {
 	path, query, hasQuery := strings.Cut(requestURI, "?")
 	segments := strings.Split(path, "/")[1:]
 	for i, s := range segments {
 		if s == "" && i < len(segments)-1 || isDots(s) {
-			return errors.New("no segment of the path may be empty, . or .. here")
+			return errors.New("a path segment must not be empty, . or ..")
 		}
 		if strings.Count(s, "{") > 1 {
-			return errors.New("one {field} for each segment of the path")
+			return errors.New("only one {field} is allowed in each path segment")
 		}
 	}
 	if !hasQuery {
@@ -105,26 +104,26 @@ func checkPlaces(requestURI string) error {
 		name, value, _ := strings.Cut(pair, "=")
 		switch {
 		case strings.Contains(name, "{"):
-			return errors.New("the request could choose the name of a parameter; write ?name={field}")
+			return errors.New("the request could choose the parameter's name; write ?name={field}")
 		case strings.Count(value, "{") > 1:
-			return errors.New("one {field} for each value of the query")
+			return errors.New("only one {field} is allowed in each query value")
 		case strings.Contains(value, ";") && strings.Contains(value, "{"):
-			return errors.New("no ; beside a {field}: some servers take it for &")
+			return errors.New("; is not allowed next to a {field}: some servers treat it as &")
 		}
 	}
 	return nil
 }
 
-// isDots says whether a server may take a segment for "here" or "one up".
+// isDots says whether a server may read a segment as . or ..
 func isDots(segment string) bool {
 	s, err := url.PathUnescape(segment)
 	return err != nil || s == "." || s == ".."
 }
 
-// expandTarget puts the request's arguments into a URL template. Every byte of
-// a value that is no letter, digit, or one of -._~ is percent-encoded, so a
-// value cannot leave its place. In the path a value may not even try: servers
-// are known to decode before they split.
+// expandTarget puts the request's arguments into a URL template. Every byte of a
+// value except letters, digits and -._~ is percent-encoded, so that a value stays
+// in its place. In the path separators are refused, because some servers decode
+// before they split.
 func expandTarget(template string, fields map[string]approval.Field) (*url.URL, error) {
 	parts, err := parse(template)
 	if err != nil {
@@ -143,7 +142,7 @@ func expandTarget(template string, fields map[string]approval.Field) (*url.URL, 
 			return nil, err
 		}
 		if !inQuery && (v == "" || strings.ContainsFunc(v, leavesSegment)) {
-			return nil, fmt.Errorf(`argument %q stands in the path: it may not be empty nor hold "/", "\" or control characters`, p.field)
+			return nil, fmt.Errorf(`argument %q is used in the path: it must not be empty or contain "/", "\" or control characters`, p.field)
 		}
 		escapeTo(&b, v)
 	}
@@ -152,8 +151,8 @@ func expandTarget(template string, fields map[string]approval.Field) (*url.URL, 
 
 func leavesSegment(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r >= 0x7f && r < 0xa0 }
 
-// parseTarget takes an expanded URL apart and makes sure that what is sent is
-// what was put together.
+// parseTarget parses an expanded URL and checks that it is sent exactly as
+// expanded.
 func parseTarget(template, expanded string) (*url.URL, error) {
 	base, _, err := cutBase(template)
 	if err != nil {
@@ -165,7 +164,7 @@ func parseTarget(template, expanded string) (*url.URL, error) {
 	}
 	for s := range strings.SplitSeq(u.EscapedPath(), "/") {
 		if isDots(s) {
-			return nil, errors.New(`an argument would make a segment of the path "." or ".."`)
+			return nil, errors.New(`an argument would make a path segment "." or ".."`)
 		}
 	}
 	return u, nil
@@ -195,17 +194,16 @@ func fill(parts []part, with string) string {
 	return b.String()
 }
 
-// parseBody takes a JSON template apart. Braces that hold no plain name are
-// JSON's own.
+// parseBody parses a JSON template. Braces without a plain name belong to JSON.
 func parseBody(template string) []part {
 	var parts []part
-	text := 0 // where the literal text began
+	text := 0 // start of the literal text
 	for i := 0; i < len(template); i++ {
 		if template[i] != '{' {
 			continue
 		}
 		name, _, closed := strings.Cut(template[i+1:], "}")
-		if !closed || !plainName(name) {
+		if !closed || !isFieldName(name) {
 			continue
 		}
 		if i > text {
@@ -221,24 +219,23 @@ func parseBody(template string) []part {
 	return parts
 }
 
-// checkBody demands a template that is JSON whatever values come in. A string
-// in the place of a placeholder shows one inside quotation marks, a number one
-// that names a member.
+// checkBody requires a template that is JSON for all values. Replacing placeholders
+// by a string detects one inside quotation marks; by a number, one used as a name.
 func checkBody(template string) error {
 	parts := parseBody(template)
 	if !isJSON([]byte(fill(parts, "null"))) {
-		return errors.New(`not JSON with {field} in the place of whole values, as in {"text":{text}}`)
+		return errors.New(`not JSON with {field} as complete values, as in {"text":{text}}`)
 	}
 	if !isJSON([]byte(fill(parts, `""`))) || !isJSON([]byte(fill(parts, "0"))) {
-		return errors.New(`a {field} stands for a whole JSON value: write it without quotation marks, and not as a name`)
+		return errors.New(`a {field} must be a complete JSON value: write it without quotation marks, and not as a name`)
 	}
 	return nil
 }
 
 func isJSON(b []byte) bool { return approval.CheckDepth(b) == nil && approval.Raw(b).IsValid() }
 
-// expandBody puts each argument's JSON into the template, byte for byte as it
-// came: no number is rounded, no string rewritten.
+// expandBody puts each argument's JSON into the template, byte for byte: no number
+// is rounded, no string rewritten.
 func expandBody(template string, fields map[string]approval.Field) ([]byte, error) {
 	var b []byte
 	for _, p := range parseBody(template) {

@@ -10,25 +10,24 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Check refuses a handler that could not run, or could not run safely, so that
-// the configuration can say so before anyone is asked.
+// Check refuses a handler that could not run, or not safely, so that the
+// configuration is refused before an approver is asked.
 //
-// Elements of argv behind the first may hold {field}, where field is a plain
+// Elements of argv after the first may contain {field}, where field is a plain
 // name (letters, digits, underscores): it is replaced by that argument of the
-// request. A literal brace is written {{. A value is used as it is, inside one
-// element; it never becomes two elements and never meets a shell. Strings are
-// taken as they are, numbers and booleans as their JSON text. A missing
-// argument, null, an array, an object, or a NUL byte is refused.
+// request. A literal brace is written {{. A value stays inside one element and is
+// never passed to a shell. Strings are used verbatim, numbers and booleans as
+// their JSON text. A missing argument, null, an array, an object, or a NUL byte is
+// refused.
 //
-// An agent must not turn a value into an option: a value that starts with "-"
-// is refused unless its element stands behind a literal "--", or a literal "="
-// stands before it in the same element, as in --text={text}. For the same
-// reason Check refuses elements that let the value name the option, such as
-// -{x} or --{x}, and elements that are program text: what stands behind -c or
-// -e of a shell or another interpreter.
+// An agent must not turn a value into an option: a value that starts with "-" is
+// refused unless its element comes after a literal "--", or a literal "=" precedes
+// it in the same element, as in --text={text}. For the same reason Check refuses
+// elements where the value names the option, such as -{x} or --{x}, and elements
+// that are program text: those after -c or -e of a shell or another interpreter.
 //
-// What a request over HTTP may take from the arguments, the package comment
-// says. An error about one of its settings is a *KeyError.
+// For HTTP requests see the package comment. An error about one of their settings
+// is a *KeyError.
 func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0:
@@ -44,7 +43,7 @@ func Check(h approval.Handler) error {
 		}
 		return checkHTTP(h.HTTP)
 	case h.Kind != approval.HandlerCommand:
-		return fmt.Errorf("unknown kind of handler %q", h.Kind)
+		return fmt.Errorf("unknown handler kind %q", h.Kind)
 	case len(h.Argv) == 0:
 		return errors.New("argv is empty")
 	case h.Dir != "" && !path.IsAbs(h.Dir):
@@ -72,18 +71,18 @@ func checkArgv(argv []string) error {
 	if err := checkProgram(argv[0]); err != nil {
 		return err
 	}
-	behind := false
+	afterDashes := false
 	for i, element := range argv {
 		parts, err := parse(element)
 		if err != nil {
 			return fmt.Errorf("argv[%d]: %w", i, err)
 		}
-		if !plain(parts) {
-			if err := checkPlace(argv, i, parts, behind); err != nil {
+		if !isLiteral(parts) {
+			if err := checkPlace(argv, i, parts, afterDashes); err != nil {
 				return fmt.Errorf("argv[%d] %q: %w", i, element, err)
 			}
 		}
-		behind = behind || element == "--"
+		afterDashes = afterDashes || element == "--"
 	}
 	return nil
 }
@@ -93,20 +92,20 @@ func checkProgram(name string) error {
 	case name == "":
 		return errors.New("argv[0] is empty")
 	case strings.Contains(name, "/") && !path.IsAbs(name):
-		return fmt.Errorf("argv[0] %q: write an absolute path, or a name to be found in PATH", name)
+		return fmt.Errorf("argv[0] %q: write an absolute path, or a name that is in PATH", name)
 	}
 	return nil
 }
 
-// checkPlace refuses placeholders where no value could be harmless.
-func checkPlace(argv []string, i int, parts []part, behind bool) error {
+// checkPlace refuses placeholders where a value could be harmful.
+func checkPlace(argv []string, i int, parts []part, afterDashes bool) error {
 	first := parts[0].text // "" when the element begins with a placeholder
 	switch {
 	case i == 0:
-		return errors.New("the program itself cannot come from the request")
+		return errors.New("the program itself must not come from the request")
 	case isProgramText(argv, i):
-		return errors.New(`a value here would be program text; pass it behind, as in: sh -c 'echo "$1"' sh {text}`)
-	case behind:
+		return errors.New(`a value here would be program text; pass it as an argument, as in: sh -c 'echo "$1"' sh {text}`)
+	case afterDashes:
 		return nil
 	case first == "-", strings.HasPrefix(first, "--") && !strings.Contains(first, "="):
 		return errors.New("the request could choose the option; write --option={field}")
@@ -128,8 +127,8 @@ func isProgramText(argv []string, i int) bool {
 	return false
 }
 
-// takesProgram says whether an interpreter may take what follows flag as its
-// program. Short flags come in bundles, as in bash -lc.
+// takesProgram says whether an interpreter may run the text after flag. Short flags
+// can be combined, as in bash -lc.
 func takesProgram(flag string) bool {
 	if strings.HasPrefix(flag, "--") {
 		return flag == "--eval" || flag == "--command" || flag == "--print" || flag == "--exec"
@@ -146,15 +145,15 @@ func isInterpreter(name string) bool {
 	return false
 }
 
-// part is a stretch of literal text, or a placeholder.
+// part is literal text or a placeholder.
 type part struct{ text, field string }
 
-var errBrace = errors.New("a placeholder is {field}, with a plain name; write {{ for a literal brace")
+var errBrace = errors.New("a placeholder must be {field}, with letters, digits and _ only; write {{ for a literal brace")
 
-// parse takes one element of argv apart.
+// parse splits one element of argv into parts.
 func parse(element string) ([]part, error) {
 	if strings.ContainsRune(element, 0) {
-		return nil, errors.New("holds a NUL byte")
+		return nil, errors.New("contains a NUL byte")
 	}
 	var parts []part
 	var text strings.Builder
@@ -170,7 +169,7 @@ func parse(element string) ([]part, error) {
 			continue
 		}
 		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !plainName(name) {
+		if !closed || !isFieldName(name) {
 			return nil, errBrace
 		}
 		if text.Len() > 0 {
@@ -186,9 +185,9 @@ func parse(element string) ([]part, error) {
 	return parts, nil
 }
 
-func plain(parts []part) bool { return len(parts) == 1 && parts[0].field == "" }
+func isLiteral(parts []part) bool { return len(parts) == 1 && parts[0].field == "" }
 
-func plainName(s string) bool {
+func isFieldName(s string) bool {
 	for _, r := range s {
 		if r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
 			return false
@@ -197,28 +196,28 @@ func plainName(s string) bool {
 	return s != ""
 }
 
-// expandArgv puts the request's arguments into argv. Elements keep their
-// number and their places.
+// expandArgv puts the request's arguments into argv. The number and order of
+// elements stay the same.
 func expandArgv(argv []string, args []byte) ([]string, error) {
 	var fields map[string]approval.Field
 	out := make([]string, 0, len(argv))
-	behind := false
+	afterDashes := false
 	for _, element := range argv {
 		parts, err := parse(element)
 		if err != nil {
 			return nil, err
 		}
-		if !plain(parts) && fields == nil {
+		if !isLiteral(parts) && fields == nil {
 			if fields, err = fieldsOf(args); err != nil {
 				return nil, err
 			}
 		}
-		expanded, err := expand(parts, fields, behind)
+		expanded, err := expand(parts, fields, afterDashes)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, expanded)
-		behind = behind || element == "--"
+		afterDashes = afterDashes || element == "--"
 	}
 	return out, nil
 }
@@ -238,9 +237,9 @@ func fieldsOf(args []byte) (map[string]approval.Field, error) {
 	return fields, nil
 }
 
-func expand(parts []part, fields map[string]approval.Field, behind bool) (string, error) {
+func expand(parts []part, fields map[string]approval.Field, afterDashes bool) (string, error) {
 	var b strings.Builder
-	safe := behind // whether a leading dash can do no harm here
+	safe := afterDashes // whether a leading dash is harmless here
 	for _, p := range parts {
 		if p.field == "" {
 			b.WriteString(p.text)
@@ -256,14 +255,14 @@ func expand(parts []part, fields map[string]approval.Field, behind bool) (string
 		}
 		b.WriteString(v)
 	}
-	// An empty value may have left a dash of ours in front, as in {a}-{b}.
-	if !behind && parts[0].field != "" && strings.HasPrefix(b.String(), "-") {
+	// After an empty value a literal dash may come first, as in {a}-{b}.
+	if !afterDashes && parts[0].field != "" && strings.HasPrefix(b.String(), "-") {
 		return "", fmt.Errorf("argument %q leaves an element that starts with \"-\"", parts[0].field)
 	}
 	return b.String(), nil
 }
 
-// value is the text of one argument, if it has one.
+// value is the text of one argument.
 func value(name string, fields map[string]approval.Field) (string, error) {
 	f, ok := fields[name]
 	if !ok {
@@ -275,11 +274,11 @@ func value(name string, fields map[string]approval.Field) (string, error) {
 		case '0', 't', 'f':
 			v = string(f.Value)
 		default:
-			return "", fmt.Errorf("argument %q is no text, number or boolean", name)
+			return "", fmt.Errorf("argument %q is not text, a number or a boolean", name)
 		}
 	}
 	if strings.ContainsRune(v, 0) {
-		return "", fmt.Errorf("argument %q holds a NUL byte", name)
+		return "", fmt.Errorf("argument %q contains a NUL byte", name)
 	}
 	return v, nil
 }

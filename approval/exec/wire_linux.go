@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The daemon and its supervisor speak over a SOCK_SEQPACKET socket pair: one
-// message is one packet, its fields separated by NUL, which no argument,
-// variable or path can contain.
+// The daemon and its supervisor use a SOCK_SEQPACKET socket pair. One message is
+// one packet. Its fields are separated by NUL, which no argument, variable or path
+// can contain.
 //
 //	daemon → supervisor
 //	  run   MARK DIR TEMP PATH NARGS ARG… VAR…   with stdin, stdout, stderr
@@ -18,8 +18,8 @@ import (
 //	  failed MARK TEXT         nothing was started
 //	  exit   MARK STATUS LEFT  nothing is left running
 //
-// The end of the stream is a message too: to the supervisor it means that the
-// daemon is gone and everything has to die.
+// The end of the stream tells the supervisor that the daemon is gone and that it
+// must kill everything.
 const (
 	msgRun    = "run"
 	msgKill   = "kill"
@@ -27,8 +27,8 @@ const (
 	msgExit   = "exit"
 )
 
-// maxMessage keeps a packet within the default socket buffer, and is at the
-// same time what Linux allows for a single argument.
+// maxMessage keeps a packet within the default socket buffer. It is also Linux's
+// limit for a single argument.
 const maxMessage = 128 << 10
 
 var (

@@ -48,7 +48,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 		Long: "Make a key and show it once, on standard output; only its hash is kept.\n\n" +
 			"Scopes: request (ask, wait, take back), read (look and listen), decide (answer as --owner), inbound (hand over\n" +
 			"what --owner wrote by e-mail). A key that requests sees what it asked itself; without that scope it sees the\n" +
-			"whole workspace. No key has request together with decide or inbound: whoever asks must not decide.\n\n" +
+			"whole workspace. Scope request cannot be combined with decide or inbound: an agent must not decide its own requests.\n\n" +
 			"--owner of a key that requests is the person it asks for: then only that person decides.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.keyCreate(pos[0], f) },

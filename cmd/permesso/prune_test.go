@@ -128,7 +128,7 @@ func TestAClockThatLeapsIsNotBelievedForADay(t *testing.T) {
 	require.NoError(t, audit.Entries(p.server.fs, p.server.layout.Audit(), func(e approval.Entry) error {
 		if e.Event == approval.EventPruned {
 			told++
-			require.Contains(t, e.Reason, "the clock leapt from ")
+			require.Contains(t, e.Reason, "the clock jumped from ")
 			require.Contains(t, e.Detail, "nothing yet")
 		}
 		return nil

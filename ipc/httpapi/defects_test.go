@@ -33,7 +33,7 @@ func TestRequestKeysCannotDecide(t *testing.T) {
 	for _, more := range []string{approval.MayDecide, approval.MayInbound} {
 		k := approval.NewAPIKey("x")
 		k.Workspace, k.Owner, k.Scopes, k.CreatedAt, k.CreatedBy = home, "ann", []string{approval.MayRequest, more}, time.Now(), "test"
-		require.ErrorContains(t, k.Check(), "decide")
+		require.ErrorContains(t, k.Check(), "an agent must not decide its own requests")
 		body, err := k.Encode()
 		require.NoError(t, err)
 		_, err = approval.ParseAPIKey(body, k.ID)

@@ -9,8 +9,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// EntriesAfter is Entries from the entry after the one numbered seq on; segments
-// that hold only older ones are not read.
+// EntriesAfter is Entries for entries with numbers above seq. It does not read
+// segments that contain only older ones.
 func EntriesAfter(fsys afero.Fs, dir string, seq int64, each func(approval.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {

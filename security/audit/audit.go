@@ -1,5 +1,5 @@
-// Package audit keeps the gate's history: one entry per fact, in files that are
-// only ever appended to. What was appended is on the disk.
+// Package audit keeps the gate's history: one entry per fact, in append-only files.
+// Appended entries are durable.
 //
 // # Format
 //
@@ -8,31 +8,30 @@
 //
 //	{"seq":1,"time":"2026-11-21T12:00:00Z","event":"approved","workspace":"personal",…}
 //
-// seq counts from 1, over all segments, without gaps. Lines are plain ASCII:
-// everything else is escaped as JSON permits, so that no text of an agent's can
-// end a line, turn the direction of writing or speak to a terminal. Bytes that
-// are not UTF-8 become U+FFFD, and a value of more than 4096 bytes is cut and
-// says so.
+// seq counts from 1, over all segments, without gaps. Lines are ASCII. Other
+// characters are escaped as in JSON, so that an agent's text cannot end a line,
+// change the writing direction or control a terminal. Invalid UTF-8 becomes U+FFFD.
+// A value of more than 4096 bytes is cut, visibly.
 //
-// A segment is never changed once something went wrong with it: after a line
-// torn by a power cut, after a failed write or fsync, or at 16 MiB the log goes
-// on in the next one. That one appears whole, with all lines that may be missing
-// from the one before. Where both have a number, the later segment holds; a line
-// that is not whole, and all behind it, never counted.
+// After a line torn by a power cut, after a failed write or fsync, or at 16 MiB the
+// log continues in a new segment, and the old one is never changed again. The new
+// one appears atomically, with all lines that may be missing from the one before.
+// If both have a number, the later segment counts. An incomplete line, and all
+// bytes after it, do not count.
 //
 // # Proof
 //
-// The lines are the leaves of an RFC 6962 tree, whose root is signed from time to
-// time: checkpoints.jsonl keeps these checkpoints. FORMAT.md has all that is
-// needed to verify a log without this package.
+// The lines are the leaves of an RFC 6962 tree. Its root is signed periodically;
+// checkpoints.jsonl keeps these checkpoints. FORMAT.md describes how to verify a
+// log without this package.
 //
 // # Writing
 //
-// One process writes, the holder of HOME/lock; everybody may read. Lines are
-// written in the order of the calls, each with one write. Callers that wait for
-// durability share fsyncs: the first in line syncs for all who have written by
-// then, the others wait for it. A checkpoint is of lines that are durable, so it
-// may be lost in a crash and is never wrong. There is no goroutine and no timer.
+// Only the holder of HOME/lock writes; any process may read. Lines are written in
+// the order of the calls, each with one write. Callers that wait for durability
+// share fsyncs: the first syncs for all callers that have written by then, and the
+// others wait. A checkpoint covers only durable lines, so a crash may lose it but
+// never makes it wrong. There is no goroutine and no timer.
 package audit
 
 import (
@@ -52,18 +51,18 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// FS is the file system that the log lies on.
+// FS is the file system of the log.
 type FS interface {
 	afero.Fs
-	// RenameNoReplace fails with fs.ErrExist where the new name exists.
+	// RenameNoReplace fails with fs.ErrExist if the new name exists.
 	RenameNoReplace(oldname, newname string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
 }
 
-// ErrBroken says that a new segment's name could not be made durable, which is
-// never tried twice. The log takes no more; only opening it again can help.
-// Whatever else fails is tried again, on a new file, by the next Append or Sync.
+// ErrBroken says that a new segment's name could not be made durable. That is not
+// retried: the log accepts no more entries until it is opened again. Any other
+// failure is retried, on a new file, by the next Append or Sync.
 var ErrBroken = fmt.Errorf("the audit log cannot be written: %w", approval.ErrRestart)
 
 var errClosed = errors.New("the audit log is closed")
@@ -71,67 +70,67 @@ var errClosed = errors.New("the audit log is closed")
 const (
 	maxSegment  = 16 << 20        // opening reads one segment: about 0.2 s
 	maxUnsynced = 1 << 20         // notes kept in memory until a caller syncs
-	signAfter   = 256             // entries between two checkpoints, while nobody asks for one
-	signEvery   = 5 * time.Second // and the time
+	signAfter   = 256             // entries between two periodic checkpoints
+	signEvery   = 5 * time.Second // time between two periodic checkpoints
 )
 
-// Log is the open log. Its methods may be called by many goroutines at once.
+// Log is an open log. It is safe for concurrent use.
 type Log struct {
-	// Heard is told of every entry, in the log's order and before it is
-	// durable; it must not call the log. Set it before the first entry.
+	// Heard is called for every entry, in the log's order and before the entry is
+	// durable. It must not call the log. Set it before the first entry.
 	Heard func(approval.Entry)
 
 	fs  FS
 	dir string
 	now func() time.Time
 
-	syncing sync.Mutex // held by the one caller that syncs; taken before mu
-	marking sync.Mutex // held by the one caller that signs; taken before mu, never with syncing
-	signing *signing   // under marking; nil: the log is not signed
-	newest  atomic.Pointer[Checkpoint]
+	syncMu      sync.Mutex        // held while syncing; locked before mu
+	signMu      sync.Mutex        // held while signing; locked before mu, never together with syncMu
+	checkpoints *checkpointWriter // protected by signMu; nil: the log is not signed
+	newest      atomic.Pointer[Checkpoint]
 
-	mu       sync.Mutex
-	file     afero.File // nil: the next sync begins a new segment
-	unnamed  bool       // the segment's name may not be durable yet
-	size     int64      // of file
-	segment  int        // number of the last segment, 0: there is none
-	seq      int64      // number of the last line
-	durable  int64      // number of the last line that is durable
-	unsynced []byte     // the lines after it, for a new segment
-	tried    int64      // size of the last checkpoint tried
-	triedAt  time.Time
-	tree     tree           // over the lines that are durable; only where the log is signed
-	leaves   []tlog.Hash    // of the lines after them
-	found    approval.Entry // the last when the log was opened
-	stopped  error          // ErrBroken or errClosed
+	mu          sync.Mutex
+	file        afero.File // nil: the next sync begins a new segment
+	unnamed     bool       // the segment's name may not be durable yet
+	size        int64      // of file
+	segment     int        // number of the last segment, 0: there is none
+	seq         int64      // number of the last line
+	durable     int64      // number of the last line that is durable
+	unsynced    []byte     // the lines after it, for a new segment
+	lastTried   int64      // size of the last checkpoint tried
+	lastTriedAt time.Time
+	tree        tree           // over the durable lines; only if the log is signed
+	leaves      []tlog.Hash    // of the lines after them
+	foundAtOpen approval.Entry // the last entry at Open
+	stopped     error          // ErrBroken or errClosed
 }
 
-// Open opens the log in dir, an existing folder, and makes durable what is in
-// it. The caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
+// Open opens the log in dir, an existing folder, and makes its content durable. The
+// caller holds HOME/lock. A nil now is time.Now. Nothing is signed.
 func Open(fsys FS, dir string, now func() time.Time) (*Log, error) {
 	return OpenSigned(fsys, dir, now, Keys{})
 }
 
-// OpenSigned is Open for a log that is signed from time to time: by Checkpoint,
-// by Close, and every five seconds while there are 256 new entries. A log that is shorter than its newest
-// checkpoint is an error that wraps ErrDamaged.
+// OpenSigned is Open for a log that is signed: by Checkpoint, by Close, and every
+// five seconds if there are 256 new entries. If the log is shorter than its newest
+// checkpoint, the error wraps ErrDamaged.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
 	if now == nil {
 		now = time.Now
 	}
 	l := &Log{fs: fsys, dir: dir, now: now}
 	if keys.Signer != nil {
-		l.signing = &signing{fs: fsys, dir: dir, signer: keys.Signer}
+		l.checkpoints = &checkpointWriter{fs: fsys, dir: dir, signer: keys.Signer}
 	}
 	if err := l.open(keys); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
-	l.triedAt = now() // a burst right after the start is not made to wait for a signature
+	l.lastTriedAt = now() // a burst right after the start does not wait for a signature
 	return l, nil
 }
 
 func (l *Log) open(keys Keys) error {
-	// What a crash left of a segment that never got its name.
+	// A crash may leave a segment that was not renamed yet.
 	if _, err := l.fs.Stat(l.temp()); err == nil {
 		if err := l.fs.Remove(l.temp()); err != nil {
 			return err
@@ -152,31 +151,31 @@ func (l *Log) open(keys Keys) error {
 	if err != nil {
 		return err
 	}
-	whole, err := l.recover(f)
+	complete, err := l.recover(f)
 	if err == nil {
 		err = l.checkLength()
 	}
-	if err != nil || !whole || l.size >= maxSegment {
+	if err != nil || !complete || l.size >= maxSegment {
 		return errors.Join(err, f.Close())
 	}
 	l.file = f
 	return nil
 }
 
-// recover finds the last whole line of the last segment, and makes everything
-// up to it durable: the next segment says nothing about those lines.
-func (l *Log) recover(f afero.File) (whole bool, err error) {
+// recover finds the last complete line of the last segment, and makes everything up
+// to it durable, because the next segment does not repeat those lines.
+func (l *Log) recover(f afero.File) (complete bool, err error) {
 	first, err := firstSeq(l.fs, segmentPath(l.dir, l.segment))
 	if err != nil {
 		return false, err
 	}
-	if err := l.grow(first); err != nil {
+	if err := l.extendTree(first); err != nil {
 		return false, err
 	}
 	s := newScanner(f, first)
 	for s.next() {
-		l.seq, l.found = s.entry.Seq, s.entry
-		l.plant(l.seq, s.line)
+		l.seq, l.foundAtOpen = s.entry.Seq, s.entry
+		l.addLeaf(l.seq, s.line)
 	}
 	if s.err != nil {
 		return false, s.err
@@ -188,8 +187,8 @@ func (l *Log) recover(f afero.File) (whole bool, err error) {
 	return !s.torn, l.fs.SyncDir(l.dir)
 }
 
-// Append writes e and returns when it is durable. After an error the entry may
-// be in the log or not; what it was to precede must not happen.
+// Append writes e and returns when it is durable. After an error the entry may or
+// may not be in the log, and the caller must not run the action.
 func (l *Log) Append(e approval.Entry) error {
 	seq, err := l.write(e)
 	if err == nil {
@@ -201,11 +200,11 @@ func (l *Log) Append(e approval.Entry) error {
 	return nil
 }
 
-// Note writes e without waiting for the disk: it becomes durable with the next
-// Append, Sync or Close, which also tell if it could not be written.
+// Note writes e without waiting for the disk. The next Append, Sync or Close makes
+// it durable, and returns the error if it could not be written.
 func (l *Log) Note(e approval.Entry) {
 	if seq, err := l.write(e); err == nil && l.full() {
-		_ = l.sync(seq) // the error stops the log: the next Append tells
+		_ = l.sync(seq) // the next Append returns the error
 	}
 }
 
@@ -215,7 +214,7 @@ func (l *Log) full() bool {
 	return len(l.unsynced) > maxUnsynced
 }
 
-// Sync makes durable what was noted.
+// Sync makes all noted entries durable.
 func (l *Log) Sync() error {
 	l.mu.Lock()
 	seq := l.seq
@@ -226,31 +225,30 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Found is the newest entry that was there when the log was opened; without any
-// its Seq is 0.
-func (l *Log) Found() approval.Entry { return l.found }
+// Found returns the newest entry at Open. Its Seq is 0 if there was none.
+func (l *Log) Found() approval.Entry { return l.foundAtOpen }
 
-// Close makes durable what was noted, signs it, and ends the log.
+// Close makes all noted entries durable, signs the log and closes it.
 func (l *Log) Close() error {
 	err := l.Checkpoint()
-	l.marking.Lock()
-	if l.signing != nil {
-		l.signing.close()
+	l.signMu.Lock()
+	if l.checkpoints != nil {
+		l.checkpoints.close()
 	}
-	l.marking.Unlock()
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.signMu.Unlock()
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped == nil {
 		l.stopped = errClosed
 	}
-	l.drop()
+	l.closeSegment()
 	return err
 }
 
-// write numbers the entry and writes its line, if there is a segment to write
-// to. A write that fails is made good by the new segment of the next sync.
+// write numbers the entry and writes its line, if there is an open segment. After a
+// failed write the next sync begins a new segment with the line.
 func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	if e.Time.IsZero() {
 		e.Time = l.now()
@@ -270,7 +268,7 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 		l.Heard(e)
 	}
 	l.unsynced = append(l.unsynced, line...)
-	if l.signing != nil {
+	if l.checkpoints != nil {
 		l.leaves = append(l.leaves, leafHash(line[:len(line)-1]))
 	}
 	if l.file == nil {
@@ -278,55 +276,55 @@ func (l *Log) write(e approval.Entry) (seq int64, err error) {
 	}
 	l.size += int64(len(line))
 	if _, err := l.file.Write(line); err != nil {
-		l.drop()
+		l.closeSegment()
 	}
 	return l.seq, nil
 }
 
-// sync returns when every line up to seq is durable. Now and then the caller
-// signs them too, without making the others wait.
+// sync returns when every line up to seq is durable. Periodically the caller also
+// signs them, without blocking the others.
 func (l *Log) sync(seq int64) error {
 	due, err := l.syncShared(seq)
-	if due && l.marking.TryLock() {
-		_ = l.sign() // the lines are durable; Checkpoint tells what is wrong
-		l.marking.Unlock()
+	if due && l.signMu.TryLock() {
+		_ = l.sign() // the lines are durable; Checkpoint returns the error
+		l.signMu.Unlock()
 	}
 	return err
 }
 
 func (l *Log) syncShared(seq int64) (due bool, err error) {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err = l.syncLines(seq)
-	if err != nil || l.tree.size < l.tried+signAfter {
+	if err != nil || l.tree.size < l.lastTried+signAfter {
 		return false, err
 	}
-	since := l.now().Sub(l.triedAt)
-	return since >= signEvery || since < 0, nil // a clock that was set back
+	since := l.now().Sub(l.lastTriedAt)
+	return since >= signEvery || since < 0, nil // the clock was set back
 }
 
 func (l *Log) syncLines(seq int64) error {
 	switch {
-	case seq <= l.durable: // somebody synced for us
+	case seq <= l.durable: // another caller synced
 		return nil
 	case l.stopped != nil:
 		return l.stopped
 	}
-	if err := l.name(); err != nil {
+	if err := l.syncName(); err != nil {
 		return err
 	}
 	switch {
 	case l.file == nil || !l.syncFile():
 		return l.rotate()
 	case l.size >= maxSegment:
-		l.drop()
+		l.closeSegment()
 	}
 	return nil
 }
 
-// syncFile syncs what was written before; meanwhile others may write. The
+// syncFile syncs the written lines. Other callers may write in the meantime. The
 // caller holds both locks.
 func (l *Log) syncFile() bool {
 	file, upTo, n := l.file, l.seq, len(l.unsynced)
@@ -336,34 +334,34 @@ func (l *Log) syncFile() bool {
 	if err != nil {
 		return false
 	}
-	l.settle(upTo)
+	l.markDurable(upTo)
 	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
 	return true
 }
 
-// rotate goes on in a new segment, after a failed fsync for example: that is
-// never tried again on the same file, where it would succeed and mean nothing.
-// The new segment begins with the lines that the old one may lack.
+// rotate continues in a new segment, for example after a failed fsync. A second
+// fsync of the same file could succeed although data was lost, so it is not
+// retried. The new segment begins with the lines that the old one may lack.
 func (l *Log) rotate() error {
-	l.drop()
+	l.closeSegment()
 	f, err := l.create(l.unsynced)
 	if err != nil {
 		return fmt.Errorf("begin segment: %w", err)
 	}
 	l.file, l.size, l.unnamed = f, int64(len(l.unsynced)), true
 	l.segment++
-	if err := l.name(); err != nil {
+	if err := l.syncName(); err != nil {
 		return err
 	}
-	l.settle(l.seq)
+	l.markDurable(l.seq)
 	l.unsynced = l.unsynced[:0]
 	return nil
 }
 
-// name makes the name of a new segment durable. A sync of the folder that could
-// not begin may be tried again; one that failed would succeed the next time and
-// mean nothing.
-func (l *Log) name() error {
+// syncName makes the name of a new segment durable. A sync of the folder that could
+// not start may be retried; after one that failed, a retry could succeed although
+// the name was lost.
+func (l *Log) syncName() error {
 	if !l.unnamed {
 		return nil
 	}
@@ -381,14 +379,13 @@ func (l *Log) name() error {
 	return l.stopped
 }
 
-// create makes the next segment: it appears under its name with all of lines,
-// or not at all.
+// create makes the next segment. It appears atomically, with all of lines.
 func (l *Log) create(lines []byte) (afero.File, error) {
-	const how = os.O_WRONLY | os.O_CREATE | os.O_EXCL | os.O_APPEND
-	f, err := l.fs.OpenFile(l.temp(), how, 0o600)
-	if errors.Is(err, fs.ErrExist) { // an earlier attempt could not tidy up
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | os.O_APPEND
+	f, err := l.fs.OpenFile(l.temp(), flags, 0o600)
+	if errors.Is(err, fs.ErrExist) { // left by an earlier attempt
 		if err = l.fs.Remove(l.temp()); err == nil {
-			f, err = l.fs.OpenFile(l.temp(), how, 0o600)
+			f, err = l.fs.OpenFile(l.temp(), flags, 0o600)
 		}
 	}
 	if err != nil {
@@ -409,8 +406,8 @@ func (l *Log) create(lines []byte) (afero.File, error) {
 	return f, nil
 }
 
-// drop writes no more to the segment in use.
-func (l *Log) drop() {
+// closeSegment closes the current segment.
+func (l *Log) closeSegment() {
 	if l.file != nil {
 		l.file.Close()
 		l.file = nil

@@ -101,10 +101,10 @@ func TestFormat(t *testing.T) {
 	err = audit.Entries(ipc.OS(), home, func(e approval.Entry) error { first = e; return stop })
 	require.ErrorIs(t, err, stop, "the caller may stop")
 	full.Seq, full.Time = 1, full.Time.UTC()
-	require.Equal(t, full, first, "and the log gives the number")
+	require.Equal(t, full, first, "and the log assigns the number")
 }
 
-func TestTextForgesNothing(t *testing.T) {
+func TestTextCannotForgeLines(t *testing.T) {
 	disk := newDisk(t)
 	p := disk.Process("daemon")
 	l := open(t, p)
@@ -132,7 +132,7 @@ func TestTextForgesNothing(t *testing.T) {
 	}
 }
 
-func TestValuesThatAreNoUTF8OrTooLong(t *testing.T) {
+func TestInvalidAndLongValues(t *testing.T) {
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
 	taints := []string{strings.Repeat("t", 5000)}
@@ -143,10 +143,10 @@ func TestValuesThatAreNoUTF8OrTooLong(t *testing.T) {
 	require.Equal(t, "a\ufffd\ufffdb", e.Reason)
 	require.True(t, strings.HasSuffix(e.Detail, "é… (8000 bytes)"), "cut visibly")
 	require.Less(t, len(e.Detail), 4200)
-	require.Len(t, taints[0], 5000, "the caller's slice is left alone")
+	require.Len(t, taints[0], 5000, "the caller's slice is unchanged")
 }
 
-func TestAnyEntryReadsBack(t *testing.T) {
+func TestEntriesRoundTrip(t *testing.T) {
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
 	n := 0
@@ -165,7 +165,7 @@ func TestAnyEntryReadsBack(t *testing.T) {
 	})
 }
 
-func TestReopenGoesOn(t *testing.T) {
+func TestReopenContinues(t *testing.T) {
 	disk := newDisk(t)
 	for n := range 3 {
 		l := open(t, disk.Process("daemon"))
@@ -174,10 +174,10 @@ func TestReopenGoesOn(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 	require.Equal(t, "1 2 3 4 5 6", ids(entries(t, disk.Process("reader"))))
-	require.Len(t, disk.Files(), 1, "one segment while nothing goes wrong")
+	require.Len(t, disk.Files(), 1, "one segment without failures")
 }
 
-func TestOneFsyncForAnAppend(t *testing.T) {
+func TestAppendNeedsOneFsync(t *testing.T) {
 	disk := newDisk(t)
 	l := open(t, disk.Process("daemon"))
 	require.NoError(t, l.Append(entry(1)))
@@ -188,7 +188,7 @@ func TestOneFsyncForAnAppend(t *testing.T) {
 	require.Equal(t, before+3, disk.Ops(), "one write, no fsync")
 	require.NoError(t, l.Sync())
 	require.NoError(t, l.Sync())
-	require.Equal(t, before+4, disk.Ops(), "nothing new, nothing to do")
+	require.Equal(t, before+4, disk.Ops(), "no fsync without new entries")
 }
 
 func TestCallersShareFsyncs(t *testing.T) {
@@ -225,7 +225,7 @@ func TestCallersShareFsyncs(t *testing.T) {
 		appendOne(n + 3)
 	}
 	for range 20 {
-		<-written // all wrote while the first one was syncing
+		<-written // all writes happen during the first sync
 	}
 	close(release)
 	wg.Wait()
@@ -233,7 +233,7 @@ func TestCallersShareFsyncs(t *testing.T) {
 	require.Len(t, entries(t, disk.Cut(crashfs.OnlySynced).Process("reader")), 22)
 }
 
-func TestManyWriters(t *testing.T) {
+func TestConcurrentWriters(t *testing.T) {
 	home := t.TempDir()
 	l, err := audit.Open(ipc.OS(), home, nil)
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestManyWriters(t *testing.T) {
 	require.NoError(t, audit.Entries(ipc.OS(), home, func(e approval.Entry) error {
 		seq++
 		require.Equal(t, seq, e.Seq)
-		require.WithinDuration(t, time.Now(), e.Time, time.Minute, "nil is the real clock")
+		require.WithinDuration(t, time.Now(), e.Time, time.Minute, "nil means time.Now")
 		return nil
 	}))
 	require.Equal(t, int64(400), seq)
@@ -271,14 +271,14 @@ func TestClosedLogRefuses(t *testing.T) {
 	require.Equal(t, "1", ids(entries(t, disk.Process("reader"))))
 }
 
-func TestEntryThatCannotBeWritten(t *testing.T) {
+func TestInvalidEntryIsNotWritten(t *testing.T) {
 	disk := newDisk(t)
 	l := open(t, disk.Process("daemon"))
 	bad := entry(1)
 	bad.Time = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) // RFC 3339 has four digits
 	require.Error(t, l.Append(bad))
 	require.NoError(t, l.Append(entry(2)))
-	require.Equal(t, "2", ids(entries(t, disk.Process("reader"))), "it takes no number")
+	require.Equal(t, "2", ids(entries(t, disk.Process("reader"))), "it gets no number")
 }
 
 func TestNotesAreBounded(t *testing.T) {
@@ -291,10 +291,10 @@ func TestNotesAreBounded(t *testing.T) {
 	for range 300 {
 		l.Note(e)
 	}
-	require.Equal(t, syncs+1, disk.Count(crashfs.OpSync), "after 1 MiB a note syncs itself")
+	require.Equal(t, syncs+1, disk.Count(crashfs.OpSync), "after 1 MiB Note syncs")
 }
 
-func TestLongSegmentIsFollowedByAnother(t *testing.T) {
+func TestLongSegmentIsRotated(t *testing.T) {
 	home := t.TempDir()
 	l, err := audit.Open(ipc.OS(), home, clock)
 	require.NoError(t, err)

@@ -16,19 +16,19 @@ import (
 )
 
 // Backwards calls each for the entries in dir, newest first, until it returns an
-// error, which Backwards returns. Where keep is not nil only the lines for which
-// it is true are decoded: it sees a line as it stands in the log, and looking
-// for some bytes there is much faster than decoding.
+// error, which Backwards returns. If keep is not nil, only the lines for which it
+// returns true are decoded. It gets the raw line: searching bytes is much faster
+// than decoding. keep is called by several goroutines at once.
 //
-// keep is called by several goroutines at once. Backwards is made for looking, and checks only what it decodes; Entries and verifying
-// check everything. It reads one segment at a time into memory. An error that
-// wraps ErrDamaged comes after all entries behind the damage.
+// Backwards checks only the lines that it decodes; Entries and Check check all. It
+// reads one segment at a time into memory. An error that wraps ErrDamaged comes
+// after all entries that follow the damage.
 func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func(approval.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {
 		return fmt.Errorf("read audit log: %w", err)
 	}
-	end := int64(math.MaxInt64) // where the segment behind begins
+	end := int64(math.MaxInt64) // first number of the following segment
 	l := newLines()
 	var buf []byte
 	for _, n := range slices.Backward(all) {
@@ -40,7 +40,7 @@ func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func
 		if !ok {
 			return fmt.Errorf("read audit log: %w: %s does not begin with an entry", ErrDamaged, path)
 		}
-		starts, last := wholeLines(buf, first, end)
+		starts, last := completeLines(buf, first, end)
 		if end != math.MaxInt64 && last+1 != end {
 			return fmt.Errorf("read audit log: %w: number %d is missing in %s", ErrDamaged, last+1, path)
 		}
@@ -52,8 +52,8 @@ func Backwards(fsys afero.Fs, dir string, keep func(line []byte) bool, each func
 	return nil
 }
 
-// batch is how many lines are decoded before the first of them is passed on:
-// few, for somebody who wants only the newest, and enough to share out.
+// batch is how many lines are decoded at once: few, for callers that need only the
+// newest, but enough to use all processors.
 const batch = 4096
 
 func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func(approval.Entry) error) error {
@@ -75,19 +75,19 @@ func (l *lines) each(buf []byte, starts []int, keep func([]byte) bool, each func
 	return nil
 }
 
-// decoded is what one line holds.
+// decoded is the result of decoding one line.
 type decoded struct {
 	entry approval.Entry
 	kept  bool
 	err   error
 }
 
-// decode reads a run of lines, by all processors.
+// decode decodes a range of lines, on all processors.
 func (l *lines) decode(buf []byte, starts []int, keep func([]byte) bool) []decoded {
-	n, share := len(starts)-1, (len(starts)-1)/len(l.common)+1
+	n, share := len(starts)-1, (len(starts)-1)/len(l.interners)+1
 	l.list = slices.Grow(l.list[:0], n)[:n]
 	var wg sync.WaitGroup
-	for i, c := range l.common {
+	for i, c := range l.interners {
 		wg.Go(func() {
 			for at := i * share; at < min((i+1)*share, n); at++ {
 				l.list[at] = c.decode(buf[starts[at]:starts[at+1]-1], keep)
@@ -98,12 +98,12 @@ func (l *lines) decode(buf []byte, starts []int, keep func([]byte) bool) []decod
 	return l.list
 }
 
-func (c common) decode(line []byte, keep func([]byte) bool) (d decoded) {
+func (c interner) decode(line []byte, keep func([]byte) bool) (d decoded) {
 	if keep != nil && !keep(line) {
 		return d
 	}
 	d.kept = true
-	if c.scan(line, &d.entry) {
+	if c.fastDecode(line, &d.entry) {
 		return d
 	}
 	if d.entry, d.err = decode(line); d.err != nil {
@@ -113,7 +113,7 @@ func (c common) decode(line []byte, keep func([]byte) bool) (d decoded) {
 	return d
 }
 
-// readInto reads a whole segment, reusing buf.
+// readInto reads a complete segment, reusing buf.
 func readInto(fsys afero.Fs, path string, buf []byte) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -127,15 +127,14 @@ func readInto(fsys afero.Fs, path string, buf []byte) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(info.Size()))[:info.Size()]
 	n, err := io.ReadFull(f, buf)
 	if err != nil && n < len(buf) && n > 0 {
-		err = nil // shorter than it was a moment ago: its lines tell
+		err = nil // the file shrank: its lines show whether it is damaged
 	}
 	return buf[:n], err
 }
 
-// wholeLines gives where the lines numbered from first on begin, below end, and
-// where the last of them ends. A line whose number does not follow, and all
-// behind it, never counted.
-func wholeLines(buf []byte, first, end int64) (starts []int, last int64) {
+// completeLines returns the starts of the lines numbered from first to before end,
+// and the last number. A line out of sequence, and all after it, do not count.
+func completeLines(buf []byte, first, end int64) (starts []int, last int64) {
 	at, want := 0, first
 	starts = make([]int, 1, len(buf)/256+2)
 	for want < end {
@@ -153,11 +152,11 @@ func wholeLines(buf []byte, first, end int64) (starts []int, last int64) {
 	return starts, want - 1
 }
 
-// begins is how every line begins, because the number is the first field.
-const begins = `{"seq":`
+// linePrefix begins every line, because the number is the first field.
+const linePrefix = `{"seq":`
 
 func seqOf(line []byte) (int64, bool) {
-	rest, ok := bytes.CutPrefix(line, []byte(begins))
+	rest, ok := bytes.CutPrefix(line, []byte(linePrefix))
 	if !ok {
 		return 0, false
 	}
@@ -171,39 +170,38 @@ func seqOf(line []byte) (int64, bool) {
 
 // lines reads the lines of one pass over the log.
 type lines struct {
-	list   []decoded
-	common []common // one for each processor
+	list      []decoded
+	interners []interner // one for each processor
 }
 
 func newLines() *lines {
-	l := &lines{common: make([]common, runtime.GOMAXPROCS(0))}
-	for i := range l.common {
-		l.common[i] = common{}
+	l := &lines{interners: make([]interner, runtime.GOMAXPROCS(0))}
+	for i := range l.interners {
+		l.interners[i] = interner{}
 	}
 	return l
 }
 
-// common keeps once what many lines have in common.
-type common map[string]string
+// interner stores repeated strings once.
+type interner map[string]string
 
-// maxCommon bounds what is kept: agents choose some of it.
-const maxCommon = 10_000
+// maxInterned bounds the stored strings, because agents choose some of them.
+const maxInterned = 10_000
 
-func (c common) intern(b []byte) string {
+func (c interner) intern(b []byte) string {
 	if s, ok := c[string(b)]; ok {
 		return s
 	}
 	s := string(b)
-	if len(c) < maxCommon {
+	if len(c) < maxInterned {
 		c[s] = s
 	}
 	return s
 }
 
-// scan reads a line as encode writes it where nothing had to be escaped, which
-// is nearly every line, and many times faster than decode. Of anything else it
-// says that it is not for it.
-func (c common) scan(line []byte, e *approval.Entry) bool {
+// fastDecode decodes a line without escapes in encode's form, which nearly every
+// line has, much faster than decode. It returns false for other lines.
+func (c interner) fastDecode(line []byte, e *approval.Entry) bool {
 	seq, ok := seqOf(line)
 	if !ok || bytes.IndexByte(line, '\\') >= 0 {
 		return false
@@ -225,7 +223,7 @@ func (c common) scan(line []byte, e *approval.Entry) bool {
 	}
 }
 
-// member takes a name and its value, two strings, from the front of s.
+// member splits a name and its value, two strings, from the front of s.
 func member(s []byte) (name, value, rest []byte, ok bool) {
 	if len(s) == 0 || s[0] != '"' {
 		return nil, nil, nil, false
@@ -242,9 +240,9 @@ func member(s []byte) (name, value, rest []byte, ok bool) {
 	return name, s[:n], s[n+1:], true
 }
 
-// set puts a value into its field; a name twice, and one whose value is no
-// string, are decode's business.
-func (c common) set(e *approval.Entry, name, value []byte) bool {
+// set sets a field. It returns false for duplicate names and values that are not
+// strings: decode handles those.
+func (c interner) set(e *approval.Entry, name, value []byte) bool {
 	if string(name) == "time" {
 		first := e.Time.IsZero()
 		return first && e.Time.UnmarshalText(value) == nil

@@ -17,7 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// backwards is what Backwards gives, oldest first.
+// backwards returns the entries of Backwards, oldest first.
 func backwards(t testing.TB, fsys afero.Fs, dir string) (all []approval.Entry, err error) {
 	t.Helper()
 	err = audit.Backwards(fsys, dir, nil, func(e approval.Entry) error {
@@ -28,9 +28,9 @@ func backwards(t testing.TB, fsys afero.Fs, dir string) (all []approval.Entry, e
 	return all, err
 }
 
-// Whatever anybody writes, both directions read the same. Most values are plain
-// and most entries have no taints, because only those take the fast way.
-func TestBackwardsReadsWhatEntriesReads(t *testing.T) {
+// Both directions read the same for any entries. Most values are plain and most
+// entries have no taints, because only those use fastDecode.
+func TestBackwardsEqualsEntries(t *testing.T) {
 	disk := newDisk(t)
 	plain := rapid.StringMatching(`[a-z0-9:_. -]{0,12}`)
 	wild := rapid.OneOf(rapid.String(), rapid.Just("é"), rapid.Just(`","by":"ann`), rapid.Just(`{"seq":7,`), rapid.Just(`\`))
@@ -71,16 +71,16 @@ func TestBackwardsOverSegments(t *testing.T) {
 	}{
 		{"no log", nil},
 		{"one line", map[string]string{"log.jsonl": line(1)}},
-		{"a line under way", map[string]string{"log.jsonl": line(1) + line(2)[:30]}},
+		{"a line being written", map[string]string{"log.jsonl": line(1) + line(2)[:30]}},
 		{"written again in the next segment", map[string]string{
 			"log.jsonl":   line(1) + line(2) + strings.Replace(line(3), "executed", "failed", 1) + line(4)[:20],
 			"log-2.jsonl": line(3) + line(4) + line(5),
 		}},
-		{"torn, and a whole line behind", map[string]string{
+		{"torn, and a complete line after it", map[string]string{
 			"log.jsonl":   line(1) + line(2) + string(make([]byte, 50)) + "\n" + line(4) + line(5),
 			"log-2.jsonl": line(3) + line(4),
 		}},
-		{"a line with a hole in its middle", map[string]string{
+		{"a line with missing bytes", map[string]string{
 			"log.jsonl":   line(1) + line(2)[:30] + string(make([]byte, 50)) + line(3)[40:] + line(4),
 			"log-2.jsonl": line(2),
 		}},
@@ -103,22 +103,22 @@ func TestBackwardsOverSegments(t *testing.T) {
 	}
 }
 
-func TestBackwardsTellsDamage(t *testing.T) {
+func TestBackwardsReportsDamage(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		files map[string]string
 		left  string
 	}{
-		{"a line that is none", map[string]string{"log.jsonl": line(1) + `{"seq":2,"x":1}` + "\n" + line(3)}, "3"},
-		{"a key twice", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"x","tool":"y","request_id"`, 1) + line(3)}, "3"},
-		{"an empty key twice", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"","tool":"y","request_id"`, 1) + line(3)}, "3"},
-		{"no time", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `2026-11-21T12:00:00Z`, `today`, 1) + line(3)}, "3"},
+		{"an invalid line", map[string]string{"log.jsonl": line(1) + `{"seq":2,"x":1}` + "\n" + line(3)}, "3"},
+		{"a duplicate key", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"x","tool":"y","request_id"`, 1) + line(3)}, "3"},
+		{"a duplicate key, first empty", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"","tool":"y","request_id"`, 1) + line(3)}, "3"},
+		{"an invalid time", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `2026-11-21T12:00:00Z`, `today`, 1) + line(3)}, "3"},
 		{"a line with another number", map[string]string{"log.jsonl": line(1) + line(3), "log-2.jsonl": line(4)}, "4"},
 		{"lines missing between segments", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, "3"},
-		{"a segment taken out", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2)}, ""},
-		{"the first segment taken out", map[string]string{"log-2.jsonl": line(2)}, ""},
+		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2)}, ""},
+		{"a missing first segment", map[string]string{"log-2.jsonl": line(2)}, ""},
 		{"an empty segment", map[string]string{"log.jsonl": line(1), "log-2.jsonl": ""}, ""},
-		{"a segment of something else", map[string]string{"log.jsonl": "hello\n", "log-2.jsonl": line(2)}, "2"},
+		{"an invalid segment", map[string]string{"log.jsonl": "hello\n", "log-2.jsonl": line(2)}, "2"},
 	} {
 		disk := newDisk(t)
 		for name, content := range c.files {
@@ -126,13 +126,13 @@ func TestBackwardsTellsDamage(t *testing.T) {
 		}
 		all, err := backwards(t, disk.Process("reader"), dir)
 		require.ErrorIs(t, err, audit.ErrDamaged, c.why)
-		require.Equal(t, c.left, ids(all), "%s: what stands behind it is told", c.why)
+		require.Equal(t, c.left, ids(all), "%s: entries after the damage are returned", c.why)
 	}
 	_, err := backwards(t, newDisk(t).Process("reader"), "/nowhere")
 	require.Error(t, err, "no folder")
 }
 
-func TestBackwardsKeepsOnlyWhatIsAskedFor(t *testing.T) {
+func TestBackwardsKeep(t *testing.T) {
 	disk := newDisk(t)
 	put(t, disk, "log.jsonl", line(1)+`{"seq":2,"not decoded":}`+"\n"+line(3))
 	stop := errors.New("stop")
@@ -149,8 +149,8 @@ func TestBackwardsKeepsOnlyWhatIsAskedFor(t *testing.T) {
 	require.Equal(t, 2, seen)
 }
 
-// More lines than are decoded at once, over more than one segment.
-func TestBackwardsOverALongLog(t *testing.T) {
+// More lines than a batch, over more than one segment.
+func TestBackwardsLongLog(t *testing.T) {
 	home := t.TempDir()
 	l, err := audit.Open(ipc.OS(), home, clock)
 	require.NoError(t, err)

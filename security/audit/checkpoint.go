@@ -19,10 +19,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Keys sign checkpoints and tell ours from others. The zero Keys sign none.
+// Keys sign and verify checkpoints. The zero Keys sign none.
 type Keys struct {
 	Signer note.Signer
-	Known  note.Verifiers // of the signer's key and of those before it
+	Known  note.Verifiers // the signer's key and earlier ones
 }
 
 // Checkpoint is a signed statement about the first Size entries.
@@ -30,11 +30,11 @@ type Checkpoint struct {
 	Origin string // the name of the key
 	Size   int64
 	Root   tlog.Hash
-	Note   string // the statement itself: a C2SP checkpoint, as a signed note
-	Key    uint32 // note's number of the key that signed it
+	Note   string // a C2SP checkpoint, as a signed note
+	Key    uint32 // note's hash of the key that signed it
 }
 
-// Foot is what a card shows of the newest checkpoint: the size and the first
+// Foot is the text about the newest checkpoint on a card: the size and the first
 // four hexadecimal digits of the root, "1042 9f3c".
 func (c *Checkpoint) Foot() string {
 	if c == nil {
@@ -43,11 +43,11 @@ func (c *Checkpoint) Foot() string {
 	return fmt.Sprintf("%d %x", c.Size, c.Root[:2])
 }
 
-// ErrNotSigned says that a checkpoint is none, or is not signed by a known key.
-var ErrNotSigned = errors.New("not a checkpoint that a known key has signed")
+// ErrNotSigned says that a checkpoint is malformed, or not signed by a known key.
+var ErrNotSigned = errors.New("not a checkpoint signed by a known key")
 
-// ParseCheckpoint verifies the signature of a checkpoint. Signatures beside
-// ours, a witness's for example, are allowed and mean nothing.
+// ParseCheckpoint verifies the signature of a checkpoint. Additional signatures, such
+// as a witness's, are allowed and ignored.
 func ParseCheckpoint(msg string, known note.Verifiers) (*Checkpoint, error) {
 	if known == nil {
 		return nil, fmt.Errorf("%w: no key", ErrNotSigned)
@@ -58,19 +58,19 @@ func ParseCheckpoint(msg string, known note.Verifiers) (*Checkpoint, error) {
 	}
 	sig := n.Sigs[0]
 	if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-		return nil, fmt.Errorf("%w: the signature is not written in the one way", ErrNotSigned)
+		return nil, fmt.Errorf("%w: signature is not in canonical form", ErrNotSigned)
 	}
 	c := &Checkpoint{Origin: sig.Name, Note: msg, Key: sig.Hash}
 	lines := strings.Split(n.Text, "\n")
 	if len(lines) != 4 || lines[0] != sig.Name || lines[3] != "" {
-		return nil, fmt.Errorf("%w: it does not have its three lines", ErrNotSigned)
+		return nil, fmt.Errorf("%w: must have three lines", ErrNotSigned)
 	}
 	c.Size, err = strconv.ParseInt(lines[1], 10, 64)
 	if err == nil {
 		c.Root, err = tlog.ParseHash(lines[2])
 	}
 	if err != nil || c.Size < 1 || n.Text != checkpointText(c.Origin, c.Size, c.Root) {
-		return nil, fmt.Errorf("%w: its size or its root is not written in the one way", ErrNotSigned)
+		return nil, fmt.Errorf("%w: size or root is not in canonical form", ErrNotSigned)
 	}
 	return c, nil
 }
@@ -79,13 +79,13 @@ func checkpointText(origin string, size int64, root tlog.Hash) string {
 	return fmt.Sprintf("%s\n%d\n%s\n", origin, size, root)
 }
 
-// mark is one line of the file of checkpoints.
-type mark struct {
+// checkpointLine is one line of the file of checkpoints.
+type checkpointLine struct {
 	Note string      `json:"note"`
-	Edge []tlog.Hash `json:"edge"` // of the tree, to go on from here
+	Edge []tlog.Hash `json:"edge"` // of the tree, to continue from here
 }
 
-func (m mark) encode() ([]byte, error) {
+func (m checkpointLine) encode() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
@@ -93,16 +93,16 @@ func (m mark) encode() ([]byte, error) {
 	return append(ascii(b), '\n'), nil
 }
 
-// parseMark reads one line, given without its line feed, and believes it only
-// if a known key signed it, alone, and it is written as we write it.
-func parseMark(line []byte, known note.Verifiers) (*Checkpoint, tree, error) {
-	var m mark
+// parseCheckpointLine reads one line without its line feed. It accepts only the
+// canonical form with one signature, by a known key.
+func parseCheckpointLine(line []byte, known note.Verifiers) (*Checkpoint, tree, error) {
+	var m checkpointLine
 	if err := json.Unmarshal(line, &m, json.RejectUnknownMembers(true)); err != nil {
 		return nil, tree{}, fmt.Errorf("%w: %w", ErrNotSigned, err)
 	}
 	again, err := m.encode()
 	if err != nil || !bytes.Equal(again[:len(again)-1], line) {
-		return nil, tree{}, fmt.Errorf("%w: its line is not written in the one way", ErrNotSigned)
+		return nil, tree{}, fmt.Errorf("%w: line is not in canonical form", ErrNotSigned)
 	}
 	c, err := ParseCheckpoint(m.Note, known)
 	if err != nil {
@@ -120,11 +120,11 @@ func parseMark(line []byte, known note.Verifiers) (*Checkpoint, tree, error) {
 
 const checkpointFile = "checkpoints.jsonl"
 
-// lookBack is how much of the end of the file of checkpoints is read to find
-// the newest: several times the longest line.
-const lookBack = 64 << 10
+// tailWindow is how much of the end of the file of checkpoints is read to find the
+// newest: several times the longest line.
+const tailWindow = 64 << 10
 
-// Newest is the newest checkpoint in dir, or nil where there is none yet.
+// Newest returns the newest checkpoint in dir, nil if there is none.
 func Newest(fsys afero.Fs, dir string, known note.Verifiers) (*Checkpoint, error) {
 	end, err := readEnd(fsys, filepath.Join(dir, checkpointFile), known)
 	if err != nil {
@@ -133,16 +133,16 @@ func Newest(fsys afero.Fs, dir string, known note.Verifiers) (*Checkpoint, error
 	return end.newest, nil
 }
 
-// fileEnd is what the end of the file of checkpoints says.
+// fileEnd describes the end of the file of checkpoints.
 type fileEnd struct {
 	newest *Checkpoint // nil: there is none
 	tree   tree
-	good   int64 // bytes up to and with the newest
+	good   int64 // bytes up to and including the newest
 	size   int64
 }
 
-// readEnd finds the newest checkpoint. What lies behind it is what a power cut
-// left of a later one. Whole lines of which none is good are no such thing.
+// readEnd finds the newest checkpoint. Bytes after it were left by a power cut. If
+// there are complete lines but no valid one, the file is damaged.
 func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) {
 	f, err := fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +157,7 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		return fileEnd{}, err
 	}
 	end := fileEnd{size: info.Size()}
-	from := max(0, end.size-lookBack)
+	from := max(0, end.size-tailWindow)
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return fileEnd{}, err
 	}
@@ -173,9 +173,9 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		}
 		begin := bytes.LastIndexByte(b[:last], '\n') + 1
 		if begin == 0 && from > 0 {
-			break // perhaps not its beginning
+			break // may be the middle of a line
 		}
-		c, t, err := parseMark(b[begin:last], known)
+		c, t, err := parseCheckpointLine(b[begin:last], known)
 		if err == nil {
 			end.newest, end.tree, end.good = c, t, from+int64(last)+1
 			return end, nil
@@ -183,14 +183,14 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		why, b = err, b[:begin]
 	}
 	if why != nil {
-		return fileEnd{}, fmt.Errorf("%w: %s: %w\nhint: permesso audit verify tells more; if the key was replaced on "+
-			"purpose, move that file away: the log is signed anew", ErrDamaged, path, why)
+		return fileEnd{}, fmt.Errorf("%w: %s: %w\nhint: run permesso audit verify for details; if the key was replaced on "+
+			"purpose, move that file away: the log is signed again", ErrDamaged, path, why)
 	}
 	return end, nil
 }
 
-// signing keeps the file of checkpoints. Whoever syncs the log holds it.
-type signing struct {
+// checkpointWriter writes the file of checkpoints. It is protected by Log.signMu.
+type checkpointWriter struct {
 	fs     FS
 	dir    string
 	signer note.Signer
@@ -199,16 +199,15 @@ type signing struct {
 	newest *Checkpoint
 }
 
-// write signs and adds a checkpoint of t. It is durable on return. After an
-// error the next call begins where this one began: nothing half written stays
-// before a later one.
-func (s *signing) write(t tree) error {
+// write signs and appends a checkpoint of t, durable on return. After an error the
+// next call removes an incomplete line before it writes.
+func (s *checkpointWriter) write(t tree) error {
 	root := t.root()
 	msg, err := note.Sign(&note.Note{Text: checkpointText(s.signer.Name(), t.size, root)}, s.signer)
 	if err != nil {
 		return fmt.Errorf("sign checkpoint: %w", err)
 	}
-	line, err := mark{string(msg), slices.Clone(t.edge)}.encode()
+	line, err := checkpointLine{string(msg), slices.Clone(t.edge)}.encode()
 	if err == nil {
 		err = s.append(line)
 	}
@@ -219,7 +218,7 @@ func (s *signing) write(t tree) error {
 	return nil
 }
 
-func (s *signing) append(line []byte) (err error) {
+func (s *checkpointWriter) append(line []byte) (err error) {
 	if s.file == nil {
 		if s.file, err = s.open(); err != nil {
 			return err
@@ -237,10 +236,10 @@ func (s *signing) append(line []byte) (err error) {
 	return nil
 }
 
-// open opens the file to append to it. One that has more than what is good, after
-// a power cut or a failed fsync, is replaced by a copy of what is good: no later
-// checkpoint must stand behind half a one.
-func (s *signing) open() (afero.File, error) {
+// open opens the file for appending. If it has bytes after the valid ones, after a
+// power cut or a failed fsync, it is replaced by a copy of the valid ones: no
+// checkpoint may follow an incomplete one.
+func (s *checkpointWriter) open() (afero.File, error) {
 	path := filepath.Join(s.dir, checkpointFile)
 	info, err := s.fs.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -260,9 +259,9 @@ func (s *signing) open() (afero.File, error) {
 	return s.create(path, io.LimitReader(old, s.good))
 }
 
-// create makes the file, over whatever is there: it appears whole and durable,
-// or not at all.
-func (s *signing) create(path string, content io.Reader) (afero.File, error) {
+// create makes the file, replacing an existing one. It appears atomically and is
+// durable.
+func (s *checkpointWriter) create(path string, content io.Reader) (afero.File, error) {
 	temp := filepath.Join(s.dir, ".checkpoints.new")
 	if err := s.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -291,7 +290,7 @@ func (s *signing) create(path string, content io.Reader) (afero.File, error) {
 	return f, nil
 }
 
-func (s *signing) close() {
+func (s *checkpointWriter) close() {
 	if s.file != nil {
 		s.file.Close()
 		s.file = nil

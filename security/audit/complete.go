@@ -8,20 +8,19 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Complete adds those of want that the log lacks, in their order, and returns
-// how many: entries that were only noted when a crash came. What is in the log
-// already is found wherever it stands, so nothing is ever doubled. Call it
-// before anything is written.
+// Complete adds the entries of want that the log lacks, in their order, and returns
+// their number: a crash may lose noted entries. It searches the complete log, so no
+// entry is added twice. Call it before anything is written.
 func (l *Log) Complete(want []approval.Entry) (added int, err error) {
 	missing := map[string]bool{}
 	for _, e := range want {
-		missing[fact(e)] = true
+		missing[factKey(e)] = true
 	}
-	if err := l.strike(missing); err != nil {
+	if err := l.removeLogged(missing); err != nil {
 		return 0, fmt.Errorf("complete audit log: %w", err)
 	}
 	for _, e := range want {
-		if f := fact(e); missing[f] {
+		if f := factKey(e); missing[f] {
 			delete(missing, f)
 			l.Note(e)
 			added++
@@ -33,9 +32,9 @@ func (l *Log) Complete(want []approval.Entry) (added int, err error) {
 	return added, err
 }
 
-// strike takes out of missing what the log has, the newest segment first: what
-// a crash can take away was written last.
-func (l *Log) strike(missing map[string]bool) error {
+// removeLogged removes from missing what the log has. It begins with the newest
+// segment, because a crash loses the newest entries.
+func (l *Log) removeLogged(missing map[string]bool) error {
 	all, err := segments(l.fs, l.dir)
 	if err != nil {
 		return err
@@ -49,10 +48,10 @@ func (l *Log) strike(missing map[string]bool) error {
 		}
 		end := stop
 		if i == len(all)-1 {
-			end = l.seq + 1 // what is torn behind it never counted
+			end = l.seq + 1 // torn lines after it do not count
 		}
 		_, err = w.segment(place{segment: all[i], seq: first}, stop, end, func(_ []byte, e approval.Entry, _ place) error {
-			delete(missing, fact(e))
+			delete(missing, factKey(e))
 			return nil
 		})
 		if err != nil {
@@ -63,9 +62,9 @@ func (l *Log) strike(missing map[string]bool) error {
 	return nil
 }
 
-// fact is what two entries have in common when they tell of the same thing: of
-// a request there is one end, and one claim for each receipt.
-func fact(e approval.Entry) string {
+// factKey is equal for two entries about the same fact: a request has one end, and
+// one claim for each receipt.
+func factKey(e approval.Entry) string {
 	kind, more := "end", ""
 	switch e.Event {
 	case approval.EventApproved, approval.EventAutoApproved:

@@ -18,7 +18,7 @@ import (
 
 var errDisk = errors.New("input/output error")
 
-// put is a file as some crash or hand has left it.
+// put writes a file as a crash or a person may leave it.
 func put(t *testing.T, disk *crashfs.Disk, name, content string) {
 	t.Helper()
 	p := disk.Process("hand")
@@ -36,11 +36,11 @@ func TestTornTail(t *testing.T) {
 		{"all but the line feed", strings.TrimSuffix(line(3), "\n")},
 		{"zeros", string(make([]byte, 100))},
 		{"zeros and a line", string(make([]byte, 10)) + "\n" + line(4)},
-		{"a hole of one line", line(4)},
-		{"a number twice", line(2)},
+		{"a missing line", line(4)},
+		{"a duplicate number", line(2)},
 		{"no JSON", "hello\n"},
 		{"an unknown key", `{"seq":3,"time":"2026-11-21T12:00:00Z","event":"executed","x":1}` + "\n"},
-		{"a key twice", `{"seq":3,"seq":3,"time":"2026-11-21T12:00:00Z","event":"executed"}` + "\n"},
+		{"a duplicate key", `{"seq":3,"seq":3,"time":"2026-11-21T12:00:00Z","event":"executed"}` + "\n"},
 		{"an empty line", "\n"},
 	} {
 		disk := newDisk(t)
@@ -52,14 +52,14 @@ func TestTornTail(t *testing.T) {
 		}
 		require.Equal(t, "1 2 3 4 5", ids(entries(t, disk.Process("reader"))), c.why)
 		files := disk.Files()
-		require.Equal(t, line(1)+line(2)+c.tail, string(files[dir+"/log.jsonl"]), "%s: kept to be looked at", c.why)
+		require.Equal(t, line(1)+line(2)+c.tail, string(files[dir+"/log.jsonl"]), "%s: the old segment is unchanged", c.why)
 		require.Equal(t, line(3)+line(4)+line(5), string(files[dir+"/log-2.jsonl"]), c.why)
 	}
 }
 
-// Killed in the middle of a write, and the next segment begins: the power cut
-// after that must not take what stands before it.
-func TestOpenSyncsWhatAKillLeft(t *testing.T) {
+// After a kill during a write, a new segment begins. A later power cut must not
+// lose the lines of the old one.
+func TestOpenSyncsAfterKill(t *testing.T) {
 	disk := newDisk(t)
 	put(t, disk, "log.jsonl", line(1))
 	p := disk.Process("killed")
@@ -74,25 +74,25 @@ func TestOpenSyncsWhatAKillLeft(t *testing.T) {
 	require.Equal(t, "1 2 3", ids(entries(t, disk.Cut(crashfs.OnlySynced).Process("reader"))))
 }
 
-func TestReadingWhatIsBeingWritten(t *testing.T) {
+func TestReadWhileWriting(t *testing.T) {
 	disk := newDisk(t)
 	require.Empty(t, entries(t, disk.Process("reader")), "no log yet")
 	put(t, disk, "log.jsonl", line(1)+line(2)[:30])
-	require.Equal(t, "1", ids(entries(t, disk.Process("reader"))), "the line under way is left out")
+	require.Equal(t, "1", ids(entries(t, disk.Process("reader"))), "an incomplete line is ignored")
 }
 
-func TestEntriesTellsDamage(t *testing.T) {
+func TestEntriesReportsDamage(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		files map[string]string
 		left  string
 	}{
 		{"a line changed", map[string]string{"log.jsonl": line(1) + "x\n" + line(3)}, "1"},
-		{"a line taken out", map[string]string{"log.jsonl": line(1) + line(3)}, "1"},
-		{"the first line taken out", map[string]string{"log.jsonl": line(2)}, ""},
+		{"a missing line", map[string]string{"log.jsonl": line(1) + line(3)}, "1"},
+		{"a missing first line", map[string]string{"log.jsonl": line(2)}, ""},
 		{"lines missing between segments", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, "1"},
-		{"a segment taken out", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2)}, ""},
-		{"the first segment taken out", map[string]string{"log-2.jsonl": line(2)}, ""},
+		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2)}, ""},
+		{"a missing first segment", map[string]string{"log-2.jsonl": line(2)}, ""},
 		{"an empty segment", map[string]string{"log.jsonl": line(1), "log-2.jsonl": ""}, ""},
 		{"a later segment that begins before the first line", map[string]string{
 			"log.jsonl": line(1), "log-2.jsonl": `{"seq":0,"time":"2026-11-21T12:00:00Z","event":"executed"}` + "\n",
@@ -108,7 +108,7 @@ func TestEntriesTellsDamage(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, audit.ErrDamaged, c.why)
-		require.Equal(t, c.left, ids(all), "%s: what stands before it is told", c.why)
+		require.Equal(t, c.left, ids(all), "%s: entries before the damage are returned", c.why)
 	}
 	err := audit.Entries(crashfs.New().Process("reader"), "/nowhere", nil)
 	require.Error(t, err, "no folder")
@@ -127,7 +127,7 @@ func TestOpenRefusesDamage(t *testing.T) {
 	require.Error(t, err, "no folder")
 }
 
-func TestOtherFilesAreNoSegments(t *testing.T) {
+func TestOtherFilesAreIgnored(t *testing.T) {
 	disk := newDisk(t)
 	for _, name := range []string{"log-1.jsonl", "log-02.jsonl", "log-x.jsonl", "log-2.jsonl.bak", "log.txt", "checkpoint"} {
 		put(t, disk, name, "hello")
@@ -137,7 +137,7 @@ func TestOtherFilesAreNoSegments(t *testing.T) {
 	require.Equal(t, "1", ids(entries(t, disk.Process("reader"))))
 }
 
-func TestAfterAFailedOperationTheLogGoesOnElsewhere(t *testing.T) {
+func TestNewSegmentAfterFailure(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.OpWrite, crashfs.OpSync} {
 		disk := newDisk(t)
 		l := open(t, disk.Process("daemon"))
@@ -151,14 +151,14 @@ func TestAfterAFailedOperationTheLogGoesOnElsewhere(t *testing.T) {
 			}
 			return nil
 		}
-		l.Note(entry(3)) // where the write fails that is made good too
+		l.Note(entry(3)) // the new segment repeats it, even if its write failed
 		require.NoError(t, l.Append(entry(4)), kind)
 		disk.Fail = nil
 		require.NoError(t, l.Append(entry(5)), kind)
 
 		require.Equal(t, "1 2 3 4 5", ids(entries(t, disk.Process("reader"))), kind)
 		require.Equal(t, line(2)+line(3)+line(4)+line(5), string(disk.Files()[dir+"/log-2.jsonl"]),
-			"%s: all that may be lost is written again", kind)
+			"%s: the new segment repeats all entries that may be lost", kind)
 		for _, way := range crashfs.Ways() {
 			left := disk.Cut(way)
 			require.Equal(t, "1 2 3 4 5", ids(entries(t, left.Process("reader"))), "%s, %s", kind, way)
@@ -169,8 +169,8 @@ func TestAfterAFailedOperationTheLogGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// A folder sync that failed is never repeated: it would succeed and mean nothing.
-func TestAfterAFailedFolderSyncTheLogStops(t *testing.T) {
+// A failed folder sync is not retried: it could succeed although the name was lost.
+func TestLogStopsAfterFailedFolderSync(t *testing.T) {
 	disk := newDisk(t)
 	l := open(t, disk.Process("daemon"))
 	disk.Fail = func(op crashfs.Op) error {
@@ -185,27 +185,27 @@ func TestAfterAFailedFolderSyncTheLogStops(t *testing.T) {
 	require.ErrorIs(t, err, errDisk)
 	disk.Fail = nil
 	ops := disk.Ops()
-	require.ErrorIs(t, l.Append(entry(2)), audit.ErrBroken, "even if the disk came back: what was lost is unknown")
+	require.ErrorIs(t, l.Append(entry(2)), audit.ErrBroken, "even if the disk works again")
 	l.Note(entry(3))
 	require.ErrorIs(t, l.Sync(), audit.ErrBroken)
 	require.ErrorIs(t, l.Close(), audit.ErrBroken)
-	require.Equal(t, ops, disk.Ops(), "nothing is tried again")
+	require.Equal(t, ops, disk.Ops(), "no retries")
 
-	require.NoError(t, disk.Process("again").SyncFS("/"), "what the store does at start")
+	require.NoError(t, disk.Process("again").SyncFS("/"), "as the store does at start")
 	again := open(t, disk.Process("again"))
 	require.NoError(t, again.Append(entry(4)))
 	require.Equal(t, "1 4", ids(entries(t, disk.Cut(crashfs.OnlySynced).Process("reader"))))
 }
 
-// A disk that is full, or failing for a while, stops nothing for good: what
-// could not be written is written when it can be, and in order.
-func TestALogGoesOnWhenTheDiskIsWellAgain(t *testing.T) {
+// After a full disk, or a temporary failure, the log writes the pending entries in
+// order.
+func TestLogContinuesAfterTemporaryFailure(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.OpWrite, crashfs.OpSync, crashfs.OpCreate, crashfs.OpRename} {
 		disk := newDisk(t)
 		l := open(t, disk.Process("daemon"))
 		require.NoError(t, l.Append(entry(1)))
 		disk.Fail = func(op crashfs.Op) error {
-			// The segment in use is lost first: that is when the others are needed.
+			// The write fails too, so that a new segment is needed.
 			if op.Kind == kind || op.Kind == crashfs.OpWrite {
 				return errDisk
 			}
@@ -223,9 +223,9 @@ func TestALogGoesOnWhenTheDiskIsWellAgain(t *testing.T) {
 	}
 }
 
-// Every operation of a new segment fails once: the caller hears of it, and the
-// log goes on, or says that it cannot.
-func TestEveryFailingOperationOfARotation(t *testing.T) {
+// Every operation of a new segment fails once. The caller gets the error, and the
+// log continues or returns ErrBroken.
+func TestRotateReturnsEveryError(t *testing.T) {
 	for _, begins := range []bool{true, false} {
 		errno := map[bool]error{true: errDisk, false: syscall.EMFILE}[begins]
 		for n := 1; ; n++ {
@@ -257,7 +257,8 @@ func TestEveryFailingOperationOfARotation(t *testing.T) {
 	}
 }
 
-// workload appends and notes; acked tells how many entries must survive.
+// workload appends and notes entries. acked is the number of entries that must
+// survive.
 func workload(fsys audit.FS, acked, tried *int) {
 	l, err := audit.Open(fsys, dir, clock)
 	if err != nil {
@@ -274,7 +275,7 @@ func workload(fsys audit.FS, acked, tried *int) {
 	}
 }
 
-// cutLast takes the last entry off if it is the n-th.
+// cutLast removes the last entry if it is the n-th.
 func cutLast(all []approval.Entry, n int) ([]approval.Entry, bool) {
 	if last := len(all) - 1; last >= 0 && all[last].RequestID == entry(n).RequestID {
 		return all[:last], true
@@ -282,9 +283,9 @@ func cutLast(all []approval.Entry, n int) ([]approval.Entry, bool) {
 	return all, false
 }
 
-// A power cut or kill before any operation, then one before any operation of
-// the recovery: every acknowledged entry is there, in order, none twice, none
-// invented, and the log goes on.
+// A power cut or kill before any operation, then one before any operation of the
+// recovery: every acknowledged entry must be there, in order and once, without
+// others, and the log must continue.
 func TestCrashes(t *testing.T) {
 	states := 0
 	check := func(disk *crashfs.Disk, acked, tried int, where string) {
@@ -298,7 +299,7 @@ func TestCrashes(t *testing.T) {
 		require.True(t, ok, where)
 		all, _ = cutLast(all, 999) // of the recovery that crashed
 		require.GreaterOrEqual(t, len(all), acked, "%s: acknowledged entries survive", where)
-		require.LessOrEqual(t, len(all), tried, "%s: nothing is invented", where)
+		require.LessOrEqual(t, len(all), tried, "%s: no additional entries", where)
 		for i, e := range all {
 			require.Equal(t, entry(i+1).RequestID, e.RequestID, where)
 		}
@@ -327,7 +328,7 @@ func TestCrashes(t *testing.T) {
 			left.Before = nil
 		}
 	}
-	// With failing operations too: -1 is none, others the n-th fsync or write.
+	// Also with failures: -1 is none, otherwise the n-th fsync or write fails.
 	for fail := -1; fail < 12; fail++ {
 		disk := newDisk(t)
 		acked, tried, n := 0, 0, 0
@@ -346,7 +347,7 @@ func TestCrashes(t *testing.T) {
 				return
 			}
 			for name, left := range leftovers(disk, all) {
-				if name != "kill" { // after a failed fsync a kill alone leaves a disk that lies
+				if name != "kill" { // after a failed fsync and a kill, files differ from the disk
 					check(left, before, tried, fmt.Sprintf("fail %d, before %s, %s", fail, op, name))
 				}
 			}

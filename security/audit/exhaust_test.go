@@ -41,16 +41,15 @@ const (
 	receiptEach = 50 // every 50th entry is an approval with a receipt
 )
 
-// goodLog is a log of 1,000 entries as the gate writes it, and what somebody
-// could have kept of it.
+// goodLog is a log of 1,000 entries as the daemon writes it, and possible witnesses.
 type goodLog struct {
-	lines    [][]byte // with their line feeds
-	offsets  []int    // of lines, had the log one segment
-	marks    [][]byte
-	sizes    []int64 // of marks
-	notes    []string
-	receipts map[string]int64 // digest → number of its entry
-	keys     audit.Keys
+	lines       [][]byte // with their line feeds
+	offsets     []int    // of lines, as in one segment
+	checkpoints [][]byte
+	sizes       []int64 // of marks
+	notes       []string
+	receipts    map[string]int64 // digest → number of its entry
+	keys        audit.Keys
 }
 
 func makeGoodLog(t testing.TB) *goodLog {
@@ -75,21 +74,21 @@ func makeGoodLog(t testing.TB) *goodLog {
 	require.NoError(t, l.Close())
 	g.lines = bytes.SplitAfter(disk.Files()[dir+"/log.jsonl"], []byte("\n"))
 	g.lines = g.lines[:len(g.lines)-1]
-	g.marks = bytes.SplitAfter(disk.Files()[dir+"/checkpoints.jsonl"], []byte("\n"))
-	g.marks = g.marks[:len(g.marks)-1]
+	g.checkpoints = bytes.SplitAfter(disk.Files()[dir+"/checkpoints.jsonl"], []byte("\n"))
+	g.checkpoints = g.checkpoints[:len(g.checkpoints)-1]
 	require.Len(t, g.lines, goodEntries)
 	for i, offset := 0, 0; i < goodEntries; i++ {
 		g.offsets = append(g.offsets, offset)
 		offset += len(g.lines[i])
 	}
-	require.Len(t, g.marks, len(g.sizes))
+	require.Len(t, g.checkpoints, len(g.sizes))
 	return g
 }
 
-// segmentsAt says behind which lines of the good log the next segment begins.
+// segmentsAt lists the lines of the good log after which a new segment begins.
 var segmentsAt = []int{400, 750}
 
-// files lays lines out as segments, cut where the good log is cut.
+// files splits lines into segments at segmentsAt.
 func (g *goodLog) files(lines, marks [][]byte) map[string][]byte {
 	files := map[string][]byte{"checkpoints.jsonl": bytes.Join(marks, nil)}
 	if len(marks) == 0 {
@@ -112,13 +111,13 @@ func segmentName(n int) string {
 	return fmt.Sprintf("log-%d.jsonl", n)
 }
 
-// put writes a over line i and b over line j, and returns what undoes it.
+// put replaces line i by a and line j by b, and returns a function to undo that.
 func (g *goodLog) put(m *memFS, i int, a []byte, j int, b []byte) (restore func()) {
 	if len(a) != len(g.lines[i]) || len(b) != len(g.lines[j]) {
 		lines := slices.Clone(g.lines)
 		lines[i], lines[j] = a, b
 		good := m.files
-		m.files = g.files(lines, g.marks)
+		m.files = g.files(lines, g.checkpoints)
 		return func() { m.files = good }
 	}
 	copy(g.at(m, i), a)
@@ -129,7 +128,7 @@ func (g *goodLog) put(m *memFS, i int, a []byte, j int, b []byte) (restore func(
 	}
 }
 
-// at is where a line lies.
+// at returns the bytes from a line on.
 func (g *goodLog) at(m *memFS, line int) []byte {
 	segment, first := 1, 0
 	for _, end := range segmentsAt {
@@ -140,22 +139,22 @@ func (g *goodLog) at(m *memFS, line int) []byte {
 	return m.files[segmentName(segment)][g.offsets[line]-g.offsets[first]:]
 }
 
-// spot is a byte of the log: the line it is in, from 0, and where it lies.
-type spot struct {
+// bytePos is a byte of the log: its line, from 0, its file and its offset.
+type bytePos struct {
 	line   int
 	file   string
 	offset int
 }
 
-func (g *goodLog) spots() []spot {
-	var all []spot
+func (g *goodLog) positions() []bytePos {
+	var all []bytePos
 	segment, offset := 1, 0
 	for i, line := range g.lines {
 		if slices.Contains(segmentsAt, i) {
 			segment, offset = segment+1, 0
 		}
 		for range line {
-			all = append(all, spot{i, segmentName(segment), offset})
+			all = append(all, bytePos{i, segmentName(segment), offset})
 			offset++
 		}
 	}
@@ -166,22 +165,21 @@ func (g *goodLog) check(files map[string][]byte) *audit.Check {
 	return &audit.Check{FS: newMemFS(files), Dir: dir, Keys: g.keys.Known}
 }
 
-// nearSegmentsEnd says whether something put in at a line, from 0, can stand
-// behind all that counts in a segment.
+// nearSegmentsEnd says whether an insertion at a line, from 0, may come after all
+// lines that count in a segment.
 func nearSegmentsEnd(line int) bool {
 	return slices.ContainsFunc(segmentsAt, func(end int) bool { return line >= end-2 && line <= end })
 }
 
-// isFault says whether the log was found out, and not merely unreadable.
+// isFault says whether err reports a fault of the log, not a read error.
 func isFault(err error) bool {
 	return errors.Is(err, audit.ErrTampered) || errors.Is(err, audit.ErrDamaged) || errors.Is(err, audit.ErrNotSigned)
 }
 
-// inParallel runs f for 0 to n-1 on all processors; each worker has its own
-// files.
+// inParallel runs f for 0 to n-1 on all processors. Each worker has its own files.
 func inParallel(t *testing.T, files map[string][]byte, n int, f func(m *memFS, i int) error) {
 	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // each case makes garbage and nothing else
+	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // all memory of a case is garbage afterwards
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -203,13 +201,12 @@ func inParallel(t *testing.T, files map[string][]byte, n int, f func(m *memFS, i
 
 func soak() bool { return os.Getenv("PERMESSO_SOAK") != "" }
 
-// TestEveryChangeIsDetected changes a log of 1,000 entries in every way that
-// the words name, and demands that Check sees each of them. Where a change is
-// in a line, verification goes on from its state one line before it (see
-// Snapshots); nothing else is left out.
+// TestEveryChangeIsDetected changes a log of 1,000 entries in all ways that its
+// subtests name. Check must detect each. Verification continues from the state one
+// line before the change (see Snapshots).
 func TestEveryChangeIsDetected(t *testing.T) {
 	g := makeGoodLog(t)
-	files := g.files(g.lines, g.marks)
+	files := g.files(g.lines, g.checkpoints)
 	rep, err := g.check(files).Run()
 	require.NoError(t, err)
 	require.Equal(t, int64(goodEntries), rep.Entries)
@@ -220,20 +217,20 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	seen := func(what string, line int, m *memFS) error {
 		got, err := snaps.Resume(max(0, line-1), m)
 		if err == nil && len(got.Notes) > 0 && got.Root == rep.Root && got.Entries == rep.Entries && nearSegmentsEnd(line) {
-			return nil // told, and it does not count: a crash can leave the same
+			return nil // noted, and it does not count: a crash can have the same result
 		}
 		if err == nil && line == goodEntries-1 && got.Entries == got.Signed+1 && len(got.Notes) > 0 {
-			return nil // told: it is behind what was signed
+			return nil // noted: it comes after the signed entries
 		}
 		if !isFault(err) {
 			return fmt.Errorf("%s in line %d is not detected: %w", what, line+1, err)
 		}
 		return nil
 	}
-	spots := g.spots()
+	spots := g.positions()
 	step, each := 1, 1 // of the bytes, and of the lines
 	if raceDetector {
-		step, each = 401, 41 // make test runs all of it without the race detector too
+		step, each = 401, 41 // make test also runs all cases without the race detector
 	}
 
 	t.Run("every byte flipped", func(t *testing.T) {
@@ -261,7 +258,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 		t.Logf("%d bytes, %d values each", len(spots)/step, values)
 	})
 
-	t.Run("every byte removed, and every byte put in", func(t *testing.T) {
+	t.Run("every byte removed, and a byte inserted everywhere", func(t *testing.T) {
 		inParallel(t, files, len(spots)/step, func(m *memFS, i int) error {
 			s := spots[i*step]
 			good := m.files[s.file]
@@ -272,7 +269,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 			}
 			more := " \n0x"[i%4]
 			m.files[s.file] = slices.Concat(good[:s.offset], []byte{more}, good[s.offset:])
-			return seen(fmt.Sprintf("%q put before byte %d of %s", more, s.offset, s.file), s.line, m)
+			return seen(fmt.Sprintf("%q inserted before byte %d of %s", more, s.offset, s.file), s.line, m)
 		})
 	})
 
@@ -296,7 +293,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 		})
 	})
 
-	t.Run("every entry removed, doubled, and a forged one put in", func(t *testing.T) {
+	t.Run("every entry removed, doubled, and a forged one inserted", func(t *testing.T) {
 		forged := []byte(`{"seq":0,"time":"2026-11-21T12:00:00Z","event":"approved"}` + "\n")
 		inParallel(t, files, len(g.lines)/each, func(m *memFS, i int) error {
 			i *= each
@@ -309,7 +306,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 				"forged before, renumbered": renumber(slices.Insert(slices.Clone(g.lines), i, forged)),
 				"replaced by a forged":      renumber(slices.Concat(g.lines[:i], [][]byte{forged}, g.lines[i+1:])),
 			} {
-				m.files = g.files(lines, g.marks)
+				m.files = g.files(lines, g.checkpoints)
 				if err := seen(what, i, m); err != nil {
 					return err
 				}
@@ -323,7 +320,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 			i *= each
 			for j := i + 1; j < len(g.lines); j++ {
 				near := j < i+16 || soak()
-				if !near && (i+j)%7 != 0 { // each with a seventh of the others, and not the same ones
+				if !near && (i+j)%7 != 0 { // each with a different seventh of the others
 					continue
 				}
 				restore := g.put(m, i, g.lines[j], j, g.lines[i])
@@ -360,11 +357,11 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	})
 }
 
-// Whoever cuts the log can cut the checkpoints with it. Something that was kept
-// shows it: of every cut below it, and of none above.
+// A process that cuts the log can also cut the checkpoints. A witness must detect
+// every cut before its size, and no other.
 func TestEveryCutBelowAWitnessIsDetected(t *testing.T) {
 	g := makeGoodLog(t)
-	newest := len(g.notes) - 2 // the kept things are not all from the very end
+	newest := len(g.notes) - 2 // the witnesses are not all from the end
 	kept, size := g.notes[newest], g.sizes[newest]
 	cp, err := audit.ParseCheckpoint(kept, g.keys.Known)
 	require.NoError(t, err)
@@ -383,11 +380,11 @@ func TestEveryCutBelowAWitnessIsDetected(t *testing.T) {
 		for marks < len(g.sizes) && g.sizes[marks] <= int64(cut) {
 			marks++
 		}
-		m.files = g.files(g.lines[:cut], g.marks[:marks])
+		m.files = g.files(g.lines[:cut], g.checkpoints[:marks])
 		if marks > 0 {
 			c := &audit.Check{FS: m, Dir: dir, Keys: g.keys.Known}
 			if _, err := c.Run(); err != nil {
-				return fmt.Errorf("cut behind %d, checkpoints too: nothing is left to see it by: %w", cut, err)
+				return fmt.Errorf("cut after %d, checkpoints too: must verify without a witness: %w", cut, err)
 			}
 		}
 		for what, c := range map[string]*audit.Check{
@@ -396,7 +393,7 @@ func TestEveryCutBelowAWitnessIsDetected(t *testing.T) {
 		} {
 			c.FS, c.Dir, c.Keys = m, dir, g.keys.Known
 			if _, err := c.Run(); isFault(err) != (int64(cut) < size) {
-				return fmt.Errorf("cut behind %d, a kept %s of %d: %w", cut, what, size, err)
+				return fmt.Errorf("cut after %d, a kept %s of %d: %w", cut, what, size, err)
 			}
 		}
 		receipts, last := map[string]string{}, int64(0)
@@ -407,14 +404,14 @@ func TestEveryCutBelowAWitnessIsDetected(t *testing.T) {
 		}
 		c := &audit.Check{FS: m, Dir: dir, Keys: g.keys.Known, Receipts: receipts}
 		if _, err := c.Run(); isFault(err) != (int64(cut) < last) {
-			return fmt.Errorf("cut behind %d, receipts up to %d: %w", cut, last, err)
+			return fmt.Errorf("cut after %d, receipts up to %d: %w", cut, last, err)
 		}
 		return nil
 	})
 }
 
 // nearAWitness says whether a cut is within two entries of a checkpoint, of a
-// receipt or of the end of a segment: there something else is demanded of it.
+// receipt or of the end of a segment, where the expected result changes.
 func (g *goodLog) nearAWitness(cut int) bool {
 	for _, every := range []int{signedEach, receiptEach} {
 		if (cut+2)%every <= 4 {
@@ -424,15 +421,15 @@ func (g *goodLog) nearAWitness(cut int) bool {
 	return nearSegmentsEnd(cut) || cut >= goodEntries-4
 }
 
-// What is behind the newest checkpoint is told apart.
-func TestAnEntryPutInAtTheEndIsUnderNoCheckpoint(t *testing.T) {
+// Check notes entries after the newest checkpoint.
+func TestAppendedEntryIsNotSigned(t *testing.T) {
 	g := makeGoodLog(t)
 	forged := []byte(`{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"approved"}` + "\n")
-	rep, err := g.check(g.files(append(slices.Clone(g.lines), forged), g.marks)).Run()
+	rep, err := g.check(g.files(append(slices.Clone(g.lines), forged), g.checkpoints)).Run()
 	require.NoError(t, err)
 	require.Equal(t, int64(goodEntries), rep.Signed)
 	require.Equal(t, int64(goodEntries+1), rep.Entries)
-	require.Equal(t, []string{"numbers 1001 to 1001 are under no checkpoint yet"}, rep.Notes)
+	require.Equal(t, []string{"no checkpoint covers numbers 1001 to 1001 yet"}, rep.Notes)
 }
 
 // numbered gives a line another seq.

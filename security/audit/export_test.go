@@ -10,13 +10,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Snapshots are the states of one verification before each line. A change of
-// the log cannot be seen before the line it is in, so a test may go on from
-// there instead of reading everything before it again: it is the same auditor,
-// in the state it had.
+// Snapshots are the states of one verification before each line. A change is not
+// detectable before its line, so a test can continue from that line's state instead
+// of reading the log from the beginning.
 type Snapshots struct {
 	check  *Check
-	states []auditor // [i]: before number i+1
+	states []verifier // [i]: before number i+1
 	places []place
 }
 
@@ -43,16 +42,16 @@ func TakeSnapshots(c *Check) (*Snapshots, error) {
 	return s, err
 }
 
-func (a *auditor) clone(c *Check) auditor {
+func (a *verifier) clone(c *Check) verifier {
 	b := *a
 	b.Check = c
 	b.tree.edge = slices.Clone(a.tree.edge)
-	b.repeated, b.twice, b.missing = maps.Clone(a.repeated), maps.Clone(a.twice), maps.Clone(a.missing)
-	b.rep.Notes = slices.Clone(a.rep.Notes)
+	b.repeated, b.repeatedCount, b.missing = maps.Clone(a.repeated), maps.Clone(a.repeatedCount), maps.Clone(a.missing)
+	b.report.Notes = slices.Clone(a.report.Notes)
 	return b
 }
 
-// Resume verifies the log in fsys from before a line on, counted from 0.
+// Resume verifies the log in fsys from a line, counted from 0.
 func (s *Snapshots) Resume(line int, fsys afero.Fs) (*Report, error) {
 	c := *s.check
 	c.FS = fsys

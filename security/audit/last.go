@@ -10,14 +10,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// tailSize holds the longest line there can be, and some more.
+// tailSize is more than the longest possible line.
 const tailSize = 512 << 10
 
-// Last returns the last whole entries of the log in dir, at most n, oldest
-// first, and fewer where a segment has just begun. The daemon may be writing
-// meanwhile: what stands behind the last line feed is not looked at. The error
-// wraps ErrDamaged where one of them cannot be read. It proves nothing of what
-// stands before.
+// Last returns the last complete entries of the log in dir, at most n, oldest first,
+// and fewer if a new segment has just begun. The daemon may be writing: bytes after
+// the last line feed are ignored. If an entry cannot be read, the error wraps
+// ErrDamaged. Earlier entries are not checked.
 func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
 	all, err := segments(fsys, dir)
 	if err != nil {
@@ -36,7 +35,7 @@ func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
 	for i, line := range lines {
 		e, err := decode(line)
 		if err != nil {
-			return entries, fmt.Errorf("read audit log: %w: a line at the end of %s is no entry", ErrDamaged, path)
+			return entries, fmt.Errorf("read audit log: %w: a line at the end of %s is not an entry", ErrDamaged, path)
 		}
 		if i > 0 && e.Seq != entries[i-1].Seq+1 {
 			return entries, fmt.Errorf("read audit log: %w: %s lacks number %d", ErrDamaged, path, entries[i-1].Seq+1)
@@ -46,7 +45,7 @@ func Last(fsys afero.Fs, dir string, n int) ([]approval.Entry, error) {
 	return entries, nil
 }
 
-// tail is the whole lines among the last bytes of a file.
+// tail returns the complete lines among the last bytes of a file.
 func tail(fsys afero.Fs, path string) ([][]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -62,7 +61,7 @@ func tail(fsys afero.Fs, path string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from > 0 { // begins in the middle of a line
+	if from > 0 { // it may begin inside a line
 		_, b, _ = bytes.Cut(b, []byte{'\n'})
 	}
 	end := bytes.LastIndexByte(b, '\n')

@@ -33,13 +33,13 @@ func TestLast(t *testing.T) {
 		torn bool
 	}{
 		{"the last two", 2, "", []int64{1999, 2000}, false},
-		{"one that is being written", 1, `{"seq":2001,"ti`, []int64{2000}, false},
-		{"something else", 2, "{}x\n", []int64{2000}, true},
-		{"a number left out", 2, `{"seq":2002,"time":"2026-01-01T00:00:00Z","event":"started"}` + "\n", []int64{2000}, true},
+		{"a line that is being written", 1, `{"seq":2001,"ti`, []int64{2000}, false},
+		{"an invalid line", 2, "{}x\n", []int64{2000}, true},
+		{"a missing number", 2, `{"seq":2002,"time":"2026-01-01T00:00:00Z","event":"started"}` + "\n", []int64{2000}, true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			dir := t.TempDir()
-			writeLog(t, filepath.Join(dir, "log.jsonl"), 1, 2000, row.more) // longer than what is read at once
+			writeLog(t, filepath.Join(dir, "log.jsonl"), 1, 2000, row.more) // longer than tailSize
 			entries, err := Last(afero.NewOsFs(), dir, row.ask)
 			if row.torn {
 				require.ErrorIs(t, err, ErrDamaged)
@@ -61,7 +61,7 @@ func TestLast(t *testing.T) {
 	writeLog(t, filepath.Join(dir, "log-2.jsonl"), 4, 5, "")
 	entries, err = Last(afero.NewOsFs(), dir, 5)
 	require.NoError(t, err)
-	require.Len(t, entries, 2, "of the newest segment")
+	require.Len(t, entries, 2, "only those of the newest segment")
 	require.Equal(t, int64(5), entries[1].Seq)
 	require.NoError(t, os.Remove(filepath.Join(dir, "log.jsonl")))
 	_, err = Last(afero.NewOsFs(), dir, 5)

@@ -13,10 +13,11 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxValue is how many bytes of one value are logged. The record has the rest.
+// maxValue is how many bytes of one value are logged. The record has the complete
+// value.
 const maxValue = 4096
 
-// encode writes an entry as one line of ASCII.
+// encode encodes an entry as one line of ASCII.
 func encode(e approval.Entry) ([]byte, error) {
 	e.Time = e.Time.UTC()
 	for _, s := range []*string{
@@ -24,13 +25,13 @@ func encode(e approval.Entry) ([]byte, error) {
 		&e.RequestID, &e.ClientID, &e.SessionID, &e.By, &e.ByID, &e.Via, &e.Rule, &e.Reason,
 		&e.ReceiptSHA256, &e.Detail,
 	} {
-		*s = clip(*s)
+		*s = truncate(*s)
 	}
 	e.Taints = slices.Clone(e.Taints)
 	for i := range e.Taints {
-		e.Taints[i] = clip(e.Taints[i])
+		e.Taints[i] = truncate(e.Taints[i])
 	}
-	// An agent's text that is not UTF-8 must not keep its entry out of the log.
+	// Invalid UTF-8 in an agent's text must not prevent logging.
 	b, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode entry: %w", err)
@@ -38,15 +39,15 @@ func encode(e approval.Entry) ([]byte, error) {
 	return append(ascii(b), '\n'), nil
 }
 
-func clip(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxValue {
 		return s
 	}
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:maxValue], "\ufffd"), len(s))
 }
 
-// ascii escapes what is not printable ASCII. In JSON that stands in strings
-// only, where \u may stand too.
+// ascii escapes characters that are not printable ASCII. In JSON they occur only in
+// strings, where \u is allowed.
 func ascii(b []byte) []byte {
 	line := make([]byte, 0, len(b)+1)
 	for len(b) > 0 {

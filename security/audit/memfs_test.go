@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/afero"
 )
 
-// memFS is a folder of bytes to be read, cheap enough for a million logs.
+// memFS is a read-only folder in memory, fast enough for a million logs.
 type memFS struct {
 	afero.Fs
 	files map[string][]byte

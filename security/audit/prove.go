@@ -14,21 +14,20 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Proof shows that an entry is in a log, to somebody who has only the public
-// key: the entry's line, the hashes beside its way up the tree, and the signed
-// root.
+// Proof proves to a verifier with the public key that an entry is in a log. It holds
+// the entry's line, the audit path in the tree, and the signed root.
 type Proof struct {
 	Version    int         `json:"version"` // 1
 	Index      int64       `json:"index"`   // from 0: seq - 1
-	Entry      string      `json:"entry"`   // its line, byte for byte, without the line feed
-	Hashes     []tlog.Hash `json:"hashes"`  // RFC 6962's audit path, the lowest first
+	Entry      string      `json:"entry"`   // its line without the line feed
+	Hashes     []tlog.Hash `json:"hashes"`  // RFC 6962's audit path, nearest the leaf first
 	Checkpoint string      `json:"checkpoint"`
 }
 
 const proofVersion = 1
 
-// ErrNotProven says that a proof does not show what it claims.
-var ErrNotProven = errors.New("the proof does not hold")
+// ErrNotProven says that a proof is invalid.
+var ErrNotProven = errors.New("invalid proof")
 
 // Encode writes the proof as indented JSON, in ASCII.
 func (p *Proof) Encode() ([]byte, error) {
@@ -57,19 +56,19 @@ func splitLines(b []byte) [][]byte {
 	return append(lines, b[begin:])
 }
 
-// ParseProof reads a proof. It proves nothing before Verify.
+// ParseProof reads a proof without verifying it.
 func ParseProof(b []byte) (*Proof, error) {
 	var p Proof
 	if err := json.Unmarshal(b, &p, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotProven, err)
 	}
 	if p.Version != proofVersion {
-		return nil, fmt.Errorf("%w: version %d is not known", ErrNotProven, p.Version)
+		return nil, fmt.Errorf("%w: unknown version %d", ErrNotProven, p.Version)
 	}
 	return &p, nil
 }
 
-// Verify checks the signature and the way from the entry to the root.
+// Verify checks the signature and the path from the entry to the root.
 func (p *Proof) Verify(known note.Verifiers) (approval.Entry, *Checkpoint, error) {
 	c, err := ParseCheckpoint(p.Checkpoint, known)
 	if err != nil {
@@ -80,13 +79,13 @@ func (p *Proof) Verify(known note.Verifiers) (approval.Entry, *Checkpoint, error
 	}
 	e, err := decode([]byte(p.Entry))
 	if err != nil || e.Seq != p.Index+1 {
-		return approval.Entry{}, nil, fmt.Errorf("%w: what it proves is not entry %d", ErrNotProven, p.Index+1)
+		return approval.Entry{}, nil, fmt.Errorf("%w: its line is not entry %d", ErrNotProven, p.Index+1)
 	}
 	return e, c, nil
 }
 
-// Prove makes the proofs of the entries that match, oldest first, under the
-// newest checkpoint. Those that are under none yet are left out.
+// Prove makes the proofs of the matching entries, oldest first, under the newest
+// checkpoint. Entries that no checkpoint covers yet are left out.
 func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(approval.Entry) bool) ([]*Proof, error) {
 	c, err := Newest(fsys, dir, known)
 	if err != nil {
@@ -121,14 +120,14 @@ func Prove(fsys afero.Fs, dir string, known note.Verifiers, match func(approval.
 		return nil, fmt.Errorf("prove: %w", err)
 	}
 	if int64(len(stored)) != tlog.StoredHashCount(c.Size) {
-		return nil, fmt.Errorf("prove: %w: it is shorter than its newest checkpoint", ErrTampered)
+		return nil, fmt.Errorf("prove: %w: log is shorter than its newest checkpoint", ErrTampered)
 	}
 	for _, p := range proofs {
 		if p.Hashes, err = tlog.ProveRecord(c.Size, p.Index, reader); err == nil {
 			_, _, err = p.Verify(known)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("prove: %w\nhint: permesso audit verify tells where the log was changed", err)
+			return nil, fmt.Errorf("prove: %w\nhint: run permesso audit verify to find where the log was changed", err)
 		}
 	}
 	return proofs, nil

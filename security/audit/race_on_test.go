@@ -2,5 +2,5 @@
 
 package audit_test
 
-// raceDetector makes every step some ten times as dear.
+// raceDetector makes tests about ten times slower.
 const raceDetector = true

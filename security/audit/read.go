@@ -16,14 +16,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// ErrDamaged says that lines are missing or changed in a place where no crash
-// of ours leaves it so.
+// ErrDamaged says that lines are missing or changed in a way that a crash does not
+// cause.
 var ErrDamaged = errors.New("the audit log is damaged")
 
 // Entries calls each for every entry in dir, oldest first, until it returns an
-// error. The daemon may be writing meanwhile. A folder without a log has no
-// entries. The error is each's, or wraps ErrDamaged, after all entries before
-// the damage.
+// error. The daemon may be writing. A folder without a log has no entries. The
+// error is each's, or wraps ErrDamaged after all entries before the damage.
 func Entries(fsys afero.Fs, dir string, each func(approval.Entry) error) error {
 	all, err := segments(fsys, dir)
 	if err != nil {
@@ -35,26 +34,26 @@ func Entries(fsys afero.Fs, dir string, each func(approval.Entry) error) error {
 	})
 }
 
-// place is where a line begins.
+// place is the beginning of a line.
 type place struct {
 	segment int
 	offset  int64
 	seq     int64 // the line's number
 }
 
-// walk goes over the lines that count.
+// walk reads the lines that count.
 type walk struct {
 	fs  afero.Fs
 	dir string
 
-	// left is told what stands in a segment behind the last line that counts:
-	// lines that the next segment repeats, and bytes that never were one. May be
-	// nil, and then that is not looked at.
+	// left is called for content of a segment after the last line that counts: lines
+	// that the next segment repeats, and bytes that are not lines. If nil, such
+	// content is not read.
 	left func(path string, seq int64, line []byte, rest int64)
 }
 
-// lines calls each for every line from a place on up to, but not including,
-// number end, with the place behind it. all are the segments.
+// lines calls each for every line from a place to before number end, with the place
+// after it. all are the segments.
 func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e approval.Entry, next place) error) error {
 	for i, n := range all {
 		if n < from.segment {
@@ -79,8 +78,8 @@ func (w *walk) lines(all []int, from place, end int64, each func(line []byte, e 
 	return nil
 }
 
-// segment passes on the lines of one segment, up to number stop, where the next
-// one begins, or end. It returns the number that comes next.
+// segment calls each for the lines of one segment, to before number stop, where the
+// next one begins, or end. It returns the next number.
 func (w *walk) segment(from place, stop, end int64, each func([]byte, approval.Entry, place) error) (int64, error) {
 	path := segmentPath(w.dir, from.segment)
 	f, err := w.fs.Open(path)
@@ -101,8 +100,8 @@ func (w *walk) segment(from place, stop, end int64, each func([]byte, approval.E
 	case s.err != nil:
 		return 0, fmt.Errorf("read audit log: %w", s.err)
 	case s.want == end:
-	case stop == math.MaxInt64 && s.torn && s.ended: // by a line feed: not just being written
-		return 0, fmt.Errorf("read audit log: %w: %s ends behind number %d", ErrDamaged, path, s.want-1)
+	case stop == math.MaxInt64 && s.torn && s.ended: // ended by a line feed, so it is not being written
+		return 0, fmt.Errorf("read audit log: %w: %s has an invalid line after number %d", ErrDamaged, path, s.want-1)
 	case stop != math.MaxInt64 && s.want != stop:
 		return 0, fmt.Errorf("read audit log: %w: number %d is missing in %s", ErrDamaged, s.want, path)
 	case w.left != nil:
@@ -111,7 +110,7 @@ func (w *walk) segment(from place, stop, end int64, each func([]byte, approval.E
 	return s.want, nil
 }
 
-// leftovers tells what stands behind the last line that counts.
+// leftovers reports the content after the last line that counts.
 func (w *walk) leftovers(f afero.File, path string, offset int64, s *scanner) error {
 	next := s.want
 	for !s.torn && s.next() {
@@ -131,7 +130,7 @@ func (w *walk) leftovers(f afero.File, path string, offset int64, s *scanner) er
 	return nil
 }
 
-// find gives the beginning of the segment that holds a number.
+// find returns the beginning of the segment that contains a number.
 func (w *walk) find(all []int, seq int64) (place, error) {
 	for i := len(all) - 1; i >= 0; i-- {
 		first, err := firstSeq(w.fs, segmentPath(w.dir, all[i]))
@@ -145,16 +144,16 @@ func (w *walk) find(all []int, seq int64) (place, error) {
 	return place{segment: 1, seq: 1}, nil
 }
 
-// scanner reads lines as long as they are whole and their numbers follow.
+// scanner reads lines while they are complete and in sequence.
 type scanner struct {
 	r    *bufio.Reader
 	want int64
 
 	entry approval.Entry
 	line  []byte // without its line feed
-	good  int64  // bytes in whole lines
-	torn  bool   // there is something behind them
-	ended bool   // which has a line feed
+	good  int64  // bytes in complete lines
+	torn  bool   // there are bytes after them
+	ended bool   // those bytes include a line feed
 	err   error  // from reading
 }
 
@@ -182,8 +181,8 @@ func (s *scanner) next() bool {
 	return true
 }
 
-// firstSeq reads the number that a segment begins with. Segments appear with a
-// whole first line or not at all, so anything else is damage.
+// firstSeq reads the first number of a segment. Segments appear with a complete
+// first line, so anything else is damage.
 func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -197,7 +196,7 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	e, err := decode(line)
 	if err != nil || e.Seq < 1 {
 		return 0, fmt.Errorf("%w: %s does not begin with an entry\nhint: move the folder away: "+
-			"the gate begins a new log", ErrDamaged, path)
+			"the daemon begins a new log", ErrDamaged, path)
 	}
 	return e.Seq, nil
 }

@@ -16,117 +16,115 @@ const (
 	StatusRunning approval.Status = "running" // claimed, and no outcome is logged yet
 )
 
-// Request is what the log says of one request. An id that was pruned and used
-// again is two requests.
+// Request is the log's information about one request. An id that was pruned and
+// used again is two requests.
 type Request struct {
 	Key        approval.Key
 	Tool       string
 	Capability string
 	Target     string
 	ActionType string // of a release-only request
-	ClientID   string // who asked
+	ClientID   string // the requesting client
 	Status     approval.Status
-	By, ByID   string // whoever decided; "": a rule did
+	By, ByID   string // the decider; "": a rule
 	Via        string
 	Rule       string
 	Reason     string
 	Person     bool      // a person was asked
-	AskedAt    time.Time // zero where the log does not say
-	DecidedAt  time.Time // when the gate saw the decision; zero: nobody has decided
+	AskedAt    time.Time // zero: not in the log
+	DecidedAt  time.Time // when the daemon logged the decision; zero: not decided
 	EndedAt    time.Time // zero: not yet
 
-	began bool // the entry that a request begins with was met
+	complete bool // the request's first entry was read
 }
 
-// ByPerson says that a person made the decision: not a rule, the deadline or
-// the agent.
+// ByPerson says that a person decided, not a rule, the deadline or the agent.
 func (r *Request) ByPerson() bool { return r.By != "" && r.Via != "gate" }
 
-// Wanted says which requests Requests is to find. The zero Wanted is all.
+// Wanted selects requests. The zero Wanted selects all.
 type Wanted struct {
-	Since time.Time // asked at that time or later
+	Since time.Time // asked at this time or later
 	Until time.Time // asked before; zero: no bound
-	Limit int       // at most so many, those with the newest entries; 0: all
+	Limit int       // at most this many, those with the newest entries; 0: all
 	Match func(*Request) bool
 }
 
-// slack is how far back a clock may have been set without hiding anything from
-// somebody who asks for what is newer than a time.
+// slack is how far the clock may have been set back without hiding a request from a
+// search with Since.
 const slack = 24 * time.Hour
 
-var errEnough = errors.New("enough")
+var errStop = errors.New("enough")
 
-// Requests finds requests in the log, the newest first asked first, and says
-// whether there are more than Limit. With an error it gives what it found until
-// then.
+// Requests finds requests in the log, ordered by the time of asking, newest first.
+// more says whether there are more than Limit. With an error it also returns the
+// requests found so far.
 func Requests(fsys afero.Fs, dir string, w Wanted) (found []*Request, more bool, err error) {
-	j := &join{wanted: w, open: map[approval.Key]*Request{}}
+	j := &collector{wanted: w, open: map[approval.Key]*Request{}}
 	if !w.Since.IsZero() {
 		j.stop = w.Since.Add(-slack)
 	}
 	err = Backwards(fsys, dir, nil, j.add)
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		err = nil
 	}
 	found, more = j.result()
 	return found, more, err
 }
 
-// join puts entries, newest first, together to requests.
-type join struct {
+// collector combines entries, newest first, into requests.
+type collector struct {
 	wanted Wanted
 	stop   time.Time
 	open   map[approval.Key]*Request
-	all    []*Request // by their newest entry
-	done   int        // of all: their beginning was met, and they were counted
-	hits   int        // of those: wanted
+	all    []*Request // ordered by their newest entry
+	done   int        // number of the first complete ones in all
+	hits   int        // number of wanted ones among those
 }
 
-func (j *join) add(e approval.Entry) error {
+func (j *collector) add(e approval.Entry) error {
 	if e.Time.Before(j.stop) {
-		return errEnough
+		return errStop
 	}
 	k := kindOf[e.Event]
-	if k.stage == aside || e.RequestID == "" {
+	if k.stage == unrelated || e.RequestID == "" {
 		return nil
 	}
 	key := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
 	r := j.open[key]
-	if r == nil || r.before(k.stage) {
+	if r == nil || r.isEarlier(k.stage) {
 		r = &Request{Key: key}
 		j.open[key] = r
 		j.all = append(j.all, r)
 	}
-	r.take(&e, k)
+	r.apply(&e, k)
 	return j.enough()
 }
 
-// enough ends the search once as many as wanted are complete, and all whose
-// newest entry is newer than theirs.
-func (j *join) enough() error {
+// enough ends the search when Limit requests are complete, and all requests with
+// newer entries.
+func (j *collector) enough() error {
 	if j.wanted.Limit <= 0 {
 		return nil
 	}
-	for ; j.done < len(j.all) && j.all[j.done].began; j.done++ {
+	for ; j.done < len(j.all) && j.all[j.done].complete; j.done++ {
 		if j.wants(j.all[j.done]) {
 			j.hits++
 		}
 	}
 	if j.hits > j.wanted.Limit {
-		return errEnough
+		return errStop
 	}
 	return nil
 }
 
-func (j *join) wants(r *Request) bool {
+func (j *collector) wants(r *Request) bool {
 	asked := r.Asked()
 	return !asked.Before(j.wanted.Since) &&
 		(j.wanted.Until.IsZero() || asked.Before(j.wanted.Until)) &&
 		(j.wanted.Match == nil || j.wanted.Match(r))
 }
 
-// Asked is when it was asked or, where the log does not say that, first heard
-// of.
+// Asked is when it was asked or, if that is not in the log, its first known time.
 func (r *Request) Asked() time.Time {
 	for _, t := range []time.Time{r.AskedAt, r.DecidedAt} {
 		if !t.IsZero() {
@@ -136,7 +134,7 @@ func (r *Request) Asked() time.Time {
 	return r.EndedAt
 }
 
-func (j *join) result() (found []*Request, more bool) {
+func (j *collector) result() (found []*Request, more bool) {
 	for _, r := range j.all {
 		if !j.wants(r) {
 			continue
@@ -151,15 +149,15 @@ func (j *join) result() (found []*Request, more bool) {
 	return found, more
 }
 
-// stage is how far an event brings a request.
+// stage is the stage of a request that an event belongs to.
 type stage uint8
 
 const (
-	aside   stage = iota // beside the story
-	asking               // it begins: a person is asked
-	claimed              // it was decided and is being carried out
-	ended                // it is over
-	refused              // it began and is over, in one entry
+	unrelated stage = iota // not part of the request's states
+	asked                  // first entry: a person is asked
+	claimed                // it is decided and runs
+	ended                  // it has ended
+	refused                // it was refused at once, in one entry
 )
 
 type kind struct {
@@ -168,7 +166,7 @@ type kind struct {
 }
 
 var kindOf = map[approval.Event]kind{
-	approval.EventRequested:    {asking, StatusPending},
+	approval.EventRequested:    {asked, StatusPending},
 	approval.EventApproved:     {claimed, StatusRunning},
 	approval.EventAutoApproved: {claimed, StatusRunning},
 	approval.EventExecuted:     {ended, approval.StatusApproved},
@@ -186,29 +184,29 @@ var kindOf = map[approval.Event]kind{
 	approval.EventMalformed:    {refused, approval.StatusMalformed},
 }
 
-// before says that an entry of that stage, older than all of r, belongs to an
+// isEarlier says that an entry of that stage, older than all of r, belongs to an
 // earlier request of the same id.
-func (r *Request) before(s stage) bool {
+func (r *Request) isEarlier(s stage) bool {
 	switch s {
-	case asking:
-		return r.began
-	case claimed: // the second claim of an idempotent tool is met before the first
+	case asked:
+		return r.complete
+	case claimed: // the second claim of an idempotent tool is read before the first
 		return r.Person || r.Status == approval.StatusAutoRejected || r.Status == approval.StatusMalformed
 	}
 	return true // an outcome is the last entry of its request
 }
 
-func (r *Request) take(e *approval.Entry, k kind) {
+func (r *Request) apply(e *approval.Entry, k kind) {
 	if r.Status == "" {
 		r.Status = k.status
 	}
 	switch k.stage {
-	case asking:
-		r.AskedAt, r.Person, r.began = e.Time, true, true
+	case asked:
+		r.AskedAt, r.Person, r.complete = e.Time, true, true
 	case claimed:
 		r.DecidedAt = e.Time
 		if e.Event == approval.EventAutoApproved {
-			r.AskedAt, r.began = e.Time, true
+			r.AskedAt, r.complete = e.Time, true
 		}
 	case ended:
 		r.EndedAt = e.Time
@@ -219,7 +217,7 @@ func (r *Request) take(e *approval.Entry, k kind) {
 			r.DecidedAt = e.Time
 		}
 	default:
-		r.AskedAt, r.DecidedAt, r.EndedAt, r.began = e.Time, e.Time, e.Time, true
+		r.AskedAt, r.DecidedAt, r.EndedAt, r.complete = e.Time, e.Time, e.Time, true
 	}
 	fill(&r.Tool, e.Tool)
 	fill(&r.Capability, e.Capability)
@@ -233,8 +231,7 @@ func (r *Request) take(e *approval.Entry, k kind) {
 	fill(&r.Reason, e.Reason)
 }
 
-// decides says that an outcome is a decision, so that no claim is to be looked
-// for.
+// decides says that an outcome is also the decision, so that there is no claim.
 func decides(e approval.Event) bool {
 	switch e {
 	case approval.EventExecuted, approval.EventReleased, approval.EventFailed, approval.EventInterrupted:

@@ -13,9 +13,9 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// told writes a log from lines such as "5 a approved ann cli": seconds, request,
-// event, and who decided.
-func told(t *testing.T, story string) afero.Fs {
+// logOf writes a log from lines such as "5 a approved ann cli": seconds, request,
+// event, decider and via.
+func logOf(t *testing.T, story string) afero.Fs {
 	t.Helper()
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
@@ -37,8 +37,8 @@ func told(t *testing.T, story string) afero.Fs {
 	return p
 }
 
-// line is one request in a few words: what is not known is a dash.
-func inWords(r *audit.Request) string {
+// summary is one request as a short text. A dash means unknown.
+func summary(r *audit.Request) string {
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return "-"
@@ -55,43 +55,43 @@ func inWords(r *audit.Request) string {
 func TestRequests(t *testing.T) {
 	for _, c := range []struct {
 		why, log string
-		want     []string // id, status, by whom, asked, decided, ended
+		want     []string // id, status, decider, asked, decided, ended
 	}{
-		{"nothing", "0 - started", nil},
+		{"no request", "0 - started", nil},
 		{"asked, approved, run", "1 a approval_requested\n3 a approved ann cli\n7 a executed ann cli", []string{"a approved by ann 1 3 7"}},
 		{"released", "1 a approval_requested\n3 a approved ann cli\n3 a released ann cli", []string{"a approved by ann 1 3 3"}},
-		{"it failed", "1 a approval_requested\n3 a approved ann cli\n7 a failed ann cli", []string{"a failed by ann 1 3 7"}},
+		{"failed", "1 a approval_requested\n3 a approved ann cli\n7 a failed ann cli", []string{"a failed by ann 1 3 7"}},
 		{"a rule", "1 a auto_approved\n2 a executed", []string{"a auto_approved by - 1 1 2"}},
 		{"refused at once", "1 a auto_rejected\n2 b malformed", []string{"b malformed by - 2 2 2", "a auto_rejected by - 1 1 1"}},
-		{"it waits", "1 a approval_requested", []string{"a pending by - 1 - -"}},
-		{"it runs", "1 a approval_requested\n2 a approved ann cli", []string{"a running by ann 1 2 -"}},
-		{"nobody answered", "1 a approval_requested\n301 a expired deadline gate", []string{"a expired by deadline 1 301 301"}},
+		{"pending", "1 a approval_requested", []string{"a pending by - 1 - -"}},
+		{"running", "1 a approval_requested\n2 a approved ann cli", []string{"a running by ann 1 2 -"}},
+		{"expired", "1 a approval_requested\n301 a expired deadline gate", []string{"a expired by deadline 1 301 301"}},
 		{"denied", "1 a approval_requested\n2 a denied_by_user bob cli", []string{"a denied by bob 1 2 2"}},
-		{"interrupted and once more", "1 a auto_approved\n5 a auto_approved\n6 a executed", []string{"a auto_approved by - 1 1 6"}},
-		{"approved and once more", "1 a approval_requested\n2 a approved ann cli\n5 a approved ann cli\n6 a executed ann cli", []string{"a approved by ann 1 2 6"}},
-		{"the newest asked first", "1 a approval_requested\n2 b auto_approved\n3 b executed\n9 a denied_by_user ann cli", []string{"b auto_approved by - 2 2 3", "a denied by ann 1 9 9"}},
-		{"side events change nothing", "1 a approval_requested\n2 a refused_decider eve cli\n2 a forged\n4 a denied_by_user ann cli\n5 a response_restored\n6 a redeemed ann cli", []string{"a denied by ann 1 4 4"}},
-		{"a stranger alone is no request", "1 a refused_decider eve cli\n2 b forged", nil},
+		{"interrupted and run again", "1 a auto_approved\n5 a auto_approved\n6 a executed", []string{"a auto_approved by - 1 1 6"}},
+		{"approved and run again", "1 a approval_requested\n2 a approved ann cli\n5 a approved ann cli\n6 a executed ann cli", []string{"a approved by ann 1 2 6"}},
+		{"ordered by the time of asking", "1 a approval_requested\n2 b auto_approved\n3 b executed\n9 a denied_by_user ann cli", []string{"b auto_approved by - 2 2 3", "a denied by ann 1 9 9"}},
+		{"unrelated events are ignored", "1 a approval_requested\n2 a refused_decider eve cli\n2 a forged\n4 a denied_by_user ann cli\n5 a response_restored\n6 a redeemed ann cli", []string{"a denied by ann 1 4 4"}},
+		{"unrelated events alone are no request", "1 a refused_decider eve cli\n2 b forged", nil},
 		{"pruned, and the id used again", "1 a approval_requested\n2 a approved ann cli\n3 a executed ann cli\n4 - pruned\n5 a approval_requested\n6 a denied_by_user bob cli", []string{"a denied by bob 5 6 6", "a approved by ann 1 2 3"}},
 		{"used again by a rule", "1 a auto_approved\n2 a executed\n5 a auto_rejected", []string{"a auto_rejected by - 5 5 5", "a auto_approved by - 1 1 2"}},
 		{"refused, then asked", "1 a auto_rejected\n5 a approval_requested", []string{"a pending by - 5 - -", "a auto_rejected by - 1 1 1"}},
-		{"a power cut took the question", "5 a denied_by_user ann cli", []string{"a denied by ann - 5 5"}},
-		{"and the outcome", "1 a approval_requested\n2 a approved ann cli\n9 - started", []string{"a running by ann 1 2 -"}},
+		{"a power cut lost the first entry", "5 a denied_by_user ann cli", []string{"a denied by ann - 5 5"}},
+		{"a power cut lost the outcome", "1 a approval_requested\n2 a approved ann cli\n9 - started", []string{"a running by ann 1 2 -"}},
 	} {
-		found, more, err := audit.Requests(told(t, c.log), dir, audit.Wanted{})
+		found, more, err := audit.Requests(logOf(t, c.log), dir, audit.Wanted{})
 		require.NoError(t, err, c.why)
 		require.False(t, more, c.why)
 		var got []string
 		for _, r := range found {
-			got = append(got, inWords(r))
+			got = append(got, summary(r))
 			require.Equal(t, "tool-"+r.Key.ID, r.Tool, c.why)
 		}
 		require.Equal(t, c.want, got, c.why)
 	}
 }
 
-func TestRequestsWanted(t *testing.T) {
-	log := told(t, `
+func TestRequestsSelection(t *testing.T) {
+	log := logOf(t, `
 1 a approval_requested
 2 b auto_approved
 3 b executed
@@ -108,12 +108,12 @@ func TestRequestsWanted(t *testing.T) {
 		more   bool
 	}{
 		{"all", audit.Wanted{}, "d c b a", false},
-		{"since includes its moment", audit.Wanted{Since: at(4)}, "d c", false},
-		{"until does not", audit.Wanted{Until: at(4)}, "b a", false},
+		{"since is inclusive", audit.Wanted{Since: at(4)}, "d c", false},
+		{"until is exclusive", audit.Wanted{Until: at(4)}, "b a", false},
 		{"both", audit.Wanted{Since: at(2), Until: at(6)}, "c b", false},
-		{"what ended last counts as newest", audit.Wanted{Limit: 1}, "a", true},
-		{"and is shown where it was asked", audit.Wanted{Limit: 2}, "d a", true},
-		{"exactly as many", audit.Wanted{Limit: 4}, "d c b a", false},
+		{"limit selects by the newest entry", audit.Wanted{Limit: 1}, "a", true},
+		{"and the result is ordered by the time of asking", audit.Wanted{Limit: 2}, "d a", true},
+		{"limit equal to the number", audit.Wanted{Limit: 4}, "d c b a", false},
 		{"matching", audit.Wanted{Match: func(r *audit.Request) bool { return r.By == "ann" }}, "c a", false},
 		{"matching, limited", audit.Wanted{Limit: 1, Match: func(r *audit.Request) bool { return r.Tool < "tool-c" }}, "a", true},
 	} {
@@ -128,7 +128,7 @@ func TestRequestsWanted(t *testing.T) {
 	}
 }
 
-// Whoever asks for the newest must not wait for the oldest.
+// A search for the newest requests must not read the complete log.
 func TestRequestsStopsEarly(t *testing.T) {
 	disk := newDisk(t)
 	put(t, disk, "log.jsonl", "damaged\n")
@@ -139,8 +139,8 @@ func TestRequestsStopsEarly(t *testing.T) {
 	require.True(t, more)
 	require.Len(t, found, 1)
 	_, _, err = audit.Requests(p, dir, audit.Wanted{Since: clock().Add(25 * time.Hour)})
-	require.NoError(t, err, "a day and more before what is asked for")
+	require.NoError(t, err, "more than a day before Since")
 	found, _, err = audit.Requests(p, dir, audit.Wanted{Since: clock()})
 	require.ErrorIs(t, err, audit.ErrDamaged, "within a day the clock may have been set back")
-	require.Len(t, found, 3, "what was read is told")
+	require.Len(t, found, 3, "the requests found before the damage")
 }

@@ -35,7 +35,7 @@ func verify(t testing.TB, disk *crashfs.Disk, feet ...string) (*audit.Report, er
 	return c.Run()
 }
 
-func TestWhenTheLogIsSigned(t *testing.T) {
+func TestSigningTimes(t *testing.T) {
 	disk := newDisk(t)
 	now := clock()
 	l, err := audit.OpenSigned(disk.Process("daemon"), dir, func() time.Time { return now }, testKeys(t))
@@ -52,13 +52,13 @@ func TestWhenTheLogIsSigned(t *testing.T) {
 	require.Nil(t, l.Newest(), "not right after the start")
 	now = now.Add(5 * time.Second)
 	require.NoError(t, l.Sync())
-	require.Nil(t, l.Newest(), "nor because time passes alone")
+	require.Nil(t, l.Newest(), "nor only because time passes")
 	require.NoError(t, l.Append(entry(256)))
-	require.Equal(t, int64(256), l.Newest().Size, "in groups")
+	require.Equal(t, int64(256), l.Newest().Size, "after 256 entries")
 	for n := 257; n <= 600; n++ {
 		require.NoError(t, l.Append(entry(n)))
 	}
-	require.Equal(t, int64(256), l.Newest().Size, "some seconds apart")
+	require.Equal(t, int64(256), l.Newest().Size, "at least five seconds apart")
 	now = now.Add(5 * time.Second)
 	require.NoError(t, l.Append(entry(601)))
 	require.Equal(t, int64(601), l.Newest().Size)
@@ -66,21 +66,21 @@ func TestWhenTheLogIsSigned(t *testing.T) {
 		now = now.Add(-time.Hour)
 		require.NoError(t, l.Append(entry(n)))
 	}
-	require.Equal(t, int64(857), l.Newest().Size, "whatever the clock does")
+	require.Equal(t, int64(857), l.Newest().Size, "even if the clock is set back")
 	l.Note(entry(858))
 	require.NoError(t, l.Checkpoint())
-	require.Equal(t, int64(858), l.Newest().Size, "and when asked to")
+	require.Equal(t, int64(858), l.Newest().Size, "and by Checkpoint")
 	require.Contains(t, disk.Cut(crashfs.OnlySynced).Files(), dir+"/log.jsonl")
-	require.Equal(t, disk.Files(), disk.Cut(crashfs.OnlySynced).Files(), "all of it durable")
+	require.Equal(t, disk.Files(), disk.Cut(crashfs.OnlySynced).Files(), "everything is durable")
 	ops := disk.Ops()
 	require.NoError(t, l.Checkpoint())
-	require.Equal(t, ops, disk.Ops(), "a log that is signed needs no second signature")
+	require.Equal(t, ops, disk.Ops(), "no second signature of the same size")
 	l.Note(entry(859))
 	require.NoError(t, l.Close())
 
 	cp, err := audit.Newest(disk.Process("reader"), dir, testKeys(t).Known)
 	require.NoError(t, err)
-	require.Equal(t, int64(859), cp.Size, "and at the end")
+	require.Equal(t, int64(859), cp.Size, "and by Close")
 	require.Equal(t, *l.Newest(), *cp)
 	rep, err := verify(t, disk, cp.Foot())
 	require.NoError(t, err)
@@ -96,8 +96,8 @@ func TestWhenTheLogIsSigned(t *testing.T) {
 	require.Less(t, disk.Ops()-ops, 20)
 }
 
-// An old log is signed from its first entry on, over all its segments.
-func TestALogThatWasNotSignedIsSignedWhole(t *testing.T) {
+// An unsigned log is signed from its first entry, over all segments.
+func TestUnsignedLogIsSignedCompletely(t *testing.T) {
 	disk := newDisk(t)
 	put(t, disk, "log.jsonl", line(1)+line(2))
 	put(t, disk, "log-2.jsonl", line(3))
@@ -114,7 +114,7 @@ func TestALogThatWasNotSignedIsSignedWhole(t *testing.T) {
 	require.Contains(t, rep.Notes[0], "log-2.jsonl: its last 1 entries are repeated")
 }
 
-func TestGoingOnReadsNothingThatIsSigned(t *testing.T) {
+func TestOpenDoesNotReadSignedLines(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	for n := 1; n <= 7; n++ {
@@ -131,10 +131,10 @@ func TestGoingOnReadsNothingThatIsSigned(t *testing.T) {
 	require.NoError(t, l.Close())
 	rep, err := verify(t, disk)
 	require.NoError(t, err)
-	require.Equal(t, int64(10), rep.Signed, "the edge of 7, two lines that nobody had signed, and one more")
+	require.Equal(t, int64(10), rep.Signed, "the edge of 7, two unsigned lines, and a new one")
 }
 
-func TestALogThatWasCutIsNotGoneOnWith(t *testing.T) {
+func TestCutLogIsRefused(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	for n := 1; n <= 5; n++ {
@@ -155,7 +155,7 @@ func TestALogThatWasCutIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfACheckpoint(t *testing.T) {
+func TestDamagedCheckpointFile(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Append(entry(1)))
@@ -171,13 +171,13 @@ func TestWhatIsLeftOfACheckpoint(t *testing.T) {
 		size         int64 // of the newest; 0: none
 		verifies     bool
 	}{
-		{"whole", good, 2, true},
-		{"half of the last", first + "\n" + second[:len(second)/2], 1, true},
+		{"complete", good, 2, true},
+		{"half of the last line", first + "\n" + second[:len(second)/2], 1, true},
 		{"zeros", first + "\n" + strings.Repeat("\x00", 300), 1, true},
 		{"only the line feed is missing", first + "\n" + second, 1, true}, // it is written again
-		{"nothing whole", first[:50], 0, true},
-		{"something else for a line feed", first + "\n" + second + "x", 1, false},
-		{"a line that is none", first + "\n" + "hello\n", 1, false},
+		{"no complete line", first[:50], 0, true},
+		{"another byte instead of the line feed", first + "\n" + second + "x", 1, false},
+		{"an invalid line", first + "\n" + "hello\n", 1, false},
 	} {
 		left := disk.Snapshot()
 		require.NoError(t, left.Process("cut").Remove(name))
@@ -195,10 +195,10 @@ func TestWhatIsLeftOfACheckpoint(t *testing.T) {
 		require.NoError(t, l.Append(entry(3)), c.why)
 		require.NoError(t, l.Close(), c.why)
 		_, err = verify(t, left)
-		require.NoError(t, err, "%s: the gate has cleared it away", c.why)
+		require.NoError(t, err, "%s: the daemon has removed it", c.why)
 	}
 
-	// Whole lines, none of them good: nobody guesses.
+	// Complete lines, but no valid one: damage.
 	left := disk.Snapshot()
 	require.NoError(t, left.Process("cut").Remove(name))
 	put(t, left, "checkpoints.jsonl", "hello\n")
@@ -214,9 +214,9 @@ func sizeOf(c *audit.Checkpoint) int64 {
 	return c.Size
 }
 
-// A checkpoint that cannot be written loses nothing, is told, and is made good
-// by the next one, without a restart.
-func TestACheckpointThatFails(t *testing.T) {
+// A checkpoint that cannot be written returns an error and loses no entries. The
+// next one succeeds without a restart.
+func TestFailedCheckpoint(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.OpWrite, crashfs.OpSync, crashfs.OpCreate, crashfs.OpRename, crashfs.OpRead} {
 		disk := newDisk(t)
 		l := openSigned(t, disk.Process("daemon"))
@@ -238,7 +238,7 @@ func TestACheckpointThatFails(t *testing.T) {
 		fail(kind)
 		require.ErrorIs(t, l.Checkpoint(), errDisk, kind)
 		require.Equal(t, int64(1), l.Newest().Size, kind)
-		require.NoError(t, l.Append(entry(3)), "%s: the log goes on", kind)
+		require.NoError(t, l.Append(entry(3)), "%s: the log continues", kind)
 		disk.Fail = nil
 		require.NoError(t, l.Checkpoint(), kind)
 		require.Equal(t, int64(3), l.Newest().Size)
@@ -259,32 +259,32 @@ func TestACheckpointThatFails(t *testing.T) {
 	for n := 1; n <= 1000; n++ {
 		require.NoError(t, l.Append(entry(n)))
 	}
-	require.ErrorIs(t, l.Close(), errDisk, "and the end tells it")
+	require.ErrorIs(t, l.Close(), errDisk, "Close returns the error")
 }
 
-// What others write while one syncs is not durable, so it is not signed.
-func TestOnlyWhatIsDurableIsSigned(t *testing.T) {
+// Entries written during a sync are not durable, so they are not signed.
+func TestOnlyDurableEntriesAreSigned(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Append(entry(1)))
 	l.Note(entry(2))
-	meanwhile := 0
+	concurrent := 0
 	disk.Before = func(op crashfs.Op) {
 		if op.Kind == crashfs.OpSync && strings.Contains(op.Path, "log") {
-			meanwhile++
-			l.Note(entry(2 + meanwhile))
+			concurrent++
+			l.Note(entry(2 + concurrent))
 		}
 	}
 	require.NoError(t, l.Checkpoint())
 	disk.Before = nil
-	require.Equal(t, 1, meanwhile)
+	require.Equal(t, 1, concurrent)
 	require.Equal(t, int64(2), l.Newest().Size)
 	_, err := verify(t, disk.Cut(crashfs.OnlySynced), l.Newest().Foot())
 	require.NoError(t, err)
 }
 
-// A power cut or kill before any operation: the log opens, goes on, verifies,
-// and what any card has shown at its foot holds.
+// A power cut or kill before any operation: the log opens, continues and verifies,
+// also with every foot that a card has shown.
 func TestCrashesOfASignedLog(t *testing.T) {
 	states, shown := 0, 0
 	feet, acked := []string{}, 0
@@ -310,7 +310,7 @@ func TestCrashesOfASignedLog(t *testing.T) {
 		}
 	}
 	each, fewest := 1, 2000
-	if raceDetector { // make test runs all of it without the race detector too
+	if raceDetector { // make test also runs all cases without the race detector
 		each, fewest = 5, 500
 	}
 	for fail := -1; fail < 14; fail += each {
@@ -333,7 +333,7 @@ func TestCrashesOfASignedLog(t *testing.T) {
 			if l.Append(entry(2*i+2)) == nil {
 				acked = 2*i + 2
 			}
-			_ = l.Checkpoint() // it may be the one that fails
+			_ = l.Checkpoint() // it may fail
 			see(l)
 		}
 		_ = l.Close()
@@ -347,7 +347,7 @@ func TestCrashesOfASignedLog(t *testing.T) {
 	require.Greater(t, states, fewest)
 }
 
-func TestKeysThatFollowOneAnother(t *testing.T) {
+func TestKeyRotation(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Append(entry(1)))
@@ -367,7 +367,7 @@ func TestKeysThatFollowOneAnother(t *testing.T) {
 	require.NoError(t, l.Checkpoint())
 	require.NoError(t, l.Checkpoint())
 	require.Equal(t, int64(1), l.Newest().Size)
-	require.Equal(t, next.KeyHash(), l.Newest().Key, "the new key vouches for what is there, once")
+	require.Equal(t, next.KeyHash(), l.Newest().Key, "the new key signs the existing entries, once")
 	c := &audit.Check{FS: disk.Process("verifier"), Dir: dir, Keys: keys.Known}
 	rep, err := c.Run()
 	require.NoError(t, err)
@@ -377,10 +377,10 @@ func TestKeysThatFollowOneAnother(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrTampered, "without the old key")
 	c.Keys = nil
 	_, err = c.Run()
-	require.ErrorIs(t, err, audit.ErrNotSigned, "without any")
+	require.ErrorIs(t, err, audit.ErrNotSigned, "without keys")
 }
 
-func TestCompleteAddsWhatIsMissingOnce(t *testing.T) {
+func TestCompleteAddsMissingEntriesOnce(t *testing.T) {
 	disk := newDisk(t)
 	l := openSigned(t, disk.Process("daemon"))
 	claim := func(id, receipt string) approval.Entry {
@@ -397,11 +397,11 @@ func TestCompleteAddsWhatIsMissingOnce(t *testing.T) {
 
 	want := []approval.Entry{
 		claim("a", "1"),
-		end("a", approval.EventExecuted), // told as released: the same end
+		end("a", approval.EventExecuted), // logged as released: the same end
 		claim("b", "2"),
 		claim("b", "3"), // the second claim of an idempotent tool
 		end("b", approval.EventFailed),
-		end("b", approval.EventInterrupted), // there is one end
+		end("b", approval.EventInterrupted), // a request has one end
 		end("c", approval.EventDeniedByUser),
 	}
 	for round, added := range []int{3, 0, 0} {
@@ -420,8 +420,8 @@ func TestCompleteAddsWhatIsMissingOnce(t *testing.T) {
 	require.Equal(t, approval.EventDeniedByUser, all[6].Event)
 }
 
-// A crash at any operation of the completion: the next one ends it, and nothing
-// is there twice.
+// After a crash at any operation of Complete, the next call finishes it, without
+// duplicates.
 func TestCrashesOfTheCompletion(t *testing.T) {
 	var want []approval.Entry
 	for n := range 5 {
@@ -464,26 +464,26 @@ func TestTail(t *testing.T) {
 	lines, err := tail.Last(3)
 	require.NoError(t, err)
 	require.Empty(t, lines)
-	told := ""
+	got := ""
 	next := func() string {
-		told = ""
+		got = ""
 		require.NoError(t, tail.Next(func(l audit.Line) error {
 			require.Contains(t, string(l.Raw), fmt.Sprintf(`{"seq":%d,`, l.Seq))
-			told += fmt.Sprint(l.Seq, " ")
+			got += fmt.Sprint(l.Seq, " ")
 			return nil
 		}))
-		return strings.TrimSpace(told)
+		return strings.TrimSpace(got)
 	}
 	require.Empty(t, next())
 	put(t, disk, "log.jsonl", line(1)+line(2)+line(3))
-	require.Equal(t, "1 2 3", next(), "a log that begins meanwhile")
+	require.Equal(t, "1 2 3", next(), "a log that was created later")
 	require.Empty(t, next())
 
 	put(t, disk, "log-2.jsonl", line(3)+line(4)+line(5))
-	require.Equal(t, "4 5", next(), "what a new segment repeats is not told again")
+	require.Equal(t, "4 5", next(), "entries that a new segment repeats are skipped")
 	require.Equal(t, dir+"/log-2.jsonl", tail.Path())
 	put(t, disk, "log-3.jsonl", line(6)+`{"seq":7,"ti`)
-	require.Equal(t, "6", next(), "half a line is not told")
+	require.Equal(t, "6", next(), "an incomplete line is skipped")
 	for n, want := range map[int]string{0: "", 1: "6", 2: "5 6", 4: "3 4 5 6", 6: "1 2 3 4 5 6", 9: "1 2 3 4 5 6"} {
 		tail := &audit.Tail{FS: p, Dir: dir}
 		lines, err := tail.Last(n)
@@ -493,7 +493,7 @@ func TestTail(t *testing.T) {
 			got += fmt.Sprint(l.Seq, " ")
 		}
 		require.Equal(t, want, strings.TrimSpace(got))
-		require.NoError(t, tail.Next(func(audit.Line) error { return errors.New("told twice") }))
+		require.NoError(t, tail.Next(func(audit.Line) error { return errors.New("entry returned twice") }))
 	}
 }
 

@@ -24,9 +24,9 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// What follows verifies a log by FORMAT.md alone, with the standard library
-// alone: neither the package's parser nor its tree nor its notes. It reads all
-// into memory and takes the shortest way to each sentence of the text.
+// This file verifies a log by FORMAT.md, with the standard library only: without the
+// package's parser, tree and notes. It reads everything into memory and implements
+// each sentence of the text in the simplest way.
 
 // specKey is a public key by FORMAT.md, "Keys".
 type specKey struct {
@@ -63,11 +63,11 @@ func specNote(msg string, keys []specKey) (text, name string, sigs int, err erro
 		sigs++
 		f := strings.Split(strings.TrimSuffix(line, "\n"), " ")
 		if len(f) != 3 || f[0] != "—" {
-			return "", "", 0, errors.New("note: a line that is no signature")
+			return "", "", 0, errors.New("note: a line that is not a signature")
 		}
 		sig, err := base64.StdEncoding.Strict().DecodeString(f[2])
 		if err != nil || len(sig) < 5 {
-			return "", "", 0, errors.New("note: a signature that is none")
+			return "", "", 0, errors.New("note: an invalid signature")
 		}
 		for _, k := range keys {
 			if k.name == f[1] && bytes.Equal(sig[:4], k.id[:]) && ed25519.Verify(k.key, []byte(text), sig[4:]) {
@@ -76,7 +76,7 @@ func specNote(msg string, keys []specKey) (text, name string, sigs int, err erro
 		}
 	}
 	if name == "" {
-		return "", "", 0, errors.New("note: nobody known has signed it")
+		return "", "", 0, errors.New("note: not signed by a known key")
 	}
 	return text, name, sigs, nil
 }
@@ -112,8 +112,7 @@ func specNode(left, right []byte) []byte {
 	return h[:]
 }
 
-// specTree is "Tree", as RFC 6962 writes it down; known keeps what was computed
-// once for subtrees that are complete.
+// specTree is "Tree", as defined in RFC 6962. known caches complete subtrees.
 type specTree struct {
 	leaves [][]byte
 	known  map[[2]int][]byte
@@ -158,11 +157,11 @@ func specParse(line []byte) (e specEntry, err error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil || fields == nil {
-		return e, errors.New("entry: no object")
+		return e, errors.New("entry: not an object")
 	}
 	names, err := specNames(line)
 	if err != nil || len(names) != len(fields) {
-		return e, errors.New("entry: a name twice")
+		return e, errors.New("entry: a duplicate name")
 	}
 	for name, value := range fields {
 		var s string
@@ -194,7 +193,7 @@ func specParse(line []byte) (e specEntry, err error) {
 	return e, nil
 }
 
-// specNames lists the names of an object, doubled ones too.
+// specNames lists the names of an object, including duplicates.
 func specNames(object []byte) (names []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if _, err := d.Token(); err != nil {
@@ -220,7 +219,7 @@ type specLine struct {
 	raw []byte
 }
 
-// specWhole takes whole lines as long as their numbers go on from want.
+// specWhole splits off complete lines while their numbers continue from want.
 func specWhole(b []byte, want int) (lines []specLine, rest []byte) {
 	for {
 		raw, after, ok := bytes.Cut(b, []byte("\n"))
@@ -280,8 +279,8 @@ func specRead(files map[string][]byte) (count []specLine, err error) {
 	return count, nil
 }
 
-// specMarks reads the file of checkpoints.
-func specMarks(b []byte, keys []specKey) (sizes []int, roots [][]byte, err error) {
+// specCheckpoints reads the file of checkpoints.
+func specCheckpoints(b []byte, keys []specKey) (sizes []int, roots [][]byte, err error) {
 	for len(b) > 0 {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		b = rest
@@ -300,7 +299,7 @@ func specMarks(b []byte, keys []specKey) (sizes []int, roots [][]byte, err error
 		}
 		again := `{"note":"` + strings.NewReplacer("\n", `\n`, "—", `\u2014`).Replace(m.Note) + `","edge":["` + strings.Join(m.Edge, `","`) + `"]}`
 		if again != string(line) {
-			return nil, nil, errors.New("checkpoints: a line that is not written in the one way")
+			return nil, nil, errors.New("checkpoints: a line that is not in canonical form")
 		}
 		size, root, sigs, err := specCheckpoint(m.Note, keys)
 		if err != nil {
@@ -319,7 +318,7 @@ func specMarks(b []byte, keys []specKey) (sizes []int, roots [][]byte, err error
 			}
 		}
 		if sigs != 1 || len(m.Edge) != bits.OnesCount(uint(size)) || !bytes.Equal(fold, root) {
-			return nil, nil, errors.New("checkpoints: more signatures, or an edge that does not fit")
+			return nil, nil, errors.New("checkpoints: more signatures, or a wrong edge")
 		}
 		if len(sizes) > 0 && size < sizes[len(sizes)-1] {
 			return nil, nil, errors.New("checkpoints: a size decreases")
@@ -329,7 +328,7 @@ func specMarks(b []byte, keys []specKey) (sizes []int, roots [][]byte, err error
 	return sizes, roots, nil
 }
 
-// kept is what somebody kept elsewhere.
+// kept are witnesses kept elsewhere.
 type kept struct {
 	feet        []string
 	checkpoints []string
@@ -343,7 +342,7 @@ func specVerify(files map[string][]byte, public string, k kept) error {
 		return err
 	}
 	keys := []specKey{key}
-	sizes, roots, err := specMarks(files["checkpoints.jsonl"], keys)
+	sizes, roots, err := specCheckpoints(files["checkpoints.jsonl"], keys)
 	if err != nil {
 		return err
 	}
@@ -364,14 +363,14 @@ func specVerify(files map[string][]byte, public string, k kept) error {
 	}
 	for i, size := range sizes {
 		if size > len(lines) || !bytes.Equal(t.root(0, size), roots[i]) {
-			return fmt.Errorf("checkpoint %d does not fit", size)
+			return fmt.Errorf("checkpoint %d does not match", size)
 		}
 	}
 	for _, foot := range k.feet {
 		f := strings.Fields(foot)
 		size, err := strconv.Atoi(f[0])
 		if err != nil || size > len(lines) || !strings.HasPrefix(hex.EncodeToString(t.root(0, size)), f[1]) {
-			return fmt.Errorf("foot %s does not fit", foot)
+			return fmt.Errorf("foot %s does not match", foot)
 		}
 	}
 	for _, receipt := range k.receipts {
@@ -382,12 +381,12 @@ func specVerify(files map[string][]byte, public string, k kept) error {
 		}
 	}
 	if len(lines) > 0 && len(sizes)+len(k.feet) == 0 {
-		return errors.New("nothing vouches for it")
+		return errors.New("no checkpoint or foot")
 	}
 	return nil
 }
 
-// agree lets both judge and demands one verdict.
+// agree verifies with both and requires the same result.
 func agree(t testing.TB, files map[string][]byte, k kept, what string) (good bool) {
 	t.Helper()
 	c := &audit.Check{FS: newMemFS(files), Dir: dir, Keys: testKeys(t).Known, Checkpoints: k.checkpoints, Receipts: map[string]string{}}
@@ -399,20 +398,20 @@ func agree(t testing.TB, files map[string][]byte, k kept, what string) (good boo
 	for _, r := range k.receipts {
 		c.Receipts[r] = r
 	}
-	_, ours := c.Run()
-	theirs := specVerify(files, testPublic, k)
-	require.Equal(t, theirs == nil, ours == nil, "%s: by the text: %v, by the package: %v", what, theirs, ours)
-	if ours != nil {
-		require.True(t, isFault(ours), "%s: %v", what, ours)
+	_, packageErr := c.Run()
+	specErr := specVerify(files, testPublic, k)
+	require.Equal(t, specErr == nil, packageErr == nil, "%s: by FORMAT.md: %v, by the package: %v", what, specErr, packageErr)
+	if packageErr != nil {
+		require.True(t, isFault(packageErr), "%s: %v", what, packageErr)
 	}
-	return ours == nil
+	return packageErr == nil
 }
 
-// A verifier made from FORMAT.md and ours agree: on good logs and on logs that
-// were changed, in all the ways of TestEveryChangeIsDetected.
+// A verifier made from FORMAT.md and the package agree, on good logs and on logs
+// changed in all the ways of TestEveryChangeIsDetected.
 func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 	g := makeGoodLog(t)
-	files := g.files(g.lines, g.marks)
+	files := g.files(g.lines, g.checkpoints)
 	require.True(t, agree(t, files, kept{}, "good"))
 	cp, err := audit.ParseCheckpoint(g.notes[3], g.keys.Known)
 	require.NoError(t, err)
@@ -428,7 +427,7 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 	case soak():
 		step = 53
 	case raceDetector:
-		return // nothing here happens at once: make test runs it without the detector
+		return // there is no concurrency here: make test runs it without the race detector
 	}
 	judge := func(files map[string][]byte, what string, v ...any) {
 		cases++
@@ -451,11 +450,11 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 			flipped[i] ^= 1 << (i % 7)
 			judge(change(name, flipped), "byte %d of %s flipped", i, name)
 			judge(change(name, slices.Delete(slices.Clone(b), i, i+1)), "byte %d of %s removed", i, name)
-			judge(change(name, slices.Insert(slices.Clone(b), i, " \n0x"[i%4])), "a byte put in at %d of %s", i, name)
+			judge(change(name, slices.Insert(slices.Clone(b), i, " \n0x"[i%4])), "a byte inserted at %d of %s", i, name)
 			judge(change(name, b[:i]), "%s cut at %d", name, i)
 		}
-		judge(change(name, append(slices.Clone(b), 'x')), "a byte behind %s", name)
-		judge(change(name, append(slices.Clone(b), "x\n"...)), "a line behind %s", name)
+		judge(change(name, append(slices.Clone(b), 'x')), "a byte after %s", name)
+		judge(change(name, append(slices.Clone(b), "x\n"...)), "a line after %s", name)
 		judge(change(name, b[:len(b)-1]), "%s without its last line feed", name)
 		gone := newMemFS(files).files
 		delete(gone, name)
@@ -465,18 +464,18 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 		if i%(step/20+1) != 0 && !slices.Contains(segmentsAt, i) && !slices.Contains(segmentsAt, i+1) {
 			continue
 		}
-		judge(g.files(slices.Delete(slices.Clone(g.lines), i, i+1), g.marks), "line %d removed", i)
-		judge(g.files(renumber(slices.Delete(slices.Clone(g.lines), i, i+1)), g.marks), "line %d removed, renumbered", i)
-		judge(g.files(slices.Insert(slices.Clone(g.lines), i, g.lines[i]), g.marks), "line %d doubled", i)
-		cut := g.files(g.lines[:i], g.marks[:i/signedEach])
+		judge(g.files(slices.Delete(slices.Clone(g.lines), i, i+1), g.checkpoints), "line %d removed", i)
+		judge(g.files(renumber(slices.Delete(slices.Clone(g.lines), i, i+1)), g.checkpoints), "line %d removed, renumbered", i)
+		judge(g.files(slices.Insert(slices.Clone(g.lines), i, g.lines[i]), g.checkpoints), "line %d doubled", i)
+		cut := g.files(g.lines[:i], g.checkpoints[:i/signedEach])
 		require.Equal(t, int64(i) >= cp.Size, agree(t, cut, kept{feet: []string{cp.Foot()}}, "cut, with a foot"))
 		require.Equal(t, int64(i) >= cp.Size, agree(t, cut, kept{checkpoints: []string{cp.Note}}, "cut, with a checkpoint"))
 		agree(t, cut, kept{receipts: receipts[:1]}, "cut, with a receipt")
 	}
-	overlap := func(change func(last []byte) []byte, behind string) map[string][]byte {
+	overlap := func(change func(last []byte) []byte, suffix string) map[string][]byte {
 		m := newMemFS(files).files
 		last := change(slices.Clone(g.lines[segmentsAt[0]]))
-		m["log.jsonl"] = slices.Concat(m["log.jsonl"], last, []byte(behind))
+		m["log.jsonl"] = slices.Concat(m["log.jsonl"], last, []byte(suffix))
 		return m
 	}
 	same := func(b []byte) []byte { return b }
@@ -484,22 +483,22 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 	require.True(t, agree(t, overlap(same, "\x00\x00{"), kept{}, "and a crash left something"))
 	require.True(t, agree(t, overlap(same, "zz\nzz\n"), kept{}, "and lines of it"))
 	require.False(t, agree(t, overlap(func(b []byte) []byte { return bytes.Replace(b, []byte("executed"), []byte("released"), 1) }, ""), kept{},
-		"what it repeats is another"))
+		"a repeated line differs"))
 	for why, line := range map[string]string{
-		"a name twice":    `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","event":"b"}`,
-		"an unknown name": `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","x":1}`,
-		"not ASCII":       `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"é"}`,
-		"another number":  `{"seq":1002,"time":"2026-11-21T12:00:00Z","event":"a"}`,
-		"a wrong type":    `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":1}`,
-		"no time":         `{"seq":1001,"time":"yesterday","event":"a"}`,
+		"a duplicate name": `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","event":"b"}`,
+		"an unknown name":  `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","x":1}`,
+		"not ASCII":        `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"é"}`,
+		"another number":   `{"seq":1002,"time":"2026-11-21T12:00:00Z","event":"a"}`,
+		"a wrong type":     `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":1}`,
+		"an invalid time":  `{"seq":1001,"time":"yesterday","event":"a"}`,
 	} {
-		require.False(t, agree(t, g.files(append(slices.Clone(g.lines), []byte(line+"\n")), g.marks), kept{}, why), why)
+		require.False(t, agree(t, g.files(append(slices.Clone(g.lines), []byte(line+"\n")), g.checkpoints), kept{}, why), why)
 	}
 	t.Logf("%d cases, of which %d are good", cases, goods)
-	require.Less(t, goods, cases/5, "only what a crash can leave, and what stands where nothing counts")
+	require.Less(t, goods, cases/5, "only results of a crash, and changes where nothing counts")
 }
 
-// specProof checks a proof, "Proofs", with the public key alone.
+// specProof checks a proof, "Proofs", with only the public key.
 func specProof(b []byte, public string) error {
 	var p struct {
 		Version    int
@@ -530,7 +529,7 @@ func specProof(b []byte, public string) error {
 	return nil
 }
 
-// specPath goes up from a leaf of n, using the hashes nearest first.
+// specPath computes the root from a leaf of n, with the nearest hashes first.
 func specPath(leaf []byte, index, n int, hashes []string) (root []byte, rest []string, err error) {
 	if n == 1 {
 		return leaf, hashes, nil
@@ -557,7 +556,7 @@ func specPath(leaf []byte, index, n int, hashes []string) (root []byte, rest []s
 
 func TestProofs(t *testing.T) {
 	g := makeGoodLog(t)
-	fsys := newMemFS(g.files(g.lines, g.marks))
+	fsys := newMemFS(g.files(g.lines, g.checkpoints))
 	proofs, err := audit.Prove(fsys, dir, g.keys.Known, func(e approval.Entry) bool { return e.Seq%83 == 1 || e.Seq >= 999 })
 	require.NoError(t, err)
 	require.Len(t, proofs, 15)
@@ -567,7 +566,7 @@ func TestProofs(t *testing.T) {
 	for _, p := range proofs {
 		b, err := p.Encode()
 		require.NoError(t, err)
-		require.NoError(t, specProof(b, testPublic), "by the text")
+		require.NoError(t, specProof(b, testPublic), "by FORMAT.md")
 		again, err := audit.ParseProof(b)
 		require.NoError(t, err)
 		require.Equal(t, p, again)
@@ -584,8 +583,8 @@ func TestProofs(t *testing.T) {
 		changed[i] ^= 1 << (i % 7)
 		if p, err := audit.ParseProof(changed); err == nil {
 			e, _, err := p.Verify(g.keys.Known)
-			// White space, the escape of a character, a stray bit of base64: the
-			// proof is written in another way, and still of this entry.
+			// White space, an escaped character, an unused bit of base64: another form
+			// of a proof of the same entry.
 			require.True(t, err != nil || p.Entry == proofs[3].Entry && e.Seq == proofs[3].Index+1, "byte %d", i)
 		}
 	}
@@ -609,5 +608,5 @@ func TestProofs(t *testing.T) {
 	}
 	fsys.files["log.jsonl"] = bytes.Replace(fsys.files["log.jsonl"], []byte("executed"), []byte("released"), 1)
 	_, err = audit.Prove(fsys, dir, g.keys.Known, func(e approval.Entry) bool { return e.Seq == 900 })
-	require.ErrorIs(t, err, audit.ErrNotProven, "a proof that would not hold is not given")
+	require.ErrorIs(t, err, audit.ErrNotProven, "Prove returns no invalid proof")
 }

@@ -16,16 +16,16 @@ type Line struct {
 	Raw []byte
 }
 
-// Tail reads the end of a log and then what is added to it, over segments. The
-// daemon may be writing meanwhile.
+// Tail reads the end of a log and then new entries, over segments. The daemon may
+// be writing.
 type Tail struct {
 	FS  afero.Fs
 	Dir string
 
-	at place // behind the last line that was told
+	at place // after the last line that was read
 }
 
-// Last returns the last n entries, oldest first. Next goes on behind them.
+// Last returns the last n entries, oldest first. Next continues after them.
 func (t *Tail) Last(n int) ([]Line, error) {
 	t.at = place{segment: 1, seq: 1}
 	all, err := segments(t.FS, t.Dir)
@@ -58,8 +58,7 @@ func (t *Tail) Last(n int) ([]Line, error) {
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// Next calls each for every entry that was added since, until it returns an
-// error.
+// Next calls each for every new entry, until it returns an error.
 func (t *Tail) Next(each func(Line) error) error {
 	if t.at.segment == 0 {
 		t.at = place{segment: 1, seq: 1}
@@ -74,7 +73,7 @@ func (t *Tail) Next(each func(Line) error) error {
 		return fmt.Errorf("read audit log: %w", err)
 	}
 	if from.segment <= t.at.segment {
-		from = t.at // what a new segment repeats is not told again
+		from = t.at // skip what a new segment repeats
 	}
 	return w.lines(all, from, math.MaxInt64, func(line []byte, e approval.Entry, next place) error {
 		if e.Seq < t.at.seq {
@@ -85,5 +84,5 @@ func (t *Tail) Next(each func(Line) error) error {
 	})
 }
 
-// Path is the segment that grows.
+// Path is the current segment.
 func (t *Tail) Path() string { return segmentPath(t.Dir, max(t.at.segment, 1)) }

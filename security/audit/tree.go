@@ -8,15 +8,15 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// tree is the right edge of the RFC 6962 tree over the first size lines: the
-// roots of its whole subtrees, the largest first. That is enough to go on, and
-// for the root of the whole.
+// tree is the right edge of the RFC 6962 tree over the first size lines: the roots
+// of its complete subtrees, the largest first. That is enough to add leaves and to
+// compute the root.
 type tree struct {
 	size int64
 	edge []tlog.Hash
 }
 
-// leafHash is the leaf of a line, given without its line feed.
+// leafHash is the leaf of a line without its line feed.
 func leafHash(line []byte) tlog.Hash { return tlog.RecordHash(line) }
 
 func (t *tree) add(leaf tlog.Hash) {
@@ -40,11 +40,11 @@ func (t *tree) root() tlog.Hash {
 	return h
 }
 
-// newTree believes an edge only if it gives the signed root.
+// newTree refuses an edge that does not give the signed root.
 func newTree(size int64, edge []tlog.Hash, root tlog.Hash) (tree, error) {
 	t := tree{size, edge}
 	if len(edge) != bits.OnesCount64(uint64(size)) || t.root() != root {
-		return tree{}, errors.New("the edge does not give the root")
+		return tree{}, errors.New("right edge does not hash to the signed root")
 	}
 	return t, nil
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Certify issues the receipt of a claim. d is the person's decision; nil means
-// that policy allowed it.
+// IssueReceipt issues the receipt of a claim. d is the person's decision, nil if
+// policy allowed the request.
 func (s *Signer) IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (string, error) {
 	f := Facts{
 		Workspace: c.Workspace, RequestID: c.RequestID, RequestSHA256: c.RequestSHA256,

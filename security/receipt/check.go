@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Check loads both halves of the signing key and says whether they fit. It
-// changes nothing.
+// Check loads both halves of the signing key and checks that they match. It changes
+// nothing.
 func Check(fsys FS, dir string) error {
 	s, err := Load(fsys, dir)
 	if err != nil {
@@ -14,11 +14,11 @@ func Check(fsys FS, dir string) error {
 	}
 	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
 	if err != nil {
-		return fmt.Errorf("load public key: %w", hinted(err))
+		return fmt.Errorf("load public key: %w", withHint(err))
 	}
 	if public != s.public {
-		return fmt.Errorf("%s is not the public key of %s\nhint: if the private key is the right one, "+
-			"remove the public one: the next start makes it again", filepath.Join(dir, publicFile), privateFile)
+		return fmt.Errorf("%s is not the public key of %s\nhint: if the private key is correct, "+
+			"remove the public one: the next start creates it again", filepath.Join(dir, publicFile), privateFile)
 	}
 	return nil
 }

@@ -17,32 +17,31 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// FS is the file system that the keys lie on.
+// FS is the file system of the keys.
 type FS interface {
 	afero.Fs
-	// RenameNoReplace fails with fs.ErrExist where the new name exists.
+	// RenameNoReplace fails with fs.ErrExist if the new name exists.
 	RenameNoReplace(oldname, newname string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
 }
 
-// The names in the folder of keys. Each file is one line, in note's own
-// encoding.
+// File names in the keys folder. Each file is one line, in note's encoding.
 const (
 	privateFile = "signing.key" // mode 0600
-	publicFile  = "signing.pub" // mode 0644: it is meant to be given away
+	publicFile  = "signing.pub" // mode 0644: for distribution
 	// and next.key, rotated-1.txt, rotated-2.txt …: see Rotate
 )
 
 const maxKeyFile = 1024
 
-// Load reads the signer from dir, the folder of keys. Where there is none the
-// error is fs.ErrNotExist. A key that others can read, or that is no key, is
-// refused: the error then holds a hint on a line of its own.
+// Load reads the signer from dir, the keys folder. If there is none the error is
+// fs.ErrNotExist. A key that other users can read, or that is malformed, is
+// refused. Errors have a hint on a second line.
 func Load(fsys FS, dir string) (*Signer, error) {
 	private, err := readKey(fsys, filepath.Join(dir, privateFile), 0o077)
 	if err != nil {
-		return nil, fmt.Errorf("load signing key: %w", hinted(err))
+		return nil, fmt.Errorf("load signing key: %w", withHint(err))
 	}
 	s, err := NewSigner(private)
 	if err != nil {
@@ -51,9 +50,9 @@ func Load(fsys FS, dir string) (*Signer, error) {
 	return s, nil
 }
 
-// LoadOrCreate is Load, and makes a new key for a gate of that name where there
-// is none. An existing key keeps its own name. When it returns, both keys are
-// durable. Processes that create one at the same time get the same.
+// LoadOrCreate is Load, and creates a key for a gate of that name if there is none.
+// An existing key keeps its name. When it returns, both halves are durable.
+// Concurrent processes get the same key.
 func LoadOrCreate(fsys FS, dir, name string) (*Signer, error) {
 	err := ensure(fsys, filepath.Join(dir, privateFile), 0o600, func() (string, error) { return generate(name) })
 	if err != nil {
@@ -66,8 +65,9 @@ func LoadOrCreate(fsys FS, dir, name string) (*Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Now, so that no public key can outlive its private one in a power cut; and
-	// even if the key was there: whoever created it may have died before this.
+	// Sync before the public key is written, so that it cannot survive a power cut
+	// without its private key. Sync an existing key, too: the process that created
+	// it may have died before its sync.
 	if err := fsys.SyncDir(dir); err != nil {
 		return nil, fmt.Errorf("load signing key: %w", err)
 	}
@@ -77,8 +77,7 @@ func LoadOrCreate(fsys FS, dir, name string) (*Signer, error) {
 	return s, nil
 }
 
-// ensurePublic makes the public key, which follows from the private one, if a
-// crash came between the two.
+// ensurePublic creates the public key if a crash prevented that.
 func (s *Signer) ensurePublic(fsys FS, dir string) error {
 	path := filepath.Join(dir, publicFile)
 	if err := ensure(fsys, path, 0o644, func() (string, error) { return s.public, nil }); err != nil {
@@ -86,11 +85,11 @@ func (s *Signer) ensurePublic(fsys FS, dir string) error {
 	}
 	public, err := readKey(fsys, path, 0o022)
 	if err != nil {
-		return fmt.Errorf("load public key: %w", hinted(err))
+		return fmt.Errorf("load public key: %w", withHint(err))
 	}
 	if public != s.public {
-		return fmt.Errorf("load public key: %s is not the public key of %s\nhint: if the private key is the right one, "+
-			"remove the public one: it is made again", path, privateFile)
+		return fmt.Errorf("load public key: %s is not the public key of %s\nhint: if the private key is correct, "+
+			"remove the public one: it is created again", path, privateFile)
 	}
 	if err := fsys.SyncDir(dir); err != nil {
 		return fmt.Errorf("load public key: %w", err)
@@ -98,8 +97,8 @@ func (s *Signer) ensurePublic(fsys FS, dir string) error {
 	return nil
 }
 
-// LoadVerifier reads the public keys from dir, the folder of keys: the current
-// one and those that it followed.
+// LoadVerifier reads the current and all earlier public keys from dir, the keys
+// folder.
 func LoadVerifier(fsys FS, dir string) (*Verifier, error) {
 	keys, err := PublicKeys(fsys, dir)
 	if err != nil {
@@ -118,17 +117,17 @@ func LoadVerifier(fsys FS, dir string) (*Verifier, error) {
 
 func badKey(path string, err error) error {
 	return fmt.Errorf("%s: %w\nhint: restore it from a backup, or move it away: "+
-		"what it signed is then no longer believed", path, err)
+		"its signatures are then refused", path, err)
 }
 
-func hinted(err error) error {
+func withHint(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w\nhint: permesso init makes one", err)
+		return fmt.Errorf("%w\nhint: run permesso init to create one", err)
 	}
 	return err
 }
 
-// readKey reads a key file, unless it is no regular file or has one of the
+// readKey reads a key file. It refuses a file that is not regular or has one of the
 // permissions in refuse.
 func readKey(fsys FS, path string, refuse fs.FileMode) (string, error) {
 	s, err := readFile(fsys, path, refuse, maxKeyFile)
@@ -142,13 +141,13 @@ func readFile(fsys FS, path string, refuse fs.FileMode, limit int64) (string, er
 	}
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
-		return "", fmt.Errorf("%s is no regular file\nhint: put the key itself there, not a link", path)
+		return "", fmt.Errorf("%s is not a regular file\nhint: replace it by the key itself, not a link", path)
 	case mode.Perm()&refuse != 0:
-		return "", fmt.Errorf("%s is open to others (mode %04o)\nhint: chmod %04o it; if somebody may have read or changed it, "+
-			"move it away: what it signed is then no longer believed", path, mode.Perm(), mode.Perm()&^refuse)
+		return "", fmt.Errorf("%s is accessible to other users (mode %04o)\nhint: chmod %04o it; if another user may have read or changed it, "+
+			"move it away: its signatures are then refused", path, mode.Perm(), mode.Perm()&^refuse)
 	case info.Size() == 0 || info.Size() > limit:
-		return "", fmt.Errorf("%s has %d bytes and is no key\nhint: restore it from a backup, or move it away: "+
-			"what it signed is then no longer believed", path, info.Size())
+		return "", fmt.Errorf("%s has %d bytes and is not a key\nhint: restore it from a backup, or move it away: "+
+			"its signatures are then refused", path, info.Size())
 	}
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -159,7 +158,8 @@ func readFile(fsys FS, path string, refuse fs.FileMode, limit int64) (string, er
 	return string(b), err
 }
 
-// ensure makes a key file where there is none. Somebody else's is as good.
+// ensure creates a key file if there is none. A file that another process creates
+// is accepted.
 func ensure(fsys FS, path string, mode fs.FileMode, newKey func() (string, error)) error {
 	_, err := lstat(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,8 +174,8 @@ func ensure(fsys FS, path string, mode fs.FileMode, newKey func() (string, error
 	return err
 }
 
-// create writes a file that appears whole or not at all, and whose content is
-// durable before its name is there. The name is not yet durable.
+// create writes a file atomically: its content is durable before its name exists.
+// The name is not yet durable.
 func create(fsys FS, path, content string, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	temp := filepath.Join(dir, "."+name+"-"+randomHex())
@@ -205,7 +205,7 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// lstat looks at a name without following a link, where the file system can.
+// lstat does not follow links, if the file system supports that.
 func lstat(fsys FS, name string) (fs.FileInfo, error) {
 	if l, ok := fsys.(afero.Lstater); ok {
 		info, _, err := l.LstatIfPossible(name)
@@ -216,7 +216,7 @@ func lstat(fsys FS, name string) (fs.FileInfo, error) {
 
 // publicOf derives the public key from note's encoding of a private one,
 // PRIVATE+KEY+<name>+<hash>+<base64 of algorithm and seed>, which NewSigner has
-// checked. Note itself only tells it at birth.
+// checked. Package note returns it only when it generates the key.
 func publicOf(private string) (string, error) {
 	parts := strings.SplitN(private, "+", 5)
 	if len(parts) != 5 {

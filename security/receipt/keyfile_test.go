@@ -43,18 +43,18 @@ func TestLoadOrCreate(t *testing.T) {
 
 	again, err := receipt.LoadOrCreate(ipc.OS(), dir, "second")
 	require.NoError(t, err)
-	require.Equal(t, s.Public(), again.Public(), "a key keeps its name: old receipts stay good")
+	require.Equal(t, s.Public(), again.Public(), "a key keeps its name, so old receipts stay valid")
 	for name, mode := range map[string]fs.FileMode{"signing.key": 0o600, "signing.pub": 0o644} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)
-		require.Equal(t, mode, info.Mode()|mode&0o044, "%s, under any umask", name)
+		require.Equal(t, mode, info.Mode()|mode&0o044, "%s, with any umask", name)
 	}
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 2, "no temporary file is left")
 }
 
-func TestNamesThatNoKeyCanHave(t *testing.T) {
+func TestInvalidKeyNames(t *testing.T) {
 	for _, name := range []string{"", "a b", "a+b", "a\nb", "zoë", "\"x"} {
 		_, err := receipt.LoadOrCreate(ipc.OS(), t.TempDir(), name)
 		require.Error(t, err, "%q", name)
@@ -62,8 +62,8 @@ func TestNamesThatNoKeyCanHave(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	stranger := t.TempDir()
-	_, err := receipt.LoadOrCreate(ipc.OS(), stranger, "stranger")
+	other := t.TempDir()
+	_, err := receipt.LoadOrCreate(ipc.OS(), other, "stranger")
 	require.NoError(t, err)
 	chmod := func(mode fs.FileMode) func(string) error {
 		return func(p string) error { return os.Chmod(p, mode) }
@@ -73,21 +73,21 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why, name string
-		spoil     func(path string) error
+		damage    func(path string) error
 	}{
 		{"private key readable by the group", "signing.key", chmod(0o640)},
 		{"private key writable by others", "signing.key", chmod(0o602)},
 		{"empty private key", "signing.key", write("")},
-		{"no private key", "signing.key", write("hello\n")},
+		{"a malformed private key", "signing.key", write("hello\n")},
 		{"huge private key", "signing.key", write(strings.Repeat("x", 2000))},
-		{"a link for a private key", "signing.key", func(p string) error {
-			return os.Rename(filepath.Join(stranger, "signing.key"), p+".real")
+		{"a link as private key", "signing.key", func(p string) error {
+			return os.Rename(filepath.Join(other, "signing.key"), p+".real")
 		}},
 		{"public key writable by the group", "signing.pub", chmod(0o664)},
 		{"empty public key", "signing.pub", write("")},
-		{"no public key", "signing.pub", write("hello\n")},
-		{"a stranger's public key", "signing.pub", func(p string) error {
-			return os.Rename(filepath.Join(stranger, "signing.pub"), p)
+		{"a malformed public key", "signing.pub", write("hello\n")},
+		{"another key's public key", "signing.pub", func(p string) error {
+			return os.Rename(filepath.Join(other, "signing.pub"), p)
 		}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestLoadRefuses(t *testing.T) {
 			_, err := receipt.LoadOrCreate(ipc.OS(), dir, "home")
 			require.NoError(t, err)
 			path := filepath.Join(dir, c.name)
-			require.NoError(t, c.spoil(path))
+			require.NoError(t, c.damage(path))
 			if strings.HasPrefix(c.why, "a link") {
 				require.NoError(t, os.Remove(path))
 				require.NoError(t, os.Symlink(path+".real", path))
@@ -107,7 +107,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestPublicKeyIsMadeAgain(t *testing.T) {
+func TestPublicKeyIsRecreated(t *testing.T) {
 	dir := t.TempDir()
 	s, err := receipt.LoadOrCreate(ipc.OS(), dir, "home")
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestPublicKeyIsMadeAgain(t *testing.T) {
 	require.Equal(t, s.Public()+"\n", string(b))
 }
 
-func TestCreatorsAtOnceEndWithOneKey(t *testing.T) {
+func TestConcurrentCreatorsGetOneKey(t *testing.T) {
 	for range 20 {
 		dir := t.TempDir()
 		keys := make([]string, 8)
@@ -141,8 +141,8 @@ func TestCreatorsAtOnceEndWithOneKey(t *testing.T) {
 	}
 }
 
-// A power cut at any moment leaves no key or a whole one, and a key that was
-// returned is never lost: its receipts could not be checked any more.
+// A power cut at any moment leaves no key or a complete one. A returned key is
+// never lost: its receipts could not be verified.
 func TestCreateSurvivesPowerCuts(t *testing.T) {
 	cuts := 0
 	try := func(disk *crashfs.Disk, public, after string) {
@@ -170,7 +170,7 @@ func TestCreateSurvivesPowerCuts(t *testing.T) {
 	require.Greater(t, cuts, 60)
 }
 
-func TestEveryFailingOperationIsAnError(t *testing.T) {
+func TestEveryFailedOperationIsAnError(t *testing.T) {
 	for n := 1; ; n++ {
 		disk := crashfs.New()
 		p := disk.Process("p")
@@ -178,7 +178,7 @@ func TestEveryFailingOperationIsAnError(t *testing.T) {
 		done, failed := 0, false
 		disk.Fail = func(op crashfs.Op) error {
 			if op.Kind == crashfs.OpRemove {
-				return nil // of the temporary file: nobody needs to know
+				return nil // removal of the temporary file, whose error is ignored
 			}
 			if done++; done == n {
 				failed = true
@@ -189,7 +189,7 @@ func TestEveryFailingOperationIsAnError(t *testing.T) {
 		s, err := receipt.LoadOrCreate(p, "/keys", "home")
 		if !failed {
 			require.NoError(t, err)
-			require.Greater(t, n, 12, "operations that were made to fail")
+			require.Greater(t, n, 12, "failed operations")
 			return
 		}
 		require.ErrorIs(t, err, fs.ErrPermission, "operation %d", n)

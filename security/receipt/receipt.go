@@ -1,6 +1,6 @@
-// Package receipt writes and verifies receipts: signed notes that say who or
-// what permitted which action with which arguments. Nothing runs without one,
-// and anybody who has the public key can check one offline.
+// Package receipt writes and verifies receipts: signed notes that say which person
+// or rule permitted which action with which arguments. Nothing runs without one. A
+// receipt can be verified offline with the public key.
 //
 // # Format
 //
@@ -27,11 +27,11 @@
 //
 //	— home.example.org yHnLkJ…
 //
-// A value stands as it is if it is printable ASCII, does not begin with a
-// quote, and neither begins nor ends with a blank; every other value, the empty
-// one too, is written as a Go string literal in ASCII. So a value is written in
-// one way only, and none can look like another line. Times are RFC 3339, UTC,
-// with as many digits as needed.
+// A value is written verbatim if it is printable ASCII, does not begin with a
+// quote, and neither begins nor ends with a blank. Every other value, the empty
+// one too, is written as a Go string literal in ASCII. So each value has one
+// canonical form and cannot look like another line. Times are RFC 3339, UTC, with
+// as many digits as needed.
 package receipt
 
 import (
@@ -53,21 +53,20 @@ const (
 	maxSize   = 64 << 10
 )
 
-// The ways in which a receipt is not good. The errors of Parse and Verify wrap
-// one of them.
+// Errors of Parse and Verify wrap one of these.
 var (
 	ErrInvalid = errors.New("not a valid receipt")
-	ErrOther   = errors.New("the receipt is for something else")
+	ErrOther   = errors.New("the receipt is for another request")
 	ErrExpired = errors.New("the receipt has expired")
 )
 
-// Facts is what a receipt says.
+// Facts is the content of a receipt.
 type Facts struct {
 	Gate          string // the signer's name
 	Workspace     string
 	RequestID     string
 	RequestSHA256 string // of the bytes received
-	PendingSHA256 string // of what a person was shown; "": nobody was asked
+	PendingSHA256 string // of what a person was shown; "": no approver was asked
 	Tool          string // "": release-only
 	ActionType    string
 	ArgsSHA256    string // of request_data
@@ -82,33 +81,33 @@ type Facts struct {
 
 // field is one line of a receipt: exactly one of text and time is set.
 type field struct {
-	name string
-	text *string
-	time *time.Time
-	must bool // neither "" nor the zero time
+	name     string
+	text     *string
+	time     *time.Time
+	required bool // must not be "" or the zero time
 }
 
 func (f *Facts) fields() []field {
 	return []field{
-		{name: "gate", text: &f.Gate, must: true},
-		{name: "workspace", text: &f.Workspace, must: true},
-		{name: "request_id", text: &f.RequestID, must: true},
+		{name: "gate", text: &f.Gate, required: true},
+		{name: "workspace", text: &f.Workspace, required: true},
+		{name: "request_id", text: &f.RequestID, required: true},
 		{name: "request_sha256", text: &f.RequestSHA256},
 		{name: "pending_sha256", text: &f.PendingSHA256},
 		{name: "tool", text: &f.Tool},
 		{name: "action_type", text: &f.ActionType},
-		{name: "args_sha256", text: &f.ArgsSHA256, must: true},
-		{name: "decision", text: &f.DecisionType, must: true},
+		{name: "args_sha256", text: &f.ArgsSHA256, required: true},
+		{name: "decision", text: &f.DecisionType, required: true},
 		{name: "by", text: &f.By},
 		{name: "via", text: &f.Via},
 		{name: "rule", text: &f.Rule},
-		{name: "issued", time: &f.Issued, must: true},
-		{name: "expires", time: &f.Expires, must: true},
+		{name: "issued", time: &f.Issued, required: true},
+		{name: "expires", time: &f.Expires, required: true},
 		{name: "audience", text: &f.Audience},
 	}
 }
 
-// text is what is signed.
+// text is the signed text.
 func (f *Facts) text() string {
 	var b strings.Builder
 	b.WriteString(firstLine + "\n")
@@ -124,19 +123,18 @@ func (f *Facts) text() string {
 	return b.String()
 }
 
-// parseText is the inverse of text: it accepts nothing that text would not
-// have written.
+// parseText is the inverse of text. It accepts only what text writes.
 func parseText(text string) (Facts, error) {
 	var f Facts
 	line, rest, _ := strings.Cut(text, "\n")
 	if line != firstLine {
-		return Facts{}, fmt.Errorf("the first line is not %q", firstLine)
+		return Facts{}, fmt.Errorf("first line is not %q", firstLine)
 	}
 	for _, want := range f.fields() {
 		line, rest, _ = strings.Cut(rest, "\n")
 		value, ok := strings.CutPrefix(line, want.name+": ")
 		if !ok {
-			return Facts{}, fmt.Errorf("the line %q is missing or misplaced", want.name)
+			return Facts{}, fmt.Errorf("line %q is missing or misplaced", want.name)
 		}
 		if err := want.set(value); err != nil {
 			return Facts{}, fmt.Errorf("line %q: %w", want.name, err)
@@ -144,11 +142,11 @@ func parseText(text string) (Facts, error) {
 	}
 	switch {
 	case rest != "":
-		return Facts{}, errors.New("there are lines too many")
+		return Facts{}, errors.New("too many lines")
 	case f.Expires.Before(f.Issued):
-		return Facts{}, errors.New("it expires before it was issued")
+		return Facts{}, errors.New("expires is before issued")
 	case f.text() != text:
-		return Facts{}, errors.New("a value is not written in the one way")
+		return Facts{}, errors.New("value is not in canonical form")
 	}
 	return f, nil
 }
@@ -159,7 +157,7 @@ func (l field) set(value string) (err error) {
 		if err != nil {
 			return errors.New("not a time")
 		}
-		if l.must && l.time.IsZero() {
+		if l.required && l.time.IsZero() {
 			return errors.New("must be set")
 		}
 		return nil
@@ -167,10 +165,10 @@ func (l field) set(value string) (err error) {
 	*l.text = value
 	if strings.HasPrefix(value, `"`) {
 		if *l.text, err = strconv.Unquote(value); err != nil {
-			return errors.New("badly quoted")
+			return errors.New("invalid quoting")
 		}
 	}
-	if l.must && *l.text == "" {
+	if l.required && *l.text == "" {
 		return errors.New("must not be empty")
 	}
 	return nil
@@ -201,7 +199,7 @@ type Signer struct {
 	public string
 }
 
-// NewSigner makes a signer of a private key as LoadOrCreate keeps it.
+// NewSigner makes a signer from a private key in LoadOrCreate's file format.
 func NewSigner(private string) (*Signer, error) {
 	signer, err := note.NewSigner(private)
 	if err != nil {
@@ -217,7 +215,7 @@ func NewSigner(private string) (*Signer, error) {
 // generate makes a private key for a gate of that name.
 func generate(name string) (string, error) {
 	if !isPlain(name) || strings.ContainsAny(name, " +") {
-		return "", fmt.Errorf("gate name %q: only printable ASCII without blank and +", name)
+		return "", fmt.Errorf("gate name %q: use printable ASCII without blanks and +", name)
 	}
 	private, _, err := note.GenerateKey(rand.Reader, name)
 	return private, err
@@ -226,15 +224,15 @@ func generate(name string) (string, error) {
 // Public is the key that verifies this signer's receipts, as one line of text.
 func (s *Signer) Public() string { return s.public }
 
-// NoteSigner signs other notes with the same key: checkpoints of the audit log.
+// NoteSigner signs other notes with the same key, such as checkpoints of the audit
+// log.
 func (s *Signer) NoteSigner() note.Signer { return s.signer }
 
 // Verifier verifies this signer's receipts.
 func (s *Signer) Verifier() (*Verifier, error) { return NewVerifier(s.public) }
 
-// Issue writes a receipt. An empty Gate becomes the signer's name. Facts that
-// could not be read back as they are, or that permit nothing in particular, are
-// an error.
+// Issue writes a receipt. An empty Gate becomes the signer's name. Facts that could
+// not be read back unchanged, or that lack a required fact, are an error.
 func (s *Signer) Issue(f Facts) (string, error) {
 	if s == nil || s.signer == nil {
 		return "", errors.New("issue receipt: no signing key")
@@ -243,7 +241,7 @@ func (s *Signer) Issue(f Facts) (string, error) {
 		f.Gate = s.signer.Name()
 	}
 	if f.Gate != s.signer.Name() {
-		return "", fmt.Errorf("issue receipt: the gate is %q, the key is of %q", f.Gate, s.signer.Name())
+		return "", fmt.Errorf("issue receipt: gate is %q, but the key belongs to %q", f.Gate, s.signer.Name())
 	}
 	text := f.text()
 	if _, err := parseText(text); err != nil {
@@ -263,10 +261,10 @@ func (s *Signer) Issue(f Facts) (string, error) {
 type Verifier struct {
 	Now func() time.Time // nil: time.Now
 
-	keys []note.Verifier // the current one, and those before it
+	keys []note.Verifier // the current one and earlier ones
 }
 
-// NewVerifier makes a verifier of public keys, any of which may have signed.
+// NewVerifier makes a verifier that accepts signatures of any of the public keys.
 func NewVerifier(public ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for _, key := range public {
@@ -279,11 +277,11 @@ func NewVerifier(public ...string) (*Verifier, error) {
 	return v, nil
 }
 
-// Known are the keys themselves, for other notes that they have signed.
+// Known returns the keys, to verify other notes.
 func (v *Verifier) Known() note.Verifiers { return note.VerifierList(v.keys...) }
 
-// Parse verifies the signature and reads the facts. It does not look at the
-// clock. The error wraps ErrInvalid.
+// Parse verifies the signature and reads the facts. It does not check the expiry.
+// The error wraps ErrInvalid.
 func (v *Verifier) Parse(receipt string) (Facts, error) {
 	text, signer, err := v.open(receipt)
 	if err != nil {
@@ -294,13 +292,13 @@ func (v *Verifier) Parse(receipt string) (Facts, error) {
 		return Facts{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if f.Gate != signer {
-		return Facts{}, fmt.Errorf("%w: it is signed by %q for %q", ErrInvalid, signer, f.Gate)
+		return Facts{}, fmt.Errorf("%w: signed by %q for gate %q", ErrInvalid, signer, f.Gate)
 	}
 	return f, nil
 }
 
-// open verifies the signature. A note may carry more signatures than ours, and
-// base64 has spare bits: we take neither, so that a receipt has one digest.
+// open verifies the signature. It refuses additional signatures and spare bits in
+// base64, so that a receipt has only one digest.
 func (v *Verifier) open(receipt string) (text, signer string, err error) {
 	switch {
 	case v == nil || len(v.keys) == 0:
@@ -317,14 +315,14 @@ func (v *Verifier) open(receipt string) (text, signer string, err error) {
 		return "", "", errors.New("more than one signature")
 	}
 	if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-		return "", "", errors.New("the signature is not written in the one way")
+		return "", "", errors.New("signature is not in canonical form")
 	}
 	return n.Text, sig.Name, nil
 }
 
-// Verify is what an executor asks before it runs anything: is this a receipt of
-// our gate, for this request, this tool and these arguments, and still in time?
-// The error wraps ErrInvalid, ErrOther or ErrExpired. The tool of a
+// Verify checks that this gate issued the receipt for this request, tool and
+// arguments, and that it has not expired. The executor calls it before it runs
+// anything. The error wraps ErrInvalid, ErrOther or ErrExpired. The tool of a
 // release-only request is "".
 func (v *Verifier) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
 	f, err := v.Parse(receipt)
@@ -351,5 +349,5 @@ func (v *Verifier) Verify(receipt, workspace, requestID, tool, argsSHA256 string
 	return nil
 }
 
-// Hash is a receipt's digest, under which the audit log knows it.
+// Hash is a receipt's digest, as used in the audit log.
 func Hash(receipt string) string { return approval.Digest([]byte(receipt)) }

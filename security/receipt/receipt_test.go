@@ -74,7 +74,7 @@ audience: ""
 
 — home.example.org O8O3OqkbA9Q4db3EuDnVp5e0R5MxiPv4bQi2pxHYFZLoCfm/71Vp2HxgPifCn5xkydsOSMo6ACmYE7J5FOl+2jMFtwI=
 `
-	require.Equal(t, want, issue(t, testFacts()), "receipts are kept for years: the format stays")
+	require.Equal(t, want, issue(t, testFacts()), "receipts are kept for years, so the format must not change")
 }
 
 func TestIssueThenParse(t *testing.T) {
@@ -87,7 +87,7 @@ func TestIssueThenParse(t *testing.T) {
 	require.Equal(t, f, got)
 }
 
-func TestIssueFillsTheGateIn(t *testing.T) {
+func TestIssueSetsGate(t *testing.T) {
 	f := testFacts()
 	f.Gate = ""
 	require.Equal(t, issue(t, testFacts()), issue(t, f))
@@ -104,7 +104,7 @@ func TestValuesCannotForgeALine(t *testing.T) {
 		require.Equal(t, strings.Count(issue(t, testFacts()), "\n"), strings.Count(r, "\n"), "%q", evil)
 		text, _, _ := strings.Cut(r, "\n\n")
 		for i := range len(text) {
-			require.True(t, text[i] == '\n' || text[i] >= ' ' && text[i] <= '~', "%q shows as printable ASCII", evil)
+			require.True(t, text[i] == '\n' || text[i] >= ' ' && text[i] <= '~', "%q must be printable ASCII", evil)
 		}
 		got, err := testVerifier(t).Parse(r)
 		require.NoError(t, err, "%q", evil)
@@ -121,12 +121,12 @@ func TestIssueRefuses(t *testing.T) {
 		{"no workspace", func(f *receipt.Facts) { f.Workspace = "" }},
 		{"no request", func(f *receipt.Facts) { f.RequestID = "" }},
 		{"no arguments' digest", func(f *receipt.Facts) { f.ArgsSHA256 = "" }},
-		{"nobody decided", func(f *receipt.Facts) { f.DecisionType = "" }},
+		{"no decision", func(f *receipt.Facts) { f.DecisionType = "" }},
 		{"no time of issue", func(f *receipt.Facts) { f.Issued = time.Time{} }},
-		{"no end", func(f *receipt.Facts) { f.Expires = time.Time{} }},
-		{"ends before it begins", func(f *receipt.Facts) { f.Expires = f.Issued.Add(-1) }},
+		{"no expiry", func(f *receipt.Facts) { f.Expires = time.Time{} }},
+		{"expires before it was issued", func(f *receipt.Facts) { f.Expires = f.Issued.Add(-1) }},
 		{"a year that RFC 3339 cannot write", func(f *receipt.Facts) { f.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
-		{"longer than anyone reads", func(f *receipt.Facts) { f.Rule = strings.Repeat("x", 64<<10) }},
+		{"too long", func(f *receipt.Facts) { f.Rule = strings.Repeat("x", 64<<10) }},
 	} {
 		f := testFacts()
 		c.change(&f)
@@ -138,8 +138,7 @@ func TestIssueRefuses(t *testing.T) {
 	require.Error(t, err, "the zero Signer")
 }
 
-// sign signs any text with the right key, to reach what lies behind the
-// signature.
+// sign signs any text with the test's key, to reach the checks after the signature.
 func sign(t testing.TB, text string) string {
 	t.Helper()
 	s, err := note.NewSigner(testPrivate)
@@ -158,26 +157,26 @@ func TestParseRefusesOtherTexts(t *testing.T) {
 	for _, c := range []struct{ why, old, repl string }{
 		{"another version", "receipt v1", "receipt v2"},
 		{"a line missing", "via: telegram\n", ""},
-		{"a line doubled", "via: telegram\n", "via: telegram\nvia: telegram\n"},
-		{"two lines changed places", "by: ricardo\nvia: telegram\n", "via: telegram\nby: ricardo\n"},
+		{"a duplicate line", "via: telegram\n", "via: telegram\nvia: telegram\n"},
+		{"two lines swapped", "by: ricardo\nvia: telegram\n", "via: telegram\nby: ricardo\n"},
 		{"an unknown line", "via: telegram\n", "via: telegram\nnote: hello\n"},
-		{"a line too many at the end", "audience: \"\"\n", "audience: \"\"\nmore: x\n"},
+		{"an additional line at the end", "audience: \"\"\n", "audience: \"\"\nmore: x\n"},
 		{"an empty line at the end", "audience: \"\"\n", "audience: \"\"\n\n"},
 		{"another case", "via: ", "Via: "},
-		{"a blank more", "via: telegram", "via:  telegram"},
-		{"a blank behind", "via: telegram", "via: telegram "},
-		{"a blank less", "via: telegram", "via:telegram"},
+		{"an additional blank", "via: telegram", "via:  telegram"},
+		{"a blank at the end", "via: telegram", "via: telegram "},
+		{"a missing blank", "via: telegram", "via:telegram"},
 		{"quoted without need", "via: telegram", `via: "telegram"`},
-		{"escaped another way", `rule: ""`, `rule: "\u000a"`},
-		{"badly quoted", `rule: ""`, `rule: "x`},
+		{"escaped differently", `rule: ""`, `rule: "\u000a"`},
+		{"invalid quoting", `rule: ""`, `rule: "x`},
 		{"empty without quotes", `rule: ""`, `rule: `},
 		{"not ASCII", "by: ricardo", "by: ricàrdo"},
 		{"must not be empty", "workspace: personal", `workspace: ""`},
 		{"another zone", "expires: 2026-11-21T12:05:00Z", "expires: 2026-11-21T13:05:00+01:00"},
-		{"a needless digit", "12:05:00Z", "12:05:00.0Z"},
-		{"no time", "expires: 2026-11-21T12:05:00Z", "expires: never"},
+		{"an unneeded digit", "12:05:00Z", "12:05:00.0Z"},
+		{"not a time", "expires: 2026-11-21T12:05:00Z", "expires: never"},
 		{"the zero time", "expires: 2026-11-21T12:05:00Z", "expires: 0001-01-01T00:00:00Z"},
-		{"signed by us for another gate", "gate: home", "gate: away"},
+		{"signed for another gate", "gate: home", "gate: away"},
 	} {
 		changed := strings.Replace(good, c.old, c.repl, 1)
 		require.NotEqual(t, good, changed, c.why)
@@ -190,26 +189,26 @@ func TestParseRefusesOtherTexts(t *testing.T) {
 func TestParseRefusesOtherSignatures(t *testing.T) {
 	good := issue(t, testFacts())
 	text, sig, _ := strings.Cut(good, "\n\n")
-	stranger := strangerKey(t)
-	foreign, err := note.Sign(&note.Note{Text: text + "\n"}, stranger)
+	other := otherSigner(t)
+	foreign, err := note.Sign(&note.Note{Text: text + "\n"}, other)
 	require.NoError(t, err)
-	ours, err := note.NewSigner(testPrivate)
+	signer, err := note.NewSigner(testPrivate)
 	require.NoError(t, err)
-	both, err := note.Sign(&note.Note{Text: text + "\n"}, ours, stranger)
+	both, err := note.Sign(&note.Note{Text: text + "\n"}, signer, other)
 	require.NoError(t, err)
-	last := good[len(good)-3] // the last digit before "=" has two bits that nobody reads
+	last := good[len(good)-3] // the last digit before "=" has two unused bits
 
 	for _, c := range []struct{ why, receipt string }{
 		{"nothing", ""},
 		{"no signature", text + "\n"},
-		{"an empty one", text + "\n\n"},
-		{"a stranger's", string(foreign)},
-		{"a stranger's beside ours", string(both)},
-		{"ours twice", good + sig},
-		{"a stranger's key under our name", strings.Replace(string(foreign), "stranger", testName, 1)},
+		{"an empty signature", text + "\n\n"},
+		{"another key's signature", string(foreign)},
+		{"two signatures of different keys", string(both)},
+		{"the same signature twice", good + sig},
+		{"another key with the same name", strings.Replace(string(foreign), "stranger", testName, 1)},
 		{"spare bits of base64 used", good[:len(good)-3] + string(last+1) + "=\n"},
-		{"something behind", good + "x"},
-		{"something in front", "x" + good},
+		{"text at the end", good + "x"},
+		{"text at the beginning", "x" + good},
 		{"windows line ends", strings.ReplaceAll(good, "\n", "\r\n")},
 		{"huge", good + strings.Repeat("x", 1<<20)},
 	} {
@@ -222,7 +221,7 @@ func TestParseRefusesOtherSignatures(t *testing.T) {
 	require.ErrorIs(t, none.Verify(good, "", "", "", ""), receipt.ErrInvalid, "no Verifier")
 }
 
-func strangerKey(t testing.TB) note.Signer {
+func otherSigner(t testing.TB) note.Signer {
 	t.Helper()
 	private, _, err := note.GenerateKey(nil, "stranger")
 	require.NoError(t, err)
@@ -248,13 +247,13 @@ func TestVerify(t *testing.T) {
 		want error
 	}{
 		{"as issued", v.Verify(good, f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), nil},
-		{"the last moment", at(f.Expires).Verify(good, f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), nil},
-		{"a moment later", at(f.Expires.Add(1)).Verify(good, f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), receipt.ErrExpired},
+		{"at the expiry", at(f.Expires).Verify(good, f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), nil},
+		{"after the expiry", at(f.Expires.Add(1)).Verify(good, f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), receipt.ErrExpired},
 		{"another workspace", v.Verify(good, "work", f.RequestID, f.Tool, f.ArgsSHA256), receipt.ErrOther},
 		{"another request", v.Verify(good, f.Workspace, "b"+f.RequestID[1:], f.Tool, f.ArgsSHA256), receipt.ErrOther},
 		{"another tool", v.Verify(good, f.Workspace, f.RequestID, "x_delete", f.ArgsSHA256), receipt.ErrOther},
 		{"other arguments", v.Verify(good, f.Workspace, f.RequestID, f.Tool, approval.Digest([]byte("{ }"))), receipt.ErrOther},
-		{"nothing asked for", v.Verify(good, "", "", "", ""), receipt.ErrOther},
+		{"empty arguments", v.Verify(good, "", "", "", ""), receipt.ErrOther},
 		{"forged", v.Verify(strings.Replace(good, "x_post", "x_wipe", 1), f.Workspace, f.RequestID, "x_wipe", f.ArgsSHA256), receipt.ErrInvalid},
 		{"release-only", v.Verify(issue(t, release), f.Workspace, f.RequestID, "", f.ArgsSHA256), nil},
 		{"release-only, for a tool", v.Verify(issue(t, release), f.Workspace, f.RequestID, f.Tool, f.ArgsSHA256), receipt.ErrOther},
@@ -263,7 +262,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestVerifyTakesTheRealClock(t *testing.T) {
+func TestVerifyUsesTheClock(t *testing.T) {
 	f := testFacts()
 	f.Issued, f.Expires = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	v, err := testSigner(t).Verifier()
@@ -277,7 +276,7 @@ func TestHash(t *testing.T) {
 	require.NotEqual(t, receipt.Hash(r), receipt.Hash(r+"\n"))
 }
 
-func TestEveryFlippedBitIsSeen(t *testing.T) {
+func TestEveryFlippedBitIsDetected(t *testing.T) {
 	good := []byte(issue(t, testFacts()))
 	v := testVerifier(t)
 	for i := range good {
@@ -290,7 +289,7 @@ func TestEveryFlippedBitIsSeen(t *testing.T) {
 	}
 }
 
-func TestNoTwoFactsShareAText(t *testing.T) {
+func TestFactsRoundTrip(t *testing.T) {
 	s, v := testSigner(t), testVerifier(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		f := testFacts()
@@ -308,8 +307,8 @@ func TestNoTwoFactsShareAText(t *testing.T) {
 	})
 }
 
-// FuzzReceipt: parsing never panics; whatever is issued reads back as it was;
-// and no byte of it can be changed.
+// FuzzReceipt: parsing never panics, an issued receipt parses to the same facts, and
+// changing any byte makes it invalid.
 func FuzzReceipt(f *testing.F) {
 	good := issue(f, testFacts())
 	f.Add(good, "by", "rule", 5, byte(1))
@@ -320,13 +319,13 @@ func FuzzReceipt(f *testing.F) {
 		if got, err := v.Parse(wild); err == nil {
 			again, err := s.Issue(got)
 			require.NoError(t, err)
-			require.Equal(t, wild, again, "one receipt for the same facts")
+			require.Equal(t, wild, again, "the same facts give the same receipt")
 		}
 		facts := testFacts()
 		facts.By, facts.Rule = by, rule
 		r, err := s.Issue(facts)
 		if err != nil {
-			require.Greater(t, len(by)+len(rule), 10<<10, "only too much text is refused")
+			require.Greater(t, len(by)+len(rule), 10<<10, "only too long texts are refused")
 			return
 		}
 		got, err := v.Parse(r)

@@ -15,7 +15,7 @@ import (
 
 // # Rotation
 //
-// A new key follows an old one by a statement that both have signed:
+// A statement signed by both keys says that a new key replaces an old one:
 //
 //	permesso key rotation v1
 //	number: 1
@@ -26,20 +26,20 @@ import (
 //	— home.example.org O8O3Oq…
 //	— home.example.org ih8sPf…
 //
-// The statements lie beside the keys, numbered from 1 without gaps, each
-// beginning where the one before ended: whoever believes any one of the keys
-// can believe the others. The private key that was replaced is gone.
+// The statements are stored beside the keys, numbered from 1 without gaps. The old
+// key of each is the new key of the one before, so a client that trusts one key can
+// verify the others. The replaced private key is deleted.
 //
-// Order: the new key is durable under a name of its own, then the statement,
-// which is the moment that counts, then the new key replaces the old one. A
-// crash before the statement leaves the old key, one after it is mended by the
-// next LoadOrCreate.
+// Order: the new key is durable under its own name, then the statement is durable,
+// which commits the rotation, then the new key replaces the old one. A crash
+// before the statement keeps the old key; after a crash later than that the next
+// LoadOrCreate completes the rotation.
 const (
 	nextFile     = "next.key"
 	rotationLine = "permesso key rotation v1"
 )
 
-// Rotation is one statement that a key follows another.
+// Rotation is one statement that a key replaces another.
 type Rotation struct {
 	Number   int
 	Old, New string // public keys
@@ -55,23 +55,23 @@ func rotationPath(dir string, n int) string {
 	return filepath.Join(dir, "rotated-"+strconv.Itoa(n)+".txt")
 }
 
-// parseRotation accepts nothing that Rotate would not have written.
+// parseRotation accepts only what Rotate writes.
 func parseRotation(text string) (Rotation, error) {
 	msg := []byte(text)
 	head, _, _ := strings.Cut(text, "\n\n")
 	lines := strings.Split(head, "\n")
 	var r Rotation
 	if len(lines) != 5 {
-		return r, errors.New("it does not have its five lines")
+		return r, errors.New("rotation: must have five lines")
 	}
 	value := func(i int, name string) string { return strings.TrimPrefix(lines[i], name+": ") }
 	var err error
 	if r.Number, err = strconv.Atoi(value(1, "number")); err != nil {
-		return r, errors.New("it has no number")
+		return r, errors.New("rotation: number is missing")
 	}
 	r.Old, r.New = value(2, "old"), value(3, "new")
 	if r.Time, err = time.Parse(time.RFC3339, value(4, "time")); err != nil {
-		return r, errors.New("it has no time")
+		return r, errors.New("rotation: time is missing")
 	}
 	for _, key := range []string{r.Old, r.New} {
 		v, err := note.NewVerifier(key)
@@ -83,11 +83,11 @@ func parseRotation(text string) (Rotation, error) {
 			return r, err
 		}
 		if n.Text != r.text() {
-			return r, errors.New("it is not written in the one way")
+			return r, errors.New("rotation: not in canonical form")
 		}
 	}
 	if r.Old == r.New {
-		return r, errors.New("a key does not follow itself")
+		return r, errors.New("rotation: new key equals old key")
 	}
 	return r, nil
 }
@@ -106,11 +106,11 @@ func rotations(fsys FS, dir string) ([]Rotation, error) {
 		}
 		r, err := parseRotation(text)
 		if err == nil && (r.Number != n || n > 1 && all[n-2].New != r.Old) {
-			err = errors.New("it does not follow the one before")
+			err = errors.New("rotation: does not continue the one before")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w\nhint: restore it from a backup; moved away with all later ones, "+
-				"what the keys before it signed is no longer believed", path, err)
+			return nil, fmt.Errorf("%s: %w\nhint: restore it from a backup, or move it and all later ones away: "+
+				"signatures of the keys before it are then refused", path, err)
 		}
 		all = append(all, r)
 	}
@@ -118,13 +118,13 @@ func rotations(fsys FS, dir string) ([]Rotation, error) {
 
 const maxRotation = 4096
 
-// Rotate replaces the signing key in dir. Nobody else may use the folder
-// meanwhile: the caller holds HOME/lock. Before it counts, announce is told the
-// old and the new public key; its error leaves the old key in use.
+// Rotate replaces the signing key in dir. The caller holds HOME/lock, so that no
+// other process uses the folder. Before the rotation is committed, announce is
+// called with the old and the new public key; if it fails, the old key stays.
 func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) error) (*Signer, error) {
 	old, err := Load(fsys, dir)
 	if err == nil {
-		old, err = LoadOrCreate(fsys, dir, old.signer.Name()) // ends what a crash left
+		old, err = LoadOrCreate(fsys, dir, old.signer.Name()) // completes a rotation after a crash
 	}
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func Rotate(fsys FS, dir string, now time.Time, announce func(old, next string) 
 func prepareNext(fsys FS, dir, name string) (*Signer, error) {
 	path := filepath.Join(dir, nextFile)
 	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err // one that never counted
+		return nil, err // of a rotation that was not committed
 	}
 	private, err := generate(name)
 	if err != nil {
@@ -173,8 +173,8 @@ func prepareNext(fsys FS, dir, name string) (*Signer, error) {
 	return NewSigner(private)
 }
 
-// finishRotation puts the new key in its place, if a crash came between the
-// statement and that.
+// finishRotation replaces the old key if a crash prevented that after the
+// statement.
 func finishRotation(fsys FS, dir string) error {
 	all, err := rotations(fsys, dir)
 	if err != nil || len(all) == 0 {
@@ -188,11 +188,11 @@ func finishRotation(fsys FS, dir string) error {
 	if current.public == last.Old {
 		private, err := readKey(fsys, filepath.Join(dir, nextFile), 0o077)
 		if err != nil {
-			return hinted(err)
+			return withHint(err)
 		}
 		next, err := NewSigner(private)
 		if err != nil || next.public != last.New {
-			return fmt.Errorf("%s is not the key that %s names\nhint: restore it from a backup",
+			return fmt.Errorf("%s is not the new key of %s\nhint: restore it from a backup",
 				filepath.Join(dir, nextFile), rotationPath(dir, last.Number))
 		}
 		if err := fsys.Rename(filepath.Join(dir, nextFile), filepath.Join(dir, privateFile)); err != nil {
@@ -201,15 +201,15 @@ func finishRotation(fsys FS, dir string) error {
 		current = next
 	}
 	if current.public != last.New {
-		return fmt.Errorf("%s is not the key that %s names\nhint: restore the right one from a backup, or move all %s away: "+
-			"what older keys signed is then no longer believed", filepath.Join(dir, privateFile),
+		return fmt.Errorf("%s is not the new key of %s\nhint: restore the right one from a backup, or move all %s away: "+
+			"signatures of older keys are then refused", filepath.Join(dir, privateFile),
 			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
 	}
 	return replacePublic(fsys, dir, last)
 }
 
-// replacePublic puts the new public key over the old one. Another one is left
-// for ensurePublic to refuse.
+// replacePublic replaces the old public key by the new one. ensurePublic refuses
+// any other.
 func replacePublic(fsys FS, dir string, last Rotation) error {
 	path := filepath.Join(dir, publicFile)
 	public, err := readKey(fsys, path, 0o022)
@@ -230,7 +230,7 @@ func replacePublic(fsys FS, dir string, last Rotation) error {
 	return nil
 }
 
-// PublicKey is one of the keys that a home has or had.
+// PublicKey is a current or earlier key of a HOME.
 type PublicKey struct {
 	Key     string    `json:"key"`
 	Current bool      `json:"current"`
@@ -242,7 +242,7 @@ type PublicKey struct {
 func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
 	public, err := readKey(fsys, filepath.Join(dir, publicFile), 0o022)
 	if err != nil {
-		return nil, fmt.Errorf("load public key: %w", hinted(err))
+		return nil, fmt.Errorf("load public key: %w", withHint(err))
 	}
 	all, err := rotations(fsys, dir)
 	if err != nil {
@@ -252,9 +252,9 @@ func PublicKeys(fsys FS, dir string) ([]PublicKey, error) {
 		return []PublicKey{{Key: public, Current: true}}, nil
 	}
 	last := all[len(all)-1]
-	if public != last.New && public != last.Old { // the old one: a crash that nobody has mended yet
-		return nil, fmt.Errorf("load public key: %s is not the key that %s names\nhint: restore the right one from a backup, "+
-			"or move all %s away: what older keys signed is then no longer believed", filepath.Join(dir, publicFile),
+	if public != last.New && public != last.Old { // the old one after a crash, until LoadOrCreate
+		return nil, fmt.Errorf("load public key: %s is not the new key of %s\nhint: restore the right one from a backup, "+
+			"or move all %s away: signatures of older keys are then refused", filepath.Join(dir, publicFile),
 			rotationPath(dir, last.Number), filepath.Join(dir, "rotated-*.txt"))
 	}
 	keys := []PublicKey{{Key: all[0].Old, Until: all[0].Time}}

@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-func quiet(string, string) error { return nil }
+func noAnnounce(string, string) error { return nil }
 
 func TestRotate(t *testing.T) {
 	dir := t.TempDir()
@@ -29,17 +29,17 @@ func TestRotate(t *testing.T) {
 		r, err := s.Issue(testFacts())
 		require.NoError(t, err)
 		receipts = append(receipts, r)
-		var told []string
+		var announced []string
 		s, err = receipt.Rotate(ipc.OS(), dir, issued, func(old, next string) error {
-			told = []string{old, next}
+			announced = []string{old, next}
 			current, err := receipt.LoadVerifier(ipc.OS(), dir)
 			require.NoError(t, err)
 			_, err = current.Parse(receipts[round])
-			require.NoError(t, err, "while it is announced the old key counts")
+			require.NoError(t, err, "during announce the old key is valid")
 			return nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, []string{keys[round], s.Public()}, told)
+		require.Equal(t, []string{keys[round], s.Public()}, announced)
 		require.NotContains(t, keys, s.Public())
 		keys = append(keys, s.Public())
 	}
@@ -50,12 +50,12 @@ func TestRotate(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range receipts {
 		_, err := v.Parse(r)
-		require.NoError(t, err, "what retired keys signed stays good")
+		require.NoError(t, err, "receipts of replaced keys stay valid")
 	}
 	current, err := s.Verifier()
 	require.NoError(t, err)
 	_, err = current.Parse(receipts[0])
-	require.ErrorIs(t, err, receipt.ErrInvalid, "what runs now asks for the current key")
+	require.ErrorIs(t, err, receipt.ErrInvalid, "the signer's verifier accepts only the current key")
 	for i, k := range keys {
 		_, err := note.Open([]byte(receipts[0]), v.Known())
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestRotate(t *testing.T) {
 		`— home\.example\.org .*\n— home\.example\.org .*\n$`, string(b))
 }
 
-func TestRotateThatIsNotAnnounced(t *testing.T) {
+func TestRotateStopsIfAnnounceFails(t *testing.T) {
 	dir := t.TempDir()
 	s, err := receipt.LoadOrCreate(ipc.OS(), dir, testName)
 	require.NoError(t, err)
@@ -87,34 +87,34 @@ func TestRotateThatIsNotAnnounced(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.Public(), again.Public())
 	}
-	next, err := receipt.Rotate(ipc.OS(), dir, issued, quiet)
-	require.NoError(t, err, "what the first attempt left is in nobody's way")
+	next, err := receipt.Rotate(ipc.OS(), dir, issued, noAnnounce)
+	require.NoError(t, err, "files of the failed rotation are harmless")
 	require.NotEqual(t, s.Public(), next.Public())
-	_, err = receipt.Rotate(ipc.OS(), t.TempDir(), issued, quiet)
-	require.ErrorIs(t, err, fs.ErrNotExist, "no key to follow")
+	_, err = receipt.Rotate(ipc.OS(), t.TempDir(), issued, noAnnounce)
+	require.ErrorIs(t, err, fs.ErrNotExist, "no key to replace")
 }
 
-func TestRotationsThatAreRefused(t *testing.T) {
+func TestInvalidRotations(t *testing.T) {
 	edit := func(old, with string) func(string) string {
 		return func(s string) string { return strings.Replace(s, old, with, 1) }
 	}
 	for _, c := range []struct {
 		why, name string
-		spoil     func(string) string
+		damage    func(string) string
 	}{
-		{"a letter changed", "rotated-1.txt", edit("number: 1", "number: 2")},
+		{"a changed digit", "rotated-1.txt", edit("number: 1", "number: 2")},
 		{"another time", "rotated-1.txt", edit("12:00:00Z", "12:00:01Z")},
 		{"one signature only", "rotated-1.txt", func(s string) string { return s[:strings.LastIndex(s, "—")] }},
 		{"nothing", "rotated-1.txt", func(string) string { return "\n" }},
 		{"another number", "rotated-2.txt", nil},
-		{"somebody else's current key", "signing.pub", func(string) string { return strangerPublic(t) + "\n" }},
+		{"another gate's public key", "signing.pub", func(string) string { return otherPublicKey(t) + "\n" }},
 		{"an older private key", "signing.key", nil},
-		{"somebody else's statement", "rotated-2.txt", func(string) string {
+		{"another gate's statement", "rotated-2.txt", func(string) string {
 			other := t.TempDir()
 			_, err := receipt.LoadOrCreate(ipc.OS(), other, testName)
 			require.NoError(t, err)
 			for range 2 {
-				_, err = receipt.Rotate(ipc.OS(), other, issued, quiet)
+				_, err = receipt.Rotate(ipc.OS(), other, issued, noAnnounce)
 				require.NoError(t, err)
 			}
 			b, err := os.ReadFile(filepath.Join(other, "rotated-2.txt"))
@@ -128,15 +128,15 @@ func TestRotationsThatAreRefused(t *testing.T) {
 		before, err := os.ReadFile(filepath.Join(dir, "signing.key"))
 		require.NoError(t, err)
 		for range 2 {
-			_, err = receipt.Rotate(ipc.OS(), dir, issued, quiet)
+			_, err = receipt.Rotate(ipc.OS(), dir, issued, noAnnounce)
 			require.NoError(t, err)
 		}
 		path := filepath.Join(dir, c.name)
 		b, err := os.ReadFile(path)
 		require.NoError(t, err)
 		switch {
-		case c.spoil != nil:
-			require.NoError(t, os.WriteFile(path, []byte(c.spoil(string(b))), 0o600))
+		case c.damage != nil:
+			require.NoError(t, os.WriteFile(path, []byte(c.damage(string(b))), 0o600))
 		case c.name == "signing.key":
 			require.NoError(t, os.WriteFile(path, before, 0o600))
 		default:
@@ -153,15 +153,15 @@ func TestRotationsThatAreRefused(t *testing.T) {
 	}
 }
 
-func strangerPublic(t testing.TB) string {
+func otherPublicKey(t testing.TB) string {
 	t.Helper()
 	_, public, err := note.GenerateKey(nil, testName)
 	require.NoError(t, err)
 	return public
 }
 
-// A power cut before any operation leaves the old key or the new one, which
-// both are believed; what was announced and returned stays.
+// A power cut before any operation leaves the old or the new key, and both verify.
+// A returned key stays.
 func TestRotateSurvivesPowerCuts(t *testing.T) {
 	cuts, olds, news := 0, 0, 0
 	disk := crashfs.New()
@@ -180,7 +180,7 @@ func TestRotateSurvivesPowerCuts(t *testing.T) {
 			where := fmt.Sprintf("%s, %s", where, way)
 			left := disk.Cut(way).Process("again")
 			v, err := receipt.LoadVerifier(left, "/keys")
-			require.NoError(t, err, "%s: who only reads can read", where)
+			require.NoError(t, err, "%s: a reader without repair", where)
 			_, err = v.Parse(r)
 			require.NoError(t, err, where)
 			got, err := receipt.LoadOrCreate(left, "/keys", testName)
@@ -189,7 +189,7 @@ func TestRotateSurvivesPowerCuts(t *testing.T) {
 			case must != "":
 				require.Equal(t, must, got.Public(), where)
 			case got.Public() != old:
-				require.Equal(t, announced, got.Public(), "%s: no key that was not announced", where)
+				require.Equal(t, announced, got.Public(), "%s: only an announced key", where)
 			}
 			if got.Public() == old {
 				olds++
@@ -217,7 +217,7 @@ func TestRotateSurvivesPowerCuts(t *testing.T) {
 	require.NotZero(t, news)
 }
 
-func TestEveryFailingOperationOfARotation(t *testing.T) {
+func TestRotateReturnsEveryError(t *testing.T) {
 	errDisk := errors.New("disk")
 	for n := 1; ; n++ {
 		disk := crashfs.New()
@@ -241,7 +241,7 @@ func TestEveryFailingOperationOfARotation(t *testing.T) {
 		disk.Fail = nil
 		if !failed {
 			require.NoError(t, err)
-			require.Greater(t, n, 20, "operations that were made to fail")
+			require.Greater(t, n, 20, "failed operations")
 			return
 		}
 		require.ErrorIs(t, err, errDisk, "operation %d", n)

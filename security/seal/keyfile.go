@@ -13,25 +13,25 @@ import (
 	"github.com/spf13/afero"
 )
 
-// FS is the file system that the key lies on.
+// FS is the file system of the key.
 type FS interface {
 	afero.Fs
-	// RenameNoReplace fails with fs.ErrExist where the new name exists.
+	// RenameNoReplace fails with fs.ErrExist if the new name exists.
 	RenameNoReplace(oldname, newname string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
 }
 
-// keyFile is the key's name in the folder of keys: 32 random bytes, mode 0600.
+// keyFile is the key's file name in the keys folder: 32 random bytes, mode 0600.
 const keyFile = "mac.key"
 
-// Load reads the key from dir, the folder of keys. Where there is none the
-// error is fs.ErrNotExist. A key that others can read, or that is no key, is
-// refused: the error then holds a hint on a line of its own.
+// Load reads the key from dir, the keys folder. If there is none the error is
+// fs.ErrNotExist. A key that other users can read, or that is malformed, is
+// refused. Errors have a hint on a second line.
 func Load(fsys FS, dir string) (*Key, error) {
 	key, err := load(fsys, filepath.Join(dir, keyFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("load MAC key: %w\nhint: permesso init makes one", err)
+		return nil, fmt.Errorf("load MAC key: %w\nhint: run permesso init to create one", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load MAC key: %w", err)
@@ -39,9 +39,8 @@ func Load(fsys FS, dir string) (*Key, error) {
 	return key, nil
 }
 
-// LoadOrCreate is Load, and makes a new key where there is none. When it
-// returns the key is durable. Processes that create one at the same time get
-// the same.
+// LoadOrCreate is Load, and creates a key if there is none. The returned key is
+// durable. Concurrent processes get the same key.
 func LoadOrCreate(fsys FS, dir string) (*Key, error) {
 	path := filepath.Join(dir, keyFile)
 	_, err := lstat(fsys, path)
@@ -50,11 +49,11 @@ func LoadOrCreate(fsys FS, dir string) (*Key, error) {
 		rand.Read(secret) // never fails: crypto/rand
 		err = create(fsys, path, secret)
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody was faster: his counts
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another process was faster: use its key
 		return nil, fmt.Errorf("create MAC key: %w", err)
 	}
-	// Whoever created it may have died before this: what we seal must not
-	// outlive the key in a power cut.
+	// The process that created the key may have died before this sync. A sealed
+	// document must not survive a power cut that its key does not survive.
 	if err := fsys.SyncDir(dir); err != nil {
 		return nil, fmt.Errorf("load MAC key: %w", err)
 	}
@@ -68,13 +67,13 @@ func load(fsys FS, path string) (*Key, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file\nhint: put the key itself there, not a link", path)
+		return nil, fmt.Errorf("%s is not a regular file\nhint: replace it by the key itself, not a link", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("others may read %s (mode %04o)\nhint: chmod 600 it; if somebody may have read it, "+
-			"move it away: what it sealed is then no longer believed", path, info.Mode().Perm())
+		return nil, fmt.Errorf("other users can read %s (mode %04o)\nhint: chmod 600 it; if another user may have read it, "+
+			"move it away: documents sealed with it are then refused", path, info.Mode().Perm())
 	case info.Size() != KeySize:
 		return nil, fmt.Errorf("%s has %d bytes instead of %d\nhint: restore it from a backup, or move it away: "+
-			"what it sealed is then no longer believed", path, info.Size(), KeySize)
+			"documents sealed with it are then refused", path, info.Size(), KeySize)
 	}
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -88,8 +87,8 @@ func load(fsys FS, path string) (*Key, error) {
 	return NewKey(secret)
 }
 
-// create writes a file that appears whole or not at all, and whose content is
-// durable before its name is there. The name is not yet durable.
+// create writes a file atomically: its content is durable before its name exists.
+// The name is not yet durable.
 func create(fsys FS, path string, content []byte) error {
 	dir, name := filepath.Split(path)
 	temp := filepath.Join(dir, "."+name+"-"+randomHex())
@@ -119,7 +118,7 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// lstat looks at a name without following a link, where the file system can.
+// lstat does not follow links, if the file system supports that.
 func lstat(fsys FS, name string) (fs.FileInfo, error) {
 	if l, ok := fsys.(afero.Lstater); ok {
 		info, _, err := l.LstatIfPossible(name)

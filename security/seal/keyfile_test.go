@@ -72,7 +72,7 @@ func TestLoadRefuses(t *testing.T) {
 			}
 			return os.Symlink(p+".real", p)
 		}},
-		{"a link to nowhere", func(p string) error { return os.Symlink(p+".real", p) }},
+		{"a dangling link", func(p string) error { return os.Symlink(p+".real", p) }},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			dir := t.TempDir()
@@ -90,10 +90,10 @@ func writeMode(path string, size int, mode fs.FileMode) error {
 	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 		return err
 	}
-	return os.Chmod(path, mode) // past the umask
+	return os.Chmod(path, mode) // despite the umask
 }
 
-func TestCreatorsAtOnceEndWithOneKey(t *testing.T) {
+func TestConcurrentCreatorsGetOneKey(t *testing.T) {
 	for range 20 {
 		dir := t.TempDir()
 		keys := make([]*seal.Key, 8)
@@ -114,12 +114,12 @@ func TestCreatorsAtOnceEndWithOneKey(t *testing.T) {
 		}
 		names, err := os.ReadDir(dir)
 		require.NoError(t, err)
-		require.Len(t, names, 1, "the losers tidied up")
+		require.Len(t, names, 1, "no temporary files are left")
 	}
 }
 
-// The second creator finds no key, and then its rename comes too late.
-func TestLosingTheRaceIsNoError(t *testing.T) {
+// The second creator finds no key, but the first creates one before its rename.
+func TestLostCreateRaceIsNotAnError(t *testing.T) {
 	disk := crashfs.New()
 	require.NoError(t, disk.Process("set-up").Mkdir("/keys", 0o700))
 	var first *seal.Key
@@ -138,8 +138,8 @@ func TestLosingTheRaceIsNoError(t *testing.T) {
 	require.Len(t, disk.Files(), 1)
 }
 
-// A power cut at any moment leaves no key or a whole one, and what was returned
-// is never lost: everything sealed with it would be.
+// A power cut at any moment leaves no key or a complete one. A returned key is
+// never lost: its documents could not be verified.
 func TestCreateSurvivesPowerCuts(t *testing.T) {
 	cuts := 0
 	try := func(disk *crashfs.Disk, sealed []byte, after string) {
@@ -166,7 +166,7 @@ func TestCreateSurvivesPowerCuts(t *testing.T) {
 	try(disk, sealed, "after")
 	require.Greater(t, cuts, 30)
 
-	// Killed between rename and folder fsync: the next one must make up for it.
+	// Killed between rename and folder fsync: the next process must sync.
 	disk = crashfs.New()
 	p = disk.Process("killed")
 	require.NoError(t, p.Mkdir("/keys", 0o700))
@@ -184,7 +184,7 @@ func TestCreateSurvivesPowerCuts(t *testing.T) {
 	try(disk, key.Seal(approval.DocPending, id, []byte(`{"a":1}`)), "after a kill")
 }
 
-func TestEveryFailingOperationIsAnError(t *testing.T) {
+func TestEveryFailedOperationIsAnError(t *testing.T) {
 	for n := 1; ; n++ {
 		disk := crashfs.New()
 		p := disk.Process("p")
@@ -192,7 +192,7 @@ func TestEveryFailingOperationIsAnError(t *testing.T) {
 		done, failed := 0, false
 		disk.Fail = func(op crashfs.Op) error {
 			if op.Kind == crashfs.OpRemove {
-				return nil // of the temporary file: nobody needs to know
+				return nil // removal of the temporary file, whose error is ignored
 			}
 			if done++; done == n {
 				failed = true
@@ -203,7 +203,7 @@ func TestEveryFailingOperationIsAnError(t *testing.T) {
 		key, err := seal.LoadOrCreate(p, "/keys")
 		if !failed {
 			require.NoError(t, err)
-			require.Greater(t, n, 6, "operations that were made to fail")
+			require.Greater(t, n, 6, "failed operations")
 			return
 		}
 		require.ErrorIs(t, err, fs.ErrPermission, "operation %d", n)
@@ -211,7 +211,7 @@ func TestEveryFailingOperationIsAnError(t *testing.T) {
 	}
 }
 
-// A file system without Lstat is judged by Stat.
+// Without Lstat, Stat is used.
 func TestWithoutLstat(t *testing.T) {
 	key, err := seal.LoadOrCreate(struct{ seal.FS }{crashfs.New().Process("p")}, "/")
 	require.NoError(t, err)

@@ -1,9 +1,9 @@
-// Package seal puts a MAC on the documents that the gate writes, so that a
-// file which comes from somewhere else is not taken for one of them.
+// Package seal puts a MAC on the documents that the daemon writes, so that files
+// from other programs are not accepted as its documents.
 //
 // # Format
 //
-// A document is a JSON object. Its seal is the last member, written exactly so:
+// A document is a JSON object. Its seal is the last member, in exactly this form:
 //
 //	{"version":1,…,"mac":"<64 lower-case hex digits>"}
 //
@@ -13,14 +13,14 @@
 //
 //	7:pending8:personal16:a7f3b2c1d4e5f6a7{"version":1,…
 //
-// The lengths keep ("ab", "c") apart from ("a", "bc"). The object without
+// The lengths distinguish ("ab", "c") from ("a", "bc"). The object without
 // members becomes {"mac":"…"}, without a comma.
 //
-// # What it is good for
+// # Purpose
 //
-// It guards against wrong mounts and misplaced files: a decision cannot be
-// moved to another request, nor a pending be served as a record. Whoever can
-// read the key is the operator, and can seal anything.
+// It protects against wrong mounts and misplaced files: a decision cannot be moved
+// to another request, nor a pending be used as a record. A process that can read
+// the key can seal anything.
 package seal
 
 import (
@@ -36,9 +36,9 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// ErrSeal says that a file is not what the gate wrote under this kind and key:
-// the seal is missing, in another form, or does not fit.
-var ErrSeal = errors.New("the seal is missing or does not fit")
+// ErrSeal says that the daemon did not write a file under this kind and key: its
+// MAC is missing, in another form, or does not match.
+var ErrSeal = errors.New("the MAC is missing or does not match")
 
 // KeySize is the length of a MAC key in bytes.
 const KeySize = 32
@@ -49,11 +49,11 @@ const (
 	tailLen = len(tail) + macLen + len(`"}`)
 )
 
-// Key seals and opens. It may be used by many goroutines at once, and must not
-// be copied. The zero Key opens nothing.
+// Key seals and opens documents. It is safe for concurrent use and must not be
+// copied. The zero Key opens nothing.
 type Key struct {
-	// An HMAC remembers its keyed state across Reset, which halves the work
-	// for short documents; but it is no good for two callers at once.
+	// Reset keeps an HMAC's keyed state, which halves the work for short documents.
+	// But one HMAC cannot be used concurrently, so there is a pool.
 	macs sync.Pool // of *mac
 }
 
@@ -64,7 +64,7 @@ type mac struct {
 	hex    [macLen]byte
 }
 
-// NewKey makes a key of its 32 bytes.
+// NewKey makes a key from its 32 bytes.
 func NewKey(secret []byte) (*Key, error) {
 	if len(secret) != KeySize {
 		return nil, fmt.Errorf("make MAC key: %d bytes instead of %d", len(secret), KeySize)
@@ -76,7 +76,7 @@ func NewKey(secret []byte) (*Key, error) {
 }
 
 // Seal returns body, a JSON object, with the MAC as its last member. It returns
-// nil, which Open refuses, when body is no object or the Key is the zero Key.
+// nil, which Open refuses, if body is not an object or the Key is the zero Key.
 func (key *Key) Seal(kind approval.Doc, k approval.Key, body []byte) []byte {
 	if len(body) < 2 || body[0] != '{' || body[len(body)-1] != '}' {
 		return nil
@@ -97,8 +97,8 @@ func (key *Key) Seal(kind approval.Doc, k approval.Key, body []byte) []byte {
 	return append(file, `"}`...)
 }
 
-// Open verifies file and returns the object without its MAC, in memory of its
-// own. The error is ErrSeal.
+// Open verifies file and returns a copy of the object without its MAC. The error is
+// ErrSeal.
 func (key *Key) Open(kind approval.Doc, k approval.Key, file []byte) (body []byte, err error) {
 	head, given, ok := split(file)
 	if !ok {
@@ -116,7 +116,7 @@ func (key *Key) Open(kind approval.Doc, k approval.Key, file []byte) (body []byt
 	return append(append(body, head...), '}'), nil
 }
 
-// split finds the seal at the place and in the form in which Seal writes it.
+// split finds the MAC. It accepts only the place and form that Seal writes.
 func split(file []byte) (head, given []byte, ok bool) {
 	at := len(file) - tailLen
 	if at < 1 || file[0] != '{' {
@@ -129,11 +129,11 @@ func split(file []byte) (head, given []byte, ok bool) {
 	if at == 1 {
 		return head, given, true
 	}
-	// "{," never comes from Seal: the head would be the one of "{}".
+	// Seal never writes "{,": its head would equal that of "{}".
 	return head[:at-1], given, head[at-1] == ',' && at > 2
 }
 
-// sum is nil for the zero Key. The caller puts it back.
+// sum returns nil for the zero Key. The caller returns it to the pool.
 func (key *Key) sum(kind approval.Doc, k approval.Key, head []byte) *mac {
 	m, ok := key.macs.Get().(*mac)
 	if !ok {

@@ -37,7 +37,7 @@ func TestFormat(t *testing.T) {
 	opened, err := testKey(t).Open(approval.DocPending, id, file)
 	require.NoError(t, err)
 	require.Equal(t, body, string(opened))
-	require.Equal(t, want, string(file), "the file is left as it was: its digest is still needed")
+	require.Equal(t, want, string(file), "Open does not change the file")
 }
 
 func TestEmptyObject(t *testing.T) {
@@ -53,7 +53,7 @@ func TestEmptyObject(t *testing.T) {
 	require.ErrorIs(t, err, seal.ErrSeal, "the same MAC in another form")
 }
 
-func TestSealRefusesWhatIsNoObject(t *testing.T) {
+func TestSealRefusesNonObjects(t *testing.T) {
 	for _, body := range []string{"", "{", "}", "[]", "null", `{"a":1}` + "\n", ` {"a":1}`} {
 		file := testKey(t).Seal(approval.DocPending, id, []byte(body))
 		require.Nil(t, file, "body %q", body)
@@ -89,10 +89,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"only the tail", good[at+1:]},
 		{"content changed", strings.Replace(good, "true", "null", 1)},
 		{"content added in front", `{"x":1,` + good[1:]},
-		{"member added behind", good[:len(good)-1] + `,"x":1}`},
+		{"member added at the end", good[:len(good)-1] + `,"x":1}`},
 		{"a blank inside the tail", good[:at] + `, "mac":"` + mac + `"}`},
-		{"a blank behind", good + " "},
-		{"a line end behind", good + "\n"},
+		{"a blank at the end", good + " "},
+		{"a line feed at the end", good + "\n"},
 		{"a byte order mark", "\ufeff" + good},
 		{"upper-case digits", good[:at] + `,"mac":"` + strings.ToUpper(mac) + `"}`},
 		{"an escaped digit", good[:at] + `,"mac":"\u0030` + mac[1:] + `"}`},
@@ -109,7 +109,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestSealHoldsForOneNameOnly(t *testing.T) {
+func TestSealIsForOneDocument(t *testing.T) {
 	key := testKey(t)
 	file := key.Seal(approval.DocPending, approval.Key{Workspace: "ab", ID: "cd"}, []byte(`{"a":1}`))
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestSealHoldsForOneNameOnly(t *testing.T) {
 		{"another kind", approval.DocDecision, approval.Key{Workspace: "ab", ID: "cd"}},
 		{"another workspace", approval.DocPending, approval.Key{Workspace: "xx", ID: "cd"}},
 		{"another id", approval.DocPending, approval.Key{Workspace: "ab", ID: "ce"}},
-		{"the border shifted", approval.DocPending, approval.Key{Workspace: "abc", ID: "d"}},
+		{"workspace and id split elsewhere", approval.DocPending, approval.Key{Workspace: "abc", ID: "d"}},
 		{"a length inside a name", approval.DocPending, approval.Key{Workspace: "ab2:cd", ID: ""}},
 	} {
 		_, err := key.Open(c.kind, c.key, file)
@@ -132,7 +132,7 @@ func TestSealHoldsForOneNameOnly(t *testing.T) {
 	require.ErrorIs(t, err, seal.ErrSeal, "another key")
 }
 
-func TestEveryFlippedBitIsSeen(t *testing.T) {
+func TestEveryFlippedBitIsDetected(t *testing.T) {
 	key := testKey(t)
 	file := key.Seal(approval.DocClaim, id, []byte(`{"tool":"x_post","args":"{\"mac\":\"no\"}"}`))
 	for i := range file {
@@ -159,7 +159,7 @@ func TestOpenIsTheInverseOfSeal(t *testing.T) {
 	})
 }
 
-func TestManyGoroutines(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	key := testKey(t)
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -188,7 +188,7 @@ func FuzzOpen(f *testing.F) {
 			require.ErrorIs(t, err, seal.ErrSeal)
 			return
 		}
-		require.Equal(t, file, key.Seal(approval.DocPending, id, body), "one file for one body")
+		require.Equal(t, file, key.Seal(approval.DocPending, id, body), "Seal of the body gives the same file")
 	})
 }
 

@@ -1,9 +1,9 @@
 package secrets
 
-// keywords finds which of many words occur in a text, in one pass whatever
-// their number (Aho and Corasick, 1975). Upper case counts as lower case.
+// keywords finds many words in a text in one pass (Aho and Corasick, 1975). Upper
+// case counts as lower case.
 type keywords struct {
-	class [256]uint8 // letters of the alphabet in use; 0 is every other byte
+	class [256]uint8 // class of each letter in use; 0 for other bytes
 	width int
 	next  []int32 // state*width + class
 	out   [][]int // words that end in a state
@@ -44,8 +44,8 @@ func (k *keywords) add() int32 {
 	return int32(len(k.out) - 1)
 }
 
-// link fills in where a failed word goes on: in the longest end of what was
-// read that begins another.
+// link adds the transitions after a mismatch: to the longest suffix of the text
+// read so far that begins another word.
 func (k *keywords) link() {
 	fail := make([]int32, len(k.out))
 	var queue []int32
@@ -71,8 +71,7 @@ func (k *keywords) link() {
 	}
 }
 
-// in calls found with each word that occurs and the place where it ends, in the
-// order of the places.
+// in calls found with each word that occurs and its end, ordered by the end.
 func (k *keywords) in(text string, found func(word, end int)) {
 	s := int32(0)
 	for i := range len(text) {

@@ -12,43 +12,43 @@ type Span struct {
 	Kind       string
 }
 
-// Spans finds the secrets in one text. A text that hides one in a disguise is
-// marked whole.
+// Spans finds the secrets in one text. If one is disguised, the span is the complete
+// text.
 func (s *Scanner) Spans(text string) []Span { return (&Redactor{scanner: s}).Spans(text) }
 
-// Redactor finds what must not be shown of one request: also the halves of what
-// was split over its fields.
+// Redactor finds the texts of one request that must not be shown, including parts of
+// a secret that is split over its fields.
 type Redactor struct {
-	scanner *Scanner
-	whole   map[string]string // texts to hide entirely, with the kind
+	scanner     *Scanner
+	hiddenTexts map[string]string // texts to hide entirely, with the kind
 }
 
-// minPart is the length from which a part of a split secret is hidden wherever
-// it occurs; a shorter one only where it stands alone.
+// minPart is the length from which a part of a split secret is hidden everywhere. A
+// shorter part is hidden only if it is the complete text.
 const minPart = 4
 
-// Redactor is made for one request; options are what a question offers.
+// Redactor makes the Redactor of one request. options are those of a question.
 func (s *Scanner) Redactor(args approval.Raw, prose approval.Prose, options ...string) *Redactor {
-	r := &Redactor{scanner: s, whole: map[string]string{}}
+	r := &Redactor{scanner: s, hiddenTexts: map[string]string{}}
 	leaves := leavesOf(args, prose)
 	for _, o := range options {
 		leaves = append(leaves, newLeaf("options", "", o))
 	}
 	_, hidden, plain := s.scan(leaves)
 	for i, kind := range hidden {
-		r.whole[leaves[i].shown] = kind
+		r.hiddenTexts[leaves[i].shown] = kind
 	}
-	// What its name gave away is not recognised where it stands without.
+	// A secret found by its field's name is not recognized without that name.
 	for text, kind := range plain {
-		r.whole[text] = kind
+		r.hiddenTexts[text] = kind
 	}
 	return r
 }
 
-// Spans finds what to hide in a text that shows something of the request.
+// Spans finds what to hide in a text that shows part of the request.
 func (r *Redactor) Spans(text string) []Span {
 	var spans []Span
-	for hide, kind := range r.whole {
+	for hide, kind := range r.hiddenTexts {
 		if hide == "" || len(hide) < minPart && hide != text {
 			continue
 		}

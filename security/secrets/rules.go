@@ -14,8 +14,8 @@ import (
 //go:embed rules.toml
 var rulesFile []byte
 
-// rule is one kind of secret. Its expression is compiled when it is first
-// needed: most never are.
+// rule is one kind of secret. Its expression is compiled at the first use, because
+// most are never used.
 type rule struct {
 	ID         string   `toml:"id"`
 	Regex      string   `toml:"regex"`
@@ -23,11 +23,11 @@ type rule struct {
 	Group      int      `toml:"group"`
 	Keywords   []string `toml:"keywords"`
 	Allow      []string `toml:"allow"`       // of the secret
-	AllowMatch []string `toml:"allow_match"` // of the whole match
+	AllowMatch []string `toml:"allow_match"` // of the complete match
 	Stopwords  []string `toml:"stopwords"`
 
 	compile    sync.Once
-	far        bool // it spans more than what is near its keyword
+	unbounded  bool // its match may reach beyond the window around its keyword
 	regex      *regexp.Regexp
 	allow      []*regexp.Regexp
 	allowMatch []*regexp.Regexp
@@ -53,10 +53,10 @@ func loadRules() (*ruleSet, error) {
 	return set, nil
 }
 
-func (r *rule) ready() {
+func (r *rule) prepare() {
 	r.compile.Do(func() {
 		r.regex = regexp.MustCompile(r.Regex) // the tests compile every one
-		r.far = strings.Contains(r.Regex, `.*`) || strings.Contains(r.Regex, `[\s\S`) || strings.Contains(r.Regex, `(?s`)
+		r.unbounded = strings.Contains(r.Regex, `.*`) || strings.Contains(r.Regex, `[\s\S`) || strings.Contains(r.Regex, `(?s`)
 		for _, x := range r.Allow {
 			r.allow = append(r.allow, regexp.MustCompile(x))
 		}
@@ -66,38 +66,38 @@ func (r *rule) ready() {
 	})
 }
 
-// Most expressions speak of what is near their keyword; only there they are
-// tried, because they are slow.
+// The window around a keyword, in which its expression is tried. Expressions are
+// slow, and most match near their keyword.
 const (
 	before = 160 // bytes
-	behind = 640
+	after  = 640
 )
 
-// find calls found with the place of each secret of this kind in text; hits are
-// the places where keywords of the rule end, in their order.
+// find calls found with the place of each secret of this kind in text. hits are the
+// ends of the rule's keywords, in order.
 func (r *rule) find(text string, hits []int, found func(start, end int)) {
-	r.ready()
-	if r.far {
+	r.prepare()
+	if r.unbounded {
 		r.within(text, 0, len(text), found)
 		return
 	}
 	for i := 0; i < len(hits); {
-		from, to := max(0, hits[i]-before), min(len(text), hits[i]+behind)
+		from, to := max(0, hits[i]-before), min(len(text), hits[i]+after)
 		for i++; i < len(hits) && hits[i]-before <= to; i++ {
-			to = min(len(text), hits[i]+behind)
+			to = min(len(text), hits[i]+after)
 		}
 		for to < len(text) && text[to] > ' ' && text[to] != '"' {
-			to++ // a token that is longer is looked at whole
+			to++ // include the complete token
 		}
 		if !r.within(text, from, to, found) {
-			r.within(text, 0, len(text), found) // one goes on behind the window
+			r.within(text, 0, len(text), found) // a match continues after the window
 			return
 		}
 	}
 }
 
-// within looks at a part of text. It reports false where a match touches the
-// part's end, and so may be longer than was seen.
+// within searches a part of text. It returns false if a match touches the part's
+// end and may therefore be longer.
 func (r *rule) within(text string, from, to int, found func(start, end int)) bool {
 	all := r.regex.FindAllStringSubmatchIndex(text[from:to], -1)
 	if n := len(all); n > 0 && to < len(text) && all[n-1][1] == to-from {
@@ -114,8 +114,8 @@ func (r *rule) within(text string, from, to int, found func(start, end int)) boo
 	return true
 }
 
-// secret is the group that holds it, the first that matched where the rule
-// names none.
+// secret is the rule's group, or the first group that matched if the rule names
+// none.
 func (r *rule) secret(m []int) (start, end int) {
 	if r.Group > 0 && m[2*r.Group] >= 0 {
 		return m[2*r.Group], m[2*r.Group+1]
@@ -151,7 +151,7 @@ func (r *rule) allowed(secret, match string) bool {
 	return false
 }
 
-// entropy is Shannon's, in bits a character.
+// entropy is Shannon's entropy in bits per character.
 func entropy(s string) float64 {
 	var count [256]int
 	for i := range len(s) {

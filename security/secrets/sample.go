@@ -27,7 +27,7 @@ func Rules() []Rule {
 	return all
 }
 
-// CheckRules compiles everything and says what does not.
+// CheckRules compiles all expressions and returns the first error.
 func CheckRules() error {
 	set, err := loadRules()
 	if err != nil {
@@ -40,14 +40,14 @@ func CheckRules() error {
 			}
 		}
 		if len(r.Keywords) == 0 {
-			return fmt.Errorf("rule %s has no keyword", r.ID)
+			return fmt.Errorf("rule %s has no keywords", r.ID)
 		}
 	}
 	return nil
 }
 
-// Sample makes a text that the rule's expression describes and that is as
-// disordered as the rule wants; ok is false when this try came to nothing.
+// Sample generates a text that matches the rule's expression and its entropy. ok is
+// false if this attempt failed.
 func (r Rule) Sample(rnd *rand.Rand) (text string, ok bool) {
 	x, err := syntax.Parse(r.r.Regex, syntax.Perl)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r Rule) Sample(rnd *rand.Rand) (text string, ok bool) {
 	g := generator{rnd, &b}
 	g.write(x)
 	text = b.String()
-	r.r.ready()
+	r.r.prepare()
 	r.r.within(text, 0, len(text), func(int, int) { ok = true })
 	return text, ok
 }
@@ -104,7 +104,7 @@ func (g generator) repeat(x *syntax.Regexp, least, most int) {
 	}
 }
 
-// class picks a printable ASCII rune of a class where it has one.
+// class picks a printable ASCII rune of a class, if there is one.
 func (g generator) class(ranges []rune) rune {
 	var ok []rune
 	for i := 0; i+1 < len(ranges); i += 2 {

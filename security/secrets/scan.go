@@ -13,18 +13,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Scanner finds secrets. Its methods may be called by many goroutines at once.
+// Scanner finds secrets. It is safe for concurrent use.
 type Scanner struct {
 	rules []*rule
 	words *keywords
 	of    [][]int // rules of each keyword
 }
 
-// generic is the one rule that judges a value by the name before it.
+// generic is the only rule that uses the name before a value.
 const generic = "generic-api-key"
 
-// New makes a scanner; it fails only if the rules that it was built with are
-// damaged.
+// New makes a scanner. It fails only if the embedded rules are damaged.
 func New() (*Scanner, error) {
 	set, err := loadRules()
 	if err != nil {
@@ -48,14 +47,14 @@ func New() (*Scanner, error) {
 	return s, nil
 }
 
-// Scan finds the secrets in a request: in its arguments, their names, what the
-// agent says of it and what a proof holds. Each kind is named once for each place.
+// Scan finds the secrets in a request: in its arguments, their names, the agent's
+// prose and the proof. Each kind is reported once for each place.
 func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
 	found, _, _ := s.scan(append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...))
 	return found
 }
 
-// proofLeaves are a proof's texts: people are shown them.
+// proofLeaves are a proof's texts, which cards show.
 func proofLeaves(p *approval.Proof) []leaf {
 	if p == nil {
 		return nil
@@ -79,12 +78,11 @@ func proofLeaves(p *approval.Proof) []leaf {
 	return leaves
 }
 
-// scan also says which leaves hold a secret that is not to be seen as it
-// stands there: disguised, or split over several; and which texts are secrets as
-// they stand.
+// scan returns the findings, the leaves with a disguised or split secret (hidden),
+// and the texts that are secrets verbatim (plain).
 func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]string, plain map[string]string) {
 	hidden, plain = map[int]string{}, map[string]string{}
-	names := map[string]bool{} // members' names that hold a secret, or a part of one
+	names := map[string]bool{} // names of members that contain a secret or a part of one
 	seen := map[approval.Finding]bool{}
 	size := 0
 	for n, v := range views(leaves) {
@@ -94,7 +92,7 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 		}
 		s.search(v.text, func(r *rule, start, end int) {
 			in := v.leavesIn(start, end)
-			where := place(leaves, in)
+			where := joinPlaces(leaves, in)
 			f := approval.Finding{Kind: r.ID, Where: where, Length: end - start}
 			key := approval.Finding{Kind: r.ID, Where: where}
 			if !seen[key] {
@@ -105,17 +103,17 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 				if leaves[l].key {
 					names[leaves[l].shown] = true
 				}
-				if n == 0 && strings.Contains(leaves[l].text, v.text[start:end]) && !leaves[l].raw() {
+				if n == 0 && strings.Contains(leaves[l].text, v.text[start:end]) && !leaves[l].wasCleaned() {
 					plain[v.text[start:end]] = r.ID
 				}
-				if n > 0 || !strings.Contains(leaves[l].text, v.text[start:end]) || leaves[l].raw() {
+				if n > 0 || !strings.Contains(leaves[l].text, v.text[start:end]) || leaves[l].wasCleaned() {
 					hidden[l] = r.ID
 				}
 			}
 		})
 	}
 	for i := range found {
-		found[i].Where = unnamed(found[i].Where, names)
+		found[i].Where = redactNames(found[i].Where, names)
 	}
 	slices.SortFunc(found, func(a, b approval.Finding) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
@@ -123,21 +121,21 @@ func (s *Scanner) scan(leaves []leaf) (found []approval.Finding, hidden map[int]
 	return specific(found), hidden, plain
 }
 
-// unnamed takes the names that are secrets themselves out of a place: it goes
-// to people and into the log.
-func unnamed(where string, names map[string]bool) string {
+// unnamed removes names that are secrets from a place, because places appear on
+// cards and in the log.
+func redactNames(where string, names map[string]bool) string {
 	byLength := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
 	for _, n := range byLength {
 		if n = strings.NewReplacer("~", "~0", "/", "~1").Replace(n); len(n) < minPart {
-			continue // it would be found in words of ours
+			continue // too short: it could match other words
 		}
-		where = strings.ReplaceAll(where, n, unnamedWord)
+		where = strings.ReplaceAll(where, n, redactedName)
 		if cut, ok := strings.CutSuffix(where, "…"); ok {
 			for k := min(len(n), len(cut)); k > 0; k-- {
 				if strings.HasSuffix(cut, n[:k]) {
-					where = cut[:len(cut)-k] + unnamedWord
+					where = cut[:len(cut)-k] + redactedName
 					break
 				}
 			}
@@ -146,9 +144,9 @@ func unnamed(where string, names map[string]bool) string {
 	return where
 }
 
-const unnamedWord = "[redacted]"
+const redactedName = "[redacted]"
 
-// specific leaves the generic rule out where a provider's own has spoken.
+// specific drops findings of the generic rule where a provider's rule matched.
 func specific(found []approval.Finding) []approval.Finding {
 	return slices.DeleteFunc(found, func(f approval.Finding) bool {
 		return f.Kind == generic && slices.ContainsFunc(found, func(g approval.Finding) bool {
@@ -157,7 +155,7 @@ func specific(found []approval.Finding) []approval.Finding {
 	})
 }
 
-func place(leaves []leaf, in []int) string {
+func joinPlaces(leaves []leaf, in []int) string {
 	if len(in) == 0 {
 		return "request_data"
 	}
@@ -197,14 +195,14 @@ func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
 		{"title", prose.Title}, {"preview", prose.Preview}, {"rationale", prose.Rationale},
 	} {
 		if p.text != "" {
-			leaves = append(leaves, leaf{where: p.name, text: clean(p.text), dirty: clean(p.text) != p.text, shown: p.text})
+			leaves = append(leaves, leaf{where: p.name, text: clean(p.text), cleaned: clean(p.text) != p.text, shown: p.text})
 		}
 	}
 	return leaves
 }
 
-// walk reads a JSON value token by token, so that its order is kept and nothing
-// is rounded. What is no JSON is one leaf.
+// walk reads a JSON value token by token, which keeps the order and the digits.
+// Invalid JSON is one leaf.
 func walk(where string, args approval.Raw) []leaf {
 	var leaves []leaf
 	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -246,5 +244,5 @@ func pointer(p jsontext.Pointer) string {
 
 func newLeaf(where, name, text string) leaf {
 	c := clean(text)
-	return leaf{where: where, name: name, text: c, shown: text, dirty: c != text}
+	return leaf{where: where, name: name, text: c, shown: text, cleaned: c != text}
 }

@@ -31,7 +31,7 @@ func find(s *secrets.Scanner, args string) []approval.Finding {
 
 func TestEveryRuleCompiles(t *testing.T) { require.NoError(t, secrets.CheckRules()) }
 
-func TestCasesOfThePredecessor(t *testing.T) {
+func TestPredecessorCases(t *testing.T) {
 	s := scanner(t)
 	for args, want := range map[string]bool{
 		`"Here is the config: AKIAIOSFODNN7EXAMPLE"`:       true,
@@ -47,7 +47,7 @@ func TestCasesOfThePredecessor(t *testing.T) {
 	}
 }
 
-const key = "AKIA2E0A8F3B244C9986" // matches the form, opens nothing
+const key = "AKIA2E0A8F3B244C9986" // matches the form, but is not a real key
 
 func valid(k string) string {
 	return strings.NewReplacer("0", "Q", "8", "R", "9", "S", "1", "T").Replace(k)
@@ -58,35 +58,35 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// Each disguise that an agent could try, and the place that is named.
+// Each disguise that an agent could try, and the reported place.
 func TestDisguises(t *testing.T) {
 	k := valid(key)
 	s := scanner(t)
 	b64 := base64.StdEncoding.EncodeToString
 	for why, c := range map[string]struct{ args, where string }{
-		"plain":              {`{"body":"x ` + k + ` y"}`, "request_data.body"},
-		"a comment":          {`{"body":"` + k + ` # gitleaks:allow"}`, "request_data.body"},
-		"in a name":          {`{"` + k + `":1}`, "request_data.[redacted]"},
-		"in a long name":     {`{"` + strings.Repeat("long ", 11) + k + `":1}`, "request_data.[redacted]"},
-		"below such a name":  {`{"` + k + `":{"body":"` + k + `"}}`, "request_data.[redacted]"},
-		"deep":               {`{"a":[{"b":["` + k + `"]}]}`, "request_data.a.0.b.0"},
-		"escaped":            {`{"body":"\u0041` + k[1:] + `"}`, "request_data.body"},
-		"zero width":         {`{"body":"` + k[:7] + "\u200b" + k[7:] + `"}`, "request_data.body"},
-		"soft hyphens":       {`{"body":"` + strings.Join(strings.Split(k, ""), "\u00ad") + `"}`, "request_data.body"},
-		"full width":         {`{"body":"` + wide(k) + `"}`, "request_data.body"},
-		"base64":             {`{"body":"` + b64([]byte(k)) + `"}`, "request_data.body"},
-		"base64 of a line":   {`{"body":"` + b64([]byte("the key is "+k+" enjoy")) + `"}`, "request_data.body"},
-		"base64url, twice":   {`{"body":"` + base64.RawURLEncoding.EncodeToString([]byte(b64([]byte(k)))) + `"}`, "request_data.body"},
-		"hexadecimal":        {`{"body":"` + hex.EncodeToString([]byte(k)) + `"}`, "request_data.body"},
-		"percent":            {`{"body":"` + strings.ReplaceAll(url.QueryEscape("\u00ff"+k), "A", "%41") + `"}`, "request_data.body"},
-		"two fields":         {`{"a":"` + k[:9] + `","b":"` + k[9:] + `"}`, "request_data.a + request_data.b"},
-		"two fields, turned": {`{"a":"` + k[9:] + `","b":"` + k[:9] + `"}`, "request_data.a + request_data.b"},
-		"base64 in halves":   {`{"a":"` + b64([]byte(k))[:10] + `","b":"` + b64([]byte(k))[10:] + `"}`, "request_data.a + request_data.b"},
+		"plain":               {`{"body":"x ` + k + ` y"}`, "request_data.body"},
+		"a comment":           {`{"body":"` + k + ` # gitleaks:allow"}`, "request_data.body"},
+		"in a name":           {`{"` + k + `":1}`, "request_data.[redacted]"},
+		"in a long name":      {`{"` + strings.Repeat("long ", 11) + k + `":1}`, "request_data.[redacted]"},
+		"below such a name":   {`{"` + k + `":{"body":"` + k + `"}}`, "request_data.[redacted]"},
+		"deep":                {`{"a":[{"b":["` + k + `"]}]}`, "request_data.a.0.b.0"},
+		"escaped":             {`{"body":"\u0041` + k[1:] + `"}`, "request_data.body"},
+		"zero width":          {`{"body":"` + k[:7] + "\u200b" + k[7:] + `"}`, "request_data.body"},
+		"soft hyphens":        {`{"body":"` + strings.Join(strings.Split(k, ""), "\u00ad") + `"}`, "request_data.body"},
+		"full width":          {`{"body":"` + wide(k) + `"}`, "request_data.body"},
+		"base64":              {`{"body":"` + b64([]byte(k)) + `"}`, "request_data.body"},
+		"base64 of a line":    {`{"body":"` + b64([]byte("the key is "+k+" enjoy")) + `"}`, "request_data.body"},
+		"base64url, twice":    {`{"body":"` + base64.RawURLEncoding.EncodeToString([]byte(b64([]byte(k)))) + `"}`, "request_data.body"},
+		"hexadecimal":         {`{"body":"` + hex.EncodeToString([]byte(k)) + `"}`, "request_data.body"},
+		"percent":             {`{"body":"` + strings.ReplaceAll(url.QueryEscape("\u00ff"+k), "A", "%41") + `"}`, "request_data.body"},
+		"two fields":          {`{"a":"` + k[:9] + `","b":"` + k[9:] + `"}`, "request_data.a + request_data.b"},
+		"two fields, swapped": {`{"a":"` + k[9:] + `","b":"` + k[:9] + `"}`, "request_data.a + request_data.b"},
+		"base64 in halves":    {`{"a":"` + b64([]byte(k))[:10] + `","b":"` + b64([]byte(k))[10:] + `"}`, "request_data.a + request_data.b"},
 	} {
 		found := find(s, c.args)
 		require.NotEmpty(t, found, why)
 		require.Equal(t, "aws-access-token", found[0].Kind, why)
-		if c.where != "" && why != "two fields" && why != "two fields, turned" && why != "base64 in halves" {
+		if c.where != "" && why != "two fields" && why != "two fields, swapped" && why != "base64 in halves" {
 			require.Equal(t, c.where, found[0].Where, why)
 		}
 		for _, f := range found {
@@ -119,7 +119,7 @@ func TestProofsAreSearched(t *testing.T) {
 		require.Equal(t, where, found[0].Where)
 	}
 	digest := approval.Proof{Verified: true, Prover: "lab", ProgramSHA256: approval.Digest([]byte(key)), Program: "x = 1"}
-	require.Empty(t, scanner(t).Scan(&approval.Facts{Args: approval.Raw(`{}`), Evidence: approval.Evidence{Proof: &digest}}), "a digest is none")
+	require.Empty(t, scanner(t).Scan(&approval.Facts{Args: approval.Raw(`{}`), Evidence: approval.Evidence{Proof: &digest}}), "a digest is not a secret")
 }
 
 func TestRedactorHidesEveryForm(t *testing.T) {
@@ -151,7 +151,7 @@ func TestRedactorHidesEveryForm(t *testing.T) {
 	}
 }
 
-func TestHostileSizesAreQuick(t *testing.T) {
+func TestHostileSizes(t *testing.T) {
 	s := scanner(t)
 	many := "[" + strings.Repeat(`"ab",`, 50_000) + `"x"]`
 	require.Empty(t, find(s, many))
@@ -161,7 +161,7 @@ func TestHostileSizesAreQuick(t *testing.T) {
 	find(s, strings.Repeat("[", 10_000))
 }
 
-// samples are texts that each rule's own expression describes.
+// samples are texts that match each rule's expression.
 func samples(t testing.TB, s *secrets.Scanner, each int) map[string][]string {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	all := map[string][]string{}
@@ -175,7 +175,7 @@ func samples(t testing.TB, s *secrets.Scanner, each int) map[string][]string {
 	return all
 }
 
-// recall is the share of samples of which anything is found, by form.
+// recall counts the samples with a finding, and all samples, by form.
 func recall(t testing.TB, s *secrets.Scanner, each int) map[string][2]int {
 	forms := map[string]func(string) string{
 		"plain":     func(x string) string { return `{"text":` + quoted(x) + `}` },
@@ -223,7 +223,7 @@ func negatives(t testing.TB) map[string]string {
 	all := map[string]string{}
 	root := "../../../shared/corpora"
 	if _, err := os.Stat(root); err != nil {
-		require.Empty(t, os.Getenv("CI"), "in CI the corpora must be there: %v", err)
+		require.Empty(t, os.Getenv("CI"), "the corpora are missing in CI: %v", err)
 		root = "../../testdata/policy/negatives"
 	}
 	for _, dir := range []string{"replies", "mime"} {
@@ -245,7 +245,7 @@ func negatives(t testing.TB) map[string]string {
 	return all
 }
 
-func TestFalseAlarms(t *testing.T) {
+func TestFalsePositives(t *testing.T) {
 	s := scanner(t)
 	all := negatives(t)
 	alarms := 0
@@ -259,7 +259,7 @@ func TestFalseAlarms(t *testing.T) {
 	require.LessOrEqual(t, float64(alarms), 0.01*float64(len(all)))
 }
 
-// A long secret is found whole, and hidden whole.
+// A long secret is found and hidden completely.
 func TestLongSecrets(t *testing.T) {
 	s := scanner(t)
 	long := "glpat-" + strings.Repeat("x", 20)
@@ -279,5 +279,5 @@ func TestLongSecrets(t *testing.T) {
 			require.NotContains(t, string(hidden), piece)
 		}
 	}
-	require.Empty(t, find(s, quoted(long)), "no entropy, no secret")
+	require.Empty(t, find(s, quoted(long)), "without entropy it is not a secret")
 }

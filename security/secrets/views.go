@@ -14,17 +14,17 @@ import (
 
 // leaf is one string, number or name of a request.
 type leaf struct {
-	where string // "request_data.body"
-	name  string // the last member, "" inside a list
-	key   bool   // it is a member's name itself
-	text  string // cleaned
-	shown string // as it stands there
-	dirty bool   // the two differ
+	where   string // "request_data.body"
+	name    string // the last member, "" inside a list
+	key     bool   // it is a member's name
+	text    string // cleaned
+	shown   string // verbatim
+	cleaned bool   // text and shown differ
 }
 
-func (l *leaf) raw() bool { return l.dirty }
+func (l *leaf) wasCleaned() bool { return l.cleaned }
 
-// view is a text to search, with the leaves that its parts come from.
+// view is a text to search, with the leaves of its parts.
 type view struct {
 	text  string
 	parts []part
@@ -35,7 +35,6 @@ type part struct {
 	leaf int
 }
 
-// builder makes a view.
 type builder struct {
 	strings.Builder
 	parts []part
@@ -50,8 +49,8 @@ func (b *builder) add(leaf int, texts ...string) {
 
 func (b *builder) view() view { return view{b.String(), b.parts} }
 
-// leavesIn are the leaves that the bytes start to end come from. Parts that end
-// at the same byte share what was decoded from all of them.
+// leavesIn are the leaves of the bytes start to end. Parts with the same end share
+// the text that was decoded from all of them.
 func (v *view) leavesIn(start, end int) []int {
 	var in []int
 	begin, last := 0, 0
@@ -67,12 +66,12 @@ func (v *view) leavesIn(start, end int) []int {
 }
 
 const (
-	maxDepth  = 3       // of encodings in encodings
-	edge      = 256     // bytes of each neighbour that a split secret may use
-	maxViewed = 4 << 20 // bytes in all; what is above is said to be a finding itself
+	maxDepth  = 3       // of nested encodings
+	edge      = 256     // bytes of each neighbor that are searched for a split secret
+	maxViewed = 4 << 20 // bytes in total; more is reported as a finding
 )
 
-// views are all the ways to read the leaves.
+// views are all readings of the leaves.
 func views(leaves []leaf) []view {
 	var context builder
 	for i, l := range leaves {
@@ -117,7 +116,7 @@ func views(leaves []leaf) []view {
 func head(s string) string { return s[:min(len(s), edge)] }
 func tail(s string) string { return s[max(0, len(s)-edge):] }
 
-// clean takes out what nobody sees and narrows what only looks different.
+// clean removes invisible characters and narrows look-alike forms.
 func clean(s string) string {
 	ascii := true
 	for i := range len(s) {
@@ -135,7 +134,7 @@ func clean(s string) string {
 			return r
 		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Mn, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			return -1
-		case r == '\u2800' || r == '\u3164' || r == '\uffa0': // blanks that count as letters
+		case r == '\u2800' || r == '\u3164' || r == '\uffa0': // blanks in the category of letters
 			return -1
 		}
 		return r
@@ -148,8 +147,8 @@ var (
 	percentRun = regexp.MustCompile(`(?:[!-~]*%[0-9A-Fa-f]{2})+[!-~]*`)
 )
 
-// decoded are the views in which what is encoded in v has been decoded where it
-// stands, each encoding by itself.
+// decoded are the views of v with encoded text decoded in place, one view for each
+// encoding.
 func decoded(v view) []view {
 	var out []view
 	if strings.ContainsRune(v.text, '%') {
@@ -165,11 +164,11 @@ func decoded(v view) []view {
 	})
 }
 
-// replaced adds the view of v in which what matches is decoded, if anything is.
+// replaced adds the view of v with all matches decoded, if any could be decoded.
 func (v *view) replaced(to []view, x *regexp.Regexp, decode func(string) (string, bool)) []view {
 	var b builder
 	at, any := 0, false
-	k := 0 // part that at lies in
+	k := 0 // the part that contains at
 	copyTo := func(end int) {
 		for k < len(v.parts) && v.parts[k].end <= end {
 			b.WriteString(v.text[at:v.parts[k].end])
@@ -188,13 +187,13 @@ func (v *view) replaced(to []view, x *regexp.Regexp, decode func(string) (string
 		any = true
 		copyTo(m[0])
 		b.WriteString(clean(text))
-		// Of an encoding that several parts share, each holds the whole.
+		// If several parts share an encoded text, each contains the complete text.
 		for k < len(v.parts) && v.parts[k].end <= m[1] {
 			b.parts = append(b.parts, part{b.Len(), v.parts[k].leaf})
 			k++
 		}
 		if k < len(v.parts) && (k == 0 || v.parts[k-1].end < m[1]) {
-			b.parts = append(b.parts, part{b.Len(), v.parts[k].leaf}) // and goes on behind it
+			b.parts = append(b.parts, part{b.Len(), v.parts[k].leaf}) // it continues after the text
 		}
 		at = m[1]
 	}
@@ -213,8 +212,8 @@ func fromBase64(s string) (string, bool) {
 	return string(b), err == nil && readable(b)
 }
 
-// readable says whether decoded bytes look like text: most random runs of
-// letters decode to none.
+// readable says whether decoded bytes look like text. Random letters mostly do not
+// decode to text.
 func readable(b []byte) bool {
 	if len(b) < 8 || !utf8.Valid(b) {
 		return false

@@ -782,15 +782,15 @@ func TestHTTPHandler(t *testing.T) {
 func TestHTTPHandlerProblems(t *testing.T) {
 	rd := config.Reader{CheckHandler: exec.Check}
 	for _, row := range []struct{ why, from, to, want string }{
-		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query`},
-		{"a body", `{text}`, `"{text}"`, `p.toml:6:8: body: a {field} stands for a whole JSON value: write it without quotation marks, and not as a name`},
+		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH with literal scheme, host and port; a {field} is allowed only in the path and in values of the query`},
+		{"a body", `{text}`, `"{text}"`, `p.toml:6:8: body: a {field} must be a complete JSON value: write it without quotation marks, and not as a name`},
 		{"a method", `"POST"`, `"BREW"`, `p.toml:4:10: method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE`},
 		{"a body of GET", `"POST"`, `"GET"`, `p.toml:4:10: method: GET has no body`},
 		{"an inline secret", `X-Kind = "post"`, `X-Token = "hunter2"`, `p.toml:7:52: headers.X-Token: put the secret into a file: secret_headers = { X-Token = "/path" }`},
-		{"another", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: name the file that holds the secret, as in "/path" or "Bearer /path"`},
-		{"a network", `10.1.2.3:8080`, `10.0.0.0/8`, `p.toml:9:1: allow_private: must hold addresses or host names, each with or without a port`},
+		{"another", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: write the path of a file with the secret, as in "/path" or "Bearer /path"`},
+		{"a network", `10.1.2.3:8080`, `10.0.0.0/8`, `p.toml:9:1: allow_private: must contain addresses or host names, each with or without a port`},
 		{"a relative file", `/etc/ca.pem`, `ca.pem`, `p.toml:10:11: ca_file: must be an absolute path`},
-		{"in the clear", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets go over https only, unless allow_private names the host`},
+		{"in the clear", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets require https, unless allow_private names the host`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			require.Contains(t, httpTool, row.from)

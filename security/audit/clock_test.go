@@ -21,14 +21,14 @@ func TestSteady(t *testing.T) {
 		{"no entry to compare with", nil, 0, false},
 		{"a new gate", []time.Duration{0}, hour, true},
 		{"every day", []time.Duration{0, day, 2 * day, 3 * day}, 4 * day, true},
-		{"a week's rest", []time.Duration{0}, 7 * day, true},
+		{"a week's pause", []time.Duration{0}, 7 * day, true},
 		{"set forward, nothing logged since", []time.Duration{0, hour}, 10 * year, false},
-		{"set forward, and the log goes on", []time.Duration{0, hour, 10 * year}, 10*year + hour, false},
+		{"set forward, and the log continues", []time.Duration{0, hour, 10 * year}, 10*year + hour, false},
 		{"set forward, restarted", []time.Duration{0, hour, 10 * year, 10*year + hour, 10*year + 2*hour}, 10*year + 23*hour, false},
-		{"a day later it is believed", []time.Duration{0, hour, 10 * year, 10*year + 20*hour}, 10*year + 25*hour, true},
+		{"a day later it is trusted", []time.Duration{0, hour, 10 * year, 10*year + 20*hour}, 10*year + 25*hour, true},
 		{"set forward and back", []time.Duration{0, hour, 10 * year, 2 * hour}, 3 * hour, false},
-		{"and the log went on for a day", []time.Duration{0, hour, 10 * year, 2 * hour, 20 * hour}, 30 * hour, true},
-		{"set back", []time.Duration{10 * year, 0}, hour, true}, // nothing looks old to such a clock
+		{"set back, and the log continued for a day", []time.Duration{0, hour, 10 * year, 2 * hour, 20 * hour}, 30 * hour, true},
+		{"set back", []time.Duration{10 * year, 0}, hour, true}, // with such a clock nothing is too old
 	} {
 		p := newDisk(t).Process("daemon")
 		l := open(t, p)
@@ -47,10 +47,10 @@ func TestSteady(t *testing.T) {
 	require.Error(t, audit.Steady(newDisk(t).Process("reader"), "/nowhere", clock()))
 }
 
-func TestLeapSaysBothTimes(t *testing.T) {
+func TestLeapNamesBothTimes(t *testing.T) {
 	p := newDisk(t).Process("daemon")
 	l := open(t, p)
 	require.NoError(t, l.Append(entry(1)))
 	err := audit.Steady(p, dir, clock().AddDate(3, 0, 0))
-	require.EqualError(t, err, "the clock leapt from 2026-11-21T12:00:00Z to 2029-11-21T12:00:00Z between two entries of the audit log")
+	require.EqualError(t, err, "the clock jumped from 2026-11-21T12:00:00Z to 2029-11-21T12:00:00Z between two entries of the audit log")
 }

@@ -13,29 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// superviseArg, as the only argument, makes the binary a supervisor.
+// superviseArg as the only argument starts the binary as a supervisor.
 const superviseArg = "__permesso-supervise"
 
-// socketFD is where a supervisor finds the socket to its daemon.
+// socketFD is a supervisor's descriptor of the socket to its daemon.
 const socketFD = 3
 
-func asked() bool { return len(os.Args) == 2 && os.Args[1] == superviseArg }
+func isSupervisorProcess() bool { return len(os.Args) == 2 && os.Args[1] == superviseArg }
 
-// Abandoned processes become children of a process's main thread, and only the
-// main thread can ask cheaply whether it has any. The main goroutine is sure to
-// be on that thread only while packages are initialised; in any other process
-// than a supervisor this does nothing.
+// Abandoned processes become children of the main thread, and only the main thread
+// can check cheaply for them. The main goroutine is sure to be on that thread only
+// while packages are initialized. In other processes init does nothing.
 func init() {
-	if asked() {
+	if isSupervisorProcess() {
 		runtime.LockOSThread()
 	}
 }
 
-// SuperviseIfAsked turns this process into a supervisor when that is what it
-// was started for, and then never returns. Programs that use a Supervisor call
-// it first thing in main, and in TestMain.
+// SuperviseIfAsked runs the supervisor and does not return if the process was
+// started as one. Programs that use a Supervisor call it first in main and in
+// TestMain.
 func SuperviseIfAsked() {
-	if !asked() {
+	if !isSupervisorProcess() {
 		return
 	}
 	if err := supervise(); err != nil {
@@ -48,26 +47,26 @@ func SuperviseIfAsked() {
 func supervise() error {
 	kind, err := unix.GetsockoptInt(socketFD, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil || kind != unix.SOCK_SEQPACKET {
-		return errors.New("this is for the daemon's own use")
+		return errors.New("only the daemon may start this process")
 	}
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
-	// Caught, not ignored: what is ignored stays ignored in the commands. It
-	// is the end of the socket that ends us, after the commands.
+	// Caught, not ignored: commands would inherit ignored signals. The supervisor
+	// ends with the socket, after the commands.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
 	syscall.Umask(0o077)
-	w := &warden{jobs: map[int]*job{}, strays: map[int]suspects{}, spawned: make(chan struct{}, 1)}
+	w := &supervisor{jobs: map[int]*job{}, strays: map[int]candidates{}, spawned: make(chan struct{}, 1)}
 	go w.serve()
 	w.reap()
 	return nil
 }
 
-// keepDescriptors makes sure that commands get none of what we have open: the
-// socket, and whatever the daemon itself has inherited from a careless parent.
+// keepDescriptors prevents commands from inheriting the supervisor's descriptors:
+// the socket, and those that the daemon inherited from its parent.
 func keepDescriptors() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -81,33 +80,33 @@ func keepDescriptors() error {
 	return nil
 }
 
-// warden is the supervisor's state. Its lock is held while a child is made, so
-// that no child can be reaped before it is known.
-type warden struct {
+// supervisor is the state of the supervisor process. Its lock is held while a child
+// is started, so that no child is reaped before it is known.
+type supervisor struct {
 	mu      sync.Mutex
-	jobs    map[int]*job     // by the command's pid, which is its group and session too
-	strays  map[int]suspects // abandoned processes without a mark
-	spawned chan struct{}    // there are children again
+	jobs    map[int]*job       // by the command's pid, which is also its group and session
+	strays  map[int]candidates // abandoned processes without a mark
+	spawned chan struct{}      // signals the first child
 }
 
-// job is one run. It stays among the jobs until nothing of it is left.
+// job is one run. It stays among the jobs until none of its processes is left.
 type job struct {
 	mark  string
 	pid   int
 	dir   string // to be removed if the daemon is gone, or ""
 	ended bool   // the command itself has ended and is reaped
-	empty bool   // its group is empty, and the number may belong to others
-	left  int    // members we may not kill
+	empty bool   // its group is empty, and the number may be reused
+	left  int    // members that cannot be killed
 	state unix.WaitStatus
 }
 
-// suspects are the runs that may have left a stray: those under way when it
-// was first seen.
-type suspects map[*job]bool
+// candidates are the runs that a stray may belong to: those that were running when
+// it was first seen.
+type candidates map[*job]bool
 
-// serve does what the daemon says. Commands die with the thread that made
-// them, so this goroutine keeps its thread for good.
-func (w *warden) serve() {
+// serve handles the daemon's messages. Commands die with the thread that started
+// them, so this goroutine never releases its thread.
+func (w *supervisor) serve() {
 	runtime.LockOSThread()
 	buf := make([]byte, maxMessage+1)
 	oob := make([]byte, unix.CmsgSpace(8*4))
@@ -119,7 +118,7 @@ func (w *warden) serve() {
 		if err != nil || n == 0 {
 			w.end()
 		}
-		w.obey(unpack(buf[:n]), received(oob[:oobn]))
+		w.handle(unpack(buf[:n]), received(oob[:oobn]))
 	}
 }
 
@@ -137,7 +136,7 @@ func received(oob []byte) []int {
 	return fds
 }
 
-func (w *warden) obey(fields []string, fds []int) {
+func (w *supervisor) handle(fields []string, fds []int) {
 	defer func() {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
@@ -147,17 +146,17 @@ func (w *warden) obey(fields []string, fds []int) {
 	case fields[0] == msgRun && len(fds) == 3:
 		w.run(fields, fds)
 	case fields[0] == msgRun && len(fields) > 1:
-		say(msgFailed, fields[1], "the supervisor is out of file descriptors")
+		report(msgFailed, fields[1], "supervisor is out of file descriptors")
 	case fields[0] == msgKill && len(fields) == 2:
 		w.kill(fields[1])
 	}
 }
 
-func (w *warden) run(fields []string, fds []int) {
+func (w *supervisor) run(fields []string, fds []int) {
 	s, err := unpackSpec(fields)
 	if err != nil {
 		if len(fields) > 1 {
-			say(msgFailed, fields[1], err.Error())
+			report(msgFailed, fields[1], err.Error())
 		}
 		return
 	}
@@ -165,7 +164,7 @@ func (w *warden) run(fields []string, fds []int) {
 	defer w.mu.Unlock()
 	pid, err := spawn(s, fds)
 	if err != nil {
-		say(msgFailed, s.mark, fmt.Sprintf("start %s: %v", s.path, err))
+		report(msgFailed, s.mark, fmt.Sprintf("start %s: %v", s.path, err))
 		return
 	}
 	j := &job{mark: s.mark, pid: pid}
@@ -179,8 +178,8 @@ func (w *warden) run(fields []string, fds []int) {
 	}
 }
 
-// spawn starts a command. A session of its own, and not only a group, keeps it
-// from moving into another run's group, where our kill would miss it.
+// spawn starts a command in its own session. With only its own group it could move
+// into another run's group, where kill would miss it.
 func spawn(s spec, fds []int) (int, error) {
 	files := []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}
 	return syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
@@ -190,7 +189,7 @@ func spawn(s spec, fds []int) (int, error) {
 }
 
 // kill begins a run's end; reap completes it.
-func (w *warden) kill(mark string) {
+func (w *supervisor) kill(mark string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.jobs {
@@ -200,21 +199,21 @@ func (w *warden) kill(mark string) {
 	}
 }
 
-// reap waits for children, ours and abandoned ones, for ever.
-func (w *warden) reap() {
+// reap waits for children and abandoned processes, forever.
+func (w *supervisor) reap() {
 	for {
 		pid, err := nextDead()
 		if errors.Is(err, unix.ECHILD) {
 			<-w.spawned
 		} else if err == nil {
-			w.bury(pid)
+			w.reapChild(pid)
 		}
 	}
 }
 
-// bury takes one dead child from the process table. A command's group is
-// killed first: while its leader is not reaped, the number is surely its own.
-func (w *warden) bury(pid int) {
+// reapChild reaps one dead child. It kills a command's group first: until its
+// leader is reaped, the number cannot be reused.
+func (w *supervisor) reapChild(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j := w.jobs[pid]
@@ -236,9 +235,9 @@ func (w *warden) bury(pid int) {
 	}
 }
 
-// settle reports a run whose command has ended, once nothing of it is left.
-// Until then every further death brings us here again.
-func (w *warden) settle(j *job) {
+// settle reports a run whose command has ended, once none of its processes is left.
+// It is called again after every death until then.
+func (w *supervisor) settle(j *job) {
 	if !j.empty {
 		err := unix.Kill(-j.pid, unix.SIGKILL)
 		j.empty = err != nil
@@ -251,13 +250,12 @@ func (w *warden) settle(j *job) {
 		return
 	}
 	delete(w.jobs, j.pid)
-	say(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left))
+	report(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left))
 }
 
-// killStrays kills what j has left outside its group; it counts what is dying
-// and what we may not kill. It dies in generations: each death hands us the
-// next.
-func (w *warden) killStrays(j *job) (waiting, left int) {
+// killStrays kills j's processes outside its group. It counts those that are dying
+// and those that cannot be killed. Their children are found after their death.
+func (w *supervisor) killStrays(j *job) (waiting, left int) {
 	if !hasOrphans() {
 		return 0, 0
 	}
@@ -275,10 +273,9 @@ func (w *warden) killStrays(j *job) (waiting, left int) {
 	return waiting, left
 }
 
-// belongs says whether an abandoned process is to die with j. Its session or
-// its mark tell whose it is; without either it dies with the last of the runs
-// that could have left it.
-func (w *warden) belongs(p proc, j *job) bool {
+// belongs says whether to kill an abandoned process with j. Its session or its mark
+// identifies its run. Without either it is killed with the last of its candidates.
+func (w *supervisor) belongs(p proc, j *job) bool {
 	if owner := w.jobs[p.session]; owner != nil {
 		return owner == j
 	}
@@ -288,11 +285,11 @@ func (w *warden) belongs(p proc, j *job) bool {
 				return false
 			}
 		}
-		return true // j's, or a late one of a run that is over
+		return true // of j, or of a run that has ended
 	}
 	s := w.strays[p.pid]
 	if s == nil {
-		s = suspects{}
+		s = candidates{}
 		for _, other := range w.jobs {
 			s[other] = true
 		}
@@ -302,9 +299,9 @@ func (w *warden) belongs(p proc, j *job) bool {
 	return len(s) == 0
 }
 
-// end is what happens when the daemon is gone: everything dies, and so do we.
-func (w *warden) end() {
-	w.mu.Lock() // for good: nothing is to be started or reported any more
+// end kills everything and exits when the daemon is gone.
+func (w *supervisor) end() {
+	w.mu.Lock() // never unlocked: nothing may be started or reported any more
 	for killTree(os.Getpid()) > 0 {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err == unix.ECHILD {
 			break
@@ -317,7 +314,7 @@ func (w *warden) end() {
 			_ = os.RemoveAll(j.dir)
 		}
 	}
-	unix.Exit(0) // at once: there is nothing to flush, and Close is waiting
+	unix.Exit(0) // there is nothing to flush, and Close is waiting
 }
 
 func reapedOne() bool {
@@ -325,8 +322,9 @@ func reapedOne() bool {
 	return err == nil && pid > 0
 }
 
-// say reports to the daemon. If it is gone, serve learns so by itself.
-func say(fields ...string) {
+// report sends a message to the daemon. If the daemon is gone, serve notices that
+// itself.
+func report(fields ...string) {
 	_ = unix.Sendmsg(socketFD, pack(fields...), nil, nil, unix.MSG_NOSIGNAL)
 }
 

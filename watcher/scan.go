@@ -9,33 +9,33 @@ import (
 )
 
 const (
-	mostNames  = 16384 // a poll reads no more names of a folder
-	mostStats  = 512   // and looks at the files of a folder with no more than these
+	maxNames   = 16384 // limit of names that a poll reads in a folder
+	maxStats   = 512   // limit of names up to which a poll also reads file stats
 	namesChunk = 1024
 )
 
-// A look is one job: a glance at each folder of a group, with a comparison of its
-// names where it is polled, and the group's Rescan where that is due. It runs
-// outside the loop, at most one a group.
-type look struct {
-	group  *group
-	full   bool // Rescan too
-	began  time.Time
-	polls  []*poll
-	change int // names that appeared, vanished or changed where floods count; -1: unknown
+// A scan is one job: it examines each folder of a group, compares the names of
+// polled folders, and calls the group's Rescan if that is due. It runs outside the
+// loop, at most one for each group.
+type scan struct {
+	group   *group
+	rescan  bool // call Rescan, too
+	began   time.Time
+	polls   []*poll
+	changes int // changed names in flooding folders; -1: unknown
 }
 
-// A poll is one folder of a look.
+// A poll is one folder of a scan.
 type poll struct {
 	folder  *folder
-	compare bool // it is polled: compare its names with those seen before
-	counts  bool // its changes say whether a flood goes on
+	compare bool // it is polled: compare its names with the last listing
+	counts  bool // its changes decide whether a flood is over
 	current state
 }
 
-// do performs the look. The names are listed before the Rescan, so that a file
-// which comes after the Rescan differs from the list next time.
-func (w *Watcher) do(k *look, stopped func() bool) {
+// runScan lists the names before the Rescan, so that the next scan detects a file
+// that appears after the Rescan.
+func (w *Watcher) runScan(k *scan, stopped func() bool) {
 	for _, p := range k.polls {
 		p.current = w.examine(p.folder.Path)
 		if !p.compare {
@@ -43,26 +43,26 @@ func (w *Watcher) do(k *look, stopped func() bool) {
 			continue
 		}
 		n := w.compare(k, p.folder)
-		if p.counts && k.change >= 0 {
-			k.change += n
+		if p.counts && k.changes >= 0 {
+			k.changes += n
 			if n < 0 {
-				k.change = -1
+				k.changes = -1
 			}
 		}
 	}
-	if k.full && !stopped() {
+	if k.rescan && !stopped() {
 		w.Rescan(k.group.name)
 	}
 }
 
-// compare wakes every name that differs from the last listing and returns how
-// many did, wanted or not; -1 if it cannot know. What a list cannot say, a Rescan
-// must find.
-func (w *Watcher) compare(k *look, f *folder) int {
+// compare wakes every name that differs from the last listing. It returns their
+// number, including names that are not wanted, or -1 if unknown. If the listing is
+// incomplete, it requests a Rescan.
+func (w *Watcher) compare(k *scan, f *folder) int {
 	before, now := f.seen, list(&f.Folder)
 	f.seen = now
 	if before == nil {
-		k.full = true
+		k.rescan = true
 		return -1
 	}
 	changed := now.diff(before)
@@ -71,21 +71,21 @@ func (w *Watcher) compare(k *look, f *folder) int {
 			w.Wake(f.Group, f.Kind, name)
 		}
 	}
-	if now.crowded && !now.changed.Equal(before.changed) {
-		k.full = true
+	if now.truncated && !now.changed.Equal(before.changed) {
+		k.rescan = true
 		return -1
 	}
 	return len(changed)
 }
 
-// A listing is what stood in a folder. A folder that cannot be read is empty.
+// A listing is the content of a folder. An unreadable folder is empty.
 type listing struct {
-	names   map[string]stamp
-	changed time.Time // of the folder itself
-	crowded bool      // there were more names than we read
+	names     map[string]stamp
+	changed   time.Time // of the folder itself
+	truncated bool      // not all names were read
 }
 
-// A stamp tells two contents of a name apart; the zero stamp says nothing.
+// A stamp detects a changed file. The zero stamp means unknown.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -98,12 +98,12 @@ func list(f *Folder) *listing {
 		return l
 	}
 	defer func() { _ = dir.Close() }()
-	// Asking the open folder, not its path, makes NFS ask its server.
+	// Stat of the open folder, not of its path, makes NFS ask its server.
 	if info, err := dir.Stat(); err == nil {
 		l.changed = info.ModTime()
 	}
 	l.read(dir)
-	if len(l.names) <= mostStats {
+	if len(l.names) <= maxStats {
 		l.stat(f)
 	}
 	return l
@@ -118,8 +118,8 @@ func (l *listing) read(dir *os.File) {
 		if err != nil || len(names) == 0 {
 			return
 		}
-		if len(l.names) >= mostNames {
-			l.crowded = true
+		if len(l.names) >= maxNames {
+			l.truncated = true
 			return
 		}
 	}
@@ -140,7 +140,7 @@ func stampOf(info fs.FileInfo) stamp {
 	return stamp{modified: info.ModTime(), size: info.Size()}
 }
 
-// diff names what is in one listing only, or in both with different stamps.
+// diff returns the names that are in only one listing, or have different stamps.
 func (l *listing) diff(before *listing) []string {
 	var names []string
 	for name, now := range l.names {

@@ -2,19 +2,19 @@ package watcher
 
 import "golang.org/x/sys/unix"
 
-// unreached names the file system of a path where inotify does not see what other
-// hosts (or the far side of a user-space file system) change, and is "" where it
-// sees everything. virtiofs, sshfs and the like all report FUSE.
-func unreached(path string) string {
+// remoteFileSystem names the file system of a path if inotify does not report
+// changes by other hosts (or behind a user-space file system) there, else "".
+// virtiofs, sshfs and similar ones report FUSE.
+func remoteFileSystem(path string) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return "" // the watch itself will say what is wrong
+		return "" // placing the watch will report the error
 	}
-	return unreachedType(uint32(st.Type)) // magics have 32 bits; the width of the field varies
+	return remoteType(uint32(st.Type)) // magic numbers have 32 bits; the width of the field varies
 }
 
-// unreachedType goes by the magic numbers of statfs(2) and linux/magic.h.
-func unreachedType(magic uint32) string {
+// remoteType uses the magic numbers of statfs(2) and linux/magic.h.
+func remoteType(magic uint32) string {
 	switch magic {
 	case 0x6969:
 		return "NFS"

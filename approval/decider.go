@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Person is somebody who answers, known by an id that cannot be chosen freely:
-// a numeric chat id, an authenticated address, a local uid.
+// Person is a human decider, known by an id that cannot be chosen freely: a numeric
+// chat id, an authenticated address, a local UID.
 type Person struct {
 	Channel string // telegram, email, or local for terminal, CLI and browser
 	ID      string // "123456789", "ann@example.org", "1000"
-	Name    string // what others are told: "ann", "operator:root"
+	Name    string // shown to others: "ann", "operator:root"
 }
 
-// DecisionInput is what a person wants done with one pending. Only Decide turns it
+// DecisionInput is what a person decides about one pending. Only Decide turns it
 // into a decision.
 type DecisionInput struct {
 	Key           Key
@@ -30,17 +30,16 @@ type DecisionInput struct {
 	Via           string // terminal, cli, telegram, email, web, rest
 }
 
-// Waiting is a pending as it lies on disk, verified.
+// Waiting is a verified pending as stored on disk.
 type Waiting struct {
 	Pending *Pending
 	SHA256  string // of the file's bytes
 }
 
-// Key names the request that waits.
+// Key names the pending's request.
 func (w Waiting) Key() Key { return Key{w.Pending.SourceGroup, w.Pending.RequestID} }
 
-// The reasons for which Decide refuses. Each is one sentence for the person
-// who asked; a *Refusal says it in full.
+// The reasons for which Decide refuses. A *Refusal adds the details.
 var (
 	ErrNotAuthorized = errors.New("nothing here for you")
 	ErrUnknown       = errors.New("no such request")
@@ -49,12 +48,12 @@ var (
 	ErrNotApplicable = errors.New("not possible here")
 )
 
-// Refusal is a Decide that wrote nothing, or withdrew what it wrote.
+// Refusal is returned by a Decide that wrote nothing, or withdrew what it wrote.
 type Refusal struct {
 	Reason  error     // one of the errors above
-	By      string    // who decided first, where somebody did
-	At      time.Time // and when
-	Verdict Verdict   // and what
+	By      string    // the person who decided first, if known
+	At      time.Time // when By decided
+	Verdict Verdict   // what By decided
 	Hint    string
 }
 
@@ -68,39 +67,38 @@ func (r *Refusal) Error() string {
 	return r.Reason.Error()
 }
 
-// Unwrap gives the reason.
 func (r *Refusal) Unwrap() error { return r.Reason }
 
-// Workspace is what the operator says of one agent's home.
+// Workspace is the operator's configuration of one agent's workspace.
 type Workspace struct {
 	Name           string
 	Autonomy       string
-	Approvers      []string // names; empty: nobody may approve
-	Principal      string   // only this approver decides, where set
+	Approvers      []string // names; empty: no approver may decide
+	Principal      string   // if set, only this approver decides
 	Channels       []string
-	LocalDecisions bool // the local operator may decide at a terminal
+	LocalDecisions bool // the local operator may decide
 	Timeout        time.Duration
 	MaxTimeout     time.Duration
 	QuietHours     QuietHours
 	Language       string
 	ChatJID        string
 	Limits         Limits
-	Sessions       map[string]string // autonomy of single sessions; only lowers
-	BindsSessions  bool              // the host gives out the session ids, agents cannot choose them
-	Secrets        bool              // its agent has secrets from the start
-	Admin          bool              // no tool of its agent may read what strangers write
+	Sessions       map[string]string // autonomy of single sessions; can only lower it
+	BindsSessions  bool              // the host issues session ids; agents cannot choose them
+	Secrets        bool              // the agent has the secret taint from the start
+	Admin          bool              // the agent must have no tool that reads public content
 }
 
-// Limits bound what one workspace may ask of the gate. Zero means the default.
+// Limits bound what one workspace may use. Zero means the default.
 type Limits struct {
-	Pending      int // waiting at once: 32
+	Pending      int // at once: 32
 	AskPerMinute int // 60
-	PerMinute    int // requests in all: 600
+	PerMinute    int // all requests: 600
 	RequestSize  int // bytes: 256 KiB
 	Running      int // handlers at once: 8
 }
 
-// WithDefaults fills the zero fields in.
+// WithDefaults replaces zero fields by their defaults.
 func (l Limits) WithDefaults() Limits {
 	def := func(p *int, v int) {
 		if *p == 0 {
@@ -115,7 +113,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Approver is a person on an approver list, with every id they may use.
+// Approver is a person who may decide, with every id they may use.
 type Approver struct {
 	Name     string
 	Telegram string // numeric

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestUnreached(t *testing.T) {
+func TestRemoteType(t *testing.T) {
 	for magic, want := range map[uint32]string{
 		unix.NFS_SUPER_MAGIC:   "NFS",
 		unix.V9FS_MAGIC:        "9p",
@@ -27,8 +27,8 @@ func TestUnreached(t *testing.T) {
 		unix.XFS_SUPER_MAGIC:       "",
 		unix.OVERLAYFS_SUPER_MAGIC: "",
 	} {
-		require.Equal(t, want, unreachedType(magic), "%#x", magic)
+		require.Equal(t, want, remoteType(magic), "%#x", magic)
 	}
-	require.Empty(t, unreached("/proc"), "inotify is there, and says nothing is wrong with proc")
-	require.Empty(t, unreached("/no/such/path"))
+	require.Empty(t, remoteFileSystem("/proc"), "proc supports inotify")
+	require.Empty(t, remoteFileSystem("/no/such/path"))
 }
