@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// plainAddress is an address without any name around it. Its domain is canonical.
+// plainAddress is an address without a display name. Its domain is canonical.
 type plainAddress struct{ local, domain string }
 
 func (m plainAddress) String() string { return m.local + "@" + m.domain }
@@ -15,10 +15,9 @@ func (m plainAddress) String() string { return m.local + "@" + m.domain }
 //	from    = [ phrase ] "<" address ">" | address
 //	address = dot-atom "@" domain
 //
-// with white space and comments around and between, but not inside, the
-// address. That is less than RFC 5322 allows: no group, no list, no route, no
-// quoted local part, no address literal, since people's mail programs write
-// none of them and every reader reads them differently.
+// with white space and comments around the address, but not inside it. That is less
+// than RFC 5322 allows: no group, list, route, quoted local part or address literal.
+// Mail programs write none of them, and every parser reads them differently.
 func parsePlainAddress(value string) (plainAddress, error) {
 	s := &lexer{rest: value}
 	words := 0
@@ -28,7 +27,7 @@ func parsePlainAddress(value string) (plainAddress, error) {
 		}
 		switch c := s.peek(); {
 		case c == 0:
-			return plainAddress{}, errors.New("there is none in it")
+			return plainAddress{}, errors.New("no address")
 		case c == '<':
 			s.next()
 			return s.last(true)
@@ -53,7 +52,7 @@ func parsePlainAddress(value string) (plainAddress, error) {
 	}
 }
 
-// last reads the address, and that nothing comes after it.
+// last parses the address and checks that nothing follows it.
 func (s *lexer) last(angle bool) (plainAddress, error) {
 	if s.peek() == '@' {
 		return plainAddress{}, errors.New("it has a route")
@@ -115,14 +114,13 @@ func checkLocal(local string) error {
 	return nil
 }
 
-// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded
-// value.
+// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded value.
 type lexer struct {
 	rest     string
 	noQuotes bool // a quotation mark in a comment is an error
 }
 
-// peek is the next byte; 0 at the end (a header has no NUL: see readFields).
+// peek is the next byte; 0 at the end (readFields refuses a NUL).
 func (s *lexer) peek() byte {
 	if s.rest == "" {
 		return 0
@@ -144,7 +142,7 @@ func (s *lexer) word(in func(byte) bool) string {
 
 var errQuote = errors.New("a quotation mark is not closed")
 
-// quoted reads a quoted string, the next byte being its quotation mark.
+// quoted reads a quoted string. The next byte is its quotation mark.
 func (s *lexer) quoted() (string, error) {
 	var text strings.Builder
 	for s.next(); ; s.next() {

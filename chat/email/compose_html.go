@@ -7,9 +7,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// cardPage is the HTML part: the same facts as the plain one, in the same order.
-// It has no link, since programs that look for bad mails follow links, and
-// nothing that would have to be fetched.
+// cardPage is the HTML part: the same facts as the plain part, in the same order. It
+// has no links, because spam filters follow links, and loads nothing.
 var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
 <html lang="{{.Language}}"><head><meta charset="utf-8"><title>{{.Card.Head}}</title></head>
 <body style="font-family: sans-serif; line-height: 1.4">

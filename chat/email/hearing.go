@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// hearing is a mail by somebody who was proved to have written it.
+// hearing is an email whose sender is proved.
 type hearing struct {
 	*Channel
 	name     string
@@ -19,21 +19,21 @@ type hearing struct {
 	sender   string
 	key      approval.Key
 	note     *note
-	card     *asking // the sender's; nil: none was sent
-	seen     asking  // what it said when the mail came
-	opened   bool    // by its token
-	closed   bool    // everybody was told how it ended
+	card     *asking // the sender's card; nil: none was sent
+	seen     asking  // the sender's card when the email came
+	opened   bool    // the email has a token of the card
+	closed   bool    // every approver got the outcome
 	approver approval.Approver
 	text     string
 	clear    bool
 	words    *words
-	how      string // to answer this kind of card
+	how      string // how to answer this kind of card
 }
 
-// weigh judges a mail whose sender is known.
+// weigh handles an email whose sender is proved.
 func (c *Channel) weigh(ctx context.Context, name string, m *Mail, sender string) (Taken, error) {
 	c.init()
-	c.weighing.Lock() // what comes twice at once is seen twice
+	c.weighing.Lock() // two deliveries of one email at once: the second sees the first
 	defer c.weighing.Unlock()
 	r := &hearing{Channel: c, name: name, mail: m, sender: sender}
 	if why, err := r.identify(); why != "" || err != nil {
@@ -49,9 +49,9 @@ func (c *Channel) weigh(ctx context.Context, name string, m *Mail, sender string
 	case duplicate:
 		return Taken{Status: Duplicate, Key: r.key}, nil
 	case !r.opened && r.closed:
-		return r.settled(ctx) // "thank you", to the mail that told how it ended
+		return r.settled(ctx) // for example "thank you", in reply to the outcome
 	case !r.opened:
-		return r.conclude(Refused, "without the token of a card of its sender's", r.words.wrongToken)
+		return r.conclude(Refused, "no token of the sender's card", r.words.wrongToken)
 	}
 	waiting, err := c.Viewer.Waiting(ctx, []string{r.key.Workspace})
 	if err != nil {
@@ -68,9 +68,9 @@ func (r *hearing) print() string {
 	return printOfReply(r.sender, r.key.String(), r.mail.MessageID, r.mail.Text)
 }
 
-// identify finds the card that the mail is about: its id stands in the reply
-// address, the thread, the subject or the body, the best of these counts, and the
-// token that it carries must be one of that card.
+// identify finds the card that the email answers. The id is in the reply address, the
+// thread, the subject or the body; the first of these counts. The token must belong
+// to that card.
 func (r *hearing) identify() (why string, err error) {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *hearing) identify() (why string, err error) {
 	return why, nil
 }
 
-// done is the end of identify's heard.
+// done releases the key that identify set, and wakes Run.
 func (r *hearing) done() {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
@@ -114,10 +114,10 @@ func (r *hearing) done() {
 	r.wake()
 }
 
-// authorised finds the approver. Whether they may decide is asked again by Decide.
+// authorised finds the approver. Decide checks the permission again.
 func (r *hearing) authorised() (why string) {
 	if r.key.ID == "" {
-		return "no card of that id was sent"
+		return "no card with that id was sent"
 	}
 	for _, p := range r.People(r.key.Workspace) {
 		if p.Email != "" && canonical(p.Email) == r.sender {
@@ -125,12 +125,12 @@ func (r *hearing) authorised() (why string) {
 			return ""
 		}
 	}
-	return "its sender is no approver of the workspace"
+	return "the sender is not an approver of the workspace"
 }
 
-// about is the id of the request that the refs name, the best of them first. Of
-// a thread the mail replied to counts, not what came before it; elsewhere two ids
-// in one place are one too many.
+// about returns the id of the request that the refs name, from the best place. In a
+// thread the message replied to counts, not older ones. In any other place two
+// different ids are an error.
 func (r *hearing) about(refs []Ref) (found, why string) {
 	where := ""
 	for _, ref := range refs {
@@ -142,16 +142,16 @@ func (r *hearing) about(refs []Ref) (found, why string) {
 		case ref.Where != where || where == InThread:
 			return found, ""
 		case id != found:
-			return "", "several requests are named"
+			return "", "more than one request is named"
 		}
 	}
 	if found == "" {
-		return "", "no card of ours is named"
+		return "", "no card is named"
 	}
 	return found, ""
 }
 
-// idOf is the request of a ref; of a token that we do not know it is none.
+// idOf returns the request of a ref; "" if only an unknown token is given.
 func (c *Channel) idOf(ref Ref) string {
 	if ref.ID != "" {
 		return ref.ID
@@ -160,7 +160,7 @@ func (c *Channel) idOf(ref Ref) string {
 	return k.ID
 }
 
-// decide has the answer acted on.
+// decide applies the answer in the email.
 func (r *hearing) decide(ctx context.Context, w *approval.Waiting) (Taken, error) {
 	p := w.Pending
 	r.how = r.words.howTo
@@ -169,7 +169,7 @@ func (r *hearing) decide(ctx context.Context, w *approval.Waiting) (Taken, error
 	}
 	switch {
 	case r.note.SHA256 != w.SHA256:
-		return r.conclude(Refused, "the request is another than the card shows", r.words.otherRequest)
+		return r.conclude(Refused, "the request changed since the card", r.words.otherRequest)
 	case r.mail.Doubt != "":
 		return r.unclear(r.mail.Doubt, fill(r.words.doubt, "why", r.mail.Doubt))
 	case !r.clear:
@@ -178,12 +178,12 @@ func (r *hearing) decide(ctx context.Context, w *approval.Waiting) (Taken, error
 	m := r.message(w)
 	cmd := m.Command()
 	if !byMail(p, cmd, r.text) {
-		return r.unclear("no answer that counts by mail", r.words.unclear)
+		return r.unclear("answer not valid by email", r.words.unclear)
 	}
 	if approves(cmd) {
 		switch ceiling := r.ceiling(r.key.Workspace); {
 		case !r.seen.Whole:
-			return r.conclude(Refused, "the card did not show all of it", fill(r.words.notWhole, "id", p.ShortID))
+			return r.conclude(Refused, "the card did not show the complete request", fill(r.words.notWhole, "id", p.ShortID))
 		case above(p.Reversibility, ceiling):
 			return r.conclude(Refused, "above the ceiling", r.words.aboveCeiling(p, ceiling))
 		}
@@ -191,7 +191,7 @@ func (r *hearing) decide(ctx context.Context, w *approval.Waiting) (Taken, error
 	return r.handle(ctx, m, cmd)
 }
 
-// message is what the interceptor is told.
+// message is the input for the interceptor.
 func (r *hearing) message(w *approval.Waiting) chat.Message {
 	m := chat.Message{
 		From: approval.Person{Channel: channelName, ID: r.sender, Name: r.approver.Name}, Via: channelName,
@@ -203,7 +203,7 @@ func (r *hearing) message(w *approval.Waiting) chat.Message {
 	return m
 }
 
-// serves are the workspaces in which the sender is asked.
+// serves lists the workspaces whose approvers include the sender.
 func (r *hearing) serves() (all []string) {
 	for _, ws := range r.Workspaces() {
 		if slices.ContainsFunc(r.People(ws), func(p approval.Approver) bool { return canonical(p.Email) == r.sender }) {
@@ -213,7 +213,7 @@ func (r *hearing) serves() (all []string) {
 	return all
 }
 
-// handle has a decision made and tells the sender.
+// handle executes the command and answers the sender.
 func (r *hearing) handle(ctx context.Context, m chat.Message, cmd chat.Command) (Taken, error) {
 	ic := *r.Interceptor
 	w := &witness{Decider: ic.Decider}
@@ -225,7 +225,7 @@ func (r *hearing) handle(ctx context.Context, m chat.Message, cmd chat.Command) 
 	case said.Acted:
 		return r.conclude(Decided, "", said.Text)
 	case said.Err != nil:
-		return Taken{Key: r.key}, said.Err // of the disk: handed in again, it is found decided or is decided then
+		return Taken{Key: r.key}, said.Err // a disk error: the retry decides, or finds the decision
 	case said.Ignore || cmd.Kind == chat.Unclear:
 		return r.unclear("unclear", said.Text)
 	case refusal != nil && (errors.Is(refusal, approval.ErrDecided) || errors.Is(refusal, approval.ErrTooLate) || errors.Is(refusal, approval.ErrUnknown)):
@@ -236,7 +236,7 @@ func (r *hearing) handle(ctx context.Context, m chat.Message, cmd chat.Command) 
 	return r.conclude(Answered, "", said.Text)
 }
 
-// witness remembers why nothing was decided.
+// witness keeps the error of Decide.
 type witness struct {
 	chat.Decider
 	err error
@@ -249,8 +249,8 @@ func (w *witness) Decide(ctx context.Context, a approval.DecisionInput) (d *appr
 	return d, err
 }
 
-// settled is for a reply to a card that waits no longer. Consent can still be
-// taken back by one.
+// settled handles a reply to a card that is not pending any more. Such a reply can
+// still undo a grant.
 func (r *hearing) settled(ctx context.Context) (Taken, error) {
 	if cmd := chat.Parse(r.text, chat.Context{}); r.opened && r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
 		said := r.Interceptor.Handle(ctx, r.message(nil))
@@ -268,13 +268,13 @@ func (r *hearing) settled(ctx context.Context) (Taken, error) {
 	}
 	outcome := r.Style(r.approver.Language).Outcome(rec)
 	if r.opened && r.unnoted(rec) {
-		return r.conclude(Decided, "in an earlier life", outcome)
+		return r.conclude(Decided, "decided before a restart", outcome)
 	}
 	return r.late(fill(r.words.late, "outcome", outcome))
 }
 
-// unnoted says whether a mail of the sender's has decided that we have no note of:
-// it is this one, then, for what was not noted is handed in again first.
+// unnoted says whether the sender decided by email and we have no record of the
+// reply. Then it was this reply, because an unrecorded one is retried first.
 func (r *hearing) unnoted(rec *approval.Record) bool {
 	resp, err := approval.ParseResponse(rec.Response)
 	if err != nil || r.seen.Used || r.seen.Late {
@@ -284,7 +284,7 @@ func (r *hearing) unnoted(rec *approval.Record) bool {
 	return by != nil && via != nil && *by == r.approver.Name && *via == channelName
 }
 
-// late tells once that it is too late.
+// late answers "too late", once for each card.
 func (r *hearing) late(text string) (Taken, error) {
 	if r.seen.Late {
 		text = ""
@@ -292,7 +292,7 @@ func (r *hearing) late(text string) (Taken, error) {
 	return r.conclude(Late, "", text)
 }
 
-// unclear answers with the menu, a few times.
+// unclear answers with the menu, up to maxUnclear times for each card.
 func (r *hearing) unclear(why, text string) (Taken, error) {
 	if r.seen.Unclear >= maxUnclear {
 		return r.conclude(Unclear, why, "")
@@ -300,8 +300,7 @@ func (r *hearing) unclear(why, text string) (Taken, error) {
 	return r.conclude(Unclear, why, text+"\n\n"+r.how)
 }
 
-// conclude makes durable what became of the mail and what is answered; "" is
-// nothing.
+// conclude saves the result and the answer durably. An empty text means no answer.
 func (r *hearing) conclude(s Status, why, text string) (Taken, error) {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
@@ -316,22 +315,22 @@ func (r *hearing) conclude(s Status, why, text string) (Taken, error) {
 	if text != "" && r.state.taken.answered(r.sender, now.Add(-time.Hour)) < answersAnHour {
 		t.Answer = r.answer(text)
 	}
-	// The mail first: a card that says what its person heard, without the answer
-	// that says it, would leave them unanswered. A start brings the card up to it.
+	// The reply first: a card that records an answer which was never saved would
+	// leave the sender without one. catchUp updates the card at the next start.
 	if err := r.keepTaken(t); err != nil {
 		return Taken{Key: r.key}, err
 	}
 	if err := r.mark(s); err != nil {
-		r.Log.Error().Err(err).Msg("email")
+		r.Log.Error().Err(err).Msg("save sent record failed")
 	}
 	r.wake()
 	return Taken{Status: s, Key: r.key, Why: why}, nil
 }
 
-// mark notes on the card what its person did and heard.
+// mark records on the card what its approver did and was told.
 func (r *hearing) mark(s Status) error {
 	if r.card == nil || r.state.pages.notes[r.key] != r.note {
-		return nil // none, or it was asked anew meanwhile
+		return nil // no card, or the request was asked again meanwhile
 	}
 	was := *r.card
 	r.card.Used = was.Used || s == Decided
@@ -355,7 +354,7 @@ func (r *hearing) answer(text string) *answerTo {
 	return a
 }
 
-// fitIDs are the last of some message ids that may stand in a header of ours.
+// fitIDs joins the last ten message ids that are valid in a header.
 func fitIDs(ids []string) string {
 	var fit []string
 	for _, id := range ids[max(0, len(ids)-10):] {

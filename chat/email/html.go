@@ -9,16 +9,16 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// page is an HTML body as a reader sees it, line by line, in the form of a plain
-// text: quotation behind ">", rules as dashes. Nothing is loaded, nothing runs.
+// page is the visible text of an HTML body, line by line, in the form of plain text:
+// quotations after ">", rules as dashes. Nothing is loaded or executed.
 type page struct {
 	text   string
-	struck bool // words outside quotation are struck out
-	sheet  bool // a style sheet hides something, and we do not follow which
+	struck bool // text outside quotations is struck out
+	sheet  bool // a style sheet hides something; it is not evaluated
 	broken bool
 }
 
-// flatten reads HTML. Text that nobody sees is left out.
+// flatten converts HTML. Hidden text is left out.
 func flatten(src string) page {
 	f := &flattener{}
 	doc, err := html.Parse(strings.NewReader(src))
@@ -35,19 +35,19 @@ type flattener struct {
 	b      strings.Builder
 	line   strings.Builder
 	depth  int // of quotation
-	last   int // the depth of the line above, or -1 where that is blank
+	last   int // the depth of the line above, or -1 if that is blank
 	lines  int
-	blank  bool // a blank line is due before the next one
-	space  bool // a blank is due before the next word
+	blank  bool // insert a blank line before the next one
+	space  bool // insert a space before the next word
 	struck bool
 	sheet  bool
 }
 
-// look is what elements hand down to those inside.
+// look is the text style that an element inherits.
 type look struct {
 	pre    bool
 	struck bool
-	fg, bg *color // nil: nothing was said
+	fg, bg *color // nil: not set
 }
 
 const crossing = "-----Original Message-----"
@@ -77,7 +77,7 @@ func (f *flattener) element(n *html.Node, l look) {
 	case atom.Style:
 		f.sheet = f.sheet || hides.MatchString(textIn(n))
 	case atom.Head:
-		f.children(n, l) // for its style sheets: all else in it is unseen
+		f.children(n, l) // for its style sheets: nothing else in it is visible
 		return
 	}
 	if unseen[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
@@ -129,7 +129,7 @@ func (f *flattener) block(n *html.Node, s style, l look) {
 	f.blank = f.blank || marginal
 }
 
-// bullet shows what a browser shows before an item.
+// bullet writes what a browser shows before a list item.
 func (f *flattener) bullet(n *html.Node) {
 	if n.Parent == nil || n.Parent.DataAtom != atom.Ol {
 		f.line.WriteString("• ")
@@ -144,7 +144,7 @@ func (f *flattener) bullet(n *html.Node) {
 	f.line.WriteString(strconv.Itoa(count) + ". ")
 }
 
-// words writes the text of a node, its blanks run together as browsers do.
+// words writes the text of a node and collapses its blanks as browsers do.
 func (f *flattener) words(s string, l look) {
 	if s == "" || l.unreadable() {
 		return
@@ -178,7 +178,7 @@ func collapsible(r rune) bool {
 	return r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == '\f'
 }
 
-// endLine ends a line that has something on it.
+// endLine ends a line that is not empty.
 func (f *flattener) endLine() {
 	f.space = false
 	if f.line.Len() > 0 {
@@ -208,7 +208,7 @@ func (f *flattener) write(text string, depth int) {
 	f.b.WriteString(strings.TrimRight(quotePrefix(depth)+text, " ") + "\n")
 }
 
-// single writes a line of its own.
+// single writes a separate line.
 func (f *flattener) single(s string) {
 	f.endLine()
 	f.line.WriteString(s)
@@ -232,19 +232,19 @@ var (
 		atom.Center, atom.Blockquote, atom.Details, atom.Summary, atom.Caption)
 	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
 
-	// How programs name what they put around a quotation …
+	// The names that mail programs give to a quotation …
 	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
 		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
-	// … or at its head, everything below being part of it …
+	// … to the start of a quotation without an end …
 	announces = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
 		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)
-	// … and around a signature.
+	// … and to a signature.
 	signs = regexp.MustCompile(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
 		`ms-outlook-mobile-signature|mobile-signature|tutanota_signature|zmail_signature|data-signatureblock|sig)(?:\s|$)`)
 	hides = regexp.MustCompile(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
 )
 
-// naming is all by which an element may be known, blanks between.
+// naming joins the attributes that identify an element.
 func naming(n *html.Node) string {
 	var names []string
 	for _, a := range n.Attr {
@@ -260,7 +260,7 @@ func naming(n *html.Node) string {
 
 func isBlock(n *html.Node) bool { return blocks[n.DataAtom] }
 
-// textIn is the text right inside an element.
+// textIn is the text directly inside an element.
 func textIn(n *html.Node) string {
 	var b strings.Builder
 	for c := n.FirstChild; c != nil; c = c.NextSibling {

@@ -11,49 +11,48 @@ import (
 	"time"
 )
 
-// IMAP is a mailbox on a server, watched with IDLE. It is a Box.
+// IMAP is a Mailbox on a server, watched with IDLE.
 //
-// Every mail that comes in is taken, whoever reads, moves or marks mails besides;
-// what came more than an hour before the first start is left alone, however late
-// the first connection is. Nothing is ever deleted, and
-// without MarkSeen the mailbox is not even opened for writing.
+// Every new email is taken, also one that another program reads, moves or marks.
+// Emails that arrived more than an hour before the first start are skipped, however
+// late the first connection is. Nothing is deleted. Without MarkSeen the mailbox is
+// opened read-only.
 type IMAP struct {
-	Address  string                 // "host:port"
-	Security string                 // StartTLS, TLS or NoTLS; "": TLS
-	Username string                 //
-	Password func() (string, error) // asked at each login
+	Address  string // "host:port"
+	Security string // StartTLS, TLS or NoTLS; "": TLS
+	Username string
+	Password func() (string, error) // read at each login
 	CAFile   string                 // PEM: trust these authorities instead of the system's; "": the system's
 	Mailbox  string                 // "": INBOX
-	State    State                  // where we are; needed
+	State    State                  // the position in the mailbox; required
 
-	TakeOld  bool // at the first start, mails that are there already are taken, too
-	MarkSeen bool // what was taken gets the flag \Seen
+	TakeOld  bool // at the first start, take existing emails, too
+	MarkSeen bool // set the flag \Seen on every email that was taken
 
-	// Report is told nil after each look at the mailbox that found all in order,
-	// and otherwise what is wrong; may be nil. The connection's troubles are
-	// *MailboxError.
+	// Report gets nil after each scan without an error, else the error; may be nil.
+	// Connection errors are *MailboxError.
 	Report func(error)
 
 	Timeout time.Duration // for each answer; 0: 30 s
-	// Idle is how long we wait at most for the server to tell us of mails before
-	// we look ourselves; 0: 1 minute. Some servers forget to tell, and some routers
-	// forget connections that are silent for five.
+	// Idle is how long to wait for a notification before the next scan; 0: 1 minute.
+	// Some servers forget to notify, and some routers drop connections that are silent
+	// for five minutes.
 	Idle time.Duration
 	Now  func() time.Time // nil: time.Now
 
-	pause time.Duration // the shortest before trying again; 0: 1 s
+	pause time.Duration // first delay before a retry; 0: 1 s
 }
 
 const (
-	longestPause = time.Minute      // between two tries to connect
-	refusedPause = 5 * time.Minute  // … where they are refused: providers lock accounts
-	mailPause    = 10 * time.Minute // between two tries with one mail
-	noIdle       = 15 * time.Second // between two looks where there is no IDLE
+	longestPause = time.Minute      // between two attempts to connect
+	refusedPause = 5 * time.Minute  // the same after a refusal: providers lock accounts
+	mailPause    = 10 * time.Minute // between two attempts with one email
+	noIdle       = 15 * time.Second // between two scans if the server has no IDLE
 )
 
 var _ Mailbox = (*IMAP)(nil)
 
-// Check logs in, opens the mailbox and leaves. Its error is a *MailboxError.
+// Check logs in and opens the mailbox. Its error is a *MailboxError.
 func (b *IMAP) Check(ctx context.Context) error {
 	c, err := b.connect(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func (b *IMAP) Check(ctx context.Context) error {
 	return err
 }
 
-// Run is Box's. It returns early only when the state cannot be read, or the
-// settings exclude a connection.
+// Run implements Mailbox. It returns early only if the state is unreadable or the
+// settings make a connection impossible.
 func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if f := b.endpoint().check(); f != nil {
 		return b.error(f.stage, f)
@@ -91,7 +90,7 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 	return context.Cause(ctx)
 }
 
-// longest is the longest pause after such an error.
+// longest is the maximum delay after such an error.
 func (b *IMAP) longest(err error) time.Duration {
 	var e *MailboxError
 	if errors.As(err, &e) && !e.Temporary {
@@ -145,19 +144,19 @@ func (b *IMAP) report(err error) {
 	}
 }
 
-// imapReader is one Run.
+// imapReader is the state of one Run.
 type imapReader struct {
 	*IMAP
 	take    func(context.Context, Incoming) error
 	state   imapState
-	dirty   bool             // state is newer than what was saved
-	unsaved error            // … because of this
+	dirty   bool             // state has changes that are not saved
+	unsaved error            // why the last save failed
 	retries map[uint32]retry // of state.Open
-	waiting waiting          // the open mails, as the last look left them
-	healthy bool             // this session has looked at everything once
+	waiting waiting          // the open emails after the last scan
+	healthy bool             // this session has finished one scan
 }
 
-// session is one connection. It returns only with an error.
+// session handles one connection. It always returns an error.
 func (r *imapReader) session(ctx context.Context) error {
 	c, err := r.connect(ctx)
 	if err != nil {
@@ -183,8 +182,8 @@ func (r *imapReader) session(ctx context.Context) error {
 	}
 }
 
-// look takes what is due: the new mails first, or one that breaks the connection
-// each time would keep them out.
+// look takes what is due. New emails come first: otherwise one email that breaks the
+// connection each time would block them.
 func (r *imapReader) look(ctx context.Context, c *imapConn) error {
 	r.save()
 	r.waiting = waiting{}
@@ -204,8 +203,8 @@ func (r *imapReader) look(ctx context.Context, c *imapConn) error {
 	return nil
 }
 
-// lookForNew stops where too many mails are open: then the fault is not in them,
-// and more of them can wait.
+// lookForNew takes new emails, but stops while too many are open: then the failure is
+// not in the emails.
 func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 	uids, err := c.from(r.state.Next)
 	if err != nil {
@@ -222,15 +221,15 @@ func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 	return nil
 }
 
-// one takes a mail. It returns an error when the connection or ctx is done for;
-// what is wrong with the mail is noted.
+// one takes an email. It returns an error only if the connection or ctx has ended. A
+// failure of the email itself is recorded.
 func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 	in, facts, err := c.fetch(uid)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		// Maybe it is this mail that breaks the connection, so it waits in any case.
+		// This email may be what breaks the connection, so it is postponed in any case.
 		r.postpone(uid, facts)
 		if !refusedByServer(err) {
 			return err
@@ -238,7 +237,7 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 		r.waiting.add(err)
 		return nil
 	case in == nil:
-		r.settle(uid, imapMail{}) // somebody deleted it
+		r.settle(uid, imapMail{}) // deleted meanwhile
 		return nil
 	}
 	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.whose())
@@ -257,15 +256,15 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 	return nil
 }
 
-// whose tells mailboxes apart: many servers give every account's first one the same
+// whose identifies the account: many servers give every account's INBOX the same
 // UIDVALIDITY.
 func (b *IMAP) whose() string {
-	host, _, _ := net.SplitHostPort(b.Address) // whatever is wrong with it, connect says
+	host, _, _ := net.SplitHostPort(b.Address) // endpoint.check reports a bad address
 	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.mailbox()))
 	return hex.EncodeToString(sum[:4])
 }
 
-// nextLook is how long the server may be silent.
+// nextLook is the time until the next scan.
 func (r *imapReader) nextLook() time.Duration {
 	wait := r.idle()
 	for _, m := range r.state.Open {

@@ -18,61 +18,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Maildir is a folder that a mail server of this machine delivers into, with new
-// and cur below it. It is a Box.
+// Maildir is a Mailbox: a folder that a local mail server delivers into, with new and
+// cur below it.
 //
-// Every mail that comes in is taken, whoever reads it besides; what came more than
-// an hour before the first start is left alone. No file is ever changed, moved or removed.
-// A mail is known by the part of its name before the ":", which it keeps when
-// somebody reads it. What is no regular file, or is reached through a link, is not
-// opened, and reported.
+// Every new email is taken, also one that another program reads. Emails that arrived
+// more than an hour before the first start are skipped. No file is changed, moved or
+// removed. An email is identified by the part of its file name before the ":", which
+// does not change when a program reads it. Files that are not regular, or are reached
+// through a link, are reported and not opened.
 type Maildir struct {
 	Path    string          // absolute
-	State   State           // which mails were taken; needed
-	Changes <-chan struct{} // hints that something came; nil: none
-	TakeOld bool            // at the first start, mails that are there already are taken, too
+	State   State           // which emails were taken; required
+	Changes <-chan struct{} // hints that an email arrived; nil: none
+	TakeOld bool            // at the first start, take existing emails, too
 
-	// Report is told nil after each look that found all in order, and otherwise
-	// what is wrong; may be nil.
+	// Report gets nil after each scan without an error, else the error; may be nil.
 	Report func(error)
 
-	Every time.Duration    // how often to look without a hint; 0: 3 s, with Changes 30 s
+	Every time.Duration    // scan interval without a hint; 0: 3 s, with Changes 30 s
 	Now   func() time.Time // nil: time.Now
 
-	pause time.Duration // the shortest before trying a mail again; 0: 1 s
+	pause time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
-// forgetAfter is how long a name must be gone before we forget that its mail was
-// taken: a folder that is read while a file in it is renamed may show neither name.
+// forgetAfter is how long a file name must be gone before it is dropped from the
+// state: a scan during a rename may show neither the old nor the new name.
 const forgetAfter = time.Hour
 
 var _ Mailbox = (*Maildir)(nil)
 
-// maildirState is what is remembered: the names of the mails that were taken and
-// are there still. The list is as long as the maildir is full.
+// maildirState holds the names of the emails that were taken and still exist. It is as
+// long as the maildir is full.
 type maildirState struct {
 	Version int       `json:"version"`
-	Path    string    `json:"path"`           // of another maildir nothing is known
-	Start   time.Time `json:"start,omitzero"` // the first one, until the first look
+	Path    string    `json:"path"`           // the state is discarded if the path changes
+	Start   time.Time `json:"start,omitzero"` // first start; zero after the first scan
 	Taken   []string  `json:"taken"`
 }
 
-// Check says whether the folders are there and can be read. Its error is a
-// *MailboxError.
+// Check says whether the folders exist and are readable. Its error is a *MailboxError.
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "it must be an absolute path of a folder with new and cur in it, that " +
-			"the gate's user may read"}
+		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "use the absolute path of a folder that contains new and cur " +
+			"and is readable for the daemon's user"}
 	}
 	return d.trouble()
 }
 
-// Run is Box's. It returns early only when the state cannot be read or the path is
-// not absolute.
+// Run implements Mailbox. It returns early only if the state is unreadable or the path
+// is not absolute.
 func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if !filepath.IsAbs(b.Path) {
-		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("%q is no absolute path", b.Path)}
+		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
 	}
 	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
@@ -82,8 +80,8 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 	return lookOn(ctx, b.Changes, r.nextLook, b.Report, func() error { return r.look(ctx) })
 }
 
-// lookOn looks until ctx ends: at every hint, and whenever the wait is over. What
-// came of each look is reported; changes and report may be nil.
+// lookOn calls look until ctx ends: at every hint and after every wait. It reports
+// each result. changes and report may be nil.
 func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
 		err := look()
@@ -107,16 +105,16 @@ func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Durat
 	return context.Cause(ctx)
 }
 
-// maildirReader is one Run.
+// maildirReader is the state of one Run.
 type maildirReader struct {
 	*Maildir
 	take    func(context.Context, Incoming) error
-	start   time.Time // the first one, where nothing was ever looked at
+	start   time.Time // the first start; zero after the first scan
 	taken   map[string]bool
-	dirty   bool  // taken is newer than what was saved
-	unsaved error // … because of this
+	dirty   bool  // taken has changes that are not saved
+	unsaved error // why the last save failed
 	retries map[string]retry
-	gone    map[string]time.Time // since when a taken one is not seen any more
+	gone    map[string]time.Time // when a taken name was first missing
 }
 
 func (r *maildirReader) now() time.Time {
@@ -128,7 +126,7 @@ func (r *maildirReader) now() time.Time {
 
 func (r *maildirReader) load() error {
 	if r.State == nil {
-		return errors.New("maildir: there is no place for the state")
+		return errors.New("maildir: no store for the state is configured")
 	}
 	data, err := r.State.Load()
 	if err != nil {
@@ -155,8 +153,8 @@ func (r *maildirReader) load() error {
 	return nil
 }
 
-// save writes the state where it changed. Where it cannot, mails go on being taken,
-// for an answer that is here should count; it is tried again with each look.
+// save writes the state if it changed. A failed save does not stop the reader: replies
+// that are here must count. The next scan saves again.
 func (r *maildirReader) save() {
 	if !r.dirty {
 		return
@@ -171,8 +169,8 @@ func (r *maildirReader) save() {
 	}
 }
 
-// first is the first look: what came before the first start counts as taken. A
-// folder that is not there yet, as before the very first mail, holds nothing.
+// first is the first scan: emails from before the first start count as taken. A
+// missing folder counts as empty: the mail server creates it for the first email.
 func (r *maildirReader) first(d maildirScan, err error) {
 	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
@@ -189,8 +187,8 @@ func (r *maildirReader) first(d maildirScan, err error) {
 	}
 }
 
-// look takes what is due. The error is what to report; ctx aside, nothing ends a
-// Run from here.
+// look takes what is due. It returns the error to report. Only ctx ends a Run from
+// here.
 func (r *maildirReader) look(ctx context.Context) error {
 	d, err := r.scan()
 	r.first(d, err)
@@ -218,8 +216,8 @@ func (r *maildirReader) look(ctx context.Context) error {
 	return errors.Join(d.trouble(), waits.trouble(), r.unsaved)
 }
 
-// one takes a mail. One that is gone is being read by somebody: the next look
-// finds it under its other name.
+// one takes an email. A missing file was renamed by a mail program: the next scan
+// finds its new name.
 func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
 	in, err := m.read()
 	if err == nil {
@@ -237,7 +235,7 @@ func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
 	return nil
 }
 
-// forget lets go of mails that are not there any more.
+// forget drops emails that no longer exist.
 func (r *maildirReader) forget(d maildirScan) {
 	there := map[string]bool{}
 	for _, m := range d.mails {
@@ -280,10 +278,10 @@ func (r *maildirReader) nextLook() time.Duration {
 	return wait
 }
 
-// maildirScan is what a maildir holds.
+// maildirScan is the content of a maildir.
 type maildirScan struct {
-	mails   []maildirMail // oldest first, as far as their names tell; none twice
-	refused []string      // files that are no mails
+	mails   []maildirMail // oldest first by file name, without duplicates
+	refused []string      // files that are not regular
 }
 
 func (d maildirScan) trouble() error {
@@ -291,16 +289,16 @@ func (d maildirScan) trouble() error {
 		return nil
 	}
 	return &MailboxError{
-		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular ones, such as %s", len(d.refused), said(d.refused[0])),
-		Hint: "move them away: a mail server puts no links or pipes there",
+		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), said(d.refused[0])),
+		Hint: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
 
 // maildirMail is a file in new or cur.
 type maildirMail struct{ name, folder, file string }
 
-// scan lists new before cur, so that a mail that moves meanwhile is seen once at
-// least.
+// scan lists new before cur, so that an email that moves during the scan is seen at
+// least once.
 func (b *Maildir) scan() (d maildirScan, err error) {
 	seen := map[string]bool{}
 	for _, sub := range []string{"new", "cur"} {
@@ -325,7 +323,7 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	return d, nil
 }
 
-// listFolder reads a folder that is one, no link to one.
+// listFolder reads a folder. It refuses a link.
 func listFolder(path string) ([]fs.DirEntry, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -336,8 +334,8 @@ func listFolder(path string) ([]fs.DirEntry, error) {
 	return dir.ReadDir(-1)
 }
 
-// read opens the file without following a link or waiting for a pipe, and reads
-// the header only of one that is too large.
+// read opens the file without following a link or blocking on a pipe. Of a file that
+// is too large it reads only the header.
 func (m maildirMail) read() (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
 		return nil, fmt.Errorf("read %s: %w", said(filepath.Join(m.folder, m.file)), err)
@@ -346,7 +344,7 @@ func (m maildirMail) read() (*Incoming, error) {
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = unix.Close(dir) }() // only read from
+	defer func() { _ = unix.Close(dir) }() // read only
 	fd, err := unix.Openat(dir, m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
@@ -358,7 +356,7 @@ func (m maildirMail) read() (*Incoming, error) {
 		return fail(err)
 	}
 	if !info.Mode().IsRegular() {
-		return fail(errors.New("no regular file"))
+		return fail(errors.New("not a regular file"))
 	}
 	in := &Incoming{Name: "maildir " + m.name, Size: info.Size(), TooLarge: info.Size() > MaxMail}
 	limit := int64(MaxMail + 1)
@@ -377,8 +375,7 @@ func (m maildirMail) read() (*Incoming, error) {
 	return in, nil
 }
 
-// withCRLF ends every line with CRLF, as mails are signed; on a disk they mostly
-// end with LF.
+// withCRLF ends every line with CRLF, as in the signed form. Files mostly have LF.
 func withCRLF(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n"))
 	return bytes.ReplaceAll(raw, []byte("\n"), []byte("\r\n"))

@@ -13,49 +13,48 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// note is the page of one request: the mails that ask about it. It is durable
-// before the first of them is sent, so that a reply can always be told from a
-// forgery, and a restart knows what may be on its way.
+// note is the sent record of one request: the emails that ask about it. It is saved
+// before the first email is sent. So a reply can always be told from a forgery, and
+// after a restart we know what may have been sent.
 type note struct {
 	Version int       `json:"version"`
-	SHA256  string    `json:"pending_sha256"` // of the pending that the mails show
+	SHA256  string    `json:"pending_sha256"` // of the pending that the cards show
 	Cards   []*asking `json:"cards"`
-	Closed  time.Time `json:"closed,omitzero"` // settled, and everybody told: kept for late replies
+	Closed  time.Time `json:"closed,omitzero"` // settled, and all outcomes sent; kept for late replies
 }
 
-// asking is one mail that asks one person.
+// asking is one card, sent to one approver.
 type asking struct {
 	To        string   `json:"to"`
 	Approver  string   `json:"approver"`
 	Language  string   `json:"language,omitempty"`
 	Subject   string   `json:"subject,omitempty"` // without the tag
 	MessageID string   `json:"message_id"`
-	Tokens    []string `json:"tokens"` // digests; any of them will do
-	Whole     bool     `json:"whole"`  // it shows all that would run
+	Tokens    []string `json:"tokens"` // digests; any of them is valid
+	Whole     bool     `json:"whole"`  // it shows everything that would run
 	delivery
 	FollowUp *delivery `json:"follow_up,omitempty"`
 
 	Used    bool `json:"used,omitempty"`    // a reply to it has decided
-	Late    bool `json:"late,omitempty"`    // its person was told that it is too late
-	Unclear int  `json:"unclear,omitempty"` // how often a reply was answered with the menu
+	Late    bool `json:"late,omitempty"`    // its approver was told that it is too late
+	Unclear int  `json:"unclear,omitempty"` // how many replies were answered with the menu
 
-	told bool // that no attempt will help, in this life
+	told bool // the final failure was reported, in this process
 }
 
-// The states of a mail of ours. The zero state is one of a mail that waits for
-// its first attempt.
+// The states of an email that we send. The zero state: no attempt yet.
 const (
-	stateSending = "sending" // an attempt may be under way, or another one is due
+	stateSending = "sending" // an attempt may be in progress, or another one is due
 	stateSent    = "sent"
-	stateFailed  = "failed" // no attempt will help
+	stateFailed  = "failed" // final
 )
 
-// delivery is how far a mail of ours has come.
+// delivery is the progress of an email that we send.
 type delivery struct {
 	State string    `json:"state,omitempty"`
 	Tries int       `json:"tries,omitempty"`
-	Maybe bool      `json:"maybe,omitempty"` // it may have arrived, though nobody said so
-	Next  time.Time `json:"next,omitzero"`   // not before
+	Maybe bool      `json:"maybe,omitempty"` // it may have arrived without a confirmation
+	Next  time.Time `json:"next,omitzero"`   // no attempt before this time
 	Error string    `json:"error,omitempty"`
 }
 
@@ -64,15 +63,15 @@ func (d *delivery) due(now time.Time) bool { return d.open() && !d.Next.After(no
 
 func (d *delivery) open() bool { return d.State == "" || d.State == stateSending }
 
-// The tokens of one card are bounded: the first ones went out with the card
-// itself, one for each attempt whose end we do not know, the others with answers
-// of ours that can be replied to.
+// A card has a limited number of tokens. The first ones belong to the card itself,
+// one for each attempt with an unknown result. The others belong to answers of ours
+// that can be replied to.
 const (
 	maxTokens   = 12
 	firstTokens = 4
 )
 
-// issue has a new token open the card.
+// issue adds a new token to the card.
 func (a *asking) issue() (token string) {
 	token = NewToken()
 	a.Tokens = append(a.Tokens, TokenDigest(token))
@@ -82,13 +81,13 @@ func (a *asking) issue() (token string) {
 	return token
 }
 
-// withdraw is for a token that went nowhere.
+// withdraw removes a token that was not sent.
 func (a *asking) withdraw(token string) {
 	digest := TokenDigest(token)
 	a.Tokens = slices.DeleteFunc(a.Tokens, func(t string) bool { return t == digest })
 }
 
-// opens says whether the token with that digest is one of the card's.
+// opens says whether the card has the token with that digest.
 func (a *asking) opens(digest string) bool {
 	found := false
 	for _, t := range a.Tokens {
@@ -97,7 +96,7 @@ func (a *asking) opens(digest string) bool {
 	return found
 }
 
-// card is the one sent to an address, or nil.
+// card returns the one sent to an address, or nil.
 func (n *note) card(to string) *asking {
 	for _, a := range n.Cards {
 		if a.To == to {
@@ -107,15 +106,14 @@ func (n *note) card(to string) *asking {
 	return nil
 }
 
-// pages are the notes of all workspaces, as they lie in the notebook. The
-// caller holds the channel's lock.
+// pages are the sent records of all workspaces. The caller holds the channel's lock.
 type pages struct {
 	notes  map[approval.Key]*note
 	loaded map[string]bool // workspaces
 }
 
-// load reads what the notebook says of a workspace. A page that cannot be read
-// counts as none: a card that is sent twice does no harm.
+// load reads the sent records of a workspace. An unreadable one counts as missing: to
+// send a card twice does no harm.
 func (c *Channel) load(ws string) error {
 	p := &c.state.pages
 	if p.loaded[ws] {
@@ -139,7 +137,7 @@ func (c *Channel) load(ws string) error {
 		}
 		n := &note{}
 		if err := json.Unmarshal(b, n); err != nil || n.Version != 1 {
-			c.Log.Warn().Str("ws", ws).Str("id", id).Msg("a page of the notebook cannot be read: it is asked anew")
+			c.Log.Warn().Str("ws", ws).Str("id", id).Msg("sent record unreadable; card is sent again")
 			continue
 		}
 		p.notes[k] = n
@@ -149,8 +147,8 @@ func (c *Channel) load(ws string) error {
 	return nil
 }
 
-// catchUp marks on a workspace's cards what the ledger says of replies to them: an
-// earlier life may have ended before it did.
+// catchUp applies the saved replies of a workspace to its cards: an earlier process
+// may have ended before it did.
 func (c *Channel) catchUp(ws string) {
 	unclear := map[*asking]int{}
 	for _, t := range c.state.taken.byFile {
@@ -174,21 +172,21 @@ func (c *Channel) catchUp(ws string) {
 	}
 }
 
-// save makes a note durable.
+// save makes a sent record durable.
 func (c *Channel) save(k approval.Key, n *note) error {
 	b, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
 	if err := c.Notebook.Save(k, b); err != nil {
-		return fmt.Errorf("note what was sent for %s: %w", approval.ShortID(k.ID), err)
+		return fmt.Errorf("save sent record of %s: %w", approval.ShortID(k.ID), err)
 	}
 	c.state.pages.notes[k] = n
 	return nil
 }
 
-// named are the requests with that id; an agent may have chosen the id of
-// another workspace's request.
+// named returns the requests with that id: agents of two workspaces may choose the
+// same id.
 func (p *pages) named(id string) (keys []approval.Key) {
 	for k := range p.notes {
 		if k.ID == id {
@@ -199,7 +197,7 @@ func (p *pages) named(id string) (keys []approval.Key) {
 	return keys
 }
 
-// opened is the card that a token belongs to, and its request.
+// opened returns the card that a token belongs to, and its request.
 func (p *pages) opened(token string) (approval.Key, *asking) {
 	digest := TokenDigest(token)
 	for k, n := range p.notes {

@@ -7,43 +7,43 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a line of a mail is to us. Only plain words can be an answer.
+// kind is the kind of a line. Only isText can be an answer.
 type kind uint8
 
 const (
 	isText        kind = iota
-	isBlankLine        // nothing on it
-	isQuote            // behind a quotation mark of any style
-	isAttribution      // "On …, somebody wrote:"
-	isHeader           // From: Sent: To: Subject: of the mail replied to
+	isBlankLine        // empty, or invisible characters only
+	isQuote            // after a quotation mark of any style
+	isAttribution      // "On …, Ann wrote:"
+	isHeader           // From: Sent: To: Subject: of the message replied to
 	isMarker           // -----Original Message-----, Begin forwarded message:
 	isRule             // ________________
 	isDelimiter        // "-- " before a signature
 	isMobile           // Sent from my phone
-	isCard             // a line of a card of ours
+	isCard             // a line of one of our cards
 )
 
-// line is one line of a mail, understood.
+// line is one classified line of an email.
 type line struct {
-	text string // as it stands, without the blanks behind it
-	ink  string // lower case, without markup and what has no ink: for comparing
+	text string // as received, without trailing blanks
+	ink  string // for comparing: lower case, without markup and invisible characters
 	kind kind
-	// loose says that it could also be words of the writer's that merely look
-	// like this kind; next to an answer that takes text it makes that unclear.
+	// loose says that the line could also be the writer's own text that looks like this
+	// kind. Next to an answer that takes a text, it makes the answer unclear.
 	loose bool
 }
 
-// quoter tells the lines of a mail apart.
+// quoter classifies the lines of an email.
 type quoter struct {
 	lines []line
 	card  *cardWords
 }
 
-// Lines that are longer than any that a mail program writes around a quotation
-// are not compared with those.
+// maxNotice is the longest line that is compared: mail programs write no longer ones
+// around a quotation.
 const maxNotice = 400
 
-// readLines finds out what every line is.
+// readLines classifies every line.
 func readLines(text string) []line {
 	q := &quoter{card: ourCard()}
 	for l := range strings.SplitSeq(text, "\n") {
@@ -62,7 +62,7 @@ func readLines(text string) []line {
 	return q.lines
 }
 
-// notice is the form of a line in which we compare it.
+// notice is the form of a line for comparing.
 func notice(l string) string {
 	if len(l) > maxNotice {
 		cut := maxNotice
@@ -76,7 +76,7 @@ func notice(l string) string {
 	return strings.Join(strings.Fields(l), " ")
 }
 
-// inkOf takes away what has no ink, and makes every blank a space.
+// inkOf removes invisible characters and converts every blank to a space.
 func inkOf(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -101,12 +101,12 @@ var (
 	// initials begin a quoted line in an old style: "JD> …".
 	initials = regexp.MustCompile(`^[A-Z]{1,4}> `)
 	rule     = regexp.MustCompile(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
-	// marked is a line of words between dashes, whatever the words.
+	// marked is a line of any words between dashes.
 	marked  = regexp.MustCompile(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
 	dashes3 = regexp.MustCompile(`^[-_=]{3,}.*[-_=]{3,}$`)
 )
 
-// quoteMarks begin a quoted line: ">" in any width and nesting, the bar of some
+// quoteMarks begin a quoted line: ">" in any width and nesting, and the bars of some
 // programs and of our own blocks.
 var quoteMarks = []string{">", "＞", "&gt;", "|", "│", "┃", "▏"}
 
@@ -114,19 +114,19 @@ func isQuoted(bare string) bool {
 	return hasPrefixOf(bare, quoteMarks) || initials.MatchString(bare)
 }
 
-// isRuled says whether a line could be one of dashes, alone or around words.
+// isRuled says whether a line may consist of dashes, alone or around words.
 func isRuled(ink string) bool {
 	r, _ := utf8.DecodeRuneInString(ink)
 	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
 }
 
-// atSight is the kind of a line that needs no look at its neighbours.
+// atSight is the kind of a line by itself, without its neighbors.
 func (q *quoter) atSight(l line) kind {
 	bare := strings.TrimLeft(inkOf(l.text), " ")
 	switch {
 	case l.ink == "":
 		if strings.Trim(bare, " ") != "" && len(l.text) < maxNotice {
-			return isRule // asterisks
+			return isRule // only asterisks
 		}
 		return isBlankLine
 	case isQuoted(bare):
@@ -145,8 +145,8 @@ func (q *quoter) atSight(l line) kind {
 	return isText
 }
 
-// inContext finds what begins at a line that is text at first sight, and
-// returns the last line of it.
+// inContext classifies what begins at a line that is isText by itself. It returns the
+// last line of it.
 func (q *quoter) inContext(i int) int {
 	if end, loose, ok := q.header(i); ok {
 		return q.mark(i, end, isHeader, loose)
@@ -162,8 +162,8 @@ func (q *quoter) inContext(i int) int {
 	return i
 }
 
-// reach goes up to the first line of the block that an attribution ends, unless
-// an answer stands there.
+// reach returns the first line of the block that an attribution ends. It stops if an
+// answer is there.
 func (q *quoter) reach(start int) int {
 	top := start
 	for q.textAbove(top) && start-top < maxAttribution {
@@ -175,8 +175,8 @@ func (q *quoter) reach(start int) int {
 	return top
 }
 
-// between says whether a line stands between an attribution and the first of
-// its block, so that nobody knows to which of the two it belongs.
+// between says whether a line stands between an attribution and the first line of its
+// block. Such a line may belong to either.
 func (q *quoter) between(start int) bool {
 	return start > 1 && q.textAbove(start) && q.textAbove(start-1)
 }
@@ -190,11 +190,11 @@ func (q *quoter) mark(from, to int, k kind, loose bool) int {
 	return to
 }
 
-// looseRules says which rules could be the writer's own: those behind which no
-// header, marker or attribution comes. Of a card all but the head is loose: what
-// stands right above it is part of it.
+// looseRules marks the rules that could be the writer's own: no header, marker or
+// attribution follows. Of a card, all but the head is loose: the text right above it
+// belongs to the card.
 func (q *quoter) looseRules() {
-	next := isText // kind of the nearest line below that is not blank
+	next := isText // kind of the next line that is not blank
 	for i := len(q.lines) - 1; i >= 0; i-- {
 		l := &q.lines[i]
 		switch l.kind {
@@ -211,15 +211,15 @@ func (q *quoter) looseRules() {
 	}
 }
 
-// How far around a line we look, in lines.
+// How many lines around a line are checked.
 const (
 	maxAttribution = 6
 	maxHeaderLines = 8
 )
 
-// attribution finds one that begins at line i with a word that such sentences
-// begin with, and returns where it ends. Of several such words it is the one
-// nearest to the end: what stands above may be an answer.
+// attribution finds an attribution that begins at line i with a typical first word,
+// and returns its last line. Of several such words the last one counts: the lines above
+// may be an answer.
 func (q *quoter) attribution(i int) (end int, ok bool) {
 	if !beginsAttribution(q.lines[i].ink) {
 		return 0, false
@@ -237,7 +237,7 @@ func (q *quoter) attribution(i int) (end int, ok bool) {
 	return 0, false
 }
 
-// tells says whether some lines, joined, tell that somebody wrote at some time.
+// tells says whether some lines, joined, name an author and a time.
 func (q *quoter) tells(from, to int) bool {
 	joined := q.joined(from, to)
 	return len(joined) <= 2*maxNotice && saidBy(joined) && evident(joined)
@@ -256,15 +256,15 @@ func (q *quoter) closes(i int) bool {
 	return endsAttribution(q.lines[i].ink) || wrote(q.lines[i].ink) && q.quotedNext(i)
 }
 
-// attributionEnd finds one that ends at line i, in a language where it begins
-// with anything, and returns where it begins as far as one can tell.
+// attributionEnd finds an attribution that ends at line i, for languages without a
+// typical first word. It returns its first line, as far as that can be determined.
 func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 	if !q.closes(i) {
 		return 0, false
 	}
 	quoted := q.quotedNext(i)
 	if !quoted && !saidBy(q.joined(max(0, i-maxAttribution+1), i)) {
-		return 0, false // nor is it said in any part of that
+		return 0, false // no part of it names an author either
 	}
 	for start = i; start >= 0 && start > i-maxAttribution && q.lines[start].kind == isText; start-- {
 		if q.tells(start, i) {
@@ -277,8 +277,7 @@ func (q *quoter) attributionEnd(i int) (start int, ok bool) {
 	return 0, false
 }
 
-// dateAbove goes up from an attribution that has no date of its own to where
-// that stands, over all the lines that it is spread on.
+// dateAbove extends an attribution without a date upward to the lines of the date.
 func (q *quoter) dateAbove(start int) int {
 	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear.MatchString(q.lines[i].ink) }
 	top := start
@@ -294,7 +293,7 @@ func (q *quoter) dateAbove(start int) int {
 	return top
 }
 
-// quotedNext says whether the next line with anything on it is quoted.
+// quotedNext says whether the next line that is not blank is quoted.
 func (q *quoter) quotedNext(i int) bool {
 	for i++; i < len(q.lines); i++ {
 		if q.lines[i].kind != isBlankLine {
@@ -304,9 +303,8 @@ func (q *quoter) quotedNext(i int) bool {
 	return false
 }
 
-// header finds the block of header lines that begins at line i: two fields or
-// more in a language we know, or three lines that look like fields and name an
-// address.
+// header finds the block of header lines that begins at line i: at least two fields
+// with known labels, or three lines that look like fields and contain an address.
 func (q *quoter) header(i int) (end int, loose, ok bool) {
 	if onOneLine(q.lines[i].ink) {
 		return i, false, true
@@ -331,12 +329,12 @@ func (q *quoter) header(i int) (end int, loose, ok bool) {
 type fieldBlock struct {
 	end     int             // its last line
 	count   int             // of fields
-	known   map[string]bool // their labels, as far as we know them
+	known   map[string]bool // the known labels
 	from    bool            // one names a sender
-	evident bool            // one holds an address, or a time
+	evident bool            // one contains an address or a time
 }
 
-// fields reads on from line i, over single blank lines and folded ones.
+// fields reads a block from line i, over single blank lines and folded ones.
 func (q *quoter) fields(i int) fieldBlock {
 	b := fieldBlock{end: i, known: map[string]bool{}}
 	blank, folded := false, false

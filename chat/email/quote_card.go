@@ -12,15 +12,14 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// cardWords are the fixed words of a card of ours, in every language. We take
-// them from cards that we render, so that they change when the cards do. They
-// are compared without punctuation: mail programs lose the lock, the dots and
-// the angle brackets on the way.
+// cardWords are the fixed words of a card, in every language. They come from cards
+// that we render, so they change with the cards. They are compared without
+// punctuation: mail programs lose the lock, the dots and the angle brackets.
 type cardWords struct {
-	heads [][]string      // what the first line begins with
-	menus [][]string      // whole lines below
+	heads [][]string      // how the first line begins
+	menus [][]string      // complete menu lines
 	until [][]string      // the words before the deadline
-	first map[string]bool // what a piece of a menu or a foot can begin with
+	first map[string]bool // first words of a part of a menu or a foot
 }
 
 const exampleID = "0123abcd"
@@ -63,7 +62,7 @@ const lock = "🔐"
 var (
 	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
 	feet       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
-	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
+	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
 	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
@@ -72,7 +71,7 @@ func (c *cardWords) starts(l line) bool {
 	return strings.Contains(l.ink, lock) || c.isHead(wordsOf(l.ink))
 }
 
-// has says whether a line is one of a card, or a piece of one that was wrapped.
+// has says whether a line is part of a card, possibly a wrapped part.
 func (c *cardWords) has(l line) bool {
 	if strings.Contains(l.ink, lock) {
 		return true
@@ -89,7 +88,7 @@ func (c *cardWords) has(l line) bool {
 
 func (c *cardWords) isHead(words []string) bool {
 	for _, h := range c.heads {
-		// Two words before the head: what a mail program made of the lock.
+		// Up to two words may precede the head: what a mail program made of the lock.
 		for skip := 0; skip <= 2 && skip+len(h) < len(words); skip++ {
 			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID.MatchString) {
 				return true
@@ -99,9 +98,9 @@ func (c *cardWords) isHead(words []string) bool {
 	return false
 }
 
-// isMenu says whether words begin as the menu runs on, or part of it. Two may be
-// what somebody typed ("3 deny"), unless they are what stands in for a text of
-// his.
+// isMenu says whether words continue like a part of the menu. An approver may type
+// two of them ("3 deny"), so two count only with the punctuation of a menu or after
+// a code that takes a text.
 func (c *cardWords) isMenu(words []string, ink string) bool {
 	const enough = 4
 	if len(words) < 2 {
@@ -121,8 +120,8 @@ func (c *cardWords) isMenu(words []string, ink string) bool {
 	return false
 }
 
-// isFoot knows "approve ID / deny ID · until …", and what is left of it before or
-// behind a line break.
+// isFoot recognizes "approve ID / deny ID · until …", also a part of it before or
+// after a line break.
 func (c *cardWords) isFoot(words []string) bool {
 	if len(words) > 2 && words[0] == "approve" && shortID.MatchString(words[1]) && words[2] == "deny" {
 		return true

@@ -12,8 +12,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The pauses between two attempts to send, and how long something other than a
-// card is worth sending.
+// The delays between two attempts to send, and the maximum age of an email other than
+// a card.
 const (
 	firstSendPause   = 5 * time.Second
 	longestSendPause = 5 * time.Minute
@@ -21,20 +21,20 @@ const (
 	answerFor        = time.Hour
 )
 
-// job is one mail that is due.
+// job is one email that is due.
 type job struct {
-	key  approval.Key // zero: of no request
+	key  approval.Key // zero: not about a request
 	to   string
 	what string // for the log
 	*delivery
 	mail   *dispatch
 	maybe  bool                          // an earlier attempt may have arrived
-	keep   func() error                  // makes the delivery durable; the caller holds the lock
-	unsent func()                        // it surely did not arrive; may be nil. The caller holds the lock
-	failed func(why error) (tell func()) // no attempt will help; may be nil. The caller holds the lock
+	keep   func() error                  // saves the delivery; the caller holds the lock
+	unsent func()                        // called if the email certainly did not arrive; may be nil. The caller holds the lock
+	failed func(why error) (tell func()) // called after the final failure; may be nil. The caller holds the lock
 }
 
-// send sends what is due, one mail after the other.
+// send sends what is due, one email at a time.
 func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	byKey := map[approval.Key]approval.Waiting{}
 	for _, w := range waiting {
@@ -43,8 +43,8 @@ func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	for ctx.Err() == nil && !c.holding() {
 		j, err := c.prepare(ctx, byKey)
 		if err != nil {
-			c.Log.Error().Err(err).Msg("email: a mail is not sent, because it cannot be noted")
-			c.trouble("note", "mails cannot be sent: "+err.Error(), "is the disk full?")
+			c.Log.Error().Err(err).Msg("save sent record failed; email not sent")
+			c.trouble("note", "cannot send: "+err.Error(), "check free disk space")
 			return
 		}
 		c.well("note")
@@ -61,7 +61,7 @@ func (c *Channel) holding() bool {
 	return c.state.hold.at.After(c.now())
 }
 
-// prepare picks a mail that is due and makes durable that an attempt is made.
+// prepare picks an email that is due and saves durably that an attempt begins.
 func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval.Waiting) (*job, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
@@ -82,8 +82,8 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	if j == nil {
 		return nil, nil
 	}
-	// After a crash in the midst of it there is a pause, too, and nobody knows
-	// whether it arrived.
+	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
+	// the email may have arrived.
 	again := retry{n: j.Tries}.again(c.now(), c.firstPause(), longestSendPause)
 	j.State, j.Tries, j.Next = stateSending, again.n, again.at.UTC()
 	j.maybe, j.Maybe = j.Maybe, true
@@ -97,8 +97,8 @@ func (c *Channel) firstPause() time.Duration {
 	return firstSendPause
 }
 
-// dueCard is a card that is to be sent, with a token of its own: what an earlier
-// attempt carried is known by its digest only.
+// dueCard returns a card that is due, with a new token: of an earlier attempt's token
+// only the digest is known.
 func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, error) {
 	now := c.now()
 	for _, k := range slices.SortedFunc(maps.Keys(waiting), compareKeys) {
@@ -127,7 +127,7 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 	return nil, nil
 }
 
-// cardMail composes the card that w's person gets.
+// cardMail composes a card for one approver.
 func (c *Channel) cardMail(w approval.Waiting, a *asking, token string) (*dispatch, bool, error) {
 	style := c.Style(a.Language)
 	if c.Foot != nil {
@@ -145,8 +145,7 @@ func (c *Channel) cardMail(w approval.Waiting, a *asking, token string) (*dispat
 	return d, whole, err
 }
 
-// dispatch is a mail to somebody whose reply comes back with this token; "" is
-// none.
+// dispatch returns an email whose reply carries this token; "": it takes no reply.
 func (c *Channel) dispatch(to, messageID, subject, id, token string) *dispatch {
 	d := &dispatch{From: c.address(), To: to, MessageID: messageID, Date: c.now()}
 	inSubject := token
@@ -168,7 +167,7 @@ func (c *Channel) ceiling(ws string) approval.Reversibility {
 	return c.Ceiling(ws)
 }
 
-// dueFollowUp is a mail that tells how a request ended.
+// dueFollowUp returns an outcome that is due, or nil.
 func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 	now := c.now()
 	for _, k := range slices.SortedFunc(maps.Keys(c.state.pages.notes), compareKeys) {
@@ -199,14 +198,14 @@ func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 }
 
 func (c *Channel) followUp(k approval.Key, a *asking, rec *approval.Record) *dispatch {
-	// The same each time: a mail program shows it once, however often it comes.
+	// The same Message-ID for every attempt: a mail program shows one copy.
 	d := c.dispatch(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
 	d.Auto, d.InReplyTo, d.References = "auto-generated", a.MessageID, []string{a.MessageID}
 	d.Text = lock + " " + c.Style(a.Language).Outcome(rec) + "\n"
 	return d
 }
 
-// attempt sends one mail and notes how it went.
+// attempt sends one email and records the result.
 func (c *Channel) attempt(ctx context.Context, j *job) {
 	raw, err := j.mail.bytes()
 	if err != nil {
@@ -220,13 +219,13 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 	c.state.mu.Unlock()
 	note()
 	if saved != nil {
-		// It goes out again after a restart, under the same Message-ID.
-		c.Log.Error().Err(saved).Msg("email")
+		// After a restart it is sent again, under the same Message-ID.
+		c.Log.Error().Err(saved).Msg("save sent record failed")
 	}
 }
 
-// concluded writes into the delivery how an attempt went, and returns what is to
-// be told without the lock.
+// concluded records the result of an attempt in the delivery. It returns what must be
+// reported without the lock.
 func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()) {
 	if err == nil {
 		j.State, j.Maybe, j.Error, j.Next = stateSent, j.maybe, "", time.Time{}
@@ -234,20 +233,20 @@ func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()
 		return func() {
 			c.well("server")
 			c.well("to " + j.to)
-			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("mail sent")
+			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("email sent")
 		}
 	}
 	e := sendErrorOf(err)
 	j.Maybe = j.maybe || e.MaybeSent
 	if ctx.Err() != nil {
-		return func() {} // we end; the next start tries again
+		return func() {} // the daemon stops; the next start tries again
 	}
 	j.Error = e.Error()
 	if !e.MaybeSent && j.unsent != nil {
 		j.unsent()
 	}
 	log := func() {
-		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("mail not sent")
+		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("email not sent")
 	}
 	switch {
 	case ofServer(e):
@@ -256,11 +255,11 @@ func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()
 			longest = time.Minute
 		}
 		c.state.hold = c.state.hold.again(c.now(), c.firstPause(), longest)
-		// It is not this mail's fault: when the server is back, it goes at once.
+		// The server failed, not this email: when the server is back, it is sent at once.
 		j.Tries, j.Next = j.Tries-1, c.state.hold.at.UTC()
 		return func() {
 			log()
-			c.trouble("server", "mails cannot be sent: "+e.Error(), hintOr(e.Hint, "permesso email setup checks the login"))
+			c.trouble("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
 		}
 	case !e.Temporary:
 		j.State = stateFailed
@@ -281,7 +280,7 @@ func sendErrorOf(err error) *SendError {
 	return &SendError{Stage: "send the mail", Temporary: true, Err: err}
 }
 
-// ofServer says whether every other mail would fail, too.
+// ofServer says whether every other email would fail, too.
 func ofServer(e *SendError) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
@@ -293,20 +292,20 @@ func hintOr(hint, otherwise string) string {
 	return otherwise
 }
 
-// cardFailed notes that somebody cannot be asked by mail, and returns what tells
-// of it without the lock.
+// cardFailed records that an approver cannot be asked by email. It returns what must
+// be reported without the lock.
 func (c *Channel) cardFailed(k approval.Key, a *asking, why error) (tell func()) {
 	a.told = true
-	to, what := a.To, fmt.Sprintf("the mail about %s to %s was refused: %v", approval.ShortID(k.ID), said(a.To), why)
+	to, what := a.To, fmt.Sprintf("card %s not accepted for %s: %v", approval.ShortID(k.ID), said(a.To), why)
 	return func() {
-		c.trouble("to "+to, what, "correct the address in [approvers], or answer with: permesso approve "+approval.ShortID(k.ID))
+		c.trouble("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}
 	}
 }
 
-// next is how long until something is due.
+// next is the time until something is due.
 func (c *Channel) next() time.Duration {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
@@ -318,7 +317,7 @@ func (c *Channel) next() time.Duration {
 		case d.Next.After(now):
 			at = d.Next
 		case now.Add(time.Second).Before(at):
-			at = now.Add(time.Second) // due, and what it is about does not wait just now
+			at = now.Add(time.Second) // due, but its request is not pending at the moment
 		}
 	}
 	for _, n := range c.state.pages.notes {

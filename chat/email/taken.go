@@ -13,13 +13,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// taken is a mail that had consequences: a decision, or an answer of ours. It is
-// one file, so that a mail is remembered and its answer is to be sent, or neither.
+// taken is an email that had an effect: a decision, or an answer of ours. One file
+// holds both, so that either both are saved or neither.
 type taken struct {
 	Version   int       `json:"version"`
 	Name      string    `json:"name"`   // of the delivery
-	Print     string    `json:"print"`  // of what was written, however often it is delivered
-	Sender    string    `json:"sender"` // who was proved to have written it
+	Print     string    `json:"print"`  // digest of the content, the same for every delivery
+	Sender    string    `json:"sender"` // proved
 	At        time.Time `json:"at"`
 	Status    Status    `json:"status"`
 	Workspace string    `json:"workspace"`
@@ -35,12 +35,12 @@ type answerTo struct {
 	InReplyTo  string   `json:"in_reply_to,omitempty"`
 	References []string `json:"references,omitempty"`
 	MessageID  string   `json:"message_id"`
-	Text       string   `json:"text,omitempty"` // gone when it is sent
+	Text       string   `json:"text,omitempty"` // removed when it is sent
 	Open       bool     `json:"open,omitempty"` // it can be replied to
 	delivery
 }
 
-// ledger is all of them, by the name of their file.
+// ledger holds all of them, by file name.
 type ledger struct {
 	byFile map[string]*taken
 	prints map[string]bool
@@ -56,7 +56,7 @@ func fileOf(name string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// printOfReply recognises what somebody wrote.
+// printOfReply is the digest of a reply's content.
 func printOfReply(sender, about, messageID, text string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{sender, about, messageID, text}, "\n")))
 	return hex.EncodeToString(sum[:16])
@@ -64,7 +64,7 @@ func printOfReply(sender, about, messageID, text string) string {
 
 func (t *taken) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
 
-// loadTaken reads the drawer once. The caller holds the lock, here and below.
+// loadTaken reads the store once. The caller holds the lock, here and below.
 func (c *Channel) loadTaken() error {
 	l := &c.state.taken
 	if l.byFile != nil {
@@ -82,7 +82,7 @@ func (c *Channel) loadTaken() error {
 		}
 		t := &taken{}
 		if err := json.Unmarshal(b, t); err != nil || t.Version != 1 {
-			c.Log.Warn().Str("file", name).Msg("what was noted of a mail cannot be read")
+			c.Log.Warn().Str("file", name).Msg("record of a handled email unreadable")
 			continue
 		}
 		byFile[name], prints[t.Print] = t, true
@@ -99,18 +99,18 @@ func (c *Channel) keepTaken(t *taken) error {
 	}
 	name := fileOf(t.Name)
 	if err := c.Taken.Put(name, b); err != nil {
-		return fmt.Errorf("note a mail that was taken: %w", err)
+		return fmt.Errorf("save record of a handled email: %w", err)
 	}
 	c.state.taken.byFile[name], c.state.taken.prints[t.Print] = t, true
 	return nil
 }
 
-// known says whether a mail was taken before, in this delivery or another.
+// known says whether an email was handled before, in this delivery or another.
 func (l *ledger) known(name, print string) bool {
 	return l.byFile[fileOf(name)] != nil || print != "" && l.prints[print]
 }
 
-// answered counts our answers to somebody since then.
+// answered counts our answers to a sender since that time.
 func (l *ledger) answered(sender string, since time.Time) (n int) {
 	for _, t := range l.byFile {
 		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
@@ -120,7 +120,7 @@ func (l *ledger) answered(sender string, since time.Time) (n int) {
 	return n
 }
 
-// pruneTaken forgets the oldest.
+// pruneTaken removes the oldest.
 func (c *Channel) pruneTaken(now time.Time) error {
 	l := &c.state.taken
 	var files []string
@@ -147,7 +147,7 @@ func (c *Channel) pruneTaken(now time.Time) error {
 	return nil
 }
 
-// dueAnswer is an answer that is to be sent.
+// dueAnswer returns an answer that is due, or nil.
 func (c *Channel) dueAnswer() (*job, error) {
 	now := c.now()
 	for _, t := range c.state.taken.byFile {
@@ -179,8 +179,8 @@ func (c *Channel) answerJob(t *taken) (*job, error) {
 			}
 		}
 	}
-	// The lock marks our words where they come back as a quotation: "4 needs text
-	// behind it" would be an answer.
+	// The lock marks our text if a reply quotes it: without it "4 needs text behind
+	// it" would be an answer.
 	d := c.dispatch(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
 	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
 	if token != "" && d.ReplyTo == "" {

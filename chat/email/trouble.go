@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// troubles are what people should see to, all of it told as one. It has a lock
-// of its own.
+// troubles are the problems that the operator must fix, reported as one. It has its
+// own lock.
 type troubles struct {
 	mu   sync.Mutex
 	all  map[string]trouble
@@ -18,7 +18,7 @@ type troubles struct {
 
 type trouble struct{ what, hint string }
 
-// trouble notes something under a name of its own.
+// trouble sets a problem under a name.
 func (c *Channel) trouble(name, what, hint string) {
 	t := &c.troubles
 	t.mu.Lock()
@@ -30,7 +30,7 @@ func (c *Channel) trouble(name, what, hint string) {
 	c.tell()
 }
 
-// well ends it.
+// well clears it.
 func (c *Channel) well(name string) {
 	t := &c.troubles
 	t.mu.Lock()
@@ -41,7 +41,7 @@ func (c *Channel) well(name string) {
 	}
 }
 
-// tell passes on what changed. The caller holds the lock of the troubles.
+// tell reports a change. The caller holds the lock of troubles.
 func (c *Channel) tell() {
 	t := &c.troubles
 	var now trouble
@@ -63,11 +63,11 @@ func (c *Channel) tell() {
 	c.Problem(now.what, now.hint)
 }
 
-// Reports is what a way in is to tell its state to.
+// Reports returns the Report function for the mailbox of that name.
 func (c *Channel) Reports(name string) func(error) {
 	return func(err error) {
 		if err == nil {
-			c.well("in by " + name)
+			c.well("mailbox " + name)
 			return
 		}
 		hint := ""
@@ -75,6 +75,6 @@ func (c *Channel) Reports(name string) func(error) {
 		if errors.As(err, &e) {
 			hint = e.Hint
 		}
-		c.trouble("in by "+name, "answers cannot come in by "+name+": "+err.Error(), hintOr(hint, "permesso email setup checks the login"))
+		c.trouble("mailbox "+name, "cannot receive replies from "+name+": "+err.Error(), hintOr(hint, "run permesso email setup to check the login"))
 	}
 }

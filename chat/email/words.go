@@ -6,9 +6,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// words are the sentences that only this channel says. Names in braces are
-// filled in by fill. No line begins with what could be taken for an answer where
-// it comes back as a quotation.
+// words are the sentences that only this channel uses. fill replaces the names in
+// braces. No line may begin like an answer: a reply can quote it without a mark.
 type words struct {
 	howTo         string // below an action's card
 	howToAnswer   string // below a question's card
@@ -32,7 +31,7 @@ func catalogue(language string) *words {
 	return english()
 }
 
-// fill replaces the names in braces. What is filled in is never read again.
+// fill replaces the names in braces. It does not expand braces in the values.
 func fill(sentence string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		pairs[i] = "{" + pairs[i] + "}"
@@ -42,19 +41,19 @@ func fill(sentence string, pairs ...string) string {
 
 func english() *words {
 	return &words{
-		howTo: "To answer, reply to this mail and begin with a code of the menu. These will do: 1, 2, 3, 3 <reason>, 4 <note>, 5 <change>, 6, " +
-			"? <question>, approve, deny, deny <reason>. Only the first lines of the reply count, down to a blank line; what is quoted does not.",
-		howToAnswer: "To answer, reply to this mail and begin with the number of an option, or with: answer <your words>. deny will do, too. " +
-			"Only the first lines of the reply count, down to a blank line; what is quoted does not.",
-		long:          "This mail is long: take the quotation out of your reply, for a mail of more than 512 KiB is not read.",
-		notWhole:      "✂ By mail this cannot be approved (codes 1, 2, 4 and 6), because the mail does not show all of it. See it with: permesso show {id}",
-		ceiling:       "By mail this cannot be approved (codes 1, 2, 4 and 6): it is {it}, and here mail approves only what is {ceiling}. Deny it here, or answer elsewhere.",
+		howTo: "To decide, reply to this email. Start the reply with a menu code: 1, 2, 3, 3 <reason>, 4 <note>, 5 <change>, 6, " +
+			"? <question>, approve, deny, or deny <reason>. Only the text above the first blank line counts. Quoted text does not count.",
+		howToAnswer: "To answer, reply to this email. Start the reply with the number of an option, or with: answer <your words>. You can also reply deny. " +
+			"Only the text above the first blank line counts. Quoted text does not count.",
+		long:          "This email is long. Delete the quoted text from your reply: an email over 512 KiB is not read.",
+		notWhole:      "✂ You cannot approve this by email (codes 1, 2, 4 and 6), because the email does not show the complete request. To see it, run: permesso show {id}",
+		ceiling:       "You cannot approve this by email (codes 1, 2, 4 and 6): it is {it}, and the limit for approval by email is {ceiling}. Deny it here, or decide in another channel.",
 		reversibility: map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},
-		says:          "In the agent's own words, which nobody has checked:",
-		unclear:       "Unclear, nothing was decided.",
-		doubt:         "Nothing was decided, because the mail could not be read for certain: {why}.",
-		wrongToken:    "Nothing was decided: this mail does not carry the code of a card that was sent to you. Reply to the card itself, from the address that got it.",
-		otherRequest:  "Nothing was decided: the request is no longer the one that the card shows.",
+		says:          "In the agent's own words (not verified):",
+		unclear:       "Not understood, nothing was decided.",
+		doubt:         "Nothing was decided, because the email could not be read reliably: {why}.",
+		wrongToken:    "Nothing was decided: this email does not contain the code of a card that was sent to you. Reply to the card itself, from the address that received it.",
+		otherRequest:  "Nothing was decided: the request has changed since the card was sent.",
 		late:          "Too late, nothing was changed. {outcome}",
 		gone:          "Too late, nothing was changed: the request is settled.",
 	}
