@@ -16,8 +16,8 @@ const (
 	maxSignature  = 8 << 10 // of one DKIM-Signature field
 )
 
-// proofTime is the timeout for all DNS lookups of one email together.
-const proofTime = 20 * time.Second
+// proofTimeout is the timeout for all DNS lookups of one email together.
+const proofTimeout = 20 * time.Second
 
 // Authenticator proves who wrote an email. The zero value accepts no sender.
 //
@@ -70,7 +70,7 @@ func (e *AuthError) Error() string {
 	return e.Reason
 }
 
-func distrust(format string, args ...any) *AuthError {
+func refuse(format string, args ...any) *AuthError {
 	return &AuthError{Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -90,7 +90,7 @@ func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how st
 	if refusal != nil {
 		return "", "", refusal
 	}
-	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
 	how, refusal = a.prove(ctx, raw, fields, from.domain)
 	if refusal != nil {
@@ -107,8 +107,8 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 		on    bool
 		proof func() (string, *AuthError)
 	}{
-		{a.AuthservID != "", func() (string, *AuthError) { return a.stated(fields, domain) }},
-		{a.DKIM, func() (string, *AuthError) { return a.signed(ctx, raw, fields, domain) }},
+		{a.AuthservID != "", func() (string, *AuthError) { return a.proveDMARC(fields, domain) }},
+		{a.DKIM, func() (string, *AuthError) { return a.proveDKIM(ctx, raw, fields, domain) }},
 		{a.TrustRelay, func() (string, *AuthError) { return "relay", nil }},
 	} {
 		if !try.on {
@@ -182,13 +182,13 @@ func readFields(raw []byte) ([]headerField, *AuthError) {
 		line = bytes.TrimSuffix(line, []byte("\r"))
 		switch {
 		case !ended:
-			return nil, distrust("the header has no end")
+			return nil, refuse("the header has no end")
 		case len(raw)-len(after) > maxReadHeader:
-			return nil, distrust("the header is longer than %d KiB", maxReadHeader>>10)
+			return nil, refuse("the header is longer than %d KiB", maxReadHeader>>10)
 		case len(line) == 0:
 			return h.finish(), nil
 		case bytes.ContainsAny(line, "\r\x00"):
-			return nil, distrust("the header has a bare carriage return or a NUL in it")
+			return nil, refuse("the header has a bare carriage return or a NUL in it")
 		}
 		if refusal := h.strictLine(string(line)); refusal != nil {
 			return nil, refusal
@@ -200,17 +200,17 @@ func readFields(raw []byte) ([]headerField, *AuthError) {
 func (h *headerBuilder) strictLine(line string) *AuthError {
 	if line[0] == ' ' || line[0] == '\t' {
 		if len(h.fields) == 0 || strings.Trim(line, " \t") == "" {
-			return distrust("the header has an empty continuation line, or one before the first field")
+			return refuse("the header has an empty continuation line, or one before the first field")
 		}
 		h.continued(line)
 		return nil
 	}
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return distrust("the header has a line that is no field")
+		return refuse("the header has a line that is no field")
 	}
 	if len(h.fields) == maxFields {
-		return distrust("the header has more than %d fields", maxFields)
+		return refuse("the header has more than %d fields", maxFields)
 	}
 	h.field(name, value)
 	return nil
@@ -233,22 +233,22 @@ func author(fields []headerField) (plainAddress, *AuthError) {
 			continue
 		}
 		if _, twice := values[f.name]; twice {
-			return plainAddress{}, distrust("it has more than one %s field", onlyOnce[f.name])
+			return plainAddress{}, refuse("it has more than one %s field", onlyOnce[f.name])
 		}
 		values[f.name] = f.value
 	}
 	for _, name := range []string{"from", "subject", "date"} {
 		if _, ok := values[name]; !ok {
-			return plainAddress{}, distrust("it has no %s field", onlyOnce[name])
+			return plainAddress{}, refuse("it has no %s field", onlyOnce[name])
 		}
 	}
 	from, err := parsePlainAddress(values["from"])
 	if err != nil {
-		return plainAddress{}, distrust("its From field is not one plain address: %s", err)
+		return plainAddress{}, refuse("its From field is not one plain address: %s", err)
 	}
 	if value, ok := values["sender"]; ok {
 		if sender, err := parsePlainAddress(value); err != nil || sender != from {
-			return plainAddress{}, distrust("its Sender field differs from its From field")
+			return plainAddress{}, refuse("its Sender field differs from its From field")
 		}
 	}
 	return from, nil

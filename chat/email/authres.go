@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// stated is the proof by the receiving server: a DMARC pass in the topmost
+// proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) stated(fields []headerField, domain string) (string, *AuthError) {
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *AuthError) {
 	value, found := "", false
 	for _, f := range fields {
 		if f.name == "authentication-results" {
@@ -31,13 +31,13 @@ func (a *Authenticator) stated(fields []headerField, domain string) (string, *Au
 		}
 	}
 	if err != nil {
-		return "", distrust("the topmost Authentication-Results field cannot be read: %s", err)
+		return "", refuse("the topmost Authentication-Results field cannot be read: %s", err)
 	}
-	return aboutDMARC(results, id, domain)
+	return checkDMARC(results, id, domain)
 }
 
-// aboutDMARC finds the only statement about DMARC.
-func aboutDMARC(results []authResult, id, domain string) (string, *AuthError) {
+// checkDMARC finds the only statement about DMARC.
+func checkDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -46,26 +46,26 @@ func aboutDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	}
 	switch {
 	case len(dmarc) == 0:
-		return "", distrust("%s says nothing about DMARC", id)
+		return "", refuse("%s says nothing about DMARC", id)
 	case len(dmarc) > 1:
-		return "", finally("%s says two things about DMARC", id)
+		return "", refuseFinally("%s says two things about DMARC", id)
 	case dmarc[0].value == "fail":
-		return "", finally("%s says that DMARC failed", id)
+		return "", refuseFinally("%s says that DMARC failed", id)
 	case dmarc[0].value != "pass":
-		return "", distrust("%s says dmarc=%s", id, dmarc[0].value)
+		return "", refuse("%s says dmarc=%s", id, dmarc[0].value)
 	case len(dmarc[0].from) != 1:
-		return "", distrust("%s does not say for which From domain DMARC passed", id)
+		return "", refuse("%s does not say for which From domain DMARC passed", id)
 	}
 	about, err := canonicalDomain(dmarc[0].from[0])
 	if err != nil || about != domain {
-		return "", finally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
+		return "", refuseFinally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
 	}
 	return "dmarc by " + foldASCII(id), nil
 }
 
-// finally is a refusal after which no other proof is tried.
-func finally(format string, args ...any) *AuthError {
-	refusal := distrust(format, args...)
+// refuseFinally is a refusal after which no other proof is tried.
+func refuseFinally(format string, args ...any) *AuthError {
+	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal
 }

@@ -57,31 +57,31 @@ type Channel struct {
 	Every time.Duration    // poll interval without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
 
-	pause    time.Duration // first delay before a retry; 0: 5 s
-	state    state
-	weighing sync.Mutex // replies are handled one at a time
-	troubles troubles
+	retryDelay time.Duration // first delay before a retry; 0: 5 s
+	state      state
+	replyMu    sync.Mutex // replies are handled one at a time
+	problems   problems
 }
 
 // state is what a channel keeps while it runs. mu is never held during network I/O.
 type state struct {
-	once     sync.Once
-	kick     chan struct{} // wakes Run
-	mu       sync.Mutex
-	pages    pages
-	heard    approval.Key // the reply in progress: no follow-up for this key until it is recorded
-	taken    ledger
-	hold     retry // send nothing before this time: the server is down or refuses us
-	vanished map[approval.Key]time.Time
-	doubted  map[string]time.Time // emails whose proof could not be looked up, by name, and since when
-	pruned   time.Time
+	once          sync.Once
+	wakeup        chan struct{} // wakes Run
+	mu            sync.Mutex
+	sent          sentRecords
+	replyKey      approval.Key // the reply in progress: no follow-up for this key until it is recorded
+	handled       handledEmails
+	serverRetry   retry // send nothing before this time: the server is down or refuses us
+	missingSince  map[approval.Key]time.Time
+	unprovedSince map[string]time.Time // emails whose proof could not be looked up, by name, and since when
+	lastPrune     time.Time
 }
 
 const (
-	defaultEvery = 5 * time.Second
-	keepPages    = 30 * 24 * time.Hour // how long a late reply is recognized
-	pruneEvery   = time.Hour
-	vanishAfter  = time.Minute // a request that is neither pending nor recorded is dropped after this time
+	defaultEvery     = 5 * time.Second
+	keepRecords      = 30 * 24 * time.Hour // how long a late reply is recognized
+	pruneEvery       = time.Hour
+	dropMissingAfter = time.Minute // a request that is neither pending nor recorded is dropped after this time
 )
 
 // Run sends cards and takes replies until ctx ends or a mailbox fails.
@@ -100,7 +100,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	}
 	changes := c.Changes
 	for {
-		timer := time.NewTimer(c.look(ctx))
+		timer := time.NewTimer(c.runOnce(ctx))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -119,7 +119,7 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 			}
 			drain(changes)
-		case <-c.state.kick:
+		case <-c.state.wakeup:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -127,13 +127,13 @@ func (c *Channel) Run(ctx context.Context) error {
 }
 
 func (c *Channel) init() {
-	c.state.once.Do(func() { c.state.kick = make(chan struct{}, 1) })
+	c.state.once.Do(func() { c.state.wakeup = make(chan struct{}, 1) })
 }
 
 // wake makes Run check for something to send.
 func (c *Channel) wake() {
 	select {
-	case c.state.kick <- struct{}{}:
+	case c.state.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -166,9 +166,9 @@ func (c *Channel) every() time.Duration {
 	return defaultEvery
 }
 
-// look brings the sent records into line with the pending requests, sends what is
+// runOnce brings the sent records into line with the pending requests, sends what is
 // due, and returns when to run again.
-func (c *Channel) look(ctx context.Context) time.Duration {
+func (c *Channel) runOnce(ctx context.Context) time.Duration {
 	all := c.Workspaces()
 	var waiting []approval.Waiting
 	var err error
@@ -176,7 +176,7 @@ func (c *Channel) look(ctx context.Context) time.Duration {
 		waiting, err = c.Viewer.Waiting(ctx, all)
 	}
 	if err == nil {
-		err = c.compare(ctx, all, waiting)
+		err = c.updateRecords(ctx, all, waiting)
 	}
 	if err == nil {
 		c.send(ctx, waiting)
@@ -184,15 +184,15 @@ func (c *Channel) look(ctx context.Context) time.Duration {
 	}
 	if err != nil && ctx.Err() == nil {
 		c.Log.Error().Err(err).Msg("email update failed")
-		c.trouble("look", "email update failed: "+err.Error(), "check free disk space")
+		c.setProblem("loop", "email update failed: "+err.Error(), "check free disk space")
 	} else {
-		c.well("look")
+		c.clearProblem("loop")
 	}
-	return c.next()
+	return c.untilNextRun()
 }
 
-// compare records whom to ask, and who gets the outcome.
-func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.Waiting) error {
+// updateRecords records whom to ask, and who gets the outcome.
+func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []approval.Waiting) error {
 	var tell []func()
 	defer func() {
 		for _, t := range tell {
@@ -207,16 +207,16 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 	now := map[approval.Key]bool{}
 	for _, w := range waiting {
 		now[w.Key()] = true
-		tell = append(tell, c.failures(w)...)
+		tell = append(tell, c.failureReports(w)...)
 		if c.now().Before(w.Pending.ExpiresAt) {
-			if err := c.ask(w); err != nil {
+			if err := c.addCards(w); err != nil {
 				return err
 			}
 		}
 	}
-	for k, n := range c.state.pages.notes {
-		if n.Closed.IsZero() && !now[k] && k != c.state.heard && slices.Contains(all, k.Workspace) {
-			if err := c.settle(ctx, k, n); err != nil {
+	for k, n := range c.state.sent.records {
+		if n.Closed.IsZero() && !now[k] && k != c.state.replyKey && slices.Contains(all, k.Workspace) {
+			if err := c.addFollowUps(ctx, k, n); err != nil {
 				return err
 			}
 		}
@@ -224,26 +224,26 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 	return nil
 }
 
-// failures reports the approvers who cannot be asked about w: once in each process.
-func (c *Channel) failures(w approval.Waiting) (tell []func()) {
-	n := c.state.pages.notes[w.Key()]
+// failureReports reports the approvers who cannot be asked about w: once in each process.
+func (c *Channel) failureReports(w approval.Waiting) (tell []func()) {
+	n := c.state.sent.records[w.Key()]
 	if n == nil || n.SHA256 != w.SHA256 {
 		return nil
 	}
 	for _, a := range n.Cards {
-		if a.State == stateFailed && !a.told {
+		if a.State == stateFailed && !a.failureReported {
 			tell = append(tell, c.cardFailed(w.Key(), a, errors.New(a.Error)))
 		}
 	}
 	return tell
 }
 
-// ask records every approver who must be asked about w and is not yet.
-func (c *Channel) ask(w approval.Waiting) error {
+// addCards records every approver who must be asked about w and is not yet.
+func (c *Channel) addCards(w approval.Waiting) error {
 	k := w.Key()
-	n := c.state.pages.notes[k]
+	n := c.state.sent.records[k]
 	if n == nil || n.SHA256 != w.SHA256 || !n.Closed.IsZero() {
-		n = &note{Version: 1, SHA256: w.SHA256}
+		n = &sentRecord{Version: 1, SHA256: w.SHA256}
 	}
 	before := len(n.Cards)
 	for _, p := range c.People(k.Workspace) {
@@ -251,7 +251,7 @@ func (c *Channel) ask(w approval.Waiting) error {
 		if to == "" || n.card(to) != nil || w.Pending.Principal != "" && w.Pending.Principal != p.Name {
 			continue
 		}
-		n.Cards = append(n.Cards, &asking{
+		n.Cards = append(n.Cards, &cardCopy{
 			To: to, Approver: p.Name, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
 			MessageID: c.messageID(k.ID),
 		})
@@ -266,24 +266,24 @@ func (c *Channel) messageID(id string) string {
 	return MessageID(id, NewToken()[:13], c.Addressing.Domain)
 }
 
-// settle records who gets the outcome of k, and closes the sent record when all
+// addFollowUps records who gets the outcome of k, and closes the sent record when all
 // outcomes are sent.
-func (c *Channel) settle(ctx context.Context, k approval.Key, n *note) error {
+func (c *Channel) addFollowUps(ctx context.Context, k approval.Key, n *sentRecord) error {
 	rec, err := c.Records.Record(ctx, k)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
-		return c.missing(k)
+		return c.handleMissing(k)
 	}
-	delete(c.state.vanished, k)
+	delete(c.state.missingSince, k)
 	open, changed := false, false
 	for _, a := range n.Cards {
 		if a.open() {
 			a.State, changed = stateFailed, true // too late to send it
 			a.Error = "settled before it was sent"
 		}
-		if a.FollowUp == nil && c.tells(a, rec) {
+		if a.FollowUp == nil && c.wantsFollowUp(a, rec) {
 			a.FollowUp, changed = &delivery{}, true
 		}
 		open = open || a.FollowUp != nil && a.FollowUp.open()
@@ -297,10 +297,10 @@ func (c *Channel) settle(ctx context.Context, k approval.Key, n *note) error {
 	return c.save(k, n)
 }
 
-// tells says whether an approver gets the outcome. The answer has already told it to
+// wantsFollowUp says whether an approver gets the outcome. The answer has already told it to
 // an approver who decided by email, who gets another email only after a failure.
-func (c *Channel) tells(a *asking, rec *approval.Record) bool {
-	if !c.FollowUp || a.State != stateSent && !a.Maybe {
+func (c *Channel) wantsFollowUp(a *cardCopy, rec *approval.Record) bool {
+	if !c.FollowUp || a.State != stateSent && !a.MaybeSent {
 		return false
 	}
 	if !a.Used {
@@ -313,26 +313,26 @@ func (c *Channel) tells(a *asking, rec *approval.Record) bool {
 	return false
 }
 
-// missing handles a request that is neither pending nor recorded: the gate withdrew
+// handleMissing handles a request that is neither pending nor recorded: the gate withdrew
 // it, or is about to write the record.
-func (c *Channel) missing(k approval.Key) error {
-	since, known := c.state.vanished[k]
+func (c *Channel) handleMissing(k approval.Key) error {
+	since, known := c.state.missingSince[k]
 	if !known {
-		if c.state.vanished == nil {
-			c.state.vanished = map[approval.Key]time.Time{}
+		if c.state.missingSince == nil {
+			c.state.missingSince = map[approval.Key]time.Time{}
 		}
-		c.state.vanished[k] = c.now()
+		c.state.missingSince[k] = c.now()
 		return nil
 	}
-	if c.now().Sub(since) < vanishAfter {
+	if c.now().Sub(since) < dropMissingAfter {
 		return nil
 	}
-	return c.forget(k)
+	return c.removeRecord(k)
 }
 
-func (c *Channel) forget(k approval.Key) error {
-	delete(c.state.vanished, k)
-	delete(c.state.pages.notes, k)
+func (c *Channel) removeRecord(k approval.Key) error {
+	delete(c.state.missingSince, k)
+	delete(c.state.sent.records, k)
 	return c.Notebook.Remove(k)
 }
 
@@ -342,11 +342,11 @@ func (c *Channel) prune(ctx context.Context) error {
 	now := c.now()
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	if now.Sub(c.state.pruned) < pruneEvery {
+	if now.Sub(c.state.lastPrune) < pruneEvery {
 		return nil
 	}
-	c.state.pruned = now
-	for k, n := range c.state.pages.notes {
+	c.state.lastPrune = now
+	for k, n := range c.state.sent.records {
 		if n.Closed.IsZero() {
 			continue
 		}
@@ -354,13 +354,13 @@ func (c *Channel) prune(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if rec == nil || now.Sub(n.Closed) > keepPages {
-			if err := c.forget(k); err != nil {
+		if rec == nil || now.Sub(n.Closed) > keepRecords {
+			if err := c.removeRecord(k); err != nil {
 				return err
 			}
 		}
 	}
-	return c.pruneTaken(now)
+	return c.pruneHandled(now)
 }
 
 // compareKeys orders keys by workspace, then by id.

@@ -19,8 +19,8 @@ import (
 // cannot be approved by email.
 const maxText = 200 << 10
 
-// dispatch is an email that we send.
-type dispatch struct {
+// outgoing is an email that we send.
+type outgoing struct {
 	From, To   string
 	ReplyTo    string // "": From
 	Subject    string // with the tag
@@ -35,7 +35,7 @@ type dispatch struct {
 
 // bytes is the email in wire format. The header contains only addresses, identifiers
 // and encoded text.
-func (d *dispatch) bytes() ([]byte, error) {
+func (d *outgoing) bytes() ([]byte, error) {
 	var h message.Header
 	h.Set("MIME-Version", "1.0")
 	// Suppresses out-of-office notes of Microsoft servers.
@@ -62,7 +62,7 @@ func (d *dispatch) bytes() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (d *dispatch) body(out io.Writer, h message.Header) error {
+func (d *outgoing) body(out io.Writer, h message.Header) error {
 	if d.HTML == "" {
 		textual(&h, "text/plain")
 		w, err := message.CreateWriter(out, h)
@@ -127,7 +127,7 @@ func headline(s chat.Style, p *approval.Pending) string {
 type cardMail struct {
 	pending *approval.Pending
 	style   chat.Style
-	words   *words
+	texts   *catalog
 	ceiling approval.Reversibility
 	tag     string // "": the reply address carries the token
 }
@@ -138,20 +138,20 @@ const longCard = 64 << 10
 
 // notes are the notes below the card.
 func (m *cardMail) notes(size int, whole bool) (notes []string) {
-	p, w := m.pending, m.words
+	p, w := m.pending, m.texts
 	if p.Type == approval.TypeQuestion {
 		notes = append(notes, w.howToAnswer)
 	} else {
 		notes = append(notes, w.howTo)
 		switch {
 		case !whole:
-			notes = append([]string{fill(w.notWhole, "id", p.ShortID)}, notes...)
-		case above(p.Reversibility, m.ceiling):
-			notes = append([]string{m.words.aboveCeiling(p, m.ceiling)}, notes...)
+			notes = append([]string{fill(w.incomplete, "id", p.ShortID)}, notes...)
+		case exceeds(p.Reversibility, m.ceiling):
+			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
 		}
 	}
 	if size > longCard {
-		notes = append(notes, w.long)
+		notes = append(notes, w.longCard)
 	}
 	if m.tag != "" {
 		notes = append(notes, m.tag)
@@ -180,18 +180,18 @@ func fitCard(card chat.Card) (text string, whole bool) {
 	return text, false
 }
 
-func (w *words) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
-	return fill(w.ceiling, "it", w.reversibility[string(steps(p.Reversibility))], "ceiling", w.reversibility[string(steps(ceiling))])
+func (w *catalog) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
+	return fill(w.ceiling, "it", w.reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.reversibility[string(knownReversibility(ceiling))])
 }
 
-// above says whether r exceeds a ceiling; "" is no ceiling.
-func above(r, ceiling approval.Reversibility) bool {
+// exceeds says whether r exceeds a ceiling; "" is no ceiling.
+func exceeds(r, ceiling approval.Reversibility) bool {
 	order := map[approval.Reversibility]int{approval.Reversible: 0, approval.Partial: 1, approval.Irreversible: 2}
-	return ceiling != "" && order[steps(r)] > order[steps(ceiling)]
+	return ceiling != "" && order[knownReversibility(r)] > order[knownReversibility(ceiling)]
 }
 
-// steps is r; an unknown value counts as irreversible.
-func steps(r approval.Reversibility) approval.Reversibility {
+// knownReversibility is r; an unknown value counts as irreversible.
+func knownReversibility(r approval.Reversibility) approval.Reversibility {
 	switch r {
 	case approval.Reversible, approval.Partial:
 		return r

@@ -130,9 +130,9 @@ func (e endpoint) tlsFault(err error) *fault {
 	return f
 }
 
-// within runs one exchange with a server. If it takes longer than d, the connection is
+// withTimeout runs one exchange with a server. If it takes longer than d, the connection is
 // closed.
-func within(d time.Duration, conn net.Conn, exchange func() error) error {
+func withTimeout(d time.Duration, conn net.Conn, exchange func() error) error {
 	late := false
 	done := make(chan struct{})
 	timer := time.AfterFunc(d, func() {
@@ -150,9 +150,9 @@ func within(d time.Duration, conn net.Conn, exchange func() error) error {
 	return err
 }
 
-// said formats a server's text for a log: one line, limited length, invisible
+// logText formats a server's text for a log: one line, limited length, invisible
 // characters escaped, and without the password, which some servers repeat.
-func said(text string, secrets ...string) string {
+func logText(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {
 			text = strings.ReplaceAll(text, s, "[password]")

@@ -18,20 +18,20 @@ import (
 // maxSignatures is how many DKIM signatures are checked, from the top.
 const maxSignatures = 5
 
-// aheadBy is how far a signer's clock may be ahead of ours.
-const aheadBy = time.Hour
+// maxClockSkew is how far a signer's clock may be ahead of ours.
+const maxClockSkew = time.Hour
 
 // signature is one DKIM-Signature field, with our own checks.
 type signature struct {
 	name, domain, identity string // DNS name of its key; d=; domain of i=
-	against                *AuthError
+	refusal                *AuthError
 }
 
-// signed is the proof by a DKIM signature. The library verifies. We decide which
+// proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
 // signature counts: the domain must be aligned with the From domain; From, Subject and
 // the complete text must be covered; signature and key must be in force. RSA keys have
 // at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
-func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
 	lookups := &txtLookups{lookup: a.Lookup}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
@@ -45,11 +45,11 @@ func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerF
 		LookupTXT:        func(name string) ([]string, error) { return lookups.key(ctx, name, signatures) },
 	})
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
-		return "", distrust("its DKIM signatures cannot be verified: %v", err)
+		return "", refuse("its DKIM signatures cannot be verified: %v", err)
 	}
 	var all AuthError
 	for i, v := range verified {
-		against := signatures[i].judge(v, lookups.answered(signatures[i].name))
+		against := signatures[i].check(v, lookups.cached(signatures[i].name))
 		if against == nil {
 			return "dkim " + signatures[i].domain, nil
 		}
@@ -68,11 +68,11 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 			continue
 		}
 		if len(f.value) > maxSignature {
-			return nil, distrust("it has a DKIM signature of more than %d KiB", maxSignature>>10)
+			return nil, refuse("it has a DKIM signature of more than %d KiB", maxSignature>>10)
 		}
 		s := a.candidate(ctx, lookups, f.value, domain)
-		if s.against != nil {
-			all.add(s.against)
+		if s.refusal != nil {
+			all.add(s.refusal)
 		}
 		signatures = append(signatures, s)
 	}
@@ -82,7 +82,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 			Hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
 	}
-	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil }) {
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.refusal == nil }) {
 		return nil, &all
 	}
 	return signatures, nil
@@ -91,42 +91,42 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, value, domain string) signature {
 	tags, err := parseTags(value)
 	if err != nil {
-		return signature{against: distrust("a DKIM signature cannot be read: %s", err)}
+		return signature{refusal: refuse("a DKIM signature cannot be read: %s", err)}
 	}
 	var s signature
 	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != foldASCII(tags["d"]) {
-		s.against = distrust("a DKIM signature has no valid domain (d=)")
+		s.refusal = refuse("a DKIM signature has no valid domain (d=)")
 		return s
 	}
 	if strings.ContainsFunc(tags["s"], func(r rune) bool { return r >= 0x80 || !isLetterDigit(byte(r)) && !strings.ContainsRune("-_.", r) }) {
-		s.against = distrust("the DKIM signature of %s has no valid selector (s=)", s.domain)
+		s.refusal = refuse("the DKIM signature of %s has no valid selector (s=)", s.domain)
 		return s
 	}
 	s.name = tags["s"] + "._domainkey." + tags["d"]
 	s.identity = foldASCII(cmp.Or(tags["i"], tags["d"]))
-	if s.against = a.terms(tags, s.domain); s.against == nil {
-		_, s.against = lookups.aligned(ctx, s.domain, domain)
+	if s.refusal = a.checkTags(tags, s.domain); s.refusal == nil {
+		_, s.refusal = lookups.aligned(ctx, s.domain, domain)
 	}
 	return s
 }
 
-// terms checks the tags of a signature.
-func (a *Authenticator) terms(tags map[string]string, domain string) *AuthError {
+// checkTags checks the tags of a signature.
+func (a *Authenticator) checkTags(tags map[string]string, domain string) *AuthError {
 	if _, ok := tags["l"]; ok {
-		return distrust("the DKIM signature of %s covers a part of the text only (l=)", domain)
+		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
-	if missing := unsigned(strings.Split(tags["h"], ":")); missing != "" {
-		return distrust("the DKIM signature of %s does not cover the %s field", domain, missing)
+	if missing := missingField(strings.Split(tags["h"], ":")); missing != "" {
+		return refuse("the DKIM signature of %s does not cover the %s field", domain, missing)
 	}
 	now := time.Now()
 	if a.Now != nil {
 		now = a.Now()
 	}
 	if expires, ok := tags["x"]; ok && !isTime(expires, now.Before) {
-		return distrust("the DKIM signature of %s has expired", domain)
+		return refuse("the DKIM signature of %s has expired", domain)
 	}
-	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(aheadBy)) }) {
-		return distrust("the DKIM signature of %s is from the future", domain)
+	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(maxClockSkew)) }) {
+		return refuse("the DKIM signature of %s is from the future", domain)
 	}
 	return nil
 }
@@ -136,8 +136,8 @@ func isTime(text string, fits func(time.Time) bool) bool {
 	return err == nil && fits(time.Unix(seconds, 0))
 }
 
-// unsigned returns the first required field that a signature does not cover, or "".
-func unsigned(names []string) string {
+// missingField returns the first required field that a signature does not cover, or "".
+func missingField(names []string) string {
 	for _, name := range []string{"From", "Subject"} {
 		if !slices.ContainsFunc(names, func(n string) bool { return foldASCII(n) == foldASCII(name) }) {
 			return name
@@ -146,27 +146,27 @@ func unsigned(names []string) string {
 	return ""
 }
 
-// judge checks a signature after the verification. The library's reading must match
+// check checks a signature after the verification. The library's reading must match
 // ours, because the library's reading was verified.
-func (s signature) judge(v *dkim.Verification, record txtAnswer) *AuthError {
+func (s signature) check(v *dkim.Verification, record txtAnswer) *AuthError {
 	switch {
-	case s.against != nil:
-		return s.against
+	case s.refusal != nil:
+		return s.refusal
 	case record.err != nil:
 		return &AuthError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
-		return distrust("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
-	case foldASCII(v.Domain) != s.domain || unsigned(v.HeaderKeys) != "":
-		return distrust("a DKIM signature is ambiguous")
+		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
+	case foldASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
+		return refuse("a DKIM signature is ambiguous")
 	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
-		return distrust("the DKIM key of %s is not for its subdomains (t=s)", s.domain)
+		return refuse("the DKIM key of %s is not for its subdomains (t=s)", s.domain)
 	}
 	return nil
 }
 
 // key is the library's lookup: it returns only the record of a key that may count.
 func (l *txtLookups) key(ctx context.Context, name string, signatures []signature) ([]string, error) {
-	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil && s.name == name }) {
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.refusal == nil && s.name == name }) {
 		return nil, errors.New("the signature was refused before the lookup")
 	}
 	texts, err := l.txt(ctx, name)

@@ -41,9 +41,9 @@ func canonicalDomain(domain string) (string, error) {
 	return a, nil
 }
 
-// organisation is the registered domain: one label below a public suffix. "" for a
+// organization is the registered domain: one label below a public suffix. "" for a
 // public suffix.
-func organisation(domain string) string {
+func organization(domain string) string {
 	org, err := publicsuffix.EffectiveTLDPlusOne(domain)
 	if err != nil {
 		return ""
@@ -59,8 +59,8 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	if signer == domain {
 		return true, nil
 	}
-	if org := organisation(domain); org == "" || organisation(signer) != org {
-		return false, distrust("it is signed by %s, not by %s", signer, domain)
+	if org := organization(domain); org == "" || organization(signer) != org {
+		return false, refuse("it is signed by %s, not by %s", signer, domain)
 	}
 	mode, where, err := l.alignment(ctx, domain)
 	switch {
@@ -71,10 +71,10 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	case where == "":
 		return false, &AuthError{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
-			Hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organisation(domain), domain),
+			Hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}
 	default:
-		return false, distrust("it is signed by %s, but the DMARC record at %s wants a signature by %s itself", signer, where, domain)
+		return false, refuse("it is signed by %s, but the DMARC record at %s wants a signature by %s itself", signer, where, domain)
 	}
 }
 
@@ -82,7 +82,7 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 // organization, and the record's name. Two records, or one that cannot be parsed,
 // count as the strict mode.
 func (l *txtLookups) alignment(ctx context.Context, domain string) (mode dmarc.AlignmentMode, where string, err error) {
-	for _, at := range []string{domain, organisation(domain)} {
+	for _, at := range []string{domain, organization(domain)} {
 		where = "_dmarc." + at
 		texts, err := l.txt(ctx, where)
 		if err != nil {
@@ -143,8 +143,8 @@ func (l *txtLookups) txt(ctx context.Context, name string) ([]string, error) {
 	return texts, err
 }
 
-// answered returns the cached answer, if any.
-func (l *txtLookups) answered(name string) txtAnswer {
+// cached returns the cached answer, if any.
+func (l *txtLookups) cached(name string) txtAnswer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.known[name]

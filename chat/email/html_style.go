@@ -47,10 +47,10 @@ func (s style) hidden() bool {
 		strings.HasPrefix(s["left"], "-9") || strings.HasPrefix(s["top"], "-9")
 }
 
-// tight says whether a paragraph has no margin. Word removes the margins of its own in
+// noMargins says whether a paragraph has no margin. Word removes the margins of its own in
 // a style sheet.
-func (s style) tight(n *html.Node) bool {
-	if n.DataAtom == atom.P && strings.Contains(naming(n), "Mso") {
+func (s style) noMargins(n *html.Node) bool {
+	if n.DataAtom == atom.P && strings.Contains(namesOf(n), "Mso") {
 		return true
 	}
 	all := strings.Fields(s["margin"])
@@ -111,7 +111,7 @@ func colorOf(s string) *color {
 }
 
 // with is the style of text inside n.
-func (l look) with(n *html.Node, s style) look {
+func (l textStyle) with(n *html.Node, s style) textStyle {
 	switch n.DataAtom {
 	case atom.Pre:
 		l.pre = true
@@ -127,7 +127,7 @@ func (l look) with(n *html.Node, s style) look {
 	if v := s["color"]; v != "" {
 		l.fg = colorOf(v)
 		if v == "transparent" || strings.HasPrefix(v, "rgba(") && strings.HasSuffix(strings.ReplaceAll(v, " ", ""), ",0)") {
-			l.fg = l.ground()
+			l.fg = l.background()
 		}
 	}
 	for _, k := range []string{"background", "background-color"} {
@@ -142,8 +142,8 @@ func (l look) with(n *html.Node, s style) look {
 	return l
 }
 
-// ground is the background color; white by default.
-func (l look) ground() *color {
+// background is the background color; white by default.
+func (l textStyle) background() *color {
 	if l.bg == nil {
 		return &color{255, 255, 255}
 	}
@@ -151,11 +151,11 @@ func (l look) ground() *color {
 }
 
 // unreadable says whether text has almost the color of its background.
-func (l look) unreadable() bool {
+func (l textStyle) unreadable() bool {
 	if l.fg == nil {
 		return false
 	}
-	for i, c := range l.ground() {
+	for i, c := range l.background() {
 		if d := int(c) - int(l.fg[i]); d > 24 || d < -24 {
 			return false
 		}

@@ -40,14 +40,14 @@ type IMAP struct {
 	Idle time.Duration
 	Now  func() time.Time // nil: time.Now
 
-	pause time.Duration // first delay before a retry; 0: 1 s
+	retryDelay time.Duration // first delay before a retry; 0: 1 s
 }
 
 const (
-	longestPause = time.Minute      // between two attempts to connect
-	refusedPause = 5 * time.Minute  // the same after a refusal: providers lock accounts
-	mailPause    = 10 * time.Minute // between two attempts with one email
-	noIdle       = 15 * time.Second // between two scans if the server has no IDLE
+	maxReconnectDelay = time.Minute      // between two attempts to connect
+	refusedDelay      = 5 * time.Minute  // the same after a refusal: providers lock accounts
+	maxEmailDelay     = 10 * time.Minute // between two attempts with one email
+	pollInterval      = 15 * time.Second // between two scans if the server has no IDLE
 )
 
 var _ Mailbox = (*IMAP)(nil)
@@ -84,19 +84,19 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 		if r.healthy {
 			failures = retry{}
 		}
-		failures = failures.again(b.now(), b.shortest(), b.longest(err))
+		failures = failures.next(b.now(), b.firstDelay(), b.maxDelay(err))
 		sleep(ctx, failures.at.Sub(b.now()))
 	}
 	return context.Cause(ctx)
 }
 
-// longest is the maximum delay after such an error.
-func (b *IMAP) longest(err error) time.Duration {
+// maxDelay is the maximum delay after such an error.
+func (b *IMAP) maxDelay(err error) time.Duration {
 	var e *MailboxError
 	if errors.As(err, &e) && !e.Temporary {
-		return refusedPause
+		return refusedDelay
 	}
-	return longestPause
+	return maxReconnectDelay
 }
 
 func (b *IMAP) endpoint() endpoint {
@@ -124,9 +124,9 @@ func (b *IMAP) idle() time.Duration {
 	return time.Minute
 }
 
-func (b *IMAP) shortest() time.Duration {
-	if b.pause > 0 {
-		return b.pause
+func (b *IMAP) firstDelay() time.Duration {
+	if b.retryDelay > 0 {
+		return b.retryDelay
 	}
 	return time.Second
 }
@@ -152,7 +152,7 @@ type imapReader struct {
 	dirty   bool             // state has changes that are not saved
 	unsaved error            // why the last save failed
 	retries map[uint32]retry // of state.Open
-	waiting waiting          // the open emails after the last scan
+	failed  failedEmails     // the open emails after the last scan
 	healthy bool             // this session has finished one scan
 }
 
@@ -167,46 +167,46 @@ func (r *imapReader) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.arrive(c, selected); err != nil {
+	if err := r.syncState(c, selected); err != nil {
 		return err
 	}
 	for {
-		if err := r.look(ctx, c); err != nil {
+		if err := r.takeDue(ctx, c); err != nil {
 			return err
 		}
 		r.healthy = true
-		r.report(errors.Join(r.waiting.trouble(), r.unsaved))
-		if err := c.wait(ctx, r.nextLook()); err != nil {
+		r.report(errors.Join(r.failed.summary(), r.unsaved))
+		if err := c.wait(ctx, r.untilNextScan()); err != nil {
 			return err
 		}
 	}
 }
 
-// look takes what is due. New emails come first: otherwise one email that breaks the
+// takeDue takes what is due. New emails come first: otherwise one email that breaks the
 // connection each time would block them.
-func (r *imapReader) look(ctx context.Context, c *imapConn) error {
+func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 	r.save()
-	r.waiting = waiting{}
+	r.failed = failedEmails{}
 	before := slices.Clone(r.state.Open)
-	if err := r.lookForNew(ctx, c); err != nil {
+	if err := r.takeNew(ctx, c); err != nil {
 		return err
 	}
 	for _, m := range before {
 		if r.retries[m.UID].at.After(r.now()) {
-			r.waiting.add(nil)
+			r.failed.add(nil)
 			continue
 		}
-		if err := r.one(ctx, c, m.UID); err != nil {
+		if err := r.takeOne(ctx, c, m.UID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookForNew takes new emails, but stops while too many are open: then the failure is
+// takeNew takes new emails, but stops while too many are open: then the failure is
 // not in the emails.
-func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
-	uids, err := c.from(r.state.Next)
+func (r *imapReader) takeNew(ctx context.Context, c *imapConn) error {
+	uids, err := c.uidsFrom(r.state.Next)
 	if err != nil {
 		return err
 	}
@@ -214,16 +214,16 @@ func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 		if len(r.state.Open) >= maxOpen {
 			return nil
 		}
-		if err := r.one(ctx, c, uid); err != nil {
+		if err := r.takeOne(ctx, c, uid); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one takes an email. It returns an error only if the connection or ctx has ended. A
+// takeOne takes an email. It returns an error only if the connection or ctx has ended. A
 // failure of the email itself is recorded.
-func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
+func (r *imapReader) takeOne(ctx context.Context, c *imapConn, uid uint32) error {
 	in, facts, err := c.fetch(uid)
 	switch {
 	case ctx.Err() != nil:
@@ -234,38 +234,38 @@ func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
 		if !refusedByServer(err) {
 			return err
 		}
-		r.waiting.add(err)
+		r.failed.add(err)
 		return nil
 	case in == nil:
-		r.settle(uid, imapMail{}) // deleted meanwhile
+		r.markDone(uid, imapMail{}) // deleted meanwhile
 		return nil
 	}
-	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.whose())
-	if err := hand(ctx, r.take, *in); err != nil {
+	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.accountID())
+	if err := callTake(ctx, r.take, *in); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.waiting.add(err)
+		r.failed.add(err)
 		r.postpone(uid, facts)
 		return nil
 	}
-	r.settle(uid, facts)
+	r.markDone(uid, facts)
 	if r.MarkSeen {
 		return c.markSeen(uid)
 	}
 	return nil
 }
 
-// whose identifies the account: many servers give every account's INBOX the same
+// accountID identifies the account: many servers give every account's INBOX the same
 // UIDVALIDITY.
-func (b *IMAP) whose() string {
+func (b *IMAP) accountID() string {
 	host, _, _ := net.SplitHostPort(b.Address) // endpoint.check reports a bad address
 	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.mailbox()))
 	return hex.EncodeToString(sum[:4])
 }
 
-// nextLook is the time until the next scan.
-func (r *imapReader) nextLook() time.Duration {
+// untilNextScan is the time until the next scan.
+func (r *imapReader) untilNextScan() time.Duration {
 	wait := r.idle()
 	for _, m := range r.state.Open {
 		wait = min(wait, max(0, r.retries[m.UID].at.Sub(r.now())))

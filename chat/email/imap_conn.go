@@ -22,13 +22,13 @@ import (
 
 // imapConn is a connection that has logged in.
 type imapConn struct {
-	client  *imapclient.Client
-	conn    net.Conn
-	stop    func() bool
-	ctx     context.Context
-	timeout time.Duration
-	secrets []string
-	exists  chan struct{} // the number of mails changed; holds one
+	client       *imapclient.Client
+	conn         net.Conn
+	stop         func() bool
+	ctx          context.Context
+	timeout      time.Duration
+	secrets      []string
+	countChanged chan struct{} // the number of mails changed; holds one
 }
 
 // selected is a mailbox as the server describes it.
@@ -43,7 +43,7 @@ func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	if f != nil {
 		return nil, b.error(f.stage, f)
 	}
-	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), exists: make(chan struct{}, 1)}
+	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), countChanged: make(chan struct{}, 1)}
 	if err := c.greet(e); err != nil {
 		c.close()
 		return nil, err
@@ -60,14 +60,14 @@ func (c *imapConn) greet(e endpoint) error {
 	options := &imapclient.Options{UnilateralDataHandler: &imapclient.UnilateralDataHandler{Mailbox: c.changed}}
 	if e.security != StartTLS {
 		c.client = imapclient.New(c.conn, options)
-		return c.do("greet", func() error { return c.client.WaitGreeting() })
+		return c.doWithTimeout("greet", func() error { return c.client.WaitGreeting() })
 	}
 	config, f := e.tls()
 	if f != nil {
 		return c.error(f.stage, f)
 	}
 	options.TLSConfig = config
-	err := within(c.timeout, c.conn, func() (err error) {
+	err := withTimeout(c.timeout, c.conn, func() (err error) {
 		// It refuses a server that needs no login any more.
 		c.client, err = imapclient.NewStartTLS(c.conn, options)
 		return err
@@ -96,7 +96,7 @@ func (c *imapConn) login(b *IMAP) error {
 	}
 	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
-	err = c.do("log in", func() error {
+	err = c.doWithTimeout("log in", func() error {
 		caps := c.client.Caps()
 		switch {
 		case caps.Has(imap.AuthCap("PLAIN")):
@@ -133,7 +133,7 @@ func refused(err error, hint string) error {
 // open selects the mailbox.
 func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
 	var data *imap.SelectData
-	err := c.do("open the mailbox "+said(mailbox), func() (err error) {
+	err := c.doWithTimeout("open the mailbox "+logText(mailbox), func() (err error) {
 		data, err = c.client.Select(mailbox, &imap.SelectOptions{ReadOnly: readOnly}).Wait()
 		return err
 	})
@@ -146,8 +146,8 @@ func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
 	return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, nil
 }
 
-// from returns the UIDs of the emails from that one on, in order.
-func (c *imapConn) from(uid uint32) ([]uint32, error) {
+// uidsFrom returns the UIDs of the emails from that one on, in order.
+func (c *imapConn) uidsFrom(uid uint32) ([]uint32, error) {
 	// The server also returns the last UID if it is below the range.
 	uids, err := c.search(&imap.SearchCriteria{UID: []imap.UIDSet{{imap.UIDRange{Start: imap.UID(uid)}}}})
 	return slices.DeleteFunc(uids, func(u uint32) bool { return u < uid }), err
@@ -156,11 +156,11 @@ func (c *imapConn) from(uid uint32) ([]uint32, error) {
 func (c *imapConn) search(criteria *imap.SearchCriteria) ([]uint32, error) {
 	// The search finds every change up to now.
 	select {
-	case <-c.exists:
+	case <-c.countChanged:
 	default:
 	}
 	var data *imap.SearchData
-	err := c.do("search", func() (err error) {
+	err := c.doWithTimeout("search", func() (err error) {
 		data, err = c.client.UIDSearch(criteria, nil).Wait()
 		return err
 	})
@@ -175,9 +175,9 @@ func (c *imapConn) search(criteria *imap.SearchCriteria) ([]uint32, error) {
 	return slices.Compact(uids), nil
 }
 
-// since describes the emails that arrived at that time or later, and maybe some older
+// arrivedSince describes the emails that arrived at that time or later, and maybe some older
 // ones: the server compares days in its own time zone.
-func (c *imapConn) since(t time.Time) ([]imapMail, error) {
+func (c *imapConn) arrivedSince(t time.Time) ([]imapMail, error) {
 	criteria := &imap.SearchCriteria{}
 	if day := t.UTC().AddDate(0, 0, -2); day.Year() >= 1970 {
 		criteria.Since = day
@@ -213,7 +213,7 @@ func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
 	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
 }
 
-// idField requests what printOf needs.
+// idField requests what emailDigest needs.
 var idField = &imap.FetchItemBodySection{Specifier: imap.PartSpecifierHeader, HeaderFields: []string{"Message-ID"}, Peek: true}
 
 func (c *imapConn) describe(set imap.NumSet) ([]imapMail, error) {
@@ -278,13 +278,13 @@ func (m *fetched) facts(header []byte) imapMail {
 	if !m.date.IsZero() {
 		date = m.date.Unix()
 	}
-	return imapMail{m.uid, date, printOf(header, m.date, m.size)}
+	return imapMail{m.uid, date, emailDigest(header, m.date, m.size)}
 }
 
 // fetchAll runs a FETCH and passes each result on. No literal may have more than limit
 // bytes.
 func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit int64, each func(fetched)) error {
-	return c.do("fetch", func() error {
+	return c.doWithTimeout("fetch", func() error {
 		cmd := c.client.Fetch(set, options)
 		for {
 			msg := cmd.Next()
@@ -345,7 +345,7 @@ func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
 
 // markSeen sets the flag \Seen.
 func (c *imapConn) markSeen(uid uint32) error {
-	return c.do("mark an email as seen", func() error {
+	return c.doWithTimeout("mark an email as seen", func() error {
 		return c.client.Store(imap.UIDSetNum(imap.UID(uid)), &imap.StoreFlags{
 			Op: imap.StoreFlagsAdd, Flags: []imap.Flag{imap.FlagSeen}, Silent: true,
 		}, nil).Close()
@@ -353,31 +353,31 @@ func (c *imapConn) markSeen(uid uint32) error {
 }
 
 // wait returns nil when it is time for a scan: emails arrived, or d is over. Without
-// IDLE on the server, d is at most noIdle.
+// IDLE on the server, d is at most pollInterval.
 func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 	var idle *imapclient.IdleCommand
 	if c.client.Caps().Has(imap.CapIdle) {
-		if err := c.do("wait for emails", func() (err error) {
+		if err := c.doWithTimeout("wait for emails", func() (err error) {
 			idle, err = c.client.Idle()
 			return err
 		}); err != nil {
 			return err
 		}
 	} else {
-		d = min(d, noIdle)
+		d = min(d, pollInterval)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-c.exists:
+	case <-c.countChanged:
 	case <-timer.C:
 	case <-c.client.Closed():
 	case <-ctx.Done():
 	}
 	if idle == nil {
-		return c.do("check the mailbox", func() error { return c.client.Noop().Wait() })
+		return c.doWithTimeout("check the mailbox", func() error { return c.client.Noop().Wait() })
 	}
-	return c.do("wait for emails", func() error {
+	return c.doWithTimeout("wait for emails", func() error {
 		if err := idle.Close(); err != nil {
 			return err
 		}
@@ -390,14 +390,14 @@ func (c *imapConn) changed(data *imapclient.UnilateralDataMailbox) {
 		return
 	}
 	select {
-	case c.exists <- struct{}{}:
+	case c.countChanged <- struct{}{}:
 	default:
 	}
 }
 
-// do runs one exchange with a timeout. Its error names the stage.
-func (c *imapConn) do(stage string, exchange func() error) error {
-	if err := within(c.timeout, c.conn, exchange); err != nil {
+// doWithTimeout runs one exchange with a timeout. Its error names the stage.
+func (c *imapConn) doWithTimeout(stage string, exchange func() error) error {
+	if err := withTimeout(c.timeout, c.conn, exchange); err != nil {
 		return c.error(stage, err)
 	}
 	return nil
@@ -405,7 +405,7 @@ func (c *imapConn) do(stage string, exchange func() error) error {
 
 // error is a MailboxError with the server's text formatted for a log.
 func (c *imapConn) error(stage string, err error) *MailboxError {
-	e := boxError(stage, err)
+	e := mailboxError(stage, err)
 	if c.ctx.Err() != nil {
 		return &MailboxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
 	}
@@ -413,13 +413,13 @@ func (c *imapConn) error(stage string, err error) *MailboxError {
 	if errors.As(err, &reply) {
 		e.Temporary = reply.Type != imap.StatusResponseTypeBad
 	}
-	e.Err = &saidError{said(e.Err.Error(), c.secrets...), err}
+	e.Err = &rewordedError{logText(e.Err.Error(), c.secrets...), err}
 	return e
 }
 
-func (b *IMAP) error(stage string, err error) error { return boxError(stage, err) }
+func (b *IMAP) error(stage string, err error) error { return mailboxError(stage, err) }
 
-func boxError(stage string, err error) *MailboxError {
+func mailboxError(stage string, err error) *MailboxError {
 	var f *fault
 	if errors.As(err, &f) {
 		return &MailboxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
@@ -427,15 +427,15 @@ func boxError(stage string, err error) *MailboxError {
 	return &MailboxError{Stage: stage, Temporary: true, Err: err}
 }
 
-// saidError is an error with another text.
-type saidError struct {
+// rewordedError is an error with another text.
+type rewordedError struct {
 	text string
 	err  error
 }
 
-func (e *saidError) Error() string { return e.text }
+func (e *rewordedError) Error() string { return e.text }
 
-func (e *saidError) Unwrap() error { return e.err }
+func (e *rewordedError) Unwrap() error { return e.err }
 
 // close ends the connection. The library's own Close would wait for its reader.
 func (c *imapConn) close() {

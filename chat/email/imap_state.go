@@ -42,12 +42,12 @@ type imapState struct {
 
 // imapMail is what is remembered of an email.
 type imapMail struct {
-	UID   uint32 `json:"uid"`
-	Date  int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
-	Print string `json:"print"` // digest of the Message-ID, or else of date and size; "": unknown
+	UID    uint32 `json:"uid"`
+	Date   int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
+	Digest string `json:"print"` // digest of the Message-ID, or else of date and size; "": unknown
 }
 
-func printOf(header []byte, date time.Time, size int64) string {
+func emailDigest(header []byte, date time.Time, size int64) string {
 	id := messageID(header)
 	if id == "" {
 		id = strconv.FormatInt(date.Unix(), 10) + " " + strconv.FormatInt(size, 10)
@@ -96,10 +96,10 @@ func (r *imapReader) save() {
 	}
 }
 
-// arrive compares the mailbox on the server with the saved state.
-func (r *imapReader) arrive(c *imapConn, s selected) error {
+// syncState compares the mailbox on the server with the saved state.
+func (r *imapReader) syncState(c *imapConn, s selected) error {
 	if s.next == 0 { // some servers do not report it
-		uids, err := c.from(1)
+		uids, err := c.uidsFrom(1)
 		if err != nil {
 			return err
 		}
@@ -110,15 +110,15 @@ func (r *imapReader) arrive(c *imapConn, s selected) error {
 	}
 	switch {
 	case r.state.UIDValidity == 0:
-		return r.first(c, s)
+		return r.firstScan(c, s)
 	case s.validity != r.state.UIDValidity, s.next < r.state.Next: // the latter: the mailbox was restored from a backup
 		return r.renumber(c, s)
 	}
 	return nil
 }
 
-// first is the first scan. Emails from before the first start count as seen.
-func (r *imapReader) first(c *imapConn, s selected) error {
+// firstScan is the first scan. Emails from before the first start count as seen.
+func (r *imapReader) firstScan(c *imapConn, s selected) error {
 	next := imapState{Version: 1, UIDValidity: s.validity, Next: 1}
 	if !r.TakeOld {
 		next.Next = s.next
@@ -127,7 +127,7 @@ func (r *imapReader) first(c *imapConn, s selected) error {
 		if err != nil {
 			return err
 		}
-		fresh, err := c.since(time.Unix(since, 0))
+		fresh, err := c.arrivedSince(time.Unix(since, 0))
 		if err != nil {
 			return err
 		}
@@ -146,21 +146,21 @@ func (r *imapReader) renumber(c *imapConn, s selected) error {
 	look := since
 	open, seen := map[string]bool{}, map[string]bool{}
 	for _, m := range r.state.Open {
-		if m.Print != "" {
+		if m.Digest != "" {
 			look = min(look, m.Date)
-			open[m.Print] = true
+			open[m.Digest] = true
 		}
 	}
 	for _, m := range r.state.Seen {
-		seen[m.Print] = true
+		seen[m.Digest] = true
 	}
-	mails, err := c.since(time.Unix(look, 0))
+	mails, err := c.arrivedSince(time.Unix(look, 0))
 	if err != nil {
 		return err
 	}
 	next := imapState{Version: 1, UIDValidity: s.validity, Next: s.next, Seen: r.state.Seen}
 	for _, m := range mails {
-		if m.UID < s.next && (open[m.Print] || m.Date >= since && !seen[m.Print]) {
+		if m.UID < s.next && (open[m.Digest] || m.Date >= since && !seen[m.Digest]) {
 			next.Open = append(next.Open, m)
 		}
 	}
@@ -187,12 +187,12 @@ func (r *imapReader) newSince() int64 {
 	return since
 }
 
-// settle records that an email is done; facts are empty if it no longer exists.
-func (r *imapReader) settle(uid uint32, facts imapMail) {
-	r.pass(uid)
+// markDone records that an email is done; facts are empty if it no longer exists.
+func (r *imapReader) markDone(uid uint32, facts imapMail) {
+	r.advance(uid)
 	r.state.Open = slices.DeleteFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	delete(r.retries, uid)
-	if facts.Print != "" {
+	if facts.Digest != "" {
 		r.remember(facts)
 	}
 	r.save()
@@ -200,19 +200,19 @@ func (r *imapReader) settle(uid uint32, facts imapMail) {
 
 // postpone schedules a retry of an email.
 func (r *imapReader) postpone(uid uint32, facts imapMail) {
-	r.pass(uid)
-	r.retries[uid] = r.retries[uid].again(r.now(), r.shortest(), mailPause)
+	r.advance(uid)
+	r.retries[uid] = r.retries[uid].next(r.now(), r.firstDelay(), maxEmailDelay)
 	facts.UID = uid
 	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	if i < 0 {
 		r.state.Open = append(r.state.Open, facts)
-	} else if facts.Print != "" {
+	} else if facts.Digest != "" {
 		r.state.Open[i] = facts
 	}
 	r.save()
 }
 
-func (r *imapReader) pass(uid uint32) {
+func (r *imapReader) advance(uid uint32) {
 	r.dirty = true
 	r.state.Next = max(r.state.Next, uid+1)
 }

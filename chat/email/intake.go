@@ -29,8 +29,8 @@ type Taken struct {
 	Why    string       // for the log; never contains the email's words
 }
 
-// doubtFor is how long an email waits for a proof that cannot be looked up.
-const doubtFor = time.Hour
+// proofRetryTime is how long an email waits for a proof that cannot be looked up.
+const proofRetryTime = time.Hour
 
 // maxUnclear limits the menu answers for one card. It stops a loop with an automatic
 // mailer that we do not recognize.
@@ -41,7 +41,7 @@ const maxUnclear = 3
 // repeat finds the decision. A repeat never decides twice.
 func (c *Channel) Take(ctx context.Context, in Incoming) (Taken, error) {
 	t, err := c.take(ctx, in, "")
-	c.logTaken(in.Name, t, err)
+	c.logHandled(in.Name, t, err)
 	return t, err
 }
 
@@ -53,7 +53,7 @@ func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Pe
 		return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 	}
 	t, err := c.take(ctx, in, only)
-	c.logTaken(in.Name, t, err)
+	c.logHandled(in.Name, t, err)
 	return t, err
 }
 
@@ -64,7 +64,7 @@ func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Pe
 func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender := canonical(approver.ID)
 	m := &Mail{Subject: subject, Text: newlines.Replace(body)}
-	name := "forwarded " + printOfReply(sender, "", subject, body)
+	name := "forwarded " + replyDigest(sender, "", subject, body)
 	t, err := func() (Taken, error) {
 		if approver.Channel != channelName || sender == "" {
 			return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
@@ -72,9 +72,9 @@ func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, appro
 		if len(subject)+len(body) > MaxMail {
 			return Taken{Status: Ignored, Why: "too large"}, nil
 		}
-		return c.weigh(ctx, name, m, sender)
+		return c.handleReply(ctx, name, m, sender)
 	}()
-	c.logTaken(name, t, err)
+	c.logHandled(name, t, err)
 	return t, err
 }
 
@@ -85,7 +85,7 @@ func (c *Channel) receive(ctx context.Context, in Incoming) error {
 	return err
 }
 
-func (c *Channel) logTaken(name string, t Taken, err error) {
+func (c *Channel) logHandled(name string, t Taken, err error) {
 	event := c.Log.Info()
 	if t.Status == Ignored || t.Status == Duplicate {
 		event = c.Log.Debug()
@@ -96,14 +96,14 @@ func (c *Channel) logTaken(name string, t Taken, err error) {
 	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("email handled")
 }
 
-// take runs the cheap checks first: size, duplicate, automatic sender, card named.
+// take runs the cheap checks first: size, duplicate, automatic sender, card withID.
 // The proof of the sender, which needs DNS, comes last.
 func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, error) {
 	c.init()
 	if in.TooLarge || len(in.Raw) > MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
-	if t, err := c.before(in.Name); err != nil {
+	if t, err := c.handledBefore(in.Name); err != nil {
 		return Taken{}, err
 	} else if t != nil {
 		return Taken{Status: Duplicate, Key: t.key()}, nil
@@ -115,10 +115,10 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	if err != nil {
 		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // a retry cannot help
 	}
-	if test, err := c.rehearsed(m, in.Raw); test {
+	if test, err := c.saveTestReply(m, in.Raw); test {
 		return Taken{Status: Ignored, Why: "reply to a test card"}, err
 	}
-	if ours, err := c.concerns(m); !ours || err != nil {
+	if ours, err := c.namesCard(m); !ours || err != nil {
 		return Taken{Status: Ignored, Why: "names no card"}, err
 	}
 	if c.Prover == nil {
@@ -126,41 +126,41 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	}
 	sender, how, err := c.Prover.Sender(ctx, in.Raw)
 	if err != nil {
-		return c.unproved(in.Name, err)
+		return c.handleUnproved(in.Name, err)
 	}
 	c.state.mu.Lock()
-	delete(c.state.doubted, in.Name)
+	delete(c.state.unprovedSince, in.Name)
 	c.state.mu.Unlock()
 	if sender = canonical(sender); only != "" && sender != only {
 		return Taken{Status: Refused, Why: "sender is not the approver of the caller's key"}, nil
 	}
-	t, err := c.weigh(ctx, in.Name, m, sender)
+	t, err := c.handleReply(ctx, in.Name, m, sender)
 	if t.Why == "" {
 		t.Why = "proved: " + how
 	}
 	return t, err
 }
 
-// before returns the record of an earlier run with the same delivery, or nil.
-func (c *Channel) before(name string) (*taken, error) {
+// handledBefore returns the record of an earlier run with the same delivery, or nil.
+func (c *Channel) handledBefore(name string) (*handledEmail, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	if err := c.loadTaken(); err != nil {
+	if err := c.loadHandled(); err != nil {
 		return nil, err
 	}
-	return c.state.taken.byFile[fileOf(name)], nil
+	return c.state.handled.byFile[fileOf(name)], nil
 }
 
-// concerns says whether an email names a card that was sent. Without one, no DNS
+// namesCard says whether an email names a card that was sent. Without one, no DNS
 // lookup is made for it.
-func (c *Channel) concerns(m *Mail) (bool, error) {
+func (c *Channel) namesCard(m *Mail) (bool, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadAll(); err != nil {
 		return false, err
 	}
 	for _, ref := range m.Refs(c.Addressing) {
-		if len(c.state.pages.named(c.idOf(ref))) > 0 {
+		if len(c.state.sent.withID(c.idOf(ref))) > 0 {
 			return true, nil
 		}
 	}
@@ -169,7 +169,7 @@ func (c *Channel) concerns(m *Mail) (bool, error) {
 
 // loadAll loads the sent records and the taken replies of every workspace.
 func (c *Channel) loadAll() error {
-	if err := c.loadTaken(); err != nil {
+	if err := c.loadHandled(); err != nil {
 		return err
 	}
 	for _, ws := range c.Workspaces() {
@@ -180,24 +180,24 @@ func (c *Channel) loadAll() error {
 	return nil
 }
 
-// unproved refuses the email, or asks for a retry if the proof could not be looked up.
-func (c *Channel) unproved(name string, err error) (Taken, error) {
+// handleUnproved refuses the email, or asks for a retry if the proof could not be looked up.
+func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
 	var e *AuthError
 	if !errors.As(err, &e) {
 		return Taken{}, err
 	}
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	since, known := c.state.doubted[name]
-	if e.Undecided && (!known || c.now().Sub(since) < doubtFor) {
-		if c.state.doubted == nil {
-			c.state.doubted = map[string]time.Time{}
+	since, known := c.state.unprovedSince[name]
+	if e.Undecided && (!known || c.now().Sub(since) < proofRetryTime) {
+		if c.state.unprovedSince == nil {
+			c.state.unprovedSince = map[string]time.Time{}
 		}
 		if !known {
-			c.state.doubted[name] = c.now()
+			c.state.unprovedSince[name] = c.now()
 		}
 		return Taken{}, err
 	}
-	delete(c.state.doubted, name)
+	delete(c.state.unprovedSince, name)
 	return Taken{Status: Refused, Why: e.Reason}, nil
 }

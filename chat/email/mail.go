@@ -43,8 +43,8 @@ type Mail struct {
 	HTML       bool     // Text came from HTML
 	Doubt      string   // why the email cannot decide; "": no doubt
 
-	flowed bool   // Text was format=flowed: its quotation marks are exact
-	other  string // the text of the HTML part, if Text is the plain part
+	flowed   bool   // Text was format=flowed: its quotation marks are exact
+	htmlText string // the text of the HTML part, if Text is the plain part
 }
 
 // Read parses one message. It fails with ErrCaps, or if the header is malformed. Every
@@ -59,7 +59,7 @@ func Read(raw []byte) (*Mail, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.measure(e, 1, new(int)); err != nil {
+	if err := m.checkStructure(e, 1, new(int)); err != nil {
 		return nil, fmt.Errorf("read email: %w", err)
 	}
 	m.header(e.Header, raw)
@@ -87,21 +87,21 @@ func undecodable(err error) bool {
 	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
-func (m *Mail) doubt(why string) {
+func (m *Mail) addDoubt(why string) {
 	if m.Doubt == "" {
 		m.Doubt = why
 	}
 }
 
-// measure checks the structure before anything is decoded.
-func (m *Mail) measure(e *message.Entity, depth int, parts *int) error {
+// checkStructure checks the structure before anything is decoded.
+func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	if _, _, err := e.Header.ContentType(); err != nil {
-		m.doubt("a part has no readable content type")
+		m.addDoubt("a part has no readable content type")
 		return nil
 	}
 	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
 		if e.Header.FieldsByKey(field).Len() > 1 {
-			m.doubt("a part has two " + field + " fields")
+			m.addDoubt("a part has two " + field + " fields")
 		}
 	}
 	r := e.MultipartReader()
@@ -115,26 +115,26 @@ func (m *Mail) measure(e *message.Entity, depth int, parts *int) error {
 		p, err := r.NextPart()
 		if p == nil {
 			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an end that came too soon
-				m.doubt("its structure is broken")
+				m.addDoubt("its structure is broken")
 			}
 			return nil
 		}
 		if *parts++; *parts > maxParts {
 			return fmt.Errorf("more than %d parts: %w", maxParts, ErrCaps)
 		}
-		if err := m.measure(p, depth+1, parts); err != nil {
+		if err := m.checkStructure(p, depth+1, parts); err != nil {
 			return err
 		}
 	}
 }
 
 func (m *Mail) header(h message.Header, raw []byte) {
-	m.tidy(h, raw)
+	m.checkHeader(h, raw)
 	subject, err := h.Text("Subject")
 	if err != nil {
-		m.doubt("its subject cannot be decoded")
+		m.addDoubt("its subject cannot be decoded")
 	}
-	m.Subject = strings.Join(strings.Fields(inkOf(subject)), " ")
+	m.Subject = strings.Join(strings.Fields(visibleText(subject)), " ")
 	m.senders(h)
 	for _, field := range []string{"To", "Cc", "Delivered-To", "X-Original-To", "Envelope-To"} {
 		for f := h.FieldsByKey(field); f.Next(); {
@@ -150,8 +150,8 @@ func (m *Mail) header(h message.Header, raw []byte) {
 	m.References = messageIDs(h.Get("References"))
 }
 
-// tidy doubts headers that different programs read differently.
-func (m *Mail) tidy(h message.Header, raw []byte) {
+// checkHeader doubts headers that different programs read differently.
+func (m *Mail) checkHeader(h message.Header, raw []byte) {
 	head := raw
 	for _, end := range []string{"\r\n\r\n", "\n\n"} {
 		if i := bytes.Index(head, []byte(end)); i >= 0 {
@@ -160,11 +160,11 @@ func (m *Mail) tidy(h message.Header, raw []byte) {
 	}
 	bare := bytes.Count(head, []byte("\r")) != bytes.Count(head, []byte("\r\n")) && !bytes.HasSuffix(head, []byte("\r"))
 	if bare || bytes.IndexByte(head, 0) >= 0 {
-		m.doubt("its header holds control characters")
+		m.addDoubt("its header holds control characters")
 	}
 	for _, field := range []string{"Subject", "Date", "Message-Id", "In-Reply-To", "References", "Mime-Version"} {
 		if h.FieldsByKey(field).Len() > 1 {
-			m.doubt("it has two " + field + " fields")
+			m.addDoubt("it has two " + field + " fields")
 		}
 	}
 }
@@ -173,16 +173,16 @@ func (m *Mail) senders(h message.Header) {
 	for f := h.FieldsByKey("From"); f.Next(); {
 		list, err := addresses(f.Value())
 		if err != nil {
-			m.doubt("a From field cannot be read")
+			m.addDoubt("a From field cannot be read")
 		}
 		m.From = append(m.From, list...)
 	}
 	switch {
 	case len(m.From) > maxAddresses:
 		m.From = m.From[:maxAddresses]
-		m.doubt("it has too many senders")
+		m.addDoubt("it has too many senders")
 	case len(m.From) == 0:
-		m.doubt("it has no sender")
+		m.addDoubt("it has no sender")
 	}
 }
 
@@ -224,26 +224,26 @@ func messageIDs(field string) []string {
 // body takes the first text that is not an attachment.
 func (m *Mail) body(e *message.Entity) {
 	t := m.texts(e, nil)
-	var p page
+	var p flatHTML
 	if t.html != "" {
 		p = flatten(t.html)
 	}
 	switch {
 	case strings.TrimSpace(t.plain) != "":
-		m.Text, m.flowed, m.other = t.plain, t.flowed, p.text
+		m.Text, m.flowed, m.htmlText = t.plain, t.flowed, p.text
 	case t.html != "":
 		m.Text, m.HTML = p.text, true
-		if p.sheet {
-			m.doubt("its style sheet hides text")
+		if p.sheetHides {
+			m.addDoubt("its style sheet hides text")
 		}
 	default:
-		m.doubt("it has no text")
+		m.addDoubt("it has no text")
 	}
 	if p.broken {
-		m.doubt("its HTML cannot be read")
+		m.addDoubt("its HTML cannot be read")
 	}
 	if p.struck {
-		m.doubt("some of its text is struck out")
+		m.addDoubt("some of its text is struck out")
 	}
 }
 
@@ -266,7 +266,7 @@ func (m *Mail) texts(e *message.Entity, err error) texts {
 	case "text/plain", "text/html":
 		return m.text(e, err, kind, params)
 	case "multipart/report", "multipart/encrypted":
-		m.doubt("it is a " + kind)
+		m.addDoubt("it is a " + kind)
 		return texts{}
 	}
 	r := e.MultipartReader()
@@ -298,13 +298,13 @@ func attached(h message.Header, params map[string]string) bool {
 }
 
 func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
-	if err != nil || undecodable(m.known(e)) {
-		m.doubt("its charset or encoding is unknown")
+	if err != nil || undecodable(m.checkEncoding(e)) {
+		m.addDoubt("its charset or encoding is unknown")
 		return texts{}
 	}
 	b, err := io.ReadAll(e.Body)
 	if err != nil {
-		m.doubt("its text cannot be decoded")
+		m.addDoubt("its text cannot be decoded")
 	}
 	s := string(b)
 	if !utf8.ValidString(s) {
@@ -320,9 +320,9 @@ func (m *Mail) text(e *message.Entity, err error, kind string, params map[string
 	return texts{plain: s}
 }
 
-// known checks the charset and encoding of a part again: the library reports those of
+// checkEncoding checks the charset and encoding of a part again: the library reports those of
 // the message itself only once.
-func (m *Mail) known(e *message.Entity) error {
+func (m *Mail) checkEncoding(e *message.Entity) error {
 	_, err := message.New(e.Header, bytes.NewReader(nil))
 	return err
 }

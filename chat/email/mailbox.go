@@ -59,9 +59,9 @@ func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *MailboxError) Unwrap() error { return e.Err }
 
-// hand calls take. It turns a panic into an error: otherwise one email would end the
+// callTake calls take. It turns a panic into an error: otherwise one email would end the
 // daemon after each start.
-func hand(ctx context.Context, take func(context.Context, Incoming) error, m Incoming) (err error) {
+func callTake(ctx context.Context, take func(context.Context, Incoming) error, m Incoming) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
@@ -73,21 +73,21 @@ func hand(ctx context.Context, take func(context.Context, Incoming) error, m Inc
 	return take(ctx, m)
 }
 
-// waiting collects the failures of single emails in one scan.
-type waiting struct {
+// failedEmails collects the failures of single emails in one scan.
+type failedEmails struct {
 	n   int
 	err error // the last one; nil if all wait for their next attempt
 }
 
-func (w *waiting) add(err error) {
+func (w *failedEmails) add(err error) {
 	w.n++
 	if err != nil {
 		w.err = err
 	}
 }
 
-// trouble is nil if no email waits.
-func (w *waiting) trouble() error {
+// summary is nil if no email waits.
+func (w *failedEmails) summary() error {
 	switch {
 	case w.n == 0:
 		return nil
@@ -103,9 +103,9 @@ type retry struct {
 	at time.Time
 }
 
-// again is the retry after one more failure at now. The delay doubles from first to
+// next is the retry after one more failure at now. The delay doubles from first to
 // most. It varies by a fifth, so that attempts spread.
-func (r retry) again(now time.Time, first, most time.Duration) retry {
+func (r retry) next(now time.Time, first, most time.Duration) retry {
 	pause := most
 	if r.n < 16 {
 		pause = min(first<<r.n, most)

@@ -38,7 +38,7 @@ type Maildir struct {
 	Every time.Duration    // scan interval without a hint; 0: 3 s, with Changes 30 s
 	Now   func() time.Time // nil: time.Now
 
-	pause time.Duration // first delay before a retry of an email; 0: 1 s
+	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
 // forgetAfter is how long a file name must be gone before it is dropped from the
@@ -63,7 +63,7 @@ func (b *Maildir) Check(context.Context) error {
 		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "use the absolute path of a folder that contains new and cur " +
 			"and is readable for the daemon's user"}
 	}
-	return d.trouble()
+	return d.err()
 }
 
 // Run implements Mailbox. It returns early only if the state is unreadable or the path
@@ -77,12 +77,12 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 		return err
 	}
 	r.save()
-	return lookOn(ctx, b.Changes, r.nextLook, b.Report, func() error { return r.look(ctx) })
+	return poll(ctx, b.Changes, r.untilNextScan, b.Report, func() error { return r.takeDue(ctx) })
 }
 
-// lookOn calls look until ctx ends: at every hint and after every wait. It reports
+// poll calls its look function until ctx ends: at every hint and after every wait. It reports
 // each result. changes and report may be nil.
-func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
+func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
 		err := look()
 		if ctx.Err() != nil {
@@ -169,9 +169,9 @@ func (r *maildirReader) save() {
 	}
 }
 
-// first is the first scan: emails from before the first start count as taken. A
+// firstScan is the first scan: emails from before the first start count as taken. A
 // missing folder counts as empty: the mail server creates it for the first email.
-func (r *maildirReader) first(d maildirScan, err error) {
+func (r *maildirReader) firstScan(d maildirScan, err error) {
 	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -187,23 +187,23 @@ func (r *maildirReader) first(d maildirScan, err error) {
 	}
 }
 
-// look takes what is due. It returns the error to report. Only ctx ends a Run from
+// takeDue takes what is due. It returns the error to report. Only ctx ends a Run from
 // here.
-func (r *maildirReader) look(ctx context.Context) error {
+func (r *maildirReader) takeDue(ctx context.Context) error {
 	d, err := r.scan()
-	r.first(d, err)
+	r.firstScan(d, err)
 	r.save()
 	if err != nil {
 		return errors.Join(r.unsaved, &MailboxError{Stage: "read the maildir", Temporary: true, Err: err})
 	}
-	var waits waiting
+	var waits failedEmails
 	for _, m := range d.mails {
 		switch {
 		case r.taken[m.name]:
 		case r.retries[m.name].at.After(r.now()):
 			waits.add(nil)
 		default:
-			if err := r.one(ctx, m); err != nil {
+			if err := r.takeOne(ctx, m); err != nil {
 				waits.add(err)
 			}
 		}
@@ -211,21 +211,21 @@ func (r *maildirReader) look(ctx context.Context) error {
 			return nil
 		}
 	}
-	r.forget(d)
+	r.dropGone(d)
 	r.save()
-	return errors.Join(d.trouble(), waits.trouble(), r.unsaved)
+	return errors.Join(d.err(), waits.summary(), r.unsaved)
 }
 
-// one takes an email. A missing file was renamed by a mail program: the next scan
+// takeOne takes an email. A missing file was renamed by a mail program: the next scan
 // finds its new name.
-func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
+func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	in, err := m.read()
 	if err == nil {
-		err = hand(ctx, r.take, *in)
+		err = callTake(ctx, r.take, *in)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.retries[m.name] = r.retries[m.name].again(r.now(), r.shortest(), mailPause)
+			r.retries[m.name] = r.retries[m.name].next(r.now(), r.firstDelay(), maxEmailDelay)
 		}
 		return err
 	}
@@ -235,8 +235,8 @@ func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
 	return nil
 }
 
-// forget drops emails that no longer exist.
-func (r *maildirReader) forget(d maildirScan) {
+// dropGone drops emails that no longer exist.
+func (r *maildirReader) dropGone(d maildirScan) {
 	there := map[string]bool{}
 	for _, m := range d.mails {
 		there[m.name] = true
@@ -257,14 +257,14 @@ func (r *maildirReader) forget(d maildirScan) {
 	}
 }
 
-func (r *maildirReader) shortest() time.Duration {
-	if r.pause > 0 {
-		return r.pause
+func (r *maildirReader) firstDelay() time.Duration {
+	if r.retryDelay > 0 {
+		return r.retryDelay
 	}
 	return time.Second
 }
 
-func (r *maildirReader) nextLook() time.Duration {
+func (r *maildirReader) untilNextScan() time.Duration {
 	wait := r.Every
 	if wait <= 0 {
 		wait = 3 * time.Second
@@ -284,12 +284,12 @@ type maildirScan struct {
 	refused []string      // files that are not regular
 }
 
-func (d maildirScan) trouble() error {
+func (d maildirScan) err() error {
 	if len(d.refused) == 0 {
 		return nil
 	}
 	return &MailboxError{
-		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), said(d.refused[0])),
+		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), logText(d.refused[0])),
 		Hint: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
@@ -338,7 +338,7 @@ func listFolder(path string) ([]fs.DirEntry, error) {
 // is too large it reads only the header.
 func (m maildirMail) read() (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
-		return nil, fmt.Errorf("read %s: %w", said(filepath.Join(m.folder, m.file)), err)
+		return nil, fmt.Errorf("read %s: %w", logText(filepath.Join(m.folder, m.file)), err)
 	}
 	dir, err := unix.Open(m.folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

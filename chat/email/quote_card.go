@@ -24,13 +24,13 @@ type cardWords struct {
 
 const exampleID = "0123abcd"
 
-// ourCard renders an example of each card.
-var ourCard = sync.OnceValue(func() *cardWords {
+// ownCardWords renders an example of each card.
+var ownCardWords = sync.OnceValue(func() *cardWords {
 	c := &cardWords{first: set("approve", "deny")}
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
-				c.learn(chat.Style{Language: lang}.Card(&approval.Pending{
+				c.add(chat.Style{Language: lang}.Card(&approval.Pending{
 					ShortID: exampleID, Type: kind, SourceGroup: "w", ToolName: "t", RequestData: approval.Raw(`{}`),
 					Options: options, ExpiresAt: time.Unix(0, 0), Timestamp: time.Unix(0, 0),
 				}))
@@ -40,7 +40,7 @@ var ourCard = sync.OnceValue(func() *cardWords {
 	return c
 })
 
-func (c *cardWords) learn(card chat.Card) {
+func (c *cardWords) add(card chat.Card) {
 	head, _, _ := strings.Cut(card.Head, " · ")
 	c.heads = append(c.heads, wordsOf(head))
 	for _, l := range card.Menu {
@@ -60,30 +60,30 @@ func (c *cardWords) learn(card chat.Card) {
 const lock = "🔐"
 
 var (
-	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
-	feet       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
-	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
-	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
+	shortID         = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	footStart       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
+	placeholderLine = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
+	optionLine      = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
 // starts says whether a line is the first of a card.
 func (c *cardWords) starts(l line) bool {
-	return strings.Contains(l.ink, lock) || c.isHead(wordsOf(l.ink))
+	return strings.Contains(l.norm, lock) || c.isHead(wordsOf(l.norm))
 }
 
 // has says whether a line is part of a card, possibly a wrapped part.
 func (c *cardWords) has(l line) bool {
-	if strings.Contains(l.ink, lock) {
+	if strings.Contains(l.norm, lock) {
 		return true
 	}
-	if feet.MatchString(l.ink) || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
+	if footStart.MatchString(l.norm) || optionLine.MatchString(l.norm) || placeholderLine.MatchString(l.norm) {
 		return true
 	}
-	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
+	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.norm, h[0]) }) && !c.first[firstWord(l.norm)] {
 		return false
 	}
-	words := wordsOf(l.ink)
-	return c.isHead(words) || c.isMenu(words, l.ink) || c.isFoot(words)
+	words := wordsOf(l.norm)
+	return c.isHead(words) || c.isMenu(words, l.norm) || c.isFoot(words)
 }
 
 func (c *cardWords) isHead(words []string) bool {

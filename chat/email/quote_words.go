@@ -70,7 +70,7 @@ var (
 )
 
 func beginsAttribution(ink string) bool {
-	return attributionStarts.begin(strings.TrimLeft(ink, "-–— "))
+	return attributionStarts.startOf(strings.TrimLeft(ink, "-–— "))
 }
 
 func endsAttribution(ink string) bool {
@@ -81,16 +81,16 @@ func endsAttribution(ink string) bool {
 	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
 }
 
-// saidBy says whether a text names an author: by a verb, an address, or both date and
+// namesAuthor says whether a text names an author: by a verb, an address, or both date and
 // time, which occur in no other sentence that ends with a colon.
-func saidBy(ink string) bool {
-	return wrote(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
+func namesAuthor(ink string) bool {
+	return hasVerb(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
 }
 
-func wrote(ink string) bool { return containsOf(ink, attributionVerbs) }
+func hasVerb(ink string) bool { return containsOf(ink, attributionVerbs) }
 
-// evident says whether a text may contain a date or an address.
-func evident(ink string) bool {
+// hasDateOrAddress says whether a text may contain a date or an address.
+func hasDateOrAddress(ink string) bool {
 	return strings.ContainsFunc(ink, func(r rune) bool { return r == '@' || unicode.IsDigit(r) })
 }
 
@@ -126,10 +126,10 @@ var forwardMarks = byFirst(
 
 // forwardMark says whether a complete line is such a mark, with or without a colon.
 func forwardMark(ink string) bool {
-	if len(ink) > maxNotice/2 || !forwardMarks.begin(ink) {
+	if len(ink) > maxCompared/2 || !forwardMarks.startOf(ink) {
 		return false
 	}
-	return endsAttribution(ink) || forwardMarks.have(ink)
+	return endsAttribution(ink) || forwardMarks.contains(ink)
 }
 
 // mobileStarts begin the line that a phone or a mail program adds.
@@ -159,7 +159,7 @@ var mobileEnds = []string{"から送信", "から送った", "より送信", "g�
 
 // mobileSignature says whether a line is such a signature and nothing else.
 func mobileSignature(ink string) bool {
-	if len(ink) > maxNotice/2 || strings.ContainsAny(ink, "?!") {
+	if len(ink) > maxCompared/2 || strings.ContainsAny(ink, "?!") {
 		return false
 	}
 	if containsOf(ink, mobileEnds) {
@@ -171,7 +171,7 @@ func mobileSignature(ink string) bool {
 			return containsOf(ink, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return mobileStarts.begin(ink)
+	return mobileStarts.startOf(ink)
 }
 
 // The labels of header fields, by meaning.
@@ -235,8 +235,8 @@ func fieldLabel(ink string) (label string, known bool) {
 	return label, false
 }
 
-// onOneLine says whether a line contains a complete header.
-func onOneLine(ink string) bool {
+// isInlineHeader says whether a line contains a complete header.
+func isInlineHeader(ink string) bool {
 	pieces := strings.FieldsFunc(ink, func(r rune) bool { return r == ':' || r == '：' })
 	if len(pieces) < 4 {
 		return false
@@ -284,13 +284,13 @@ func byFirst(list ...string) phrases {
 	return p
 }
 
-// begin says whether s begins with one of the phrases; have whether it is one.
-func (p phrases) begin(s string) bool {
+// startOf says whether s begins with one of the phrases; have whether it is one.
+func (p phrases) startOf(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return hasPrefixOf(s, p[r])
 }
 
-func (p phrases) have(s string) bool {
+func (p phrases) contains(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return slices.Contains(p[r], s)
 }

@@ -15,10 +15,10 @@ import (
 // The delays between two attempts to send, and the maximum age of an email other than
 // a card.
 const (
-	firstSendPause   = 5 * time.Second
-	longestSendPause = 5 * time.Minute
-	followUpFor      = 24 * time.Hour
-	answerFor        = time.Hour
+	firstSendDelay = 5 * time.Second
+	maxSendDelay   = 5 * time.Minute
+	maxFollowUpAge = 24 * time.Hour
+	maxAnswerAge   = time.Hour
 )
 
 // job is one email that is due.
@@ -27,11 +27,11 @@ type job struct {
 	to   string
 	what string // for the log
 	*delivery
-	mail   *dispatch
-	maybe  bool                          // an earlier attempt may have arrived
-	keep   func() error                  // saves the delivery; the caller holds the lock
-	unsent func()                        // called if the email certainly did not arrive; may be nil. The caller holds the lock
-	failed func(why error) (tell func()) // called after the final failure; may be nil. The caller holds the lock
+	mail      *outgoing
+	maybeSent bool                          // an earlier attempt may have arrived
+	save      func() error                  // saves the delivery; the caller holds the lock
+	notSent   func()                        // called if the email certainly did not arrive; may be nil. The caller holds the lock
+	failed    func(why error) (tell func()) // called after the final failure; may be nil. The caller holds the lock
 }
 
 // send sends what is due, one email at a time.
@@ -40,14 +40,14 @@ func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	for _, w := range waiting {
 		byKey[w.Key()] = w
 	}
-	for ctx.Err() == nil && !c.holding() {
+	for ctx.Err() == nil && !c.serverPaused() {
 		j, err := c.prepare(ctx, byKey)
 		if err != nil {
 			c.Log.Error().Err(err).Msg("save sent record failed; email not sent")
-			c.trouble("note", "cannot send: "+err.Error(), "check free disk space")
+			c.setProblem("note", "cannot send: "+err.Error(), "check free disk space")
 			return
 		}
-		c.well("note")
+		c.clearProblem("note")
 		if j == nil {
 			return
 		}
@@ -55,10 +55,10 @@ func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	}
 }
 
-func (c *Channel) holding() bool {
+func (c *Channel) serverPaused() bool {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	return c.state.hold.at.After(c.now())
+	return c.state.serverRetry.at.After(c.now())
 }
 
 // prepare picks an email that is due and saves durably that an attempt begins.
@@ -84,17 +84,17 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	}
 	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
 	// the email may have arrived.
-	again := retry{n: j.Tries}.again(c.now(), c.firstPause(), longestSendPause)
+	again := retry{n: j.Tries}.next(c.now(), c.firstDelay(), maxSendDelay)
 	j.State, j.Tries, j.Next = stateSending, again.n, again.at.UTC()
-	j.maybe, j.Maybe = j.Maybe, true
-	return j, j.keep()
+	j.maybeSent, j.MaybeSent = j.MaybeSent, true
+	return j, j.save()
 }
 
-func (c *Channel) firstPause() time.Duration {
-	if c.pause > 0 {
-		return c.pause
+func (c *Channel) firstDelay() time.Duration {
+	if c.retryDelay > 0 {
+		return c.retryDelay
 	}
-	return firstSendPause
+	return firstSendDelay
 }
 
 // dueCard returns a card that is due, with a new token: of an earlier attempt's token
@@ -102,7 +102,7 @@ func (c *Channel) firstPause() time.Duration {
 func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, error) {
 	now := c.now()
 	for _, k := range slices.SortedFunc(maps.Keys(waiting), compareKeys) {
-		w, n := waiting[k], c.state.pages.notes[k]
+		w, n := waiting[k], c.state.sent.records[k]
 		if n == nil || n.SHA256 != w.SHA256 || !now.Before(w.Pending.ExpiresAt) {
 			continue
 		}
@@ -110,17 +110,17 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 			if !a.due(now) {
 				continue
 			}
-			token := a.issue()
+			token := a.addToken()
 			mail, whole, err := c.cardMail(w, a, token)
 			if err != nil {
 				return nil, err
 			}
-			a.Whole = whole
+			a.Complete = whole
 			return &job{
 				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
-				keep:   func() error { return c.save(k, n) },
-				unsent: func() { a.withdraw(token) },
-				failed: func(why error) func() { return c.cardFailed(k, a, why) },
+				save:    func() error { return c.save(k, n) },
+				notSent: func() { a.removeToken(token) },
+				failed:  func(why error) func() { return c.cardFailed(k, a, why) },
 			}, nil
 		}
 	}
@@ -128,14 +128,14 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 }
 
 // cardMail composes a card for one approver.
-func (c *Channel) cardMail(w approval.Waiting, a *asking, token string) (*dispatch, bool, error) {
+func (c *Channel) cardMail(w approval.Waiting, a *cardCopy, token string) (*outgoing, bool, error) {
 	style := c.Style(a.Language)
 	if c.Foot != nil {
 		style.Foot = c.Foot()
 	}
-	d := c.dispatch(a.To, a.MessageID, a.Subject, w.Pending.RequestID, token)
+	d := c.newEmail(a.To, a.MessageID, a.Subject, w.Pending.RequestID, token)
 	d.Auto = "auto-generated"
-	m := &cardMail{pending: w.Pending, style: style, words: catalogue(style.Language), ceiling: c.ceiling(w.Pending.SourceGroup)}
+	m := &cardMail{pending: w.Pending, style: style, texts: textsFor(style.Language), ceiling: c.ceiling(w.Pending.SourceGroup)}
 	if d.ReplyTo == "" {
 		m.tag = SubjectTag(w.Pending.RequestID, token)
 	}
@@ -145,9 +145,9 @@ func (c *Channel) cardMail(w approval.Waiting, a *asking, token string) (*dispat
 	return d, whole, err
 }
 
-// dispatch returns an email whose reply carries this token; "": it takes no reply.
-func (c *Channel) dispatch(to, messageID, subject, id, token string) *dispatch {
-	d := &dispatch{From: c.address(), To: to, MessageID: messageID, Date: c.now()}
+// newEmail returns an email whose reply carries this token; "": it takes no reply.
+func (c *Channel) newEmail(to, messageID, subject, id, token string) *outgoing {
+	d := &outgoing{From: c.address(), To: to, MessageID: messageID, Date: c.now()}
 	inSubject := token
 	if token != "" {
 		if d.ReplyTo = c.Addressing.Address(token); d.ReplyTo != "" {
@@ -170,8 +170,8 @@ func (c *Channel) ceiling(ws string) approval.Reversibility {
 // dueFollowUp returns an outcome that is due, or nil.
 func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 	now := c.now()
-	for _, k := range slices.SortedFunc(maps.Keys(c.state.pages.notes), compareKeys) {
-		n := c.state.pages.notes[k]
+	for _, k := range slices.SortedFunc(maps.Keys(c.state.sent.records), compareKeys) {
+		n := c.state.sent.records[k]
 		if !n.Closed.IsZero() {
 			continue
 		}
@@ -183,23 +183,23 @@ func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 			if err != nil || rec == nil {
 				return nil, err
 			}
-			if now.Sub(rec.EndedAt) > followUpFor {
+			if now.Sub(rec.EndedAt) > maxFollowUpAge {
 				a.FollowUp.State = stateFailed
 				continue
 			}
 			return &job{
 				key: k, to: a.To, what: "outcome", delivery: a.FollowUp,
 				mail: c.followUp(k, a, rec),
-				keep: func() error { return c.save(k, n) },
+				save: func() error { return c.save(k, n) },
 			}, nil
 		}
 	}
 	return nil, nil
 }
 
-func (c *Channel) followUp(k approval.Key, a *asking, rec *approval.Record) *dispatch {
+func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *outgoing {
 	// The same Message-ID for every attempt: a mail program shows one copy.
-	d := c.dispatch(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
+	d := c.newEmail(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
 	d.Auto, d.InReplyTo, d.References = "auto-generated", a.MessageID, []string{a.MessageID}
 	d.Text = lock + " " + c.Style(a.Language).Outcome(rec) + "\n"
 	return d
@@ -214,8 +214,8 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
 	}
 	c.state.mu.Lock()
-	note := c.concluded(ctx, j, err)
-	saved := j.keep()
+	note := c.recordAttempt(ctx, j, err)
+	saved := j.save()
 	c.state.mu.Unlock()
 	note()
 	if saved != nil {
@@ -224,42 +224,42 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 	}
 }
 
-// concluded records the result of an attempt in the delivery. It returns what must be
+// recordAttempt records the result of an attempt in the delivery. It returns what must be
 // reported without the lock.
-func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()) {
+func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (tell func()) {
 	if err == nil {
-		j.State, j.Maybe, j.Error, j.Next = stateSent, j.maybe, "", time.Time{}
-		c.state.hold = retry{}
+		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
+		c.state.serverRetry = retry{}
 		return func() {
-			c.well("server")
-			c.well("to " + j.to)
+			c.clearProblem("server")
+			c.clearProblem("to " + j.to)
 			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("email sent")
 		}
 	}
 	e := sendErrorOf(err)
-	j.Maybe = j.maybe || e.MaybeSent
+	j.MaybeSent = j.maybeSent || e.MaybeSent
 	if ctx.Err() != nil {
 		return func() {} // the daemon stops; the next start tries again
 	}
 	j.Error = e.Error()
-	if !e.MaybeSent && j.unsent != nil {
-		j.unsent()
+	if !e.MaybeSent && j.notSent != nil {
+		j.notSent()
 	}
 	log := func() {
 		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("email not sent")
 	}
 	switch {
-	case ofServer(e):
-		longest := longestSendPause
+	case isServerFailure(e):
+		longest := maxSendDelay
 		if !e.Account {
 			longest = time.Minute
 		}
-		c.state.hold = c.state.hold.again(c.now(), c.firstPause(), longest)
+		c.state.serverRetry = c.state.serverRetry.next(c.now(), c.firstDelay(), longest)
 		// The server failed, not this email: when the server is back, it is sent at once.
-		j.Tries, j.Next = j.Tries-1, c.state.hold.at.UTC()
+		j.Tries, j.Next = j.Tries-1, c.state.serverRetry.at.UTC()
 		return func() {
 			log()
-			c.trouble("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
+			c.setProblem("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
 		}
 	case !e.Temporary:
 		j.State = stateFailed
@@ -280,8 +280,8 @@ func sendErrorOf(err error) *SendError {
 	return &SendError{Stage: "send the mail", Temporary: true, Err: err}
 }
 
-// ofServer says whether every other email would fail, too.
-func ofServer(e *SendError) bool {
+// isServerFailure says whether every other email would fail, too.
+func isServerFailure(e *SendError) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
 
@@ -294,19 +294,19 @@ func hintOr(hint, otherwise string) string {
 
 // cardFailed records that an approver cannot be asked by email. It returns what must
 // be reported without the lock.
-func (c *Channel) cardFailed(k approval.Key, a *asking, why error) (tell func()) {
-	a.told = true
-	to, what := a.To, fmt.Sprintf("card %s not accepted for %s: %v", approval.ShortID(k.ID), said(a.To), why)
+func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (tell func()) {
+	a.failureReported = true
+	to, what := a.To, fmt.Sprintf("card %s not accepted for %s: %v", approval.ShortID(k.ID), logText(a.To), why)
 	return func() {
-		c.trouble("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
+		c.setProblem("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}
 	}
 }
 
-// next is the time until something is due.
-func (c *Channel) next() time.Duration {
+// untilNextRun is the time until something is due.
+func (c *Channel) untilNextRun() time.Duration {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	now := c.now()
@@ -320,7 +320,7 @@ func (c *Channel) next() time.Duration {
 			at = now.Add(time.Second) // due, but its request is not pending at the moment
 		}
 	}
-	for _, n := range c.state.pages.notes {
+	for _, n := range c.state.sent.records {
 		if !n.Closed.IsZero() {
 			continue
 		}
@@ -329,13 +329,13 @@ func (c *Channel) next() time.Duration {
 			sooner(a.FollowUp)
 		}
 	}
-	for _, t := range c.state.taken.byFile {
+	for _, t := range c.state.handled.byFile {
 		if t.Answer != nil {
 			sooner(&t.Answer.delivery)
 		}
 	}
-	if c.state.hold.at.After(at) {
-		at = c.state.hold.at
+	if c.state.serverRetry.at.After(at) {
+		at = c.state.serverRetry.at
 	}
 	return min(max(at.Sub(now), 10*time.Millisecond), c.every())
 }

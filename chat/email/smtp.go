@@ -104,12 +104,12 @@ func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
 	e := endpoint{s.Address, s.Security, s.CAFile, s.timeout()}
 	conn, stop, f := e.dial(ctx)
 	if f != nil {
-		return nil, (&smtpConn{ctx: ctx}).faulted(f)
+		return nil, (&smtpConn{ctx: ctx}).faultError(f)
 	}
 	c := &smtpConn{conn: conn, stop: stop, ctx: ctx, timeout: s.timeout()}
 	if f := c.secure(e); f != nil {
 		c.close()
-		return nil, c.faulted(f)
+		return nil, c.faultError(f)
 	}
 	if err := c.login(s); err != nil {
 		c.close()
@@ -128,7 +128,7 @@ func (c *smtpConn) secure(e endpoint) *fault {
 		if f != nil {
 			return f
 		}
-		err := within(c.timeout, c.conn, func() (err error) {
+		err := withTimeout(c.timeout, c.conn, func() (err error) {
 			c.Client, err = smtp.NewClientStartTLS(c.conn, config)
 			return err
 		})
@@ -166,7 +166,7 @@ func (c *smtpConn) login(s *SMTP) error {
 	// After STARTTLS the TLS handshake happens here.
 	if err := c.Hello(name); err != nil {
 		if f := (endpoint{}).tlsFault(err); f.hint != "" {
-			return c.faulted(f)
+			return c.faultError(f)
 		}
 		e := c.failed("greet", err)
 		e.Account = !e.Temporary
@@ -239,14 +239,14 @@ func (c *smtpConn) send(e *envelope) error {
 	}
 	for _, to := range e.to {
 		if err := c.Rcpt(to, nil); err != nil {
-			return c.failed("name the recipient "+said(to), err)
+			return c.failed("name the recipient "+logText(to), err)
 		}
 	}
 	data, err := c.Data()
 	if err != nil {
 		return c.failed("begin the email", err)
 	}
-	if err := within(c.SubmissionTimeout, c.conn, func() error {
+	if err := withTimeout(c.SubmissionTimeout, c.conn, func() error {
 		_, err := data.Write(e.msg)
 		return err
 	}); err != nil {
@@ -264,7 +264,7 @@ func (c *smtpConn) send(e *envelope) error {
 func (c *smtpConn) failed(stage string, err error) *SendError {
 	var f *fault
 	if errors.As(err, &f) {
-		return c.faulted(f)
+		return c.faultError(f)
 	}
 	e := &SendError{Stage: stage, Temporary: true, Err: err}
 	var reply *smtp.SMTPError
@@ -275,12 +275,12 @@ func (c *smtpConn) failed(stage string, err error) *SendError {
 	case c.ctx.Err() != nil:
 		e.Err = context.Cause(c.ctx)
 	default:
-		e.Err = errors.New(said(err.Error(), c.secrets...))
+		e.Err = errors.New(logText(err.Error(), c.secrets...))
 	}
 	return e
 }
 
-func (c *smtpConn) faulted(f *fault) *SendError {
+func (c *smtpConn) faultError(f *fault) *SendError {
 	e := &SendError{Stage: f.stage, Temporary: f.temporary, Account: !f.temporary, Hint: f.hint, Err: f.err}
 	var reply *smtp.SMTPError
 	if errors.As(f.err, &reply) {
@@ -298,7 +298,7 @@ func (c *smtpConn) reply(r *smtp.SMTPError) error {
 	if r.EnhancedCode[0] > 0 {
 		code += fmt.Sprintf(" %d.%d.%d", r.EnhancedCode[0], r.EnhancedCode[1], r.EnhancedCode[2])
 	}
-	return fmt.Errorf("%s %s", code, said(r.Message, c.secrets...))
+	return fmt.Errorf("%s %s", code, logText(r.Message, c.secrets...))
 }
 
 // quit says goodbye. An error does not matter: the email is accepted already.
@@ -382,7 +382,7 @@ func checkAddress(a string) error {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune("<>()[]\\,;:\"\ufffd", r)
 	}
 	if at < 1 || at == len(a)-1 || len(a) > 254 || at > 64 || strings.ContainsRune(a[:at], '@') || slices.ContainsFunc([]rune(a), bad) {
-		return fmt.Errorf("%s is not an address", said(a))
+		return fmt.Errorf("%s is not an address", logText(a))
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// taken is an email that had an effect: a decision, or an answer of ours. One file
+// handledEmail is an email that had an effect: a decision, or an answer of ours. One file
 // holds both, so that either both are saved or neither.
-type taken struct {
+type handledEmail struct {
 	Version   int       `json:"version"`
 	Name      string    `json:"name"`   // of the delivery
-	Print     string    `json:"print"`  // digest of the content, the same for every delivery
+	Digest    string    `json:"print"`  // digest of the content, the same for every delivery
 	Sender    string    `json:"sender"` // proved
 	At        time.Time `json:"at"`
 	Status    Status    `json:"status"`
@@ -40,15 +40,15 @@ type answerTo struct {
 	delivery
 }
 
-// ledger holds all of them, by file name.
-type ledger struct {
-	byFile map[string]*taken
-	prints map[string]bool
+// handledEmails holds all of them, by file name.
+type handledEmails struct {
+	byFile  map[string]*handledEmail
+	digests map[string]bool
 }
 
 const (
-	maxTaken      = 2000
-	answersAnHour = 10 // to one sender
+	maxTaken          = 2000
+	maxAnswersPerHour = 10 // to one sender
 )
 
 func fileOf(name string) string {
@@ -56,17 +56,17 @@ func fileOf(name string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// printOfReply is the digest of a reply's content.
-func printOfReply(sender, about, messageID, text string) string {
+// replyDigest is the digest of a reply's content.
+func replyDigest(sender, about, messageID, text string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{sender, about, messageID, text}, "\n")))
 	return hex.EncodeToString(sum[:16])
 }
 
-func (t *taken) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
+func (t *handledEmail) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
 
-// loadTaken reads the store once. The caller holds the lock, here and below.
-func (c *Channel) loadTaken() error {
-	l := &c.state.taken
+// loadHandled reads the store once. The caller holds the lock, here and below.
+func (c *Channel) loadHandled() error {
+	l := &c.state.handled
 	if l.byFile != nil {
 		return nil
 	}
@@ -74,25 +74,25 @@ func (c *Channel) loadTaken() error {
 	if err != nil {
 		return err
 	}
-	byFile, prints := map[string]*taken{}, map[string]bool{}
+	byFile, prints := map[string]*handledEmail{}, map[string]bool{}
 	for _, name := range names {
 		b, err := c.Taken.Get(name)
 		if err != nil {
 			return err
 		}
-		t := &taken{}
+		t := &handledEmail{}
 		if err := json.Unmarshal(b, t); err != nil || t.Version != 1 {
 			c.Log.Warn().Str("file", name).Msg("record of a handled email unreadable")
 			continue
 		}
-		byFile[name], prints[t.Print] = t, true
+		byFile[name], prints[t.Digest] = t, true
 	}
-	l.byFile, l.prints = byFile, prints
+	l.byFile, l.digests = byFile, prints
 	return nil
 }
 
-// keepTaken makes t durable.
-func (c *Channel) keepTaken(t *taken) error {
+// saveHandled makes t durable.
+func (c *Channel) saveHandled(t *handledEmail) error {
 	b, err := json.Marshal(t)
 	if err != nil {
 		return err
@@ -101,17 +101,17 @@ func (c *Channel) keepTaken(t *taken) error {
 	if err := c.Taken.Put(name, b); err != nil {
 		return fmt.Errorf("save record of a handled email: %w", err)
 	}
-	c.state.taken.byFile[name], c.state.taken.prints[t.Print] = t, true
+	c.state.handled.byFile[name], c.state.handled.digests[t.Digest] = t, true
 	return nil
 }
 
 // known says whether an email was handled before, in this delivery or another.
-func (l *ledger) known(name, print string) bool {
-	return l.byFile[fileOf(name)] != nil || print != "" && l.prints[print]
+func (l *handledEmails) known(name, print string) bool {
+	return l.byFile[fileOf(name)] != nil || print != "" && l.digests[print]
 }
 
 // answered counts our answers to a sender since that time.
-func (l *ledger) answered(sender string, since time.Time) (n int) {
+func (l *handledEmails) answered(sender string, since time.Time) (n int) {
 	for _, t := range l.byFile {
 		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
 			n++
@@ -120,9 +120,9 @@ func (l *ledger) answered(sender string, since time.Time) (n int) {
 	return n
 }
 
-// pruneTaken removes the oldest.
-func (c *Channel) pruneTaken(now time.Time) error {
-	l := &c.state.taken
+// pruneHandled removes the oldest.
+func (c *Channel) pruneHandled(now time.Time) error {
+	l := &c.state.handled
 	var files []string
 	for f := range l.byFile {
 		files = append(files, f)
@@ -135,13 +135,13 @@ func (c *Channel) pruneTaken(now time.Time) error {
 		return strings.Compare(a, b)
 	})
 	for i, f := range files {
-		if now.Sub(l.byFile[f].At) < keepPages && len(files)-i <= maxTaken {
+		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxTaken {
 			break
 		}
 		if err := c.Taken.Remove(f); err != nil {
 			return err
 		}
-		delete(l.prints, l.byFile[f].Print)
+		delete(l.digests, l.byFile[f].Digest)
 		delete(l.byFile, f)
 	}
 	return nil
@@ -150,14 +150,14 @@ func (c *Channel) pruneTaken(now time.Time) error {
 // dueAnswer returns an answer that is due, or nil.
 func (c *Channel) dueAnswer() (*job, error) {
 	now := c.now()
-	for _, t := range c.state.taken.byFile {
+	for _, t := range c.state.handled.byFile {
 		a := t.Answer
 		if a == nil || !a.due(now) {
 			continue
 		}
-		if now.Sub(t.At) > answerFor {
+		if now.Sub(t.At) > maxAnswerAge {
 			a.State, a.Text = stateFailed, ""
-			if err := c.keepTaken(t); err != nil {
+			if err := c.saveHandled(t); err != nil {
 				return nil, err
 			}
 			continue
@@ -167,13 +167,13 @@ func (c *Channel) dueAnswer() (*job, error) {
 	return nil, nil
 }
 
-func (c *Channel) answerJob(t *taken) (*job, error) {
+func (c *Channel) answerJob(t *handledEmail) (*job, error) {
 	a, k, token := t.Answer, t.key(), ""
 	var unsent func()
-	if n := c.state.pages.notes[k]; a.Open && n != nil {
+	if n := c.state.sent.records[k]; a.Open && n != nil {
 		if card := n.card(t.Sender); card != nil {
-			token = card.issue()
-			unsent = func() { card.withdraw(token) }
+			token = card.addToken()
+			unsent = func() { card.removeToken(token) }
 			if err := c.save(k, n); err != nil {
 				return nil, err
 			}
@@ -181,18 +181,18 @@ func (c *Channel) answerJob(t *taken) (*job, error) {
 	}
 	// The lock marks our text if a reply quotes it: without it "4 needs text behind
 	// it" would be an answer.
-	d := c.dispatch(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
+	d := c.newEmail(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
 	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
 	if token != "" && d.ReplyTo == "" {
 		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
 	}
 	return &job{
-		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, unsent: unsent,
-		keep: func() error {
+		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, notSent: unsent,
+		save: func() error {
 			if !a.open() {
 				a.Text = ""
 			}
-			return c.keepTaken(t)
+			return c.saveHandled(t)
 		},
 	}, nil
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// note is the sent record of one request: the emails that ask about it. It is saved
+// sentRecord is the sent record of one request: the emails that ask about it. It is saved
 // before the first email is sent. So a reply can always be told from a forgery, and
 // after a restart we know what may have been sent.
-type note struct {
-	Version int       `json:"version"`
-	SHA256  string    `json:"pending_sha256"` // of the pending that the cards show
-	Cards   []*asking `json:"cards"`
-	Closed  time.Time `json:"closed,omitzero"` // settled, and all outcomes sent; kept for late replies
+type sentRecord struct {
+	Version int         `json:"version"`
+	SHA256  string      `json:"pending_sha256"` // of the pending that the cards show
+	Cards   []*cardCopy `json:"cards"`
+	Closed  time.Time   `json:"closed,omitzero"` // settled, and all outcomes sent; kept for late replies
 }
 
-// asking is one card, sent to one approver.
-type asking struct {
+// cardCopy is one card, sent to one approver.
+type cardCopy struct {
 	To        string   `json:"to"`
 	Approver  string   `json:"approver"`
 	Language  string   `json:"language,omitempty"`
 	Subject   string   `json:"subject,omitempty"` // without the tag
 	MessageID string   `json:"message_id"`
 	Tokens    []string `json:"tokens"` // digests; any of them is valid
-	Whole     bool     `json:"whole"`  // it shows everything that would run
+	Complete  bool     `json:"whole"`  // it shows everything that would run
 	delivery
 	FollowUp *delivery `json:"follow_up,omitempty"`
 
@@ -39,7 +39,7 @@ type asking struct {
 	Late    bool `json:"late,omitempty"`    // its approver was told that it is too late
 	Unclear int  `json:"unclear,omitempty"` // how many replies were answered with the menu
 
-	told bool // the final failure was reported, in this process
+	failureReported bool // the final failure was reported, in this process
 }
 
 // The states of an email that we send. The zero state: no attempt yet.
@@ -51,11 +51,11 @@ const (
 
 // delivery is the progress of an email that we send.
 type delivery struct {
-	State string    `json:"state,omitempty"`
-	Tries int       `json:"tries,omitempty"`
-	Maybe bool      `json:"maybe,omitempty"` // it may have arrived without a confirmation
-	Next  time.Time `json:"next,omitzero"`   // no attempt before this time
-	Error string    `json:"error,omitempty"`
+	State     string    `json:"state,omitempty"`
+	Tries     int       `json:"tries,omitempty"`
+	MaybeSent bool      `json:"maybe,omitempty"` // it may have arrived without a confirmation
+	Next      time.Time `json:"next,omitzero"`   // no attempt before this time
+	Error     string    `json:"error,omitempty"`
 }
 
 // due says whether an attempt is due.
@@ -71,8 +71,8 @@ const (
 	firstTokens = 4
 )
 
-// issue adds a new token to the card.
-func (a *asking) issue() (token string) {
+// addToken adds a new token to the card.
+func (a *cardCopy) addToken() (token string) {
 	token = NewToken()
 	a.Tokens = append(a.Tokens, TokenDigest(token))
 	if extra := len(a.Tokens) - maxTokens; extra > 0 {
@@ -81,14 +81,14 @@ func (a *asking) issue() (token string) {
 	return token
 }
 
-// withdraw removes a token that was not sent.
-func (a *asking) withdraw(token string) {
+// removeToken removes a token that was not sent.
+func (a *cardCopy) removeToken(token string) {
 	digest := TokenDigest(token)
 	a.Tokens = slices.DeleteFunc(a.Tokens, func(t string) bool { return t == digest })
 }
 
-// opens says whether the card has the token with that digest.
-func (a *asking) opens(digest string) bool {
+// hasToken says whether the card has the token with that digest.
+func (a *cardCopy) hasToken(digest string) bool {
 	found := false
 	for _, t := range a.Tokens {
 		found = subtle.ConstantTimeCompare([]byte(t), []byte(digest)) == 1 || found
@@ -97,7 +97,7 @@ func (a *asking) opens(digest string) bool {
 }
 
 // card returns the one sent to an address, or nil.
-func (n *note) card(to string) *asking {
+func (n *sentRecord) card(to string) *cardCopy {
 	for _, a := range n.Cards {
 		if a.To == to {
 			return a
@@ -106,21 +106,21 @@ func (n *note) card(to string) *asking {
 	return nil
 }
 
-// pages are the sent records of all workspaces. The caller holds the channel's lock.
-type pages struct {
-	notes  map[approval.Key]*note
-	loaded map[string]bool // workspaces
+// sentRecords are the sent records of all workspaces. The caller holds the channel's lock.
+type sentRecords struct {
+	records map[approval.Key]*sentRecord
+	loaded  map[string]bool // workspaces
 }
 
 // load reads the sent records of a workspace. An unreadable one counts as missing: to
 // send a card twice does no harm.
 func (c *Channel) load(ws string) error {
-	p := &c.state.pages
+	p := &c.state.sent
 	if p.loaded[ws] {
 		return nil
 	}
-	if p.notes == nil {
-		p.notes, p.loaded = map[approval.Key]*note{}, map[string]bool{}
+	if p.records == nil {
+		p.records, p.loaded = map[approval.Key]*sentRecord{}, map[string]bool{}
 	}
 	ids, err := c.Notebook.List(ws)
 	if err != nil {
@@ -135,24 +135,24 @@ func (c *Channel) load(ws string) error {
 		if err != nil {
 			return err
 		}
-		n := &note{}
+		n := &sentRecord{}
 		if err := json.Unmarshal(b, n); err != nil || n.Version != 1 {
 			c.Log.Warn().Str("ws", ws).Str("id", id).Msg("sent record unreadable; card is sent again")
 			continue
 		}
-		p.notes[k] = n
+		p.records[k] = n
 	}
-	c.catchUp(ws)
+	c.applyHandled(ws)
 	p.loaded[ws] = true
 	return nil
 }
 
-// catchUp applies the saved replies of a workspace to its cards: an earlier process
+// applyHandled applies the saved replies of a workspace to its cards: an earlier process
 // may have ended before it did.
-func (c *Channel) catchUp(ws string) {
-	unclear := map[*asking]int{}
-	for _, t := range c.state.taken.byFile {
-		n := c.state.pages.notes[t.key()]
+func (c *Channel) applyHandled(ws string) {
+	unclear := map[*cardCopy]int{}
+	for _, t := range c.state.handled.byFile {
+		n := c.state.sent.records[t.key()]
 		if t.Workspace != ws || n == nil || t.SHA256 != n.SHA256 {
 			continue
 		}
@@ -173,7 +173,7 @@ func (c *Channel) catchUp(ws string) {
 }
 
 // save makes a sent record durable.
-func (c *Channel) save(k approval.Key, n *note) error {
+func (c *Channel) save(k approval.Key, n *sentRecord) error {
 	b, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -181,14 +181,14 @@ func (c *Channel) save(k approval.Key, n *note) error {
 	if err := c.Notebook.Save(k, b); err != nil {
 		return fmt.Errorf("save sent record of %s: %w", approval.ShortID(k.ID), err)
 	}
-	c.state.pages.notes[k] = n
+	c.state.sent.records[k] = n
 	return nil
 }
 
-// named returns the requests with that id: agents of two workspaces may choose the
+// withID returns the requests with that id: agents of two workspaces may choose the
 // same id.
-func (p *pages) named(id string) (keys []approval.Key) {
-	for k := range p.notes {
+func (p *sentRecords) withID(id string) (keys []approval.Key) {
+	for k := range p.records {
 		if k.ID == id {
 			keys = append(keys, k)
 		}
@@ -197,12 +197,12 @@ func (p *pages) named(id string) (keys []approval.Key) {
 	return keys
 }
 
-// opened returns the card that a token belongs to, and its request.
-func (p *pages) opened(token string) (approval.Key, *asking) {
+// byToken returns the card that a token belongs to, and its request.
+func (p *sentRecords) byToken(token string) (approval.Key, *cardCopy) {
 	digest := TokenDigest(token)
-	for k, n := range p.notes {
+	for k, n := range p.records {
 		for _, a := range n.Cards {
-			if a.opens(digest) {
+			if a.hasToken(digest) {
 				return k, a
 			}
 		}

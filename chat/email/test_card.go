@@ -25,9 +25,9 @@ type TestMail struct {
 }
 
 const (
-	answerSuffix  = ".eml"
-	rehearsalID   = "0000000000000000" // no request has this id: ids are random
-	rehearsalLook = 300 * time.Millisecond
+	answerSuffix     = ".eml"
+	testRequestID    = "0000000000000000" // no request has this id: ids are random
+	testPollInterval = 300 * time.Millisecond
 )
 
 // Send sends the test card.
@@ -37,11 +37,11 @@ func (r *TestMail) Send(ctx context.Context) error {
 		return err
 	}
 	c := &Channel{Addressing: r.Addressing}
-	d := c.dispatch(r.To, c.messageID(rehearsalID), "🔐 permesso email test", rehearsalID, r.token)
+	d := c.newEmail(r.To, c.messageID(testRequestID), "🔐 permesso email test", testRequestID, r.token)
 	d.Auto = "auto-generated"
 	d.Text = "This is a test. Nothing runs, whatever you reply.\n\nReply to this email. Write this as the first line:\n\n    1\n"
 	if d.ReplyTo == "" {
-		d.Text += "\n" + SubjectTag(rehearsalID, r.token) + "\n"
+		d.Text += "\n" + SubjectTag(testRequestID, r.token) + "\n"
 	}
 	raw, err := d.bytes()
 	if err != nil {
@@ -80,20 +80,20 @@ func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(rehearsalLook):
+		case <-time.After(testPollInterval):
 		}
 		raw, err := r.Drawer.Get(TokenDigest(r.token) + answerSuffix)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
-		if raw, err := r.handedIn(); raw != nil || err != nil {
+		if raw, err := r.fromInbox(); raw != nil || err != nil {
 			return raw, err
 		}
 	}
 }
 
-// handedIn returns the reply from the inbox, if no daemon has taken it.
-func (r *TestMail) handedIn() ([]byte, error) {
+// fromInbox returns the reply from the inbox, if no daemon has taken it.
+func (r *TestMail) fromInbox() ([]byte, error) {
 	if r.Inbox == nil {
 		return nil, nil
 	}
@@ -132,8 +132,8 @@ func (r *TestMail) End() error {
 	return errors.Join(r.Drawer.Remove(TokenDigest(r.token)), r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
 }
 
-// rehearsed saves a reply to a test card, and says whether the email is one.
-func (c *Channel) rehearsed(m *Mail, raw []byte) (bool, error) {
+// saveTestReply saves a reply to a test card, and says whether the email is one.
+func (c *Channel) saveTestReply(m *Mail, raw []byte) (bool, error) {
 	if c.Tests == nil {
 		return false, nil
 	}
@@ -158,7 +158,7 @@ type Findings struct {
 	Automatic  string // why it would be ignored; "": it would not
 	Answer     string // the answer as understood, on one line
 	Clear      bool
-	AuthservID string // the server named in the topmost Authentication-Results; "": there is none
+	AuthservID string // the server withID in the topmost Authentication-Results; "": there is none
 	Field      string // that field, on one line
 	Stated     string // why its DMARC result proves nothing; "": it proves the sender
 	Signed     string // why our verification of DKIM proves nothing; "": it proves the sender

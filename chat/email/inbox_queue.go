@@ -22,7 +22,7 @@ type InboxQueue struct {
 	Report  func(error)      // gets the result of each scan, nil if all is well; may be nil
 	Now     func() time.Time // nil: time.Now
 
-	pause time.Duration // first delay before a retry of an email; 0: 1 s
+	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
 var _ Mailbox = (*InboxQueue)(nil)
@@ -64,7 +64,7 @@ func withoutEnvelope(raw []byte) []byte {
 // Run implements Mailbox.
 func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	retries := map[string]retry{}
-	return lookOn(ctx, d.Changes, d.every, d.Report, func() error { return d.look(ctx, take, retries) })
+	return poll(ctx, d.Changes, d.every, d.Report, func() error { return d.takeDue(ctx, take, retries) })
 }
 
 func (d *InboxQueue) every() time.Duration {
@@ -81,12 +81,12 @@ func (d *InboxQueue) now() time.Time {
 	return time.Now()
 }
 
-func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
 	names, err := d.Drawer.List()
 	if err != nil {
 		return &MailboxError{Stage: "list delivered emails", Temporary: true, Err: err}
 	}
-	first := d.pause
+	first := d.retryDelay
 	if first <= 0 {
 		first = time.Second
 	}
@@ -98,9 +98,9 @@ func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incomi
 		if retries[name].at.After(d.now()) {
 			continue
 		}
-		if err := d.one(ctx, take, name); err != nil {
+		if err := d.takeOne(ctx, take, name); err != nil {
 			trouble = err
-			retries[name] = retries[name].again(d.now(), first, mailPause)
+			retries[name] = retries[name].next(d.now(), first, maxEmailDelay)
 			continue
 		}
 		delete(retries, name)
@@ -108,7 +108,7 @@ func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incomi
 	return trouble
 }
 
-func (d *InboxQueue) one(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
+func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
 	raw, err := d.Drawer.Get(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,7 +117,7 @@ func (d *InboxQueue) one(ctx context.Context, take func(context.Context, Incomin
 		return err
 	}
 	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), Size: int64(len(raw)), TooLarge: strings.HasSuffix(name, headerOnly)}
-	if err := hand(ctx, take, in); err != nil {
+	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}
 	return d.Drawer.Remove(name)

@@ -6,16 +6,16 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// words are the sentences that only this channel uses. fill replaces the names in
+// catalog holds the sentences that only this channel uses. fill replaces the names in
 // braces. No line may begin like an answer: a reply can quote it without a mark.
-type words struct {
+type catalog struct {
 	howTo         string // below an action's card
 	howToAnswer   string // below a question's card
-	long          string // below a long card
-	notWhole      string // {id}
+	longCard      string // below a long card
+	incomplete    string // {id}
 	ceiling       string // {it}, {ceiling}
 	reversibility map[string]string
-	says          string // above the agent's own words, in the HTML part
+	agentWords    string // above the agent's own words, in the HTML part
 	unclear       string // before howTo or howToAnswer
 	doubt         string // {why}
 	wrongToken    string
@@ -24,7 +24,7 @@ type words struct {
 	gone          string
 }
 
-func catalogue(language string) *words {
+func textsFor(language string) *catalog {
 	if chat.Language(language) == "it" {
 		return italian()
 	}
@@ -39,17 +39,17 @@ func fill(sentence string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(sentence)
 }
 
-func english() *words {
-	return &words{
+func english() *catalog {
+	return &catalog{
 		howTo: "To decide, reply to this email. Start the reply with a menu code: 1, 2, 3, 3 <reason>, 4 <note>, 5 <change>, 6, " +
 			"? <question>, approve, deny, or deny <reason>. Only the text above the first blank line counts. Quoted text does not count.",
 		howToAnswer: "To answer, reply to this email. Start the reply with the number of an option, or with: answer <your words>. You can also reply deny. " +
 			"Only the text above the first blank line counts. Quoted text does not count.",
-		long:          "This email is long. Delete the quoted text from your reply: an email over 512 KiB is not read.",
-		notWhole:      "✂ You cannot approve this by email (codes 1, 2, 4 and 6), because the email does not show the complete request. To see it, run: permesso show {id}",
+		longCard:      "This email is long. Delete the quoted text from your reply: an email over 512 KiB is not read.",
+		incomplete:    "✂ You cannot approve this by email (codes 1, 2, 4 and 6), because the email does not show the complete request. To see it, run: permesso show {id}",
 		ceiling:       "You cannot approve this by email (codes 1, 2, 4 and 6): it is {it}, and the limit for approval by email is {ceiling}. Deny it here, or decide in another channel.",
 		reversibility: map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},
-		says:          "In the agent's own words (not verified):",
+		agentWords:    "In the agent's own words (not verified):",
 		unclear:       "Not understood, nothing was decided.",
 		doubt:         "Nothing was decided, because the email could not be read reliably: {why}.",
 		wrongToken:    "Nothing was decided: this email does not contain the code of a card that was sent to you. Reply to the card itself, from the address that received it.",
