@@ -219,11 +219,11 @@ var (
 // isOtherAnswer says whether line i may be another answer. Inside a block only a code alone
 // on a line counts: a house number does not.
 func (r *answerFinder) isOtherAnswer(i int) bool {
-	ink := r.lines[i].norm
+	norm := r.lines[i].norm
 	if i > 0 && r.lines[i-1].kind == isText {
-		return anotherCode.MatchString(ink)
+		return anotherCode.MatchString(norm)
 	}
-	return otherAnswer.MatchString(ink) || retraction.MatchString(ink)
+	return otherAnswer.MatchString(norm) || retraction.MatchString(norm)
 }
 
 // cleanAnswer converts every blank to a space, and removes invisible characters from

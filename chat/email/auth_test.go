@@ -200,7 +200,7 @@ func TestCanonicalDomain(t *testing.T) {
 	}
 }
 
-func TestOrganisation(t *testing.T) {
+func TestOrganization(t *testing.T) {
 	for domain, want := range map[string]string{
 		"human.test": "human.test", "a.b.human.test": "human.test", "test": "", "co.uk": "", "a.human.co.uk": "human.co.uk",
 		"ricardo.github.io": "ricardo.github.io", "github.io": "",

@@ -98,7 +98,7 @@ func automaticField(f headerField) string {
 			return "Precedence field"
 		}
 	case "x-auto-response-suppress":
-		// DR, RN and NRN are about receipts, and ordinary mails have them.
+		// DR, RN and NRN are about receipts, and occur in emails by people.
 		if strings.Contains(value, "all") || strings.Contains(value, "oof") || strings.Contains(value, "autoreply") {
 			return "X-Auto-Response-Suppress field"
 		}

@@ -152,8 +152,8 @@ func TestBounces(t *testing.T) {
 	// of an approver.
 	for name, mail := range bounces {
 		text := firstText(unixLines(mail))
-		said := chat.Parse(text, chat.Context{Reply: true, Type: approval.TypeAction, ID: strings.Repeat("a", 16)})
-		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotAddressed}, said.Kind, name)
+		result := chat.Parse(text, chat.Context{Reply: true, Type: approval.TypeAction, ID: strings.Repeat("a", 16)})
+		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotAddressed}, result.Kind, name)
 	}
 }
 
@@ -172,10 +172,10 @@ func TestBouncesInTheNameOfAPerson(t *testing.T) {
 }
 
 func TestPeopleOfTheCorpora(t *testing.T) {
-	replies, whole := autoCorpus(t, "replies"), 0
+	replies, complete := autoCorpus(t, "replies"), 0
 	for name, mail := range replies {
 		if isWholeMail(mail) {
-			whole++
+			complete++
 		} else {
 			mail = append(plainMail("Re: Post to X", ""), mail...)
 		}
@@ -188,7 +188,7 @@ func TestPeopleOfTheCorpora(t *testing.T) {
 			require.Empty(t, why, name)
 		}
 	}
-	require.True(t, whole > 3 || len(replies) == 0)
+	require.True(t, complete > 3 || len(replies) == 0)
 }
 
 func isWholeMail(b []byte) bool {

@@ -90,13 +90,13 @@ func (c *Channel) Run(ctx context.Context) error {
 	if c.Problem != nil {
 		c.Problem("", "") // clear what an earlier process reported
 	}
-	var ways sync.WaitGroup
-	defer ways.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, len(c.Boxes))
 	for _, b := range c.Boxes {
-		ways.Go(func() { ended <- b.Run(ctx, c.receive) })
+		running.Go(func() { ended <- b.Run(ctx, c.receive) })
 	}
 	changes := c.Changes
 	for {
@@ -193,9 +193,9 @@ func (c *Channel) runOnce(ctx context.Context) time.Duration {
 
 // updateRecords records whom to ask, and who gets the outcome.
 func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []approval.Waiting) error {
-	var tell []func()
+	var reports []func()
 	defer func() {
-		for _, t := range tell {
+		for _, t := range reports {
 			t()
 		}
 	}()
@@ -207,7 +207,7 @@ func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []app
 	now := map[approval.Key]bool{}
 	for _, w := range waiting {
 		now[w.Key()] = true
-		tell = append(tell, c.failureReports(w)...)
+		reports = append(reports, c.failureReports(w)...)
 		if c.now().Before(w.Pending.ExpiresAt) {
 			if err := c.addCards(w); err != nil {
 				return err
@@ -225,17 +225,17 @@ func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []app
 }
 
 // failureReports reports the approvers who cannot be asked about w: once in each process.
-func (c *Channel) failureReports(w approval.Waiting) (tell []func()) {
+func (c *Channel) failureReports(w approval.Waiting) (reports []func()) {
 	n := c.state.sent.records[w.Key()]
 	if n == nil || n.SHA256 != w.SHA256 {
 		return nil
 	}
 	for _, a := range n.Cards {
 		if a.State == stateFailed && !a.failureReported {
-			tell = append(tell, c.cardFailed(w.Key(), a, errors.New(a.Error)))
+			reports = append(reports, c.cardFailed(w.Key(), a, errors.New(a.Error)))
 		}
 	}
-	return tell
+	return reports
 }
 
 // addCards records every approver who must be asked about w and is not yet.

@@ -137,14 +137,14 @@ type cardMail struct {
 const longCard = 64 << 10
 
 // notes are the notes below the card.
-func (m *cardMail) notes(size int, whole bool) (notes []string) {
+func (m *cardMail) notes(size int, complete bool) (notes []string) {
 	p, w := m.pending, m.texts
 	if p.Type == approval.TypeQuestion {
 		notes = append(notes, w.howToAnswer)
 	} else {
 		notes = append(notes, w.howTo)
 		switch {
-		case !whole:
+		case !complete:
 			notes = append([]string{fill(w.incomplete, "id", p.ShortID)}, notes...)
 		case exceeds(p.Reversibility, m.ceiling):
 			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
@@ -161,20 +161,20 @@ func (m *cardMail) notes(size int, whole bool) (notes []string) {
 
 // render returns the two parts of the email. whole is false if they do not show
 // everything that would run.
-func (m *cardMail) render() (text, page string, whole bool, err error) {
+func (m *cardMail) render() (text, page string, complete bool, err error) {
 	card := m.style.Card(m.pending)
 	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
 		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
 	}
-	text, whole = fitCard(card)
-	notes := m.notes(len(text), whole)
-	page, err = cardHTML(card, text, notes, whole, m)
-	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, whole, err
+	text, complete = fitCard(card)
+	notes := m.notes(len(text), complete)
+	page, err = cardHTML(card, text, notes, complete, m)
+	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, complete, err
 }
 
-func fitCard(card chat.Card) (text string, whole bool) {
-	if text, whole = card.Text(0); len(text) <= maxText {
-		return text, whole
+func fitCard(card chat.Card) (text string, complete bool) {
+	if text, complete = card.Text(0); len(text) <= maxText {
+		return text, complete
 	}
 	text, _ = card.Text(maxText / 3) // a unit has at most three bytes
 	return text, false

@@ -32,9 +32,9 @@ func TestForgedEvidence(t *testing.T) {
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
 		m := &cardMail{pending: p, style: chat.Style{}, texts: english()}
-		text, page, whole, err := m.render()
+		text, page, complete, err := m.render()
 		require.NoError(t, err)
-		require.True(t, whole)
+		require.True(t, complete)
 		got := headline(m.style, p) + "\n\n" + text + "\n" + page
 		file := filepath.Join("..", "..", "testdata", "forged", name+".email.txt")
 		if *update {

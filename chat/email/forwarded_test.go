@@ -67,12 +67,12 @@ func TestFullDisk(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
-	whole := w.Taken
+	complete := w.Taken
 	w.Taken = brokenStore{}
 	w.restartWith(brokenStore{})
 	_, err := w.Take(t.Context(), in)
 	require.Error(t, err, "so that the caller retries")
-	w.restartWith(whole)
+	w.restartWith(complete)
 	taken, answers := w.deliver(in)
 	require.Equal(t, Late, taken.Status, "the first delivery had decided")
 	require.Contains(t, w.onlyEmail(answers).text, "Already approved by ann")
@@ -111,12 +111,12 @@ func TestDecisionThatCannotBeWritten(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1)
 	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
-	whole := w.Interceptor.Decider
+	complete := w.Interceptor.Decider
 	w.Interceptor.Decider = brokenDecider{}
 	_, err := w.Take(t.Context(), in)
 	require.ErrorIs(t, err, errFull)
 	require.Empty(t, w.runAndTakeSent())
-	w.Interceptor.Decider = whole
+	w.Interceptor.Decider = complete
 	taken, _ := w.deliver(in)
 	require.Equal(t, Decided, taken.Status)
 	require.True(t, w.decision(k).Approved)

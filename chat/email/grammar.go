@@ -60,8 +60,8 @@ func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
 		if text == "?" {
 			return true
 		}
-		said := strings.TrimSpace(strings.TrimPrefix(text, "?"))
-		return said != "" && strings.ContainsFunc(said, unicode.IsLetter) && !strings.Contains(text, "??")
+		result := strings.TrimSpace(strings.TrimPrefix(text, "?"))
+		return result != "" && strings.ContainsFunc(result, unicode.IsLetter) && !strings.Contains(text, "??")
 	}
 	return true
 }

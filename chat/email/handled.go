@@ -28,7 +28,7 @@ type handledEmail struct {
 	Answer    *answerTo `json:"answer,omitempty"`
 }
 
-// answerTo is our one answer to a mail.
+// answerTo is our only answer to an email.
 type answerTo struct {
 	Language   string   `json:"language,omitempty"`
 	Subject    string   `json:"subject,omitempty"` // without the tag
@@ -47,11 +47,11 @@ type handledEmails struct {
 }
 
 const (
-	maxTaken          = 2000
+	maxHandled        = 2000
 	maxAnswersPerHour = 10 // to one sender
 )
 
-func fileOf(name string) string {
+func fileName(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])
 }
@@ -74,7 +74,7 @@ func (c *Channel) loadHandled() error {
 	if err != nil {
 		return err
 	}
-	byFile, prints := map[string]*handledEmail{}, map[string]bool{}
+	byFile, digests := map[string]*handledEmail{}, map[string]bool{}
 	for _, name := range names {
 		b, err := c.Taken.Get(name)
 		if err != nil {
@@ -85,9 +85,9 @@ func (c *Channel) loadHandled() error {
 			c.Log.Warn().Str("file", name).Msg("record of a handled email unreadable")
 			continue
 		}
-		byFile[name], prints[t.Digest] = t, true
+		byFile[name], digests[t.Digest] = t, true
 	}
-	l.byFile, l.digests = byFile, prints
+	l.byFile, l.digests = byFile, digests
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (c *Channel) saveHandled(t *handledEmail) error {
 	if err != nil {
 		return err
 	}
-	name := fileOf(t.Name)
+	name := fileName(t.Name)
 	if err := c.Taken.Put(name, b); err != nil {
 		return fmt.Errorf("save record of a handled email: %w", err)
 	}
@@ -107,11 +107,11 @@ func (c *Channel) saveHandled(t *handledEmail) error {
 
 // known says whether an email was handled before, in this delivery or another.
 func (l *handledEmails) known(name, print string) bool {
-	return l.byFile[fileOf(name)] != nil || print != "" && l.digests[print]
+	return l.byFile[fileName(name)] != nil || print != "" && l.digests[print]
 }
 
-// answered counts our answers to a sender since that time.
-func (l *handledEmails) answered(sender string, since time.Time) (n int) {
+// answersSince counts our answers to a sender since that time.
+func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
 	for _, t := range l.byFile {
 		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
 			n++
@@ -135,7 +135,7 @@ func (c *Channel) pruneHandled(now time.Time) error {
 		return strings.Compare(a, b)
 	})
 	for i, f := range files {
-		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxTaken {
+		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxHandled {
 			break
 		}
 		if err := c.Taken.Remove(f); err != nil {

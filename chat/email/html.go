@@ -55,7 +55,7 @@ const quoteStart = "-----Original Message-----"
 func (f *flattener) walk(n *html.Node, l textStyle) {
 	switch n.Type {
 	case html.TextNode:
-		f.words(n.Data, l)
+		f.writeText(n.Data, l)
 		return
 	case html.ElementNode:
 		f.element(n, l)
@@ -111,7 +111,7 @@ func (f *flattener) block(n *html.Node, s style, l textStyle) {
 		f.ownLine(quoteStart)
 	case signatureNames.MatchString(name):
 		f.ownLine("-- ")
-	case s.lineAbove():
+	case s.hasTopBorder():
 		f.ownLine("________________________________")
 	}
 	quoted := n.DataAtom == atom.Blockquote || quoteNames.MatchString(name)
@@ -144,8 +144,8 @@ func (f *flattener) bullet(n *html.Node) {
 	f.line.WriteString(strconv.Itoa(count) + ". ")
 }
 
-// words writes the text of a node and collapses its blanks as browsers do.
-func (f *flattener) words(s string, l textStyle) {
+// writeText writes the text of a node and collapses its blanks as browsers do.
+func (f *flattener) writeText(s string, l textStyle) {
 	if s == "" || l.unreadable() {
 		return
 	}

@@ -61,8 +61,8 @@ func (s style) noMargins(n *html.Node) bool {
 	return none
 }
 
-// lineAbove recognizes the line that Outlook draws above a quotation.
-func (s style) lineAbove() bool {
+// hasTopBorder recognizes the line that Outlook draws above a quotation.
+func (s style) hasTopBorder() bool {
 	for _, k := range []string{"border-top", "border-top-style"} {
 		if strings.Contains(s[k], "solid") {
 			return true

@@ -28,7 +28,7 @@ type imapConn struct {
 	ctx          context.Context
 	timeout      time.Duration
 	secrets      []string
-	countChanged chan struct{} // the number of mails changed; holds one
+	countChanged chan struct{} // signals that the number of emails changed; capacity 1
 }
 
 // selected is a mailbox as the server describes it.

@@ -122,7 +122,7 @@ func (f *fakeIMAP) reply(command string) string {
 	return "TAG OK\r\n"
 }
 
-func (f *fakeIMAP) said(command string) bool {
+func (f *fakeIMAP) result(command string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Contains(f.heard.String(), command)
@@ -190,10 +190,10 @@ func TestIMAPOddServers(t *testing.T) {
 				r.waitUntil("a report", func() bool { return len(r.reports) > 0 })
 				r.stop()
 				require.Len(t, r.taken, len(tt.want))
-				require.False(t, f.said("STORE"))
-				require.False(t, f.said("EXPUNGE"))
-				require.False(t, f.said("SELECT"))
-				require.False(t, tt.never != "" && f.said(tt.never), tt.never)
+				require.False(t, f.result("STORE"))
+				require.False(t, f.result("EXPUNGE"))
+				require.False(t, f.result("SELECT"))
+				require.False(t, tt.never != "" && f.result(tt.never), tt.never)
 			})
 		}
 	})
@@ -227,7 +227,7 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want)
 			require.NotContains(t, e.Error()+e.Hint, mailserver.Password)
-			require.Equal(t, tt.security == NoTLS, f.said("LOGIN"), "%v", e)
+			require.Equal(t, tt.security == NoTLS, f.result("LOGIN"), "%v", e)
 		})
 	}
 }

@@ -148,7 +148,7 @@ func (c *Channel) handledBefore(name string) (*handledEmail, error) {
 	if err := c.loadHandled(); err != nil {
 		return nil, err
 	}
-	return c.state.handled.byFile[fileOf(name)], nil
+	return c.state.handled.byFile[fileName(name)], nil
 }
 
 // namesCard says whether an email names a card that was sent. Without one, no DNS

@@ -114,7 +114,7 @@ func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	for {
 		p, err := r.NextPart()
 		if p == nil {
-			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an end that came too soon
+			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an unexpected end
 				m.addDoubt("its structure is broken")
 			}
 			return nil

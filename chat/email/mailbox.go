@@ -25,7 +25,7 @@ const maxHeader = 64 << 10
 //   - If take fails, the email is passed on again later, with growing delays. It does
 //     not block the others.
 //   - If the process crashes or the disk is full before the state is saved, the next
-//     Run passes the same email on once more. take must recognize it by Incoming.Name,
+//     Run passes the same email on again. take must recognize it by Incoming.Name,
 //     which is then the same, and by the used token in it.
 type Mailbox interface {
 	Run(ctx context.Context, take func(ctx context.Context, m Incoming) error) error

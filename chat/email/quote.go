@@ -115,8 +115,8 @@ func isQuoted(bare string) bool {
 }
 
 // isRuled says whether a line may consist of dashes, alone or around words.
-func isRuled(ink string) bool {
-	r, _ := utf8.DecodeRuneInString(ink)
+func isRuled(norm string) bool {
+	r, _ := utf8.DecodeRuneInString(norm)
 	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
 }
 
@@ -137,7 +137,7 @@ func (q *classifier) kindAlone(l line) kind {
 		return isRule
 	case isRuled(l.norm) && dashedText.MatchString(l.norm) || forwardMark(l.norm):
 		return isMarker
-	case q.card.has(l):
+	case q.card.contains(l):
 		return isCard
 	case mobileSignature(l.norm):
 		return isMobile
@@ -149,15 +149,15 @@ func (q *classifier) kindAlone(l line) kind {
 // last line of it.
 func (q *classifier) classifyFrom(i int) int {
 	if end, loose, ok := q.header(i); ok {
-		return q.mark(i, end, isHeader, loose)
+		return q.setKind(i, end, isHeader, loose)
 	}
 	if end, ok := q.attribution(i); ok {
 		loose := q.ownerUnclear(i) && !year.MatchString(q.lines[i].norm) || !hasDateOrAddress(q.joined(i, end))
-		return q.mark(q.blockStart(i), end, isAttribution, loose)
+		return q.setKind(q.blockStart(i), end, isAttribution, loose)
 	}
 	if start, ok := q.attributionEnd(i); ok {
 		start = q.blockStart(start)
-		q.mark(start, i, isAttribution, q.ownerUnclear(start))
+		q.setKind(start, i, isAttribution, q.ownerUnclear(start))
 	}
 	return i
 }
@@ -181,7 +181,7 @@ func (q *classifier) ownerUnclear(start int) bool {
 	return start > 1 && q.textAbove(start) && q.textAbove(start-1)
 }
 
-func (q *classifier) mark(from, to int, k kind, loose bool) int {
+func (q *classifier) setKind(from, to int, k kind, loose bool) int {
 	for i := from; i <= to; i++ {
 		if q.lines[i].kind != isBlankLine {
 			q.lines[i].kind, q.lines[i].uncertain = k, loose
@@ -203,7 +203,7 @@ func (q *classifier) markUncertain() {
 		case isRule:
 			l.uncertain = next != isHeader && next != isMarker && next != isAttribution && next != isCard && next != isQuote
 		case isCard:
-			l.uncertain = !q.card.starts(*l)
+			l.uncertain = !q.card.isFirstLine(*l)
 		case isMarker:
 			l.uncertain = dashedText.MatchString(l.norm) && !dashes3.MatchString(l.norm)
 		}
@@ -253,7 +253,7 @@ func (q *classifier) joined(from, to int) string {
 
 // mayEndAttribution says whether an attribution may end with a line.
 func (q *classifier) mayEndAttribution(i int) bool {
-	return endsAttribution(q.lines[i].norm) || hasVerb(q.lines[i].norm) && q.quotedNext(i)
+	return endsAttribution(q.lines[i].norm) || hasVerb(q.lines[i].norm) && q.nextIsQuoted(i)
 }
 
 // attributionEnd finds an attribution that ends at line i, for languages without a
@@ -262,7 +262,7 @@ func (q *classifier) attributionEnd(i int) (start int, ok bool) {
 	if !q.mayEndAttribution(i) {
 		return 0, false
 	}
-	quoted := q.quotedNext(i)
+	quoted := q.nextIsQuoted(i)
 	if !quoted && !namesAuthor(q.joined(max(0, i-maxAttribution+1), i)) {
 		return 0, false // no part of it names an author either
 	}
@@ -293,8 +293,8 @@ func (q *classifier) dateAbove(start int) int {
 	return top
 }
 
-// quotedNext says whether the next line that is not blank is quoted.
-func (q *classifier) quotedNext(i int) bool {
+// nextIsQuoted says whether the next line that is not blank is quoted.
+func (q *classifier) nextIsQuoted(i int) bool {
 	for i++; i < len(q.lines); i++ {
 		if q.lines[i].kind != isBlankLine {
 			return q.lines[i].kind == isQuote

@@ -66,13 +66,13 @@ var (
 	optionLine      = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
-// starts says whether a line is the first of a card.
-func (c *cardWords) starts(l line) bool {
+// isFirstLine says whether a line is the first of a card.
+func (c *cardWords) isFirstLine(l line) bool {
 	return strings.Contains(l.norm, lock) || c.isHead(wordsOf(l.norm))
 }
 
-// has says whether a line is part of a card, possibly a wrapped part.
-func (c *cardWords) has(l line) bool {
+// contains says whether a line is part of a card, possibly a wrapped part.
+func (c *cardWords) contains(l line) bool {
 	if strings.Contains(l.norm, lock) {
 		return true
 	}
@@ -101,7 +101,7 @@ func (c *cardWords) isHead(words []string) bool {
 // isMenu says whether words continue like a part of the menu. An approver may type
 // two of them ("3 deny"), so two count only with the punctuation of a menu or after
 // a code that takes a text.
-func (c *cardWords) isMenu(words []string, ink string) bool {
+func (c *cardWords) isMenu(words []string, norm string) bool {
 	const enough = 4
 	if len(words) < 2 {
 		return false
@@ -112,7 +112,7 @@ func (c *cardWords) isMenu(words []string, ink string) bool {
 			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
 				continue
 			}
-			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || words[0] == "4" || words[0] == "5" {
+			if len(words) > 2 || strings.ContainsAny(norm, "<>·•|") || words[0] == "4" || words[0] == "5" {
 				return true
 			}
 		}

@@ -69,29 +69,29 @@ var (
 	clockOrYear = regexp.MustCompile(`(?:^|\D)(?:\d{1,2}[:.h]\d{2}|(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年月日년월일]`)
 )
 
-func beginsAttribution(ink string) bool {
-	return attributionStarts.startOf(strings.TrimLeft(ink, "-–— "))
+func beginsAttribution(norm string) bool {
+	return attributionStarts.matchesStart(strings.TrimLeft(norm, "-–— "))
 }
 
-func endsAttribution(ink string) bool {
-	ink = strings.TrimRight(ink, " -–—")
-	if strings.Count(ink, "(") > strings.Count(ink, ")") {
+func endsAttribution(norm string) bool {
+	norm = strings.TrimRight(norm, " -–—")
+	if strings.Count(norm, "(") > strings.Count(norm, ")") {
 		return false // inside parentheses
 	}
-	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
+	return strings.HasSuffix(norm, ":") || strings.HasSuffix(norm, "：")
 }
 
 // namesAuthor says whether a text names an author: by a verb, an address, or both date and
 // time, which occur in no other sentence that ends with a colon.
-func namesAuthor(ink string) bool {
-	return hasVerb(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
+func namesAuthor(norm string) bool {
+	return hasVerb(norm) || addressEnd.MatchString(norm) || angled.MatchString(norm) || year.MatchString(norm) && clock.MatchString(norm)
 }
 
-func hasVerb(ink string) bool { return containsOf(ink, attributionVerbs) }
+func hasVerb(norm string) bool { return containsOf(norm, attributionVerbs) }
 
 // hasDateOrAddress says whether a text may contain a date or an address.
-func hasDateOrAddress(ink string) bool {
-	return strings.ContainsFunc(ink, func(r rune) bool { return r == '@' || unicode.IsDigit(r) })
+func hasDateOrAddress(norm string) bool {
+	return strings.ContainsFunc(norm, func(r rune) bool { return r == '@' || unicode.IsDigit(r) })
 }
 
 func isNumeral(s string) bool {
@@ -125,11 +125,11 @@ var forwardMarks = byFirst(
 )
 
 // forwardMark says whether a complete line is such a mark, with or without a colon.
-func forwardMark(ink string) bool {
-	if len(ink) > maxCompared/2 || !forwardMarks.startOf(ink) {
+func forwardMark(norm string) bool {
+	if len(norm) > maxCompared/2 || !forwardMarks.matchesStart(norm) {
 		return false
 	}
-	return endsAttribution(ink) || forwardMarks.contains(ink)
+	return endsAttribution(norm) || forwardMarks.contains(norm)
 }
 
 // mobileStarts begin the line that a phone or a mail program adds.
@@ -158,20 +158,20 @@ var mobileStarts = byFirst(
 var mobileEnds = []string{"から送信", "から送った", "より送信", "gönderildi", "ról küldve", "ről küldve", "에서 보냄", "에서 전송", "에서 보낸 편지", "से भेजा", "발송됨", "saadetud"}
 
 // mobileSignature says whether a line is such a signature and nothing else.
-func mobileSignature(ink string) bool {
-	if len(ink) > maxCompared/2 || strings.ContainsAny(ink, "?!") {
+func mobileSignature(norm string) bool {
+	if len(norm) > maxCompared/2 || strings.ContainsAny(norm, "?!") {
 		return false
 	}
-	if containsOf(ink, mobileEnds) {
+	if containsOf(norm, mobileEnds) {
 		return true
 	}
-	ink = strings.TrimLeft(ink, "-–—_ ")
+	norm = strings.TrimLeft(norm, "-–—_ ")
 	for _, s := range []string{"나의", "내", "来自", "通过", "从我的", "從我的"} {
-		if strings.HasPrefix(ink, s) { // too short to decide alone
-			return containsOf(ink, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
+		if strings.HasPrefix(norm, s) { // too short to decide alone
+			return containsOf(norm, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return mobileStarts.startOf(ink)
+	return mobileStarts.matchesStart(norm)
 }
 
 // The labels of header fields, by meaning.
@@ -214,13 +214,13 @@ func isLabel(word string) bool {
 
 // fieldLabel is the text before the colon of a line that looks like a header field,
 // and whether the label is known.
-func fieldLabel(ink string) (label string, known bool) {
-	i := strings.IndexAny(ink, ":：")
+func fieldLabel(norm string) (label string, known bool) {
+	i := strings.IndexAny(norm, ":：")
 	if i <= 0 || i > 60 {
 		return "", false
 	}
-	label = strings.Trim(ink[:i], " -–—|")
-	value := strings.TrimLeft(ink[i:], ":： ")
+	label = strings.Trim(norm[:i], " -–—|")
+	value := strings.TrimLeft(norm[i:], ":： ")
 	if strings.HasPrefix(value, "//") || strings.ContainsFunc(label, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune(" -'’.", r)
 	}) {
@@ -236,8 +236,8 @@ func fieldLabel(ink string) (label string, known bool) {
 }
 
 // isInlineHeader says whether a line contains a complete header.
-func isInlineHeader(ink string) bool {
-	pieces := strings.FieldsFunc(ink, func(r rune) bool { return r == ':' || r == '：' })
+func isInlineHeader(norm string) bool {
+	pieces := strings.FieldsFunc(norm, func(r rune) bool { return r == ':' || r == '：' })
 	if len(pieces) < 4 {
 		return false
 	}
@@ -284,8 +284,8 @@ func byFirst(list ...string) phrases {
 	return p
 }
 
-// startOf says whether s begins with one of the phrases; have whether it is one.
-func (p phrases) startOf(s string) bool {
+// matchesStart says whether s begins with one of the phrases; contains whether it is one.
+func (p phrases) matchesStart(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return hasPrefixOf(s, p[r])
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The mails in testdata/mail/spoof and testdata/mail/dkim are recipes:
+// The emails in testdata/mail/spoof and testdata/mail/dkim are recipes:
 //
 //	# why the recipe exists
 //	# refused: WORDS | undecided: WORDS | proved: ADDRESS by HOW

@@ -217,7 +217,7 @@ func wrapMail(t *testing.T, how int, forms ...body) []byte {
 	return b.Bytes()
 }
 
-// mail is a fixture as a reply.
+// mail returns a fixture as a reply.
 func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 	var made []body
 	for _, form := range forms {

@@ -218,22 +218,22 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 	ic := *r.Interceptor
 	w := &errorKeeper{Decider: ic.Decider}
 	ic.Decider = w
-	said := ic.Handle(ctx, m)
+	result := ic.Handle(ctx, m)
 	var refusal *approval.Refusal
 	errors.As(w.err, &refusal)
 	switch {
-	case said.Acted:
-		return r.saveResult(Decided, "", said.Text)
-	case said.Err != nil:
-		return Taken{Key: r.key}, said.Err // a disk error: the retry decides, or finds the decision
-	case said.Ignore || cmd.Kind == chat.Unclear:
-		return r.answerUnclear("unclear", said.Text)
+	case result.Acted:
+		return r.saveResult(Decided, "", result.Text)
+	case result.Err != nil:
+		return Taken{Key: r.key}, result.Err // a disk error: the retry decides, or finds the decision
+	case result.Ignore || cmd.Kind == chat.Unclear:
+		return r.answerUnclear("unclear", result.Text)
 	case refusal != nil && (errors.Is(refusal, approval.ErrDecided) || errors.Is(refusal, approval.ErrTooLate) || errors.Is(refusal, approval.ErrUnknown)):
-		return r.answerLate(said.Text)
+		return r.answerLate(result.Text)
 	case w.err != nil || cmd.Kind == chat.Menu:
-		return r.saveResult(Refused, "not possible", said.Text)
+		return r.saveResult(Refused, "not possible", result.Text)
 	}
-	return r.saveResult(Answered, "", said.Text)
+	return r.saveResult(Answered, "", result.Text)
 }
 
 // errorKeeper keeps the error of Decide.
@@ -253,11 +253,11 @@ func (w *errorKeeper) Decide(ctx context.Context, a approval.DecisionInput) (d *
 // still undo a grant.
 func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
 	if cmd := chat.Parse(r.text, chat.Context{}); r.tokenMatched && r.clear && cmd.Kind == chat.Undo && strings.HasPrefix(r.key.ID, cmd.ID) {
-		said := r.Interceptor.Handle(ctx, r.message(nil))
-		if said.Err != nil {
-			return Taken{Key: r.key}, said.Err
+		result := r.Interceptor.Handle(ctx, r.message(nil))
+		if result.Err != nil {
+			return Taken{Key: r.key}, result.Err
 		}
-		return r.saveResult(Answered, "undo", said.Text)
+		return r.saveResult(Answered, "undo", result.Text)
 	}
 	rec, err := r.Records.Record(ctx, r.key)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r *reply) saveResult(s Status, why, text string) (Taken, error) {
 	if r.record != nil {
 		t.SHA256 = r.record.SHA256
 	}
-	if text != "" && r.state.handled.answered(r.sender, now.Add(-time.Hour)) < maxAnswersPerHour {
+	if text != "" && r.state.handled.answersSince(r.sender, now.Add(-time.Hour)) < maxAnswersPerHour {
 		t.Answer = r.newAnswer(text)
 	}
 	// The reply first: a card that records an answer which was never saved would

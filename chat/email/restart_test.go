@@ -240,11 +240,11 @@ func TestTestMailOnFullDisk(t *testing.T) {
 	sent := &TestMail{Drawer: w.stateStore("tests"), Addressing: w.Addressing, Sender: w.outbox, To: annMail}
 	require.NoError(t, sent.Send(t.Context()))
 	in := replyTo(w.onlyEmail(w.outbox.take()), annMail, "1")
-	whole := w.Tests
-	w.Tests = limitedStateStore{whole, &writeLimit{}}
+	complete := w.Tests
+	w.Tests = limitedStateStore{complete, &writeLimit{}}
 	_, err := w.Take(t.Context(), in)
 	require.ErrorIs(t, err, errKilled)
-	w.Tests = whole
+	w.Tests = complete
 	taken, _ := w.deliver(in)
 	require.Equal(t, Ignored, taken.Status)
 	raw, err := sent.Await(t.Context(), nil)

@@ -28,10 +28,10 @@ type job struct {
 	what string // for the log
 	*delivery
 	mail      *outgoing
-	maybeSent bool                          // an earlier attempt may have arrived
-	save      func() error                  // saves the delivery; the caller holds the lock
-	notSent   func()                        // called if the email certainly did not arrive; may be nil. The caller holds the lock
-	failed    func(why error) (tell func()) // called after the final failure; may be nil. The caller holds the lock
+	maybeSent bool                             // an earlier attempt may have arrived
+	save      func() error                     // saves the delivery; the caller holds the lock
+	notSent   func()                           // called if the email certainly did not arrive; may be nil. The caller holds the lock
+	failed    func(why error) (reports func()) // called after the final failure; may be nil. The caller holds the lock
 }
 
 // send sends what is due, one email at a time.
@@ -84,8 +84,8 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	}
 	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
 	// the email may have arrived.
-	again := retry{n: j.Tries}.next(c.now(), c.firstDelay(), maxSendDelay)
-	j.State, j.Tries, j.Next = stateSending, again.n, again.at.UTC()
+	again := retry{n: j.Attempts}.next(c.now(), c.firstDelay(), maxSendDelay)
+	j.State, j.Attempts, j.Next = stateSending, again.n, again.at.UTC()
 	j.maybeSent, j.MaybeSent = j.MaybeSent, true
 	return j, j.save()
 }
@@ -111,11 +111,11 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 				continue
 			}
 			token := a.addToken()
-			mail, whole, err := c.cardMail(w, a, token)
+			mail, complete, err := c.cardMail(w, a, token)
 			if err != nil {
 				return nil, err
 			}
-			a.Complete = whole
+			a.Complete = complete
 			return &job{
 				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
 				save:    func() error { return c.save(k, n) },
@@ -139,10 +139,10 @@ func (c *Channel) cardMail(w approval.Waiting, a *cardCopy, token string) (*outg
 	if d.ReplyTo == "" {
 		m.tag = SubjectTag(w.Pending.RequestID, token)
 	}
-	var whole bool
+	var complete bool
 	var err error
-	d.Text, d.HTML, whole, err = m.render()
-	return d, whole, err
+	d.Text, d.HTML, complete, err = m.render()
+	return d, complete, err
 }
 
 // newEmail returns an email whose reply carries this token; "": it takes no reply.
@@ -214,10 +214,10 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
 	}
 	c.state.mu.Lock()
-	note := c.recordAttempt(ctx, j, err)
+	report := c.recordAttempt(ctx, j, err)
 	saved := j.save()
 	c.state.mu.Unlock()
-	note()
+	report()
 	if saved != nil {
 		// After a restart it is sent again, under the same Message-ID.
 		c.Log.Error().Err(saved).Msg("save sent record failed")
@@ -226,7 +226,7 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 
 // recordAttempt records the result of an attempt in the delivery. It returns what must be
 // reported without the lock.
-func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (tell func()) {
+func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports func()) {
 	if err == nil {
 		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
 		c.state.serverRetry = retry{}
@@ -256,7 +256,7 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (tell fu
 		}
 		c.state.serverRetry = c.state.serverRetry.next(c.now(), c.firstDelay(), longest)
 		// The server failed, not this email: when the server is back, it is sent at once.
-		j.Tries, j.Next = j.Tries-1, c.state.serverRetry.at.UTC()
+		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
 		return func() {
 			log()
 			c.setProblem("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
@@ -266,8 +266,8 @@ func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (tell fu
 		if j.failed == nil {
 			return log
 		}
-		tell := j.failed(e)
-		return func() { log(); tell() }
+		reports := j.failed(e)
+		return func() { log(); reports() }
 	}
 	return log
 }
@@ -294,7 +294,7 @@ func hintOr(hint, otherwise string) string {
 
 // cardFailed records that an approver cannot be asked by email. It returns what must
 // be reported without the lock.
-func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (tell func()) {
+func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
 	to, what := a.To, fmt.Sprintf("card %s not accepted for %s: %v", approval.ShortID(k.ID), logText(a.To), why)
 	return func() {

@@ -14,7 +14,7 @@ import (
 )
 
 // sentRecord is the sent record of one request: the emails that ask about it. It is saved
-// before the first email is sent. So a reply can always be told from a forgery, and
+// before the first email is sent. So a reply can always be distinguished from a forgery, and
 // after a restart we know what may have been sent.
 type sentRecord struct {
 	Version int         `json:"version"`
@@ -52,7 +52,7 @@ const (
 // delivery is the progress of an email that we send.
 type delivery struct {
 	State     string    `json:"state,omitempty"`
-	Tries     int       `json:"tries,omitempty"`
+	Attempts  int       `json:"tries,omitempty"`
 	MaybeSent bool      `json:"maybe,omitempty"` // it may have arrived without a confirmation
 	Next      time.Time `json:"next,omitzero"`   // no attempt before this time
 	Error     string    `json:"error,omitempty"`

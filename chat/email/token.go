@@ -13,7 +13,7 @@ const TokenLength = 26
 
 // tokenKind separates our digests from every other use of SHA-256, so that a leaked
 // digest is of no use elsewhere, and the reverse.
-const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: it stands before every token
+const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: a prefix of every token
 
 var tokenAlphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
