@@ -62,7 +62,7 @@ func (s *lexer) last(angle bool) (plainAddress, error) {
 	}
 	local := s.word(func(c byte) bool { return isAtom(c) || c == '.' || c >= 0x80 })
 	if s.peek() != '@' {
-		return plainAddress{}, errors.New("it has no @ where one belongs")
+		return plainAddress{}, errors.New("it has no @")
 	}
 	s.next()
 	if s.peek() == '[' {
@@ -71,7 +71,7 @@ func (s *lexer) last(angle bool) (plainAddress, error) {
 	domain := s.word(func(c byte) bool { return isLetterDigit(c) || c == '-' || c == '.' || c >= 0x80 })
 	if angle {
 		if s.peek() != '>' {
-			return plainAddress{}, errors.New("its angle brackets hold more than an address")
+			return plainAddress{}, errors.New("its angle brackets contain more than an address")
 		}
 		s.next()
 	}
@@ -95,7 +95,7 @@ func unexpected(c byte) error {
 	case ':':
 		return errors.New("it is a group")
 	default:
-		return errors.New("a character stands where none belongs")
+		return errors.New("it has an unexpected character")
 	}
 }
 
@@ -104,9 +104,9 @@ func checkLocal(local string) error {
 	case local == "" || len(local) > 64:
 		return errors.New("the part before the @ is empty or longer than 64 characters")
 	case strings.HasPrefix(local, ".") || strings.HasSuffix(local, ".") || strings.Contains(local, ".."):
-		return errors.New("the part before the @ has a dot too many")
+		return errors.New("the part before the @ has a misplaced dot")
 	case strings.ContainsFunc(local, func(r rune) bool { return r >= 0x80 }):
-		return errors.New("the part before the @ has other characters than those of ASCII")
+		return errors.New("the part before the @ has non-ASCII characters")
 	case strings.Contains(local, "=?"):
 		// An encoded word is made of characters that an address may have.
 		return errors.New("the part before the @ is an encoded word")

@@ -48,7 +48,7 @@ func checkDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	case len(dmarc) == 0:
 		return "", refuse("%s says nothing about DMARC", id)
 	case len(dmarc) > 1:
-		return "", refuseFinally("%s says two things about DMARC", id)
+		return "", refuseFinally("%s has two results for DMARC", id)
 	case dmarc[0].value == "fail":
 		return "", refuseFinally("%s says that DMARC failed", id)
 	case dmarc[0].value != "pass":
@@ -131,7 +131,7 @@ func (s *lexer) server() (id string, err error) {
 	}
 	if version := s.word(isDigit); version != "" {
 		if version != "1" || !spaced {
-			return "", errors.New("it is of another version")
+			return "", errors.New("unsupported version")
 		}
 		if _, err = s.space(); err != nil {
 			return "", err

@@ -23,15 +23,15 @@ func canonicalDomain(domain string) (string, error) {
 	ascii := !strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 })
 	labels := strings.Split(lower, ".")
 	if len(labels) < 2 || slices.Contains(labels, "") || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
-		return "", errors.New("its domain is none that mail comes from")
+		return "", errors.New("its domain is not a mail domain")
 	}
 	a, err := idna.Lookup.ToASCII(lower)
 	if err != nil {
-		return "", errors.New("its domain is not a valid one")
+		return "", errors.New("its domain is not valid")
 	}
 	back, err := idna.Lookup.ToUnicode(a)
 	if err != nil || ascii && a != lower || !ascii && back != lower {
-		return "", errors.New("its domain has another spelling than the usual one")
+		return "", errors.New("its domain is not in canonical form")
 	}
 	for label := range strings.SplitSeq(a, ".") {
 		if len(label) > 63 || len(a) > 253 {

@@ -36,7 +36,7 @@ const headerOnly = ".header"
 func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
 	if err != nil {
-		return fmt.Errorf("read the mail: %w", err)
+		return fmt.Errorf("read the email: %w", err)
 	}
 	if len(raw) == 0 {
 		return ErrNoMail

@@ -28,7 +28,7 @@ const (
 
 // ErrCaps means that an email is too large, has too many parts or nests them too
 // deeply. Nothing of it was decoded.
-var ErrCaps = errors.New("over the caps")
+var ErrCaps = errors.New("over the limits")
 
 // Mail is the part of an email that matters for a decision. It may decide only if
 // Doubt is "".
