@@ -138,7 +138,7 @@ func TestAddressRefused(t *testing.T) {
 		require.Empty(t, w.runAndTakeSent())
 	}
 	require.Equal(t, 1, tries)
-	require.Equal(t, "email: card a7f3b2c1 not accepted for ann@human.test: name the recipient: 550 no such user", w.problem)
+	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
 	require.Len(t, w.alerts, 1)
 	w.outbox.before = nil
 	w.addPending("home", "0000000000000001")

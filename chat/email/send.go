@@ -296,7 +296,7 @@ func hintOr(hint, otherwise string) string {
 // be reported without the lock.
 func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
 	a.failureReported = true
-	to, what := a.To, fmt.Sprintf("card %s not accepted for %s: %v", approval.ShortID(k.ID), logText(a.To), why)
+	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
 	return func() {
 		c.setProblem("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
 		if c.Alert != nil {
