@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// plainAddress is an address without any name around it. Its domain is canonical.
+// plainAddress is an address without a display name. Its domain is canonical.
 type plainAddress struct{ local, domain string }
 
 func (m plainAddress) String() string { return m.local + "@" + m.domain }
@@ -15,10 +15,9 @@ func (m plainAddress) String() string { return m.local + "@" + m.domain }
 //	from    = [ phrase ] "<" address ">" | address
 //	address = dot-atom "@" domain
 //
-// with white space and comments around and between, but not inside, the
-// address. That is less than RFC 5322 allows: no group, no list, no route, no
-// quoted local part, no address literal, since people's mail programs write
-// none of them and every reader reads them differently.
+// with white space and comments around the address, but not inside it. That is less
+// than RFC 5322 allows: no group, list, route, quoted local part or address literal.
+// Mail programs write none of them, and every parser reads them differently.
 func parsePlainAddress(value string) (plainAddress, error) {
 	s := &lexer{rest: value}
 	words := 0
@@ -28,7 +27,7 @@ func parsePlainAddress(value string) (plainAddress, error) {
 		}
 		switch c := s.peek(); {
 		case c == 0:
-			return plainAddress{}, errors.New("there is none in it")
+			return plainAddress{}, errors.New("no address")
 		case c == '<':
 			s.next()
 			return s.last(true)
@@ -53,7 +52,7 @@ func parsePlainAddress(value string) (plainAddress, error) {
 	}
 }
 
-// last reads the address, and that nothing comes after it.
+// last parses the address and checks that nothing follows it.
 func (s *lexer) last(angle bool) (plainAddress, error) {
 	if s.peek() == '@' {
 		return plainAddress{}, errors.New("it has a route")
@@ -63,7 +62,7 @@ func (s *lexer) last(angle bool) (plainAddress, error) {
 	}
 	local := s.word(func(c byte) bool { return isAtom(c) || c == '.' || c >= 0x80 })
 	if s.peek() != '@' {
-		return plainAddress{}, errors.New("it has no @ where one belongs")
+		return plainAddress{}, errors.New("it has no @")
 	}
 	s.next()
 	if s.peek() == '[' {
@@ -72,7 +71,7 @@ func (s *lexer) last(angle bool) (plainAddress, error) {
 	domain := s.word(func(c byte) bool { return isLetterDigit(c) || c == '-' || c == '.' || c >= 0x80 })
 	if angle {
 		if s.peek() != '>' {
-			return plainAddress{}, errors.New("its angle brackets hold more than an address")
+			return plainAddress{}, errors.New("its angle brackets contain more than an address")
 		}
 		s.next()
 	}
@@ -96,7 +95,7 @@ func unexpected(c byte) error {
 	case ':':
 		return errors.New("it is a group")
 	default:
-		return errors.New("a character stands where none belongs")
+		return errors.New("it has an unexpected character")
 	}
 }
 
@@ -105,9 +104,9 @@ func checkLocal(local string) error {
 	case local == "" || len(local) > 64:
 		return errors.New("the part before the @ is empty or longer than 64 characters")
 	case strings.HasPrefix(local, ".") || strings.HasSuffix(local, ".") || strings.Contains(local, ".."):
-		return errors.New("the part before the @ has a dot too many")
+		return errors.New("the part before the @ has a misplaced dot")
 	case strings.ContainsFunc(local, func(r rune) bool { return r >= 0x80 }):
-		return errors.New("the part before the @ has other characters than those of ASCII")
+		return errors.New("the part before the @ has non-ASCII characters")
 	case strings.Contains(local, "=?"):
 		// An encoded word is made of characters that an address may have.
 		return errors.New("the part before the @ is an encoded word")
@@ -115,14 +114,13 @@ func checkLocal(local string) error {
 	return nil
 }
 
-// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded
-// value.
+// lexer reads the lexical tokens of RFC 5322, section 3.2, from an unfolded value.
 type lexer struct {
 	rest     string
 	noQuotes bool // a quotation mark in a comment is an error
 }
 
-// peek is the next byte; 0 at the end (a header has no NUL: see readFields).
+// peek is the next byte; 0 at the end (readFields refuses a NUL).
 func (s *lexer) peek() byte {
 	if s.rest == "" {
 		return 0
@@ -144,7 +142,7 @@ func (s *lexer) word(in func(byte) bool) string {
 
 var errQuote = errors.New("a quotation mark is not closed")
 
-// quoted reads a quoted string, the next byte being its quotation mark.
+// quoted reads a quoted string. The next byte is its quotation mark.
 func (s *lexer) quoted() (string, error) {
 	var text strings.Builder
 	for s.next(); ; s.next() {

@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// ownReplies lists our own fixtures. Each is a mail as some program writes it,
-// with what was newly written in X-Answer: a JSON string, or "unclear".
+// ownReplies lists our own fixtures. Each is an email in the style of some program. Its
+// X-Answer field has the new text as a JSON string, or "unclear".
 func ownReplies(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "mail", "replies", "*.eml"))
@@ -46,10 +46,10 @@ func TestOwnReplies(t *testing.T) {
 	}
 }
 
-// What another public gate keeps of a reply. An answer of ours is the same, or
-// the reason stands here.
+// keptOtherwise are the cases in which our answer differs from that of another public
+// gate, with the reason.
 var keptOtherwise = map[string]string{
-	"'5 npm test\\n\\nOn Tue, 3 Jan 2026 at 10:00, Bob\\n<bob@x> wrote:\\n> q'": "an attribution on two lines is one all the same",
+	"'5 npm test\\n\\nOn Tue, 3 Jan 2026 at 10:00, Bob\\n<bob@x> wrote:\\n> q'": "an attribution on two lines is recognized",
 }
 
 func TestCasesOfTruncation(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCasesOfTruncation(t *testing.T) {
 			}
 			require.Equal(t, c.Expected.Kept, text, c.Name)
 		case "email.id":
-			// Our ids have 16 hex digits at least, so that a shorter one is none.
+			// Our ids have at least 16 hex digits, so a shorter one is not an id.
 			require.Empty(t, (&Mail{Text: c.Input.Text}).Refs(replySub), c.Name)
 			require.NotEmpty(t, (&Mail{Text: c.Input.Text + "abcd"}).Refs(replySub), c.Name)
 		}
@@ -87,7 +87,7 @@ func TestCasesOfTruncation(t *testing.T) {
 	require.Greater(t, seen, 10)
 }
 
-// lenient leaves the cases of other suites, whose input has other types, alone.
+// lenient skips the cases of other suites, whose input has other types.
 func lenient(b []byte) []byte {
 	var doc struct{ Cases []map[string]any }
 	if json.Unmarshal(b, &doc) != nil {
@@ -110,30 +110,30 @@ func TestAnswers(t *testing.T) {
 		clear      bool
 		why        string
 	}{
-		{"1", "1", true, "no line end"},
+		{"1", "1", true, "without a line end"},
 		{"\n\n  1  \n\n", "1", true, "blanks around it"},
-		{"1\r\n", "1", true, "old line end"},
-		{"\ufeff1\u200b\u00a0\n", "1", true, "nothing but ink counts"},
-		{"\u200e4\u200e note with \u2764\ufe0f and \u200d\n", "4 note with \u2764\ufe0f and", true, "in a note what has no ink may mean something"},
+		{"1\r\n", "1", true, "CRLF"},
+		{"\ufeff1\u200b\u00a0\n", "1", true, "invisible characters are removed"},
+		{"\u200e4\u200e note with \u2764\ufe0f and \u200d\n", "4 note with \u2764\ufe0f and", true, "in a note they may have a meaning"},
 		{"4 two\nlines\n\nBob", "4 two\nlines", true, "down to a blank line"},
 		{"4 indented:\n  - a\n  - b\n", "4 indented:\n  - a\n  - b", true, "kept as it is"},
 		{"1\n\n1", "1", false, "twice"},
 		{"1\n\n2 Rue de Rivoli\nParis", "1", false, "could be another answer"},
 		{"1\n\nBob\n2 Rue de Rivoli\nParis", "1", true, "a house number in a signature"},
 		{"1\n\nBob\n2\n", "1", false, "a number by itself"},
-		{"1\n\nNo\n", "1", false, "a second thought"},
+		{"1\n\nNo\n", "1", false, "a retraction"},
 		{"1\n\nNo virus found in this message.\n", "1", true, "a footer"},
 		{"1\n\nThanks!\nBob", "1", true, "a greeting"},
-		{"1\n\n-- \n3 Harbour Street\n\n" + on + "> 4 x\n", "1", true, "a signature says nothing"},
-		{"1\n\n-----\n\n3 no\n", "1", false, "below a line of one's own"},
+		{"1\n\n-- \n3 Harbour Street\n\n" + on + "> 4 x\n", "1", true, "a signature is no answer"},
+		{"1\n\n-----\n\n3 no\n", "1", false, "below the writer's own rule"},
 		{"1\n-----\n3 no\n", "1", false, "the same"},
 		{"3\n--\nBob", "3", true, "a signature right below"},
 		{"4 a\n-- b\nc", "4 a\n-- b\nc", true, "no signature"},
 		{"4 a\nOn Friday we wrote to them:\nb", "4 a", false, "perhaps an attribution"},
 		{"4 see what he said:\n\n> this\n", "", false, "perhaps an attribution in another language"},
 		{"4 a\n> b\nc", "4 a", false, "perhaps a part of the note"},
-		{"4 a\n> " + on + "> b", "4 a", true, "a quotation that says whose it is"},
-		{"1\n> b", "1", true, "to this nothing belongs"},
+		{"4 a\n> " + on + "> b", "4 a", true, "a quotation that names its author"},
+		{"1\n> b", "1", true, "a code that takes no text"},
 		{"1\n\n--\n\n3\n", "1", false, "a code is no signature"},
 		{"> a\n\n1", "1", true, "below a quotation"},
 		{"> a\n1", "", false, "perhaps the rest of a long line"},
@@ -145,26 +145,26 @@ func TestAnswers(t *testing.T) {
 		{"> a\n\n1\n\nFrom: x\nSent: y\nTo: z\n\n3\n", "", false, "below one quotation and above another"},
 		{"Hi\n\n> a\n\n1", "Hi", false, "above and below"},
 		{on + "> a\n\n1", "1", true, "with an attribution"},
-		{on + "a\n\n1", "", false, "nobody marked what is quoted"},
+		{on + "a\n\n1", "", false, "the quotation is not marked"},
 		{on + "\n1", "", false, "the same"},
-		{"Sent from my iPhone\n\n1\n", "1", true, "under one's signature"},
+		{"Sent from my iPhone\n\n1\n", "1", true, "below the signature"},
 		{"JD> a\n\n1", "1", true, "initials"},
-		{"4 a\x1b[2Jb", "4 a\x1b[2Jb", false, "nobody types that"},
-		{"4 caf\ufffd", "4 caf\ufffd", false, "something was lost"},
+		{"4 a\x1b[2Jb", "4 a\x1b[2Jb", false, "a control character"},
+		{"4 caf\ufffd", "4 caf\ufffd", false, "a replacement character"},
 		{"4\u3000全角", "4 全角", true, "a wide blank"},
 		{"4 Feb 2026, Bob", "4 Feb 2026, Bob", false, "a date"},
 		{"4. februar 2026 Bob", "4. februar 2026 Bob", false, "a date"},
 		{"4 de enero de 2026, Bob", "4 de enero de 2026, Bob", false, "a date"},
 		{"3 minutes are too short", "3 minutes are too short", true, "no date"},
-		{"Zum 5.1.2026 14:30 Anna Bell blorbte:\n\n4 old words", "", false, "an attribution in no language"},
-		{"Blorb: Anna <anna@example.org>\nZimp: 5.1.2026 14:30\nFoob: Bob\n\n4 old words", "", false, "a header in no language"},
-		{"4 a\nFrom: Anna Bell Sent: yesterday To: Bob Subject: x\n", "4 a", true, "a whole header on one line"},
+		{"Zum 5.1.2026 14:30 Anna Bell blorbte:\n\n4 old words", "", false, "an attribution in an unknown language"},
+		{"Blorb: Anna <anna@example.org>\nZimp: 5.1.2026 14:30\nFoob: Bob\n\n4 old words", "", false, "a header in an unknown language"},
+		{"4 a\nFrom: Anna Bell Sent: yesterday To: Bob Subject: x\n", "4 a", true, "a complete header on one line"},
 		{"4 a\nTo: Bob\n", "4 a", false, "a field by itself may be part of a note"},
 		{on + "\nOn Mon, 2 Jan 2026, Ann wrote:\n> a\n\n1", "", false, "the second of two attributions is quoted, and so is what follows"},
 		{on + "On Mon, 2 Jan 2026, Ann wrote:\n> a\n\n1", "", false, "the same without a line between"},
 		{"> a\n\n" + on + "> b\n\n1", "", false, "the same below a quotation"},
-		{"4 <Notiz>, 5 <Änderung>\n", "", false, "what stands in for a text, in any language"},
-		{"🔐 Erlaubnis nötig\n\n4 x", "", false, "a card in a language to come"},
+		{"4 <Notiz>, 5 <Änderung>\n", "", false, "a placeholder, in any language"},
+		{"🔐 Erlaubnis nötig\n\n4 x", "", false, "a card in an unknown language"},
 		{"4 a\n🔐 Erlaubnis nötig\n4 x", "4 a", true, "the same, right below"},
 		{"", "", false, "nothing"},
 		{"***\n1", "", false, "a rule of asterisks"},
@@ -174,15 +174,15 @@ func TestAnswers(t *testing.T) {
 		require.Equal(t, c.want, text, "%s: %q", c.why, c.text)
 	}
 	text, clear := answer("> a\n1", true)
-	require.True(t, clear, "where nothing was wrapped, the mark is enough")
+	require.True(t, clear, "without wrapped lines the mark is enough")
 	require.Equal(t, "1", text)
 	_, clear = answer(strings.Repeat("\n", maxLines+1)+"1", false)
 	require.False(t, clear, "too long")
 }
 
-// TestCardWords holds that no piece of a card is taken for an answer, wherever
-// some program broke its lines, and even where nothing is left of what stood
-// above that piece. (With words of the agent's that would be too much to ask.)
+// TestCardWords checks that no part of a card counts as an answer, wherever a program
+// wrapped its lines, and without the lines above that part. It uses no text by an agent:
+// such text cannot be recognized without its context.
 func TestCardWords(t *testing.T) {
 	for _, language := range chat.Languages() {
 		card := strings.ReplaceAll(mildCard(language), "\n", " ")

@@ -18,7 +18,7 @@ func TestSpoofs(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 25)
 	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) {
-			address, how, err := strictest(&zone{}).Sender(context.Background(), r.mail)
+			address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
 			requireVerdict(t, r, address, how, err)
 		})
 	}
@@ -27,13 +27,13 @@ func TestSpoofs(t *testing.T) {
 func TestProved(t *testing.T) {
 	for _, r := range recipes(t, "dkim") {
 		t.Run(r.name, func(t *testing.T) {
-			address, how, err := strictest(&zone{}).Sender(context.Background(), r.mail)
+			address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
 			requireVerdict(t, r, address, how, err)
 		})
 	}
 }
 
-func TestZeroValueBelievesNobody(t *testing.T) {
+func TestZeroValueProvesNothing(t *testing.T) {
 	for _, r := range append(recipes(t, "dkim"), recipes(t, "spoof")...) {
 		address, how, err := (&Authenticator{}).Sender(context.Background(), r.mail)
 		require.Error(t, err, r.name)
@@ -41,9 +41,9 @@ func TestZeroValueBelievesNobody(t *testing.T) {
 	}
 }
 
-// Each proof counts for itself alone.
+// One proof is enough.
 func TestOneProofAlone(t *testing.T) {
-	stated, signed := strictest(&zone{}), strictest(&zone{})
+	stated, signed := allProofs(&zone{}), allProofs(&zone{})
 	stated.DKIM, signed.AuthservID = false, ""
 	for _, r := range recipes(t, "dkim") {
 		byServer := strings.Contains(r.verdict, "dmarc by")
@@ -62,9 +62,9 @@ func TestTrustedRelay(t *testing.T) {
 		case "dkim", "authres":
 			require.NoError(t, err, r.name)
 			require.Equal(t, "relay", how)
-			require.Contains(t, address, "ricardo@", "as From says")
+			require.Contains(t, address, "ricardo@", "the address in From")
 		default:
-			// What can be read in two ways stays refused.
+			// An ambiguous header is still refused.
 			require.Equal(t, strings.HasPrefix(r.verdict, "proved"), err == nil && r.name != "from-domain-lookalike.txt" && r.name != "from-domain-kelvin.txt", r.name)
 		}
 	}
@@ -72,15 +72,15 @@ func TestTrustedRelay(t *testing.T) {
 	for _, r := range recipes(t, "spoof") {
 		if strings.Contains(r.verdict, "DMARC failed") || strings.Contains(r.verdict, "but the From field") {
 			_, _, err := relay.Sender(context.Background(), r.mail)
-			require.Error(t, err, "%s: no relay outweighs what the server says", r.name)
+			require.Error(t, err, "%s: TrustRelay does not overrule the server", r.name)
 		}
 	}
 }
 
-// A refusal is one sentence for the operator, and tells nothing of the mail.
+// A refusal is one sentence for the operator, without content of the email.
 func TestRefusals(t *testing.T) {
 	for _, r := range recipes(t, "spoof") {
-		_, _, err := strictest(&zone{}).Sender(context.Background(), r.mail)
+		_, _, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
 		if err == nil {
 			continue
 		}
@@ -93,10 +93,10 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, "a\nhint: b", (&AuthError{Reason: "a", Hint: "b"}).Error())
 }
 
-func TestWhatAMailCosts(t *testing.T) {
+func TestLookupsPerEmail(t *testing.T) {
 	ask := func(text string) []string {
 		z := &zone{}
-		_, _, err := strictest(z).Sender(context.Background(), cook(t, text))
+		_, _, err := allProofs(z).Sender(context.Background(), buildRecipe(t, text))
 		require.Error(t, err)
 		return z.asked
 	}
@@ -107,25 +107,25 @@ func TestWhatAMailCosts(t *testing.T) {
 		foreign += fmt.Sprintf("@sign d=evil.test s=k%d h=From:Subject\n", i)
 	}
 	require.Len(t, ask(many+"From: ricardo@sub.relaxed.test\n"+rest), maxSignatures+2, "a key for each, two DMARC records")
-	require.Empty(t, ask(foreign+"From: ricardo@human.test\n"+rest), "what cannot count is not looked up")
-	require.Empty(t, ask(many+"From: ricardo@sub.relaxed.test\nFrom: x@y.test\n"+rest), "nor for a mail without one author")
+	require.Empty(t, ask(foreign+"From: ricardo@human.test\n"+rest), "no lookup for a signature that cannot count")
+	require.Empty(t, ask(many+"From: ricardo@sub.relaxed.test\nFrom: x@y.test\n"+rest), "no lookup without exactly one author")
 
 	beside := &zone{}
-	_, _, err := strictest(beside).Sender(context.Background(), cook(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
+	_, _, err := allProofs(beside).Sender(context.Background(), buildRecipe(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
 	require.Equal(t, []string{"ed._domainkey.human.test"}, beside.asked)
 
 	stated := &zone{}
-	_, _, err = strictest(stated).Sender(context.Background(), cook(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
+	_, _, err = allProofs(stated).Sender(context.Background(), buildRecipe(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
-	require.Empty(t, stated.asked, "the server's word is enough")
+	require.Empty(t, stated.asked, "no lookup after a DMARC pass by the server")
 }
 
 func TestCaps(t *testing.T) {
 	pass := "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\nFrom: ricardo@human.test\nSubject: x\nDate: x\n"
 	for _, c := range []struct {
 		more string
-		why  string // "" for what is still read
+		why  string // "": accepted
 	}{
 		{strings.Repeat("X-A: b\n", maxFields-4), ""},
 		{strings.Repeat("X-A: b\n", maxFields-3), "more than 500 fields"},
@@ -133,19 +133,18 @@ func TestCaps(t *testing.T) {
 		{"X-A: " + strings.Repeat("b", maxReadHeader) + "\n", "longer than 64 KiB"},
 		{"X-A: b\n" + strings.Repeat(" b\n", maxReadHeader/3), "longer than 64 KiB"},
 	} {
-		_, _, err := strictest(&zone{}).Sender(context.Background(), cook(t, pass+c.more+"\n1\n"))
+		_, _, err := allProofs(&zone{}).Sender(context.Background(), buildRecipe(t, pass+c.more+"\n1\n"))
 		if c.why == "" {
 			require.NoError(t, err)
 			continue
 		}
 		require.ErrorContains(t, err, c.why)
 	}
-	_, _, err := strictest(&zone{}).Sender(context.Background(), cook(t, "@sign d=human.test s=ed h=From:Subject z="+strings.Repeat("x", maxSignature)+"\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n"))
+	_, _, err := allProofs(&zone{}).Sender(context.Background(), buildRecipe(t, "@sign d=human.test s=ed h=From:Subject z="+strings.Repeat("x", maxSignature)+"\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n"))
 	require.ErrorContains(t, err, "more than 8 KiB")
 }
 
-// Whoever asks for proof while DNS is down is told to ask again, and nothing is
-// believed meanwhile.
+// While DNS is down the result is undecided, and no sender is proved.
 func TestUndecided(t *testing.T) {
 	var good recipe
 	for _, r := range recipes(t, "dkim") {
@@ -166,7 +165,7 @@ func TestUndecided(t *testing.T) {
 		if lookup == nil {
 			ctx = stopped
 		}
-		a := strictest(&zone{})
+		a := allProofs(&zone{})
 		a.Lookup = lookup
 		address, _, err := a.Sender(ctx, good.mail)
 		var refusal *AuthError
@@ -174,11 +173,11 @@ func TestUndecided(t *testing.T) {
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
 		require.Empty(t, address, name)
 	}
-	deadline := strictest(&zone{})
+	deadline := allProofs(&zone{})
 	deadline.Lookup = func(ctx context.Context, _ string) ([]string, error) {
 		until, ok := ctx.Deadline()
-		require.True(t, ok, "no lookup may hang for ever")
-		require.LessOrEqual(t, time.Until(until), proofTime)
+		require.True(t, ok, "lookups have a timeout")
+		require.LessOrEqual(t, time.Until(until), proofTimeout)
 		return nil, nil
 	}
 	_, _, err := deadline.Sender(context.Background(), good.mail)
@@ -189,7 +188,7 @@ func TestCanonicalDomain(t *testing.T) {
 	for domain, want := range map[string]string{
 		"human.test": "human.test", "HUMAN.Test": "human.test", "a-b.c1.test": "a-b.c1.test",
 		"müller.test": "xn--mller-kva.test", "xn--MLLER-kva.test": "xn--mller-kva.test", "straße.test": "xn--strae-oqa.test",
-		"MÜLLER.test": "", // a person writes it small, and so do programs
+		"MÜLLER.test": "", // mail programs write it in lower case
 		"":            "", "test": "", "human.test.": "", ".human.test": "", "human..test": "", "-human.test": "", "hu_man.test": "",
 		"192.0.2.1": "", "human.123": "", "xn--.test": "", "xn--a.test": "", "xn--human-.test": "", "müller.xn--mller-kva.test": "",
 		"ｈuman.test": "", "human。test": "", "hu\u00adman.test": "", "hu\u200dman.test": "", "\xff.test": "", "\u212aite.test": "",
@@ -201,22 +200,22 @@ func TestCanonicalDomain(t *testing.T) {
 	}
 }
 
-func TestOrganisation(t *testing.T) {
+func TestOrganization(t *testing.T) {
 	for domain, want := range map[string]string{
 		"human.test": "human.test", "a.b.human.test": "human.test", "test": "", "co.uk": "", "a.human.co.uk": "human.co.uk",
 		"ricardo.github.io": "ricardo.github.io", "github.io": "",
 	} {
-		require.Equal(t, want, organisation(domain), domain)
+		require.Equal(t, want, organization(domain), domain)
 	}
 }
 
-// Whether a signature is in force is judged by our clock, not by the library's.
+// The expiry of a signature is checked with our clock, not with the library's.
 func TestOurClock(t *testing.T) {
-	mail := cook(t, "@sign d=human.test s=ed h=From:Subject t=1767607200 x=4102444800\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n")
+	mail := buildRecipe(t, "@sign d=human.test s=ed h=From:Subject t=1767607200 x=4102444800\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n")
 	for now, why := range map[time.Time]string{
-		noon: "", time.Unix(4102444799, 0): "", time.Unix(4102444800, 0): "has expired", time.Unix(1767607200, 0).Add(-2 * aheadBy): "from the future",
+		noon: "", time.Unix(4102444799, 0): "", time.Unix(4102444800, 0): "has expired", time.Unix(1767607200, 0).Add(-2 * maxClockSkew): "from the future",
 	} {
-		a := strictest(&zone{})
+		a := allProofs(&zone{})
 		a.Now = func() time.Time { return now }
 		_, _, err := a.Sender(context.Background(), mail)
 		if why == "" {
@@ -229,14 +228,14 @@ func TestOurClock(t *testing.T) {
 
 var authorLines = regexp.MustCompile(`(?im)^from[ \t]*:`)
 
-// FuzzSender: nobody can sign for the domains of the test, so whatever happens to
-// a mail, nobody else is proved by DKIM than those who signed one of the seeds.
+// FuzzSender: the fuzzer has no signing key. So DKIM proves no sender except the signers
+// of the seeds.
 func FuzzSender(f *testing.F) {
 	signers := map[string]bool{}
 	for _, folder := range []string{"spoof", "dkim"} {
 		for _, r := range recipes(f, folder) {
 			f.Add(r.mail)
-			if address, how, err := strictest(&zone{}).Sender(context.Background(), r.mail); err == nil && strings.HasPrefix(how, "dkim") {
+			if address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail); err == nil && strings.HasPrefix(how, "dkim") {
 				signers[address] = true
 			}
 		}
@@ -245,7 +244,7 @@ func FuzzSender(f *testing.F) {
 		_, _, err := (&Authenticator{}).Sender(context.Background(), mail)
 		require.Error(t, err)
 		for _, id := range []string{"", "mx.home.test"} {
-			a := strictest(&zone{})
+			a := allProofs(&zone{})
 			a.AuthservID = id
 			address, how, err := a.Sender(context.Background(), mail)
 			if err != nil {
@@ -259,7 +258,7 @@ func FuzzSender(f *testing.F) {
 			if domain, ok := strings.CutPrefix(how, "dkim "); ok {
 				require.True(t, signers[address], "%s by %s", address, how)
 				_, from, _ := strings.Cut(address, "@")
-				require.Equal(t, organisation(from), organisation(domain))
+				require.Equal(t, organization(from), organization(domain))
 			} else {
 				require.Equal(t, "dmarc by mx.home.test", how)
 				require.Equal(t, "mx.home.test", id)
@@ -268,7 +267,7 @@ func FuzzSender(f *testing.F) {
 	})
 }
 
-// requirePlain: one author, written once, in a form that stays what it is.
+// requirePlain checks that there is one author, written once, in canonical form.
 func requirePlain(t *testing.T, mail []byte, address string) {
 	t.Helper()
 	head, _, _ := strings.Cut(strings.ReplaceAll(string(mail), "\r\n", "\n"), "\n\n")

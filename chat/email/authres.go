@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// stated is the proof that the receiving server gives: a DMARC pass in the
-// topmost Authentication-Results field, which it has written itself. Whatever
-// stands below came with the mail.
-func (a *Authenticator) stated(fields []headerField, domain string) (string, *AuthError) {
+// proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
+// Authentication-Results field, which that server wrote. Fields below it came with the
+// email.
+func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *AuthError) {
 	value, found := "", false
 	for _, f := range fields {
 		if f.name == "authentication-results" {
@@ -19,25 +19,25 @@ func (a *Authenticator) stated(fields []headerField, domain string) (string, *Au
 	}
 	if !found {
 		return "", &AuthError{
-			Reason: fmt.Sprintf("%s has not stated how it checked the mail (no Authentication-Results field)", a.AuthservID),
-			Hint:   "let the mail server check DMARC, or verify DKIM here",
+			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
+			Hint:   "enable DMARC checks on the mail server, or set dkim = true",
 		}
 	}
 	id, results, err := parseResults(value)
 	if err == nil && foldASCII(id) != foldASCII(a.AuthservID) {
 		return "", &AuthError{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
-			Hint:   "permesso email setup shows under which name your mail server writes it",
+			Hint:   "permesso email test shows the name that your mail server writes",
 		}
 	}
 	if err != nil {
-		return "", distrust("the topmost Authentication-Results field cannot be read: %s", err)
+		return "", refuse("the topmost Authentication-Results field cannot be read: %s", err)
 	}
-	return aboutDMARC(results, id, domain)
+	return checkDMARC(results, id, domain)
 }
 
-// aboutDMARC looks for the one statement about DMARC.
-func aboutDMARC(results []authResult, id, domain string) (string, *AuthError) {
+// checkDMARC finds the only statement about DMARC.
+func checkDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	var dmarc []authResult
 	for _, r := range results {
 		if r.method == "dmarc" {
@@ -46,31 +46,31 @@ func aboutDMARC(results []authResult, id, domain string) (string, *AuthError) {
 	}
 	switch {
 	case len(dmarc) == 0:
-		return "", distrust("%s says nothing about DMARC", id)
+		return "", refuse("%s says nothing about DMARC", id)
 	case len(dmarc) > 1:
-		return "", finally("%s says two things about DMARC", id)
+		return "", refuseFinally("%s has two results for DMARC", id)
 	case dmarc[0].value == "fail":
-		return "", finally("%s says that DMARC failed", id)
+		return "", refuseFinally("%s says that DMARC failed", id)
 	case dmarc[0].value != "pass":
-		return "", distrust("%s says dmarc=%s", id, dmarc[0].value)
+		return "", refuse("%s says dmarc=%s", id, dmarc[0].value)
 	case len(dmarc[0].from) != 1:
-		return "", distrust("%s does not say for which From domain DMARC passed", id)
+		return "", refuse("%s does not say for which From domain DMARC passed", id)
 	}
 	about, err := canonicalDomain(dmarc[0].from[0])
 	if err != nil || about != domain {
-		return "", finally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
+		return "", refuseFinally("%s checked DMARC for %s, but the From field says %s", id, quoteShort(dmarc[0].from[0]), domain)
 	}
 	return "dmarc by " + foldASCII(id), nil
 }
 
-// finally is a refusal that no other proof outweighs.
-func finally(format string, args ...any) *AuthError {
-	refusal := distrust(format, args...)
+// refuseFinally is a refusal after which no other proof is tried.
+func refuseFinally(format string, args ...any) *AuthError {
+	refusal := refuse(format, args...)
 	refusal.final = true
 	return refusal
 }
 
-// quoteShort makes a stranger's words fit for one line.
+// quoteShort formats untrusted text for one line.
 func quoteShort(s string) string {
 	if len(s) > 64 {
 		s = s[:64] + "…"
@@ -78,19 +78,18 @@ func quoteShort(s string) string {
 	return fmt.Sprintf("%+q", s)
 }
 
-// authResult is what was found out by one method, both words in lower case.
+// authResult is the result of one method, in lower case.
 type authResult struct {
 	method, value string
 	from          []string // every header.from of it
 }
 
-// parseResults reads the value of an Authentication-Results field by the
-// grammar of RFC 8601, section 2.2, with three allowances for what servers
-// really write: a value may have every visible character that is no delimiter,
-// a property may be without a type ("action=none"), and a last semicolon may
-// have nothing behind it. What else it cannot read makes all of it worthless. So
-// does a quotation mark in a comment: a server that copies a quoted local part
-// there would let the sender close the comment.
+// parseResults parses the value of an Authentication-Results field by the grammar of
+// RFC 8601, section 2.2. It allows three deviations that real servers write: any
+// visible character except a delimiter in a value, a property without a type
+// ("action=none"), and a final semicolon. Any other deviation is an error. So is a
+// quotation mark in a comment: if a server copied a quoted local part into a comment,
+// the sender could close the comment.
 func parseResults(value string) (id string, results []authResult, err error) {
 	s := &lexer{rest: value, noQuotes: true}
 	if id, err = s.server(); err != nil {
@@ -118,7 +117,7 @@ func parseResults(value string) (id string, results []authResult, err error) {
 
 var errResult = errors.New("it does not have the form of RFC 8601")
 
-// server reads who wrote the field, and the version.
+// server parses the server's name and the version.
 func (s *lexer) server() (id string, err error) {
 	if _, err = s.space(); err != nil {
 		return "", err
@@ -132,21 +131,21 @@ func (s *lexer) server() (id string, err error) {
 	}
 	if version := s.word(isDigit); version != "" {
 		if version != "1" || !spaced {
-			return "", errors.New("it is of another version")
+			return "", errors.New("unsupported version")
 		}
 		if _, err = s.space(); err != nil {
 			return "", err
 		}
 	}
-	// The id is a token or quoted; "spf=pass" there means that the server left
-	// its name out.
+	// The id is a token or quoted. "spf=pass" here means that the server omitted its
+	// name.
 	if strings.ContainsAny(id, "=/@:[]?") {
 		return "", errors.New("it does not begin with the name of a server")
 	}
 	return id, nil
 }
 
-// result reads `method [/version] = value` and the properties behind it.
+// result parses `method [/version] = value` and its properties.
 func (s *lexer) result() (authResult, error) {
 	var r authResult
 	r.method = foldASCII(s.word(isKeyword))
@@ -174,8 +173,8 @@ func (s *lexer) result() (authResult, error) {
 	return r, s.properties(&r)
 }
 
-// properties reads `[type .] name = value`, each behind white space, up to the
-// next semicolon.
+// properties parses `[type .] name = value`, each after white space, up to the next
+// semicolon.
 func (s *lexer) properties(r *authResult) error {
 	for {
 		spaced, err := s.space()
@@ -212,8 +211,8 @@ func (s *lexer) properties(r *authResult) error {
 	}
 }
 
-// separator reads one of these characters and the white space around it; 0 is
-// none of them.
+// separator parses one of these characters and the white space around it. It returns
+// 0 if there is none.
 func (s *lexer) separator(any string) (byte, error) {
 	if _, err := s.space(); err != nil {
 		return 0, err
@@ -227,8 +226,8 @@ func (s *lexer) separator(any string) (byte, error) {
 	return c, err
 }
 
-// value reads a quoted string, one with a domain behind it ("a b"@x.example),
-// or a word.
+// value parses a quoted string, one with a domain after it ("a b"@x.example), or a
+// word.
 func (s *lexer) value() (string, error) {
 	if s.peek() == '"' {
 		text, err := s.quoted()

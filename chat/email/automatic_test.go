@@ -14,8 +14,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// autoCorpus is a folder of ../shared/corpora. It is not part of the project: where
-// it is missing the project's own mails must do, except under CI.
+// autoCorpus reads a folder of ../shared/corpora, which is not part of the project. If it
+// is missing, only the project's own emails are used, except under CI.
 func autoCorpus(t testing.TB, folder string) map[string][]byte {
 	t.Helper()
 	found := mailsIn(t, filepath.Join("..", "..", "..", "shared", "corpora", folder))
@@ -43,7 +43,7 @@ func mailsIn(t testing.TB, folder string) map[string][]byte {
 	return found
 }
 
-// linesOf are the lines of one of the project's lists, without its comments.
+// linesOf returns the lines of one of the project's lists, without comments.
 func linesOf(t testing.TB, name string) []string {
 	t.Helper()
 	b, ok := autoMails(t)[name]
@@ -98,10 +98,10 @@ func TestOutOfOfficeInManyLanguages(t *testing.T) {
 			both++
 		}
 	}
-	require.GreaterOrEqual(t, both, 10, "the issue asks for ten languages")
+	require.GreaterOrEqual(t, both, 10, "at least ten languages")
 }
 
-// An answer is never taken for an out-of-office note because of what follows.
+// The text after an answer never makes it an out-of-office note.
 func TestNoTextMakesAnAnswerAutomatic(t *testing.T) {
 	for _, line := range linesOf(t, "openings.txt") {
 		_, text, _ := strings.Cut(line, ": ")
@@ -111,14 +111,14 @@ func TestNoTextMakesAnAnswerAutomatic(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMailIsAutomatic(t *testing.T) {
+func TestInvalidEmailIsAutomatic(t *testing.T) {
 	for _, raw := range []string{"", "\r\n1\r\n", "hello\r\n\r\n1\r\n"} {
-		require.Equal(t, "it has no header", Automatic([]byte(raw)), "%q", raw)
+		require.Equal(t, "no header", Automatic([]byte(raw)), "%q", raw)
 	}
 }
 
-// written are two mails among the bounces that people wrote: one sends a bounce
-// on, the other is there to show what is none.
+// written matches two emails by people among the bounces: one forwards a bounce, the
+// other is a negative example.
 var written = regexp.MustCompile(`(make-test-36|is-not-bounce-01)\.eml$`)
 
 func bounces(t *testing.T) map[string][]byte {
@@ -132,8 +132,8 @@ func bounces(t *testing.T) map[string][]byte {
 	return found
 }
 
-// unrecognised are bounces that nothing tells apart from a person's mail.
-func unrecognised(bounces map[string][]byte) (missed []string) {
+// unrecognized are bounces that look like a person's email.
+func unrecognized(bounces map[string][]byte) (missed []string) {
 	for name, mail := range bounces {
 		if Automatic(mail) == "" {
 			missed = append(missed, name)
@@ -144,38 +144,38 @@ func unrecognised(bounces map[string][]byte) (missed []string) {
 
 func TestBounces(t *testing.T) {
 	bounces := bounces(t)
-	missed := unrecognised(bounces)
-	t.Logf("%d of %d bounces recognised, as they are; missed: %v", len(bounces)-len(missed), len(bounces), missed)
+	missed := unrecognized(bounces)
+	t.Logf("%d of %d bounces recognized, as they are; missed: %v", len(bounces)-len(missed), len(bounces), missed)
 	require.Empty(t, missed)
-	// Why the rest could not decide either, and what protects us from bounces of
-	// kinds that we have not seen: the first text of none is an answer. So even
-	// with the live token, and believed to be an approver's, it decides nothing.
+	// The rest cannot decide either, nor can bounces of unknown kinds: their first text is
+	// not an answer. So a bounce decides nothing, even with a valid token and in the name
+	// of an approver.
 	for name, mail := range bounces {
 		text := firstText(unixLines(mail))
-		said := chat.Parse(text, chat.Context{Reply: true, Type: approval.TypeAction, ID: strings.Repeat("a", 16)})
-		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotAddressed}, said.Kind, name)
+		result := chat.Parse(text, chat.Context{Reply: true, Type: approval.TypeAction, ID: strings.Repeat("a", 16)})
+		require.Contains(t, []chat.Kind{chat.Unclear, chat.NotAddressed}, result.Kind, name)
 	}
 }
 
 var authorFields = regexp.MustCompile(`(?im)^(from|sender|return-path):.*\n([ \t].*\n)*`)
 
-// A bounce that a server passes off as the approver's own mail, with another
-// envelope, is still known by the rest of its header or by its first lines.
+// A bounce with the approver as its sender is still recognized by the rest of its header
+// or by its first lines.
 func TestBouncesInTheNameOfAPerson(t *testing.T) {
 	disguised := map[string][]byte{}
 	for name, mail := range bounces(t) {
 		disguised[name] = append([]byte("From: ricardo@human.test\n"), authorFields.ReplaceAll(unixLines(mail), nil)...)
 	}
-	missed := unrecognised(disguised)
-	t.Logf("%d of %d recognised, without their author and return path; missed: %v", len(disguised)-len(missed), len(disguised), missed)
+	missed := unrecognized(disguised)
+	t.Logf("%d of %d recognized, without their author and return path; missed: %v", len(disguised)-len(missed), len(disguised), missed)
 	require.Empty(t, missed)
 }
 
 func TestPeopleOfTheCorpora(t *testing.T) {
-	replies, whole := autoCorpus(t, "replies"), 0
+	replies, complete := autoCorpus(t, "replies"), 0
 	for name, mail := range replies {
 		if isWholeMail(mail) {
-			whole++
+			complete++
 		} else {
 			mail = append(plainMail("Re: Post to X", ""), mail...)
 		}
@@ -183,12 +183,12 @@ func TestPeopleOfTheCorpora(t *testing.T) {
 	}
 	for name, mail := range autoCorpus(t, "mime") {
 		if why := Automatic(mail); strings.HasSuffix(name, "thirdparty__014.eml") {
-			require.Contains(t, why, "x-beenthere", "a mail to a mailing list")
+			require.Contains(t, why, "x-beenthere", "an email to a mailing list")
 		} else {
 			require.Empty(t, why, name)
 		}
 	}
-	require.True(t, whole > 3 || len(replies) == 0)
+	require.True(t, complete > 3 || len(replies) == 0)
 }
 
 func isWholeMail(b []byte) bool {
@@ -196,8 +196,8 @@ func isWholeMail(b []byte) bool {
 	return regexp.MustCompile(`(?m)^From: `).Match(head) && regexp.MustCompile(`(?m)^Subject: `).Match(head)
 }
 
-// FuzzAutomatic: any bytes may arrive as a mail. Nothing takes it out of action,
-// and what says that a mail is automatic is heard wherever it stands.
+// FuzzAutomatic: any bytes may arrive as an email. Nothing panics, and a field of an
+// automatic email is recognized at any place in the header.
 func FuzzAutomatic(f *testing.F) {
 	for _, mail := range autoMails(f) {
 		f.Add(mail)

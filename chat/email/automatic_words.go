@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// The words by which automatic mails begin, in lower case, with single blanks
-// and straight apostrophes (see plainLine). They are expressions that match at
-// the beginning only: the subject of a person's answer begins with "Re:" or the
-// like, so no title that an agent chooses makes it look automatic. (\b knows
-// only the letters of ASCII, so it stands behind no others.)
+// The beginnings of automatic emails, in lower case, with single blanks and straight
+// apostrophes (see plainLine). The expressions match only at the beginning: the subject
+// of a person's reply begins with "Re:" or similar, so no title that an agent chooses
+// makes the reply look automatic. \b works for ASCII letters only, so it follows no
+// other letter.
 
 // subjects begin out-of-office notes, receipts and bounces.
 var subjects = anyOf(
@@ -82,8 +82,7 @@ var openings = anyOf(
 	`(attempted )?delivery\b.{0,60}\b(failed|failure|delayed|unsuccessful)\b`, `(unable|failed) to deliver`, `undeliver(able|ed) `, `[- ]*the following (address|recipient)`, `.{0,60}\b(delivery status notification|non-?delivery report)`, `(your )?message (did not reach|to the following)`, `error: invalid user address`, `(could not|cannot) be delivered to\b`,
 )
 
-// greeted is a sentence behind nothing, or behind a greeting or thanks on the
-// same line.
+// greeted is a sentence, optionally after a greeting or thanks on the same line.
 func greeted(sentence string) string {
 	return `((hello|hi|dear|thank|good|hallo|liebe|sehr geehrte|guten|vielen dank|danke|bonjour|merci|madame|cher|buongiorno|grazie|gentile|salve|hola|gracias|estimad|olá|obrigad|prezad|beste|geachte|dank|bedankt|hej|tack|tak|hei|kiitos|dzień|dziękuję|szanown|dobrý|děkuji|tisztelt|köszön|bună|mulțumesc|merhaba|teşekkür|γεια|ευχαριστ|здравствуйте|спасибо|добрый|добрий|дякую)[^.!]{0,80}[.,!:] ?)?` + sentence
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fullSize is as large as a mail may be, or a fortieth of that where the race
-// detector makes everything slow.
+// fullSize is the maximum size of an email, or a fortieth of it under the slow race
+// detector.
 func fullSize() int {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
@@ -25,8 +25,8 @@ func fullSize() int {
 	return MaxSize
 }
 
-// filled repeats a text up to the cap of a mail.
-func filled(head, text, tail string) []byte {
+// fillToSize repeats a text up to the maximum size of an email.
+func fillToSize(head, text, tail string) []byte {
 	n := (fullSize() - len(head) - len(tail)) / len(text)
 	return []byte(head + strings.Repeat(text, n) + tail)
 }
@@ -36,8 +36,8 @@ const (
 	htmlHead  = "From: a@example.org\r\nSubject: x\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
 )
 
-// heavy are mails of full size that are made to take long.
-func heavy() map[string][]byte {
+// expensiveEmails are emails of full size that are expensive to parse.
+func expensiveEmails() map[string][]byte {
 	numbered := func(format string) string {
 		var b strings.Builder
 		for i := 0; b.Len() < fullSize()-1000; i++ {
@@ -46,69 +46,69 @@ func heavy() map[string][]byte {
 		return b.String()
 	}
 	return map[string][]byte{
-		"blank lines":           filled(plainHead, "\n", ""),
-		"colons":                filled(plainHead, "1:\n", ""),
-		"colons before quotes":  filled(plainHead, "a:\n> b\n", ""),
-		"colons, blanks, quote": filled(plainHead, "a:\n\n\n\n\n\n\n", "> x"),
-		"attributions":          filled(plainHead, "On 5 Jan 2026, A <a@b.c> wrote:\n", "> x"),
-		"starts of them":        filled(plainHead, "On 5\n", ""),
-		"ends of them":          filled(plainHead, "a@b:\n", ""),
-		"header fields":         filled(plainHead, "From: a@b\n", ""),
-		"unknown fields":        filled(plainHead, "Xyz: a\n", ""),
-		"folded fields":         filled(plainHead, "From: a\nb\n", ""),
-		"rules":                 filled(plainHead, "----\n", ""),
-		"bottom":                filled(plainHead+"1\n", "> a\nb\n", ""),
-		"delimiters":            filled(plainHead+"1\n", "--\na\n", ""),
-		"menus":                 filled(plainHead+"x\n", "1 once 2 session 3 deny\n\n", ""),
-		"one line":              filled(plainHead, "1 ", ""),
-		"one line of colons":    filled(plainHead, "from: to: ", ""),
-		"flowed":                filled(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed", 1), "a \n", ""),
-		"flowed quotation":      filled(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed; delsp=yes", 1), "> a \n", ""),
-		"depth":                 filled(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed", 1), ">", ""),
-		"quoted breaks":         filled(htmlHead, "<br>", ""),
+		"blank lines":           fillToSize(plainHead, "\n", ""),
+		"colons":                fillToSize(plainHead, "1:\n", ""),
+		"colons before quotes":  fillToSize(plainHead, "a:\n> b\n", ""),
+		"colons, blanks, quote": fillToSize(plainHead, "a:\n\n\n\n\n\n\n", "> x"),
+		"attributions":          fillToSize(plainHead, "On 5 Jan 2026, A <a@b.c> wrote:\n", "> x"),
+		"attribution starts":    fillToSize(plainHead, "On 5\n", ""),
+		"attribution ends":      fillToSize(plainHead, "a@b:\n", ""),
+		"header fields":         fillToSize(plainHead, "From: a@b\n", ""),
+		"unknown fields":        fillToSize(plainHead, "Xyz: a\n", ""),
+		"folded fields":         fillToSize(plainHead, "From: a\nb\n", ""),
+		"rules":                 fillToSize(plainHead, "----\n", ""),
+		"bottom":                fillToSize(plainHead+"1\n", "> a\nb\n", ""),
+		"delimiters":            fillToSize(plainHead+"1\n", "--\na\n", ""),
+		"menus":                 fillToSize(plainHead+"x\n", "1 once 2 session 3 deny\n\n", ""),
+		"one line":              fillToSize(plainHead, "1 ", ""),
+		"one line of colons":    fillToSize(plainHead, "from: to: ", ""),
+		"flowed":                fillToSize(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed", 1), "a \n", ""),
+		"flowed quotation":      fillToSize(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed; delsp=yes", 1), "> a \n", ""),
+		"depth":                 fillToSize(strings.Replace(plainHead, "utf-8", "utf-8; format=flowed", 1), ">", ""),
+		"quoted breaks":         fillToSize(htmlHead, "<br>", ""),
 		"deep quotes":           []byte(htmlHead + strings.Repeat("<blockquote>", 500) + strings.Repeat("<br>a", fullSize()/6)),
-		"too deep":              filled(htmlHead, "<div>", ""),
-		"items":                 filled(htmlHead+"<ol>", "<li>", ""),
+		"too deep":              fillToSize(htmlHead, "<div>", ""),
+		"items":                 fillToSize(htmlHead+"<ol>", "<li>", ""),
 		"attributes":            []byte(htmlHead + "<p " + numbered("a%d=1 ") + ">x"),
 		"formatting":            []byte(htmlHead + numbered("<p><b x=%d>")),
-		"styles":                filled(htmlHead+`<p style="`, "color:red;", `">x`),
-		"entities":              filled(htmlHead, "&nGt;", ""),
-		"tables":                filled(htmlHead, "<table>", ""),
-		"base64":                filled("From: a@b.c\r\nContent-Type: text/html\r\nContent-Transfer-Encoding: base64\r\n\r\n", "PGJyPjxicj48", ""),
-		"soft line ends":        filled("From: a@b.c\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n", "=\r\n", ""),
-		"escapes":               filled("From: a@b.c\r\nContent-Type: text/plain; charset=iso-2022-jp\r\n\r\n", "\x1b$B!!\x1b(B", ""),
+		"styles":                fillToSize(htmlHead+`<p style="`, "color:red;", `">x`),
+		"entities":              fillToSize(htmlHead, "&nGt;", ""),
+		"tables":                fillToSize(htmlHead, "<table>", ""),
+		"base64":                fillToSize("From: a@b.c\r\nContent-Type: text/html\r\nContent-Transfer-Encoding: base64\r\n\r\n", "PGJyPjxicj48", ""),
+		"soft line ends":        fillToSize("From: a@b.c\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n", "=\r\n", ""),
+		"escapes":               fillToSize("From: a@b.c\r\nContent-Type: text/plain; charset=iso-2022-jp\r\n\r\n", "\x1b$B!!\x1b(B", ""),
 		"fields":                []byte(numbered("X-%d: a\r\n") + "\r\n"),
 		"senders":               []byte(numbered("From: a%d@example.org\r\n") + "\r\n1"),
 		"one long From":         []byte("From: " + numbered("a%d@example.org, ") + "b@example.org\r\n\r\n1"),
-		"nested comments":       filled("From: ", "(", " a@b.c\r\n\r\n1"),
-		"encoded words":         filled("From: a@b.c\r\nSubject: ", "=?utf-8?q?a?=\r\n ", "\r\n\r\n1"),
+		"nested comments":       fillToSize("From: ", "(", " a@b.c\r\n\r\n1"),
+		"encoded words":         fillToSize("From: a@b.c\r\nSubject: ", "=?utf-8?q?a?=\r\n ", "\r\n\r\n1"),
 		"references":            []byte("From: a@b.c\r\nReferences: " + numbered("<%d@x>\r\n ") + "\r\n\r\n1"),
-		"tags":                  filled(plainHead, "appr_a7f3b2c1d4e5f6a7 ", ""),
-		"parts":                 filled("From: a@b.c\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n", "--b\r\n\r\na\r\n", "--b--"),
+		"tags":                  fillToSize(plainHead, "appr_a7f3b2c1d4e5f6a7 ", ""),
+		"parts":                 fillToSize("From: a@b.c\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n", "--b\r\n\r\na\r\n", "--b--"),
 		"boundaries in boundaries": []byte("From: a@b.c\r\n" + strings.Repeat("Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n", 5) +
 			strings.Repeat("--b-\r\n", fullSize()/7)),
-		"folded header": filled("From: a@b.c\r\nX: a", "\r\n a", "\r\n\r\n1"),
+		"folded header": fillToSize("From: a@b.c\r\nX: a", "\r\n a", "\r\n\r\n1"),
 	}
 }
 
-// worked is how long this process has had a processor: how busy the machine is
-// besides does not count.
-func worked(t *testing.T) time.Duration {
+// cpuTime is the CPU time of this process, which does not depend on the load of the
+// machine.
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestBounds holds time and memory of the worst mails we could think of.
+// TestBounds limits time and memory for the most expensive emails that we know.
 func TestBounds(t *testing.T) {
-	const most = 4 * time.Second // of work, with the race detector
-	for name, raw := range heavy() {
+	const most = 4 * time.Second // CPU time, with the race detector
+	for name, raw := range expensiveEmails() {
 		t.Run(name, func(t *testing.T) {
 			require.LessOrEqual(t, len(raw), MaxSize)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := worked(t)
+			start := cpuTime(t)
 			m, err := Read(raw)
 			text := ""
 			if err == nil {
@@ -116,25 +116,24 @@ func TestBounds(t *testing.T) {
 				m.Refs(replySub)
 				require.LessOrEqual(t, len(m.Text), 8*MaxSize)
 			}
-			took := worked(t) - start
+			took := cpuTime(t) - start
 			runtime.ReadMemStats(&after)
 			require.Less(t, took, most)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(400<<20))
-			require.LessOrEqual(t, len(text), 8*len(raw)) // an entity is shorter than its letters
+			require.LessOrEqual(t, len(text), 8*len(raw)) // an entity can be shorter than its characters
 			t.Logf("%v, %d MiB, %v", took.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20, err)
 		})
 	}
 }
 
-// TestCorpora reads all that others have collected: nothing panics, and nothing
-// takes long.
+// TestCorpora reads all collected emails: nothing panics or takes long.
 func TestCorpora(t *testing.T) {
 	for _, folder := range []string{"bounces", "mime"} {
 		read, doubtful, refused := 0, 0, 0
 		for _, file := range replyCorpus(t, folder) {
 			raw, err := os.ReadFile(file)
 			require.NoError(t, err)
-			start := worked(t)
+			start := cpuTime(t)
 			m, err := Read(raw)
 			switch {
 			case err != nil:
@@ -148,7 +147,7 @@ func TestCorpora(t *testing.T) {
 			text, clear := m.Answer()
 			require.False(t, clear && decides(text), "%s: %q", filepath.Base(file), text)
 			m.Refs(replySub)
-			require.Less(t, worked(t)-start, 2*time.Second, file)
+			require.Less(t, cpuTime(t)-start, 2*time.Second, file)
 		}
 		t.Logf("%s: %d read, %d doubtful, %d refused", folder, read, doubtful, refused)
 	}

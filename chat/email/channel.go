@@ -14,94 +14,93 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Sender hands a mail in where it is sent on. *SMTP is one; what it knows of a
-// failure it says with a *SendError.
+// Sender submits an email to a mail server. *SMTP is one. It describes a failure
+// with a *SendError.
 type Sender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }
 
-// SenderVerifier says who wrote a mail, and how that was proved. *Authenticator is one;
-// its errors are *AuthError.
+// SenderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
+// errors are *AuthError.
 type SenderVerifier interface {
 	Sender(ctx context.Context, raw []byte) (address, how string, err error)
 }
 
-// Channel asks by mail, and has what is answered decided. Fill the fields in,
-// then Run it. Without a SenderVerifier nobody decides anything.
+// Channel asks approvers by email and applies their replies. Fill in the fields,
+// then call Run. Without a SenderVerifier no reply decides.
 type Channel struct {
-	Addressing Addressing // where replies go; its Local and Domain are our address
-	FollowUp   bool       // people are told how it ended
+	Addressing Addressing // reply addresses; its Local and Domain are the channel's own address
+	FollowUp   bool       // send the outcome to the approvers who were asked
 	Sender     Sender
-	Boxes      []Mailbox // the ways in; TakeForwarded is another
+	Boxes      []Mailbox // where replies come in, besides TakeRaw and TakeForwarded
 	Prover     SenderVerifier
 
-	Viewer      chat.Viewer // what waits and is to be asked here
+	Viewer      chat.Viewer // the pending requests of this channel
 	Records     chat.Records
 	Interceptor *chat.Interceptor
 	Notebook    chat.SentStore
-	Taken       chat.StateStore // the mails that were taken, and the answers to them
+	Taken       chat.StateStore // the replies that had an effect, and our answers to them
 	Tests       chat.StateStore // see TestMail; may be nil
 
 	Workspaces func() []string
 	People     func(workspace string) []approval.Approver
-	Ceiling    func(workspace string) approval.Reversibility // "": mail approves everything; nil: of all workspaces
+	Ceiling    func(workspace string) approval.Reversibility // ""; or nil for all workspaces: email may approve everything
 	Style      func(language string) chat.Style
-	Foot       func() string // what a card ends with at the moment it is sent; may be nil
+	Foot       func() string // the last line of a card, read when it is sent; may be nil
 
 	Changes <-chan approval.Key     // hints that something changed; may be nil
-	Problem func(what, hint string) // what people should see to; "" ends it. May be nil
-	// Alert has people told by another channel; may be nil.
+	Problem func(what, hint string) // reports what the operator must fix; "" clears it. May be nil
+	// Alert sends a text through the other channels; may be nil.
 	Alert func(workspace, text string)
 	Log   zerolog.Logger
 
-	Every time.Duration    // how often to look without a hint; 0: 5 s
+	Every time.Duration    // poll interval without a hint; 0: 5 s
 	Now   func() time.Time // nil: time.Now
 
-	pause    time.Duration // the shortest before another attempt to send; 0: 5 s
-	state    state
-	weighing sync.Mutex // one mail after the other
-	troubles troubles
+	retryDelay time.Duration // first delay before a retry; 0: 5 s
+	state      state
+	replyMu    sync.Mutex // replies are handled one at a time
+	problems   problems
 }
 
-// state is what a channel knows while it runs. mu is never held while somebody
-// else is waited for.
+// state is what a channel keeps while it runs. mu is never held during network I/O.
 type state struct {
-	once     sync.Once
-	kick     chan struct{} // there is something to send
-	mu       sync.Mutex
-	pages    pages
-	heard    approval.Key // a reply is being acted on: who is told how it ended stands when it is noted
-	taken    ledger
-	hold     retry // until then nothing is sent: the server is not there, or will not have us
-	vanished map[approval.Key]time.Time
-	doubted  map[string]time.Time // mails whose proof could not be looked up, by name, and since when
-	pruned   time.Time
+	once          sync.Once
+	wakeup        chan struct{} // wakes Run
+	mu            sync.Mutex
+	sent          sentRecords
+	replyKey      approval.Key // the reply in progress: no follow-up for this key until it is recorded
+	handled       handledEmails
+	serverRetry   retry // send nothing before this time: the server is down or refuses us
+	missingSince  map[approval.Key]time.Time
+	unprovedSince map[string]time.Time // emails whose proof could not be looked up, by name, and since when
+	lastPrune     time.Time
 }
 
 const (
-	defaultEvery = 5 * time.Second
-	keepPages    = 30 * 24 * time.Hour // how long a late reply is recognised
-	pruneEvery   = time.Hour
-	vanishAfter  = time.Minute // a request that waits no longer and has no record is none
+	defaultEvery     = 5 * time.Second
+	keepRecords      = 30 * 24 * time.Hour // how long a late reply is recognized
+	pruneEvery       = time.Hour
+	dropMissingAfter = time.Minute // a request that is neither pending nor recorded is dropped after this time
 )
 
-// Run asks, sends and takes mails until ctx ends, or a way in does.
+// Run sends cards and takes replies until ctx ends or a mailbox fails.
 func (c *Channel) Run(ctx context.Context) error {
 	c.init()
 	if c.Problem != nil {
-		c.Problem("", "") // of an earlier life
+		c.Problem("", "") // clear what an earlier process reported
 	}
-	var ways sync.WaitGroup
-	defer ways.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, len(c.Boxes))
 	for _, b := range c.Boxes {
-		ways.Go(func() { ended <- b.Run(ctx, c.receive) })
+		running.Go(func() { ended <- b.Run(ctx, c.receive) })
 	}
 	changes := c.Changes
 	for {
-		timer := time.NewTimer(c.look(ctx))
+		timer := time.NewTimer(c.runOnce(ctx))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -109,10 +108,10 @@ func (c *Channel) Run(ctx context.Context) error {
 		case err := <-ended:
 			timer.Stop()
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it ended because we do
+				return nil //nolint:nilerr // the mailbox ended because ctx did
 			}
 			if err == nil {
-				err = errors.New("a way in for mails has ended")
+				err = errors.New("a mailbox stopped without an error")
 			}
 			return err
 		case _, open := <-changes:
@@ -120,7 +119,7 @@ func (c *Channel) Run(ctx context.Context) error {
 				changes = nil
 			}
 			drain(changes)
-		case <-c.state.kick:
+		case <-c.state.wakeup:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -128,18 +127,18 @@ func (c *Channel) Run(ctx context.Context) error {
 }
 
 func (c *Channel) init() {
-	c.state.once.Do(func() { c.state.kick = make(chan struct{}, 1) })
+	c.state.once.Do(func() { c.state.wakeup = make(chan struct{}, 1) })
 }
 
-// wake has Run look for something to send.
+// wake makes Run check for something to send.
 func (c *Channel) wake() {
 	select {
-	case c.state.kick <- struct{}{}:
+	case c.state.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// drain takes the hints that have piled up: one look serves them all.
+// drain discards queued hints: one pass handles all of them.
 func drain(changes <-chan approval.Key) {
 	for {
 		select {
@@ -167,9 +166,9 @@ func (c *Channel) every() time.Duration {
 	return defaultEvery
 }
 
-// look brings mails and notebook into line with what waits, and says when to
-// look again.
-func (c *Channel) look(ctx context.Context) time.Duration {
+// runOnce brings the sent records into line with the pending requests, sends what is
+// due, and returns when to run again.
+func (c *Channel) runOnce(ctx context.Context) time.Duration {
 	all := c.Workspaces()
 	var waiting []approval.Waiting
 	var err error
@@ -177,26 +176,26 @@ func (c *Channel) look(ctx context.Context) time.Duration {
 		waiting, err = c.Viewer.Waiting(ctx, all)
 	}
 	if err == nil {
-		err = c.compare(ctx, all, waiting)
+		err = c.updateRecords(ctx, all, waiting)
 	}
 	if err == nil {
 		c.send(ctx, waiting)
 		err = c.prune(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		c.Log.Error().Err(err).Msg("email")
-		c.trouble("look", "email does not get on: "+err.Error(), "is the disk full?")
+		c.Log.Error().Err(err).Msg("email update failed")
+		c.setProblem("loop", "email update failed: "+err.Error(), "check free disk space")
 	} else {
-		c.well("look")
+		c.clearProblem("loop")
 	}
-	return c.next()
+	return c.untilNextRun()
 }
 
-// compare writes down who is to be asked, and who is to be told how it ended.
-func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.Waiting) error {
-	var tell []func()
+// updateRecords records whom to ask, and who gets the outcome.
+func (c *Channel) updateRecords(ctx context.Context, all []string, waiting []approval.Waiting) error {
+	var reports []func()
 	defer func() {
-		for _, t := range tell {
+		for _, t := range reports {
 			t()
 		}
 	}()
@@ -208,16 +207,16 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 	now := map[approval.Key]bool{}
 	for _, w := range waiting {
 		now[w.Key()] = true
-		tell = append(tell, c.failures(w)...)
+		reports = append(reports, c.failureReports(w)...)
 		if c.now().Before(w.Pending.ExpiresAt) {
-			if err := c.ask(w); err != nil {
+			if err := c.addCards(w); err != nil {
 				return err
 			}
 		}
 	}
-	for k, n := range c.state.pages.notes {
-		if n.Closed.IsZero() && !now[k] && k != c.state.heard && slices.Contains(all, k.Workspace) {
-			if err := c.settle(ctx, k, n); err != nil {
+	for k, n := range c.state.sent.records {
+		if n.Closed.IsZero() && !now[k] && k != c.state.replyKey && slices.Contains(all, k.Workspace) {
+			if err := c.addFollowUps(ctx, k, n); err != nil {
 				return err
 			}
 		}
@@ -225,26 +224,26 @@ func (c *Channel) compare(ctx context.Context, all []string, waiting []approval.
 	return nil
 }
 
-// failures tell of whom w could not be asked by mail: once in each life.
-func (c *Channel) failures(w approval.Waiting) (tell []func()) {
-	n := c.state.pages.notes[w.Key()]
+// failureReports reports the approvers who cannot be asked about w: once in each process.
+func (c *Channel) failureReports(w approval.Waiting) (reports []func()) {
+	n := c.state.sent.records[w.Key()]
 	if n == nil || n.SHA256 != w.SHA256 {
 		return nil
 	}
 	for _, a := range n.Cards {
-		if a.State == stateFailed && !a.told {
-			tell = append(tell, c.cardFailed(w.Key(), a, errors.New(a.Error)))
+		if a.State == stateFailed && !a.failureReported {
+			reports = append(reports, c.cardFailed(w.Key(), a, errors.New(a.Error)))
 		}
 	}
-	return tell
+	return reports
 }
 
-// ask notes everybody who is to be asked about w and is not yet.
-func (c *Channel) ask(w approval.Waiting) error {
+// addCards records every approver who must be asked about w and is not yet.
+func (c *Channel) addCards(w approval.Waiting) error {
 	k := w.Key()
-	n := c.state.pages.notes[k]
+	n := c.state.sent.records[k]
 	if n == nil || n.SHA256 != w.SHA256 || !n.Closed.IsZero() {
-		n = &note{Version: 1, SHA256: w.SHA256}
+		n = &sentRecord{Version: 1, SHA256: w.SHA256}
 	}
 	before := len(n.Cards)
 	for _, p := range c.People(k.Workspace) {
@@ -252,7 +251,7 @@ func (c *Channel) ask(w approval.Waiting) error {
 		if to == "" || n.card(to) != nil || w.Pending.Principal != "" && w.Pending.Principal != p.Name {
 			continue
 		}
-		n.Cards = append(n.Cards, &asking{
+		n.Cards = append(n.Cards, &cardCopy{
 			To: to, Approver: p.Name, Language: p.Language, Subject: headline(c.Style(p.Language), w.Pending),
 			MessageID: c.messageID(k.ID),
 		})
@@ -267,24 +266,24 @@ func (c *Channel) messageID(id string) string {
 	return MessageID(id, NewToken()[:13], c.Addressing.Domain)
 }
 
-// settle notes who is to be told how k ended, and closes the note when nobody
-// is left.
-func (c *Channel) settle(ctx context.Context, k approval.Key, n *note) error {
+// addFollowUps records who gets the outcome of k, and closes the sent record when all
+// outcomes are sent.
+func (c *Channel) addFollowUps(ctx context.Context, k approval.Key, n *sentRecord) error {
 	rec, err := c.Records.Record(ctx, k)
 	if err != nil {
 		return err
 	}
 	if rec == nil {
-		return c.missing(k)
+		return c.handleMissing(k)
 	}
-	delete(c.state.vanished, k)
+	delete(c.state.missingSince, k)
 	open, changed := false, false
 	for _, a := range n.Cards {
 		if a.open() {
-			a.State, changed = stateFailed, true // too late to ask
+			a.State, changed = stateFailed, true // too late to send it
 			a.Error = "settled before it was sent"
 		}
-		if a.FollowUp == nil && c.tells(a, rec) {
+		if a.FollowUp == nil && c.wantsFollowUp(a, rec) {
 			a.FollowUp, changed = &delivery{}, true
 		}
 		open = open || a.FollowUp != nil && a.FollowUp.open()
@@ -298,10 +297,10 @@ func (c *Channel) settle(ctx context.Context, k approval.Key, n *note) error {
 	return c.save(k, n)
 }
 
-// tells says whether a person is to hear how it ended. Who has decided by mail
-// was told so in the answer, and hears more only if it went otherwise.
-func (c *Channel) tells(a *asking, rec *approval.Record) bool {
-	if !c.FollowUp || a.State != stateSent && !a.Maybe {
+// wantsFollowUp says whether an approver gets the outcome. The answer has already told it to
+// an approver who decided by email, who gets another email only after a failure.
+func (c *Channel) wantsFollowUp(a *cardCopy, rec *approval.Record) bool {
+	if !c.FollowUp || a.State != stateSent && !a.MaybeSent {
 		return false
 	}
 	if !a.Used {
@@ -314,40 +313,40 @@ func (c *Channel) tells(a *asking, rec *approval.Record) bool {
 	return false
 }
 
-// missing is for a request that neither waits nor has a record: the gate took it
-// back, or is about to write the record.
-func (c *Channel) missing(k approval.Key) error {
-	since, known := c.state.vanished[k]
+// handleMissing handles a request that is neither pending nor recorded: the gate withdrew
+// it, or is about to write the record.
+func (c *Channel) handleMissing(k approval.Key) error {
+	since, known := c.state.missingSince[k]
 	if !known {
-		if c.state.vanished == nil {
-			c.state.vanished = map[approval.Key]time.Time{}
+		if c.state.missingSince == nil {
+			c.state.missingSince = map[approval.Key]time.Time{}
 		}
-		c.state.vanished[k] = c.now()
+		c.state.missingSince[k] = c.now()
 		return nil
 	}
-	if c.now().Sub(since) < vanishAfter {
+	if c.now().Sub(since) < dropMissingAfter {
 		return nil
 	}
-	return c.forget(k)
+	return c.removeRecord(k)
 }
 
-func (c *Channel) forget(k approval.Key) error {
-	delete(c.state.vanished, k)
-	delete(c.state.pages.notes, k)
+func (c *Channel) removeRecord(k approval.Key) error {
+	delete(c.state.missingSince, k)
+	delete(c.state.sent.records, k)
 	return c.Notebook.Remove(k)
 }
 
-// prune forgets what no late reply will come to, and what a record no longer
-// tells of.
+// prune removes the sent records that no late reply can need, and those whose
+// request has no record any more.
 func (c *Channel) prune(ctx context.Context) error {
 	now := c.now()
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	if now.Sub(c.state.pruned) < pruneEvery {
+	if now.Sub(c.state.lastPrune) < pruneEvery {
 		return nil
 	}
-	c.state.pruned = now
-	for k, n := range c.state.pages.notes {
+	c.state.lastPrune = now
+	for k, n := range c.state.sent.records {
 		if n.Closed.IsZero() {
 			continue
 		}
@@ -355,13 +354,13 @@ func (c *Channel) prune(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if rec == nil || now.Sub(n.Closed) > keepPages {
-			if err := c.forget(k); err != nil {
+		if rec == nil || now.Sub(n.Closed) > keepRecords {
+			if err := c.removeRecord(k); err != nil {
 				return err
 			}
 		}
 	}
-	return c.pruneTaken(now)
+	return c.pruneHandled(now)
 }
 
 // compareKeys orders keys by workspace, then by id.
@@ -369,8 +368,8 @@ func compareKeys(a, b approval.Key) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// canonical lowers the domain of an address, which has no case; what stands
-// before the @ is its own server's business.
+// canonical lowers the case of an address's domain. The part before the @ may be
+// case-sensitive.
 func canonical(address string) string {
 	at := strings.LastIndexByte(address, '@')
 	if at < 1 {

@@ -13,310 +13,309 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// A card is noted before it is sent, and sent once.
+// A card is recorded before it is sent, and sent once.
 func TestAskedOnce(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("office", id1)
-	w.post.before = func(to string, raw []byte) error {
-		page, err := w.book.Load(k)
-		require.NoError(t, err, "the page is durable before the mail goes")
-		card := open1(t, sentMail{to, raw})
+	w := newRig(t)
+	k := w.addPending("office", id1)
+	w.outbox.before = func(to string, raw []byte) error {
+		page, err := w.sentStore.Load(k)
+		require.NoError(t, err, "the record is saved before the email is sent")
+		card := parseEmail(t, sentMail{to, raw})
 		require.Contains(t, string(page), TokenDigest(card.token))
 		require.Contains(t, string(page), card.header.Get("Message-Id"))
-		require.NotContains(t, string(page), card.token, "only the digest is kept")
+		require.NotContains(t, string(page), card.token, "only the digest is saved")
 		return nil
 	}
-	mails := w.looks()
-	require.Len(t, mails, 2, "ann and bob have an address, carl has none, eva is elsewhere")
-	require.NotEqual(t, open1(t, mails[0]).token, open1(t, mails[1]).token)
-	require.Empty(t, w.looks())
+	mails := w.runAndTakeSent()
+	require.Len(t, mails, 2, "ann and bob have an address, carl has none, eva is in another workspace")
+	require.NotEqual(t, parseEmail(t, mails[0]).token, parseEmail(t, mails[1]).token)
+	require.Empty(t, w.runAndTakeSent())
 	w.restart()
-	require.Empty(t, w.looks(), "nor after a restart")
+	require.Empty(t, w.runAndTakeSent(), "not again after a restart")
 
 	w.people["office"] = append(w.people["office"], approval.Approver{Name: "dora", Email: "dora@human.test"})
-	require.Equal(t, "dora@human.test", w.one(w.looks()).to, "who may approve from now on is asked, too")
+	require.Equal(t, "dora@human.test", w.onlyEmail(w.runAndTakeSent()).to, "a new approver is asked, too")
 }
 
 func TestOnlyThePrincipalIsAsked(t *testing.T) {
-	w := newWorld(t)
-	w.asks("office", id1, func(p *approval.Pending) { p.Principal = "bob" })
-	require.Equal(t, bobMail, w.one(w.looks()).to)
+	w := newRig(t)
+	w.addPending("office", id1, func(p *approval.Pending) { p.Principal = "bob" })
+	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
 }
 
-func TestNobodyIsAskedTooLate(t *testing.T) {
-	w := newWorld(t)
-	w.asks("home", id1)
-	w.clock.passes(5 * time.Minute)
-	require.Empty(t, w.looks())
+func TestExpiredRequestIsNotSent(t *testing.T) {
+	w := newRig(t)
+	w.addPending("home", id1)
+	w.clock.advance(5 * time.Minute)
+	require.Empty(t, w.runAndTakeSent())
 }
 
-// What may have been sent when the power went is sent again, as the same mail,
-// and a reply to either copy counts.
+// A card that may have been sent before a crash is sent again, as the same email, and
+// a reply to either copy counts.
 func TestSentAgainAfterACrash(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	var first opened
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	var first parsedEmail
 	ctx, crash := context.WithCancel(t.Context())
-	w.post.before = func(to string, raw []byte) error {
-		first = open1(t, sentMail{to, raw})
+	w.outbox.before = func(to string, raw []byte) error {
+		first = parseEmail(t, sentMail{to, raw})
 		crash()
 		return context.Canceled
 	}
 	w.init()
-	w.look(ctx)
-	w.post.before = nil
+	w.runOnce(ctx)
+	w.outbox.before = nil
 	w.restart()
-	require.Empty(t, w.looks(), "not at once: something that crashes us would be sent for ever")
-	w.clock.passes(10 * time.Second)
-	second := w.one(w.looks())
+	require.Empty(t, w.runAndTakeSent(), "not at once: an email that crashes the daemon would be sent forever")
+	w.clock.advance(10 * time.Second)
+	second := w.onlyEmail(w.runAndTakeSent())
 	require.Equal(t, first.header.Get("Message-Id"), second.header.Get("Message-Id"))
 	require.NotEqual(t, first.token, second.token)
-	taken, _ := w.takes(letterTo(first, annMail, "1"))
+	taken, _ := w.deliver(replyTo(first, annMail, "1"))
 	require.Equal(t, Taken{Decided, k, "proved: relay"}, taken)
-	require.True(t, w.decided(k).Approved)
+	require.True(t, w.decision(k).Approved)
 }
 
-// A server that is not there is tried again, more and more slowly, and people are
-// told; cards then go at once.
-func TestServerThatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+// If the server is down, attempts get rarer and the operator is told. When it is back,
+// cards are sent at once.
+func TestServerDown(t *testing.T) {
+	w := newRig(t)
 	tries := 0
-	w.post.before = func(string, []byte) error {
+	w.outbox.before = func(string, []byte) error {
 		tries++
 		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("connection refused"), Hint: "is it up?"}
 	}
-	w.asks("office", id1)
-	w.looks()
-	require.Equal(t, 1, tries, "what fails for one would fail for the others")
+	w.addPending("office", id1)
+	w.runAndTakeSent()
+	require.Equal(t, 1, tries, "one failed connection is enough for all cards")
 	for range 20 {
-		w.looks()
-		w.clock.passes(5 * time.Second)
+		w.runAndTakeSent()
+		w.clock.advance(5 * time.Second)
 	}
 	require.GreaterOrEqual(t, tries, 3)
-	require.Less(t, tries, 10, "five, ten, twenty seconds …")
-	require.Equal(t, "email: mails cannot be sent: connect: connection refused", w.problem)
+	require.Less(t, tries, 10, "delays of 5, 10, 20 seconds …")
+	require.Equal(t, "email: cannot send: connect: connection refused", w.problem)
 	w.restart()
-	w.post.before = nil
-	w.clock.passes(2 * time.Minute)
-	require.Len(t, w.looks(), 2)
-	w.asks("home", "0000000000000001")
-	w.looks()
+	w.outbox.before = nil
+	w.clock.advance(2 * time.Minute)
+	require.Len(t, w.runAndTakeSent(), 2)
+	w.addPending("home", "0000000000000001")
+	w.runAndTakeSent()
 	require.Empty(t, w.problem)
 }
 
-// Settings that a person must mend hold everything up, and nothing is given up.
-func TestServerThatWillNotHaveUs(t *testing.T) {
-	w := newWorld(t)
-	w.post.before = func(string, []byte) error {
+// A refused login delays every card and drops none.
+func TestServerRefusesLogin(t *testing.T) {
+	w := newRig(t)
+	w.outbox.before = func(string, []byte) error {
 		return &SendError{Stage: "log in", Account: true, Code: 535, Err: errors.New("535 no")}
 	}
-	w.asks("home", id1)
-	w.looks()
+	w.addPending("home", id1)
+	w.runAndTakeSent()
 	require.Contains(t, w.problem, "log in: 535 no")
-	w.post.before = nil
-	w.clock.passes(10 * time.Second)
-	require.Equal(t, annMail, w.one(w.looks()).to)
+	w.outbox.before = nil
+	w.clock.advance(10 * time.Second)
+	require.Equal(t, annMail, w.onlyEmail(w.runAndTakeSent()).to)
 	require.Empty(t, w.problem)
 }
 
-// An address that is refused for good is not tried again; people hear of it here
-// and elsewhere, and the others are asked all the same.
-func TestAddressThatIsRefused(t *testing.T) {
-	w := newWorld(t)
+// A permanently refused address is not tried again. The operator and the other channels
+// are told, and the other approvers are asked.
+func TestAddressRefused(t *testing.T) {
+	w := newRig(t)
 	tries := 0
-	w.post.before = func(to string, _ []byte) error {
+	w.outbox.before = func(to string, _ []byte) error {
 		if to != annMail {
 			return nil
 		}
 		tries++
 		return &SendError{Stage: "name the recipient", Code: 550, Err: errors.New("550 no such user")}
 	}
-	w.asks("office", id1)
-	require.Equal(t, bobMail, w.one(w.looks()).to)
+	w.addPending("office", id1)
+	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
 	for range 20 {
-		w.clock.passes(10 * time.Second)
-		require.Empty(t, w.looks())
+		w.clock.advance(10 * time.Second)
+		require.Empty(t, w.runAndTakeSent())
 	}
 	require.Equal(t, 1, tries)
-	require.Equal(t, "email: the mail about a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
+	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
 	require.Len(t, w.alerts, 1)
-	w.post.before = nil
-	w.asks("home", "0000000000000001")
-	w.looks()
-	require.Empty(t, w.problem, "until one gets through")
+	w.outbox.before = nil
+	w.addPending("home", "0000000000000001")
+	w.runAndTakeSent()
+	require.Empty(t, w.problem, "cleared by the next success")
 }
 
-// A server that wants us to come back later gets us back, for this mail only.
+// A temporary refusal delays only the email that was refused.
 func TestGreylisting(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	left := 3
-	w.post.before = func(to string, _ []byte) error {
+	w.outbox.before = func(to string, _ []byte) error {
 		if to == annMail && left > 0 {
 			left--
 			return &SendError{Stage: "name the recipient", Temporary: true, Code: 451, Err: errors.New("451 later")}
 		}
 		return nil
 	}
-	k := w.asks("office", id1)
-	require.Equal(t, bobMail, w.one(w.looks()).to)
-	require.Empty(t, w.looks())
+	k := w.addPending("office", id1)
+	require.Equal(t, bobMail, w.onlyEmail(w.runAndTakeSent()).to)
+	require.Empty(t, w.runAndTakeSent())
 	w.restart()
 	var got []sentMail
 	for range 12 {
-		w.clock.passes(5 * time.Second)
-		got = append(got, w.looks()...)
+		w.clock.advance(5 * time.Second)
+		got = append(got, w.runAndTakeSent()...)
 	}
-	require.Equal(t, annMail, w.one(got).to)
+	require.Equal(t, annMail, w.onlyEmail(got).to)
 	require.Empty(t, w.problem)
-	require.Len(t, w.state.pages.notes[k].card(annMail).Tokens, 1, "what surely did not arrive opens nothing")
+	require.Len(t, w.state.sent.records[k].card(annMail).Tokens, 1, "the token of an email that certainly did not arrive is removed")
 }
 
-// How it ended stands in the thread of the card.
+// The outcome is sent in the thread of the card.
 func TestFollowUp(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("office", id1)
-	cards := w.looks()
-	w.ends(k, approval.StatusDenied)
-	mails := w.looks()
+	w := newRig(t)
+	k := w.addPending("office", id1)
+	cards := w.runAndTakeSent()
+	w.writeRecord(k, approval.StatusDenied)
+	mails := w.runAndTakeSent()
 	require.Len(t, mails, 2)
 	for i, m := range mails {
-		card, after := open1(t, cards[i]), open1(t, m)
+		card, after := parseEmail(t, cards[i]), parseEmail(t, m)
 		require.Equal(t, card.to, after.to)
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("In-Reply-To"))
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("References"))
 		require.Equal(t, "auto-generated", after.header.Get("Auto-Submitted"))
 		require.True(t, strings.HasPrefix(after.subject, "Re: 🔐 a7f3b2c1"), after.subject)
-		require.Empty(t, after.header.Get("Reply-To"), "there is nothing to answer")
+		require.Empty(t, after.header.Get("Reply-To"), "the outcome takes no reply")
 	}
-	require.Equal(t, "🔐 a7f3b2c1 · denied · by bob (terminal)\n", open1(t, mails[0]).text)
-	require.Equal(t, "🔐 a7f3b2c1 · negato · da bob (terminal)\n", open1(t, mails[1]).text)
-	require.Empty(t, w.looks())
+	require.Equal(t, "🔐 a7f3b2c1 · denied · by bob (terminal)\n", parseEmail(t, mails[0]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · negato · da bob (terminal)\n", parseEmail(t, mails[1]).text)
+	require.Empty(t, w.runAndTakeSent())
 	w.restart()
-	require.Empty(t, w.looks())
+	require.Empty(t, w.runAndTakeSent())
 }
 
-func TestFollowUpThatNobodyWants(t *testing.T) {
-	w := newWorld(t)
+func TestFollowUpSwitchedOff(t *testing.T) {
+	w := newRig(t)
 	w.FollowUp = false
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
-	w.ends(k, approval.StatusDenied)
-	require.Empty(t, w.looks())
-	taken, answers := w.takes(letterTo(card, annMail, "1"))
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	w.writeRecord(k, approval.StatusDenied)
+	require.Empty(t, w.runAndTakeSent())
+	taken, answers := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Late, taken.Status)
 	require.Len(t, answers, 1)
 }
 
-// Who has decided by mail was told so, and hears more only when it went wrong.
-func TestDecidersHearOnce(t *testing.T) {
+// The approver who decided by email gets the outcome only after a failure.
+func TestDeciderGetsOneAnswer(t *testing.T) {
 	for status, more := range map[approval.Status]int{approval.StatusApproved: 0, approval.StatusFailed: 1, approval.StatusInterrupted: 1, approval.StatusExpired: 1} {
-		w := newWorld(t)
-		k := w.asks("office", id1)
-		cards := w.looks()
-		_, answers := w.takes(letterTo(open1(t, cards[0]), annMail, "1"))
-		require.Contains(t, w.one(answers).text, "Approved: post ")
-		w.ends(k, status)
-		mails := w.looks()
+		w := newRig(t)
+		k := w.addPending("office", id1)
+		cards := w.runAndTakeSent()
+		_, answers := w.deliver(replyTo(parseEmail(t, cards[0]), annMail, "1"))
+		require.Contains(t, w.onlyEmail(answers).text, "Approved: post ")
+		w.writeRecord(k, status)
+		mails := w.runAndTakeSent()
 		require.Len(t, mails, 1+more, status)
 	}
 }
 
-// What was never sent has no end to tell of.
+// A card that was never sent has no follow-up.
 func TestSettledBeforeItWasSent(t *testing.T) {
-	w := newWorld(t)
-	w.post.before = func(string, []byte) error {
+	w := newRig(t)
+	w.outbox.before = func(string, []byte) error {
 		return &SendError{Stage: "connect", Temporary: true, Err: errors.New("refused")}
 	}
-	k := w.asks("home", id1)
-	w.looks()
-	w.ends(k, approval.StatusExpired)
-	w.post.before = nil
-	w.clock.passes(time.Hour)
-	require.Empty(t, w.looks())
+	k := w.addPending("home", id1)
+	w.runAndTakeSent()
+	w.writeRecord(k, approval.StatusExpired)
+	w.outbox.before = nil
+	w.clock.advance(time.Hour)
+	require.Empty(t, w.runAndTakeSent())
 }
 
-// Pages are kept as long as a late reply may come.
-func TestPagesAreForgotten(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
-	w.ends(k, approval.StatusDenied)
-	w.looks()
-	w.looks() // it is told, then closed
-	w.clock.passes(29 * 24 * time.Hour)
-	w.looks()
-	_, err := w.book.Load(k)
+// Sent records are kept as long as a late reply may come.
+func TestSentRecordsArePruned(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	w.writeRecord(k, approval.StatusDenied)
+	w.runAndTakeSent()
+	w.runAndTakeSent() // first the outcome is sent, then the record is closed
+	w.clock.advance(29 * 24 * time.Hour)
+	w.runAndTakeSent()
+	_, err := w.sentStore.Load(k)
 	require.NoError(t, err)
-	w.clock.passes(2 * 24 * time.Hour)
-	w.looks()
-	_, err = w.book.Load(k)
+	w.clock.advance(2 * 24 * time.Hour)
+	w.runAndTakeSent()
+	_, err = w.sentStore.Load(k)
 	require.Error(t, err)
-	taken, answers := w.takes(letterTo(card, annMail, "1"))
+	taken, answers := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Ignored, taken.Status)
 	require.Empty(t, answers)
 }
 
-// Who takes a workspace out of the configuration for a while has nothing asked
-// twice.
-func TestWorkspaceThatIsOutForAWhile(t *testing.T) {
-	w := newWorld(t)
-	w.asks("home", id1)
-	card := w.one(w.looks())
+// A workspace that is missing in the configuration for a while gets no card twice.
+func TestWorkspaceRemovedAndAddedAgain(t *testing.T) {
+	w := newRig(t)
+	w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
 	all := w.Workspaces
 	w.Workspaces = func() []string { return []string{"shop"} }
 	for range 3 {
-		w.clock.passes(time.Minute)
-		require.Empty(t, w.looks())
+		w.clock.advance(time.Minute)
+		require.Empty(t, w.runAndTakeSent())
 	}
 	w.Workspaces = all
-	require.Empty(t, w.looks())
-	taken, _ := w.takes(letterTo(card, annMail, "1"))
+	require.Empty(t, w.runAndTakeSent())
+	taken, _ := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Decided, taken.Status)
 }
 
-// What the gate took back, and never recorded, is forgotten.
-func TestTakenBack(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	w.looks()
+// A request that the gate withdrew without a record is dropped.
+func TestWithdrawnRequest(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	w.runAndTakeSent()
 	require.NoError(t, w.store.Remove(approval.DocPending, k))
-	w.looks()
-	_, err := w.book.Load(k)
-	require.NoError(t, err, "the record may be about to come")
-	w.clock.passes(2 * time.Minute)
-	require.Empty(t, w.looks())
-	_, err = w.book.Load(k)
+	w.runAndTakeSent()
+	_, err := w.sentStore.Load(k)
+	require.NoError(t, err, "the record may still be written")
+	w.clock.advance(2 * time.Minute)
+	require.Empty(t, w.runAndTakeSent())
+	_, err = w.sentStore.Load(k)
 	require.Error(t, err)
 }
 
-// A request that the gate took back and asks anew is another card.
-func TestAskedAnew(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	old := w.one(w.looks())
+// A request that the gate withdrew and asks again gets a new card.
+func TestAskedAgain(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	old := w.onlyEmail(w.runAndTakeSent())
 	require.NoError(t, w.store.Remove(approval.DocPending, k))
-	w.asks("home", id1, func(p *approval.Pending) { p.Summary = "another thing" })
-	taken, answers := w.takes(letterTo(old, annMail, "1"))
-	require.Equal(t, Refused, taken.Status, "nobody was shown this one yet")
-	require.Nil(t, w.decided(k))
-	var card opened
+	w.addPending("home", id1, func(p *approval.Pending) { p.Summary = "another thing" })
+	taken, answers := w.deliver(replyTo(old, annMail, "1"))
+	require.Equal(t, Refused, taken.Status, "no approver has seen the new request yet")
+	require.Nil(t, w.decision(k))
+	var card parsedEmail
 	for _, m := range answers {
-		if o := open1(t, m); o.header.Get("Auto-Submitted") == "auto-generated" {
+		if o := parseEmail(t, m); o.header.Get("Auto-Submitted") == "auto-generated" {
 			card = o
 		}
 	}
 	require.Contains(t, card.subject, "another thing")
-	taken, _ = w.takes(letterTo(old, annMail, "1"))
-	require.Equal(t, Refused, taken.Status, "its token is of what is no longer asked")
-	require.Nil(t, w.decided(k))
-	taken, _ = w.takes(letterTo(card, annMail, "1"))
+	taken, _ = w.deliver(replyTo(old, annMail, "1"))
+	require.Equal(t, Refused, taken.Status, "its token belongs to the old request")
+	require.Nil(t, w.decision(k))
+	taken, _ = w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Decided, taken.Status)
 }
 
 func TestCardMail(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1, func(p *approval.Pending) { p.Agent.Rationale = "see <a href=http://evil.test>here</a>" })
-	m := w.one(w.looks())
+	w := newRig(t)
+	k := w.addPending("home", id1, func(p *approval.Pending) { p.Agent.Rationale = "see <a href=http://evil.test>here</a>" })
+	m := w.onlyEmail(w.runAndTakeSent())
 	require.Equal(t, `🔐 a7f3b2c1 · home · x_post · "Meeting at 5" -> x.com/ricardo · 12:05 UTC [appr_a7f3b2c1d4e5f6a7]`, m.subject)
 	require.Equal(t, "permesso <permesso@gate.test>", m.header.Get("From"))
 	require.Equal(t, annMail, m.header.Get("To"))
@@ -327,49 +326,47 @@ func TestCardMail(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, k.ID, id)
 	for _, part := range []string{m.text, m.page} {
-		for _, fact := range []string{"Approval required", "May I post?", "irreversible | class: channel:out", "text: Meeting at 5", "1 once", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this mail"} {
+		for _, fact := range []string{"Approval required", "May I post?", "irreversible | class: channel:out", "text: Meeting at 5", "1 once", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this email"} {
 			require.Contains(t, part, fact)
 		}
 	}
-	require.True(t, strings.HasPrefix(m.text, "🔐"), "so that a quotation is known as one")
-	require.NotContains(t, m.text, m.token, "it stands in the address")
-	require.NotRegexp(t, `(?i)<(a|img|link|script|iframe|form|base)\b|\b(src|href|url)\s*[=(]`, strings.ReplaceAll(m.page, "&lt;a href=http://evil.test&gt;", ""), "nothing to follow, nothing to fetch")
+	require.True(t, strings.HasPrefix(m.text, "🔐"), "so that a quotation is recognized")
+	require.NotContains(t, m.text, m.token, "only the reply address has it")
+	require.NotRegexp(t, `(?i)<(a|img|link|script|iframe|form|base)\b|\b(src|href|url)\s*[=(]`, strings.ReplaceAll(m.page, "&lt;a href=http://evil.test&gt;", ""), "no links, nothing to load")
 	require.Contains(t, m.page, "&lt;a href=http://evil.test&gt;")
 	require.Contains(t, m.page, "In the agent&#39;s own words")
-	require.NotEmpty(t, Automatic(m.raw), "should it ever come back")
+	require.NotEmpty(t, Automatic(m.raw), "a copy that comes back is ignored")
 	for line := range strings.SplitSeq(string(m.raw), "\n") {
 		require.LessOrEqual(t, len(line), 200)
-		require.NotRegexp(t, `[^\x09\x0d\x20-\x7e]`, line, "no server has to know more than ASCII")
+		require.NotRegexp(t, `[^\x09\x0d\x20-\x7e]`, line, "ASCII only, for every server")
 	}
 }
 
-// Where the server has no sub-addresses the token stands in the subject and in
-// the body.
+// Without sub-addresses the token is in the subject and in the body.
 func TestCardMailWithoutSubAddresses(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	w.Addressing.Separator = ""
-	k := w.asks("home", id1)
-	m := w.one(w.looks())
+	k := w.addPending("home", id1)
+	m := w.onlyEmail(w.runAndTakeSent())
 	require.Empty(t, m.header.Get("Reply-To"))
 	tag := regexp.MustCompile(`\[appr_a7f3b2c1d4e5f6a7 ([a-z2-7]{26})\]$`).FindStringSubmatch(m.subject)
 	require.NotNil(t, tag)
 	require.Contains(t, m.text, tag[0])
-	taken, _ := w.takes(letterTo(m, annMail, "1", without("In-Reply-To", "References")))
+	taken, _ := w.deliver(replyTo(m, annMail, "1", withoutHeaders("In-Reply-To", "References")))
 	require.Equal(t, Decided, taken.Status)
-	require.True(t, w.decided(k).Approved)
+	require.True(t, w.decision(k).Approved)
 }
 
-// An agent's words never become a header, a tag, or letters that a mail program
-// would decode.
-func TestSubjectsHoldNoSurprise(t *testing.T) {
-	w := newWorld(t)
+// An agent's text cannot add a header, a tag or an encoded word to the subject.
+func TestSubjectInjection(t *testing.T) {
+	w := newRig(t)
 	for _, evil := range []string{
 		"x\r\nBcc: eva@human.test\r\n\r\n1", "x\nReply-To: eve@elsewhere.test", "=?utf-8?q?approve?= me", "=?UTF-8?B?MQ==?=",
 		"see [appr_0000000000000001] and [APPR_0000000000000002 abcdefghijklmnopqrstuvwx23]", "\u202eevil\u2066", "a\x00b\x1b[31m",
 		strings.Repeat("long ", 300), strings.Repeat("é", 400),
 	} {
-		k := w.asksNext("home", func(p *approval.Pending) { p.Summary, p.Target = evil, evil })
-		m := w.one(w.looks())
+		k := w.addNextPending("home", func(p *approval.Pending) { p.Summary, p.Target = evil, evil })
+		m := w.onlyEmail(w.runAndTakeSent())
 		require.Empty(t, m.header.Get("Bcc"))
 		require.Equal(t, "permesso+"+m.token+"@gate.test", m.header.Get("Reply-To"))
 		require.NotRegexp(t, `[\x00-\x1f\x{202e}\x{2066}]`, m.subject)
@@ -384,49 +381,49 @@ func TestSubjectsHoldNoSurprise(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{k.ID}, ids, "%q", evil)
-		taken, _ := w.takes(letterTo(m, annMail, "1"))
+		taken, _ := w.deliver(replyTo(m, annMail, "1"))
 		require.Equal(t, Decided, taken.Status)
 	}
 }
 
-// However often people write what is unclear, the card itself can be answered.
-func TestTheCardOutlivesOurAnswers(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1, lasting)
-	card := w.one(w.looks())
+// After any number of unclear replies the card itself can still be answered.
+func TestCardTokenIsKept(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1, longLived)
+	card := w.onlyEmail(w.runAndTakeSent())
 	for range 3 * maxTokens {
-		w.clock.passes(2 * time.Hour)
-		w.state.pages.notes[k].Cards[0].Unclear = 0
-		_, answers := w.takes(letterTo(card, annMail, "hm"))
+		w.clock.advance(2 * time.Hour)
+		w.state.sent.records[k].Cards[0].Unclear = 0
+		_, answers := w.deliver(replyTo(card, annMail, "hm"))
 		require.Len(t, answers, 1)
 	}
-	taken, _ := w.takes(letterTo(card, annMail, "1"))
+	taken, _ := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Decided, taken.Status)
 }
 
-// A card that does not fit is no ground for an approval.
+// A card that does not fit cannot be approved.
 func TestCardThatDoesNotFit(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1, func(p *approval.Pending) {
+	w := newRig(t)
+	k := w.addPending("home", id1, func(p *approval.Pending) {
 		p.RequestData = approval.Raw(`{"text":"` + strings.Repeat("é", 150<<10) + `"}`)
 	})
-	card := w.one(w.looks())
+	card := w.onlyEmail(w.runAndTakeSent())
 	require.Less(t, len(card.text), 210<<10)
-	require.Contains(t, card.text, "By mail this cannot be approved (codes 1, 2, 4 and 6), because the mail does not show all of it")
-	require.Contains(t, card.page, "By mail this cannot be approved")
-	require.Contains(t, card.text, "take the quotation out of your reply")
+	require.Contains(t, card.text, "You cannot approve this by email (codes 1, 2, 4 and 6), because the email does not show the complete request")
+	require.Contains(t, card.page, "You cannot approve this by email")
+	require.Contains(t, card.text, "Delete the quoted text from your reply")
 	for _, code := range []string{"1", "2", "4 fine", "6", "approve", "approve a7f3b2c1"} {
-		taken, answers := w.takes(letterTo(card, annMail, code))
+		taken, answers := w.deliver(replyTo(card, annMail, code))
 		require.Equal(t, Refused, taken.Status, code)
-		require.Contains(t, w.one(answers).text, "does not show all of it")
-		require.Nil(t, w.decided(k))
+		require.Contains(t, w.onlyEmail(answers).text, "does not show the complete request")
+		require.Nil(t, w.decision(k))
 	}
-	taken, _ := w.takes(letterTo(card, annMail, "5 shorter"))
-	require.Equal(t, Decided, taken.Status, "nothing runs by that")
+	taken, _ := w.deliver(replyTo(card, annMail, "5 shorter"))
+	require.Equal(t, Decided, taken.Status, "code 5 runs nothing")
 }
 
 func TestCeiling(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	for _, row := range []struct {
 		is, ceiling approval.Reversibility
 		refused     bool
@@ -437,61 +434,61 @@ func TestCeiling(t *testing.T) {
 		{approval.Partial, approval.Partial, false},
 		{approval.Partial, approval.Reversible, true},
 		{approval.Reversible, approval.Reversible, false},
-		{"", approval.Partial, true}, // what is unknown cannot be taken back
+		{"", approval.Partial, true}, // unknown counts as irreversible
 	} {
 		for _, code := range []string{"1", "2", "4 fine", "6", "approve"} {
-			w.ceil["home"] = row.ceiling
-			k := w.asksNext("home", func(p *approval.Pending) { p.Reversibility, p.Capability = row.is, "fs:write" })
-			card := w.one(w.looks())
-			require.Equal(t, row.refused, strings.Contains(card.text, "By mail this cannot be approved"))
-			taken, answers := w.takes(letterTo(card, annMail, code))
+			w.ceilings["home"] = row.ceiling
+			k := w.addNextPending("home", func(p *approval.Pending) { p.Reversibility, p.Capability = row.is, "fs:write" })
+			card := w.onlyEmail(w.runAndTakeSent())
+			require.Equal(t, row.refused, strings.Contains(card.text, "You cannot approve this by email"))
+			taken, answers := w.deliver(replyTo(card, annMail, code))
 			if !row.refused {
 				require.Equal(t, Decided, taken.Status, "%v %s", row, code)
 				continue
 			}
 			require.Equal(t, Refused, taken.Status, "%v %s", row, code)
-			require.Contains(t, w.one(answers).text, "By mail this cannot be approved")
-			require.Nil(t, w.decided(k))
-			taken, _ = w.takes(letterTo(open1(t, answers[0]), annMail, "deny"))
-			require.Equal(t, Decided, taken.Status, "mail may always deny")
-			require.False(t, w.decided(k).Approved)
+			require.Contains(t, w.onlyEmail(answers).text, "You cannot approve this by email")
+			require.Nil(t, w.decision(k))
+			taken, _ = w.deliver(replyTo(parseEmail(t, answers[0]), annMail, "deny"))
+			require.Equal(t, Decided, taken.Status, "email may always deny")
+			require.False(t, w.decision(k).Approved)
 		}
 	}
 }
 
-// A cancelled request is told of to everybody who was asked, with who did it.
+// After a cancellation, all approvers who were asked are told who canceled.
 func TestFollowUpOfACancel(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("office", id1)
-	require.Len(t, w.looks(), 2)
-	w.ends(k, approval.StatusCancelled)
-	mails := w.looks()
+	w := newRig(t)
+	k := w.addPending("office", id1)
+	require.Len(t, w.runAndTakeSent(), 2)
+	w.writeRecord(k, approval.StatusCancelled)
+	mails := w.runAndTakeSent()
 	require.Len(t, mails, 2)
-	require.Equal(t, "🔐 a7f3b2c1 · cancelled · by bob (terminal)\n", open1(t, mails[0]).text)
-	require.Equal(t, "🔐 a7f3b2c1 · annullato · da bob (terminal)\n", open1(t, mails[1]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · cancelled · by bob (terminal)\n", parseEmail(t, mails[0]).text)
+	require.Equal(t, "🔐 a7f3b2c1 · annullato · da bob (terminal)\n", parseEmail(t, mails[1]).text)
 }
 
-// A question by mail is answered from facts where they suffice, with the mark in
-// front of it or without, and the request waits on; of one that does not, the
-// person hears what happened.
+// A question by email is answered from facts if they suffice, with or without the
+// question mark in front, and the request stays pending. Otherwise the sender is told
+// what happened.
 func TestQuestionsAboutFactsByMail(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	known := func(p *approval.Pending) {
 		p.Facts.Host = []approval.HostFact{{Domain: approval.DomainMail, Op: "send", Name: "recipient", Values: []string{"bob@example.com"}, From: approval.FromArgument}}
 	}
-	k := w.asks("home", id1, known)
-	card := w.one(w.looks())
+	k := w.addPending("home", id1, known)
+	card := w.onlyEmail(w.runAndTakeSent())
 	for _, text := range []string{"? who will be emailed", "Who will be emailed?", "a chi\nsarà inviata la mail?"} {
-		taken, answers := w.takes(letterTo(card, annMail, text))
+		taken, answers := w.deliver(replyTo(card, annMail, text))
 		require.Equal(t, Answered, taken.Status, text)
-		require.Contains(t, w.one(answers).text, "From the request: mail send recipient: bob@example.com", text)
-		require.Nil(t, w.decided(k), "it waits on")
+		require.Contains(t, w.onlyEmail(answers).text, "From the request: mail send recipient: bob@example.com", text)
+		require.Nil(t, w.decision(k), "still pending")
 	}
-	taken, answers := w.takes(letterTo(card, annMail, "what files will be written?"))
+	taken, answers := w.deliver(replyTo(card, annMail, "what files will be written?"))
 	require.Equal(t, Decided, taken.Status)
-	require.Contains(t, w.one(answers).text, "the gate's facts do not answer it")
-	require.Equal(t, approval.RequestMore, w.decided(k).Verdict)
-	w.ends(k, approval.StatusRequestMore)
-	_, answers = w.takes(letterTo(card, annMail, "who will be emailed?"))
-	require.Contains(t, w.one(answers).text, "Too late, nothing was changed. a7f3b2c1 · sent back")
+	require.Contains(t, w.onlyEmail(answers).text, "the gate's facts do not answer it")
+	require.Equal(t, approval.RequestMore, w.decision(k).Verdict)
+	w.writeRecord(k, approval.StatusRequestMore)
+	_, answers = w.deliver(replyTo(card, annMail, "who will be emailed?"))
+	require.Contains(t, w.onlyEmail(answers).text, "Too late, nothing was changed. a7f3b2c1 · sent back")
 }

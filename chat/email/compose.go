@@ -15,12 +15,12 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// maxText is how much of a card a mail shows, in bytes. What does not fit is
-// not approved by mail.
+// maxText is how much of a card an email shows, in bytes. A card that does not fit
+// cannot be approved by email.
 const maxText = 200 << 10
 
-// dispatch is a mail of ours.
-type dispatch struct {
+// outgoing is an email that we send.
+type outgoing struct {
 	From, To   string
 	ReplyTo    string // "": From
 	Subject    string // with the tag
@@ -33,12 +33,12 @@ type dispatch struct {
 	HTML       string // "": plain text only
 }
 
-// bytes is the mail as it is sent. Nothing in it but addresses, identifiers and
-// encoded text reaches the header.
-func (d *dispatch) bytes() ([]byte, error) {
+// bytes is the email in wire format. The header contains only addresses, identifiers
+// and encoded text.
+func (d *outgoing) bytes() ([]byte, error) {
 	var h message.Header
 	h.Set("MIME-Version", "1.0")
-	// A server of Microsoft's then keeps its out-of-office notes to itself.
+	// Suppresses out-of-office notes of Microsoft servers.
 	h.Set("X-Auto-Response-Suppress", "All")
 	h.Set("Auto-Submitted", d.Auto)
 	if len(d.References) > 0 {
@@ -57,12 +57,12 @@ func (d *dispatch) bytes() ([]byte, error) {
 	h.Set("From", "permesso <"+d.From+">")
 	var out bytes.Buffer
 	if err := d.body(&out, h); err != nil {
-		return nil, fmt.Errorf("compose a mail: %w", err)
+		return nil, fmt.Errorf("compose email: %w", err)
 	}
 	return out.Bytes(), nil
 }
 
-func (d *dispatch) body(out io.Writer, h message.Header) error {
+func (d *outgoing) body(out io.Writer, h message.Header) error {
 	if d.HTML == "" {
 		textual(&h, "text/plain")
 		w, err := message.CreateWriter(out, h)
@@ -102,12 +102,12 @@ func writePart(w *message.Writer, text string) error {
 	return w.Close()
 }
 
-// tagLike is what an agent's words must not bring into a subject: the sign of a
-// request, which our own tag behind them has to be alone with, and that of an
-// encoded word, which a mail program would decode.
+// tagLike matches what an agent's text must not bring into a subject: the prefix of a
+// request tag, which must occur only in our own tag, and an encoded word, which a mail
+// program would decode.
 var tagLike = regexp.MustCompile(`(?i)(appr)_|(=)\?`)
 
-// headline is a request in one line, fit for a header.
+// headline is a request in one line, valid in a header.
 func headline(s chat.Style, p *approval.Pending) string {
 	line := tagLike.ReplaceAllStringFunc(s.Line(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
@@ -123,35 +123,35 @@ func headline(s chat.Style, p *approval.Pending) string {
 	return "🔐 " + line
 }
 
-// cardMail is what one person is asked.
+// cardMail is a card for one approver.
 type cardMail struct {
 	pending *approval.Pending
 	style   chat.Style
-	words   *words
+	texts   *catalog
 	ceiling approval.Reversibility
-	tag     string // "": it stands in the reply address
+	tag     string // "": the reply address carries the token
 }
 
-// longCard is the size, in bytes, from which on a reply that quotes all of the
-// card, as text and as HTML, may be too large to be read.
+// longCard is the size, in bytes, above which a reply that quotes the complete card, as
+// text and as HTML, may be too large to be read.
 const longCard = 64 << 10
 
-// notes are what stands below the card.
-func (m *cardMail) notes(size int, whole bool) (notes []string) {
-	p, w := m.pending, m.words
+// notes are the notes below the card.
+func (m *cardMail) notes(size int, complete bool) (notes []string) {
+	p, w := m.pending, m.texts
 	if p.Type == approval.TypeQuestion {
 		notes = append(notes, w.howToAnswer)
 	} else {
 		notes = append(notes, w.howTo)
 		switch {
-		case !whole:
-			notes = append([]string{fill(w.notWhole, "id", p.ShortID)}, notes...)
-		case above(p.Reversibility, m.ceiling):
-			notes = append([]string{m.words.aboveCeiling(p, m.ceiling)}, notes...)
+		case !complete:
+			notes = append([]string{fill(w.incomplete, "id", p.ShortID)}, notes...)
+		case exceeds(p.Reversibility, m.ceiling):
+			notes = append([]string{m.texts.aboveCeiling(p, m.ceiling)}, notes...)
 		}
 	}
 	if size > longCard {
-		notes = append(notes, w.long)
+		notes = append(notes, w.longCard)
 	}
 	if m.tag != "" {
 		notes = append(notes, m.tag)
@@ -159,39 +159,39 @@ func (m *cardMail) notes(size int, whole bool) (notes []string) {
 	return notes
 }
 
-// render is the mail's two parts. whole is false where they do not show all that
-// would run.
-func (m *cardMail) render() (text, page string, whole bool, err error) {
+// render returns the two parts of the email. whole is false if they do not show
+// everything that would run.
+func (m *cardMail) render() (text, page string, complete bool, err error) {
 	card := m.style.Card(m.pending)
 	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
-		card.Menu = card.Menu[:len(card.Menu)-1] // how to answer is another matter by mail
+		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
 	}
-	text, whole = fitCard(card)
-	notes := m.notes(len(text), whole)
-	page, err = cardHTML(card, text, notes, whole, m)
-	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, whole, err
+	text, complete = fitCard(card)
+	notes := m.notes(len(text), complete)
+	page, err = cardHTML(card, text, notes, complete, m)
+	return text + "\n\n" + strings.Join(notes, "\n\n") + "\n", page, complete, err
 }
 
-func fitCard(card chat.Card) (text string, whole bool) {
-	if text, whole = card.Text(0); len(text) <= maxText {
-		return text, whole
+func fitCard(card chat.Card) (text string, complete bool) {
+	if text, complete = card.Text(0); len(text) <= maxText {
+		return text, complete
 	}
-	text, _ = card.Text(maxText / 3) // no unit has more than three bytes
+	text, _ = card.Text(maxText / 3) // a unit has at most three bytes
 	return text, false
 }
 
-func (w *words) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
-	return fill(w.ceiling, "it", w.reversibility[string(steps(p.Reversibility))], "ceiling", w.reversibility[string(steps(ceiling))])
+func (w *catalog) aboveCeiling(p *approval.Pending, ceiling approval.Reversibility) string {
+	return fill(w.ceiling, "it", w.reversibility[string(knownReversibility(p.Reversibility))], "ceiling", w.reversibility[string(knownReversibility(ceiling))])
 }
 
-// above says whether something goes beyond a ceiling; without one nothing does.
-func above(r, ceiling approval.Reversibility) bool {
+// exceeds says whether r exceeds a ceiling; "" is no ceiling.
+func exceeds(r, ceiling approval.Reversibility) bool {
 	order := map[approval.Reversibility]int{approval.Reversible: 0, approval.Partial: 1, approval.Irreversible: 2}
-	return ceiling != "" && order[steps(r)] > order[steps(ceiling)]
+	return ceiling != "" && order[knownReversibility(r)] > order[knownReversibility(ceiling)]
 }
 
-// steps is r; what is unknown counts as irreversible.
-func steps(r approval.Reversibility) approval.Reversibility {
+// knownReversibility is r; an unknown value counts as irreversible.
+func knownReversibility(r approval.Reversibility) approval.Reversibility {
 	switch r {
 	case approval.Reversible, approval.Partial:
 		return r

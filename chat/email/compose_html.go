@@ -7,13 +7,12 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// cardPage is the HTML part: the same facts as the plain one, in the same order.
-// It has no link, since programs that look for bad mails follow links, and
-// nothing that would have to be fetched.
+// cardPage is the HTML part: the same facts as the plain part, in the same order. It
+// has no links, because spam filters follow links, and loads nothing.
 var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
 <html lang="{{.Language}}"><head><meta charset="utf-8"><title>{{.Card.Head}}</title></head>
 <body style="font-family: sans-serif; line-height: 1.4">
-{{- if .Whole}}
+{{- if .Complete}}
 <p style="font-weight: bold">{{.Card.Head}}</p>
 {{range .Card.Facts}}<p style="margin: 0.3em 0">{{.}}</p>
 {{end}}
@@ -36,10 +35,10 @@ var cardPage = template.Must(template.New("card").Parse(`<!DOCTYPE html>
 {{end}}</body></html>
 `))
 
-func cardHTML(card chat.Card, text string, notes []string, whole bool, m *cardMail) (string, error) {
+func cardHTML(card chat.Card, text string, notes []string, complete bool, m *cardMail) (string, error) {
 	var b strings.Builder
 	err := cardPage.Execute(&b, map[string]any{
-		"Language": chat.Language(m.style.Language), "Card": card, "Whole": whole, "Text": text, "Notes": notes, "Says": m.words.says,
+		"Language": chat.Language(m.style.Language), "Card": card, "Complete": complete, "Text": text, "Notes": notes, "Says": m.texts.agentWords,
 		"Payload": strings.Join(card.Payload, "\n"), "Changes": strings.Join(card.Changes, "\n"), "Prose": strings.Join(card.Prose, "\n"),
 	})
 	return b.String(), err

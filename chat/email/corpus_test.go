@@ -18,25 +18,25 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// believed is a SenderVerifier that takes everything for ann's.
-type believed struct{}
+// annVerifier is a SenderVerifier that proves ann for every email.
+type annVerifier struct{}
 
-func (believed) Sender(context.Context, []byte) (string, string, error) {
+func (annVerifier) Sender(context.Context, []byte) (string, string, error) {
 	return annMail, "forced", nil
 }
 
 var addressFields = regexp.MustCompile(`(?im)^(from|sender|return-path|to|cc|delivered-to|x-original-to|envelope-to|reply-to|message-id|in-reply-to|references):.*\n([ \t].*\n)*`)
 
-// readdressed is a mail as if it were ann's, in reply to her card.
-func readdressed(raw []byte, card opened) []byte {
+// asReplyFromAnn rewrites an email as if ann had sent it in reply to her card.
+func asReplyFromAnn(raw []byte, card parsedEmail) []byte {
 	head := "From: " + annMail + "\nTo: " + card.header.Get("Reply-To") + "\nIn-Reply-To: " + card.header.Get("Message-Id") + "\n"
 	return append([]byte(head), addressFields.ReplaceAll(unixLines(raw), nil)...)
 }
 
-func lasting(p *approval.Pending) { p.ExpiresAt = p.Timestamp.Add(365 * 24 * time.Hour) }
+func longLived(p *approval.Pending) { p.ExpiresAt = p.Timestamp.Add(365 * 24 * time.Hour) }
 
-// What others have collected decides nothing: neither as it is, nor in ann's name
-// and with the live token of a card. What a machine wrote is not answered either.
+// No collected email decides anything: neither unchanged, nor in ann's name with a valid
+// token. An automatic one is not answered either.
 func TestCorporaDecideNothing(t *testing.T) {
 	all := autoCorpus(t, "bounces")
 	machines := slices.Collect(maps.Keys(all))
@@ -47,25 +47,25 @@ func TestCorporaDecideNothing(t *testing.T) {
 			all[name] = mail
 		}
 	}
-	w := newWorld(t)
+	w := newRig(t)
 	count := map[string]map[Status]int{"as they are": {}, "readdressed": {}}
-	k := w.asks("home", id1, lasting)
-	card := w.one(w.looks())
+	k := w.addPending("home", id1, longLived)
+	card := w.onlyEmail(w.runAndTakeSent())
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		for how, raw := range map[string][]byte{"as they are": all[name], "readdressed": readdressed(all[name], card)} {
+		for how, raw := range map[string][]byte{"as they are": all[name], "readdressed": asReplyFromAnn(all[name], card)} {
 			if how == "readdressed" && strings.HasPrefix(name, "machine-") && Automatic(raw) == "" {
-				continue // its sender was all that gave it away
+				continue // only its sender shows that it is automatic
 			}
-			if w.Prover = (believed{}); how == "as they are" {
+			if w.Prover = (annVerifier{}); how == "as they are" {
 				w.Prover = &Authenticator{TrustRelay: true}
 			}
 			in := Incoming{Name: how + name, Raw: withCRLF(raw), Size: int64(len(raw))}
 			in.TooLarge = len(raw) > MaxMail
-			w.clock.passes(2 * time.Hour) // nothing is kept back for having been answered before
-			w.state.pages.notes[k].Cards[0].Unclear = 0
-			taken, answers := w.takes(in)
+			w.clock.advance(2 * time.Hour) // so that the limit of answers is not reached
+			w.state.sent.records[k].Cards[0].Unclear = 0
+			taken, answers := w.deliver(in)
 			count[how][taken.Status]++
-			require.Nil(t, w.decided(k), "%s %s", name, how)
+			require.Nil(t, w.decision(k), "%s %s", name, how)
 			if slices.Contains(machines, name) || how == "as they are" {
 				require.Empty(t, answers, "%s %s: %s", name, how, taken.Why)
 			}
@@ -76,13 +76,13 @@ func TestCorporaDecideNothing(t *testing.T) {
 	require.NotZero(t, count["readdressed"][Unclear]+count["readdressed"][Ignored])
 }
 
-// mailCases are the behaviour of earlier public gates as far as it concerns
-// mails. A case passes, or stands here with the reason why it differs.
+// mailCases are cases of earlier public gates about email. A case passes, or is listed
+// here with the reason why it differs.
 var mailCasesThatDiffer = map[string]string{
 	"email.truncate/'On Tue, X wrote:\\n1'":                                                    "",
-	"email.truncate/'5 npm test\\n\\nOn Tue, 3 Jan 2026 at 10:00, Bob\\n<bob@x> wrote:\\n> q'": "an attribution over two lines is one: theirs became a part of the override",
-	"email.id/extract":                         "an id has 16 digits at least, and alone it opens nothing",
-	"email.send/mail is delivered to the sink": "the subject is made of the operator's words, not of the agent's title; the tag is the same",
+	"email.truncate/'5 npm test\\n\\nOn Tue, 3 Jan 2026 at 10:00, Bob\\n<bob@x> wrote:\\n> q'": "an attribution on two lines is recognized; the other gate made it a part of the override",
+	"email.id/extract":                         "an id has at least 16 digits, and without a token it proves nothing",
+	"email.send/mail is delivered to the sink": "the subject consists of the operator's words, not of the agent's title; the tag is the same",
 }
 
 func TestCasesOfMails(t *testing.T) {
@@ -116,9 +116,9 @@ func TestCasesOfMails(t *testing.T) {
 				Parts   []string
 			}
 			require.NoError(t, json.Unmarshal(c.Expected, &want))
-			w := newWorld(t)
-			w.asks("home", id1, func(p *approval.Pending) { p.Agent.Title = "Test Approval" })
-			card := w.one(w.looks())
+			w := newRig(t)
+			w.addPending("home", id1, func(p *approval.Pending) { p.Agent.Title = "Test Approval" })
+			card := w.onlyEmail(w.runAndTakeSent())
 			require.NotContains(t, card.subject, "Test Approval", differs)
 			require.True(t, strings.HasSuffix(card.subject, " [appr_"+id1+"]"))
 			require.Contains(t, card.text, `title: "Test Approval"`)
@@ -129,9 +129,9 @@ func TestCasesOfMails(t *testing.T) {
 	}
 }
 
-// The replies of the end-to-end cases, as mails.
+// The replies of the end-to-end cases, as emails.
 func TestCasesOfRepliesByMail(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	for key, c := range mailCases(t) {
 		if c.Suite != "integration" && c.Suite != "e2e" {
 			continue
@@ -142,10 +142,10 @@ func TestCasesOfRepliesByMail(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(c.Input, &in))
 		require.NoError(t, json.Unmarshal(c.Expected, &want))
-		k := w.asksNext("home")
-		taken, _ := w.takes(letterTo(w.one(w.looks()), annMail, in.Reply))
+		k := w.addNextPending("home")
+		taken, _ := w.deliver(replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, in.Reply))
 		require.Equal(t, Decided, taken.Status, key)
-		d := w.decided(k)
+		d := w.decision(k)
 		require.Equal(t, []string{want.Decision.Code, want.Decision.Note, want.Decision.Override}, []string{d.Code, d.Note, d.Override}, key)
 	}
 }
@@ -159,7 +159,7 @@ func mailCases(t *testing.T) map[string]mailCase {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "cases", "rest-menu-email.json"))
 	if os.IsNotExist(err) && os.Getenv("CI") != "true" {
-		t.Log("../shared is absent: the cases are not looked at")
+		t.Log("../shared is missing: the cases are skipped")
 		return nil
 	}
 	require.NoError(t, err)
@@ -176,39 +176,39 @@ func mailCases(t *testing.T) map[string]mailCase {
 	return found
 }
 
-// FuzzTake: any bytes may come in by mail, in ann's name and with her token. What
-// decides is an exact answer at the beginning of a text, and nothing panics.
+// FuzzTake: any bytes may come in by email, in ann's name and with her token. Only an
+// exact answer at the beginning of the text decides, and nothing panics.
 func FuzzTake(f *testing.F) {
-	w := newWorld(f)
-	k := w.asks("home", id1, lasting)
-	card := w.one(w.looks())
-	w.Prover = believed{}
-	// The same in every process that fuzzes.
-	w.state.pages.notes[k].Cards[0].Tokens = []string{TokenDigest(replyToken)}
+	w := newRig(f)
+	k := w.addPending("home", id1, longLived)
+	card := w.onlyEmail(w.runAndTakeSent())
+	w.Prover = annVerifier{}
+	// The same token in every fuzzing process.
+	w.state.sent.records[k].Cards[0].Tokens = []string{TokenDigest(replyToken)}
 	card.header["Reply-To"] = []string{w.Addressing.Address(replyToken)}
 	for _, mail := range autoMails(f) {
 		f.Add(mail)
 	}
 	for _, text := range []string{"1", "4 a\nb", "deny", "ok", "> 1\n\n2"} {
-		f.Add(letterTo(card, annMail, text).Raw)
+		f.Add(replyTo(card, annMail, text).Raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		w.t = t
-		w.state.taken = ledger{map[string]*taken{}, map[string]bool{}}
-		w.state.pages.notes[k].Cards[0].Unclear = 0
+		w.state.handled = handledEmails{map[string]*handledEmail{}, map[string]bool{}}
+		w.state.sent.records[k].Cards[0].Unclear = 0
 		in := Incoming{Name: "fuzz", Raw: raw}
 		taken, err := w.Take(context.Background(), in)
 		require.NoError(t, err)
 		if taken.Status != Decided {
-			require.Nil(t, w.decided(k))
+			require.Nil(t, w.decision(k))
 			return
 		}
-		require.NotNil(t, w.decided(k))
+		require.NotNil(t, w.decision(k))
 		m, err := Read(raw)
 		require.NoError(t, err)
 		require.Empty(t, m.Doubt)
 		require.Empty(t, Automatic(raw))
 		require.True(t, bytes.Contains(bytes.ToLower(raw), []byte("appr_")) || bytes.Contains(bytes.ToLower(raw), []byte("permesso+")))
-		require.NoError(t, w.store.Remove(approval.DocDecision, k)) // the next one is new
+		require.NoError(t, w.store.Remove(approval.DocDecision, k)) // for the next input
 	})
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// The ways to keep a connection private, as SMTP.Security and IMAP.Security name
-// them. The zero value means TLS.
+// The values of SMTP.Security and IMAP.Security. The zero value means TLS.
 const (
-	StartTLS = "starttls" // TLS begins after a plain greeting; a server without it is refused
+	StartTLS = "starttls" // TLS begins after a plain greeting; a server without STARTTLS is refused
 	TLS      = "tls"      // TLS from the first byte
-	NoTLS    = "none"     // none at all, which only the own machine is trusted with
+	NoTLS    = "none"     // no encryption; only for this machine
 )
 
-// endpoint is a server, and how to be sure that it is the right one.
+// endpoint is a server and how to authenticate it.
 type endpoint struct {
 	address  string // "host:port"
 	security string
@@ -30,7 +29,7 @@ type endpoint struct {
 	timeout  time.Duration
 }
 
-// fault is why a server could not be reached or would not have us.
+// fault is why a connection failed.
 type fault struct {
 	stage     string
 	temporary bool
@@ -59,15 +58,15 @@ func (e endpoint) check() *fault {
 			return nil
 		}
 		return &fault{
-			stage: "connect", err: fmt.Errorf("%s: an unencrypted connection goes to this machine only", e.address),
-			hint: "starttls or tls",
+			stage: "connect", err: fmt.Errorf("%s: an unencrypted connection is allowed to this machine only", e.address),
+			hint: "set the security to starttls or tls",
 		}
 	}
-	return &fault{stage: "connect", err: fmt.Errorf("security %q is unknown", e.security), hint: "starttls, tls, or none for localhost"}
+	return &fault{stage: "connect", err: fmt.Errorf("security %q is unknown", e.security), hint: "use starttls, tls, or none for localhost"}
 }
 
-// dial connects, and shakes hands where TLS comes first. The connection is closed
-// when ctx ends; call stop when that is no longer wanted.
+// dial connects, with the TLS handshake if TLS comes first. The end of ctx closes the
+// connection, until the caller calls stop.
 func (e endpoint) dial(ctx context.Context) (conn net.Conn, stop func() bool, f *fault) {
 	if f := e.check(); f != nil {
 		return nil, nil, f
@@ -81,11 +80,11 @@ func (e endpoint) dial(ctx context.Context) (conn net.Conn, stop func() bool, f 
 	dialer := net.Dialer{KeepAlive: 30 * time.Second}
 	conn, err := dialer.DialContext(limited, "tcp", e.address)
 	if err != nil {
-		return nil, nil, &fault{stage: "connect", temporary: true, err: err, hint: "is the address right, and the server up?"}
+		return nil, nil, &fault{stage: "connect", temporary: true, err: err, hint: "check the address, and whether the server is up"}
 	}
 	if at, ok := conn.RemoteAddr().(*net.TCPAddr); e.security == NoTLS && (!ok || !at.IP.IsLoopback()) {
 		conn.Close()
-		return nil, nil, &fault{stage: "connect", err: fmt.Errorf("%s is another machine", e.address), hint: "starttls or tls"}
+		return nil, nil, &fault{stage: "connect", err: fmt.Errorf("%s is another machine", e.address), hint: "set the security to starttls or tls"}
 	}
 	if e.security == TLS || e.security == "" {
 		secure := tls.Client(conn, config)
@@ -106,16 +105,16 @@ func (e endpoint) tls() (*tls.Config, *fault) {
 	}
 	pem, err := os.ReadFile(e.caFile)
 	if err != nil {
-		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("read the authority's certificate: %w", err)}
+		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("read the CA file: %w", err)}
 	}
 	config.RootCAs = x509.NewCertPool()
 	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("%s holds no certificate", e.caFile), hint: "a PEM file"}
+		return nil, &fault{stage: "secure the connection", err: fmt.Errorf("%s contains no certificate", e.caFile), hint: "use a PEM file"}
 	}
 	return config, nil
 }
 
-// tlsFault explains why TLS did not come about.
+// tlsFault explains a failed TLS handshake.
 func (e endpoint) tlsFault(err error) *fault {
 	f := &fault{stage: "secure the connection", err: err, temporary: true}
 	var untrusted *tls.CertificateVerificationError
@@ -123,17 +122,17 @@ func (e endpoint) tlsFault(err error) *fault {
 	switch {
 	case errors.As(err, &untrusted):
 		f.temporary = false
-		f.hint = "use the name that is in the server's certificate, or name the authority that signed it as the CA file"
+		f.hint = "use the server name in the certificate, or set the CA file to the authority that signed it"
 	case errors.As(err, &noTLS):
 		f.temporary = false
-		f.hint = "no TLS is spoken on that port; starttls begins without it"
+		f.hint = "the port does not speak TLS; set the security to starttls"
 	}
 	return f
 }
 
-// within runs one exchange with a server and ends it, by closing the connection,
-// when it takes longer than d.
-func within(d time.Duration, conn net.Conn, exchange func() error) error {
+// withTimeout runs one exchange with a server. If it takes longer than d, the connection is
+// closed.
+func withTimeout(d time.Duration, conn net.Conn, exchange func() error) error {
 	late := false
 	done := make(chan struct{})
 	timer := time.AfterFunc(d, func() {
@@ -151,9 +150,9 @@ func within(d time.Duration, conn net.Conn, exchange func() error) error {
 	return err
 }
 
-// said makes a server's words fit for a log: one line, not too long, nothing
-// invisible, and without the password, which some servers repeat.
-func said(text string, secrets ...string) string {
+// logText formats a server's text for a log: one line, limited length, invisible
+// characters escaped, and without the password, which some servers repeat.
+func logText(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {
 			text = strings.ReplaceAll(text, s, "[password]")

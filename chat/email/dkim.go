@@ -15,24 +15,23 @@ import (
 	"github.com/emersion/go-msgauth/dkim"
 )
 
-// maxSignatures is how many DKIM signatures we look at, from the top.
+// maxSignatures is how many DKIM signatures are checked, from the top.
 const maxSignatures = 5
 
-// aheadBy is how far a signer's clock may be ahead of ours.
-const aheadBy = time.Hour
+// maxClockSkew is how far a signer's clock may be ahead of ours.
+const maxClockSkew = time.Hour
 
-// signature is one DKIM-Signature field as far as we judge it ourselves.
+// signature is one DKIM-Signature field, with our own checks.
 type signature struct {
-	name, domain, identity string // the name of its key; d=; the domain of i=
-	against                *AuthError
+	name, domain, identity string // DNS name of its key; d=; domain of i=
+	refusal                *AuthError
 }
 
-// signed is the proof by a DKIM signature. The library verifies; which
-// signature counts is decided here: one by a domain that may speak for the From
-// domain, over From and Subject and the whole text, in force, with a key that is
-// in use. RSA keys have 1024 bits at least, which is the least that RFC 8301
-// lets anybody believe: many senders still have no longer one. Ed25519 is as good.
-func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
+// proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
+// signature counts: the domain must be aligned with the From domain; From, Subject and
+// the complete text must be covered; signature and key must be in force. RSA keys have
+// at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *AuthError) {
 	lookups := &txtLookups{lookup: a.Lookup}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
@@ -46,11 +45,11 @@ func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerF
 		LookupTXT:        func(name string) ([]string, error) { return lookups.key(ctx, name, signatures) },
 	})
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
-		return "", distrust("its DKIM signatures cannot be verified: %v", err)
+		return "", refuse("its DKIM signatures cannot be verified: %v", err)
 	}
 	var all AuthError
 	for i, v := range verified {
-		against := signatures[i].judge(v, lookups.answered(signatures[i].name))
+		against := signatures[i].check(v, lookups.cached(signatures[i].name))
 		if against == nil {
 			return "dkim " + signatures[i].domain, nil
 		}
@@ -59,8 +58,8 @@ func (a *Authenticator) signed(ctx context.Context, raw []byte, fields []headerF
 	return "", &all
 }
 
-// candidates are the first signatures, each with what speaks against it before
-// anything is verified. An error: none is left.
+// candidates are the first signatures. Each has a refusal if it fails a check before
+// the verification. It is an error if all fail.
 func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *AuthError) {
 	var signatures []signature
 	var all AuthError
@@ -69,21 +68,21 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 			continue
 		}
 		if len(f.value) > maxSignature {
-			return nil, distrust("it has a DKIM signature of more than %d KiB", maxSignature>>10)
+			return nil, refuse("it has a DKIM signature of more than %d KiB", maxSignature>>10)
 		}
 		s := a.candidate(ctx, lookups, f.value, domain)
-		if s.against != nil {
-			all.add(s.against)
+		if s.refusal != nil {
+			all.add(s.refusal)
 		}
 		signatures = append(signatures, s)
 	}
 	if len(signatures) == 0 {
 		return nil, &AuthError{
 			Reason: "it has no DKIM signature",
-			Hint:   fmt.Sprintf("let the mail server of %s sign what it sends", domain),
+			Hint:   fmt.Sprintf("enable DKIM signing on the mail server of %s", domain),
 		}
 	}
-	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil }) {
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.refusal == nil }) {
 		return nil, &all
 	}
 	return signatures, nil
@@ -92,42 +91,42 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, value, domain string) signature {
 	tags, err := parseTags(value)
 	if err != nil {
-		return signature{against: distrust("a DKIM signature cannot be read: %s", err)}
+		return signature{refusal: refuse("a DKIM signature cannot be read: %s", err)}
 	}
 	var s signature
 	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != foldASCII(tags["d"]) {
-		s.against = distrust("a DKIM signature is by no domain")
+		s.refusal = refuse("a DKIM signature has no valid domain (d=)")
 		return s
 	}
 	if strings.ContainsFunc(tags["s"], func(r rune) bool { return r >= 0x80 || !isLetterDigit(byte(r)) && !strings.ContainsRune("-_.", r) }) {
-		s.against = distrust("the DKIM signature of %s names no key", s.domain)
+		s.refusal = refuse("the DKIM signature of %s has no valid selector (s=)", s.domain)
 		return s
 	}
 	s.name = tags["s"] + "._domainkey." + tags["d"]
 	s.identity = foldASCII(cmp.Or(tags["i"], tags["d"]))
-	if s.against = a.terms(tags, s.domain); s.against == nil {
-		_, s.against = lookups.aligned(ctx, s.domain, domain)
+	if s.refusal = a.checkTags(tags, s.domain); s.refusal == nil {
+		_, s.refusal = lookups.aligned(ctx, s.domain, domain)
 	}
 	return s
 }
 
-// terms judges what a signature says of itself.
-func (a *Authenticator) terms(tags map[string]string, domain string) *AuthError {
+// checkTags checks the tags of a signature.
+func (a *Authenticator) checkTags(tags map[string]string, domain string) *AuthError {
 	if _, ok := tags["l"]; ok {
-		return distrust("the DKIM signature of %s covers a part of the text only (l=)", domain)
+		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
-	if missing := unsigned(strings.Split(tags["h"], ":")); missing != "" {
-		return distrust("the DKIM signature of %s does not cover the %s field", domain, missing)
+	if missing := missingField(strings.Split(tags["h"], ":")); missing != "" {
+		return refuse("the DKIM signature of %s does not cover the %s field", domain, missing)
 	}
 	now := time.Now()
 	if a.Now != nil {
 		now = a.Now()
 	}
 	if expires, ok := tags["x"]; ok && !isTime(expires, now.Before) {
-		return distrust("the DKIM signature of %s has expired", domain)
+		return refuse("the DKIM signature of %s has expired", domain)
 	}
-	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(aheadBy)) }) {
-		return distrust("the DKIM signature of %s is from the future", domain)
+	if made, ok := tags["t"]; ok && !isTime(made, func(t time.Time) bool { return t.Before(now.Add(maxClockSkew)) }) {
+		return refuse("the DKIM signature of %s is from the future", domain)
 	}
 	return nil
 }
@@ -137,8 +136,8 @@ func isTime(text string, fits func(time.Time) bool) bool {
 	return err == nil && fits(time.Unix(seconds, 0))
 }
 
-// unsigned is the first field that a signature must cover and does not.
-func unsigned(names []string) string {
+// missingField returns the first required field that a signature does not cover, or "".
+func missingField(names []string) string {
 	for _, name := range []string{"From", "Subject"} {
 		if !slices.ContainsFunc(names, func(n string) bool { return foldASCII(n) == foldASCII(name) }) {
 			return name
@@ -147,28 +146,28 @@ func unsigned(names []string) string {
 	return ""
 }
 
-// judge says what speaks against a signature after all. What the library read
-// must be what we read, since it is the library's reading that was verified.
-func (s signature) judge(v *dkim.Verification, record txtAnswer) *AuthError {
+// check checks a signature after the verification. The library's reading must match
+// ours, because the library's reading was verified.
+func (s signature) check(v *dkim.Verification, record txtAnswer) *AuthError {
 	switch {
-	case s.against != nil:
-		return s.against
+	case s.refusal != nil:
+		return s.refusal
 	case record.err != nil:
 		return &AuthError{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
-		return distrust("the DKIM signature of %s does not hold: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
-	case foldASCII(v.Domain) != s.domain || unsigned(v.HeaderKeys) != "":
-		return distrust("a DKIM signature can be read in two ways")
+		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
+	case foldASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
+		return refuse("a DKIM signature is ambiguous")
 	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
-		return distrust("the DKIM key of %s is not for its subdomains (t=s)", s.domain)
+		return refuse("the DKIM key of %s is not for its subdomains (t=s)", s.domain)
 	}
 	return nil
 }
 
-// key answers the library: the record of a key that may count, nothing else.
+// key is the library's lookup: it returns only the record of a key that may count.
 func (l *txtLookups) key(ctx context.Context, name string, signatures []signature) ([]string, error) {
-	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.against == nil && s.name == name }) {
-		return nil, errors.New("nobody asked for it")
+	if !slices.ContainsFunc(signatures, func(s signature) bool { return s.refusal == nil && s.name == name }) {
+		return nil, errors.New("the signature was refused before the lookup")
 	}
 	texts, err := l.txt(ctx, name)
 	if err != nil {
@@ -184,22 +183,22 @@ func (l *txtLookups) key(ctx context.Context, name string, signatures []signatur
 }
 
 // keyFlags are the t= flags of a key record (RFC 6376, section 3.6.1), which the
-// library does not look at: y, the key is being tested and proves nothing; s, it
-// signs for its own domain only.
+// library ignores: y, the key is in test mode and proves nothing; s, it signs only for
+// its own domain.
 func keyFlags(texts []string) []string {
 	var flags []string
 	for _, text := range texts {
 		tags, err := parseTags(text)
 		if err != nil {
-			continue // the library refuses it
+			continue // the library reports it
 		}
 		flags = append(flags, strings.Split(tags["t"], ":")...)
 	}
 	return flags
 }
 
-// parseTags reads a tag list (RFC 6376, section 3.2) without any white space:
-// none of the tags that we look at may hold some that counts.
+// parseTags parses a tag list (RFC 6376, section 3.2) and drops all white space: no
+// tag that we check contains significant white space.
 func parseTags(value string) (map[string]string, error) {
 	tags := map[string]string{}
 	for tag := range strings.SplitSeq(value, ";") {

@@ -32,7 +32,7 @@ var rfcKeys = map[string]string{
 		"Lxj+PL6lHvqMKrM3rG4hstT5QjvHO9PzoxZyVYLzBfO2EeC3Ip3G+2kryOTIKT+l/K4w3QIDAQAB",
 }
 
-// fixed answers from a table; what is not in it does not exist.
+// fixed answers from a table. A name outside the table does not exist.
 func fixed(records map[string]string) func(context.Context, string) ([]string, error) {
 	return func(_ context.Context, name string) ([]string, error) {
 		if record, ok := records[name]; ok {
@@ -62,8 +62,8 @@ func TestVectorsOfTheRFCs(t *testing.T) {
 		require.NoError(t, err, "without %s", missing)
 		require.Equal(t, "joe@football.example.com by dkim football.example.com", address+" by "+how)
 	}
-	// That of RFC 6376 is by the parent of the From domain: the signature holds,
-	// and it depends on the DMARC record whether it counts.
+	// The one of RFC 6376 is by the parent of the From domain: the signature is valid, and
+	// the DMARC record decides whether it counts.
 	mail = rfcMail(t, "rfc6376.eml")
 	for policy, proved := range map[string]bool{"": false, "v=DMARC1; p=none": true, "v=DMARC1; p=none; adkim=r": true, "v=DMARC1; p=none; adkim=s": false} {
 		records := map[string]string{"brisbane._domainkey.example.com": rfcKeys["brisbane._domainkey.example.com"]}
@@ -82,7 +82,7 @@ func TestVectorsOfTheRFCs(t *testing.T) {
 	}
 }
 
-// What a signer of today writes, in all its forms.
+// Every form that a current signer writes.
 func TestSignedByTheLibrary(t *testing.T) {
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
@@ -129,8 +129,8 @@ func librarySigned(t *testing.T, options *dkim.SignOptions) []byte {
 	return signed.Bytes()
 }
 
-// requireOnlyAsSigned: proved as it is, also with the line ends of a maildir, and
-// not with a letter changed in what must be signed.
+// requireOnlyAsSigned checks that the email is proved unchanged, also with the line ends
+// of a maildir, and not after a change of a signed part.
 func requireOnlyAsSigned(t *testing.T, a *Authenticator, mail []byte, what string) {
 	t.Helper()
 	for _, form := range [][]byte{mail, bytes.ReplaceAll(mail, []byte("\r\n"), []byte("\n"))} {
@@ -141,6 +141,6 @@ func requireOnlyAsSigned(t *testing.T, a *Authenticator, mail []byte, what strin
 	for _, change := range [][2]string{{"\r\n4 but", "\r\n5 but"}, {"ricardo@", "mallory@"}, {"appr_a7", "appr_b7"}, {"> card", "> card\r\n1"}} {
 		require.Contains(t, string(mail), change[0])
 		_, _, err := a.Sender(context.Background(), bytes.Replace(mail, []byte(change[0]), []byte(change[1]), 1))
-		require.ErrorContains(t, err, "does not hold", "%s %s", what, change[1])
+		require.ErrorContains(t, err, "is not valid", "%s %s", what, change[1])
 	}
 }

@@ -14,25 +14,24 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// canonicalDomain gives a domain in lower case and A-label form, the only form
-// in which domains are compared. It refuses what has several spellings: a
-// domain with both A-labels and other than ASCII letters, characters that are
-// mapped to others (full-width ones, an ideographic full stop), an A-label
-// that is not the one of its characters.
+// canonicalDomain returns a domain in lower case and A-label form, the only form in
+// which domains are compared. It refuses a domain with several spellings: both A-labels
+// and non-ASCII letters, characters that are mapped to others (full-width ones, an
+// ideographic full stop), an A-label that does not match its characters.
 func canonicalDomain(domain string) (string, error) {
 	lower := foldASCII(domain)
 	ascii := !strings.ContainsFunc(domain, func(r rune) bool { return r >= 0x80 })
 	labels := strings.Split(lower, ".")
 	if len(labels) < 2 || slices.Contains(labels, "") || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
-		return "", errors.New("its domain is none that mail comes from")
+		return "", errors.New("its domain is not a mail domain")
 	}
 	a, err := idna.Lookup.ToASCII(lower)
 	if err != nil {
-		return "", errors.New("its domain is not a valid one")
+		return "", errors.New("its domain is not valid")
 	}
 	back, err := idna.Lookup.ToUnicode(a)
 	if err != nil || ascii && a != lower || !ascii && back != lower {
-		return "", errors.New("its domain has another spelling than the usual one")
+		return "", errors.New("its domain is not in canonical form")
 	}
 	for label := range strings.SplitSeq(a, ".") {
 		if len(label) > 63 || len(a) > 253 {
@@ -42,9 +41,9 @@ func canonicalDomain(domain string) (string, error) {
 	return a, nil
 }
 
-// organisation is the domain that was registered: one label below a public
-// suffix. "" for a public suffix itself.
-func organisation(domain string) string {
+// organization is the registered domain: one label below a public suffix. "" for a
+// public suffix.
+func organization(domain string) string {
 	org, err := publicsuffix.EffectiveTLDPlusOne(domain)
 	if err != nil {
 		return ""
@@ -52,17 +51,16 @@ func organisation(domain string) string {
 	return org
 }
 
-// aligned says whether a signature by signer may speak for mail from domain; if
-// not, why. The same domain may. Another one of the same organisation may if a
-// DMARC record allows it (adkim=r, the default of RFC 7489). Where there is no
-// record, or none that can be read, only the same domain may: nobody has said
-// that one name below human.test speaks for another.
+// aligned says whether a signature by signer is valid for email from domain; if not,
+// why. The same domain is aligned. Another domain of the same organization is aligned
+// if a DMARC record allows it (adkim=r, the default of RFC 7489). Without a readable
+// record only the same domain is aligned.
 func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, *AuthError) {
 	if signer == domain {
 		return true, nil
 	}
-	if org := organisation(domain); org == "" || organisation(signer) != org {
-		return false, distrust("it is signed by %s, not by %s", signer, domain)
+	if org := organization(domain); org == "" || organization(signer) != org {
+		return false, refuse("it is signed by %s, not by %s", signer, domain)
 	}
 	mode, where, err := l.alignment(ctx, domain)
 	switch {
@@ -73,18 +71,18 @@ func (l *txtLookups) aligned(ctx context.Context, signer, domain string) (bool, 
 	case where == "":
 		return false, &AuthError{
 			Reason: fmt.Sprintf("it is signed by %s, and no DMARC record of %s says that this is enough", signer, domain),
-			Hint:   fmt.Sprintf("publish one at _dmarc.%s, or let %s sign its own mail", organisation(domain), domain),
+			Hint:   fmt.Sprintf("publish a record at _dmarc.%s, or let %s sign its own email", organization(domain), domain),
 		}
 	default:
-		return false, distrust("it is signed by %s, but the DMARC record at %s wants a signature by %s itself", signer, where, domain)
+		return false, refuse("it is signed by %s, but the DMARC record at %s wants a signature by %s itself", signer, where, domain)
 	}
 }
 
-// alignment is what the DMARC record of a domain, or else of its organisation,
-// says about signers, and where it stands. Two records, or one that cannot be
-// read, are as good as the strict one: the least that any record allows.
+// alignment returns the mode in the DMARC record of a domain, or else of its
+// organization, and the record's name. Two records, or one that cannot be parsed,
+// count as the strict mode.
 func (l *txtLookups) alignment(ctx context.Context, domain string) (mode dmarc.AlignmentMode, where string, err error) {
-	for _, at := range []string{domain, organisation(domain)} {
+	for _, at := range []string{domain, organization(domain)} {
 		where = "_dmarc." + at
 		texts, err := l.txt(ctx, where)
 		if err != nil {
@@ -108,16 +106,16 @@ func (l *txtLookups) alignment(ctx context.Context, domain string) (mode dmarc.A
 	return dmarc.AlignmentStrict, "", nil
 }
 
-// maxTXT is the longest record that we read: a key of 8192 bits has 1400 bytes.
+// maxTXT is the longest record that is read: one with a key of 8192 bits has 1400 bytes.
 const maxTXT = 2048
 
 func tooLong(text string) bool { return len(text) > maxTXT }
 
-// txtLookups asks for TXT records, each name once. One mail makes us ask for
-// seven at most: a key for each signature, and two DMARC records.
+// txtLookups looks up TXT records, each name once. One email causes at most seven
+// lookups: a key for each signature, and two DMARC records.
 type txtLookups struct {
 	lookup func(ctx context.Context, name string) ([]string, error)
-	mu     sync.Mutex // the library verifies signatures side by side
+	mu     sync.Mutex // the library verifies signatures in parallel
 	known  map[string]txtAnswer
 }
 
@@ -126,7 +124,7 @@ type txtAnswer struct {
 	err   error // the records are not known
 }
 
-// txt gives the records of a name. That there are none is no error.
+// txt returns the records of a name. A name without records is no error.
 func (l *txtLookups) txt(ctx context.Context, name string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,8 +143,8 @@ func (l *txtLookups) txt(ctx context.Context, name string) ([]string, error) {
 	return texts, err
 }
 
-// answered is what was answered before, if anything was.
-func (l *txtLookups) answered(name string) txtAnswer {
+// cached returns the cached answer, if any.
+func (l *txtLookups) cached(name string) txtAnswer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.known[name]

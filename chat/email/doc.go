@@ -1,39 +1,39 @@
-// Package email reaches people by mail: a card goes out, and a single reply to
-// it decides.
+// Package email is the approval channel over email: it sends a card, and one reply
+// to the card decides.
 //
-// # The life of a card
+// # How a card is sent and answered
 //
-//  1. A request waits, and its workspace asks by e-mail. The channel writes a page
-//     into its notebook: whom it asks, under which Message-ID. Each person gets a
-//     mail of their own.
-//  2. Before each attempt to send, the page gets the digest of a new token, durably.
-//     The token itself stands only in the mail: in the reply address where the
-//     server knows sub-addresses, else in the subject and at the foot of the text.
-//  3. What may have been sent is noted as sent, or is sent again later under the same
-//     Message-ID; people then see it once or, at worst, twice.
-//  4. A mail comes in, from an IMAP mailbox, a maildir, or handed over. It counts
-//     only if a person can have written it, if it names a card of ours and carries
-//     one of its tokens, if it is proved to be by whom the card was sent to, and
-//     if they are an approver of the workspace. Then the first block of new text in
-//     it is an answer, which chat's interceptor has decided.
-//  5. A mail that had consequences is noted with what is answered, as one file,
-//     before anything is answered. Handed in again it is known, by its delivery and
-//     by what it says; and should the note not have been written, Decide knows who
-//     was first.
-//  6. When the request is settled, whoever was asked and did not decide by mail hears
-//     how it ended, in the thread of the card. The page is kept for thirty days, so
-//     that a late reply can be told that it is late.
+//  1. A request is pending and its workspace uses the email channel. The channel
+//     saves a sent record: whom it asks, under which Message-ID. Each approver gets
+//     a separate email.
+//  2. Before each attempt to send, the digest of a new token is saved durably in the
+//     sent record. The token itself is only in the email: in the reply address if
+//     the server supports sub-addresses, else in the subject and at the end of the text.
+//  3. If an attempt may have succeeded, it is recorded as such and the card is sent
+//     again later under the same Message-ID. At worst the approver sees it twice.
+//  4. A reply comes in from an IMAP mailbox, a maildir, the API or `permesso email
+//     deliver`. It counts only if all of this holds: a person can have written it,
+//     it names a card and carries one of the card's tokens, its sender is proved to
+//     be the approver who got the card, and that approver still belongs to the
+//     workspace. The first block of new text is the answer. chat's interceptor
+//     executes it.
+//  5. If a reply had an effect, one file records the reply and our answer to it,
+//     before the answer is sent. A second delivery is recognized by its name and by
+//     its content. If the file was not written, Decide reports who decided first.
+//  6. After the request is settled, every approver who was asked and did not decide by
+//     email gets the outcome, in the thread of the card. The sent record is kept for
+//     30 days, so that a late reply gets the answer "too late".
 //
-// # What is answered
+// # What gets an answer
 //
-// Mails to machines go in circles, so at most one answer goes to a mail, ten an
-// hour to one sender, three about what is unclear in replies to one card, and none
-// to anybody who is not a proved approver. All mails of ours say that they are
-// automatic (RFC 3834).
+// Two automatic mailers can answer each other forever. So a reply gets at most one
+// answer, a sender at most ten an hour, a card at most three about unclear replies,
+// and a sender who is not a proved approver gets none. Every email that we send
+// declares itself automatic (RFC 3834).
 //
-// # Answers
+// # Grammar
 //
 // The grammar is chat's, with three shorter forms; see fullForm. A question is
-// answered by the number of an option, or by the word answer and a text: text
-// alone could be what a mail program says by itself.
+// answered by the number of an option, or by the word answer and a text. A text
+// alone does not count: a mail program could have written it.
 package email

@@ -14,13 +14,13 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-var update = flag.Bool("update", false, "write the golden mails anew")
+var update = flag.Bool("update", false, "rewrite the golden emails")
 
-// theirs are the places of the HTML part that hold what an agent wrote.
-var theirs = regexp.MustCompile(`(?s)<pre.*?</pre>`)
+// preParts match the parts of the HTML that contain text by the agent.
+var preParts = regexp.MustCompile(`(?s)<pre.*?</pre>`)
 
-// What an agent forges stands in its quotation, or in the payload, and nowhere
-// else in either part of the mail; no markup of its own gets through.
+// Forged text of an agent appears only in its quotation or in the payload, in both
+// parts of the email, and never as markup.
 func TestForgedEvidence(t *testing.T) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
 	require.NoError(t, err)
@@ -31,10 +31,10 @@ func TestForgedEvidence(t *testing.T) {
 		require.NoError(t, err)
 		p, err := approval.ParsePending(b, approval.Key{Workspace: "personal", ID: "a7f3b2c1d4e5f6a7"})
 		require.NoError(t, err, name)
-		m := &cardMail{pending: p, style: chat.Style{}, words: english()}
-		text, page, whole, err := m.render()
+		m := &cardMail{pending: p, style: chat.Style{}, texts: english()}
+		text, page, complete, err := m.render()
 		require.NoError(t, err)
-		require.True(t, whole)
+		require.True(t, complete)
 		got := headline(m.style, p) + "\n\n" + text + "\n" + page
 		file := filepath.Join("..", "..", "testdata", "forged", name+".email.txt")
 		if *update {
@@ -47,6 +47,6 @@ func TestForgedEvidence(t *testing.T) {
 		for line := range strings.SplitSeq(text, "\n") {
 			require.NotRegexp(t, `^(✔|Verified|Unknown: nothing|pre-approved)`, line, name)
 		}
-		require.NotRegexp(t, `>(✔|Verified|Unknown: nothing|pre-approved)`, theirs.ReplaceAllString(page, ""), name)
+		require.NotRegexp(t, `>(✔|Verified|Unknown: nothing|pre-approved)`, preParts.ReplaceAllString(page, ""), name)
 	}
 }

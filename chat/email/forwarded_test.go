@@ -11,16 +11,16 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// What a forwarding service hands over needs the token, and counts as the one
-// person's whose key it has.
+// An email from a forwarding service needs the token, and counts as written by the
+// approver of the service's key.
 func TestForwarded(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	w.Addressing.Separator = ""
-	k := w.asks("office", id1)
-	var ann opened
-	for _, m := range w.looks() {
+	k := w.addPending("office", id1)
+	var ann parsedEmail
+	for _, m := range w.runAndTakeSent() {
 		if m.to == annMail {
-			ann = open1(t, m)
+			ann = parseEmail(t, m)
 		}
 	}
 	person := func(mail string) approval.Person { return approval.Person{Channel: "email", ID: mail} }
@@ -34,51 +34,52 @@ func TestForwarded(t *testing.T) {
 	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", person("eve@elsewhere.test")))
 	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{Channel: "telegram", ID: annMail}))
 	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{}))
-	require.Nil(t, w.decided(k))
+	require.Nil(t, w.decision(k))
 	require.Equal(t, Unclear, forward("Re: "+ann.subject, "fine", person(annMail)))
 	require.Equal(t, Decided, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
-	require.Equal(t, "fine", w.decided(k).Note)
+	require.Equal(t, "fine", w.decision(k).Note)
 	require.Equal(t, Duplicate, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
 }
 
-// A whole mail that is handed over must be by the one whose key it comes with.
-func TestHandedOver(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
+// A complete email from an API caller must be written by the approver of the caller's
+// key.
+func TestRawEmailByCaller(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
 	for _, p := range []approval.Person{{Channel: "email", ID: bobMail}, {}, {Channel: "local", ID: annMail}} {
 		taken, err := w.TakeRaw(t.Context(), in, p)
 		require.NoError(t, err)
 		require.Equal(t, Refused, taken.Status)
 	}
-	require.Nil(t, w.decided(k))
+	require.Nil(t, w.decision(k))
 	taken, err := w.TakeRaw(t.Context(), in, approval.Person{Channel: "email", ID: "ann@HUMAN.test"})
 	require.NoError(t, err)
 	require.Equal(t, Decided, taken.Status)
 	w.restart()
 	taken, err = w.TakeRaw(t.Context(), in, approval.Person{Channel: "email", ID: annMail})
 	require.NoError(t, err)
-	require.Equal(t, Taken{Status: Duplicate, Key: k}, taken, "whoever brings it again hears what it was about")
+	require.Equal(t, Taken{Status: Duplicate, Key: k}, taken, "the caller gets the request's key again")
 }
 
-// A notebook that cannot be written decides nothing that is not found again.
+// If the result cannot be saved, the retry finds the decision.
 func TestFullDisk(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
-	whole := w.Taken
-	w.Taken = brokenDrawer{}
-	w.restartWith(brokenDrawer{})
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
+	complete := w.Taken
+	w.Taken = brokenStore{}
+	w.restartWith(brokenStore{})
 	_, err := w.Take(t.Context(), in)
-	require.Error(t, err, "so that it is handed in again")
-	w.restartWith(whole)
-	taken, answers := w.takes(in)
-	require.Equal(t, Late, taken.Status, "it had decided already")
-	require.Contains(t, w.one(answers).text, "Already approved by ann")
-	require.True(t, w.decided(k).Approved)
+	require.Error(t, err, "so that the caller retries")
+	w.restartWith(complete)
+	taken, answers := w.deliver(in)
+	require.Equal(t, Late, taken.Status, "the first delivery had decided")
+	require.Contains(t, w.onlyEmail(answers).text, "Already approved by ann")
+	require.True(t, w.decision(k).Approved)
 }
 
-func (w *world) restartWith(taken interface {
+func (w *rig) restartWith(taken interface {
 	Put(string, []byte) error
 	Get(string) ([]byte, error)
 	List() ([]string, error)
@@ -89,34 +90,34 @@ func (w *world) restartWith(taken interface {
 	w.Taken = taken
 }
 
-type brokenDrawer struct{}
+type brokenStore struct{}
 
 var errFull = errors.New("no space left")
 
-func (brokenDrawer) Put(string, []byte) error   { return errFull }
-func (brokenDrawer) Get(string) ([]byte, error) { return nil, errFull }
-func (brokenDrawer) List() ([]string, error)    { return nil, nil }
-func (brokenDrawer) Remove(name string) error   { return errFull }
+func (brokenStore) Put(string, []byte) error   { return errFull }
+func (brokenStore) Get(string) ([]byte, error) { return nil, errFull }
+func (brokenStore) List() ([]string, error)    { return nil, nil }
+func (brokenStore) Remove(name string) error   { return errFull }
 
-// brokenDecider cannot write; what it left behind nobody knows.
+// brokenDecider cannot write. Whether it left a decision is unknown.
 type brokenDecider struct{}
 
 func (brokenDecider) Decide(context.Context, approval.DecisionInput) (*approval.Decision, error) {
 	return nil, errFull
 }
 
-// A decision that could not be written is tried again, as if the mail had not come.
+// A decision that could not be written is retried, as if the email had not come.
 func TestDecisionThatCannotBeWritten(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
-	whole := w.Interceptor.Decider
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
+	complete := w.Interceptor.Decider
 	w.Interceptor.Decider = brokenDecider{}
 	_, err := w.Take(t.Context(), in)
 	require.ErrorIs(t, err, errFull)
-	require.Empty(t, w.looks())
-	w.Interceptor.Decider = whole
-	taken, _ := w.takes(in)
+	require.Empty(t, w.runAndTakeSent())
+	w.Interceptor.Decider = complete
+	taken, _ := w.deliver(in)
 	require.Equal(t, Decided, taken.Status)
-	require.True(t, w.decided(k).Approved)
+	require.True(t, w.decision(k).Approved)
 }

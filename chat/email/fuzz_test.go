@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireAnswer holds what is true of every answer.
+// requireAnswer checks the properties of every answer.
 func requireAnswer(t *testing.T, text, answer string, clear bool) {
 	t.Helper()
 	if !clear {
@@ -20,12 +20,12 @@ func requireAnswer(t *testing.T, text, answer string, clear bool) {
 	require.NotContains(t, answer, lock)
 	lines := map[string]bool{}
 	for l := range strings.SplitSeq(text, "\n") {
-		lines[notice(l)] = true
+		lines[normalize(l)] = true
 	}
 	for l := range strings.SplitSeq(answer, "\n") {
-		require.False(t, isQuoted(strings.TrimSpace(inkOf(l))), "%q", l)
+		require.False(t, isQuoted(strings.TrimSpace(visibleText(l))), "%q", l)
 		require.NotEmpty(t, strings.TrimSpace(l))
-		require.True(t, lines[notice(l)], "nobody wrote %q", l)
+		require.True(t, lines[normalize(l)], "%q is not in the text", l)
 	}
 }
 
@@ -50,17 +50,17 @@ func FuzzRead(f *testing.F) {
 		if m.Doubt != "" || len(m.From) == 0 {
 			require.False(t, clear)
 		}
-		requireAnswer(t, m.Text+"\n"+m.other, text, clear)
+		requireAnswer(t, m.Text+"\n"+m.htmlText, text, clear)
 		require.LessOrEqual(t, len(m.Refs(replySub)), maxRefs)
 	})
 }
 
-// unmarked is a text without its quoted lines: with one right below an
-// attribution, what follows may well be new.
+// unmarked is a text without its quoted lines: after a quoted line right below an
+// attribution, the text that follows may be new.
 func unmarked(text string) string {
 	var lines []string
 	for l := range strings.SplitSeq(text, "\n") {
-		if !isQuoted(strings.TrimLeft(inkOf(l), " ")) {
+		if !isQuoted(strings.TrimLeft(visibleText(l), " ")) {
 			lines = append(lines, l)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// fullForm is an answer to p's card in the form of chat's grammar. Mail knows
-// three shorter ones, in either case:
+// fullForm converts an answer to p's card to chat's grammar. Email has three shorter
+// forms, in any case:
 //
-//	approve            the card's id may be left out, since the mail says which
+//	approve            without the id, because the email names the card
 //	deny [reason]      likewise, unless the reason begins like an id
-//	answer text        to a question; text alone could be anything
+//	answer text        to a question; a text alone does not count
 func fullForm(text string, p *approval.Pending) string {
 	text = strings.TrimSpace(text)
 	word, rest, _ := strings.Cut(text, " ")
@@ -40,16 +40,16 @@ func fullForm(text string, p *approval.Pending) string {
 	return text
 }
 
-// likeID says whether a text begins with what may be meant as an id.
+// likeID says whether a text begins with what may be an id.
 func likeID(text string) bool {
 	first := strings.Fields(text)[0]
 	return len(first) >= 4 && strings.Trim(lowerASCII(first), "0123456789abcdef") == ""
 }
 
-// byMail says whether what was understood may count, coming by mail. A machine
-// that we take for a person says anything but an exact code, so a free answer
-// must say that it is one; and question marks are what is left of letters that
-// somebody's mail server did not know.
+// byMail says whether an understood command is valid by email. An automatic reply that
+// we do not recognize writes anything but an exact code, so a free answer must begin
+// with the word answer. Repeated question marks are letters that a mail server could
+// not encode.
 func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
 	text = strings.TrimSpace(text)
 	switch cmd.Kind {
@@ -60,8 +60,8 @@ func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
 		if text == "?" {
 			return true
 		}
-		said := strings.TrimSpace(strings.TrimPrefix(text, "?"))
-		return said != "" && strings.ContainsFunc(said, unicode.IsLetter) && !strings.Contains(text, "??")
+		result := strings.TrimSpace(strings.TrimPrefix(text, "?"))
+		return result != "" && strings.ContainsFunc(result, unicode.IsLetter) && !strings.Contains(text, "??")
 	}
 	return true
 }

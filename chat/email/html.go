@@ -9,53 +9,53 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// page is an HTML body as a reader sees it, line by line, in the form of a plain
-// text: quotation behind ">", rules as dashes. Nothing is loaded, nothing runs.
-type page struct {
-	text   string
-	struck bool // words outside quotation are struck out
-	sheet  bool // a style sheet hides something, and we do not follow which
-	broken bool
+// flatHTML is the visible text of an HTML body, line by line, in the form of plain text:
+// quotations after ">", rules as dashes. Nothing is loaded or executed.
+type flatHTML struct {
+	text       string
+	struck     bool // text outside quotations is struck out
+	sheetHides bool // a style sheet hides something; it is not evaluated
+	broken     bool
 }
 
-// flatten reads HTML. Text that nobody sees is left out.
-func flatten(src string) page {
+// flatten converts HTML. Hidden text is left out.
+func flatten(src string) flatHTML {
 	f := &flattener{}
 	doc, err := html.Parse(strings.NewReader(src))
 	if err != nil {
-		return page{broken: true} // nested more than 512 deep
+		return flatHTML{broken: true} // nested more than 512 deep
 	}
-	f.walk(doc, look{})
+	f.walk(doc, textStyle{})
 	f.endLine()
-	return page{text: f.b.String(), struck: f.struck, sheet: f.sheet}
+	return flatHTML{text: f.b.String(), struck: f.struck, sheetHides: f.sheetHides}
 }
 
 // flattener writes lines.
 type flattener struct {
-	b      strings.Builder
-	line   strings.Builder
-	depth  int // of quotation
-	last   int // the depth of the line above, or -1 where that is blank
-	lines  int
-	blank  bool // a blank line is due before the next one
-	space  bool // a blank is due before the next word
-	struck bool
-	sheet  bool
+	b          strings.Builder
+	line       strings.Builder
+	depth      int // of quotation
+	last       int // the depth of the line above, or -1 if that is blank
+	lines      int
+	blank      bool // insert a blank line before the next one
+	space      bool // insert a space before the next word
+	struck     bool
+	sheetHides bool
 }
 
-// look is what elements hand down to those inside.
-type look struct {
+// textStyle is the text style that an element inherits.
+type textStyle struct {
 	pre    bool
 	struck bool
-	fg, bg *color // nil: nothing was said
+	fg, bg *color // nil: not set
 }
 
-const crossing = "-----Original Message-----"
+const quoteStart = "-----Original Message-----"
 
-func (f *flattener) walk(n *html.Node, l look) {
+func (f *flattener) walk(n *html.Node, l textStyle) {
 	switch n.Type {
 	case html.TextNode:
-		f.words(n.Data, l)
+		f.writeText(n.Data, l)
 		return
 	case html.ElementNode:
 		f.element(n, l)
@@ -65,22 +65,22 @@ func (f *flattener) walk(n *html.Node, l look) {
 	}
 }
 
-func (f *flattener) children(n *html.Node, l look) {
+func (f *flattener) children(n *html.Node, l textStyle) {
 	for c := n.FirstChild; c != nil; c = c.NextSibling {
 		f.walk(c, l)
 	}
 }
 
-func (f *flattener) element(n *html.Node, l look) {
+func (f *flattener) element(n *html.Node, l textStyle) {
 	s := styleOf(n)
 	switch n.DataAtom {
 	case atom.Style:
-		f.sheet = f.sheet || hides.MatchString(textIn(n))
+		f.sheetHides = f.sheetHides || hidingRule.MatchString(textIn(n))
 	case atom.Head:
-		f.children(n, l) // for its style sheets: all else in it is unseen
+		f.children(n, l) // for its style sheets: nothing else in it is visible
 		return
 	}
-	if unseen[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
+	if hiddenTags[n.DataAtom] || n.DataAtom == 0 && n.Namespace != "" || s.hidden() {
 		return
 	}
 	l = l.with(n, s)
@@ -89,7 +89,7 @@ func (f *flattener) element(n *html.Node, l look) {
 		f.newLine()
 		return
 	case atom.Hr:
-		f.single("________________________________")
+		f.ownLine("________________________________")
 		return
 	case atom.Td, atom.Th:
 		f.space = true
@@ -101,20 +101,20 @@ func (f *flattener) element(n *html.Node, l look) {
 	f.block(n, s, l)
 }
 
-func (f *flattener) block(n *html.Node, s style, l look) {
+func (f *flattener) block(n *html.Node, s style, l textStyle) {
 	f.endLine()
-	marginal := margins[n.DataAtom] && !s.tight(n)
+	marginal := margins[n.DataAtom] && !s.noMargins(n)
 	f.blank = f.blank || marginal
-	name := naming(n)
+	name := namesOf(n)
 	switch {
-	case announces.MatchString(name):
-		f.single(crossing)
-	case signs.MatchString(name):
-		f.single("-- ")
-	case s.lineAbove():
-		f.single("________________________________")
+	case quoteStartNames.MatchString(name):
+		f.ownLine(quoteStart)
+	case signatureNames.MatchString(name):
+		f.ownLine("-- ")
+	case s.hasTopBorder():
+		f.ownLine("________________________________")
 	}
-	quoted := n.DataAtom == atom.Blockquote || quotes.MatchString(name)
+	quoted := n.DataAtom == atom.Blockquote || quoteNames.MatchString(name)
 	if quoted {
 		f.depth++
 	}
@@ -129,7 +129,7 @@ func (f *flattener) block(n *html.Node, s style, l look) {
 	f.blank = f.blank || marginal
 }
 
-// bullet shows what a browser shows before an item.
+// bullet writes what a browser shows before a list item.
 func (f *flattener) bullet(n *html.Node) {
 	if n.Parent == nil || n.Parent.DataAtom != atom.Ol {
 		f.line.WriteString("• ")
@@ -144,12 +144,12 @@ func (f *flattener) bullet(n *html.Node) {
 	f.line.WriteString(strconv.Itoa(count) + ". ")
 }
 
-// words writes the text of a node, its blanks run together as browsers do.
-func (f *flattener) words(s string, l look) {
+// writeText writes the text of a node and collapses its blanks as browsers do.
+func (f *flattener) writeText(s string, l textStyle) {
 	if s == "" || l.unreadable() {
 		return
 	}
-	if l.struck && f.depth == 0 && strings.TrimSpace(inkOf(s)) != "" {
+	if l.struck && f.depth == 0 && strings.TrimSpace(visibleText(s)) != "" {
 		f.struck = true
 	}
 	if l.pre {
@@ -178,7 +178,7 @@ func collapsible(r rune) bool {
 	return r == ' ' || r == '\t' || r == '\n' || r == '\r' || r == '\f'
 }
 
-// endLine ends a line that has something on it.
+// endLine ends a line that is not empty.
 func (f *flattener) endLine() {
 	f.space = false
 	if f.line.Len() > 0 {
@@ -208,8 +208,8 @@ func (f *flattener) write(text string, depth int) {
 	f.b.WriteString(strings.TrimRight(quotePrefix(depth)+text, " ") + "\n")
 }
 
-// single writes a line of its own.
-func (f *flattener) single(s string) {
+// ownLine writes a separate line.
+func (f *flattener) ownLine(s string) {
 	f.endLine()
 	f.line.WriteString(s)
 	f.endLine()
@@ -224,7 +224,7 @@ func atoms(list ...atom.Atom) map[atom.Atom]bool {
 }
 
 var (
-	unseen = atoms(atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Link, atom.Template, atom.Textarea, atom.Select,
+	hiddenTags = atoms(atom.Title, atom.Style, atom.Script, atom.Noscript, atom.Link, atom.Template, atom.Textarea, atom.Select,
 		atom.Option, atom.Datalist, atom.Object, atom.Iframe, atom.Svg, atom.Math, atom.Audio, atom.Video, atom.Canvas, atom.Map, atom.Meta, atom.Base)
 	blocks = atoms(atom.Html, atom.Body, atom.Address, atom.Article, atom.Aside, atom.Div, atom.Dl, atom.Dd, atom.Dt, atom.Fieldset,
 		atom.Figure, atom.Figcaption, atom.Footer, atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Li,
@@ -232,20 +232,20 @@ var (
 		atom.Center, atom.Blockquote, atom.Details, atom.Summary, atom.Caption)
 	margins = atoms(atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Pre, atom.Blockquote, atom.Ul, atom.Ol, atom.Dl, atom.Figure)
 
-	// How programs name what they put around a quotation …
-	quotes = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
+	// The names that mail programs give to a quotation …
+	quoteNames = regexp.MustCompile(`(?i)(?:^|[\s_])(?:gmail_quote|gmail_quote_container|\w*yahoo_quoted\w*|protonmail_quote|tutanota_quote|zmail_extra|` +
 		`moz-forward-container|mail_quote|quoted_?text|wrap_quote|fastmail-quoted?|skiff_quote|isreplycontent|hey_quote|spark_quote|quote|quoted-content)(?:\s|$)`)
-	// … or at its head, everything below being part of it …
-	announces = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
+	// … to the start of a quotation without an end …
+	quoteStartNames = regexp.MustCompile(`(?i)(?:^|[\s_])(?:divrplyfwdmsg|appendonsend|replysplit|olk_src_body_section|mailoriginal|` +
 		`mail-editor-reference-message-container|ms-outlook-mobile-reference-message|divtaggedcontent|forwardmsg|origbody|stopspelling)(?:\s|$)`)
-	// … and around a signature.
-	signs = regexp.MustCompile(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
+	// … and to a signature.
+	signatureNames = regexp.MustCompile(`(?i)(?:^|\s)(?:x_)?(?:gmail_signature|moz-signature|protonmail_signature_block|signature|applemailsignature|` +
 		`ms-outlook-mobile-signature|mobile-signature|tutanota_signature|zmail_signature|data-signatureblock|sig)(?:\s|$)`)
-	hides = regexp.MustCompile(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
+	hidingRule = regexp.MustCompile(`(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?:[^.\d]|$)|mso-hide|opacity\s*:\s*0(?:[^.\d]|$)`)
 )
 
-// naming is all by which an element may be known, blanks between.
-func naming(n *html.Node) string {
+// namesOf joins the attributes that identify an element.
+func namesOf(n *html.Node) string {
 	var names []string
 	for _, a := range n.Attr {
 		switch a.Key {
@@ -260,7 +260,7 @@ func naming(n *html.Node) string {
 
 func isBlock(n *html.Node) bool { return blocks[n.DataAtom] }
 
-// textIn is the text right inside an element.
+// textIn is the text directly inside an element.
 func textIn(n *html.Node) string {
 	var b strings.Builder
 	for c := n.FirstChild; c != nil; c = c.NextSibling {

@@ -37,7 +37,7 @@ func styleOf(n *html.Node) style {
 
 var zero = regexp.MustCompile(`^[-+]?0*(?:\.\d+|\.?0*)(?:px|pt|em|rem|%|cm|mm|in|ex|vw|vh)?$`)
 
-// hidden says whether nothing inside is seen. A size below one counts as none.
+// hidden says whether the content is invisible. A size below one counts as zero.
 func (s style) hidden() bool {
 	size := func(key string) bool { v, ok := s[key]; return ok && v != "" && zero.MatchString(v) }
 	return s["display"] == "none" || s["visibility"] == "hidden" || s["visibility"] == "collapse" ||
@@ -47,10 +47,10 @@ func (s style) hidden() bool {
 		strings.HasPrefix(s["left"], "-9") || strings.HasPrefix(s["top"], "-9")
 }
 
-// tight says whether a paragraph has no margin above and below. Those of Word
-// have theirs taken away in a style sheet.
-func (s style) tight(n *html.Node) bool {
-	if n.DataAtom == atom.P && strings.Contains(naming(n), "Mso") {
+// noMargins says whether a paragraph has no margin. Word removes the margins of its own in
+// a style sheet.
+func (s style) noMargins(n *html.Node) bool {
+	if n.DataAtom == atom.P && strings.Contains(namesOf(n), "Mso") {
 		return true
 	}
 	all := strings.Fields(s["margin"])
@@ -61,8 +61,8 @@ func (s style) tight(n *html.Node) bool {
 	return none
 }
 
-// lineAbove knows the line that Outlook draws above what it quotes.
-func (s style) lineAbove() bool {
+// hasTopBorder recognizes the line that Outlook draws above a quotation.
+func (s style) hasTopBorder() bool {
 	for _, k := range []string{"border-top", "border-top-style"} {
 		if strings.Contains(s[k], "solid") {
 			return true
@@ -71,7 +71,7 @@ func (s style) lineAbove() bool {
 	return false
 }
 
-// color is one in red, green and blue.
+// color is red, green and blue.
 type color [3]uint8
 
 var (
@@ -84,7 +84,7 @@ var (
 	}
 )
 
-// colorOf reads the first color of a declaration, nil where we know none.
+// colorOf parses the first color of a declaration; nil if it is unknown.
 func colorOf(s string) *color {
 	if c, ok := paleNames[s]; ok {
 		return &c
@@ -110,8 +110,8 @@ func colorOf(s string) *color {
 	return &c
 }
 
-// with is how text inside n looks.
-func (l look) with(n *html.Node, s style) look {
+// with is the style of text inside n.
+func (l textStyle) with(n *html.Node, s style) textStyle {
 	switch n.DataAtom {
 	case atom.Pre:
 		l.pre = true
@@ -127,7 +127,7 @@ func (l look) with(n *html.Node, s style) look {
 	if v := s["color"]; v != "" {
 		l.fg = colorOf(v)
 		if v == "transparent" || strings.HasPrefix(v, "rgba(") && strings.HasSuffix(strings.ReplaceAll(v, " ", ""), ",0)") {
-			l.fg = l.ground()
+			l.fg = l.background()
 		}
 	}
 	for _, k := range []string{"background", "background-color"} {
@@ -135,27 +135,27 @@ func (l look) with(n *html.Node, s style) look {
 			first, _, _ := strings.Cut(v, " url")
 			l.bg = colorOf(first)
 			if l.bg == nil {
-				l.bg = &color{128, 128, 128} // something: neither white nor black
+				l.bg = &color{128, 128, 128} // unknown: neither white nor black
 			}
 		}
 	}
 	return l
 }
 
-// ground is what lies behind the text: white, if nobody said otherwise.
-func (l look) ground() *color {
+// background is the background color; white by default.
+func (l textStyle) background() *color {
 	if l.bg == nil {
 		return &color{255, 255, 255}
 	}
 	return l.bg
 }
 
-// unreadable says whether text has the color of what lies behind it.
-func (l look) unreadable() bool {
+// unreadable says whether text has almost the color of its background.
+func (l textStyle) unreadable() bool {
 	if l.fg == nil {
 		return false
 	}
-	for i, c := range l.ground() {
+	for i, c := range l.background() {
 		if d := int(c) - int(l.fg[i]); d > 24 || d < -24 {
 			return false
 		}

@@ -11,49 +11,48 @@ import (
 	"time"
 )
 
-// IMAP is a mailbox on a server, watched with IDLE. It is a Box.
+// IMAP is a Mailbox on a server, watched with IDLE.
 //
-// Every mail that comes in is taken, whoever reads, moves or marks mails besides;
-// what came more than an hour before the first start is left alone, however late
-// the first connection is. Nothing is ever deleted, and
-// without MarkSeen the mailbox is not even opened for writing.
+// Every new email is taken, also one that another program reads, moves or marks.
+// Emails that arrived more than an hour before the first start are skipped, however
+// late the first connection is. Nothing is deleted. Without MarkSeen the mailbox is
+// opened read-only.
 type IMAP struct {
-	Address  string                 // "host:port"
-	Security string                 // StartTLS, TLS or NoTLS; "": TLS
-	Username string                 //
-	Password func() (string, error) // asked at each login
+	Address  string // "host:port"
+	Security string // StartTLS, TLS or NoTLS; "": TLS
+	Username string
+	Password func() (string, error) // read at each login
 	CAFile   string                 // PEM: trust these authorities instead of the system's; "": the system's
 	Mailbox  string                 // "": INBOX
-	State    State                  // where we are; needed
+	State    State                  // the position in the mailbox; required
 
-	TakeOld  bool // at the first start, mails that are there already are taken, too
-	MarkSeen bool // what was taken gets the flag \Seen
+	TakeOld  bool // at the first start, take existing emails, too
+	MarkSeen bool // set the flag \Seen on every email that was taken
 
-	// Report is told nil after each look at the mailbox that found all in order,
-	// and otherwise what is wrong; may be nil. The connection's troubles are
-	// *MailboxError.
+	// Report gets nil after each scan without an error, else the error; may be nil.
+	// Connection errors are *MailboxError.
 	Report func(error)
 
 	Timeout time.Duration // for each answer; 0: 30 s
-	// Idle is how long we wait at most for the server to tell us of mails before
-	// we look ourselves; 0: 1 minute. Some servers forget to tell, and some routers
-	// forget connections that are silent for five.
+	// Idle is how long to wait for a notification before the next scan; 0: 1 minute.
+	// Some servers forget to notify, and some routers drop connections that are silent
+	// for five minutes.
 	Idle time.Duration
 	Now  func() time.Time // nil: time.Now
 
-	pause time.Duration // the shortest before trying again; 0: 1 s
+	retryDelay time.Duration // first delay before a retry; 0: 1 s
 }
 
 const (
-	longestPause = time.Minute      // between two tries to connect
-	refusedPause = 5 * time.Minute  // … where they are refused: providers lock accounts
-	mailPause    = 10 * time.Minute // between two tries with one mail
-	noIdle       = 15 * time.Second // between two looks where there is no IDLE
+	maxReconnectDelay = time.Minute      // between two attempts to connect
+	refusedDelay      = 5 * time.Minute  // the same after a refusal: providers lock accounts
+	maxEmailDelay     = 10 * time.Minute // between two attempts with one email
+	pollInterval      = 15 * time.Second // between two scans if the server has no IDLE
 )
 
 var _ Mailbox = (*IMAP)(nil)
 
-// Check logs in, opens the mailbox and leaves. Its error is a *MailboxError.
+// Check logs in and opens the mailbox. Its error is a *MailboxError.
 func (b *IMAP) Check(ctx context.Context) error {
 	c, err := b.connect(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func (b *IMAP) Check(ctx context.Context) error {
 	return err
 }
 
-// Run is Box's. It returns early only when the state cannot be read, or the
-// settings exclude a connection.
+// Run implements Mailbox. It returns early only if the state is unreadable or the
+// settings make a connection impossible.
 func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if f := b.endpoint().check(); f != nil {
 		return b.error(f.stage, f)
@@ -85,19 +84,19 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 		if r.healthy {
 			failures = retry{}
 		}
-		failures = failures.again(b.now(), b.shortest(), b.longest(err))
+		failures = failures.next(b.now(), b.firstDelay(), b.maxDelay(err))
 		sleep(ctx, failures.at.Sub(b.now()))
 	}
 	return context.Cause(ctx)
 }
 
-// longest is the longest pause after such an error.
-func (b *IMAP) longest(err error) time.Duration {
+// maxDelay is the maximum delay after such an error.
+func (b *IMAP) maxDelay(err error) time.Duration {
 	var e *MailboxError
 	if errors.As(err, &e) && !e.Temporary {
-		return refusedPause
+		return refusedDelay
 	}
-	return longestPause
+	return maxReconnectDelay
 }
 
 func (b *IMAP) endpoint() endpoint {
@@ -125,9 +124,9 @@ func (b *IMAP) idle() time.Duration {
 	return time.Minute
 }
 
-func (b *IMAP) shortest() time.Duration {
-	if b.pause > 0 {
-		return b.pause
+func (b *IMAP) firstDelay() time.Duration {
+	if b.retryDelay > 0 {
+		return b.retryDelay
 	}
 	return time.Second
 }
@@ -145,19 +144,19 @@ func (b *IMAP) report(err error) {
 	}
 }
 
-// imapReader is one Run.
+// imapReader is the state of one Run.
 type imapReader struct {
 	*IMAP
 	take    func(context.Context, Incoming) error
 	state   imapState
-	dirty   bool             // state is newer than what was saved
-	unsaved error            // … because of this
+	dirty   bool             // state has changes that are not saved
+	unsaved error            // why the last save failed
 	retries map[uint32]retry // of state.Open
-	waiting waiting          // the open mails, as the last look left them
-	healthy bool             // this session has looked at everything once
+	failed  failedEmails     // the open emails after the last scan
+	healthy bool             // this session has finished one scan
 }
 
-// session is one connection. It returns only with an error.
+// session handles one connection. It always returns an error.
 func (r *imapReader) session(ctx context.Context) error {
 	c, err := r.connect(ctx)
 	if err != nil {
@@ -168,46 +167,46 @@ func (r *imapReader) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.arrive(c, selected); err != nil {
+	if err := r.syncState(c, selected); err != nil {
 		return err
 	}
 	for {
-		if err := r.look(ctx, c); err != nil {
+		if err := r.takeDue(ctx, c); err != nil {
 			return err
 		}
 		r.healthy = true
-		r.report(errors.Join(r.waiting.trouble(), r.unsaved))
-		if err := c.wait(ctx, r.nextLook()); err != nil {
+		r.report(errors.Join(r.failed.summary(), r.unsaved))
+		if err := c.wait(ctx, r.untilNextScan()); err != nil {
 			return err
 		}
 	}
 }
 
-// look takes what is due: the new mails first, or one that breaks the connection
-// each time would keep them out.
-func (r *imapReader) look(ctx context.Context, c *imapConn) error {
+// takeDue takes what is due. New emails come first: otherwise one email that breaks the
+// connection each time would block them.
+func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 	r.save()
-	r.waiting = waiting{}
+	r.failed = failedEmails{}
 	before := slices.Clone(r.state.Open)
-	if err := r.lookForNew(ctx, c); err != nil {
+	if err := r.takeNew(ctx, c); err != nil {
 		return err
 	}
 	for _, m := range before {
 		if r.retries[m.UID].at.After(r.now()) {
-			r.waiting.add(nil)
+			r.failed.add(nil)
 			continue
 		}
-		if err := r.one(ctx, c, m.UID); err != nil {
+		if err := r.takeOne(ctx, c, m.UID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookForNew stops where too many mails are open: then the fault is not in them,
-// and more of them can wait.
-func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
-	uids, err := c.from(r.state.Next)
+// takeNew takes new emails, but stops while too many are open: then the failure is
+// not in the emails.
+func (r *imapReader) takeNew(ctx context.Context, c *imapConn) error {
+	uids, err := c.uidsFrom(r.state.Next)
 	if err != nil {
 		return err
 	}
@@ -215,58 +214,58 @@ func (r *imapReader) lookForNew(ctx context.Context, c *imapConn) error {
 		if len(r.state.Open) >= maxOpen {
 			return nil
 		}
-		if err := r.one(ctx, c, uid); err != nil {
+		if err := r.takeOne(ctx, c, uid); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one takes a mail. It returns an error when the connection or ctx is done for;
-// what is wrong with the mail is noted.
-func (r *imapReader) one(ctx context.Context, c *imapConn, uid uint32) error {
+// takeOne takes an email. It returns an error only if the connection or ctx has ended. A
+// failure of the email itself is recorded.
+func (r *imapReader) takeOne(ctx context.Context, c *imapConn, uid uint32) error {
 	in, facts, err := c.fetch(uid)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		// Maybe it is this mail that breaks the connection, so it waits in any case.
+		// This email may be what breaks the connection, so it is postponed in any case.
 		r.postpone(uid, facts)
 		if !refusedByServer(err) {
 			return err
 		}
-		r.waiting.add(err)
+		r.failed.add(err)
 		return nil
 	case in == nil:
-		r.settle(uid, imapMail{}) // somebody deleted it
+		r.markDone(uid, imapMail{}) // deleted meanwhile
 		return nil
 	}
-	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.whose())
-	if err := hand(ctx, r.take, *in); err != nil {
+	in.Name = fmt.Sprintf("imap %d/%d of %s", r.state.UIDValidity, uid, r.accountID())
+	if err := callTake(ctx, r.take, *in); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.waiting.add(err)
+		r.failed.add(err)
 		r.postpone(uid, facts)
 		return nil
 	}
-	r.settle(uid, facts)
+	r.markDone(uid, facts)
 	if r.MarkSeen {
 		return c.markSeen(uid)
 	}
 	return nil
 }
 
-// whose tells mailboxes apart: many servers give every account's first one the same
+// accountID identifies the account: many servers give every account's INBOX the same
 // UIDVALIDITY.
-func (b *IMAP) whose() string {
-	host, _, _ := net.SplitHostPort(b.Address) // whatever is wrong with it, connect says
+func (b *IMAP) accountID() string {
+	host, _, _ := net.SplitHostPort(b.Address) // endpoint.check reports a bad address
 	sum := sha256.Sum256([]byte(host + "\n" + b.Username + "\n" + b.mailbox()))
 	return hex.EncodeToString(sum[:4])
 }
 
-// nextLook is how long the server may be silent.
-func (r *imapReader) nextLook() time.Duration {
+// untilNextScan is the time until the next scan.
+func (r *imapReader) untilNextScan() time.Duration {
 	wait := r.idle()
 	for _, m := range r.state.Open {
 		wait = min(wait, max(0, r.retries[m.UID].at.Sub(r.now())))

@@ -15,20 +15,20 @@ import (
 	"github.com/emersion/go-sasl"
 )
 
-// Only this file knows the IMAP library, which is a beta. Its commands wait for
-// ever, so each goes through do, which does not. Of a mail we ask for nothing that
-// the server would have to parse first, such as ENVELOPE: a mail that the library
-// cannot read in that form would end every connection.
+// Only this file uses the IMAP library, which is a beta. Its commands have no timeout,
+// so each is called through do, which has one. FETCH asks for nothing that the server
+// must parse first, such as ENVELOPE: an email that the library cannot read in that
+// form would end every connection.
 
 // imapConn is a connection that has logged in.
 type imapConn struct {
-	client  *imapclient.Client
-	conn    net.Conn
-	stop    func() bool
-	ctx     context.Context
-	timeout time.Duration
-	secrets []string
-	exists  chan struct{} // the number of mails changed; holds one
+	client       *imapclient.Client
+	conn         net.Conn
+	stop         func() bool
+	ctx          context.Context
+	timeout      time.Duration
+	secrets      []string
+	countChanged chan struct{} // signals that the number of emails changed; capacity 1
 }
 
 // selected is a mailbox as the server describes it.
@@ -43,7 +43,7 @@ func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	if f != nil {
 		return nil, b.error(f.stage, f)
 	}
-	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), exists: make(chan struct{}, 1)}
+	c := &imapConn{conn: conn, stop: stop, ctx: ctx, timeout: b.timeout(), countChanged: make(chan struct{}, 1)}
 	if err := c.greet(e); err != nil {
 		c.close()
 		return nil, err
@@ -55,20 +55,20 @@ func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	return c, nil
 }
 
-// greet awaits the greeting and secures the connection where that comes after it.
+// greet waits for the greeting and starts TLS if it begins after the greeting.
 func (c *imapConn) greet(e endpoint) error {
 	options := &imapclient.Options{UnilateralDataHandler: &imapclient.UnilateralDataHandler{Mailbox: c.changed}}
 	if e.security != StartTLS {
 		c.client = imapclient.New(c.conn, options)
-		return c.do("greet", func() error { return c.client.WaitGreeting() })
+		return c.doWithTimeout("greet", func() error { return c.client.WaitGreeting() })
 	}
 	config, f := e.tls()
 	if f != nil {
 		return c.error(f.stage, f)
 	}
 	options.TLSConfig = config
-	err := within(c.timeout, c.conn, func() (err error) {
-		// It refuses a server that says it needs no login any more.
+	err := withTimeout(c.timeout, c.conn, func() (err error) {
+		// It refuses a server that needs no login any more.
 		c.client, err = imapclient.NewStartTLS(c.conn, options)
 		return err
 	})
@@ -79,16 +79,16 @@ func (c *imapConn) greet(e endpoint) error {
 	var reply *imap.Error
 	if errors.As(err, &reply) {
 		failed.Temporary = false
-		failed.Hint = "the server has no STARTTLS there; for TLS from the first byte (mostly port 993) the security is tls"
+		failed.Hint = "the server has no STARTTLS on this port; for TLS from the first byte (mostly port 993) set the security to tls"
 	} else if failed.Hint == "" {
-		failed.Hint = "does that port want TLS from the first byte? then the security is tls"
+		failed.Hint = "if the port expects TLS from the first byte, set the security to tls"
 	}
 	return failed
 }
 
 func (c *imapConn) login(b *IMAP) error {
 	if b.Password == nil {
-		return &MailboxError{Stage: "log in", Err: errors.New("there is no password")}
+		return &MailboxError{Stage: "log in", Err: errors.New("no password is set")}
 	}
 	password, err := b.Password()
 	if err != nil {
@@ -96,27 +96,27 @@ func (c *imapConn) login(b *IMAP) error {
 	}
 	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
-	err = c.do("log in", func() error {
+	err = c.doWithTimeout("log in", func() error {
 		caps := c.client.Caps()
 		switch {
 		case caps.Has(imap.AuthCap("PLAIN")):
 			return c.client.Authenticate(sasl.NewPlainClient("", b.Username, password))
 		case caps.Has(imap.CapLoginDisabled):
-			return &imap.Error{Type: imap.StatusResponseTypeNo, Text: "the server takes no password"}
+			return &imap.Error{Type: imap.StatusResponseTypeNo, Text: "the server accepts no password"}
 		}
 		return c.client.Login(b.Username, password).Wait()
 	})
-	return refused(err, "check the user name and the password; some providers want a password made for this program, or IMAP to be allowed")
+	return refused(err, "check the user name and the password; some providers require an app password, or IMAP to be enabled")
 }
 
-// refusedByServer says whether the server answered, and the connection works.
+// refusedByServer says whether the server answered with an error on a working connection.
 func refusedByServer(err error) bool {
 	var reply *imap.Error
 	return errors.As(err, &reply) && reply.Type != imap.StatusResponseTypeBye
 }
 
-// refused marks a NO as final, unless the server says that it is busy: the same
-// would be refused again.
+// refused marks a NO as final, unless the server says that it is busy: a retry would
+// get the same answer.
 func refused(err error, hint string) error {
 	var reply *imap.Error
 	var e *MailboxError
@@ -133,34 +133,34 @@ func refused(err error, hint string) error {
 // open selects the mailbox.
 func (c *imapConn) open(mailbox string, readOnly bool) (selected, error) {
 	var data *imap.SelectData
-	err := c.do("open the mailbox "+said(mailbox), func() (err error) {
+	err := c.doWithTimeout("open the mailbox "+logText(mailbox), func() (err error) {
 		data, err = c.client.Select(mailbox, &imap.SelectOptions{ReadOnly: readOnly}).Wait()
 		return err
 	})
 	if err != nil {
-		return selected{}, refused(err, "is there such a mailbox? that of new mails is INBOX")
+		return selected{}, refused(err, "check the name of the mailbox; new emails are in INBOX")
 	}
 	if data.UIDValidity == 0 {
-		return selected{}, &MailboxError{Stage: "open the mailbox", Err: errors.New("the server numbers its mails afresh each time (no UIDVALIDITY)")}
+		return selected{}, &MailboxError{Stage: "open the mailbox", Err: errors.New("the server keeps no permanent numbers for emails (no UIDVALIDITY)")}
 	}
 	return selected{data.UIDValidity, uint32(data.UIDNext), data.NumMessages}, nil
 }
 
-// from is the numbers of the mails from that one on, in order.
-func (c *imapConn) from(uid uint32) ([]uint32, error) {
-	// It means all up to the last, and the last also where that is below it.
+// uidsFrom returns the UIDs of the emails from that one on, in order.
+func (c *imapConn) uidsFrom(uid uint32) ([]uint32, error) {
+	// The server also returns the last UID if it is below the range.
 	uids, err := c.search(&imap.SearchCriteria{UID: []imap.UIDSet{{imap.UIDRange{Start: imap.UID(uid)}}}})
 	return slices.DeleteFunc(uids, func(u uint32) bool { return u < uid }), err
 }
 
 func (c *imapConn) search(criteria *imap.SearchCriteria) ([]uint32, error) {
-	// What changed before this will be found by it.
+	// The search finds every change up to now.
 	select {
-	case <-c.exists:
+	case <-c.countChanged:
 	default:
 	}
 	var data *imap.SearchData
-	err := c.do("search", func() (err error) {
+	err := c.doWithTimeout("search", func() (err error) {
 		data, err = c.client.UIDSearch(criteria, nil).Wait()
 		return err
 	})
@@ -175,9 +175,9 @@ func (c *imapConn) search(criteria *imap.SearchCriteria) ([]uint32, error) {
 	return slices.Compact(uids), nil
 }
 
-// since describes the mails that arrived at that time or later, and maybe some
-// that did before: the server compares days, in a time zone of its own.
-func (c *imapConn) since(t time.Time) ([]imapMail, error) {
+// arrivedSince describes the emails that arrived at that time or later, and maybe some older
+// ones: the server compares days in its own time zone.
+func (c *imapConn) arrivedSince(t time.Time) ([]imapMail, error) {
 	criteria := &imap.SearchCriteria{}
 	if day := t.UTC().AddDate(0, 0, -2); day.Year() >= 1970 {
 		criteria.Since = day
@@ -201,7 +201,7 @@ func (c *imapConn) since(t time.Time) ([]imapMail, error) {
 	return mails, nil
 }
 
-// newest describes the last n of count mails.
+// newest describes the last n of count emails.
 func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
 	if count == 0 {
 		return nil, nil
@@ -213,7 +213,7 @@ func (c *imapConn) newest(count, n uint32) ([]imapMail, error) {
 	return c.describe(imap.SeqSet{imap.SeqRange{Start: first, Stop: count}})
 }
 
-// idField asks for what printOf looks at.
+// idField requests what emailDigest needs.
 var idField = &imap.FetchItemBodySection{Specifier: imap.PartSpecifierHeader, HeaderFields: []string{"Message-ID"}, Peek: true}
 
 func (c *imapConn) describe(set imap.NumSet) ([]imapMail, error) {
@@ -228,10 +228,9 @@ func (c *imapConn) describe(set imap.NumSet) ([]imapMail, error) {
 	return mails, err
 }
 
-// fetch reads a mail, or its header where it is too large. Its size is asked
-// first, and not believed: we never ask for more than we would read. in is nil
-// when there is no such mail any more. What is known stands in facts also when
-// there is an error.
+// fetch reads an email, or its header if it is too large. It asks for the size first
+// but does not rely on it: it never requests more than the limit. in is nil if the
+// email no longer exists. facts contains what is known, also after an error.
 func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	set := imap.UIDSetNum(imap.UID(uid))
 	var about *fetched
@@ -264,7 +263,7 @@ func (c *imapConn) fetch(uid uint32) (in *Incoming, facts imapMail, err error) {
 	return in, about.facts(headerOf(about.body)), nil
 }
 
-// fetched is what FETCH said of one mail.
+// fetched is the FETCH result of one email.
 type fetched struct {
 	uid     uint32
 	date    time.Time
@@ -279,13 +278,13 @@ func (m *fetched) facts(header []byte) imapMail {
 	if !m.date.IsZero() {
 		date = m.date.Unix()
 	}
-	return imapMail{m.uid, date, printOf(header, m.date, m.size)}
+	return imapMail{m.uid, date, emailDigest(header, m.date, m.size)}
 }
 
-// fetchAll runs a FETCH and hands out its answers. No literal may have more than
-// limit bytes.
+// fetchAll runs a FETCH and passes each result on. No literal may have more than limit
+// bytes.
 func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit int64, each func(fetched)) error {
-	return c.do("fetch", func() error {
+	return c.doWithTimeout("fetch", func() error {
 		cmd := c.client.Fetch(set, options)
 		for {
 			msg := cmd.Next()
@@ -294,8 +293,8 @@ func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit i
 			}
 			m, err := c.collect(msg, limit)
 			if err != nil {
-				// Not cmd.Close: it would read on, at the same time as the library's own
-				// reader, which has given up by now.
+				// Not cmd.Close: it would go on reading in parallel with the library's
+				// own reader.
 				return err
 			}
 			each(m)
@@ -303,7 +302,7 @@ func (c *imapConn) fetchAll(set imap.NumSet, options *imap.FetchOptions, limit i
 	})
 }
 
-// collect reads what was sent of a mail. After an error the connection is closed.
+// collect reads the result of one email. After an error the connection is closed.
 func (c *imapConn) collect(msg *imapclient.FetchMessageData, limit int64) (m fetched, err error) {
 	for item := msg.Next(); item != nil; item = msg.Next() {
 		switch item := item.(type) {
@@ -323,20 +322,20 @@ func (c *imapConn) collect(msg *imapclient.FetchMessageData, limit int64) (m fet
 	return m, nil
 }
 
-// literal reads a text. The library's reader waits until it has been read to its
-// end, or to an error.
+// literal reads a text. The library's reader waits until it is read completely, or
+// fails.
 func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
 	if r == nil {
 		return nil, nil
 	}
 	if r.Size() > limit {
 		c.conn.Close()
-		_, _ = io.Copy(io.Discard, r) // what had come already
-		return nil, fmt.Errorf("the server sends %d bytes where at most %d were asked for", r.Size(), limit)
+		_, _ = io.Copy(io.Discard, r) // drain what is buffered
+		return nil, fmt.Errorf("the server sends %d bytes, requested were at most %d", r.Size(), limit)
 	}
 	text, err := io.ReadAll(r)
 	if err == nil && int64(len(text)) < r.Size() {
-		err = io.ErrUnexpectedEOF // the library takes the connection's end for the text's
+		err = io.ErrUnexpectedEOF // the library treats a closed connection as the end of the text
 	}
 	if err != nil {
 		c.conn.Close()
@@ -344,41 +343,41 @@ func (c *imapConn) literal(r imap.LiteralReader, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// markSeen sets the flag that shows a mail as read.
+// markSeen sets the flag \Seen.
 func (c *imapConn) markSeen(uid uint32) error {
-	return c.do("mark a mail as seen", func() error {
+	return c.doWithTimeout("mark an email as seen", func() error {
 		return c.client.Store(imap.UIDSetNum(imap.UID(uid)), &imap.StoreFlags{
 			Op: imap.StoreFlagsAdd, Flags: []imap.Flag{imap.FlagSeen}, Silent: true,
 		}, nil).Close()
 	})
 }
 
-// wait returns nil when it is time to look: mails came, d is over, or the server
-// has no IDLE and a while is over.
+// wait returns nil when it is time for a scan: emails arrived, or d is over. Without
+// IDLE on the server, d is at most pollInterval.
 func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 	var idle *imapclient.IdleCommand
 	if c.client.Caps().Has(imap.CapIdle) {
-		if err := c.do("wait for mails", func() (err error) {
+		if err := c.doWithTimeout("wait for emails", func() (err error) {
 			idle, err = c.client.Idle()
 			return err
 		}); err != nil {
 			return err
 		}
 	} else {
-		d = min(d, noIdle)
+		d = min(d, pollInterval)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-c.exists:
+	case <-c.countChanged:
 	case <-timer.C:
 	case <-c.client.Closed():
 	case <-ctx.Done():
 	}
 	if idle == nil {
-		return c.do("look after the mailbox", func() error { return c.client.Noop().Wait() })
+		return c.doWithTimeout("check the mailbox", func() error { return c.client.Noop().Wait() })
 	}
-	return c.do("wait for mails", func() error {
+	return c.doWithTimeout("wait for emails", func() error {
 		if err := idle.Close(); err != nil {
 			return err
 		}
@@ -391,22 +390,22 @@ func (c *imapConn) changed(data *imapclient.UnilateralDataMailbox) {
 		return
 	}
 	select {
-	case c.exists <- struct{}{}:
+	case c.countChanged <- struct{}{}:
 	default:
 	}
 }
 
-// do runs one exchange and says what could not be done.
-func (c *imapConn) do(stage string, exchange func() error) error {
-	if err := within(c.timeout, c.conn, exchange); err != nil {
+// doWithTimeout runs one exchange with a timeout. Its error names the stage.
+func (c *imapConn) doWithTimeout(stage string, exchange func() error) error {
+	if err := withTimeout(c.timeout, c.conn, exchange); err != nil {
 		return c.error(stage, err)
 	}
 	return nil
 }
 
-// error is a MailboxError with the server's words made fit for a log.
+// error is a MailboxError with the server's text formatted for a log.
 func (c *imapConn) error(stage string, err error) *MailboxError {
-	e := boxError(stage, err)
+	e := mailboxError(stage, err)
 	if c.ctx.Err() != nil {
 		return &MailboxError{Stage: stage, Temporary: true, Err: context.Cause(c.ctx)}
 	}
@@ -414,13 +413,13 @@ func (c *imapConn) error(stage string, err error) *MailboxError {
 	if errors.As(err, &reply) {
 		e.Temporary = reply.Type != imap.StatusResponseTypeBad
 	}
-	e.Err = &saidError{said(e.Err.Error(), c.secrets...), err}
+	e.Err = &rewordedError{logText(e.Err.Error(), c.secrets...), err}
 	return e
 }
 
-func (b *IMAP) error(stage string, err error) error { return boxError(stage, err) }
+func (b *IMAP) error(stage string, err error) error { return mailboxError(stage, err) }
 
-func boxError(stage string, err error) *MailboxError {
+func mailboxError(stage string, err error) *MailboxError {
 	var f *fault
 	if errors.As(err, &f) {
 		return &MailboxError{Stage: f.stage, Temporary: f.temporary, Hint: f.hint, Err: f.err}
@@ -428,15 +427,15 @@ func boxError(stage string, err error) *MailboxError {
 	return &MailboxError{Stage: stage, Temporary: true, Err: err}
 }
 
-// saidError is an error in other words.
-type saidError struct {
+// rewordedError is an error with another text.
+type rewordedError struct {
 	text string
 	err  error
 }
 
-func (e *saidError) Error() string { return e.text }
+func (e *rewordedError) Error() string { return e.text }
 
-func (e *saidError) Unwrap() error { return e.err }
+func (e *rewordedError) Unwrap() error { return e.err }
 
 // close ends the connection. The library's own Close would wait for its reader.
 func (c *imapConn) close() {

@@ -18,10 +18,9 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 )
 
-// fakeIMAP answers each command of a client by the first rule that its beginning
-// fits, for servers that nobody should run. Of several rules with the same
-// beginning each but the last answers once. In a reply TAG stands for the tag, "…"
-// is silence, and "" or CLOSE at the end is that of the connection.
+// fakeIMAP is a faulty server. The first rule whose prefix matches answers a command. Of
+// several rules with the same prefix, each but the last answers once. In a reply TAG is
+// the tag and "…" is no answer; "" or CLOSE at the end closes the connection.
 type fakeIMAP struct {
 	address string
 	mu      sync.Mutex
@@ -29,7 +28,7 @@ type fakeIMAP struct {
 	heard   strings.Builder
 }
 
-// inbox is a mailbox in which mail 4 comes, or 4 and 5.
+// inbox are the rules of a mailbox in which email 4 arrives, or 4 and 5.
 var inbox = []step{
 	{"CAPABILITY", "* CAPABILITY IMAP4rev1 IDLE\r\nTAG OK\r\n"},
 	{"EXAMINE", "* 0 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\n* OK [UIDNEXT 4] x\r\nTAG OK\r\n"},
@@ -41,8 +40,8 @@ var inbox = []step{
 	{"UID FETCH 5", "* 2 FETCH (UID 5 RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"},
 }
 
-// with puts rules in the place of inbox's. Where none says otherwise, the first
-// look of all finds no mail that came since the first start.
+// with replaces rules of inbox. By default the first scan finds no email that came since
+// the first start.
 func with(rules ...step) []step {
 	own := func(s step) bool { return slices.ContainsFunc(rules, func(r step) bool { return r.await == s.await }) }
 	all := append(slices.Clone(rules), slices.DeleteFunc(slices.Clone(inbox), own)...)
@@ -96,7 +95,7 @@ func (f *fakeIMAP) serve(conn net.Conn) {
 		case "":
 			return
 		case "…":
-			_, _ = io.Copy(io.Discard, in) // until it is closed
+			_, _ = io.Copy(io.Discard, in) // until the connection is closed
 			return
 		}
 		reply, closes := strings.CutSuffix(reply, "CLOSE")
@@ -123,18 +122,19 @@ func (f *fakeIMAP) reply(command string) string {
 	return "TAG OK\r\n"
 }
 
-func (f *fakeIMAP) said(command string) bool {
+func (f *fakeIMAP) result(command string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Contains(f.heard.String(), command)
 }
 
-// box reads there, and is not patient; but a busy machine is no silent server.
-func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Mailbox {
-	return func(r *running) Mailbox {
+// box returns a mailbox on this server with short timeouts, but long enough for a busy
+// machine.
+func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*mailboxRun) Mailbox {
+	return func(r *mailboxRun) Mailbox {
 		b := &IMAP{
 			Address: f.address, Security: NoTLS, Username: "gate", Password: password(mailserver.Password),
-			State: s, Report: r.report, Timeout: 2 * time.Second, Idle: 20 * time.Millisecond, pause: 5 * time.Millisecond,
+			State: s, Report: r.report, Timeout: 2 * time.Second, Idle: 20 * time.Millisecond, retryDelay: 5 * time.Millisecond,
 		}
 		if change != nil {
 			change(b)
@@ -145,7 +145,7 @@ func (f *fakeIMAP) box(s State, change func(*IMAP)) func(*running) Mailbox {
 
 const greeting = "* OK [CAPABILITY IMAP4rev1 IDLE] hi\r\n"
 
-// TestIMAPOddServers: what one gets to see on the Internet.
+// TestIMAPOddServers: faults of real servers.
 func TestIMAPOddServers(t *testing.T) {
 	found := step{"UID SEARCH", "* SEARCH 4 5\r\nTAG OK\r\n"}
 	both := []string{"four", "five"}
@@ -153,26 +153,26 @@ func TestIMAPOddServers(t *testing.T) {
 		why   string
 		rules []step
 		want  []string
-		never string // what we must not say, besides
+		never string // what we must not send
 	}{
-		{"all is well", []step{found}, both, "BODY["},
-		{"it forgets to tell: we look", []step{{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, ""},
-		{"n:* finds the last one, however low", []step{{"UID SEARCH", "* SEARCH 3\r\nTAG OK\r\n"}, found}, both, ""},
+		{"no fault", []step{found}, both, "BODY["},
+		{"it does not notify: the next scan finds it", []step{{"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, ""},
+		{"n:* finds the last one, even below n", []step{{"UID SEARCH", "* SEARCH 3\r\nTAG OK\r\n"}, found}, both, ""},
 		{"it hangs in a search", []step{{"UID SEARCH", "…"}, found}, both, ""},
 		{"it hangs in IDLE", []step{{"IDLE", "…"}, {"IDLE", "+ well\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, ""},
-		{"it hangs in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
-		{"a mail that breaks the connection, for ever", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}, ""},
-		{"it hangs up in a mail", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
-		{"a mail that is longer than it was said to be", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}, ""},
-		{"a mail that was deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}, ""},
-		{"a mail that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}, ""},
-		{"it does not say what comes next", []step{
+		{"it hangs in an email", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSub"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
+		{"an email that always breaks the connection", []step{{"UID FETCH 4 (UID BODY", ""}, found}, []string{"five"}, ""},
+		{"it closes the connection in an email", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[] {17}\r\nSubCLOSE"}, {"UID FETCH 4 (UID BODY", inbox[4].reply}, found}, []string{"five", "four"}, ""},
+		{"an email longer than announced", []step{{"UID FETCH 4 (UID BODY", "* 1 FETCH (UID 4 BODY[]<0> {600000}\r\n"}, found}, []string{"five"}, ""},
+		{"an email deleted meanwhile", []step{{"UID FETCH 4", "TAG OK\r\n"}, found}, []string{"five"}, ""},
+		{"an email that cannot be fetched", []step{{"UID FETCH 4", "TAG NO [EXPUNGEISSUED] gone\r\n"}, found}, []string{"five"}, ""},
+		{"it does not report UIDNEXT", []step{
 			{"EXAMINE", "* 0 EXISTS\r\n* OK [UIDVALIDITY 9] x\r\nTAG OK\r\n"}, {"UID SEARCH", "* SEARCH 2 3\r\nTAG OK\r\n"}, found,
 		}, both, ""},
-		{"it says goodbye", []step{{"UID SEARCH", "* BYE maintenance\r\n"}, found}, both, ""},
-		{"it speaks of things that nobody asked for", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both, ""},
+		{"it sends BYE", []step{{"UID SEARCH", "* BYE maintenance\r\n"}, found}, both, ""},
+		{"it sends unrequested responses", []step{{"UID SEARCH", "* OK [ALERT] quota\r\n* 1 FETCH (FLAGS (\\Seen))\r\n* 7 EXPUNGE\r\n* SEARCH 4 5\r\nTAG OK\r\n"}}, both, ""},
 		{"no IDLE", []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1\r\nTAG OK\r\n"}, {"IDLE", "TAG BAD no\r\n"}, {"UID SEARCH", "* SEARCH\r\nTAG OK\r\n"}, found}, both, "IDLE"},
-		{"a mail that is far too large", []step{
+		{"an email that is far too large", []step{
 			{"UID FETCH 4 (UID BODY.PEEK[HEADER]<0.65536>)", "* 1 FETCH (UID 4 BODY[HEADER]<0> {17}\r\nSubject: four\r\n\r\n)\r\nTAG OK\r\n"},
 			{"UID FETCH 4 (UID BODY", "TAG NO what?\r\n"},
 			{"UID FETCH 4", "* 1 FETCH (UID 4 RFC822.SIZE 600000 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"},
@@ -185,22 +185,22 @@ func TestIMAPOddServers(t *testing.T) {
 			t.Run(tt.why, func(t *testing.T) {
 				t.Parallel()
 				f := newFakeIMAP(t, greeting, with(tt.rules...)...)
-				r := run(t, nil, f.box(&memory{}, nil))
+				r := run(t, nil, f.box(&memoryState{}, nil))
 				require.Equal(t, tt.want, r.subjects(len(tt.want)))
-				r.until("a report", func() bool { return len(r.reports) > 0 })
+				r.waitUntil("a report", func() bool { return len(r.reports) > 0 })
 				r.stop()
 				require.Len(t, r.taken, len(tt.want))
-				require.False(t, f.said("STORE"))
-				require.False(t, f.said("EXPUNGE"))
-				require.False(t, f.said("SELECT"))
-				require.False(t, tt.never != "" && f.said(tt.never), tt.never)
+				require.False(t, f.result("STORE"))
+				require.False(t, f.result("EXPUNGE"))
+				require.False(t, f.result("SELECT"))
+				require.False(t, tt.never != "" && f.result(tt.never), tt.never)
 			})
 		}
 	})
 	goleak.VerifyNone(t, before)
 }
 
-// TestIMAPKeepsItsPassword: it goes nowhere before the connection is private.
+// TestIMAPKeepsItsPassword: no password is sent before the connection is encrypted.
 func TestIMAPKeepsItsPassword(t *testing.T) {
 	tests := []struct {
 		why, greeting string
@@ -210,15 +210,15 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 	}{
 		{"it never greets", "", nil, StartTLS, "no answer"},
 		{"STARTTLS is refused", greeting, []step{{"STARTTLS", "TAG NO not today\r\n"}}, StartTLS, "no STARTTLS"},
-		{"it goes on in plain text", greeting, []step{{"STARTTLS", "TAG OK go\r\n* CAPABILITY IMAP4rev1\r\n"}}, StartTLS, "no TLS is spoken"},
-		{"we are let in without asking", "* PREAUTH hi\r\n", []step{{"STARTTLS", "TAG BAD too late\r\n"}}, StartTLS, "no STARTTLS"},
+		{"it goes on in plain text", greeting, []step{{"STARTTLS", "TAG OK go\r\n* CAPABILITY IMAP4rev1\r\n"}}, StartTLS, "does not speak TLS"},
+		{"no login is needed", "* PREAUTH hi\r\n", []step{{"STARTTLS", "TAG BAD too late\r\n"}}, StartTLS, "no STARTTLS"},
 		{"the server takes no password", greeting, []step{{"CAPABILITY", "* CAPABILITY IMAP4rev1 LOGINDISABLED\r\nTAG OK\r\n"}}, NoTLS, ""},
-		{"it repeats what it heard", greeting, []step{{"LOGIN", "TAG NO gate " + mailserver.Password + " is \x1b[31mwrong\r\n"}}, NoTLS, `gate [password] is \u{001B}[31mwrong`},
+		{"it repeats the password", greeting, []step{{"LOGIN", "TAG NO gate " + mailserver.Password + " is \x1b[31mwrong\r\n"}}, NoTLS, `gate [password] is \u{001B}[31mwrong`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			f := newFakeIMAP(t, tt.greeting, tt.rules...)
-			b := f.box(&memory{}, func(b *IMAP) { b.Security = tt.security })(&running{}).(*IMAP)
+			b := f.box(&memoryState{}, func(b *IMAP) { b.Security = tt.security })(&mailboxRun{}).(*IMAP)
 			err := b.Check(t.Context())
 			if tt.want == "" {
 				return
@@ -227,17 +227,17 @@ func TestIMAPKeepsItsPassword(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, e.Error()+"\n"+e.Hint, tt.want)
 			require.NotContains(t, e.Error()+e.Hint, mailserver.Password)
-			require.Equal(t, tt.security == NoTLS, f.said("LOGIN"), "%v", e)
+			require.Equal(t, tt.security == NoTLS, f.result("LOGIN"), "%v", e)
 		})
 	}
 }
 
-// TestIMAPNames: a mail has the same name each time, and no other mailbox's, even
-// where both are numbered alike.
+// TestIMAPNames: the name of an email never changes, and differs from every name in
+// another mailbox, also if both have the same numbers.
 func TestIMAPNames(t *testing.T) {
 	name := func(user, mailbox string) string {
 		f := newFakeIMAP(t, greeting, with(step{"UID SEARCH", "* SEARCH 4\r\nTAG OK\r\n"})...)
-		r := run(t, nil, f.box(&memory{}, func(b *IMAP) { b.Username, b.Mailbox, b.Timeout = user, mailbox, patience }))
+		r := run(t, nil, f.box(&memoryState{}, func(b *IMAP) { b.Username, b.Mailbox, b.Timeout = user, mailbox, testTimeout }))
 		defer r.stop()
 		r.subjects(1)
 		return r.taken[0].Name
@@ -247,22 +247,21 @@ func TestIMAPNames(t *testing.T) {
 	require.NotEqual(t, name("gate", ""), name("gate", "Replies"))
 }
 
-// TestIMAPPauses: a refusal is not repeated as fast as a fault.
+// TestIMAPPauses: after a refusal the delay is longer than after a fault.
 func TestIMAPPauses(t *testing.T) {
 	b := &IMAP{}
-	require.Equal(t, refusedPause, b.longest(&MailboxError{}))
-	require.Equal(t, longestPause, b.longest(&MailboxError{Temporary: true}))
-	require.Equal(t, longestPause, b.longest(errors.Join(&MailboxError{Temporary: true}, nil)))
+	require.Equal(t, refusedDelay, b.maxDelay(&MailboxError{}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(&MailboxError{Temporary: true}))
+	require.Equal(t, maxReconnectDelay, b.maxDelay(errors.Join(&MailboxError{Temporary: true}, nil)))
 	for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
-		b := &IMAP{Address: "127.0.0.1:1", State: &memory{data: []byte(data)}}
+		b := &IMAP{Address: "127.0.0.1:1", State: &memoryState{data: []byte(data)}}
 		require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)
 	}
-	require.ErrorContains(t, (&IMAP{Address: "127.0.0.1:1"}).Run(t.Context(), nil), "no place for the state")
+	require.ErrorContains(t, (&IMAP{Address: "127.0.0.1:1"}).Run(t.Context(), nil), "no store for the state")
 	require.ErrorContains(t, (&IMAP{}).Run(t.Context(), nil), "address")
 }
 
-// TestIMAPTooManyFailures: when nothing can be taken, the fault is not in the mails,
-// and the list of what is open stays short.
+// TestIMAPTooManyFailures: if every email fails, the list of open ones stays short.
 func TestIMAPTooManyFailures(t *testing.T) {
 	var uids strings.Builder
 	rules := []step{}
@@ -275,15 +274,15 @@ func TestIMAPTooManyFailures(t *testing.T) {
 	}
 	rules = append(rules, step{"UID SEARCH", "* SEARCH" + uids.String() + "\r\nTAG OK\r\n"})
 	f := newFakeIMAP(t, greeting, with(rules...)...)
-	state := &memory{}
+	state := &memoryState{}
 	works := false
 	r := run(t, func(Incoming) error {
 		if works {
 			return nil
 		}
-		return errors.New("the disk is full")
-	}, f.box(state, func(b *IMAP) { b.Timeout = patience }))
-	r.until("a complaint", r.reported(fmt.Sprintf("tried again later: %d", maxOpen)))
+		return errors.New("disk full")
+	}, f.box(state, func(b *IMAP) { b.Timeout = testTimeout }))
+	r.waitUntil("an error report", r.reported(fmt.Sprintf("will be retried: %d", maxOpen)))
 	r.mu.Lock()
 	works = true
 	r.mu.Unlock()
@@ -293,13 +292,13 @@ func TestIMAPTooManyFailures(t *testing.T) {
 	require.Less(t, len(state.data), 20_000)
 }
 
-// TestIMAPSavesLater: a note that could not be made is made when it can.
+// TestIMAPSavesLater: a failed save is repeated.
 func TestIMAPSavesLater(t *testing.T) {
 	f := newFakeIMAP(t, greeting, with(step{"UID SEARCH", "* SEARCH 4\r\nTAG OK\r\n"})...)
-	state := &memory{fail: errors.New("read-only")}
+	state := &memoryState{fail: errors.New("read-only")}
 	r := run(t, nil, f.box(state, nil))
 	require.Equal(t, []string{"four"}, r.subjects(1))
-	r.until("a complaint", r.reported("read-only"))
+	r.waitUntil("an error report", r.reported("read-only"))
 	state.refuse(nil)
 	r.healthy()
 	r.stop()
@@ -307,20 +306,20 @@ func TestIMAPSavesLater(t *testing.T) {
 	require.Len(t, r.taken, 1)
 }
 
-// TestIMAPTriesWithPauses: however often the server wakes us.
+// TestIMAPTriesWithPauses: notifications by the server do not shorten the delays.
 func TestIMAPTriesWithPauses(t *testing.T) {
 	f := newFakeIMAP(t, greeting, with(step{"UID SEARCH", "* SEARCH 4\r\nTAG OK\r\n"})...)
 	tries := 0
-	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, f.box(&memory{}, func(b *IMAP) {
-		b.Idle, b.pause = time.Millisecond, 20*time.Millisecond
+	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, f.box(&memoryState{}, func(b *IMAP) {
+		b.Idle, b.retryDelay = time.Millisecond, 20*time.Millisecond
 	}))
-	r.until("many looks", func() bool { return len(r.reports) > 50 })
+	r.waitUntil("many scans", func() bool { return len(r.reports) > 50 })
 	r.stop()
 	require.Greater(t, tries, 1)
-	require.Less(t, tries, 15, "the pauses double: in a minute, which the looks may take, there is no room for more")
+	require.Less(t, tries, 15, "the delays double: no more attempts fit into the minute that the scans may take")
 }
 
-// endless is a text that a server announces.
+// endless is a literal of announced size 2^40.
 type endless struct{ read int }
 
 func (e *endless) Size() int64 { return 1 << 40 }
@@ -342,9 +341,9 @@ func TestIMAPReadsNoEndlessMail(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe, "the connection is closed")
 }
 
-// TestIMAPKnowsOldMails under new numbers: by the date, and within an hour of the
-// newest by what we remember; what was not taken yet is never old.
-func TestIMAPKnowsOldMails(t *testing.T) {
+// TestIMAPKnowsOldEmails under new numbers: by the date, and within an hour of the newest
+// one by the remembered Message-IDs. An email that was not taken yet is never old.
+func TestIMAPKnowsOldEmails(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	mails := []struct {
 		why  string
@@ -353,9 +352,9 @@ func TestIMAPKnowsOldMails(t *testing.T) {
 		open bool
 	}{
 		{"far older than the newest we knew", -5 * time.Hour, "<ancient@x>", false},
-		{"as old, but it could not be taken so far", -5 * time.Hour, "<stuck@x>", true},
+		{"as old, but not taken so far", -5 * time.Hour, "<stuck@x>", true},
 		{"the newest we knew", -2 * time.Hour, "<newest@x>", false},
-		{"a little older, and unknown: mails overtake one another", -150 * time.Minute, "<slow@x>", true},
+		{"a little older, and unknown: emails may arrive out of order", -150 * time.Minute, "<slow@x>", true},
 		{"it came while the server moved", -time.Hour, "<fresh@x>", true},
 	}
 	var found, search strings.Builder
@@ -381,12 +380,12 @@ func TestIMAPKnowsOldMails(t *testing.T) {
 			step{"UID FETCH " + id + " (UID BODY", "* " + id + " FETCH (UID " + id + " BODY[]<0> {17}\r\nSubject: mail\r\n\r\n)\r\nTAG OK\r\n"},
 			step{"UID FETCH " + id + " ", "* " + id + " FETCH (UID " + id + " RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"})
 	}
-	printed := func(id string) string { return printOf([]byte("Message-ID: "+id+"\r\n"), now, 17) }
-	state := &memory{data: fmt.Appendf(nil,
+	printed := func(id string) string { return emailDigest([]byte("Message-ID: "+id+"\r\n"), now, 17) }
+	state := &memoryState{data: fmt.Appendf(nil,
 		`{"version":1,"uidvalidity":9,"next":77,"open":[{"uid":70,"date":%d,"print":%q}],"seen":[{"uid":76,"date":%d,"print":%q}]}`,
 		now.Add(-5*time.Hour).Unix(), printed("<stuck@x>"), now.Add(-2*time.Hour).Unix(), printed("<newest@x>"))}
 	f := newFakeIMAP(t, greeting, with(rules...)...)
-	r := run(t, nil, f.box(state, func(b *IMAP) { b.Now, b.Timeout = func() time.Time { return now }, patience }))
+	r := run(t, nil, f.box(state, func(b *IMAP) { b.Now, b.Timeout = func() time.Time { return now }, testTimeout }))
 	r.subjects(len(want))
 	r.ready()
 	r.stop()
@@ -404,16 +403,16 @@ func TestIMAPRenumbered(t *testing.T) {
 	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
 	many := make([]imapMail, maxSeen)
 	for i := range many {
-		many[i] = imapMail{Date: at(-time.Duration(i) * time.Second), Print: fmt.Sprint(i)}
+		many[i] = imapMail{Date: at(-time.Duration(i) * time.Second), Digest: fmt.Sprint(i)}
 	}
 	tests := []struct {
 		why  string
 		seen []imapMail
 		want int64
 	}{
-		{"there never was a mail", nil, 0},
+		{"there never was an email", nil, 0},
 		{"an hour before the newest", []imapMail{{Date: at(-time.Hour)}, {Date: at(-3 * time.Hour)}}, at(-2 * time.Hour)},
-		{"somebody put a mail there from the future", []imapMail{{Date: at(24 * time.Hour)}, {Date: at(-time.Hour)}}, at(-2 * time.Hour)},
+		{"an email with a date in the future", []imapMail{{Date: at(24 * time.Hour)}, {Date: at(-time.Hour)}}, at(-2 * time.Hour)},
 		{"more within the hour than we remember", many, at(-(maxSeen-1)*time.Second) + 1},
 	}
 	for _, tt := range tests {

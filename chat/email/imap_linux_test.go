@@ -18,12 +18,12 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 )
 
-// mailbox is an IMAP box of a user of the village.
-func mailbox(v *mailserver.Village, user string, s State, change func(*IMAP)) func(*running) Mailbox {
-	return func(r *running) Mailbox {
+// mailbox returns an IMAP mailbox of a user of the test servers.
+func mailbox(v *mailserver.Servers, user string, s State, change func(*IMAP)) func(*mailboxRun) Mailbox {
+	return func(r *mailboxRun) Mailbox {
 		b := &IMAP{
 			Address: v.IMAPS, Username: user, Password: password(mailserver.Password), CAFile: v.CAFile,
-			State: s, Report: r.report, Timeout: patience, Idle: patience, pause: 10 * time.Millisecond,
+			State: s, Report: r.report, Timeout: testTimeout, Idle: testTimeout, retryDelay: 10 * time.Millisecond,
 		}
 		if change != nil {
 			change(b)
@@ -36,12 +36,12 @@ func mailOf(subject string) []byte {
 	return mailserver.Reply{Subject: subject, Text: "1\n"}.Mail()
 }
 
-// TestIMAPAgainstDovecot is a mailbox's life, against the real thing.
+// TestIMAPAgainstDovecot tests a mailbox with a real server.
 func TestIMAPAgainstDovecot(t *testing.T) {
 	v := mailserver.Start(t)
 
-	t.Run("each mail once", func(t *testing.T) {
-		state := &memory{}
+	t.Run("each email once", func(t *testing.T) {
+		state := &memoryState{}
 		v.Drop(t, mailserver.Gate, mailOf("old"))
 		aged(t, v.Maildir(mailserver.Gate))
 		r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
@@ -59,10 +59,10 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		r.stop()
 		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Gate), "*", "*:2,*S*"))
 		require.NoError(t, err)
-		require.Empty(t, seen, "nothing is marked")
+		require.Empty(t, seen, "no email is marked")
 
-		// From the beginning, and marked; over STARTTLS this time.
-		r = run(t, nil, mailbox(v, mailserver.Gate, &memory{}, func(b *IMAP) {
+		// Existing emails too, marked; over STARTTLS.
+		r = run(t, nil, mailbox(v, mailserver.Gate, &memoryState{}, func(b *IMAP) {
 			b.TakeOld, b.MarkSeen, b.Address, b.Security = true, true, v.IMAP, StartTLS
 		}))
 		require.Equal(t, []string{"old", "one", "two"}, r.subjects(3))
@@ -73,10 +73,10 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 	})
 
 	t.Run("IDLE wakes within a second", func(t *testing.T) {
-		r := run(t, nil, mailbox(v, mailserver.Ann, &memory{}, nil))
+		r := run(t, nil, mailbox(v, mailserver.Ann, &memoryState{}, nil))
 		r.ready()
 		var times []time.Duration
-		for i := range 20 { // a busy machine may take longer, and not always
+		for i := range 20 { // a single attempt may be slow on a busy machine
 			start := time.Now()
 			v.Drop(t, mailserver.Ann, mailOf(fmt.Sprint(i)))
 			r.subjects(i + 1)
@@ -84,15 +84,15 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 				break
 			}
 		}
-		t.Log("from the file to take: ", times)
+		t.Log("time from the file to take: ", times)
 		require.Less(t, slices.Min(times), time.Second)
 	})
 
-	t.Run("a mail that cannot be taken holds up no other", func(t *testing.T) {
-		tries, state := 0, &memory{}
+	t.Run("a failed email does not delay the others", func(t *testing.T) {
+		tries, state := 0, &memoryState{}
 		refuse := func(m Incoming) error {
 			if tries++; subjectOf(m) == "bad" && tries < 5 {
-				return errors.New("no room on the disk")
+				return errors.New("no space on the disk")
 			}
 			return nil
 		}
@@ -101,36 +101,36 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 		v.Drop(t, mailserver.Bob, mailOf("bad"))
 		v.Drop(t, mailserver.Bob, mailOf("good"))
 		require.Equal(t, []string{"good", "bad"}, r.subjects(2))
-		r.until("a complaint", r.reported("no room on the disk"))
+		r.waitUntil("an error report", r.reported("no space on the disk"))
 		r.stop()
 
-		// … also when the gate goes down before it could.
+		// … also if the daemon stops before it succeeds.
 		tries = 0
 		r = run(t, func(Incoming) error { return errors.New("never") }, mailbox(v, mailserver.Bob, state, func(b *IMAP) { b.MarkSeen = true }))
 		r.ready()
 		v.Drop(t, mailserver.Bob, mailOf("worse"))
-		r.until("a complaint", r.reported("never"))
+		r.waitUntil("an error report", r.reported("never"))
 		r.stop()
 		seen, err := filepath.Glob(filepath.Join(v.Maildir(mailserver.Bob), "*", "*:2,*S*"))
 		require.NoError(t, err)
-		require.Empty(t, seen, "nothing is marked that was not taken")
+		require.Empty(t, seen, "only taken emails are marked")
 		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
 		require.Equal(t, []string{"worse"}, r.subjects(1))
 
-		// A note that cannot be made: the same Run still knows.
+		// The state cannot be saved: the same Run still knows the email.
 		state.refuse(errors.New("read-only"))
 		v.Drop(t, mailserver.Bob, mailOf("unnoted"))
 		require.Equal(t, []string{"worse", "unnoted"}, r.subjects(2))
-		r.until("a complaint", r.reported("read-only"))
+		r.waitUntil("an error report", r.reported("read-only"))
 		r.stop()
 		require.Len(t, r.taken, 2)
 		state.refuse(nil)
 		r = run(t, nil, mailbox(v, mailserver.Bob, state, nil))
-		require.Equal(t, []string{"unnoted"}, r.subjects(1), "once more")
+		require.Equal(t, []string{"unnoted"}, r.subjects(1), "passed on again")
 	})
 
-	t.Run("large ones by their header", func(t *testing.T) {
-		r := run(t, nil, mailbox(v, mailserver.Eve, &memory{}, nil))
+	t.Run("only the header of large emails", func(t *testing.T) {
+		r := run(t, nil, mailbox(v, mailserver.Eve, &memoryState{}, nil))
 		r.ready()
 		v.Drop(t, mailserver.Eve, mailserver.Reply{Subject: "large", Text: strings.Repeat("0123456789\n", MaxMail/11)}.Mail())
 		fits := mailserver.Reply{Subject: "fits"}
@@ -154,16 +154,16 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			{"a wrong password", func(b *IMAP) { b.Password = password("nonsense-9") }, false, "log in: "},
 			{"no password", func(b *IMAP) { b.Password = nil }, false, "no password"},
 			{"the password file is gone", func(b *IMAP) { b.Password = func() (string, error) { return "", os.ErrNotExist } }, false, "read the password"},
-			{"nobody trusts the village", func(b *IMAP) { b.CAFile = "" }, false, "CA file"},
-			{"with STARTTLS neither", func(b *IMAP) { b.CAFile, b.Address, b.Security = "", v.IMAP, StartTLS }, false, "CA file"},
+			{"the authority is not trusted", func(b *IMAP) { b.CAFile = "" }, false, "CA file"},
+			{"nor with STARTTLS", func(b *IMAP) { b.CAFile, b.Address, b.Security = "", v.IMAP, StartTLS }, false, "CA file"},
 			{"no such mailbox", func(b *IMAP) { b.Mailbox = "Nowhere" }, false, "open the mailbox Nowhere"},
-			{"a port that begins without TLS", func(b *IMAP) { b.Address = v.IMAP }, false, "no TLS is spoken"},
-			{"one that begins with it", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 2*time.Second }, true, "the security is tls"},
-			{"nobody there", func(b *IMAP) { b.Address = "127.0.0.1:1" }, true, "connection refused"},
-			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "this machine only"},
+			{"a port that begins without TLS", func(b *IMAP) { b.Address = v.IMAP }, false, "does not speak TLS"},
+			{"a port that begins with TLS", func(b *IMAP) { b.Security, b.Timeout = StartTLS, 2*time.Second }, true, "set the security to tls"},
+			{"no server there", func(b *IMAP) { b.Address = "127.0.0.1:1" }, true, "connection refused"},
+			{"plain text beyond this machine", func(b *IMAP) { b.Address, b.Security = "192.0.2.1:143", NoTLS }, false, "to this machine only"},
 		}
 		for _, tt := range tests {
-			b := mailbox(v, mailserver.Ann, nil, tt.change)(&running{}).(*IMAP)
+			b := mailbox(v, mailserver.Ann, nil, tt.change)(&mailboxRun{}).(*IMAP)
 			err := b.Check(t.Context())
 			var e *MailboxError
 			require.ErrorAs(t, err, &e, tt.why)
@@ -172,14 +172,14 @@ func TestIMAPAgainstDovecot(t *testing.T) {
 			require.NotContains(t, e.Error()+e.Hint, "nonsense", tt.why)
 			require.Equal(t, tt.temporary, e.Temporary, "%s: %v", tt.why, e)
 		}
-		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&running{}).(*IMAP).Check(t.Context()))
+		require.NoError(t, mailbox(v, mailserver.Ann, nil, nil)(&mailboxRun{}).(*IMAP).Check(t.Context()))
 	})
 }
 
-// TestIMAPServerGoesAndComes: killed, started, and with all mails numbered anew.
-func TestIMAPServerGoesAndComes(t *testing.T) {
+// TestIMAPServerRestarts: killed, restarted, and with new numbers for all emails.
+func TestIMAPServerRestarts(t *testing.T) {
 	v := mailserver.Start(t)
-	state := &memory{}
+	state := &memoryState{}
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
 	aged(t, v.Maildir(mailserver.Gate))
 	r := run(t, func(m Incoming) error {
@@ -193,15 +193,15 @@ func TestIMAPServerGoesAndComes(t *testing.T) {
 	r.subjects(1)
 
 	v.StopDovecot()
-	r.until("a complaint", r.reported("connect"))
+	r.waitUntil("an error report", r.reported("connect"))
 	v.Drop(t, mailserver.Gate, mailOf("while it was down"))
 	v.StartDovecot(t)
 	require.Equal(t, []string{"one", "while it was down"}, r.subjects(2))
 	v.Drop(t, mailserver.Gate, mailOf("stuck"))
-	r.until("a complaint", r.reported("not now"))
+	r.waitUntil("an error report", r.reported("not now"))
 
-	// The server moves. What was there is old, but for the one that is stuck and
-	// the one that came meanwhile.
+	// The server moves. Existing emails are old, except the stuck one and the one that
+	// came meanwhile.
 	validity := r.taken[0].Name
 	v.StopDovecot()
 	v.IMAPForget(t, mailserver.Gate)
@@ -217,7 +217,7 @@ func TestIMAPServerGoesAndComes(t *testing.T) {
 	r.stop()
 	require.Len(t, r.taken, 5)
 
-	// It moves while we are down, too.
+	// The same while the mailbox is not read.
 	v.StopDovecot()
 	v.IMAPForget(t, mailserver.Gate)
 	v.StartDovecot(t)
@@ -227,16 +227,16 @@ func TestIMAPServerGoesAndComes(t *testing.T) {
 	require.Equal(t, []string{"much later"}, r.subjects(1))
 }
 
-// TestIMAPAnswerBeforeTheFirstConnection: the server is away when the gate starts
-// for the first time, and what is answered meanwhile counts, in a later life, too.
+// TestIMAPAnswerBeforeTheFirstConnection: the server is down at the first start. A reply
+// that arrives meanwhile counts, also after a restart.
 func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
 	v := mailserver.Start(t)
 	v.StopDovecot()
 	v.Drop(t, mailserver.Gate, mailOf("before the first start"))
 	aged(t, v.Maildir(mailserver.Gate))
-	state := &memory{}
+	state := &memoryState{}
 	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
-	r.until("a complaint", r.reported("connect"))
+	r.waitUntil("an error report", r.reported("connect"))
 	r.stop()
 	v.Drop(t, mailserver.Gate, mailOf("an answer"))
 	v.StartDovecot(t)
@@ -248,12 +248,12 @@ func TestIMAPAnswerBeforeTheFirstConnection(t *testing.T) {
 	require.Equal(t, []string{"an answer", "another"}, r.subjects(2))
 }
 
-// TestIMAPKilledAtRandom: 200 mails, and a reader that ends at any moment, also
-// between take and the note of it. None is lost; one that comes twice has the same
-// name, by which take knows it.
+// TestIMAPKilledAtRandom: 200 emails, and a reader that ends at any moment, also between
+// take and the save of the state. None is lost. One that is passed on twice has the same
+// name, so that take recognizes it.
 func TestIMAPKilledAtRandom(t *testing.T) {
 	v := mailserver.Start(t)
-	state := &memory{}
+	state := &memoryState{}
 	r := run(t, nil, mailbox(v, mailserver.Gate, state, nil))
 	r.ready()
 	r.stop()
@@ -265,14 +265,14 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 			v.Drop(t, mailserver.Gate, mailOf(fmt.Sprint(i)))
 		}
 	}()
-	decided := map[string]string{} // by name, as a notebook would
+	decided := map[string]string{} // by name
 	subjects := map[string]int{}
 	kills, twice := 0, 0
-	for end := time.Now().Add(patience); len(decided) < mails && time.Now().Before(end); kills++ {
+	for end := time.Now().Add(testTimeout); len(decided) < mails && time.Now().Before(end); kills++ {
 		ctx, cancel := context.WithDeadline(t.Context(), end)
 		left := 1 + rand.IntN(10)
-		s := &dying{State: state, cancel: cancel}
-		b := mailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&running{}).(*IMAP)
+		s := &killedState{State: state, cancel: cancel}
+		b := mailbox(v, mailserver.Gate, s, func(b *IMAP) { b.Idle = 50 * time.Millisecond })(&mailboxRun{}).(*IMAP)
 		b.Report = nil
 		err := b.Run(ctx, func(_ context.Context, m Incoming) error {
 			if _, ok := decided[m.Name]; ok {
@@ -283,7 +283,7 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 			}
 			if left--; left == 0 {
 				switch rand.IntN(3) {
-				case 0: // killed before the note
+				case 0: // killed before the save
 					s.dead = true
 					cancel()
 				case 1: // killed before take made anything durable
@@ -291,7 +291,7 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 					subjects[subjectOf(m)]--
 					cancel()
 					return context.Canceled
-				default: // killed after the note
+				default: // killed after the save
 					s.after = true
 				}
 			}
@@ -301,9 +301,9 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 			return nil
 		})
 		cancel()
-		require.ErrorIs(t, err, context.Canceled, "%d of %d mails came", len(decided), mails)
+		require.ErrorIs(t, err, context.Canceled, "%d of %d emails came", len(decided), mails)
 	}
-	t.Logf("%d mails, %d kills, %d handed out twice", len(decided), kills, twice)
+	t.Logf("%d emails, %d kills, %d passed on twice", len(decided), kills, twice)
 	require.Len(t, decided, mails)
 	require.Positive(t, twice)
 	for subject, n := range subjects {
@@ -312,14 +312,14 @@ func TestIMAPKilledAtRandom(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// dying is a State that ends the run, or loses what is saved because it has ended.
-type dying struct {
+// killedState is a State that ends the run, before or after a save.
+type killedState struct {
 	State
 	cancel      context.CancelFunc
 	dead, after bool
 }
 
-func (d *dying) Save(data []byte) error {
+func (d *killedState) Save(data []byte) error {
 	if d.dead {
 		return errors.New("dead")
 	}

@@ -14,41 +14,40 @@ import (
 )
 
 const (
-	maxOpen = 100       // mails that take failed on before we look at no new ones
-	maxSeen = 200       // mails remembered for the case that all get new numbers
-	overlap = time.Hour // how far dates may be out of order
+	maxOpen = 100       // with this many failed emails open, new ones are not fetched
+	maxSeen = 200       // emails remembered in case the server renumbers all of them
+	overlap = time.Hour // how far arrival dates may be out of order
 )
 
-// imapState is where an IMAP box is. Mails have numbers, UIDs, that only grow,
-// while the mailbox keeps its UIDVALIDITY: from Next on they are new to us.
+// imapState is the position in an IMAP mailbox. Emails have increasing numbers (UIDs)
+// as long as the mailbox keeps its UIDVALIDITY. Those from Next on are new.
 //
-// The first start is noted before the first connection: what is answered until
-// that comes about, maybe in another life, is new, too.
+// The time of the first start is saved before the first connection. An email that
+// arrives between the two is new, also after a restart.
 //
-// When a server gives all mails new numbers, under a new UIDVALIDITY, what tells
-// old from new is the server's own date of arrival (INTERNALDATE), which it keeps:
-// mails more than an hour older than the newest one that we knew are old, and so
-// are those that we remember by their Message-ID. Where a move to another server
-// loses the dates, mails may be handed out once more, under other names; the
-// tokens in them are used then. The reverse, a new mail taken for an old one,
-// takes a server whose clock went back by more than an hour.
+// If the server renumbers all emails under a new UIDVALIDITY, the server's arrival
+// date (INTERNALDATE), which does not change, tells old from new. An email is old if
+// it is more than an hour older than the newest known one, or if its Message-ID is
+// remembered. If a move to another server loses the dates, emails may be taken once
+// more under other names; their tokens are used by then. A new email is taken for an
+// old one only if the server's clock went back by more than an hour.
 type imapState struct {
 	Version     int        `json:"version"`
-	Start       int64      `json:"start,omitzero"` // the first one's time, as of imapMail, until the first look
+	Start       int64      `json:"start,omitzero"` // time of the first start, as in imapMail; 0 after the first scan
 	UIDValidity uint32     `json:"uidvalidity"`
 	Next        uint32     `json:"next"`
 	Open        []imapMail `json:"open,omitempty"` // below Next, and not taken yet
-	Seen        []imapMail `json:"seen,omitempty"` // the newest that are done with, in the order of that
+	Seen        []imapMail `json:"seen,omitempty"` // the last ones taken, in that order
 }
 
-// imapMail is a mail as we remember it.
+// imapMail is what is remembered of an email.
 type imapMail struct {
-	UID   uint32 `json:"uid"`
-	Date  int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
-	Print string `json:"print"` // of the Message-ID, or else of date and size; "": unknown
+	UID    uint32 `json:"uid"`
+	Date   int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
+	Digest string `json:"print"` // digest of the Message-ID, or else of date and size; "": unknown
 }
 
-func printOf(header []byte, date time.Time, size int64) string {
+func emailDigest(header []byte, date time.Time, size int64) string {
 	id := messageID(header)
 	if id == "" {
 		id = strconv.FormatInt(date.Unix(), 10) + " " + strconv.FormatInt(size, 10)
@@ -57,11 +56,11 @@ func printOf(header []byte, date time.Time, size int64) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// load reads the state. One that cannot be read is no first start: that would
-// pass over mails in silence.
+// load reads the state. An unreadable state is an error, not a first start: a first
+// start would skip emails.
 func (r *imapReader) load() error {
 	if r.State == nil {
-		return errors.New("imap: there is no place for the state")
+		return errors.New("imap: no store for the state is configured")
 	}
 	data, err := r.State.Load()
 	if err != nil {
@@ -81,9 +80,8 @@ func (r *imapReader) load() error {
 	return nil
 }
 
-// save writes the state where it changed. Where it cannot, mails go on being taken,
-// for an answer that is here should count; it is tried again with the next change,
-// and with each look.
+// save writes the state if it changed. A failed save does not stop the reader: replies
+// that are here must count. The next change or scan saves again.
 func (r *imapReader) save() {
 	if !r.dirty {
 		return
@@ -98,10 +96,10 @@ func (r *imapReader) save() {
 	}
 }
 
-// arrive compares the mailbox as the server shows it with what we know of it.
-func (r *imapReader) arrive(c *imapConn, s selected) error {
-	if s.next == 0 { // some servers do not say
-		uids, err := c.from(1)
+// syncState compares the mailbox on the server with the saved state.
+func (r *imapReader) syncState(c *imapConn, s selected) error {
+	if s.next == 0 { // some servers do not report it
+		uids, err := c.uidsFrom(1)
 		if err != nil {
 			return err
 		}
@@ -112,16 +110,15 @@ func (r *imapReader) arrive(c *imapConn, s selected) error {
 	}
 	switch {
 	case r.state.UIDValidity == 0:
-		return r.first(c, s)
-	case s.validity != r.state.UIDValidity, s.next < r.state.Next: // the latter: restored from a backup
+		return r.firstScan(c, s)
+	case s.validity != r.state.UIDValidity, s.next < r.state.Next: // the latter: the mailbox was restored from a backup
 		return r.renumber(c, s)
 	}
 	return nil
 }
 
-// first is the first look. The mails that were there before the first start are
-// remembered as seen.
-func (r *imapReader) first(c *imapConn, s selected) error {
+// firstScan is the first scan. Emails from before the first start count as seen.
+func (r *imapReader) firstScan(c *imapConn, s selected) error {
 	next := imapState{Version: 1, UIDValidity: s.validity, Next: 1}
 	if !r.TakeOld {
 		next.Next = s.next
@@ -130,7 +127,7 @@ func (r *imapReader) first(c *imapConn, s selected) error {
 		if err != nil {
 			return err
 		}
-		fresh, err := c.since(time.Unix(since, 0))
+		fresh, err := c.arrivedSince(time.Unix(since, 0))
 		if err != nil {
 			return err
 		}
@@ -143,28 +140,27 @@ func (r *imapReader) first(c *imapConn, s selected) error {
 	return nil
 }
 
-// renumber finds out which mails we know under their new numbers. The others are
-// open.
+// renumber finds the known emails under their new numbers. The others are open.
 func (r *imapReader) renumber(c *imapConn, s selected) error {
 	since := r.newSince()
 	look := since
 	open, seen := map[string]bool{}, map[string]bool{}
 	for _, m := range r.state.Open {
-		if m.Print != "" {
+		if m.Digest != "" {
 			look = min(look, m.Date)
-			open[m.Print] = true
+			open[m.Digest] = true
 		}
 	}
 	for _, m := range r.state.Seen {
-		seen[m.Print] = true
+		seen[m.Digest] = true
 	}
-	mails, err := c.since(time.Unix(look, 0))
+	mails, err := c.arrivedSince(time.Unix(look, 0))
 	if err != nil {
 		return err
 	}
 	next := imapState{Version: 1, UIDValidity: s.validity, Next: s.next, Seen: r.state.Seen}
 	for _, m := range mails {
-		if m.UID < s.next && (open[m.Print] || m.Date >= since && !seen[m.Print]) {
+		if m.UID < s.next && (open[m.Digest] || m.Date >= since && !seen[m.Digest]) {
 			next.Open = append(next.Open, m)
 		}
 	}
@@ -174,49 +170,49 @@ func (r *imapReader) renumber(c *imapConn, s selected) error {
 	return nil
 }
 
-// newSince is the date from which on a mail that we do not remember is new.
+// newSince is the date from which an email that is not remembered is new.
 func (r *imapReader) newSince() int64 {
 	var newest int64
 	for _, m := range r.state.Seen {
-		if m.Date <= r.now().Unix() { // whoever put a mail there could choose its date
+		if m.Date <= r.now().Unix() { // a sender with IMAP access can set any date
 			newest = max(newest, m.Date)
 		}
 	}
 	since := max(0, newest-int64(overlap.Seconds()))
 	if len(r.state.Seen) == maxSeen {
-		// What we do not remember any more must not look new.
+		// Seen is full: an email that dropped out of it must not count as new.
 		oldest := slices.MinFunc(r.state.Seen, func(a, b imapMail) int { return cmp.Compare(a.Date, b.Date) })
 		since = max(since, oldest.Date+1)
 	}
 	return since
 }
 
-// settle notes that a mail is done with; facts are empty where there is none.
-func (r *imapReader) settle(uid uint32, facts imapMail) {
-	r.pass(uid)
+// markDone records that an email is done; facts are empty if it no longer exists.
+func (r *imapReader) markDone(uid uint32, facts imapMail) {
+	r.advance(uid)
 	r.state.Open = slices.DeleteFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	delete(r.retries, uid)
-	if facts.Print != "" {
+	if facts.Digest != "" {
 		r.remember(facts)
 	}
 	r.save()
 }
 
-// postpone notes that a mail is to be tried again.
+// postpone schedules a retry of an email.
 func (r *imapReader) postpone(uid uint32, facts imapMail) {
-	r.pass(uid)
-	r.retries[uid] = r.retries[uid].again(r.now(), r.shortest(), mailPause)
+	r.advance(uid)
+	r.retries[uid] = r.retries[uid].next(r.now(), r.firstDelay(), maxEmailDelay)
 	facts.UID = uid
 	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 	if i < 0 {
 		r.state.Open = append(r.state.Open, facts)
-	} else if facts.Print != "" {
+	} else if facts.Digest != "" {
 		r.state.Open[i] = facts
 	}
 	r.save()
 }
 
-func (r *imapReader) pass(uid uint32) {
+func (r *imapReader) advance(uid uint32) {
 	r.dirty = true
 	r.state.Next = max(r.state.Next, uid+1)
 }

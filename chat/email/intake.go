@@ -8,73 +8,73 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Status says what became of a mail that came in.
+// Status is the result of handling an incoming email.
 type Status string
 
-// What can become of a mail. Only the first one moves anything.
+// The results. Only Decided changes the state of a request.
 const (
 	Decided   Status = "decided"
-	Answered  Status = "answered"  // a question about the card, answered; it waits on
-	Unclear   Status = "unclear"   // an approver's, and no answer that could be understood
+	Answered  Status = "answered"  // a question about the card, answered; the request stays pending
+	Unclear   Status = "unclear"   // from an approver, but not understood
 	Late      Status = "late"      // the request is settled
-	Refused   Status = "refused"   // not proved, not an approver's, without its token, or not possible by mail
-	Ignored   Status = "ignored"   // not for us, automatic, or too large
-	Duplicate Status = "duplicate" // taken before
+	Refused   Status = "refused"   // unproved sender, not an approver, wrong token, or not possible by email
+	Ignored   Status = "ignored"   // not for this channel, automatic, or too large
+	Duplicate Status = "duplicate" // handled before
 )
 
-// Taken is what became of a mail.
+// Taken is the result for one email.
 type Taken struct {
 	Status Status
-	Key    approval.Key // the request it is about; zero where none was found
-	Why    string       // for the log: never the mail's words
+	Key    approval.Key // the request; zero if none was found
+	Why    string       // for the log; never contains the email's words
 }
 
-// doubtFor is how long we wait for a proof that cannot be looked up.
-const doubtFor = time.Hour
+// proofRetryTime is how long an email waits for a proof that cannot be looked up.
+const proofRetryTime = time.Hour
 
-// maxUnclear is how often one card is answered with the menu: an automatic
-// answer that is not known as one must not go on for ever.
+// maxUnclear limits the menu answers for one card. It stops a loop with an automatic
+// mailer that we do not recognize.
 const maxUnclear = 3
 
-// Take has a mail decide, or says why it does not. An error means that it should
-// be handed in again later; until then it has decided nothing, or what it decided
-// is found again. What is taken twice decides once.
+// Take handles an email: the reply decides, or Taken says why not. After an error the
+// caller must pass the same email again later. Until then nothing was decided, or the
+// repeat finds the decision. A repeat never decides twice.
 func (c *Channel) Take(ctx context.Context, in Incoming) (Taken, error) {
 	t, err := c.take(ctx, in, "")
-	c.logTaken(in.Name, t, err)
+	c.logHandled(in.Name, t, err)
 	return t, err
 }
 
-// TakeRaw is Take for a mail that somebody hands over who speaks for one approver
-// only: others' mails are refused.
+// TakeRaw is Take for a caller that represents one approver. An email from another
+// sender is refused.
 func (c *Channel) TakeRaw(ctx context.Context, in Incoming, approver approval.Person) (Taken, error) {
 	only := canonical(approver.ID)
 	if approver.Channel != channelName || only == "" {
-		return Taken{Status: Refused, Why: "handed over by somebody without an e-mail address"}, nil
+		return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 	}
 	t, err := c.take(ctx, in, only)
-	c.logTaken(in.Name, t, err)
+	c.logHandled(in.Name, t, err)
 	return t, err
 }
 
-// TakeForwarded is Take for a mail of which only subject and text are left.
-// Nothing is left to prove then, so approver is who wrote it, by the word of who
-// hands it over, and the subject or the text must hold the token of their card.
-// approver's Channel is "email", and its ID the address.
+// TakeForwarded is Take for an email of which only subject and text are left. Its
+// sender cannot be proved: the caller vouches that approver wrote it, and subject or
+// text must contain the token of that approver's card. approver's Channel is "email",
+// and its ID is the address.
 func (c *Channel) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender := canonical(approver.ID)
 	m := &Mail{Subject: subject, Text: newlines.Replace(body)}
-	name := "forwarded " + printOfReply(sender, "", subject, body)
+	name := "forwarded " + replyDigest(sender, "", subject, body)
 	t, err := func() (Taken, error) {
 		if approver.Channel != channelName || sender == "" {
-			return Taken{Status: Refused, Why: "handed over by somebody without an e-mail address"}, nil
+			return Taken{Status: Refused, Why: "the caller's key has no email address"}, nil
 		}
 		if len(subject)+len(body) > MaxMail {
 			return Taken{Status: Ignored, Why: "too large"}, nil
 		}
-		return c.weigh(ctx, name, m, sender)
+		return c.handleReply(ctx, name, m, sender)
 	}()
-	c.logTaken(name, t, err)
+	c.logHandled(name, t, err)
 	return t, err
 }
 
@@ -85,7 +85,7 @@ func (c *Channel) receive(ctx context.Context, in Incoming) error {
 	return err
 }
 
-func (c *Channel) logTaken(name string, t Taken, err error) {
+func (c *Channel) logHandled(name string, t Taken, err error) {
 	event := c.Log.Info()
 	if t.Status == Ignored || t.Status == Duplicate {
 		event = c.Log.Debug()
@@ -93,18 +93,17 @@ func (c *Channel) logTaken(name string, t Taken, err error) {
 	if err != nil {
 		event = c.Log.Warn().Err(err)
 	}
-	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("mail taken")
+	event.Str("mail", name).Str("status", string(t.Status)).Str("ws", t.Key.Workspace).Str("id", t.Key.ID).Str("why", t.Why).Msg("email handled")
 }
 
-// take goes from what costs nothing to what does: whether the mail is read at
-// all, then whether a machine wrote it, whether it is about a card, and only then
-// who wrote it.
+// take runs the cheap checks first: size, duplicate, automatic sender, card withID.
+// The proof of the sender, which needs DNS, comes last.
 func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, error) {
 	c.init()
 	if in.TooLarge || len(in.Raw) > MaxMail {
 		return Taken{Status: Ignored, Why: "too large"}, nil
 	}
-	if t, err := c.before(in.Name); err != nil {
+	if t, err := c.handledBefore(in.Name); err != nil {
 		return Taken{}, err
 	} else if t != nil {
 		return Taken{Status: Duplicate, Key: t.key()}, nil
@@ -114,63 +113,63 @@ func (c *Channel) take(ctx context.Context, in Incoming, only string) (Taken, er
 	}
 	m, err := Read(in.Raw)
 	if err != nil {
-		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // it will not get better
+		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // a retry cannot help
 	}
-	if test, err := c.rehearsed(m, in.Raw); test {
-		return Taken{Status: Ignored, Why: "it answers a test"}, err
+	if test, err := c.saveTestReply(m, in.Raw); test {
+		return Taken{Status: Ignored, Why: "reply to a test card"}, err
 	}
-	if ours, err := c.concerns(m); !ours || err != nil {
-		return Taken{Status: Ignored, Why: "it is about no card"}, err
+	if ours, err := c.namesCard(m); !ours || err != nil {
+		return Taken{Status: Ignored, Why: "names no card"}, err
 	}
 	if c.Prover == nil {
-		return Taken{Status: Refused, Why: "nothing proves who wrote it"}, nil
+		return Taken{Status: Refused, Why: "no sender verifier is configured"}, nil
 	}
 	sender, how, err := c.Prover.Sender(ctx, in.Raw)
 	if err != nil {
-		return c.unproved(in.Name, err)
+		return c.handleUnproved(in.Name, err)
 	}
 	c.state.mu.Lock()
-	delete(c.state.doubted, in.Name)
+	delete(c.state.unprovedSince, in.Name)
 	c.state.mu.Unlock()
 	if sender = canonical(sender); only != "" && sender != only {
-		return Taken{Status: Refused, Why: "it is not by whom the key stands for"}, nil
+		return Taken{Status: Refused, Why: "sender is not the approver of the caller's key"}, nil
 	}
-	t, err := c.weigh(ctx, in.Name, m, sender)
+	t, err := c.handleReply(ctx, in.Name, m, sender)
 	if t.Why == "" {
 		t.Why = "proved: " + how
 	}
 	return t, err
 }
 
-// before is what was noted when that very delivery was taken; nil: nothing.
-func (c *Channel) before(name string) (*taken, error) {
+// handledBefore returns the record of an earlier run with the same delivery, or nil.
+func (c *Channel) handledBefore(name string) (*handledEmail, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	if err := c.loadTaken(); err != nil {
+	if err := c.loadHandled(); err != nil {
 		return nil, err
 	}
-	return c.state.taken.byFile[fileOf(name)], nil
+	return c.state.handled.byFile[fileName(name)], nil
 }
 
-// concerns says whether a mail names a card that was sent. To look further costs
-// questions to other people's name servers.
-func (c *Channel) concerns(m *Mail) (bool, error) {
+// namesCard says whether an email names a card that was sent. Without one, no DNS
+// lookup is made for it.
+func (c *Channel) namesCard(m *Mail) (bool, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if err := c.loadAll(); err != nil {
 		return false, err
 	}
 	for _, ref := range m.Refs(c.Addressing) {
-		if len(c.state.pages.named(c.idOf(ref))) > 0 {
+		if len(c.state.sent.withID(c.idOf(ref))) > 0 {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// loadAll reads what the notebook and the drawer say of every workspace.
+// loadAll loads the sent records and the taken replies of every workspace.
 func (c *Channel) loadAll() error {
-	if err := c.loadTaken(); err != nil {
+	if err := c.loadHandled(); err != nil {
 		return err
 	}
 	for _, ws := range c.Workspaces() {
@@ -181,24 +180,24 @@ func (c *Channel) loadAll() error {
 	return nil
 }
 
-// unproved refuses, or waits where the proof could not be looked up.
-func (c *Channel) unproved(name string, err error) (Taken, error) {
+// handleUnproved refuses the email, or asks for a retry if the proof could not be looked up.
+func (c *Channel) handleUnproved(name string, err error) (Taken, error) {
 	var e *AuthError
 	if !errors.As(err, &e) {
 		return Taken{}, err
 	}
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	since, known := c.state.doubted[name]
-	if e.Undecided && (!known || c.now().Sub(since) < doubtFor) {
-		if c.state.doubted == nil {
-			c.state.doubted = map[string]time.Time{}
+	since, known := c.state.unprovedSince[name]
+	if e.Undecided && (!known || c.now().Sub(since) < proofRetryTime) {
+		if c.state.unprovedSince == nil {
+			c.state.unprovedSince = map[string]time.Time{}
 		}
 		if !known {
-			c.state.doubted[name] = c.now()
+			c.state.unprovedSince[name] = c.now()
 		}
 		return Taken{}, err
 	}
-	delete(c.state.doubted, name)
+	delete(c.state.unprovedSince, name)
 	return Taken{Status: Refused, Why: e.Reason}, nil
 }

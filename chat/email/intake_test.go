@@ -14,11 +14,11 @@ import (
 )
 
 func TestRepliesDecide(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	for _, row := range []struct {
 		text    string
 		verdict approval.Verdict
-		check   func(d *approval.Decision) string // the part that matters
+		check   func(d *approval.Decision) string // the relevant field
 		part    string
 	}{
 		{"1", approval.Approved, func(d *approval.Decision) string { return string(d.Scope) }, "once"},
@@ -37,55 +37,55 @@ func TestRepliesDecide(t *testing.T) {
 		{"deny a7f3b2c1 it is late", approval.Denied, func(d *approval.Decision) string { return d.Feedback }, "it is late"},
 		{"? who else will see it", approval.RequestMore, func(d *approval.Decision) string { return d.Feedback }, "who else will see it"},
 	} {
-		k := w.asksNext("home")
-		card := w.one(w.looks())
-		in := letterTo(card, annMail, strings.ReplaceAll(row.text, "a7f3b2c1", approval.ShortID(k.ID))+"\n\nOn Sat, 21 Nov 2026 at 12:00, permesso <permesso@gate.test> wrote:\n\n> "+strings.ReplaceAll(card.text, "\n", "\n> "))
-		taken, answers := w.takes(in)
+		k := w.addNextPending("home")
+		card := w.onlyEmail(w.runAndTakeSent())
+		in := replyTo(card, annMail, strings.ReplaceAll(row.text, "a7f3b2c1", approval.ShortID(k.ID))+"\n\nOn Sat, 21 Nov 2026 at 12:00, permesso <permesso@gate.test> wrote:\n\n> "+strings.ReplaceAll(card.text, "\n", "\n> "))
+		taken, answers := w.deliver(in)
 		require.Equal(t, Taken{Decided, k, "proved: relay"}, taken, row.text)
-		d := w.decided(k)
+		d := w.decision(k)
 		require.NotNil(t, d, row.text)
 		require.Equal(t, row.verdict, d.Verdict, row.text)
 		require.Equal(t, row.part, row.check(d), row.text)
 		require.Equal(t, []string{"ann", "email:" + annMail, "email"}, []string{d.DecidedBy, d.DecidedByID, d.Via})
-		answer := w.one(answers)
+		answer := w.onlyEmail(answers)
 		require.Equal(t, annMail, answer.to)
 		require.Equal(t, "auto-replied", answer.header.Get("Auto-Submitted"))
-		require.Equal(t, fmt.Sprintf("<%d@human.test>", mailsWritten), answer.header.Get("In-Reply-To"))
+		require.Equal(t, fmt.Sprintf("<%d@human.test>", repliesWritten), answer.header.Get("In-Reply-To"))
 		require.Contains(t, answer.header.Get("References"), card.header.Get("Message-Id"), "one thread")
 
-		taken, answers = w.takes(in)
-		require.Equal(t, Duplicate, taken.Status, "the same delivery once more")
+		taken, answers = w.deliver(in)
+		require.Equal(t, Duplicate, taken.Status, "the same delivery again")
 		require.Empty(t, answers)
 		in.Name = "in another mailbox"
-		taken, answers = w.takes(in)
-		require.Equal(t, Duplicate, taken.Status, "the same mail in another mailbox")
+		taken, answers = w.deliver(in)
+		require.Equal(t, Duplicate, taken.Status, "the same email in another mailbox")
 		require.Empty(t, answers)
 		w.restart()
-		taken, answers = w.takes(in)
+		taken, answers = w.deliver(in)
 		require.Equal(t, Duplicate, taken.Status, "and after a restart")
 		require.Empty(t, answers)
 	}
 }
 
 func TestRepliesThatDecideNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newRig(t)
 	for _, text := range []string{
 		"", "ok", "yes", "1 please", "1.", "1)", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve it", "approve? no", "please approve",
 		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "?????? OOO ????", "undo 00000000", "１",
 		"> 1", "On Sat, 21 Nov 2026 at 12:00, Ann wrote:\n1",
 	} {
-		k := w.asksNext("home")
-		card := w.one(w.looks())
-		taken, answers := w.takes(letterTo(card, annMail, text))
+		k := w.addNextPending("home")
+		card := w.onlyEmail(w.runAndTakeSent())
+		taken, answers := w.deliver(replyTo(card, annMail, text))
 		require.Equal(t, Unclear, taken.Status, "%q", text)
-		require.Nil(t, w.decided(k), "%q", text)
-		answer := w.one(answers)
+		require.Nil(t, w.decision(k), "%q", text)
+		answer := w.onlyEmail(answers)
 		require.Regexp(t, `(?i)nothing was decided`, answer.text, "%q", text)
-		require.Contains(t, answer.text, "begin with a code of the menu", "%q", text)
+		require.Contains(t, answer.text, "Start the reply with a menu code", "%q", text)
 
-		taken, _ = w.takes(letterTo(answer, annMail, "1"))
+		taken, _ = w.deliver(replyTo(answer, annMail, "1"))
 		require.Equal(t, Decided, taken.Status, "the answer can be replied to")
-		require.True(t, w.decided(k).Approved)
+		require.True(t, w.decision(k).Approved)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestQuestionsByMail(t *testing.T) {
 		p.Type, p.ToolName, p.ToolSHA256, p.ActionType, p.Capability, p.Target, p.Summary, p.Verb = approval.TypeQuestion, "", "", "", "", "", "", nil
 		p.RequestData, p.Options, p.Agent = approval.Raw(`{}`), []string{"main", "next"}, approval.Prose{Title: "Which branch?"}
 	}
-	w := newWorld(t)
+	w := newRig(t)
 	for _, row := range []struct {
 		text    string
 		status  Status
@@ -106,245 +106,250 @@ func TestQuestionsByMail(t *testing.T) {
 		{"Answer main\nand next", Decided, approval.Answered, "main\nand next"},
 		{"deny", Decided, approval.Denied, ""},
 		{"? which ones are there", Decided, approval.RequestMore, ""},
-		{"the one of yesterday", Unclear, "", ""}, // what a machine might say
+		{"the one of yesterday", Unclear, "", ""}, // a mail program could write this
 		{"I am back on Monday", Unclear, "", ""},
 		{"3", Unclear, "", ""},
 		{"answer", Unclear, "", ""},
 		{"approve", Unclear, "", ""},
 		{"deny everything", Unclear, "", ""},
 	} {
-		k := w.asksNext("home", ask)
-		card := w.one(w.looks())
+		k := w.addNextPending("home", ask)
+		card := w.onlyEmail(w.runAndTakeSent())
 		require.Contains(t, card.text, `1 "main"`)
 		require.Contains(t, card.text, "answer <your words>")
 		require.NotContains(t, card.text, "in your own words; reply")
-		taken, answers := w.takes(letterTo(card, annMail, row.text))
+		taken, answers := w.deliver(replyTo(card, annMail, row.text))
 		require.Equal(t, row.status, taken.Status, row.text)
 		require.Len(t, answers, 1, row.text)
 		if row.verdict == "" {
-			require.Nil(t, w.decided(k), row.text)
-			require.Contains(t, open1(t, answers[0]).text, "answer <your words>")
+			require.Nil(t, w.decision(k), row.text)
+			require.Contains(t, parseEmail(t, answers[0]).text, "answer <your words>")
 			continue
 		}
-		require.Equal(t, row.verdict, w.decided(k).Verdict, row.text)
-		require.Equal(t, row.answer, w.decided(k).Answer, row.text)
+		require.Equal(t, row.verdict, w.decision(k).Verdict, row.text)
+		require.Equal(t, row.answer, w.decision(k).Answer, row.text)
 	}
 }
 
-// Who may not decide does not, and hears of it only if they could have.
-func TestWhoMayNotDecide(t *testing.T) {
-	w := newWorld(t)
-	other := w.asks("shop", "00000000000000aa", lasting)
+// An email without permission decides nothing. It is answered only if the sender is an
+// approver of the workspace.
+func TestRefusedEmails(t *testing.T) {
+	w := newRig(t)
+	other := w.addPending("shop", "00000000000000aa", longLived)
 	for _, row := range []struct {
 		why      string
-		mail     func(card opened) Incoming
+		mail     func(card parsedEmail) Incoming
 		status   Status
 		answered bool
 	}{
-		{"a stranger", func(c opened) Incoming { return letterTo(c, "eve@elsewhere.test", "1") }, Refused, false},
-		{"another approver of the workspace, with ann's token", func(c opened) Incoming { return letterTo(c, bobMail, "1") }, Refused, true},
-		{"an approver of another workspace", func(c opened) Incoming { return letterTo(c, evaMail, "1") }, Refused, false},
-		{"another part before the @", func(c opened) Incoming { return letterTo(c, "Ann@human.test", "1") }, Refused, false},
-		{"a sub-address of ann's", func(c opened) Incoming { return letterTo(c, "ann+1@human.test", "1") }, Refused, false},
-		{"a sibling domain", func(c opened) Incoming { return letterTo(c, "ann@human.test.evil.test", "1") }, Refused, false},
-		{"two of one From", func(c opened) Incoming { return letterTo(c, annMail+", "+bobMail, "1") }, Refused, false},
-		{"two Froms", func(c opened) Incoming {
-			return letterTo(c, annMail+"\r\nFrom: "+bobMail, "1")
+		{"a stranger", func(c parsedEmail) Incoming { return replyTo(c, "eve@elsewhere.test", "1") }, Refused, false},
+		{"another approver of the workspace, with ann's token", func(c parsedEmail) Incoming { return replyTo(c, bobMail, "1") }, Refused, true},
+		{"an approver of another workspace", func(c parsedEmail) Incoming { return replyTo(c, evaMail, "1") }, Refused, false},
+		{"another part before the @", func(c parsedEmail) Incoming { return replyTo(c, "Ann@human.test", "1") }, Refused, false},
+		{"a sub-address of ann", func(c parsedEmail) Incoming { return replyTo(c, "ann+1@human.test", "1") }, Refused, false},
+		{"a sibling domain", func(c parsedEmail) Incoming { return replyTo(c, "ann@human.test.evil.test", "1") }, Refused, false},
+		{"two addresses in one From", func(c parsedEmail) Incoming { return replyTo(c, annMail+", "+bobMail, "1") }, Refused, false},
+		{"two Froms", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail+"\r\nFrom: "+bobMail, "1")
 		}, Refused, false},
-		{"without the token, in the thread", func(c opened) Incoming { return letterTo(c, annMail, "1", but("To", "permesso@gate.test")) }, Refused, true},
-		{"with another token", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso+"+NewToken()+"@gate.test"))
+		{"without the token, in the thread", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test")) }, Refused, true},
+		{"with another token", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+NewToken()+"@gate.test"))
 		}, Refused, true},
-		{"with a token that is not all of it", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso+"+c.token[:25]+"@gate.test"))
+		{"with an incomplete token", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+c.token[:25]+"@gate.test"))
 		}, Refused, true},
-		{"with the digest for the token", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso+"+TokenDigest(c.token)[:26]+"@gate.test"))
+		{"with the digest instead of the token", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso+"+TokenDigest(c.token)[:26]+"@gate.test"))
 		}, Refused, true},
-		{"a mail about nothing", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), but("Subject", "hi"), without("In-Reply-To", "References"))
+		{"an email without any reference", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "hi"), withoutHeaders("In-Reply-To", "References"))
 		}, Ignored, false},
-		{"an unknown request", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), but("Subject", "[appr_00000000000000ff]"), without("In-Reply-To", "References"))
+		{"an unknown request", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "[appr_00000000000000ff]"), withoutHeaders("In-Reply-To", "References"))
 		}, Ignored, false},
-		{"two requests in one subject", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("To", "permesso@gate.test"), without("In-Reply-To", "References"),
-				but("Subject", strings.Replace(c.subject, " ", "", 1)+" [appr_00000000000000ff]"))
+		{"two requests in one subject", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("To", "permesso@gate.test"), withoutHeaders("In-Reply-To", "References"),
+				withHeader("Subject", strings.Replace(c.subject, " ", "", 1)+" [appr_00000000000000ff]"))
 		}, Refused, false},
-		{"an automatic mail", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("X", "y\r\nAuto-Submitted: auto-replied"))
+		{"an automatic email", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("X", "y\r\nAuto-Submitted: auto-replied"))
 		}, Ignored, false},
-		{"a list's", func(c opened) Incoming { return letterTo(c, annMail, "1", but("X", "y\r\nList-Id: <l.human.test>")) }, Ignored, false},
-		{"a bounce", func(c opened) Incoming { return letterTo(c, annMail, "1", but("X", "y\r\nReturn-Path: <>")) }, Ignored, false},
-		{"out of office", func(c opened) Incoming { return letterTo(c, annMail, "1", but("Subject", "Automatic reply: x")) }, Ignored, false},
-		{"too large", func(c opened) Incoming { return letterTo(c, annMail, "1\n\n"+strings.Repeat("x\n", MaxMail)) }, Ignored, false},
-		{"too many parts", func(c opened) Incoming {
-			return letterTo(c, annMail, strings.Repeat("--x\nContent-Type: text/plain\n\n1\n", 30)+"--x--\n", but("Content-Type", "multipart/mixed; boundary=x"))
+		{"from a mailing list", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("X", "y\r\nList-Id: <l.human.test>"))
 		}, Ignored, false},
-		{"no header", func(opened) Incoming { return Incoming{Name: "junk", Raw: []byte("1\r\n")} }, Ignored, false},
-		{"an unknown encoding", func(c opened) Incoming {
-			return letterTo(c, annMail, "1", but("Content-Transfer-Encoding", "x-uuencode"))
+		{"a bounce", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1", withHeader("X", "y\r\nReturn-Path: <>")) }, Ignored, false},
+		{"out of office", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("Subject", "Automatic reply: x"))
+		}, Ignored, false},
+		{"too large", func(c parsedEmail) Incoming { return replyTo(c, annMail, "1\n\n"+strings.Repeat("x\n", MaxMail)) }, Ignored, false},
+		{"too many parts", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, strings.Repeat("--x\nContent-Type: text/plain\n\n1\n", 30)+"--x--\n", withHeader("Content-Type", "multipart/mixed; boundary=x"))
+		}, Ignored, false},
+		{"no header", func(parsedEmail) Incoming { return Incoming{Name: "junk", Raw: []byte("1\r\n")} }, Ignored, false},
+		{"an unknown encoding", func(c parsedEmail) Incoming {
+			return replyTo(c, annMail, "1", withHeader("Content-Transfer-Encoding", "x-uuencode"))
 		}, Unclear, true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			w.t = t
-			k := w.asksNext("office")
-			var card opened
-			for _, m := range w.looks() {
+			k := w.addNextPending("office")
+			var card parsedEmail
+			for _, m := range w.runAndTakeSent() {
 				if m.to == annMail {
-					card = open1(t, m)
+					card = parseEmail(t, m)
 				}
 			}
-			taken, answers := w.takes(row.mail(card))
+			taken, answers := w.deliver(row.mail(card))
 			require.Equal(t, row.status, taken.Status, taken.Why)
-			require.Nil(t, w.decided(k))
-			require.Nil(t, w.decided(other))
+			require.Nil(t, w.decision(k))
+			require.Nil(t, w.decision(other))
 			if !row.answered {
 				require.Empty(t, answers)
 				return
 			}
-			require.Regexp(t, "(?i)nothing was decided|nulla è stato deciso", w.one(answers).text)
+			require.Regexp(t, "(?i)nothing was decided|nulla è stato deciso", w.onlyEmail(answers).text)
 		})
 	}
 }
 
-// One agent may choose the id of another's request: the token tells them apart.
+// An agent may choose the id of another workspace's request: the token decides.
 func TestOneIDInTwoWorkspaces(t *testing.T) {
-	w := newWorld(t)
-	home, shop := w.asks("home", id1), w.asks("shop", id1)
-	var card opened
-	for _, m := range w.looks() {
+	w := newRig(t)
+	home, shop := w.addPending("home", id1), w.addPending("shop", id1)
+	var card parsedEmail
+	for _, m := range w.runAndTakeSent() {
 		if m.to == annMail {
-			card = open1(t, m)
+			card = parseEmail(t, m)
 		}
 	}
-	taken, _ := w.takes(letterTo(card, annMail, "1"))
+	taken, _ := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, home, taken.Key)
-	require.NotNil(t, w.decided(home))
-	require.Nil(t, w.decided(shop))
+	require.NotNil(t, w.decision(home))
+	require.Nil(t, w.decision(shop))
 }
 
-// The reply address counts before the thread, the thread before the subject.
+// The reply address has priority over the thread, and the thread over the subject.
 func TestWhichRequest(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.asks("home", id1), w.asks("home", "00000000000000bb")
-	mails := w.looks()
-	first, second := open1(t, mails[0]), open1(t, mails[1])
+	w := newRig(t)
+	a, b := w.addPending("home", id1), w.addPending("home", "00000000000000bb")
+	mails := w.runAndTakeSent()
+	first, second := parseEmail(t, mails[0]), parseEmail(t, mails[1])
 	if strings.Contains(first.subject, b.ID) {
 		first, second = second, first
 	}
-	taken, _ := w.takes(letterTo(second, annMail, "1", but("To", first.header.Get("Reply-To")), but("Subject", second.subject)))
-	require.Equal(t, Taken{Decided, a, "proved: relay"}, taken, "the address says the first")
-	taken, _ = w.takes(letterTo(first, annMail, "1", but("To", "permesso@gate.test"), but("Subject", SubjectTag(b.ID, second.token))))
-	require.Equal(t, Refused, taken.Status, "the thread says the first, the token opens the second")
-	require.Nil(t, w.decided(b))
-	taken, _ = w.takes(letterTo(second, annMail, "1", but("To", "permesso@gate.test"), but("Subject", "hm"), but("Content-Type", "text/plain; charset=utf-8"),
-		without("In-Reply-To", "References")))
+	taken, _ := w.deliver(replyTo(second, annMail, "1", withHeader("To", first.header.Get("Reply-To")), withHeader("Subject", second.subject)))
+	require.Equal(t, Taken{Decided, a, "proved: relay"}, taken, "the address names the first request")
+	taken, _ = w.deliver(replyTo(first, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", SubjectTag(b.ID, second.token))))
+	require.Equal(t, Refused, taken.Status, "the thread names the first request, the token belongs to the second")
+	require.Nil(t, w.decision(b))
+	taken, _ = w.deliver(replyTo(second, annMail, "1", withHeader("To", "permesso@gate.test"), withHeader("Subject", "hm"), withHeader("Content-Type", "text/plain; charset=utf-8"),
+		withoutHeaders("In-Reply-To", "References")))
 	require.Equal(t, Ignored, taken.Status)
-	taken, _ = w.takes(letterTo(second, annMail, "1\n\n> "+SubjectTag(b.ID, second.token), but("To", "permesso@gate.test"), but("Subject", "hm"),
-		without("In-Reply-To", "References")))
-	require.Equal(t, Decided, taken.Status, "at last the body")
+	taken, _ = w.deliver(replyTo(second, annMail, "1\n\n> "+SubjectTag(b.ID, second.token), withHeader("To", "permesso@gate.test"), withHeader("Subject", "hm"),
+		withoutHeaders("In-Reply-To", "References")))
+	require.Equal(t, Decided, taken.Status, "the body comes last")
 }
 
-// It is told once that it is too late, whatever else comes.
+// The answer "too late" is sent once, whatever the sender writes next.
 func TestLate(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
-	w.ends(k, approval.StatusDenied)
-	w.looks()
-	taken, answers := w.takes(letterTo(card, annMail, "1"))
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	w.writeRecord(k, approval.StatusDenied)
+	w.runAndTakeSent()
+	taken, answers := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Late, taken.Status)
-	require.Equal(t, "🔐 Too late, nothing was changed. a7f3b2c1 · denied · by bob (terminal)\n", w.one(answers).text)
+	require.Equal(t, "🔐 Too late, nothing was changed. a7f3b2c1 · denied · by bob (terminal)\n", w.onlyEmail(answers).text)
 	for range 3 {
-		taken, answers = w.takes(letterTo(card, annMail, "6"))
+		taken, answers = w.deliver(replyTo(card, annMail, "6"))
 		require.Equal(t, Late, taken.Status)
 		require.Empty(t, answers)
 	}
 	w.restart()
-	_, answers = w.takes(letterTo(card, annMail, "6"))
+	_, answers = w.deliver(replyTo(card, annMail, "6"))
 	require.Empty(t, answers)
 }
 
-// Who thanks for the news is told once that there is nothing to decide.
-func TestThanks(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	w.looks()
-	w.ends(k, approval.StatusDenied)
-	news := w.one(w.looks())
-	w.looks()
-	taken, answers := w.takes(letterTo(news, annMail, "thank you"))
+// A reply to the outcome is answered once with "too late".
+func TestReplyToOutcome(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	w.runAndTakeSent()
+	w.writeRecord(k, approval.StatusDenied)
+	news := w.onlyEmail(w.runAndTakeSent())
+	w.runAndTakeSent()
+	taken, answers := w.deliver(replyTo(news, annMail, "thank you"))
 	require.Equal(t, Late, taken.Status)
 	require.Len(t, answers, 1)
-	taken, answers = w.takes(letterTo(news, annMail, "undo a7f3b2c1"))
+	taken, answers = w.deliver(replyTo(news, annMail, "undo a7f3b2c1"))
 	require.Equal(t, Late, taken.Status, "without a token nothing is undone")
 	require.Empty(t, answers)
 }
 
-// The first answer wins; whoever is second hears who was first.
+// The first answer wins. The second sender is told who was first.
 func TestSecondAnswer(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("office", id1)
-	mails := w.looks()
-	ann, bob := open1(t, mails[0]), open1(t, mails[1])
-	taken, _ := w.takes(letterTo(ann, annMail, "3"))
+	w := newRig(t)
+	k := w.addPending("office", id1)
+	mails := w.runAndTakeSent()
+	ann, bob := parseEmail(t, mails[0]), parseEmail(t, mails[1])
+	taken, _ := w.deliver(replyTo(ann, annMail, "3"))
 	require.Equal(t, Decided, taken.Status)
-	taken, answers := w.takes(letterTo(bob, bobMail, "1"))
+	taken, answers := w.deliver(replyTo(bob, bobMail, "1"))
 	require.Equal(t, Late, taken.Status)
-	require.Contains(t, w.one(answers).text, "negato da ann", "in the language of who reads it")
-	require.False(t, w.decided(k).Approved)
+	require.Contains(t, w.onlyEmail(answers).text, "negato da ann", "in the sender's language")
+	require.False(t, w.decision(k).Approved)
 }
 
 func TestExpiredByMail(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
-	w.clock.passes(5 * time.Minute)
-	taken, answers := w.takes(letterTo(card, annMail, "1"))
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	w.clock.advance(5 * time.Minute)
+	taken, answers := w.deliver(replyTo(card, annMail, "1"))
 	require.Equal(t, Late, taken.Status)
 	require.Len(t, answers, 1)
-	require.Nil(t, w.decided(k))
+	require.Nil(t, w.decision(k))
 }
 
-// Answers of ours end, whoever goes on writing.
-func TestAnswersAreFew(t *testing.T) {
-	w := newWorld(t)
-	w.asks("home", id1)
-	card := w.one(w.looks())
+// Our answers are limited, so that a loop ends.
+func TestAnswersAreLimited(t *testing.T) {
+	w := newRig(t)
+	w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
 	n := 0
 	for range 20 {
-		_, answers := w.takes(letterTo(card, annMail, "hello there"))
+		_, answers := w.deliver(replyTo(card, annMail, "hello there"))
 		n += len(answers)
 	}
 	require.Equal(t, maxUnclear, n, "of one card")
 	for i := range 20 {
-		w.asks("home", fmt.Sprintf("%016x", i+1))
+		w.addPending("home", fmt.Sprintf("%016x", i+1))
 	}
-	for _, m := range w.looks() {
-		_, answers := w.takes(letterTo(open1(t, m), annMail, "hello there"))
+	for _, m := range w.runAndTakeSent() {
+		_, answers := w.deliver(replyTo(parseEmail(t, m), annMail, "hello there"))
 		n += len(answers)
 	}
-	require.Equal(t, answersAnHour, n, "to one sender")
-	taken, answers := w.takes(letterTo(card, annMail, "1"))
-	require.Equal(t, Decided, taken.Status, "what is clear decides all the same")
+	require.Equal(t, maxAnswersPerHour, n, "to one sender")
+	taken, answers := w.deliver(replyTo(card, annMail, "1"))
+	require.Equal(t, Decided, taken.Status, "a clear reply still decides")
 	require.Empty(t, answers)
-	w.clock.passes(61 * time.Minute)
-	_, answers = w.takes(letterTo(card, annMail, "1"))
+	w.clock.advance(61 * time.Minute)
+	_, answers = w.deliver(replyTo(card, annMail, "1"))
 	require.Len(t, answers, 1, "an hour later")
 }
 
-// A mail that comes by two ways at once decides once and is answered once.
-func TestTwiceAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
+// An email that comes from several mailboxes at once decides and is answered once.
+func TestSameEmailInParallel(t *testing.T) {
+	w := newRig(t)
+	w.addPending("home", id1)
+	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	count := map[Status]int{}
 	for i := range 8 {
 		again := in
-		again.Name = fmt.Sprint("way ", i)
+		again.Name = fmt.Sprint("mailbox ", i)
 		wait.Go(func() {
 			taken, err := w.Take(context.Background(), again)
 			mu.Lock()
@@ -356,62 +361,62 @@ func TestTwiceAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	require.Equal(t, map[Status]int{Decided: 1, Duplicate: 7}, count)
-	require.Len(t, w.looks(), 1)
+	require.Len(t, w.runAndTakeSent(), 1)
 }
 
-// A proof that cannot be looked up is waited for, and not for ever.
-func TestProofThatMustWait(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	in := letterTo(w.one(w.looks()), annMail, "1")
+// A proof that cannot be looked up is retried for a limited time.
+func TestProofIsRetried(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	in := replyTo(w.onlyEmail(w.runAndTakeSent()), annMail, "1")
 	real := w.Prover
-	w.Prover = undecided{}
+	w.Prover = undecidedVerifier{}
 	_, err := w.Take(t.Context(), in)
 	require.Error(t, err)
 	w.Prover = real
 	again := in
 	again.Name = "another"
-	w.Prover = undecided{}
+	w.Prover = undecidedVerifier{}
 	_, err = w.Take(t.Context(), again)
 	require.Error(t, err)
-	w.clock.passes(doubtFor + time.Minute)
+	w.clock.advance(proofRetryTime + time.Minute)
 	taken, err := w.Take(t.Context(), again)
 	require.NoError(t, err)
 	require.Equal(t, Refused, taken.Status)
-	require.Nil(t, w.decided(k))
+	require.Nil(t, w.decision(k))
 }
 
-type undecided struct{}
+type undecidedVerifier struct{}
 
-func (undecided) Sender(context.Context, []byte) (string, string, error) {
+func (undecidedVerifier) Sender(context.Context, []byte) (string, string, error) {
 	return "", "", &AuthError{Reason: "no resolver answers", Undecided: true}
 }
 
-func TestNobodyProvesAnything(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
+func TestNoVerifierNoDecision(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
 	for _, p := range []SenderVerifier{nil, &Authenticator{}} {
 		w.Prover = p
-		taken, answers := w.takes(letterTo(card, annMail, "1"))
+		taken, answers := w.deliver(replyTo(card, annMail, "1"))
 		require.Equal(t, Refused, taken.Status)
 		require.Empty(t, answers)
-		require.Nil(t, w.decided(k))
+		require.Nil(t, w.decision(k))
 	}
 }
 
-// Consent can be taken back by a reply, also when all is settled.
+// A reply can undo a grant, also after the request is settled.
 func TestUndoByMail(t *testing.T) {
-	w := newWorld(t)
-	k := w.asks("home", id1)
-	card := w.one(w.looks())
-	_, answers := w.takes(letterTo(card, annMail, "6"))
-	confirmed := w.one(answers)
-	w.ends(k, approval.StatusApproved)
-	w.looks()
-	taken, answers := w.takes(letterTo(confirmed, annMail, "undo a7f3b2c1"))
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	_, answers := w.deliver(replyTo(card, annMail, "6"))
+	confirmed := w.onlyEmail(answers)
+	w.writeRecord(k, approval.StatusApproved)
+	w.runAndTakeSent()
+	taken, answers := w.deliver(replyTo(confirmed, annMail, "undo a7f3b2c1"))
 	require.Equal(t, Answered, taken.Status)
-	require.Contains(t, w.one(answers).text, "permesso revoke a7f3b2c1", "there is no revoker here")
-	taken, _ = w.takes(letterTo(confirmed, annMail, "undo 00000001"))
-	require.Equal(t, Late, taken.Status, "only its own")
+	require.Contains(t, w.onlyEmail(answers).text, "permesso revoke a7f3b2c1", "the rig has no revoker")
+	taken, _ = w.deliver(replyTo(confirmed, annMail, "undo 00000001"))
+	require.Equal(t, Late, taken.Status, "only the grant of its own request")
 }

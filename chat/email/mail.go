@@ -15,9 +15,9 @@ import (
 	"github.com/emersion/go-message/charset"
 )
 
-// The caps of a mail that is read at all, and of what is kept of its header.
+// The limits for an email that is parsed, and for the parts of its header.
 const (
-	MaxSize = 512 << 10 // bytes, as it came
+	MaxSize = 512 << 10 // bytes, as received
 
 	maxParts     = 20
 	maxDepth     = 5
@@ -26,45 +26,45 @@ const (
 	maxIDs       = 50
 )
 
-// ErrCaps is a mail that is too big, has too many parts or nests them too
+// ErrCaps means that an email is too large, has too many parts or nests them too
 // deeply. Nothing of it was decoded.
-var ErrCaps = errors.New("over the caps")
+var ErrCaps = errors.New("over the limits")
 
-// Mail is what of a message bears on a decision. Only Doubt == "" may lead to
-// one.
+// Mail is the part of an email that matters for a decision. It may decide only if
+// Doubt is "".
 type Mail struct {
-	From       []string // every address of every From field, bare
+	From       []string // every address of every From field, without names
 	Subject    string   // decoded, on one line
 	MessageID  string   // this and the next two with their angle brackets
 	InReplyTo  []string
 	References []string
 	Recipients []string // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
-	Text       string   // what one sees, quoting still in it, lines end in "\n"
+	Text       string   // the visible text, with quotations; lines end in "\n"
 	HTML       bool     // Text came from HTML
-	Doubt      string   // why nothing can be decided by it; "": nothing is wrong
+	Doubt      string   // why the email cannot decide; "": no doubt
 
-	flowed bool   // Text was format=flowed: its quoting is exact
-	other  string // the HTML's text, where Text is of the plain part beside it
+	flowed   bool   // Text was format=flowed: its quotation marks are exact
+	htmlText string // the text of the HTML part, if Text is the plain part
 }
 
-// Read parses one message. It refuses with ErrCaps, or because the header
-// cannot be read; whatever else is wrong stands in Doubt: an unknown charset or
-// encoding, a broken structure, fields that occur twice.
+// Read parses one message. It fails with ErrCaps, or if the header is malformed. Every
+// other problem is put in Doubt: an unknown charset or encoding, a broken structure,
+// duplicate fields.
 func Read(raw []byte) (*Mail, error) {
 	if len(raw) > MaxSize {
-		return nil, fmt.Errorf("read a mail: %d bytes, at most %d: %w", len(raw), MaxSize, ErrCaps)
+		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), MaxSize, ErrCaps)
 	}
 	m := &Mail{}
 	e, err := open(raw)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.measure(e, 1, new(int)); err != nil {
-		return nil, fmt.Errorf("read a mail: %w", err)
+	if err := m.checkStructure(e, 1, new(int)); err != nil {
+		return nil, fmt.Errorf("read email: %w", err)
 	}
 	m.header(e.Header, raw)
 	if m.Doubt != "" {
-		return m, nil // a structure that cannot be trusted has no first text
+		return m, nil // the first text of a broken structure is not reliable
 	}
 	if e, err = open(raw); err != nil {
 		return nil, err
@@ -73,12 +73,12 @@ func Read(raw []byte) (*Mail, error) {
 	return m, nil
 }
 
-// open reads the header alone. The library's errors quote what they choke on,
-// which may be a token: they go no further.
+// open parses the header. It drops the library's error, which quotes the input and so
+// possibly a token.
 func open(raw []byte) (*message.Entity, error) {
 	e, err := message.Read(bytes.NewReader(raw))
 	if e == nil || err != nil && !undecodable(err) {
-		return nil, errors.New("read a mail: its header is malformed")
+		return nil, errors.New("read email: malformed header")
 	}
 	return e, nil
 }
@@ -87,21 +87,21 @@ func undecodable(err error) bool {
 	return message.IsUnknownCharset(err) || message.IsUnknownEncoding(err)
 }
 
-func (m *Mail) doubt(why string) {
+func (m *Mail) addDoubt(why string) {
 	if m.Doubt == "" {
 		m.Doubt = why
 	}
 }
 
-// measure walks the structure before anything is decoded.
-func (m *Mail) measure(e *message.Entity, depth int, parts *int) error {
+// checkStructure checks the structure before anything is decoded.
+func (m *Mail) checkStructure(e *message.Entity, depth int, parts *int) error {
 	if _, _, err := e.Header.ContentType(); err != nil {
-		m.doubt("a part has no readable content type")
+		m.addDoubt("a part has no readable content type")
 		return nil
 	}
 	for _, field := range []string{"Content-Type", "Content-Transfer-Encoding", "Content-Disposition"} {
 		if e.Header.FieldsByKey(field).Len() > 1 {
-			m.doubt("a part has two " + field + " fields")
+			m.addDoubt("a part has two " + field + " fields")
 		}
 	}
 	r := e.MultipartReader()
@@ -114,31 +114,31 @@ func (m *Mail) measure(e *message.Entity, depth int, parts *int) error {
 	for {
 		p, err := r.NextPart()
 		if p == nil {
-			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an end that came too soon
-				m.doubt("its structure is broken")
+			if err != io.EOF { //nolint:errorlint // a wrapped EOF is an unexpected end
+				m.addDoubt("its structure is broken")
 			}
 			return nil
 		}
 		if *parts++; *parts > maxParts {
 			return fmt.Errorf("more than %d parts: %w", maxParts, ErrCaps)
 		}
-		if err := m.measure(p, depth+1, parts); err != nil {
+		if err := m.checkStructure(p, depth+1, parts); err != nil {
 			return err
 		}
 	}
 }
 
 func (m *Mail) header(h message.Header, raw []byte) {
-	m.tidy(h, raw)
+	m.checkHeader(h, raw)
 	subject, err := h.Text("Subject")
 	if err != nil {
-		m.doubt("its subject cannot be decoded")
+		m.addDoubt("its subject cannot be decoded")
 	}
-	m.Subject = strings.Join(strings.Fields(inkOf(subject)), " ")
+	m.Subject = strings.Join(strings.Fields(visibleText(subject)), " ")
 	m.senders(h)
 	for _, field := range []string{"To", "Cc", "Delivered-To", "X-Original-To", "Envelope-To"} {
 		for f := h.FieldsByKey(field); f.Next(); {
-			list, _ := addresses(f.Value()) // what is no address is nobody's
+			list, _ := addresses(f.Value()) // an unreadable field names no recipient
 			m.Recipients = append(m.Recipients, list...)
 		}
 	}
@@ -150,8 +150,8 @@ func (m *Mail) header(h message.Header, raw []byte) {
 	m.References = messageIDs(h.Get("References"))
 }
 
-// tidy doubts what different programs may read differently.
-func (m *Mail) tidy(h message.Header, raw []byte) {
+// checkHeader doubts headers that different programs read differently.
+func (m *Mail) checkHeader(h message.Header, raw []byte) {
 	head := raw
 	for _, end := range []string{"\r\n\r\n", "\n\n"} {
 		if i := bytes.Index(head, []byte(end)); i >= 0 {
@@ -160,11 +160,11 @@ func (m *Mail) tidy(h message.Header, raw []byte) {
 	}
 	bare := bytes.Count(head, []byte("\r")) != bytes.Count(head, []byte("\r\n")) && !bytes.HasSuffix(head, []byte("\r"))
 	if bare || bytes.IndexByte(head, 0) >= 0 {
-		m.doubt("its header holds control characters")
+		m.addDoubt("its header holds control characters")
 	}
 	for _, field := range []string{"Subject", "Date", "Message-Id", "In-Reply-To", "References", "Mime-Version"} {
 		if h.FieldsByKey(field).Len() > 1 {
-			m.doubt("it has two " + field + " fields")
+			m.addDoubt("it has two " + field + " fields")
 		}
 	}
 }
@@ -173,24 +173,24 @@ func (m *Mail) senders(h message.Header) {
 	for f := h.FieldsByKey("From"); f.Next(); {
 		list, err := addresses(f.Value())
 		if err != nil {
-			m.doubt("a From field cannot be read")
+			m.addDoubt("a From field cannot be read")
 		}
 		m.From = append(m.From, list...)
 	}
 	switch {
 	case len(m.From) > maxAddresses:
 		m.From = m.From[:maxAddresses]
-		m.doubt("it has too many senders")
+		m.addDoubt("it has too many senders")
 	case len(m.From) == 0:
-		m.doubt("it has no sender")
+		m.addDoubt("it has no sender")
 	}
 }
 
-// unquoted is an address that nobody has to quote: one that needs quotes looks,
-// bare, like another.
+// unquoted matches an address that needs no quotes. Without its quotes, an address
+// that needs them looks like another one.
 var unquoted = regexp.MustCompile(`^[^\s"(),:;<>@\[\\\]\x00-\x1f]+@[^\s"(),:;<>@\\\x00-\x1f]+$`)
 
-// addresses are those of one field. Every one must be readable.
+// addresses returns the addresses of one field. All of them must be readable.
 func addresses(field string) ([]string, error) {
 	if len(field) > maxField {
 		return nil, errors.New("too long")
@@ -212,7 +212,7 @@ func addresses(field string) ([]string, error) {
 
 var idForm = regexp.MustCompile(`<[^<>\s]+>`)
 
-// messageIDs are the last of those in a field: the newest.
+// messageIDs are the last ones of a field: the newest.
 func messageIDs(field string) []string {
 	if len(field) > maxField {
 		field = field[len(field)-maxField:]
@@ -221,33 +221,33 @@ func messageIDs(field string) []string {
 	return ids[max(0, len(ids)-maxIDs):]
 }
 
-// body takes the first text that is no attachment.
+// body takes the first text that is not an attachment.
 func (m *Mail) body(e *message.Entity) {
 	t := m.texts(e, nil)
-	var p page
+	var p flatHTML
 	if t.html != "" {
 		p = flatten(t.html)
 	}
 	switch {
 	case strings.TrimSpace(t.plain) != "":
-		m.Text, m.flowed, m.other = t.plain, t.flowed, p.text
+		m.Text, m.flowed, m.htmlText = t.plain, t.flowed, p.text
 	case t.html != "":
 		m.Text, m.HTML = p.text, true
-		if p.sheet {
-			m.doubt("its style sheet hides text")
+		if p.sheetHides {
+			m.addDoubt("its style sheet hides text")
 		}
 	default:
-		m.doubt("it has no text")
+		m.addDoubt("it has no text")
 	}
 	if p.broken {
-		m.doubt("its HTML cannot be read")
+		m.addDoubt("its HTML cannot be read")
 	}
 	if p.struck {
-		m.doubt("some of its text is struck out")
+		m.addDoubt("some of its text is struck out")
 	}
 }
 
-// texts are the two forms of one text.
+// texts are the plain and the HTML form of one text.
 type texts struct {
 	plain, html string
 	flowed      bool
@@ -266,7 +266,7 @@ func (m *Mail) texts(e *message.Entity, err error) texts {
 	case "text/plain", "text/html":
 		return m.text(e, err, kind, params)
 	case "multipart/report", "multipart/encrypted":
-		m.doubt("it is a " + kind)
+		m.addDoubt("it is a " + kind)
 		return texts{}
 	}
 	r := e.MultipartReader()
@@ -281,7 +281,7 @@ func (m *Mail) texts(e *message.Entity, err error) texts {
 		}
 		t := m.texts(p, err)
 		if kind != "multipart/alternative" && !t.empty() {
-			return t // what follows are enclosures, or the foot of a list
+			return t // the rest is attachments, or the footer of a mailing list
 		}
 		if strings.TrimSpace(all.plain) == "" {
 			all.plain, all.flowed = t.plain, t.flowed
@@ -298,17 +298,17 @@ func attached(h message.Header, params map[string]string) bool {
 }
 
 func (m *Mail) text(e *message.Entity, err error, kind string, params map[string]string) texts {
-	if err != nil || undecodable(m.known(e)) {
-		m.doubt("its charset or encoding is unknown")
+	if err != nil || undecodable(m.checkEncoding(e)) {
+		m.addDoubt("its charset or encoding is unknown")
 		return texts{}
 	}
 	b, err := io.ReadAll(e.Body)
 	if err != nil {
-		m.doubt("its text cannot be decoded")
+		m.addDoubt("its text cannot be decoded")
 	}
 	s := string(b)
 	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD") // no answer may hold one
+		s = strings.ToValidUTF8(s, "\uFFFD") // an answer with this character is refused
 	}
 	s = newlines.Replace(s)
 	if kind == "text/html" {
@@ -320,24 +320,24 @@ func (m *Mail) text(e *message.Entity, err error, kind string, params map[string
 	return texts{plain: s}
 }
 
-// known tries charset and encoding of a part again: of the message itself the
-// library's complaint is long gone.
-func (m *Mail) known(e *message.Entity) error {
+// checkEncoding checks the charset and encoding of a part again: the library reports those of
+// the message itself only once.
+func (m *Mail) checkEncoding(e *message.Entity) error {
 	_, err := message.New(e.Header, bytes.NewReader(nil))
 	return err
 }
 
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
 
-// unflow joins what format=flowed (RFC 3676) has broken. Quotation keeps its
-// depth, as so many ">" before each line.
+// unflow joins the lines that format=flowed (RFC 3676) has broken. It keeps quotation
+// marks: one ">" for each level.
 func unflow(s string, delsp bool) string {
 	var b strings.Builder
 	soft, depthBefore := false, -1
 	for l := range strings.SplitSeq(s, "\n") {
 		rest := strings.TrimLeft(l, ">")
 		depth := len(l) - len(rest)
-		rest = strings.TrimPrefix(rest, " ") // stuffed
+		rest = strings.TrimPrefix(rest, " ") // space-stuffing
 		delimiter := rest == "-- "
 		if !soft || depth != depthBefore || rest == "" || delimiter {
 			if depthBefore >= 0 {
@@ -354,7 +354,7 @@ func unflow(s string, delsp bool) string {
 	return b.String()
 }
 
-// maxQuotes caps how deep a quotation is shown to be.
+// maxQuotes is the maximum quotation depth in the output.
 const maxQuotes = 8
 
 func quotePrefix(depth int) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parts nests a text in so many multiparts.
+// nested puts a text into multiparts of that depth.
 func nested(depth int) []byte {
 	var b strings.Builder
 	b.WriteString("From: a@example.org\r\n")
@@ -44,13 +44,13 @@ func TestReadCaps(t *testing.T) {
 		m, err := Read(c.raw)
 		if c.over {
 			require.ErrorIs(t, err, ErrCaps, c.name)
-			require.Nil(t, m, "nothing of it is for use")
+			require.Nil(t, m, "no result after an error")
 			continue
 		}
 		require.NoError(t, err, c.name)
 		require.Empty(t, m.Doubt, c.name)
 	}
-	// The parts of an enclosed mail are not ours, however many there are.
+	// The parts of an attached message are not counted.
 	enclosed := "From: a@example.org\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n\r\n1\r\n--x\r\nContent-Type: message/rfc822\r\n\r\n" + string(withParts(30)) + "\r\n--x--\r\n"
 	m, err := Read([]byte(enclosed))
 	require.NoError(t, err)
@@ -93,24 +93,24 @@ func TestSenders(t *testing.T) {
 		why  string
 	}{
 		{"From: a@example.org", []string{"a@example.org"}, true, "bare"},
-		{"From: \"b@example.org\" <a@example.org>", []string{"a@example.org"}, true, "a name is no address"},
-		{"From: (b@example.org) a@example.org", nil, false, "nor is a comment, and at the head nobody writes one"},
-		{"From: =?utf-8?q?b=40example=2Eorg?= <a@example.org>", []string{"a@example.org"}, true, "nor an encoded name"},
-		{"From : a@example.org", []string{"a@example.org"}, true, "old, and read by others"},
-		{"from: a@example.org", []string{"a@example.org"}, true, "case of a field"},
-		{"From: a@example.org, b@example.org", []string{"a@example.org", "b@example.org"}, true, "both, so that one can refuse"},
+		{"From: \"b@example.org\" <a@example.org>", []string{"a@example.org"}, true, "a display name is no address"},
+		{"From: (b@example.org) a@example.org", nil, false, "a comment is no address, and not valid at the start"},
+		{"From: =?utf-8?q?b=40example=2Eorg?= <a@example.org>", []string{"a@example.org"}, true, "an encoded name is no address"},
+		{"From : a@example.org", []string{"a@example.org"}, true, "old form, accepted by other readers"},
+		{"from: a@example.org", []string{"a@example.org"}, true, "lower-case field name"},
+		{"From: a@example.org, b@example.org", []string{"a@example.org", "b@example.org"}, true, "both addresses are returned"},
 		{"From: a@example.org\r\nFrom: b@example.org", []string{"a@example.org", "b@example.org"}, true, "every field"},
 		{"From: us: a@example.org, b@example.org;", []string{"a@example.org", "b@example.org"}, true, "a group is all of its members"},
 		{"From: =?utf-8?q?a=40example=2Eorg?=", nil, false, "an encoded word is no address"},
-		{"From: \"a@example.org\"@example.net", nil, false, "looks, bare, like another"},
+		{"From: \"a@example.org\"@example.net", nil, false, "without quotes it is another address"},
 		{"From: \"a b\"@example.org", nil, false, "needs quotes"},
 		{"From: a@example.org <b@example.org>", nil, false, "which?"},
 		{"From: <a@example.org> b@example.org", nil, false, "which?"},
-		{"From: =?x-nobody?q?a?= <a@example.org>", nil, false, "unknown charset"},
-		{"From: a@example.org\r\nFrom: nobody", []string{"a@example.org"}, false, "one cannot be read"},
-		{"From:", nil, false, "nobody"},
+		{"From: =?x-none?q?a?= <a@example.org>", nil, false, "unknown charset"},
+		{"From: a@example.org\r\nFrom: nowhere", []string{"a@example.org"}, false, "one cannot be read"},
+		{"From:", nil, false, "an empty field"},
 		{"X-From: a@example.org", nil, false, "none at all"},
-		{"From: a@example.org\r\nX-Y: a\rFrom: b@example.org", []string{"a@example.org"}, false, "a line end that only some see"},
+		{"From: a@example.org\r\nX-Y: a\rFrom: b@example.org", []string{"a@example.org"}, false, "a bare CR, which some readers take for a line end"},
 		{"From: a@example.org\x00", nil, false, "control character"},
 		{"From: a@example.org\r\nX-Y: a\x00", []string{"a@example.org"}, false, "elsewhere in the header"},
 	} {
@@ -128,8 +128,8 @@ func TestFlowed(t *testing.T) {
 		in, want, why string
 		delsp         bool
 	}{
-		{"a \nb\nc", "a b\nc", "a blank at the end joins", false},
-		{"a \nb", "ab", "DelSp takes it away", true},
+		{"a \nb\nc", "a b\nc", "a blank at the end joins lines", false},
+		{"a \nb", "ab", "DelSp removes the blank", true},
 		{"> a \n> b\n>> c \n> d", "> a b\n>> c \n> d", "only at the same depth", false},
 		{"> a \nb", "> a \nb", "a quotation ends with its mark", false},
 		{"a \n-- \nb", "a \n-- \nb", "a signature is not joined", false},
@@ -162,7 +162,7 @@ func TestCharsets(t *testing.T) {
 	}
 }
 
-// structured is a mail of so many parts, each with its header.
+// structured is an email with these parts, each with its header.
 func structured(kind string, parts ...string) []byte {
 	b := "From: a@example.org\r\nContent-Type: multipart/" + kind + "; boundary=b\r\n\r\n"
 	for _, p := range parts {
@@ -175,23 +175,23 @@ func TestStructures(t *testing.T) {
 	const plain, page = "Content-Type: text/plain\n\n", "Content-Type: text/html\n\n"
 	for _, c := range []struct {
 		raw  []byte
-		want string // "": undecided
+		want string // "": no answer
 		why  string
 	}{
-		{structured("mixed", plain+"1", plain+"a list's foot"), "1", "the first text"},
-		{structured("mixed", page+"<p>1</p>", plain+"4 a list's foot"), "1", "the first, though the next is plain"},
-		{structured("mixed", plain+" ", page+"<p>1</p>"), "1", "the first that says something"},
-		{structured("alternative", page+"<p>1</p>", plain+"1"), "1", "either order"},
-		{structured("mixed", "Content-Type: text/plain; name=x.txt\n\n1", plain+"2"), "2", "an enclosure"},
+		{structured("mixed", plain+"1", plain+"a list footer"), "1", "the first text"},
+		{structured("mixed", page+"<p>1</p>", plain+"4 a list footer"), "1", "the first, though the second is plain text"},
+		{structured("mixed", plain+" ", page+"<p>1</p>"), "1", "the first that is not empty"},
+		{structured("alternative", page+"<p>1</p>", plain+"1"), "1", "any order"},
+		{structured("mixed", "Content-Type: text/plain; name=x.txt\n\n1", plain+"2"), "2", "an attachment"},
 		{structured("mixed", "Content-Type: image/png\n\n1", plain+"2"), "2", "a picture"},
-		{structured("mixed", "Content-Type: message/rfc822\n\nFrom: b@example.org\n\n1"), "", "another's mail"},
+		{structured("mixed", "Content-Type: message/rfc822\n\nFrom: b@example.org\n\n1"), "", "an attached message"},
 		{structured("alternative", plain+"1", page+strings.Repeat("<div>", 600)), "", "what the writer saw cannot be read"},
-		{structured("alternative", plain+"1", "Content-Type: text/html; charset=x-nobody\n\n<p>1"), "", "the same"},
+		{structured("alternative", plain+"1", "Content-Type: text/html; charset=x-none\n\n<p>1"), "", "the same"},
 		{structured("mixed", plain+"1", "a line that is no field\n\n2"), "", "a broken part, even behind the answer"},
-		{structured("mixed", plain+"1", "Content-Type: text/plain;;\n\n2"), "", "a part of no type"},
+		{structured("mixed", plain+"1", "Content-Type: text/plain;;\n\n2"), "", "a part without a valid type"},
 		{structured("mixed"), "", "no part"},
-		{[]byte("From: a@example.org\r\nContent-Transfer-Encoding: base64\r\n\r\nMQ==\r\n-- \r\nfoot"), "", "half of it is something else"},
-		{[]byte("From: a@example.org\nSubject: x\n\n1\n"), "1", "line ends of Unix"},
+		{[]byte("From: a@example.org\r\nContent-Transfer-Encoding: base64\r\n\r\nMQ==\r\n-- \r\nfoot"), "", "the end is not base64"},
+		{[]byte("From: a@example.org\nSubject: x\n\n1\n"), "1", "LF line ends"},
 		{[]byte("From: a@example.org\r\nContent-Type: text/plain\r\n\r\n"), "", "nothing"},
 	} {
 		m, err := Read(c.raw)

@@ -9,60 +9,59 @@ import (
 	"time"
 )
 
-// MaxMail is how large a mail may be, in bytes, to be read: 512 KiB.
+// MaxMail is the maximum size of an email that is read, in bytes: 512 KiB.
 const MaxMail = 512 << 10
 
-// maxHeader is how much of the header is read of a larger one.
+// maxHeader is how much of the header is read of a larger email.
 const maxHeader = 64 << 10
 
-// Box is a way in for mails.
+// Mailbox is a source of incoming emails.
 //
-// Run hands every mail that comes to take, one after the other, until ctx ends;
-// that, or settings that cannot work, is what it returns. It gets over everything
-// else, tells Report, and tries again. A mail counts as taken when take returned
-// nil, for which take must have made durable what it decided; it is then never
-// handed out again, but for this:
+// Run passes every new email to take, one at a time, until ctx ends or the settings
+// turn out to be unusable. It reports every other error and tries again. An email is
+// taken when take returns nil. By then take must have saved its decision durably. An
+// email that was taken is not passed on again, with two exceptions:
 //
-//   - A mail that take failed on comes again later, with growing pauses, and does
-//     not keep the others waiting.
-//   - A crash, or a full disk, between take's return and the note of it makes the
-//     next Run hand out the same mail once more. Take must recognise it, by
-//     Incoming.Name, which is then the same, and by the token in it, which is used.
+//   - If take fails, the email is passed on again later, with growing delays. It does
+//     not block the others.
+//   - If the process crashes or the disk is full before the state is saved, the next
+//     Run passes the same email on again. take must recognize it by Incoming.Name,
+//     which is then the same, and by the used token in it.
 type Mailbox interface {
 	Run(ctx context.Context, take func(ctx context.Context, m Incoming) error) error
 }
 
-// State keeps what a Box must remember over restarts, some KiB. Save is durable
-// when it returns, and atomic: Load gives what one of the last two Saves wrote,
-// or nil before the first.
+// State keeps what a Mailbox must remember across restarts, some KiB. Save is durable
+// when it returns, and atomic: Load returns what one of the last two Saves wrote, or
+// nil before the first.
 type State interface {
 	Load() ([]byte, error)
 	Save(data []byte) error
 }
 
-// Incoming is a mail that arrived.
+// Incoming is an email that arrived.
 type Incoming struct {
 	Name     string // of this delivery: "imap UIDVALIDITY/UID of MAILBOX", "maildir FILENAME"
-	Raw      []byte // as it came, with CRLF at the end of each line
-	Size     int64  // bytes, all of it
-	TooLarge bool   // larger than MaxMail: Raw is the header, and of that no more than 64 KiB
+	Raw      []byte // as received, with CRLF at the end of each line
+	Size     int64  // bytes, complete
+	TooLarge bool   // larger than MaxMail: Raw is the header only, at most 64 KiB
 }
 
-// MailboxError says why mails cannot be fetched for the time being.
+// MailboxError says why emails cannot be received now.
 type MailboxError struct {
-	Stage     string // "connect", "log in" …: what could not be done
-	Temporary bool   // trying again may help; otherwise a person must mend something
-	Hint      string // what to do about it; may be empty
-	Err       error  // never holds a password
+	Stage     string // what failed: "connect", "log in" …
+	Temporary bool   // a retry may succeed; otherwise the operator must fix something
+	Hint      string // what to do; may be empty
+	Err       error  // never contains a password
 }
 
 func (e *MailboxError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *MailboxError) Unwrap() error { return e.Err }
 
-// hand gives a mail to take. A mail that makes it panic is one that it failed on:
-// otherwise the same mail would end the daemon after each start.
-func hand(ctx context.Context, take func(context.Context, Incoming) error, m Incoming) (err error) {
+// callTake calls take. It turns a panic into an error: otherwise one email would end the
+// daemon after each start.
+func callTake(ctx context.Context, take func(context.Context, Incoming) error, m Incoming) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
@@ -74,40 +73,39 @@ func hand(ctx context.Context, take func(context.Context, Incoming) error, m Inc
 	return take(ctx, m)
 }
 
-// waiting sums up what went wrong with single mails in one look.
-type waiting struct {
+// failedEmails collects the failures of single emails in one scan.
+type failedEmails struct {
 	n   int
-	err error // the last one's; nil where all wait for their next try
+	err error // the last one; nil if all wait for their next attempt
 }
 
-func (w *waiting) add(err error) {
+func (w *failedEmails) add(err error) {
 	w.n++
 	if err != nil {
 		w.err = err
 	}
 }
 
-// trouble is nil when no mail waits.
-func (w *waiting) trouble() error {
+// summary is nil if no email waits.
+func (w *failedEmails) summary() error {
 	switch {
 	case w.n == 0:
 		return nil
 	case w.err == nil:
-		return fmt.Errorf("mails that could not be taken, and are tried again later: %d", w.n)
+		return fmt.Errorf("emails that failed and will be retried: %d", w.n)
 	}
-	return fmt.Errorf("mails that could not be taken, and are tried again later: %d; %w", w.n, w.err)
+	return fmt.Errorf("emails that failed and will be retried: %d; %w", w.n, w.err)
 }
 
-// retry is when to come back to something that failed n times.
+// retry is the time of the next attempt after n failures.
 type retry struct {
 	n  int
 	at time.Time
 }
 
-// again is the retry after one more failure at now: the pauses double from first
-// to most and vary by a fifth, so that what failed together does not come back
-// together.
-func (r retry) again(now time.Time, first, most time.Duration) retry {
+// next is the retry after one more failure at now. The delay doubles from first to
+// most. It varies by a fifth, so that attempts spread.
+func (r retry) next(now time.Time, first, most time.Duration) retry {
 	pause := most
 	if r.n < 16 {
 		pause = min(first<<r.n, most)
@@ -126,8 +124,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// headerOf is the header of a mail with CRLF line ends, without the empty line: as
-// many whole lines as fit into maxHeader bytes.
+// headerOf is the header of an email with CRLF line ends, without the empty line: as
+// many complete lines as fit into maxHeader bytes.
 func headerOf(raw []byte) []byte {
 	if end := bytes.Index(raw, []byte("\r\n\r\n")); end >= 0 {
 		raw = raw[:end+2]

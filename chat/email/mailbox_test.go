@@ -12,23 +12,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
-// memory is a State that survives a Run, as a file would.
-type memory struct {
+// memoryState is a State in memory that survives a Run.
+type memoryState struct {
 	mu    sync.Mutex
 	data  []byte
 	saves int
 	fail  error
 }
 
-func (m *memory) Load() ([]byte, error) {
+func (m *memoryState) Load() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.data, nil
 }
 
-func (m *memory) Save(data []byte) error {
+func (m *memoryState) Save(data []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
@@ -39,46 +39,46 @@ func (m *memory) Save(data []byte) error {
 	return nil
 }
 
-func (m *memory) refuse(err error) {
+func (m *memoryState) refuse(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail = err
 }
 
-// saved is what was saved last, and how often.
-func (m *memory) saved() (string, int) {
+// saved returns the last saved data and the number of saves.
+func (m *memoryState) saved() (string, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return string(m.data), m.saves
 }
 
-// running is a Box that runs, and what it handed out and reported.
-type running struct {
+// mailboxRun is a running Mailbox, with what it passed on and reported.
+type mailboxRun struct {
 	t       *testing.T
 	cancel  context.CancelFunc
 	done    chan error
 	mu      sync.Mutex
-	happens chan struct{} // something was handed out or reported; holds one
+	changed chan struct{} // an email was passed on or an error reported; capacity 1
 	taken   []Incoming
 	reports []error
 	refuse  func(Incoming) error
 }
 
-// run starts a box; refuse may be nil. The caller sets the box's Report to report.
-func run(t *testing.T, refuse func(Incoming) error, start func(r *running) Mailbox) *running {
+// run starts a mailbox; refuse may be nil. The caller sets its Report to report.
+func run(t *testing.T, refuse func(Incoming) error, start func(r *mailboxRun) Mailbox) *mailboxRun {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, cancel: cancel, done: make(chan error, 1), happens: make(chan struct{}, 1), refuse: refuse}
+	r := &mailboxRun{t: t, cancel: cancel, done: make(chan error, 1), changed: make(chan struct{}, 1), refuse: refuse}
 	box := start(r)
 	go func() { r.done <- box.Run(ctx, r.take) }()
 	t.Cleanup(r.stop)
 	return r
 }
 
-func (r *running) take(_ context.Context, m Incoming) error {
+func (r *mailboxRun) take(_ context.Context, m Incoming) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.happened()
+	defer r.signal()
 	if r.refuse != nil {
 		if err := r.refuse(m); err != nil {
 			return err
@@ -88,35 +88,35 @@ func (r *running) take(_ context.Context, m Incoming) error {
 	return nil
 }
 
-func (r *running) report(err error) {
+func (r *mailboxRun) report(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.happened()
+	defer r.signal()
 	r.reports = append(r.reports, err)
 }
 
-func (r *running) happened() {
+func (r *mailboxRun) signal() {
 	select {
-	case r.happens <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// stop ends the run and waits for that.
-func (r *running) stop() {
+// stop ends the run and waits for it.
+func (r *mailboxRun) stop() {
 	r.cancel()
 	select {
 	case err := <-r.done:
 		r.done <- err
-	case <-time.After(patience):
-		require.Fail(r.t, "the box does not end")
+	case <-time.After(testTimeout):
+		require.Fail(r.t, "the mailbox does not end")
 	}
 }
 
-// until waits for a state of things, told by events.
-func (r *running) until(what string, ready func() bool) {
+// waitUntil waits for a condition, checked at every event.
+func (r *mailboxRun) waitUntil(what string, ready func() bool) {
 	r.t.Helper()
-	late := time.After(patience)
+	late := time.After(testTimeout)
 	for {
 		r.mu.Lock()
 		ok := ready()
@@ -125,26 +125,26 @@ func (r *running) until(what string, ready func() bool) {
 			return
 		}
 		select {
-		case <-r.happens:
+		case <-r.changed:
 		case <-late:
-			require.Fail(r.t, "waited in vain: "+what, "taken: %v, reports: %v", r.subjectsLocked(), r.reports)
+			require.Fail(r.t, "timeout waiting for "+what, "taken: %v, reports: %v", r.subjectsLocked(), r.reports)
 		}
 	}
 }
 
-// healthy waits for a report that all is well, from now on.
-func (r *running) healthy() {
+// healthy waits for the next report without an error.
+func (r *mailboxRun) healthy() {
 	r.t.Helper()
 	r.mu.Lock()
 	n := len(r.reports)
 	r.mu.Unlock()
-	r.until("a report that all is well", func() bool { return len(r.reports) > n && r.reports[len(r.reports)-1] == nil })
+	r.waitUntil("a report without an error", func() bool { return len(r.reports) > n && r.reports[len(r.reports)-1] == nil })
 }
 
-// ready waits for the first report that all is well.
-func (r *running) ready() {
+// ready waits for the first report without an error.
+func (r *mailboxRun) ready() {
 	r.t.Helper()
-	r.until("a first report that all is well", func() bool {
+	r.waitUntil("a first report without an error", func() bool {
 		for _, err := range r.reports {
 			if err == nil {
 				return true
@@ -154,14 +154,14 @@ func (r *running) ready() {
 	})
 }
 
-// awaits n mails and returns their subjects.
-func (r *running) subjects(n int) []string {
+// subjects waits for n emails and returns their subjects.
+func (r *mailboxRun) subjects(n int) []string {
 	r.t.Helper()
-	r.until(fmt.Sprintf("%d mails", n), func() bool { return len(r.taken) >= n })
+	r.waitUntil(fmt.Sprintf("%d emails", n), func() bool { return len(r.taken) >= n })
 	return r.subjectsLocked()
 }
 
-func (r *running) subjectsLocked() []string {
+func (r *mailboxRun) subjectsLocked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []string
@@ -180,7 +180,7 @@ func subjectOf(m Incoming) string {
 	return ""
 }
 
-func (r *running) reported(part string) func() bool {
+func (r *mailboxRun) reported(part string) func() bool {
 	return func() bool {
 		for _, err := range r.reports {
 			if err != nil && strings.Contains(err.Error(), part) {
@@ -191,22 +191,22 @@ func (r *running) reported(part string) func() bool {
 	}
 }
 
-func TestHandSurvivesAPanic(t *testing.T) {
-	err := hand(t.Context(), func(context.Context, Incoming) error { panic("a nasty mail") }, Incoming{Name: "imap 1/2"})
-	require.EqualError(t, err, "take imap 1/2: panic: a nasty mail")
-	cause := errors.New("no room")
-	require.ErrorIs(t, hand(t.Context(), func(context.Context, Incoming) error { return cause }, Incoming{}), cause)
+func TestPanicInTakeIsAnError(t *testing.T) {
+	err := callTake(t.Context(), func(context.Context, Incoming) error { panic("a bad email") }, Incoming{Name: "imap 1/2"})
+	require.EqualError(t, err, "take imap 1/2: panic: a bad email")
+	cause := errors.New("no space")
+	require.ErrorIs(t, callTake(t.Context(), func(context.Context, Incoming) error { return cause }, Incoming{}), cause)
 }
 
 func TestRetry(t *testing.T) {
 	now := time.Unix(0, 0)
 	var r retry
 	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
-		r = r.again(now, time.Second, 10*time.Second)
+		r = r.next(now, time.Second, 10*time.Second)
 		require.InDelta(t, want, r.at.Sub(now).Seconds(), 0.21*float64(want))
 	}
 	r.n = 1 << 20
-	require.LessOrEqual(t, r.again(now, time.Second, time.Minute).at.Sub(now), 72*time.Second, "no overflow")
+	require.LessOrEqual(t, r.next(now, time.Second, time.Minute).at.Sub(now), 72*time.Second, "no overflow")
 }
 
 func TestHeaderOf(t *testing.T) {
@@ -215,9 +215,9 @@ func TestHeaderOf(t *testing.T) {
 		want     int // bytes
 	}{
 		{"without the empty line", "A: b\r\nC: d\r\n\r\nbody\r\n", 12},
-		{"no body at all", "A: b\r\n", 6},
+		{"no body", "A: b\r\n", 6},
 		{"no header", "\r\n\r\nbody", 2},
-		{"whole lines only", "A: b\r\n" + strings.Repeat("x", maxHeader), 6},
+		{"complete lines only", "A: b\r\n" + strings.Repeat("x", maxHeader), 6},
 		{"one line, far too long", strings.Repeat("x", maxHeader+1), 0},
 		{"nothing", "", 0},
 	}

@@ -18,73 +18,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Maildir is a folder that a mail server of this machine delivers into, with new
-// and cur below it. It is a Box.
+// Maildir is a Mailbox: a folder that a local mail server delivers into, with new and
+// cur below it.
 //
-// Every mail that comes in is taken, whoever reads it besides; what came more than
-// an hour before the first start is left alone. No file is ever changed, moved or removed.
-// A mail is known by the part of its name before the ":", which it keeps when
-// somebody reads it. What is no regular file, or is reached through a link, is not
-// opened, and reported.
+// Every new email is taken, also one that another program reads. Emails that arrived
+// more than an hour before the first start are skipped. No file is changed, moved or
+// removed. An email is identified by the part of its file name before the ":", which
+// does not change when a program reads it. Files that are not regular, or are reached
+// through a link, are reported and not opened.
 type Maildir struct {
 	Path    string          // absolute
-	State   State           // which mails were taken; needed
-	Changes <-chan struct{} // hints that something came; nil: none
-	TakeOld bool            // at the first start, mails that are there already are taken, too
+	State   State           // which emails were taken; required
+	Changes <-chan struct{} // hints that an email arrived; nil: none
+	TakeOld bool            // at the first start, take existing emails, too
 
-	// Report is told nil after each look that found all in order, and otherwise
-	// what is wrong; may be nil.
+	// Report gets nil after each scan without an error, else the error; may be nil.
 	Report func(error)
 
-	Every time.Duration    // how often to look without a hint; 0: 3 s, with Changes 30 s
+	Every time.Duration    // scan interval without a hint; 0: 3 s, with Changes 30 s
 	Now   func() time.Time // nil: time.Now
 
-	pause time.Duration // the shortest before trying a mail again; 0: 1 s
+	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
-// forgetAfter is how long a name must be gone before we forget that its mail was
-// taken: a folder that is read while a file in it is renamed may show neither name.
+// forgetAfter is how long a file name must be gone before it is dropped from the
+// state: a scan during a rename may show neither the old nor the new name.
 const forgetAfter = time.Hour
 
 var _ Mailbox = (*Maildir)(nil)
 
-// maildirState is what is remembered: the names of the mails that were taken and
-// are there still. The list is as long as the maildir is full.
+// maildirState holds the names of the emails that were taken and still exist. It is as
+// long as the maildir is full.
 type maildirState struct {
 	Version int       `json:"version"`
-	Path    string    `json:"path"`           // of another maildir nothing is known
-	Start   time.Time `json:"start,omitzero"` // the first one, until the first look
+	Path    string    `json:"path"`           // the state is discarded if the path changes
+	Start   time.Time `json:"start,omitzero"` // first start; zero after the first scan
 	Taken   []string  `json:"taken"`
 }
 
-// Check says whether the folders are there and can be read. Its error is a
-// *MailboxError.
+// Check says whether the folders exist and are readable. Its error is a *MailboxError.
 func (b *Maildir) Check(context.Context) error {
 	d, err := b.scan()
 	if err != nil {
-		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "it must be an absolute path of a folder with new and cur in it, that " +
-			"the gate's user may read"}
+		return &MailboxError{Stage: "read the maildir", Err: err, Hint: "use the absolute path of a folder that contains new and cur " +
+			"and is readable for the daemon's user"}
 	}
-	return d.trouble()
+	return d.err()
 }
 
-// Run is Box's. It returns early only when the state cannot be read or the path is
-// not absolute.
+// Run implements Mailbox. It returns early only if the state is unreadable or the path
+// is not absolute.
 func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	if !filepath.IsAbs(b.Path) {
-		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("%q is no absolute path", b.Path)}
+		return &MailboxError{Stage: "read the maildir", Err: fmt.Errorf("path %q is not absolute", b.Path)}
 	}
 	r := &maildirReader{Maildir: b, take: take, taken: map[string]bool{}, retries: map[string]retry{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
 	r.save()
-	return lookOn(ctx, b.Changes, r.nextLook, b.Report, func() error { return r.look(ctx) })
+	return poll(ctx, b.Changes, r.untilNextScan, b.Report, func() error { return r.takeDue(ctx) })
 }
 
-// lookOn looks until ctx ends: at every hint, and whenever the wait is over. What
-// came of each look is reported; changes and report may be nil.
-func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
+// poll calls its look function until ctx ends: at every hint and after every wait. It reports
+// each result. changes and report may be nil.
+func poll(ctx context.Context, changes <-chan struct{}, wait func() time.Duration, report func(error), look func() error) error {
 	for ctx.Err() == nil {
 		err := look()
 		if ctx.Err() != nil {
@@ -107,16 +105,16 @@ func lookOn(ctx context.Context, changes <-chan struct{}, wait func() time.Durat
 	return context.Cause(ctx)
 }
 
-// maildirReader is one Run.
+// maildirReader is the state of one Run.
 type maildirReader struct {
 	*Maildir
 	take    func(context.Context, Incoming) error
-	start   time.Time // the first one, where nothing was ever looked at
+	start   time.Time // the first start; zero after the first scan
 	taken   map[string]bool
-	dirty   bool  // taken is newer than what was saved
-	unsaved error // … because of this
+	dirty   bool  // taken has changes that are not saved
+	unsaved error // why the last save failed
 	retries map[string]retry
-	gone    map[string]time.Time // since when a taken one is not seen any more
+	gone    map[string]time.Time // when a taken name was first missing
 }
 
 func (r *maildirReader) now() time.Time {
@@ -128,7 +126,7 @@ func (r *maildirReader) now() time.Time {
 
 func (r *maildirReader) load() error {
 	if r.State == nil {
-		return errors.New("maildir: there is no place for the state")
+		return errors.New("maildir: no store for the state is configured")
 	}
 	data, err := r.State.Load()
 	if err != nil {
@@ -155,8 +153,8 @@ func (r *maildirReader) load() error {
 	return nil
 }
 
-// save writes the state where it changed. Where it cannot, mails go on being taken,
-// for an answer that is here should count; it is tried again with each look.
+// save writes the state if it changed. A failed save does not stop the reader: replies
+// that are here must count. The next scan saves again.
 func (r *maildirReader) save() {
 	if !r.dirty {
 		return
@@ -171,9 +169,9 @@ func (r *maildirReader) save() {
 	}
 }
 
-// first is the first look: what came before the first start counts as taken. A
-// folder that is not there yet, as before the very first mail, holds nothing.
-func (r *maildirReader) first(d maildirScan, err error) {
+// firstScan is the first scan: emails from before the first start count as taken. A
+// missing folder counts as empty: the mail server creates it for the first email.
+func (r *maildirReader) firstScan(d maildirScan, err error) {
 	if r.start.IsZero() || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -189,23 +187,23 @@ func (r *maildirReader) first(d maildirScan, err error) {
 	}
 }
 
-// look takes what is due. The error is what to report; ctx aside, nothing ends a
-// Run from here.
-func (r *maildirReader) look(ctx context.Context) error {
+// takeDue takes what is due. It returns the error to report. Only ctx ends a Run from
+// here.
+func (r *maildirReader) takeDue(ctx context.Context) error {
 	d, err := r.scan()
-	r.first(d, err)
+	r.firstScan(d, err)
 	r.save()
 	if err != nil {
 		return errors.Join(r.unsaved, &MailboxError{Stage: "read the maildir", Temporary: true, Err: err})
 	}
-	var waits waiting
+	var waits failedEmails
 	for _, m := range d.mails {
 		switch {
 		case r.taken[m.name]:
 		case r.retries[m.name].at.After(r.now()):
 			waits.add(nil)
 		default:
-			if err := r.one(ctx, m); err != nil {
+			if err := r.takeOne(ctx, m); err != nil {
 				waits.add(err)
 			}
 		}
@@ -213,21 +211,21 @@ func (r *maildirReader) look(ctx context.Context) error {
 			return nil
 		}
 	}
-	r.forget(d)
+	r.dropGone(d)
 	r.save()
-	return errors.Join(d.trouble(), waits.trouble(), r.unsaved)
+	return errors.Join(d.err(), waits.summary(), r.unsaved)
 }
 
-// one takes a mail. One that is gone is being read by somebody: the next look
-// finds it under its other name.
-func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
+// takeOne takes an email. A missing file was renamed by a mail program: the next scan
+// finds its new name.
+func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	in, err := m.read()
 	if err == nil {
-		err = hand(ctx, r.take, *in)
+		err = callTake(ctx, r.take, *in)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.retries[m.name] = r.retries[m.name].again(r.now(), r.shortest(), mailPause)
+			r.retries[m.name] = r.retries[m.name].next(r.now(), r.firstDelay(), maxEmailDelay)
 		}
 		return err
 	}
@@ -237,8 +235,8 @@ func (r *maildirReader) one(ctx context.Context, m maildirMail) error {
 	return nil
 }
 
-// forget lets go of mails that are not there any more.
-func (r *maildirReader) forget(d maildirScan) {
+// dropGone drops emails that no longer exist.
+func (r *maildirReader) dropGone(d maildirScan) {
 	there := map[string]bool{}
 	for _, m := range d.mails {
 		there[m.name] = true
@@ -259,14 +257,14 @@ func (r *maildirReader) forget(d maildirScan) {
 	}
 }
 
-func (r *maildirReader) shortest() time.Duration {
-	if r.pause > 0 {
-		return r.pause
+func (r *maildirReader) firstDelay() time.Duration {
+	if r.retryDelay > 0 {
+		return r.retryDelay
 	}
 	return time.Second
 }
 
-func (r *maildirReader) nextLook() time.Duration {
+func (r *maildirReader) untilNextScan() time.Duration {
 	wait := r.Every
 	if wait <= 0 {
 		wait = 3 * time.Second
@@ -280,27 +278,27 @@ func (r *maildirReader) nextLook() time.Duration {
 	return wait
 }
 
-// maildirScan is what a maildir holds.
+// maildirScan is the content of a maildir.
 type maildirScan struct {
-	mails   []maildirMail // oldest first, as far as their names tell; none twice
-	refused []string      // files that are no mails
+	mails   []maildirMail // oldest first by file name, without duplicates
+	refused []string      // files that are not regular
 }
 
-func (d maildirScan) trouble() error {
+func (d maildirScan) err() error {
 	if len(d.refused) == 0 {
 		return nil
 	}
 	return &MailboxError{
-		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular ones, such as %s", len(d.refused), said(d.refused[0])),
-		Hint: "move them away: a mail server puts no links or pipes there",
+		Stage: "read the maildir", Err: fmt.Errorf("%d files are not regular, such as %s", len(d.refused), logText(d.refused[0])),
+		Hint: "move them out of the maildir; a mail server creates only regular files there",
 	}
 }
 
 // maildirMail is a file in new or cur.
 type maildirMail struct{ name, folder, file string }
 
-// scan lists new before cur, so that a mail that moves meanwhile is seen once at
-// least.
+// scan lists new before cur, so that an email that moves during the scan is seen at
+// least once.
 func (b *Maildir) scan() (d maildirScan, err error) {
 	seen := map[string]bool{}
 	for _, sub := range []string{"new", "cur"} {
@@ -325,7 +323,7 @@ func (b *Maildir) scan() (d maildirScan, err error) {
 	return d, nil
 }
 
-// listFolder reads a folder that is one, no link to one.
+// listFolder reads a folder. It refuses a link.
 func listFolder(path string) ([]fs.DirEntry, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -336,17 +334,17 @@ func listFolder(path string) ([]fs.DirEntry, error) {
 	return dir.ReadDir(-1)
 }
 
-// read opens the file without following a link or waiting for a pipe, and reads
-// the header only of one that is too large.
+// read opens the file without following a link or blocking on a pipe. Of a file that
+// is too large it reads only the header.
 func (m maildirMail) read() (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
-		return nil, fmt.Errorf("read %s: %w", said(filepath.Join(m.folder, m.file)), err)
+		return nil, fmt.Errorf("read %s: %w", logText(filepath.Join(m.folder, m.file)), err)
 	}
 	dir, err := unix.Open(m.folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = unix.Close(dir) }() // only read from
+	defer func() { _ = unix.Close(dir) }() // read only
 	fd, err := unix.Openat(dir, m.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
@@ -358,7 +356,7 @@ func (m maildirMail) read() (*Incoming, error) {
 		return fail(err)
 	}
 	if !info.Mode().IsRegular() {
-		return fail(errors.New("no regular file"))
+		return fail(errors.New("not a regular file"))
 	}
 	in := &Incoming{Name: "maildir " + m.name, Size: info.Size(), TooLarge: info.Size() > MaxMail}
 	limit := int64(MaxMail + 1)
@@ -377,8 +375,7 @@ func (m maildirMail) read() (*Incoming, error) {
 	return in, nil
 }
 
-// withCRLF ends every line with CRLF, as mails are signed; on a disk they mostly
-// end with LF.
+// withCRLF ends every line with CRLF, as in the signed form. Files mostly have LF.
 func withCRLF(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n"))
 	return bytes.ReplaceAll(raw, []byte("\n"), []byte("\r\n"))

@@ -29,7 +29,7 @@ func newMaildir(t *testing.T) *maildir {
 	return m
 }
 
-// deliver puts a mail with that subject where it belongs, and returns its file.
+// deliver creates an email with that subject, and returns its file.
 func (m *maildir) deliver(sub, subject, more string) string {
 	m.t.Helper()
 	m.n++
@@ -44,7 +44,7 @@ func (m *maildir) deliver(sub, subject, more string) string {
 	return file
 }
 
-// long makes what was delivered so far older than a first start's hour.
+// long makes all emails so far old enough to be skipped at a first start.
 func (m *maildir) long() {
 	m.t.Helper()
 	aged(m.t, m.path)
@@ -61,10 +61,10 @@ func aged(t *testing.T, maildir string) {
 	}
 }
 
-// box is a Maildir that looks often, for tests.
-func (m *maildir) box(s State, change func(*Maildir)) func(*running) Mailbox {
-	return func(r *running) Mailbox {
-		b := &Maildir{Path: m.path, State: s, Report: r.report, Every: 5 * time.Millisecond, pause: 10 * time.Millisecond}
+// box is a Maildir with a short scan interval.
+func (m *maildir) box(s State, change func(*Maildir)) func(*mailboxRun) Mailbox {
+	return func(r *mailboxRun) Mailbox {
+		b := &Maildir{Path: m.path, State: s, Report: r.report, Every: 5 * time.Millisecond, retryDelay: 10 * time.Millisecond}
 		if change != nil {
 			change(b)
 		}
@@ -73,14 +73,14 @@ func (m *maildir) box(s State, change func(*Maildir)) func(*running) Mailbox {
 }
 
 func TestMaildir(t *testing.T) {
-	m, state := newMaildir(t), &memory{}
+	m, state := newMaildir(t), &memoryState{}
 	m.deliver("new", "old", "")
 	m.deliver("cur", "older", "")
 	m.long()
 	r := run(t, nil, m.box(state, nil))
 	r.ready()
 	first := m.deliver("new", "one", "body\n.\nperché")
-	m.deliver("cur", "two", "") // a server that sorts by itself
+	m.deliver("cur", "two", "") // some servers deliver into cur
 	require.ElementsMatch(t, []string{"one", "two"}, r.subjects(2))
 	r.mu.Lock()
 	one := r.taken[0]
@@ -91,7 +91,7 @@ func TestMaildir(t *testing.T) {
 	require.Equal(t, "Subject: one\r\nFrom: a@b.test\r\n\r\nbody\r\n.\r\nperché\r\n", string(one.Raw))
 	require.Equal(t, "maildir 1003.M1P1.host", one.Name)
 
-	// Somebody reads it: it moves, and gets flags. It is the same mail.
+	// A mail program reads it: it moves and gets flags. It is the same email.
 	read := filepath.Join(m.path, "cur", filepath.Base(first)+":2,S")
 	require.NoError(t, os.Rename(first, read))
 	r.healthy()
@@ -101,7 +101,7 @@ func TestMaildir(t *testing.T) {
 	require.Len(t, r.subjects(3), 3)
 	r.stop()
 
-	// What came while nobody looked is taken by the next run, and nothing else.
+	// Only what came between the two runs is taken by the next run.
 	m.deliver("new", "four", "")
 	r = run(t, nil, m.box(state, nil))
 	r.healthy()
@@ -112,22 +112,22 @@ func TestMaildir(t *testing.T) {
 }
 
 func TestMaildirFirstStart(t *testing.T) {
-	t.Run("old mails, if wanted", func(t *testing.T) {
+	t.Run("old emails, with TakeOld", func(t *testing.T) {
 		m := newMaildir(t)
 		m.deliver("new", "old", "")
-		r := run(t, nil, m.box(&memory{}, func(b *Maildir) { b.TakeOld = true }))
+		r := run(t, nil, m.box(&memoryState{}, func(b *Maildir) { b.TakeOld = true }))
 		require.Equal(t, []string{"old"}, r.subjects(1))
 	})
-	t.Run("an answer that comes before the first look, in another life", func(t *testing.T) {
-		m, state := newMaildir(t), &memory{}
+	t.Run("an answer that comes before the first scan, after a restart", func(t *testing.T) {
+		m, state := newMaildir(t), &memoryState{}
 		m.deliver("new", "old", "")
 		m.long()
 		begun := time.Now()
 		aside := filepath.Join(m.path, "cur") + "-later"
 		require.NoError(t, os.Rename(filepath.Join(m.path, "cur"), aside))
-		require.NoError(t, os.WriteFile(filepath.Join(m.path, "cur"), nil, 0o600)) // it cannot be read
+		require.NoError(t, os.WriteFile(filepath.Join(m.path, "cur"), nil, 0o600)) // not a folder
 		r := run(t, nil, m.box(state, nil))
-		r.until("a complaint", r.reported("not a directory"))
+		r.waitUntil("an error report", r.reported("not a directory"))
 		r.stop()
 		m.deliver("new", "an answer", "")
 		require.NoError(t, os.Remove(filepath.Join(m.path, "cur")))
@@ -137,19 +137,19 @@ func TestMaildirFirstStart(t *testing.T) {
 		r.ready()
 		require.Len(t, r.subjects(1), 1)
 	})
-	t.Run("the server makes the folder for the first mail", func(t *testing.T) {
+	t.Run("the server creates the folder for the first email", func(t *testing.T) {
 		m := newMaildir(t)
 		aside := m.path + "-later"
 		require.NoError(t, os.Rename(m.path, aside))
-		r := run(t, nil, m.box(&memory{}, nil))
-		r.until("a complaint", r.reported("no such file"))
+		r := run(t, nil, m.box(&memoryState{}, nil))
+		r.waitUntil("an error report", r.reported("no such file"))
 		m.path = aside
 		m.deliver("new", "the first", "")
 		require.NoError(t, os.Rename(aside, strings.TrimSuffix(aside, "-later")))
 		require.Equal(t, []string{"the first"}, r.subjects(1))
 	})
-	t.Run("another maildir is another story", func(t *testing.T) {
-		state := &memory{}
+	t.Run("another maildir has its own state", func(t *testing.T) {
+		state := &memoryState{}
 		a, b := newMaildir(t), newMaildir(t)
 		r := run(t, nil, a.box(state, nil))
 		r.ready()
@@ -161,62 +161,62 @@ func TestMaildirFirstStart(t *testing.T) {
 		b.deliver("new", "new", "")
 		require.Equal(t, []string{"new"}, r.subjects(1))
 	})
-	t.Run("a state that cannot be read is no first start", func(t *testing.T) {
+	t.Run("an unreadable state is not a first start", func(t *testing.T) {
 		m := newMaildir(t)
 		for _, data := range []string{"{", `{"version":2}`, `{"version":1,"what":1}`} {
-			b := &Maildir{Path: m.path, State: &memory{data: []byte(data)}}
+			b := &Maildir{Path: m.path, State: &memoryState{data: []byte(data)}}
 			require.ErrorContains(t, b.Run(t.Context(), nil), "state", data)
 		}
-		require.ErrorContains(t, (&Maildir{Path: m.path}).Run(t.Context(), nil), "no place for the state")
+		require.ErrorContains(t, (&Maildir{Path: m.path}).Run(t.Context(), nil), "no store for the state")
 		require.ErrorContains(t, (&Maildir{Path: "mail"}).Run(t.Context(), nil), "absolute")
 	})
 }
 
 func TestMaildirFailures(t *testing.T) {
-	m, state := newMaildir(t), &memory{}
+	m, state := newMaildir(t), &memoryState{}
 	tries := 0
 	r := run(t, func(in Incoming) error {
 		if subjectOf(in) != "bad" {
 			return nil
 		}
 		if tries++; tries < 4 {
-			return errors.New("no room on the disk")
+			return errors.New("no space on the disk")
 		}
 		return nil
 	}, m.box(state, nil))
 	r.ready()
 	m.deliver("new", "bad", "")
 	m.deliver("new", "good", "")
-	require.Equal(t, []string{"good", "bad"}, r.subjects(2), "one does not hold up the other")
-	r.until("a complaint", r.reported("no room on the disk"))
+	require.Equal(t, []string{"good", "bad"}, r.subjects(2), "a failed email does not delay the others")
+	r.waitUntil("an error report", r.reported("no space on the disk"))
 	r.healthy()
 
-	// A note that cannot be made: the same Run still knows, the next one asks again.
+	// The state cannot be saved: the same Run still knows the email, the next one does not.
 	state.refuse(errors.New("read-only"))
 	m.deliver("new", "unnoted", "")
 	require.Contains(t, r.subjects(3), "unnoted")
-	r.until("a complaint", r.reported("read-only"))
+	r.waitUntil("an error report", r.reported("read-only"))
 	_, before := state.saved()
 	state.refuse(nil)
 	r.healthy()
 	_, after := state.saved()
-	require.Equal(t, before+1, after, "made when it can be")
+	require.Equal(t, before+1, after, "saved when it is possible")
 	state.refuse(errors.New("read-only"))
-	m.deliver("new", "lost note", "")
-	require.Contains(t, r.subjects(4), "lost note")
+	m.deliver("new", "lost state", "")
+	require.Contains(t, r.subjects(4), "lost state")
 	r.stop()
 	require.Len(t, r.subjects(4), 4)
 	state.refuse(nil)
 	r = run(t, nil, m.box(state, nil))
-	require.Equal(t, []string{"lost note"}, r.subjects(1), "once more, under the same name")
+	require.Equal(t, []string{"lost state"}, r.subjects(1), "passed on again, under the same name")
 	r.healthy()
 }
 
-// TestMaildirHostile: whoever may write into the folder gets no other file read, and
-// nobody to wait.
+// TestMaildirHostile: a process with write access to the folder cannot make us read
+// another file, or block us.
 func TestMaildirHostile(t *testing.T) {
 	m := newMaildir(t)
-	r := run(t, nil, m.box(&memory{}, nil))
+	r := run(t, nil, m.box(&memoryState{}, nil))
 	r.ready()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("Subject: secret\n\n"), 0o600))
@@ -225,13 +225,13 @@ func TestMaildirHostile(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(m.path, "new", "folder"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(m.path, "new", ".hidden"), []byte("Subject: hidden\n\n"), 0o600))
 	huge := m.deliver("new", "huge", "")
-	require.NoError(t, os.Truncate(huge, 1<<40)) // a terabyte of nothing
+	require.NoError(t, os.Truncate(huge, 1<<40)) // a sparse terabyte
 	m.deliver("new", "large", strings.Repeat("x", MaxMail))
 	m.deliver("new", "headers", "")
 	m.deliver("new", "largest", strings.Repeat("x", MaxMail-len("Subject: largest\nFrom: a@b.test\n\n\n")))
 	got := r.subjects(4)
 	require.ElementsMatch(t, []string{"huge", "large", "headers", "largest"}, got)
-	r.until("a complaint", r.reported("3 files are not regular ones"))
+	r.waitUntil("an error report", r.reported("3 files are not regular"))
 	r.stop()
 	for _, in := range r.taken {
 		switch subjectOf(in) {
@@ -244,7 +244,7 @@ func TestMaildirHostile(t *testing.T) {
 		}
 	}
 
-	// Between the listing and the reading, a mail turns into something else.
+	// Between the scan and the read, an email is replaced by something else.
 	for _, name := range []string{"link", "pipe", "folder"} {
 		_, err := maildirMail{name, filepath.Join(m.path, "new"), name}.read()
 		require.Error(t, err, name)
@@ -252,15 +252,15 @@ func TestMaildirHostile(t *testing.T) {
 	linked := newMaildir(t)
 	require.NoError(t, os.Remove(filepath.Join(linked.path, "new")))
 	require.NoError(t, os.Symlink(filepath.Join(newMaildir(t).path, "new"), filepath.Join(linked.path, "new")))
-	require.ErrorIs(t, (&Maildir{Path: linked.path}).Check(t.Context()), syscall.ENOTDIR, "new is a link to another one's")
+	require.ErrorIs(t, (&Maildir{Path: linked.path}).Check(t.Context()), syscall.ENOTDIR, "new is a link to another maildir")
 	require.ErrorContains(t, (&Maildir{Path: m.path}).Check(t.Context()), "regular")
 	require.NoError(t, (&Maildir{Path: newMaildir(t).path}).Check(t.Context()))
 }
 
-// TestMaildirForgets: the state is as long as the maildir is full, and no name is
-// forgotten while its mail may be there.
+// TestMaildirForgets: the state is as long as the maildir is full, and no name is dropped
+// while its email may exist.
 func TestMaildirForgets(t *testing.T) {
-	m, state := newMaildir(t), &memory{}
+	m, state := newMaildir(t), &memoryState{}
 	now := time.Unix(1e9, 0)
 	r := &maildirReader{
 		Maildir: &Maildir{Path: m.path, State: state, Now: func() time.Time { return now }},
@@ -268,24 +268,24 @@ func TestMaildirForgets(t *testing.T) {
 		take: func(context.Context, Incoming) error { return nil },
 	}
 	file := m.deliver("new", "one", "")
-	require.NoError(t, r.look(t.Context()))
+	require.NoError(t, r.takeDue(t.Context()))
 	require.Len(t, r.taken, 1)
 	require.NoError(t, os.Remove(file))
-	require.NoError(t, r.look(t.Context()))
+	require.NoError(t, r.takeDue(t.Context()))
 	now = now.Add(forgetAfter)
-	require.NoError(t, r.look(t.Context()))
+	require.NoError(t, r.takeDue(t.Context()))
 	require.Len(t, r.taken, 1, "not yet")
 	now = now.Add(time.Second)
-	require.NoError(t, r.look(t.Context()))
+	require.NoError(t, r.takeDue(t.Context()))
 	require.Empty(t, r.taken)
 	require.JSONEq(t, `{"version":1,"path":"`+m.path+`","taken":[]}`, string(state.data))
 }
 
-// TestMaildirHints: a hint is enough.
+// TestMaildirHints: a hint starts a scan.
 func TestMaildirHints(t *testing.T) {
 	m := newMaildir(t)
 	changes := make(chan struct{})
-	r := run(t, nil, m.box(&memory{}, func(b *Maildir) { b.Changes, b.Every = changes, time.Hour }))
+	r := run(t, nil, m.box(&memoryState{}, func(b *Maildir) { b.Changes, b.Every = changes, time.Hour }))
 	r.ready()
 	m.deliver("new", "one", "")
 	changes <- struct{}{}
@@ -294,19 +294,19 @@ func TestMaildirHints(t *testing.T) {
 	looks := len(r.reports)
 	r.mu.Unlock()
 	close(changes)
-	r.until("a last look", func() bool { return len(r.reports) > looks })
+	r.waitUntil("a last scan", func() bool { return len(r.reports) > looks })
 }
 
-// TestMaildirTriesWithPauses: however often we look.
+// TestMaildirTriesWithPauses: frequent scans do not shorten the delays.
 func TestMaildirTriesWithPauses(t *testing.T) {
 	m, tries := newMaildir(t), 0
-	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, m.box(&memory{}, func(b *Maildir) {
-		b.Every, b.pause = time.Millisecond, 20*time.Millisecond
+	r := run(t, func(Incoming) error { tries++; return errors.New("no") }, m.box(&memoryState{}, func(b *Maildir) {
+		b.Every, b.retryDelay = time.Millisecond, 20*time.Millisecond
 	}))
 	r.ready()
 	m.deliver("new", "one", "")
-	r.until("many looks", func() bool { return len(r.reports) > 50 })
+	r.waitUntil("many scans", func() bool { return len(r.reports) > 50 })
 	r.stop()
 	require.Greater(t, tries, 1)
-	require.Less(t, tries, 15, "the pauses double: in a minute, which the looks may take, there is no room for more")
+	require.Less(t, tries, 15, "the delays double: no more attempts fit into the minute that the scans may take")
 }

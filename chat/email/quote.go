@@ -7,84 +7,84 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a line of a mail is to us. Only plain words can be an answer.
+// kind is the kind of a line. Only isText can be an answer.
 type kind uint8
 
 const (
 	isText        kind = iota
-	isBlankLine        // nothing on it
-	isQuote            // behind a quotation mark of any style
-	isAttribution      // "On …, somebody wrote:"
-	isHeader           // From: Sent: To: Subject: of the mail replied to
+	isBlankLine        // empty, or invisible characters only
+	isQuote            // after a quotation mark of any style
+	isAttribution      // "On …, Ann wrote:"
+	isHeader           // From: Sent: To: Subject: of the message replied to
 	isMarker           // -----Original Message-----, Begin forwarded message:
 	isRule             // ________________
 	isDelimiter        // "-- " before a signature
 	isMobile           // Sent from my phone
-	isCard             // a line of a card of ours
+	isCard             // a line of one of our cards
 )
 
-// line is one line of a mail, understood.
+// line is one classified line of an email.
 type line struct {
-	text string // as it stands, without the blanks behind it
-	ink  string // lower case, without markup and what has no ink: for comparing
+	text string // as received, without trailing blanks
+	norm string // for comparing: lower case, without markup and invisible characters
 	kind kind
-	// loose says that it could also be words of the writer's that merely look
-	// like this kind; next to an answer that takes text it makes that unclear.
-	loose bool
+	// uncertain says that the line could also be the writer's own text that looks like this
+	// kind. Next to an answer that takes a text, it makes the answer unclear.
+	uncertain bool
 }
 
-// quoter tells the lines of a mail apart.
-type quoter struct {
+// classifier classifies the lines of an email.
+type classifier struct {
 	lines []line
 	card  *cardWords
 }
 
-// Lines that are longer than any that a mail program writes around a quotation
-// are not compared with those.
-const maxNotice = 400
+// maxCompared is the longest line that is compared: mail programs write no longer ones
+// around a quotation.
+const maxCompared = 400
 
-// readLines finds out what every line is.
+// readLines classifies every line.
 func readLines(text string) []line {
-	q := &quoter{card: ourCard()}
+	q := &classifier{card: ownCardWords()}
 	for l := range strings.SplitSeq(text, "\n") {
-		l = strings.TrimRightFunc(l, func(r rune) bool { return isBlank(r) || isInkless(r) })
-		q.lines = append(q.lines, line{text: l, ink: notice(l)})
+		l = strings.TrimRightFunc(l, func(r rune) bool { return isBlank(r) || isInvisible(r) })
+		q.lines = append(q.lines, line{text: l, norm: normalize(l)})
 	}
 	for i := range q.lines {
-		q.lines[i].kind = q.atSight(q.lines[i])
+		q.lines[i].kind = q.kindAlone(q.lines[i])
 	}
 	for i := 0; i < len(q.lines); i++ {
 		if q.lines[i].kind == isText {
-			i = q.inContext(i)
+			i = q.classifyFrom(i)
 		}
 	}
-	q.looseRules()
+	q.markUncertain()
 	return q.lines
 }
 
-// notice is the form of a line in which we compare it.
-func notice(l string) string {
-	if len(l) > maxNotice {
-		cut := maxNotice
+// normalize is the form of a line for comparing.
+func normalize(l string) string {
+	if len(l) > maxCompared {
+		cut := maxCompared
 		for !utf8.RuneStart(l[cut]) {
 			cut--
 		}
 		l = l[:cut]
 	}
-	l = strings.ReplaceAll(inkOf(l), "*", "")
+	l = strings.ReplaceAll(visibleText(l), "*", "")
 	l = strings.ReplaceAll(strings.ToLower(l), "i\u0307", "i") // the Turkish İ
 	return strings.Join(strings.Fields(l), " ")
 }
 
-// inkOf takes away what has no ink, and makes every blank a space.
-func inkOf(s string) string {
+// visibleText removes invisible characters and converts every blank to a space.
+func visibleText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n':
 			return r
 		case isBlank(r):
 			return ' '
-		case isInkless(r):
+		case isInvisible(r):
 			return -1
 		}
 		return r
@@ -93,7 +93,7 @@ func inkOf(s string) string {
 
 func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == '\r' || unicode.Is(unicode.Zs, r) }
 
-func isInkless(r rune) bool {
+func isInvisible(r rune) bool {
 	return r > 0x7f && unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) || r == '\u2800'
 }
 
@@ -101,12 +101,12 @@ var (
 	// initials begin a quoted line in an old style: "JD> …".
 	initials = regexp.MustCompile(`^[A-Z]{1,4}> `)
 	rule     = regexp.MustCompile(`^(?:(?:[-_=~#.+] ?){3,}|(?:[—–─━﹣－＿]\s?){2,})$`)
-	// marked is a line of words between dashes, whatever the words.
-	marked  = regexp.MustCompile(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
-	dashes3 = regexp.MustCompile(`^[-_=]{3,}.*[-_=]{3,}$`)
+	// dashedText is a line of any words between dashes.
+	dashedText = regexp.MustCompile(`^[-_=]{2,}[ |]*\p{L}.{2,80}?[ |]*[-_=]{2,}$`)
+	dashes3    = regexp.MustCompile(`^[-_=]{3,}.*[-_=]{3,}$`)
 )
 
-// quoteMarks begin a quoted line: ">" in any width and nesting, the bar of some
+// quoteMarks begin a quoted line: ">" in any width and nesting, and the bars of some
 // programs and of our own blocks.
 var quoteMarks = []string{">", "＞", "&gt;", "|", "│", "┃", "▏"}
 
@@ -114,122 +114,122 @@ func isQuoted(bare string) bool {
 	return hasPrefixOf(bare, quoteMarks) || initials.MatchString(bare)
 }
 
-// isRuled says whether a line could be one of dashes, alone or around words.
-func isRuled(ink string) bool {
-	r, _ := utf8.DecodeRuneInString(ink)
+// isRuled says whether a line may consist of dashes, alone or around words.
+func isRuled(norm string) bool {
+	r, _ := utf8.DecodeRuneInString(norm)
 	return strings.ContainsRune("-_=~#.+—–─━﹣－＿", r)
 }
 
-// atSight is the kind of a line that needs no look at its neighbours.
-func (q *quoter) atSight(l line) kind {
-	bare := strings.TrimLeft(inkOf(l.text), " ")
+// kindAlone is the kind of a line by itself, without its neighbors.
+func (q *classifier) kindAlone(l line) kind {
+	bare := strings.TrimLeft(visibleText(l.text), " ")
 	switch {
-	case l.ink == "":
-		if strings.Trim(bare, " ") != "" && len(l.text) < maxNotice {
-			return isRule // asterisks
+	case l.norm == "":
+		if strings.Trim(bare, " ") != "" && len(l.text) < maxCompared {
+			return isRule // only asterisks
 		}
 		return isBlankLine
 	case isQuoted(bare):
 		return isQuote
-	case l.ink == "--" || l.ink == "—" || l.ink == "––":
+	case l.norm == "--" || l.norm == "—" || l.norm == "––":
 		return isDelimiter
-	case isRuled(l.ink) && rule.MatchString(l.ink):
+	case isRuled(l.norm) && rule.MatchString(l.norm):
 		return isRule
-	case isRuled(l.ink) && marked.MatchString(l.ink) || forwardMark(l.ink):
+	case isRuled(l.norm) && dashedText.MatchString(l.norm) || forwardMark(l.norm):
 		return isMarker
-	case q.card.has(l):
+	case q.card.contains(l):
 		return isCard
-	case mobileSignature(l.ink):
+	case mobileSignature(l.norm):
 		return isMobile
 	}
 	return isText
 }
 
-// inContext finds what begins at a line that is text at first sight, and
-// returns the last line of it.
-func (q *quoter) inContext(i int) int {
+// classifyFrom classifies what begins at a line that is isText by itself. It returns the
+// last line of it.
+func (q *classifier) classifyFrom(i int) int {
 	if end, loose, ok := q.header(i); ok {
-		return q.mark(i, end, isHeader, loose)
+		return q.setKind(i, end, isHeader, loose)
 	}
 	if end, ok := q.attribution(i); ok {
-		loose := q.between(i) && !year.MatchString(q.lines[i].ink) || !evident(q.joined(i, end))
-		return q.mark(q.reach(i), end, isAttribution, loose)
+		loose := q.ownerUnclear(i) && !year.MatchString(q.lines[i].norm) || !hasDateOrAddress(q.joined(i, end))
+		return q.setKind(q.blockStart(i), end, isAttribution, loose)
 	}
 	if start, ok := q.attributionEnd(i); ok {
-		start = q.reach(start)
-		q.mark(start, i, isAttribution, q.between(start))
+		start = q.blockStart(start)
+		q.setKind(start, i, isAttribution, q.ownerUnclear(start))
 	}
 	return i
 }
 
-// reach goes up to the first line of the block that an attribution ends, unless
-// an answer stands there.
-func (q *quoter) reach(start int) int {
+// blockStart returns the first line of the block that an attribution ends. It stops if an
+// answer is there.
+func (q *classifier) blockStart(start int) int {
 	top := start
 	for q.textAbove(top) && start-top < maxAttribution {
 		top--
 	}
-	if q.textAbove(top) || anew.MatchString(q.lines[top].ink) {
+	if q.textAbove(top) || otherAnswer.MatchString(q.lines[top].norm) {
 		return start
 	}
 	return top
 }
 
-// between says whether a line stands between an attribution and the first of
-// its block, so that nobody knows to which of the two it belongs.
-func (q *quoter) between(start int) bool {
+// ownerUnclear says whether a line stands between an attribution and the first line of its
+// block. Such a line may belong to either.
+func (q *classifier) ownerUnclear(start int) bool {
 	return start > 1 && q.textAbove(start) && q.textAbove(start-1)
 }
 
-func (q *quoter) mark(from, to int, k kind, loose bool) int {
+func (q *classifier) setKind(from, to int, k kind, loose bool) int {
 	for i := from; i <= to; i++ {
 		if q.lines[i].kind != isBlankLine {
-			q.lines[i].kind, q.lines[i].loose = k, loose
+			q.lines[i].kind, q.lines[i].uncertain = k, loose
 		}
 	}
 	return to
 }
 
-// looseRules says which rules could be the writer's own: those behind which no
-// header, marker or attribution comes. Of a card all but the head is loose: what
-// stands right above it is part of it.
-func (q *quoter) looseRules() {
-	next := isText // kind of the nearest line below that is not blank
+// markUncertain marks the rules that could be the writer's own: no header, marker or
+// attribution follows. Of a card, all but the head is loose: the text right above it
+// belongs to the card.
+func (q *classifier) markUncertain() {
+	next := isText // kind of the next line that is not blank
 	for i := len(q.lines) - 1; i >= 0; i-- {
 		l := &q.lines[i]
 		switch l.kind {
 		case isBlankLine:
 			continue
 		case isRule:
-			l.loose = next != isHeader && next != isMarker && next != isAttribution && next != isCard && next != isQuote
+			l.uncertain = next != isHeader && next != isMarker && next != isAttribution && next != isCard && next != isQuote
 		case isCard:
-			l.loose = !q.card.starts(*l)
+			l.uncertain = !q.card.isFirstLine(*l)
 		case isMarker:
-			l.loose = marked.MatchString(l.ink) && !dashes3.MatchString(l.ink)
+			l.uncertain = dashedText.MatchString(l.norm) && !dashes3.MatchString(l.norm)
 		}
 		next = l.kind
 	}
 }
 
-// How far around a line we look, in lines.
+// How many lines around a line are checked.
 const (
 	maxAttribution = 6
 	maxHeaderLines = 8
 )
 
-// attribution finds one that begins at line i with a word that such sentences
-// begin with, and returns where it ends. Of several such words it is the one
-// nearest to the end: what stands above may be an answer.
-func (q *quoter) attribution(i int) (end int, ok bool) {
-	if !beginsAttribution(q.lines[i].ink) {
+// attribution finds an attribution that begins at line i with a typical first word,
+// and returns its last line. Of several such words the last one counts: the lines above
+// may be an answer.
+func (q *classifier) attribution(i int) (end int, ok bool) {
+	if !beginsAttribution(q.lines[i].norm) {
 		return 0, false
 	}
 	for end = i; end < len(q.lines) && end < i+maxAttribution && q.lines[end].kind == isText; end++ {
-		if !q.closes(end) {
+		if !q.mayEndAttribution(end) {
 			continue
 		}
 		for start := end; start >= i; start-- {
-			if beginsAttribution(q.lines[start].ink) && (wrote(q.joined(start, end)) || q.tells(start, end)) {
+			if beginsAttribution(q.lines[start].norm) && (hasVerb(q.joined(start, end)) || q.namesAuthorAndTime(start, end)) {
 				return end, start == i
 			}
 		}
@@ -237,50 +237,49 @@ func (q *quoter) attribution(i int) (end int, ok bool) {
 	return 0, false
 }
 
-// tells says whether some lines, joined, tell that somebody wrote at some time.
-func (q *quoter) tells(from, to int) bool {
+// namesAuthorAndTime says whether some lines, joined, name an author and a time.
+func (q *classifier) namesAuthorAndTime(from, to int) bool {
 	joined := q.joined(from, to)
-	return len(joined) <= 2*maxNotice && saidBy(joined) && evident(joined)
+	return len(joined) <= 2*maxCompared && namesAuthor(joined) && hasDateOrAddress(joined)
 }
 
-func (q *quoter) joined(from, to int) string {
+func (q *classifier) joined(from, to int) string {
 	var inks []string
 	for _, l := range q.lines[from : to+1] {
-		inks = append(inks, l.ink)
+		inks = append(inks, l.norm)
 	}
 	return strings.Join(inks, " ")
 }
 
-// closes says whether an attribution may end with a line.
-func (q *quoter) closes(i int) bool {
-	return endsAttribution(q.lines[i].ink) || wrote(q.lines[i].ink) && q.quotedNext(i)
+// mayEndAttribution says whether an attribution may end with a line.
+func (q *classifier) mayEndAttribution(i int) bool {
+	return endsAttribution(q.lines[i].norm) || hasVerb(q.lines[i].norm) && q.nextIsQuoted(i)
 }
 
-// attributionEnd finds one that ends at line i, in a language where it begins
-// with anything, and returns where it begins as far as one can tell.
-func (q *quoter) attributionEnd(i int) (start int, ok bool) {
-	if !q.closes(i) {
+// attributionEnd finds an attribution that ends at line i, for languages without a
+// typical first word. It returns its first line, as far as that can be determined.
+func (q *classifier) attributionEnd(i int) (start int, ok bool) {
+	if !q.mayEndAttribution(i) {
 		return 0, false
 	}
-	quoted := q.quotedNext(i)
-	if !quoted && !saidBy(q.joined(max(0, i-maxAttribution+1), i)) {
-		return 0, false // nor is it said in any part of that
+	quoted := q.nextIsQuoted(i)
+	if !quoted && !namesAuthor(q.joined(max(0, i-maxAttribution+1), i)) {
+		return 0, false // no part of it names an author either
 	}
 	for start = i; start >= 0 && start > i-maxAttribution && q.lines[start].kind == isText; start-- {
-		if q.tells(start, i) {
+		if q.namesAuthorAndTime(start, i) {
 			return q.dateAbove(start), true
 		}
-		if joined := q.joined(start, i); quoted && (saidBy(joined) || evident(joined)) {
+		if joined := q.joined(start, i); quoted && (namesAuthor(joined) || hasDateOrAddress(joined)) {
 			return q.dateAbove(start), true
 		}
 	}
 	return 0, false
 }
 
-// dateAbove goes up from an attribution that has no date of its own to where
-// that stands, over all the lines that it is spread on.
-func (q *quoter) dateAbove(start int) int {
-	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear.MatchString(q.lines[i].ink) }
+// dateAbove extends an attribution without a date upward to the lines of the date.
+func (q *classifier) dateAbove(start int) int {
+	dated := func(i int) bool { return q.lines[i].kind == isText && clockOrYear.MatchString(q.lines[i].norm) }
 	top := start
 	for i := start; i >= 0 && i > start-maxAttribution && q.lines[i].kind == isText; i-- {
 		if dated(i) {
@@ -294,8 +293,8 @@ func (q *quoter) dateAbove(start int) int {
 	return top
 }
 
-// quotedNext says whether the next line with anything on it is quoted.
-func (q *quoter) quotedNext(i int) bool {
+// nextIsQuoted says whether the next line that is not blank is quoted.
+func (q *classifier) nextIsQuoted(i int) bool {
 	for i++; i < len(q.lines); i++ {
 		if q.lines[i].kind != isBlankLine {
 			return q.lines[i].kind == isQuote
@@ -304,24 +303,23 @@ func (q *quoter) quotedNext(i int) bool {
 	return false
 }
 
-// header finds the block of header lines that begins at line i: two fields or
-// more in a language we know, or three lines that look like fields and name an
-// address.
-func (q *quoter) header(i int) (end int, loose, ok bool) {
-	if onOneLine(q.lines[i].ink) {
+// header finds the block of header lines that begins at line i: at least two fields
+// with known labels, or three lines that look like fields and contain an address.
+func (q *classifier) header(i int) (end int, loose, ok bool) {
+	if isInlineHeader(q.lines[i].norm) {
 		return i, false, true
 	}
-	label, known := fieldLabel(q.lines[i].ink)
-	if label == "" || !known && !strings.Contains(q.lines[i].ink, "@") {
+	label, known := fieldLabel(q.lines[i].norm)
+	if label == "" || !known && !strings.Contains(q.lines[i].norm, "@") {
 		return 0, false, false
 	}
 	b := q.fields(i)
 	switch {
-	case len(b.known) >= 3 && b.from && b.evident, len(b.known) >= 2 && b.from && b.evident && !q.textAbove(i):
+	case len(b.known) >= 3 && b.from && b.hasDateOrAddress, len(b.known) >= 2 && b.from && b.hasDateOrAddress && !q.textAbove(i):
 		return b.end, false, true
-	case len(b.known) >= 2, b.count >= 3 && strings.Contains(q.lines[i].ink, "@"):
+	case len(b.known) >= 2, b.count >= 3 && strings.Contains(q.lines[i].norm, "@"):
 		return b.end, true, true
-	case known && (!fromLabels[label] || strings.Contains(q.lines[i].ink, "@")):
+	case known && (!fromLabels[label] || strings.Contains(q.lines[i].norm, "@")):
 		return i, true, true
 	}
 	return 0, false, false
@@ -329,15 +327,15 @@ func (q *quoter) header(i int) (end int, loose, ok bool) {
 
 // fieldBlock is a run of lines that look like header fields.
 type fieldBlock struct {
-	end     int             // its last line
-	count   int             // of fields
-	known   map[string]bool // their labels, as far as we know them
-	from    bool            // one names a sender
-	evident bool            // one holds an address, or a time
+	end              int             // its last line
+	count            int             // of fields
+	known            map[string]bool // the known labels
+	from             bool            // one names a sender
+	hasDateOrAddress bool            // one contains an address or a time
 }
 
-// fields reads on from line i, over single blank lines and folded ones.
-func (q *quoter) fields(i int) fieldBlock {
+// fields reads a block from line i, over single blank lines and folded ones.
+func (q *classifier) fields(i int) fieldBlock {
 	b := fieldBlock{end: i, known: map[string]bool{}}
 	blank, folded := false, false
 	for j := i; j < len(q.lines) && b.count < maxHeaderLines; j++ {
@@ -351,12 +349,12 @@ func (q *quoter) fields(i int) fieldBlock {
 		}
 		label, known := "", false
 		if l.kind == isText {
-			label, known = fieldLabel(l.ink)
+			label, known = fieldLabel(l.norm)
 		}
 		switch {
 		case label != "":
 			b.count, blank, folded = b.count+1, false, false
-			b.evident = b.evident || strings.Contains(l.ink, "@") || clockOrYear.MatchString(l.ink)
+			b.hasDateOrAddress = b.hasDateOrAddress || strings.Contains(l.norm, "@") || clockOrYear.MatchString(l.norm)
 			if known {
 				b.known[label] = true
 				b.from = b.from || fromLabels[label]
@@ -371,4 +369,4 @@ func (q *quoter) fields(i int) fieldBlock {
 	return b
 }
 
-func (q *quoter) textAbove(i int) bool { return i > 0 && q.lines[i-1].kind == isText }
+func (q *classifier) textAbove(i int) bool { return i > 0 && q.lines[i-1].kind == isText }

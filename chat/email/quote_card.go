@@ -12,26 +12,25 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// cardWords are the fixed words of a card of ours, in every language. We take
-// them from cards that we render, so that they change when the cards do. They
-// are compared without punctuation: mail programs lose the lock, the dots and
-// the angle brackets on the way.
+// cardWords are the fixed words of a card, in every language. They come from cards
+// that we render, so they change with the cards. They are compared without
+// punctuation: mail programs lose the lock, the dots and the angle brackets.
 type cardWords struct {
-	heads [][]string      // what the first line begins with
-	menus [][]string      // whole lines below
+	heads [][]string      // how the first line begins
+	menus [][]string      // complete menu lines
 	until [][]string      // the words before the deadline
-	first map[string]bool // what a piece of a menu or a foot can begin with
+	first map[string]bool // first words of a part of a menu or a foot
 }
 
 const exampleID = "0123abcd"
 
-// ourCard renders an example of each card.
-var ourCard = sync.OnceValue(func() *cardWords {
+// ownCardWords renders an example of each card.
+var ownCardWords = sync.OnceValue(func() *cardWords {
 	c := &cardWords{first: set("approve", "deny")}
 	for _, lang := range chat.Languages() {
 		for _, kind := range []string{approval.TypeAction, approval.TypeQuestion} {
 			for _, options := range [][]string{nil, {"a"}} {
-				c.learn(chat.Style{Language: lang}.Card(&approval.Pending{
+				c.add(chat.Style{Language: lang}.Card(&approval.Pending{
 					ShortID: exampleID, Type: kind, SourceGroup: "w", ToolName: "t", RequestData: approval.Raw(`{}`),
 					Options: options, ExpiresAt: time.Unix(0, 0), Timestamp: time.Unix(0, 0),
 				}))
@@ -41,7 +40,7 @@ var ourCard = sync.OnceValue(func() *cardWords {
 	return c
 })
 
-func (c *cardWords) learn(card chat.Card) {
+func (c *cardWords) add(card chat.Card) {
 	head, _, _ := strings.Cut(card.Head, " · ")
 	c.heads = append(c.heads, wordsOf(head))
 	for _, l := range card.Menu {
@@ -61,35 +60,35 @@ func (c *cardWords) learn(card chat.Card) {
 const lock = "🔐"
 
 var (
-	shortID    = regexp.MustCompile(`^[0-9a-f]{8}$`)
-	feet       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
-	stubLine   = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": what stands in for a text
-	optionLine = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
+	shortID         = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	footStart       = regexp.MustCompile(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
+	placeholderLine = regexp.MustCompile(`^[1-6] ?<\p{L}+>`) // "4 <note>": a placeholder of the menu
+	optionLine      = regexp.MustCompile(`^[1-9] ["“„«].*["”“»]$`)
 )
 
-// starts says whether a line is the first of a card.
-func (c *cardWords) starts(l line) bool {
-	return strings.Contains(l.ink, lock) || c.isHead(wordsOf(l.ink))
+// isFirstLine says whether a line is the first of a card.
+func (c *cardWords) isFirstLine(l line) bool {
+	return strings.Contains(l.norm, lock) || c.isHead(wordsOf(l.norm))
 }
 
-// has says whether a line is one of a card, or a piece of one that was wrapped.
-func (c *cardWords) has(l line) bool {
-	if strings.Contains(l.ink, lock) {
+// contains says whether a line is part of a card, possibly a wrapped part.
+func (c *cardWords) contains(l line) bool {
+	if strings.Contains(l.norm, lock) {
 		return true
 	}
-	if feet.MatchString(l.ink) || optionLine.MatchString(l.ink) || stubLine.MatchString(l.ink) {
+	if footStart.MatchString(l.norm) || optionLine.MatchString(l.norm) || placeholderLine.MatchString(l.norm) {
 		return true
 	}
-	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.ink, h[0]) }) && !c.first[firstWord(l.ink)] {
+	if !slices.ContainsFunc(c.heads, func(h []string) bool { return strings.Contains(l.norm, h[0]) }) && !c.first[firstWord(l.norm)] {
 		return false
 	}
-	words := wordsOf(l.ink)
-	return c.isHead(words) || c.isMenu(words, l.ink) || c.isFoot(words)
+	words := wordsOf(l.norm)
+	return c.isHead(words) || c.isMenu(words, l.norm) || c.isFoot(words)
 }
 
 func (c *cardWords) isHead(words []string) bool {
 	for _, h := range c.heads {
-		// Two words before the head: what a mail program made of the lock.
+		// Up to two words may precede the head: what a mail program made of the lock.
 		for skip := 0; skip <= 2 && skip+len(h) < len(words); skip++ {
 			if slices.Equal(words[skip:skip+len(h)], h) && slices.ContainsFunc(words, shortID.MatchString) {
 				return true
@@ -99,10 +98,10 @@ func (c *cardWords) isHead(words []string) bool {
 	return false
 }
 
-// isMenu says whether words begin as the menu runs on, or part of it. Two may be
-// what somebody typed ("3 deny"), unless they are what stands in for a text of
-// his.
-func (c *cardWords) isMenu(words []string, ink string) bool {
+// isMenu says whether words continue like a part of the menu. An approver may type
+// two of them ("3 deny"), so two count only with the punctuation of a menu or after
+// a code that takes a text.
+func (c *cardWords) isMenu(words []string, norm string) bool {
 	const enough = 4
 	if len(words) < 2 {
 		return false
@@ -113,7 +112,7 @@ func (c *cardWords) isMenu(words []string, ink string) bool {
 			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
 				continue
 			}
-			if len(words) > 2 || strings.ContainsAny(ink, "<>·•|") || words[0] == "4" || words[0] == "5" {
+			if len(words) > 2 || strings.ContainsAny(norm, "<>·•|") || words[0] == "4" || words[0] == "5" {
 				return true
 			}
 		}
@@ -121,8 +120,8 @@ func (c *cardWords) isMenu(words []string, ink string) bool {
 	return false
 }
 
-// isFoot knows "approve ID / deny ID · until …", and what is left of it before or
-// behind a line break.
+// isFoot recognizes "approve ID / deny ID · until …", also a part of it before or
+// after a line break.
 func (c *cardWords) isFoot(words []string) bool {
 	if len(words) > 2 && words[0] == "approve" && shortID.MatchString(words[1]) && words[2] == "deny" {
 		return true

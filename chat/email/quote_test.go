@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const someone = "Anna Bell <anna@example.net>"
+const sender = "Anna Bell <anna@example.net>"
 
-// attributions are what programs write above a quotation, each in full, by
-// language. {who} is a name with an address or, where that is left out, a name.
+// attributions are the lines that programs write above a quotation, by language. {who}
+// is a name with or without an address, or an address.
 var attributions = map[string][]string{
 	"Afrikaans":  {"Op 5 Januarie 2026 om 14:30 het {who} geskryf:"},
 	"Arabic":     {"في الاثنين، 5 يناير 2026 في 2:30 م كتب {who}:", "بتاريخ 5/1/2026، كتب {who}:"},
@@ -68,21 +68,21 @@ func wrapAt(s string, width int) string {
 	return strings.Join(append(lines, line), "\n")
 }
 
-// shortCard is as much of a card as could be mistaken for an answer.
+// shortCard is the part of a card that could be mistaken for an answer.
 func shortCard(t *testing.T) string {
 	lines := strings.Split(replyCards(t)[0], "\n")
 	return strings.Join(append(lines[:1:1], lines[len(lines)-4:]...), "\n")
 }
 
-// TestAttributions holds that a quotation decides nothing and hides no answer,
-// in every language, however its attribution is wrapped, marked or not.
+// TestAttributions checks that a quotation decides nothing and hides no answer, in every
+// language, with any wrapping, marked or not.
 func TestAttributions(t *testing.T) {
 	require.GreaterOrEqual(t, len(attributions), 20)
 	card := shortCard(t)
 	for language, forms := range attributions {
 		t.Run(language, func(t *testing.T) {
 			for _, form := range forms {
-				for _, who := range []string{someone, "Anna Bell", "anna@example.net"} {
+				for _, who := range []string{sender, "Anna Bell", "anna@example.net"} {
 					for _, width := range []int{400, 72, 40, 26} {
 						checkAttribution(t, wrapAt(strings.ReplaceAll(form, "{who}", who), width), card)
 					}
@@ -109,8 +109,8 @@ func checkAttribution(t *testing.T, attribution, card string) {
 	}
 }
 
-// TestAttributionRightBelow is about programs that leave no line free between
-// the answer and what they quote. The answer may be unclear; it is never wrong.
+// TestAttributionRightBelow: some programs put no blank line between the answer and the
+// quotation. The answer may then be unclear, but not wrong.
 func TestAttributionRightBelow(t *testing.T) {
 	card := replyCards(t)[0]
 	right, all := 0, 0
@@ -119,7 +119,7 @@ func TestAttributionRightBelow(t *testing.T) {
 			for _, width := range []int{400, 60, 30} {
 				for _, code := range []string{"1", "4 keep it"} {
 					all++
-					text, clear := answer(code+"\n"+wrapAt(strings.ReplaceAll(form, "{who}", someone), width)+"\n"+quoteAs("> ", card), false)
+					text, clear := answer(code+"\n"+wrapAt(strings.ReplaceAll(form, "{who}", sender), width)+"\n"+quoteAs("> ", card), false)
 					if clear && decides(text) {
 						right++
 						require.Equal(t, code, text, language)
@@ -132,8 +132,8 @@ func TestAttributionRightBelow(t *testing.T) {
 	require.Greater(t, right*10, all*7)
 }
 
-// headers are what programs write above what they do not mark, by language:
-// sender, time, recipient, subject.
+// headers are the field labels that programs write above an unmarked quotation, by
+// language: sender, time, recipient, subject.
 var headers = map[string][4]string{
 	"English": {"From", "Sent", "To", "Subject"}, "German": {"Von", "Gesendet", "An", "Betreff"}, "French": {"De ", "Envoyé ", "À ", "Objet "},
 	"Italian": {"Da", "Inviato", "A", "Oggetto"}, "Spanish": {"De", "Enviado el", "Para", "Asunto"}, "Portuguese": {"De", "Enviada em", "Para", "Assunto"},
@@ -150,7 +150,7 @@ func TestHeaders(t *testing.T) {
 	card := shortCard(t)
 	for language, h := range headers {
 		for _, form := range []string{"{0}: {who}\n{1}: {at}\n{2}: Bob\n{3}: Post to X", "*{0}:* {who}\n*{1}:* {at}\n*{2}:* Bob\n*{3}:* Post to X", "{0}: {who} {1}: {at} {2}: Bob {3}: Post to X", "  {0} : {who}\n\n  {1} : {at}\n\n  {2} : Bob\n\n  {3} : Post to X"} {
-			block := strings.NewReplacer("{0}", h[0], "{1}", h[1], "{2}", h[2], "{3}", h[3], "{who}", someone, "{at}", "5.1.2026 14:30").Replace(form)
+			block := strings.NewReplacer("{0}", h[0], "{1}", h[1], "{2}", h[2], "{3}", h[3], "{who}", sender, "{at}", "5.1.2026 14:30").Replace(form)
 			for _, rule := range []string{"", "________________________________\n", " ------------------------------\n\n", "-----Original Message-----\n"} {
 				quotation := rule + block + "\n\n" + card + "\n"
 				text, clear := answer(quotation, false)
@@ -167,8 +167,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// mobiles are signatures that nobody typed, by language.
-var mobiles = []string{
+// mobileSignatures are signatures that a phone or a mail program adds, by language.
+var mobileSignatures = []string{
 	"Sent from my iPhone", "Sent from Outlook for Android", "Sent via BlackBerry", "Get Outlook for iOS<https://aka.ms/o0ukef>", "Sent with Proton Mail secure email.",
 	"Von meinem iPhone gesendet", "Gesendet von Outlook für Android", "Diese Nachricht wurde von meinem Android-Gerät mit GMX Mail gesendet.",
 	"Envoyé de mon iPhone", "Envoyé à partir de Outlook pour iOS", "Télécharger Outlook pour Android", "Inviato da iPhone", "Inviato dal mio Galaxy", "Scarica Outlook per iOS",
@@ -179,14 +179,14 @@ var mobiles = []string{
 }
 
 func TestMobileSignatures(t *testing.T) {
-	for _, s := range mobiles {
+	for _, s := range mobileSignatures {
 		for _, gap := range []string{"\n", "\n\n"} {
-			text, clear := answer("4 keep it"+gap+s+"\n\nOn 5 Jan 2026, at 14:30, "+someone+" wrote:\n\n> 1\n", false)
+			text, clear := answer("4 keep it"+gap+s+"\n\nOn 5 Jan 2026, at 14:30, "+sender+" wrote:\n\n> 1\n", false)
 			require.True(t, clear, s)
 			require.Equal(t, "4 keep it", text, s)
 		}
-		text, clear := answer(s+"\n\nOn 5 Jan 2026, at 14:30, "+someone+" wrote:\n\n> 1\n", false)
-		require.False(t, clear, "%q is nobody's words: %q", s, text)
+		text, clear := answer(s+"\n\nOn 5 Jan 2026, at 14:30, "+sender+" wrote:\n\n> 1\n", false)
+		require.False(t, clear, "%q is an automatic signature: %q", s, text)
 	}
 	text, clear := answer("3 what is sent from my desk is sent by me", false)
 	require.True(t, clear)
@@ -210,8 +210,9 @@ func TestForwardMarks(t *testing.T) {
 	}
 }
 
-// TestWords holds that every word in the lists is written as lines are compared.
-func TestWords(t *testing.T) {
+// TestWordLists checks that every word in the lists has the form in which lines are
+// compared.
+func TestWordLists(t *testing.T) {
 	lists := [][]string{attributionVerbs, mobileEnds}
 	for _, p := range []phrases{attributionStarts, forwardMarks, mobileStarts} {
 		for _, list := range p {
@@ -228,7 +229,7 @@ func TestWords(t *testing.T) {
 	}
 	for _, list := range lists {
 		for _, w := range list {
-			require.Equal(t, strings.TrimSpace(w), notice(w))
+			require.Equal(t, strings.TrimSpace(w), normalize(w))
 			require.NotEmpty(t, w)
 		}
 	}

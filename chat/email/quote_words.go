@@ -8,12 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// The words that mail programs write around what they quote, by language, in
-// lower case. A language that is missing here is still understood where the
-// quotation is marked, or where an address or a date gives it away; these words
-// are for the rest.
+// The words that mail programs write around a quotation, by language, in lower case.
+// A missing language is still recognized if the quotation is marked, or by an address
+// or a date.
 
-// attributionVerbs stand in "On …, somebody wrote:".
+// attributionVerbs occur in "On …, Ann wrote:".
 var attributionVerbs = []string{
 	"wrote", "writes", // English
 	"schrieb", "geschrieben", "schreibt", // German
@@ -50,7 +49,7 @@ var attributionVerbs = []string{
 	"shkroi", // Albanian
 }
 
-// attributionStarts are the words that begin one, with the blank behind them.
+// attributionStarts are the first words of an attribution, each with its blank.
 var attributionStarts = byFirst(
 	"on ", "in message ", "in article ", "in a message dated ", "quoting ", "at ",
 	"am ", "zitat von ", "um ", "a ", "à ", "le ", "il ", "in data ", "nel ", "el ", "en ", "em ", "citando ",
@@ -70,30 +69,29 @@ var (
 	clockOrYear = regexp.MustCompile(`(?:^|\D)(?:\d{1,2}[:.h]\d{2}|(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2})(?:\D|$)|[年月日년월일]`)
 )
 
-func beginsAttribution(ink string) bool {
-	return attributionStarts.begin(strings.TrimLeft(ink, "-–— "))
+func beginsAttribution(norm string) bool {
+	return attributionStarts.matchesStart(strings.TrimLeft(norm, "-–— "))
 }
 
-func endsAttribution(ink string) bool {
-	ink = strings.TrimRight(ink, " -–—")
-	if strings.Count(ink, "(") > strings.Count(ink, ")") {
-		return false // in the midst of one
+func endsAttribution(norm string) bool {
+	norm = strings.TrimRight(norm, " -–—")
+	if strings.Count(norm, "(") > strings.Count(norm, ")") {
+		return false // inside parentheses
 	}
-	return strings.HasSuffix(ink, ":") || strings.HasSuffix(ink, "：")
+	return strings.HasSuffix(norm, ":") || strings.HasSuffix(norm, "：")
 }
 
-// saidBy says whether a text tells that somebody wrote something: in words, or by
-// naming an address or both day and time, as no other sentence does that ends
-// with a colon.
-func saidBy(ink string) bool {
-	return wrote(ink) || addressEnd.MatchString(ink) || angled.MatchString(ink) || year.MatchString(ink) && clock.MatchString(ink)
+// namesAuthor says whether a text names an author: by a verb, an address, or both date and
+// time, which occur in no other sentence that ends with a colon.
+func namesAuthor(norm string) bool {
+	return hasVerb(norm) || addressEnd.MatchString(norm) || angled.MatchString(norm) || year.MatchString(norm) && clock.MatchString(norm)
 }
 
-func wrote(ink string) bool { return containsOf(ink, attributionVerbs) }
+func hasVerb(norm string) bool { return containsOf(norm, attributionVerbs) }
 
-// evident says that a date or an address may be meant.
-func evident(ink string) bool {
-	return strings.ContainsFunc(ink, func(r rune) bool { return r == '@' || unicode.IsDigit(r) })
+// hasDateOrAddress says whether a text may contain a date or an address.
+func hasDateOrAddress(norm string) bool {
+	return strings.ContainsFunc(norm, func(r rune) bool { return r == '@' || unicode.IsDigit(r) })
 }
 
 func isNumeral(s string) bool {
@@ -103,7 +101,7 @@ func isNumeral(s string) bool {
 	return false
 }
 
-// forwardMarks announce a mail that is passed on, where no dashes do.
+// forwardMarks announce a forwarded message, in programs that write no dashes.
 var forwardMarks = byFirst(
 	"begin forwarded message", "forwarded message", "original message",
 	"anfang der weitergeleiteten", "weitergeleitete nachricht", "ursprüngliche nachricht",
@@ -126,15 +124,15 @@ var forwardMarks = byFirst(
 	"thư được chuyển tiếp", "thư gốc", "pesan terusan", "pesan asli", "ข้อความที่ส่งต่อ",
 )
 
-// forwardMark says whether a whole line is such a mark, its colon apart.
-func forwardMark(ink string) bool {
-	if len(ink) > maxNotice/2 || !forwardMarks.begin(ink) {
+// forwardMark says whether a complete line is such a mark, with or without a colon.
+func forwardMark(norm string) bool {
+	if len(norm) > maxCompared/2 || !forwardMarks.matchesStart(norm) {
 		return false
 	}
-	return endsAttribution(ink) || forwardMarks.have(ink)
+	return endsAttribution(norm) || forwardMarks.contains(norm)
 }
 
-// mobileStarts begin the line that a telephone, or a mail program, adds.
+// mobileStarts begin the line that a phone or a mail program adds.
 var mobileStarts = byFirst(
 	"sent from", "sent via", "sent with", "sent by", "sent using", "sent on the go", "get outlook for", "get bluemail", "sent a magnificent",
 	"von meinem", "gesendet von", "gesendet mit", "gesendet via", "gesendet über", "diese nachricht wurde von", "holen sie sich outlook", "outlook für",
@@ -156,27 +154,27 @@ var mobileStarts = byFirst(
 	"išsiųsta iš", "nosūtīts no", "saadetud", "enviat des de", "enviat amb", "bidalia", "sent ó mo", "gestuur vanaf", "sent fra", "dërguar nga",
 )
 
-// mobileEnds stand in such a line where the verb comes last.
+// mobileEnds occur in such a line in languages with the verb at the end.
 var mobileEnds = []string{"から送信", "から送った", "より送信", "gönderildi", "ról küldve", "ről küldve", "에서 보냄", "에서 전송", "에서 보낸 편지", "से भेजा", "발송됨", "saadetud"}
 
-// mobileSignature says whether a line is the whole of such a signature.
-func mobileSignature(ink string) bool {
-	if len(ink) > maxNotice/2 || strings.ContainsAny(ink, "?!") {
+// mobileSignature says whether a line is such a signature and nothing else.
+func mobileSignature(norm string) bool {
+	if len(norm) > maxCompared/2 || strings.ContainsAny(norm, "?!") {
 		return false
 	}
-	if containsOf(ink, mobileEnds) {
+	if containsOf(norm, mobileEnds) {
 		return true
 	}
-	ink = strings.TrimLeft(ink, "-–—_ ")
+	norm = strings.TrimLeft(norm, "-–—_ ")
 	for _, s := range []string{"나의", "내", "来自", "通过", "从我的", "從我的"} {
-		if strings.HasPrefix(ink, s) { // by themselves they say too little
-			return containsOf(ink, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
+		if strings.HasPrefix(norm, s) { // too short to decide alone
+			return containsOf(norm, []string{"보냄", "전송", "发送", "傳送", "寄出", "iphone", "ipad", "手机", "outlook"})
 		}
 	}
-	return mobileStarts.begin(ink)
+	return mobileStarts.matchesStart(norm)
 }
 
-// The labels of header fields, by what they name.
+// The labels of header fields, by meaning.
 var (
 	fromLabels = set(
 		"from", "von", "de", "da", "van", "od", "från", "fra", "lähettäjä", "от", "от кого", "від", "feladó", "kimden", "gönderen", "de la",
@@ -214,15 +212,15 @@ func isLabel(word string) bool {
 	return fromLabels[word] || sentLabels[word] || toLabels[word] || subjectLabels[word]
 }
 
-// fieldLabel is what stands before the colon of a line that looks like a header
-// field, and whether we know it.
-func fieldLabel(ink string) (label string, known bool) {
-	i := strings.IndexAny(ink, ":：")
+// fieldLabel is the text before the colon of a line that looks like a header field,
+// and whether the label is known.
+func fieldLabel(norm string) (label string, known bool) {
+	i := strings.IndexAny(norm, ":：")
 	if i <= 0 || i > 60 {
 		return "", false
 	}
-	label = strings.Trim(ink[:i], " -–—|")
-	value := strings.TrimLeft(ink[i:], ":： ")
+	label = strings.Trim(norm[:i], " -–—|")
+	value := strings.TrimLeft(norm[i:], ":： ")
 	if strings.HasPrefix(value, "//") || strings.ContainsFunc(label, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune(" -'’.", r)
 	}) {
@@ -237,9 +235,9 @@ func fieldLabel(ink string) (label string, known bool) {
 	return label, false
 }
 
-// onOneLine says whether a whole header stands in one line.
-func onOneLine(ink string) bool {
-	pieces := strings.FieldsFunc(ink, func(r rune) bool { return r == ':' || r == '：' })
+// isInlineHeader says whether a line contains a complete header.
+func isInlineHeader(norm string) bool {
+	pieces := strings.FieldsFunc(norm, func(r rune) bool { return r == ':' || r == '：' })
 	if len(pieces) < 4 {
 		return false
 	}
@@ -274,7 +272,7 @@ func containsOf(s string, list []string) bool {
 	return false
 }
 
-// phrases are beginnings of sentences, by their first letter.
+// phrases are beginnings of sentences, by first letter.
 type phrases map[rune][]string
 
 func byFirst(list ...string) phrases {
@@ -286,13 +284,13 @@ func byFirst(list ...string) phrases {
 	return p
 }
 
-// begin says whether s begins with one of them, have whether it is one.
-func (p phrases) begin(s string) bool {
+// matchesStart says whether s begins with one of the phrases; contains whether it is one.
+func (p phrases) matchesStart(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return hasPrefixOf(s, p[r])
 }
 
-func (p phrases) have(s string) bool {
+func (p phrases) contains(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return slices.Contains(p[r], s)
 }

@@ -25,22 +25,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The mails in testdata/mail/spoof and testdata/mail/dkim are recipes:
+// The emails in testdata/mail/spoof and testdata/mail/dkim are recipes:
 //
-//	# why it is there
+//	# why the recipe exists
 //	# refused: WORDS | undecided: WORDS | proved: ADDRESS by HOW
 //	@lf                           lines end with LF, not CRLF
 //	@sign d=… s=… h=… [tag=…]     a DKIM-Signature over everything below it
 //	From: …
 //
 //	text
-//	@append, or @replace          what comes now was not signed: behind the
-//	more text                     signed text, or in its place
+//	@append, or @replace          the following text is not signed: after the
+//	more text                     signed text, or instead of it
 //
-// Above @sign may stand what was added after signing. {0D} is that byte, {NOEOL}
-// cuts the mail off. The tags key=SELECTOR@DOMAIN (sign with that key) and
-// was=FIELD (with this field in place of the one of that name) are for the
-// forger; every other tag stands in the signature, or replaces what would.
+// Fields above @sign were added after signing. {0D} is that byte, {NOEOL} ends the email.
+// Two tags control the forgery: key=SELECTOR@DOMAIN (sign with that key) and was=FIELD
+// (sign this field instead of the one with that name). Every other tag is written into
+// the signature, or replaces the default one.
 type recipe struct {
 	name, why, verdict string
 	mail               []byte
@@ -58,14 +58,14 @@ func recipes(t testing.TB, folder string) []recipe {
 		why, rest, _ := strings.Cut(string(b), "\n")
 		verdict, rest, _ := strings.Cut(rest, "\n")
 		require.True(t, strings.HasPrefix(why, "# ") && strings.HasPrefix(verdict, "# "), file)
-		all = append(all, recipe{filepath.Base(file), why[2:], verdict[2:], cook(t, rest)})
+		all = append(all, recipe{filepath.Base(file), why[2:], verdict[2:], buildRecipe(t, rest)})
 	}
 	return all
 }
 
 var hexByte = regexp.MustCompile(`\{[0-9A-F]{2}\}`)
 
-func cook(t testing.TB, text string) []byte {
+func buildRecipe(t testing.TB, text string) []byte {
 	t.Helper()
 	text, lf := strings.CutPrefix(text, "@lf\n")
 	text = hexByte.ReplaceAllStringFunc(text, func(s string) string {
@@ -83,7 +83,7 @@ func cook(t testing.TB, text string) []byte {
 	lines := strings.SplitAfter(header+"\r\n", "\r\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		if spec, ok := strings.CutPrefix(lines[i], "@sign "); ok {
-			lines[i] = forge(t, strings.Fields(spec), lines[i+1:], body)
+			lines[i] = signDKIM(t, strings.Fields(spec), lines[i+1:], body)
 		}
 	}
 	if replace {
@@ -96,8 +96,8 @@ func cook(t testing.TB, text string) []byte {
 	return []byte(text)
 }
 
-// forge makes a simple/simple signature, without asking whether it makes sense.
-func forge(t testing.TB, spec, lines []string, body string) string {
+// signDKIM makes a simple/simple signature, without checks.
+func signDKIM(t testing.TB, spec, lines []string, body string) string {
 	t.Helper()
 	tags := map[string]string{"v": "1", "c": "simple/simple"}
 	var more string
@@ -129,12 +129,12 @@ func forge(t testing.TB, spec, lines []string, body string) string {
 		}
 	}
 	head += more + " bh=" + base64.StdEncoding.EncodeToString(sum[:]) + "; b="
-	signed := covers(lines, tags["h"], tags["was"]) + head
+	signed := coveredFields(lines, tags["h"], tags["was"]) + head
 	return head + cmpOr(tags["b"], base64.StdEncoding.EncodeToString(key.sign([]byte(signed)))) + "\r\n"
 }
 
-// covers are the fields that h= names, each taken from the bottom up.
-func covers(lines []string, names, was string) string {
+// coveredFields returns the fields that h= names, each taken from the bottom up.
+func coveredFields(lines []string, names, was string) string {
 	var fields []string
 	for _, line := range lines {
 		if line != "" && (line[0] == ' ' || line[0] == '\t') && len(fields) > 0 {
@@ -171,14 +171,14 @@ func mustInt(t testing.TB, s string) int64 {
 	return n.Int64()
 }
 
-// testKey signs like a mail server, also with keys that Go refuses to use.
+// testKey signs like a mail server, also with keys that Go refuses.
 type testKey struct {
 	algorithm, record string
 	sign              func(data []byte) []byte
 }
 
-// keyRing makes keys when somebody asks for them: any selector of any domain has
-// one, those of Ed25519 the same in every run.
+// keyRing makes keys on demand: every selector of every domain has one. Ed25519 keys are
+// the same in every run.
 type keyRing struct {
 	mu   sync.Mutex
 	keys map[string]testKey
@@ -214,8 +214,7 @@ func newTestKey(name string) testKey {
 	}
 }
 
-// newTestRSA is the textbook: crypto/rsa neither makes nor uses keys below 1024
-// bits.
+// newTestRSA is textbook RSA: crypto/rsa refuses keys below 1024 bits.
 func newTestRSA(bits int) testKey {
 	one, e := big.NewInt(1), big.NewInt(65537)
 	for {
@@ -241,7 +240,7 @@ func newTestRSA(bits int) testKey {
 			record:    "v=DKIM1; p=" + base64.StdEncoding.EncodeToString(der),
 			sign: func(data []byte) []byte {
 				sum := sha256.Sum256(data)
-				// PKCS #1 v1.5: the digest behind the name of its algorithm.
+				// PKCS #1 v1.5: the digest after the identifier of its algorithm.
 				prefix, _ := hex.DecodeString("3031300d060960864801650304020105000420")
 				size := (bits + 7) / 8
 				text := append(append([]byte{0, 1}, bytes.Repeat([]byte{0xff}, size-3-len(prefix)-crypto.SHA256.Size())...), 0)
@@ -252,7 +251,7 @@ func newTestRSA(bits int) testKey {
 	}
 }
 
-// zone answers TXT questions and remembers them.
+// zone answers TXT lookups and records them.
 type zone struct {
 	mu    sync.Mutex
 	asked []string
@@ -297,11 +296,11 @@ func (z *zone) lookup(_ context.Context, name string) ([]string, error) {
 	return []string{record}, nil
 }
 
-// noon is when the mails of the recipes arrive.
+// noon is the arrival time of the recipes' emails.
 var noon = time.Date(2026, 1, 5, 10, 5, 0, 0, time.UTC)
 
-// strictest is what an operator with every proof switched on has.
-func strictest(z *zone) *Authenticator {
+// allProofs is an Authenticator with every proof enabled.
+func allProofs(z *zone) *Authenticator {
 	return &Authenticator{AuthservID: "mx.home.test", DKIM: true, Lookup: z.lookup, Now: func() time.Time { return noon }}
 }
 
@@ -313,11 +312,11 @@ func requireVerdict(t *testing.T, r recipe, address, how string, err error) {
 		require.Equal(t, words, address+" by "+how, "%s: %s", r.name, r.why)
 		return
 	}
-	require.Error(t, err, "%s: %s: believed to be %s by %s", r.name, r.why, address, how)
+	require.Error(t, err, "%s: %s: proved to be %s by %s", r.name, r.why, address, how)
 	var refusal *AuthError
 	require.ErrorAs(t, err, &refusal, r.name)
 	require.Contains(t, refusal.Reason, words, "%s: %s", r.name, r.why)
 	require.Equal(t, kind == "undecided", refusal.Undecided, "%s: %s", r.name, refusal.Reason)
 	require.Empty(t, address+how, r.name)
-	require.NotContains(t, fmt.Sprintf("%q", refusal.Reason), `\x`, "%s: fit for a terminal", r.name)
+	require.NotContains(t, fmt.Sprintf("%q", refusal.Reason), `\x`, "%s: safe for a terminal", r.name)
 }

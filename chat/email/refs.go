@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// A mail of ours carries the request it is about in four places, so that one
-// of them survives whatever a mail program does to a reply:
+// Every email that we send carries the request id in four places, so that at least
+// one of them survives in a reply from any mail program:
 //
 //	Reply-To    permesso+TOKEN@example.org
 //	Message-ID  <appr_REQUESTID.RANDOM@example.org>
 //	Subject     … [appr_REQUESTID] or … [appr_REQUESTID TOKEN]
 //	body        the same as in the subject
 //
-// REQUESTID is the whole request id, 16 to 64 hex digits. TOKEN is 26 characters
+// REQUESTID is the complete request id, 16 to 64 hex digits. TOKEN is 26 characters
 // of lower-case base32, 128 random bits.
 var (
 	ourID      = regexp.MustCompile(`^<[Aa][Pp][Pp][Rr]_([0-9a-fA-F]{16,64})\.[0-9a-zA-Z_-]{1,64}@[^<>\s@]+>$`)
@@ -21,14 +21,14 @@ var (
 	tokenShape = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// Addressing says how reply addresses look. Without a separator there are none.
+// Addressing is the format of reply addresses. Without a separator there are none.
 type Addressing struct {
 	Local     string // permesso
-	Separator string // "+", where the server supports sub-addressing
+	Separator string // "+", if the server supports sub-addressing
 	Domain    string // example.org
 }
 
-// Address is the reply address of a token, or "" where there are none.
+// Address is the reply address for a token, or "" without sub-addressing.
 func (a Addressing) Address(token string) string {
 	if a.Local == "" || a.Separator == "" || a.Domain == "" {
 		return ""
@@ -36,8 +36,8 @@ func (a Addressing) Address(token string) string {
 	return a.Local + a.Separator + token + "@" + a.Domain
 }
 
-// token is what stands in a reply address of ours, or "". Servers may change
-// the case of either half.
+// token is the token in one of our reply addresses, or "". Servers may change the
+// case of both parts.
 func (a Addressing) token(address string) string {
 	head, tail, _ := strings.Cut(lowerASCII(a.Address("\n")), "\n")
 	if head == "" {
@@ -53,15 +53,15 @@ func (a Addressing) token(address string) string {
 	return t
 }
 
-// MessageID is the identifier of a mail about a request, with its angle
-// brackets. random keeps several mails about one request apart; it is made of
-// letters, digits, "-" and "_".
+// MessageID is the identifier of an email about a request, with its angle brackets.
+// random makes it unique among the emails about one request. It consists of letters,
+// digits, "-" and "_".
 func MessageID(id, random, domain string) string {
 	return "<appr_" + id + "." + random + "@" + domain + ">"
 }
 
-// ParseMessageID reads the request id from an identifier of ours, with or
-// without its angle brackets.
+// ParseMessageID reads the request id from one of our identifiers, with or without
+// angle brackets.
 func ParseMessageID(s string) (id string, ok bool) {
 	if !strings.HasPrefix(s, "<") {
 		s = "<" + s + ">"
@@ -73,8 +73,7 @@ func ParseMessageID(s string) (id string, ok bool) {
 	return lowerASCII(found[1]), true
 }
 
-// SubjectTag is what stands at the end of a subject. token is empty where the
-// reply address carries it.
+// SubjectTag is the end of a subject. token is empty if the reply address carries it.
 func SubjectTag(id, token string) string {
 	if token == "" {
 		return "[appr_" + id + "]"
@@ -90,19 +89,19 @@ const (
 	InBody    = "body"
 )
 
-// Ref is one thing in a mail that may say which request it answers. Nothing in
-// it is proven: the token must be the live one of the request.
+// Ref is a part of an email that may name the request. It proves nothing: the token
+// must be a valid one of the request's card.
 type Ref struct {
-	ID    string // the request, in lower case; "" where only a token stands
-	Token string // in lower case; "" where there is none
+	ID    string // the request, in lower case; "" if there is only a token
+	Token string // in lower case; "" if there is none
 	Where string // InAddress, InThread, InSubject or InBody
 }
 
 const maxRefs = 50
 
-// Refs are the candidates for the request, each once, the best first: what the
-// reply address says, then the thread (the mail replied to before older ones),
-// the subject, the body with its quotations.
+// Refs are the references to a request, without duplicates, the best first: the reply
+// address, the thread (the message replied to before older ones), the subject, the
+// body with its quotations.
 func (m *Mail) Refs(sub Addressing) []Ref {
 	var refs []Ref
 	seen := map[Ref]bool{}
@@ -141,8 +140,8 @@ func tagsIn(text, where string) []Ref {
 	return refs
 }
 
-// lowerASCII lowers the letters of ASCII alone: no other letter folds to one of
-// an id or a token.
+// lowerASCII lowers ASCII letters only, so that no other letter becomes one of an id
+// or a token.
 func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {

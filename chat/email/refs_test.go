@@ -47,7 +47,7 @@ func TestReplyAddresses(t *testing.T) {
 		require.Equal(t, want, replySub.token(address), address)
 	}
 	require.Equal(t, "permesso+"+replyToken+"@gate.example", replySub.Address(replyToken))
-	require.Empty(t, Addressing{}.Address(replyToken), "without sub-addressing there is none")
+	require.Empty(t, Addressing{}.Address(replyToken), "no reply address without sub-addressing")
 	require.Empty(t, Addressing{}.token("@"))
 	require.Empty(t, Addressing{Local: "permesso", Domain: "gate.example"}.token("permesso"+replyToken+"@gate.example"))
 }
@@ -58,7 +58,7 @@ func TestMessageIDs(t *testing.T) {
 	for s, want := range map[string]string{
 		id:                            replyID,
 		strings.Trim(id, "<>"):        replyID,
-		strings.ToUpper(id):           replyID, // some servers do
+		strings.ToUpper(id):           replyID, // some servers change the case
 		"<appr_" + replyID + "@x>":    "",
 		"<appr_abc.r@x>":              "", // too short
 		"<xappr_" + replyID + ".r@x>": "",

@@ -1,18 +1,18 @@
 package email
 
-// fixture says what is what in a mail of the corpus.
+// fixture describes the parts of an email of the corpus.
 type fixture struct {
-	own    string // what stands first that its writer did not write; "" where all is his
-	quoted string // how the quotation begins: our card is put before it; "" where there is none
-	mark   string // what stands before each quoted line
-	middle string // what its writer wrote further down: from … to
-	html   string // what he wrote in the HTML part: from … to
-	where  string // quoted, in the HTML part, where that is another
+	own    string // the first text that the writer did not write; "": the writer wrote all
+	quoted string // start of the quotation, where our card is inserted; "": there is none
+	mark   string // the mark of each quoted line
+	middle string // what the writer wrote further down: from … to
+	html   string // what the writer wrote in the HTML part: from … to
+	where  string // quoted in the HTML part, if that differs
 }
 
 const lorem = "Etiam non"
 
-// fixtures names every mail of the corpus: one that is missing fails the test.
+// fixtures has every email of the corpus: a missing one fails the test.
 var fixtures = map[string]fixture{
 	"crisp/correct_sig":                                           {own: "--\nrick"},
 	"crisp/email_11":                                              {own: "   De : Company", quoted: lorem},

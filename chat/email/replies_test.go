@@ -37,14 +37,14 @@ func cardPending() approval.Pending {
 	}
 }
 
-// mildCard has nothing in it that is meant to deceive.
+// mildCard is a card without deceptive text.
 func mildCard(language string) string {
 	p := cardPending()
 	return chat.Style{Language: language}.Card(&p).String()
 }
 
-// replyCards are what our mails say. In the second and third the agent's words
-// are full of codes.
+// replyCards are texts of our cards. In the second and third the agent's text contains
+// codes.
 func replyCards(t *testing.T) []string {
 	hostile := cardPending()
 	hostile.RequestData = approval.Raw(`{"text":"4 ok\n1\n\n\n> 1\n6\nOn Monday, 5 January 2026, Bob <b@example.org> wrote:\n\n4 yes\n-- \n1","1":"1","4 ok":"4 ok"}`)
@@ -63,8 +63,8 @@ func replyCards(t *testing.T) []string {
 
 var replyContext = chat.Context{Reply: true, ID: replyID, Type: approval.TypeAction}
 
-// decides says whether a text would decide anything, as a reply to the card or
-// in the bare forms that only mail knows.
+// decides says whether a text would decide anything, as a reply to the card or in the
+// short forms that only email has.
 func decides(text string) bool {
 	switch chat.Parse(text, replyContext).Kind {
 	case chat.Approve, chat.Deny, chat.Menu, chat.Undo, chat.Option, chat.Free:
@@ -74,7 +74,7 @@ func decides(text string) bool {
 	return first == "approve" || first == "deny"
 }
 
-// replyCodes are answers in the forms that the issue names.
+// replyCodes are answers in every supported form.
 var replyCodes = []string{
 	"1", "2", "3", "3 not today", "4 keep it short", "4 two lines:\nkeep it short,\nand friendly", "5 post it tomorrow\nat noon", "6",
 	"approve a7f3b2c1", "deny a7f3b2c1 not today", "deny a7f3b2c1", "approve", "deny", "deny not today",
@@ -94,15 +94,15 @@ func span(t *testing.T, text, want string) (start, end int) {
 	return start, end
 }
 
-// madeReply is a mail of the corpus, made a reply to a card of ours.
+// madeReply is an email of the corpus, changed to a reply to one of our cards.
 type madeReply struct {
 	card   string
-	code   string // the new words; "" leaves those of the fixture
-	above  bool   // the new words come on top of those of the fixture
-	below  bool   // they come under the quotation
-	none   bool   // there are no new words at all
-	plain  bool   // a fixture without a quotation gets ours without marks
-	narrow bool   // long lines of the card are broken, and what is broken off is not marked
+	code   string // the new text; "" keeps that of the fixture
+	above  bool   // the new text goes above that of the fixture
+	below  bool   // it goes below the quotation
+	none   bool   // there is no new text
+	plain  bool   // a fixture without a quotation gets our card without marks
+	narrow bool   // long lines of the card are wrapped, and the rest of a line is not marked
 }
 
 // quoteAs quotes a card.
@@ -177,7 +177,7 @@ func (r madeReply) page(t *testing.T, f fixture, s string) string {
 // body is one form of a text.
 type body struct{ kind, text string }
 
-// mail wraps the forms as an approver's program does, in one of three encodings.
+// wrapMail builds an email from the forms, in one of three encodings.
 func wrapMail(t *testing.T, how int, forms ...body) []byte {
 	var b bytes.Buffer
 	b.WriteString("From: Ricardo <ricardo@example.org>\r\nTo: permesso+" + replyToken + "@gate.example\r\n" +
@@ -217,7 +217,7 @@ func wrapMail(t *testing.T, how int, forms ...body) []byte {
 	return b.Bytes()
 }
 
-// mail is a fixture as a reply.
+// mail returns a fixture as a reply.
 func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 	var made []body
 	for _, form := range forms {
@@ -229,7 +229,7 @@ func (r madeReply) mail(t *testing.T, f fixture, how int, forms []body) []byte {
 		made = append(made, form)
 	}
 	if len(made[0].text) > MaxSize {
-		how = 0 // it is refused before any encoding matters
+		how = 0 // refused before the encoding matters
 	}
 	return wrapMail(t, how, made...)
 }
@@ -258,8 +258,8 @@ func formsOf(t *testing.T, file string) []body {
 	return []body{{"text/plain", string(b)}}
 }
 
-// replyCorpus lists the files of a folder of ../shared/corpora. Without it a test
-// runs on the project's own fixtures alone; with CI=true its absence fails.
+// replyCorpus lists the files of a folder of ../shared/corpora. Without it a test uses
+// only the project's own fixtures; with CI=true it fails.
 func replyCorpus(t *testing.T, folder string) []string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "..", "shared", "corpora", folder)
@@ -271,7 +271,7 @@ func replyCorpus(t *testing.T, folder string) []string {
 	return files
 }
 
-// fixtureName shortens the name of a file to that of the table.
+// fixtureName converts a file name to the name in the table.
 func fixtureName(file string) string {
 	name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	if name == "" || strings.HasSuffix(name, "tmp__") {
@@ -287,12 +287,12 @@ func fixtureName(file string) string {
 	return name
 }
 
-// outcome of one reply.
+// tally counts the results of replies.
 type tally struct{ right, unclear, wrong int }
 
 func (c tally) all() int { return c.right + c.unclear + c.wrong }
 
-// judgeReply reads a mail and says what became of the code in it.
+// judgeReply reads an email and returns the answer and the result.
 func judgeReply(raw []byte, code string) (text string, outcome string) {
 	m, err := Read(raw)
 	if err != nil {
@@ -308,9 +308,9 @@ func judgeReply(raw []byte, code string) (text string, outcome string) {
 	return text, "wrong"
 }
 
-// TestReplies measures what issue 6 asks for: over the corpus, with our own card
-// quoted in each client's style, no decision without a code, and with one at
-// least 98 % right and none wrong.
+// TestReplies measures the recognition rate over the corpus, with our own card quoted in
+// each client's style: no decision without a code, and with a code at least 98 % right
+// and none wrong.
 func TestReplies(t *testing.T) {
 	cards := replyCards(t)
 	files := replyCorpus(t, "replies")
@@ -331,7 +331,7 @@ func TestReplies(t *testing.T) {
 			r := madeReply{card: cards[i%len(cards)], code: code, plain: i%2 == 1, narrow: i%4 == 3}
 			with.count(t, name, code, r.mail(t, f, i, forms))
 			if i%3 != 0 && os.Getenv("PERMESSO_SOAK") == "" {
-				continue // the same with other words: one in three will do
+				continue // similar texts: one in three is enough
 			}
 			r.above = true
 			above.count(t, name, code, r.mail(t, f, i, forms))
@@ -345,13 +345,13 @@ func TestReplies(t *testing.T) {
 	if len(files) == 0 {
 		return
 	}
-	require.Len(t, fixtures, len(files), "a row for each")
+	require.Len(t, fixtures, len(files), "a row for each fixture")
 	require.Zero(t, with.wrong+above.wrong+below.wrong)
 	require.GreaterOrEqual(t, float64(with.right), 0.98*float64(with.all()))
 }
 
-// endsQuoted says whether one may write below the fixture's quotation: it is
-// marked, and nothing stands there already.
+// endsQuoted says whether the fixture ends with a marked quotation, so that a reply can
+// be written below it.
 func (f fixture) endsQuoted(forms []body) bool {
 	lines := strings.Split(strings.TrimSpace(forms[0].text), "\n")
 	return f.mark != "" && strings.HasPrefix(lines[len(lines)-1], ">")
@@ -375,8 +375,8 @@ func (c tally) String() string {
 	return fmt.Sprintf("%d replies, %d right (%.1f %%), %d unclear, %d wrong", c.all(), c.right, 100*float64(c.right)/float64(max(1, c.all())), c.unclear, c.wrong)
 }
 
-// TestQuestionCards is about cards that take almost any words for an answer:
-// there, what is quoted must not even be clear.
+// TestQuestionCards: such a card accepts almost any text as an answer, so a quoted text
+// must not even be clear.
 func TestQuestionCards(t *testing.T) {
 	p := cardPending()
 	p.Type, p.Agent, p.Options = approval.TypeQuestion, approval.Prose{Title: "Which day?"}, []string{"today", "tomorrow, at 4"}

@@ -12,42 +12,42 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The pauses between two attempts to send, and how long something other than a
-// card is worth sending.
+// The delays between two attempts to send, and the maximum age of an email other than
+// a card.
 const (
-	firstSendPause   = 5 * time.Second
-	longestSendPause = 5 * time.Minute
-	followUpFor      = 24 * time.Hour
-	answerFor        = time.Hour
+	firstSendDelay = 5 * time.Second
+	maxSendDelay   = 5 * time.Minute
+	maxFollowUpAge = 24 * time.Hour
+	maxAnswerAge   = time.Hour
 )
 
-// job is one mail that is due.
+// job is one email that is due.
 type job struct {
-	key  approval.Key // zero: of no request
+	key  approval.Key // zero: not about a request
 	to   string
 	what string // for the log
 	*delivery
-	mail   *dispatch
-	maybe  bool                          // an earlier attempt may have arrived
-	keep   func() error                  // makes the delivery durable; the caller holds the lock
-	unsent func()                        // it surely did not arrive; may be nil. The caller holds the lock
-	failed func(why error) (tell func()) // no attempt will help; may be nil. The caller holds the lock
+	mail      *outgoing
+	maybeSent bool                             // an earlier attempt may have arrived
+	save      func() error                     // saves the delivery; the caller holds the lock
+	notSent   func()                           // called if the email certainly did not arrive; may be nil. The caller holds the lock
+	failed    func(why error) (reports func()) // called after the final failure; may be nil. The caller holds the lock
 }
 
-// send sends what is due, one mail after the other.
+// send sends what is due, one email at a time.
 func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	byKey := map[approval.Key]approval.Waiting{}
 	for _, w := range waiting {
 		byKey[w.Key()] = w
 	}
-	for ctx.Err() == nil && !c.holding() {
+	for ctx.Err() == nil && !c.serverPaused() {
 		j, err := c.prepare(ctx, byKey)
 		if err != nil {
-			c.Log.Error().Err(err).Msg("email: a mail is not sent, because it cannot be noted")
-			c.trouble("note", "mails cannot be sent: "+err.Error(), "is the disk full?")
+			c.Log.Error().Err(err).Msg("save sent record failed; email not sent")
+			c.setProblem("note", "cannot send: "+err.Error(), "check free disk space")
 			return
 		}
-		c.well("note")
+		c.clearProblem("note")
 		if j == nil {
 			return
 		}
@@ -55,13 +55,13 @@ func (c *Channel) send(ctx context.Context, waiting []approval.Waiting) {
 	}
 }
 
-func (c *Channel) holding() bool {
+func (c *Channel) serverPaused() bool {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	return c.state.hold.at.After(c.now())
+	return c.state.serverRetry.at.After(c.now())
 }
 
-// prepare picks a mail that is due and makes durable that an attempt is made.
+// prepare picks an email that is due and saves durably that an attempt begins.
 func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval.Waiting) (*job, error) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
@@ -82,27 +82,27 @@ func (c *Channel) prepare(ctx context.Context, waiting map[approval.Key]approval
 	if j == nil {
 		return nil, nil
 	}
-	// After a crash in the midst of it there is a pause, too, and nobody knows
-	// whether it arrived.
-	again := retry{n: j.Tries}.again(c.now(), c.firstPause(), longestSendPause)
-	j.State, j.Tries, j.Next = stateSending, again.n, again.at.UTC()
-	j.maybe, j.Maybe = j.Maybe, true
-	return j, j.keep()
+	// Saved before the attempt: after a crash during it, the retry is delayed, too, and
+	// the email may have arrived.
+	again := retry{n: j.Attempts}.next(c.now(), c.firstDelay(), maxSendDelay)
+	j.State, j.Attempts, j.Next = stateSending, again.n, again.at.UTC()
+	j.maybeSent, j.MaybeSent = j.MaybeSent, true
+	return j, j.save()
 }
 
-func (c *Channel) firstPause() time.Duration {
-	if c.pause > 0 {
-		return c.pause
+func (c *Channel) firstDelay() time.Duration {
+	if c.retryDelay > 0 {
+		return c.retryDelay
 	}
-	return firstSendPause
+	return firstSendDelay
 }
 
-// dueCard is a card that is to be sent, with a token of its own: what an earlier
-// attempt carried is known by its digest only.
+// dueCard returns a card that is due, with a new token: of an earlier attempt's token
+// only the digest is known.
 func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, error) {
 	now := c.now()
 	for _, k := range slices.SortedFunc(maps.Keys(waiting), compareKeys) {
-		w, n := waiting[k], c.state.pages.notes[k]
+		w, n := waiting[k], c.state.sent.records[k]
 		if n == nil || n.SHA256 != w.SHA256 || !now.Before(w.Pending.ExpiresAt) {
 			continue
 		}
@@ -110,45 +110,44 @@ func (c *Channel) dueCard(waiting map[approval.Key]approval.Waiting) (*job, erro
 			if !a.due(now) {
 				continue
 			}
-			token := a.issue()
-			mail, whole, err := c.cardMail(w, a, token)
+			token := a.addToken()
+			mail, complete, err := c.cardMail(w, a, token)
 			if err != nil {
 				return nil, err
 			}
-			a.Whole = whole
+			a.Complete = complete
 			return &job{
 				key: k, to: a.To, what: "card", delivery: &a.delivery, mail: mail,
-				keep:   func() error { return c.save(k, n) },
-				unsent: func() { a.withdraw(token) },
-				failed: func(why error) func() { return c.cardFailed(k, a, why) },
+				save:    func() error { return c.save(k, n) },
+				notSent: func() { a.removeToken(token) },
+				failed:  func(why error) func() { return c.cardFailed(k, a, why) },
 			}, nil
 		}
 	}
 	return nil, nil
 }
 
-// cardMail composes the card that w's person gets.
-func (c *Channel) cardMail(w approval.Waiting, a *asking, token string) (*dispatch, bool, error) {
+// cardMail composes a card for one approver.
+func (c *Channel) cardMail(w approval.Waiting, a *cardCopy, token string) (*outgoing, bool, error) {
 	style := c.Style(a.Language)
 	if c.Foot != nil {
 		style.Foot = c.Foot()
 	}
-	d := c.dispatch(a.To, a.MessageID, a.Subject, w.Pending.RequestID, token)
+	d := c.newEmail(a.To, a.MessageID, a.Subject, w.Pending.RequestID, token)
 	d.Auto = "auto-generated"
-	m := &cardMail{pending: w.Pending, style: style, words: catalogue(style.Language), ceiling: c.ceiling(w.Pending.SourceGroup)}
+	m := &cardMail{pending: w.Pending, style: style, texts: textsFor(style.Language), ceiling: c.ceiling(w.Pending.SourceGroup)}
 	if d.ReplyTo == "" {
 		m.tag = SubjectTag(w.Pending.RequestID, token)
 	}
-	var whole bool
+	var complete bool
 	var err error
-	d.Text, d.HTML, whole, err = m.render()
-	return d, whole, err
+	d.Text, d.HTML, complete, err = m.render()
+	return d, complete, err
 }
 
-// dispatch is a mail to somebody whose reply comes back with this token; "" is
-// none.
-func (c *Channel) dispatch(to, messageID, subject, id, token string) *dispatch {
-	d := &dispatch{From: c.address(), To: to, MessageID: messageID, Date: c.now()}
+// newEmail returns an email whose reply carries this token; "": it takes no reply.
+func (c *Channel) newEmail(to, messageID, subject, id, token string) *outgoing {
+	d := &outgoing{From: c.address(), To: to, MessageID: messageID, Date: c.now()}
 	inSubject := token
 	if token != "" {
 		if d.ReplyTo = c.Addressing.Address(token); d.ReplyTo != "" {
@@ -168,11 +167,11 @@ func (c *Channel) ceiling(ws string) approval.Reversibility {
 	return c.Ceiling(ws)
 }
 
-// dueFollowUp is a mail that tells how a request ended.
+// dueFollowUp returns an outcome that is due, or nil.
 func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 	now := c.now()
-	for _, k := range slices.SortedFunc(maps.Keys(c.state.pages.notes), compareKeys) {
-		n := c.state.pages.notes[k]
+	for _, k := range slices.SortedFunc(maps.Keys(c.state.sent.records), compareKeys) {
+		n := c.state.sent.records[k]
 		if !n.Closed.IsZero() {
 			continue
 		}
@@ -184,29 +183,29 @@ func (c *Channel) dueFollowUp(ctx context.Context) (*job, error) {
 			if err != nil || rec == nil {
 				return nil, err
 			}
-			if now.Sub(rec.EndedAt) > followUpFor {
+			if now.Sub(rec.EndedAt) > maxFollowUpAge {
 				a.FollowUp.State = stateFailed
 				continue
 			}
 			return &job{
 				key: k, to: a.To, what: "outcome", delivery: a.FollowUp,
 				mail: c.followUp(k, a, rec),
-				keep: func() error { return c.save(k, n) },
+				save: func() error { return c.save(k, n) },
 			}, nil
 		}
 	}
 	return nil, nil
 }
 
-func (c *Channel) followUp(k approval.Key, a *asking, rec *approval.Record) *dispatch {
-	// The same each time: a mail program shows it once, however often it comes.
-	d := c.dispatch(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
+func (c *Channel) followUp(k approval.Key, a *cardCopy, rec *approval.Record) *outgoing {
+	// The same Message-ID for every attempt: a mail program shows one copy.
+	d := c.newEmail(a.To, strings.Replace(a.MessageID, "@", "-end@", 1), "Re: "+a.Subject, k.ID, "")
 	d.Auto, d.InReplyTo, d.References = "auto-generated", a.MessageID, []string{a.MessageID}
 	d.Text = lock + " " + c.Style(a.Language).Outcome(rec) + "\n"
 	return d
 }
 
-// attempt sends one mail and notes how it went.
+// attempt sends one email and records the result.
 func (c *Channel) attempt(ctx context.Context, j *job) {
 	raw, err := j.mail.bytes()
 	if err != nil {
@@ -215,60 +214,60 @@ func (c *Channel) attempt(ctx context.Context, j *job) {
 		err = c.Sender.Send(ctx, j.mail.From, []string{j.mail.To}, raw)
 	}
 	c.state.mu.Lock()
-	note := c.concluded(ctx, j, err)
-	saved := j.keep()
+	report := c.recordAttempt(ctx, j, err)
+	saved := j.save()
 	c.state.mu.Unlock()
-	note()
+	report()
 	if saved != nil {
-		// It goes out again after a restart, under the same Message-ID.
-		c.Log.Error().Err(saved).Msg("email")
+		// After a restart it is sent again, under the same Message-ID.
+		c.Log.Error().Err(saved).Msg("save sent record failed")
 	}
 }
 
-// concluded writes into the delivery how an attempt went, and returns what is to
-// be told without the lock.
-func (c *Channel) concluded(ctx context.Context, j *job, err error) (tell func()) {
+// recordAttempt records the result of an attempt in the delivery. It returns what must be
+// reported without the lock.
+func (c *Channel) recordAttempt(ctx context.Context, j *job, err error) (reports func()) {
 	if err == nil {
-		j.State, j.Maybe, j.Error, j.Next = stateSent, j.maybe, "", time.Time{}
-		c.state.hold = retry{}
+		j.State, j.MaybeSent, j.Error, j.Next = stateSent, j.maybeSent, "", time.Time{}
+		c.state.serverRetry = retry{}
 		return func() {
-			c.well("server")
-			c.well("to " + j.to)
-			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("mail sent")
+			c.clearProblem("server")
+			c.clearProblem("to " + j.to)
+			c.Log.Info().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Msg("email sent")
 		}
 	}
 	e := sendErrorOf(err)
-	j.Maybe = j.maybe || e.MaybeSent
+	j.MaybeSent = j.maybeSent || e.MaybeSent
 	if ctx.Err() != nil {
-		return func() {} // we end; the next start tries again
+		return func() {} // the daemon stops; the next start tries again
 	}
 	j.Error = e.Error()
-	if !e.MaybeSent && j.unsent != nil {
-		j.unsent()
+	if !e.MaybeSent && j.notSent != nil {
+		j.notSent()
 	}
 	log := func() {
-		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("mail not sent")
+		c.Log.Warn().Str("ws", j.key.Workspace).Str("id", j.key.ID).Str("what", j.what).Err(err).Bool("again", j.open()).Msg("email not sent")
 	}
 	switch {
-	case ofServer(e):
-		longest := longestSendPause
+	case isServerFailure(e):
+		longest := maxSendDelay
 		if !e.Account {
 			longest = time.Minute
 		}
-		c.state.hold = c.state.hold.again(c.now(), c.firstPause(), longest)
-		// It is not this mail's fault: when the server is back, it goes at once.
-		j.Tries, j.Next = j.Tries-1, c.state.hold.at.UTC()
+		c.state.serverRetry = c.state.serverRetry.next(c.now(), c.firstDelay(), longest)
+		// The server failed, not this email: when the server is back, it is sent at once.
+		j.Attempts, j.Next = j.Attempts-1, c.state.serverRetry.at.UTC()
 		return func() {
 			log()
-			c.trouble("server", "mails cannot be sent: "+e.Error(), hintOr(e.Hint, "permesso email setup checks the login"))
+			c.setProblem("server", "cannot send: "+e.Error(), hintOr(e.Hint, "run permesso email setup to check the login"))
 		}
 	case !e.Temporary:
 		j.State = stateFailed
 		if j.failed == nil {
 			return log
 		}
-		tell := j.failed(e)
-		return func() { log(); tell() }
+		reports := j.failed(e)
+		return func() { log(); reports() }
 	}
 	return log
 }
@@ -281,8 +280,8 @@ func sendErrorOf(err error) *SendError {
 	return &SendError{Stage: "send the mail", Temporary: true, Err: err}
 }
 
-// ofServer says whether every other mail would fail, too.
-func ofServer(e *SendError) bool {
+// isServerFailure says whether every other email would fail, too.
+func isServerFailure(e *SendError) bool {
 	return e.Account || e.Temporary && !e.MaybeSent && (e.Code == 0 || e.Code == 421)
 }
 
@@ -293,21 +292,21 @@ func hintOr(hint, otherwise string) string {
 	return otherwise
 }
 
-// cardFailed notes that somebody cannot be asked by mail, and returns what tells
-// of it without the lock.
-func (c *Channel) cardFailed(k approval.Key, a *asking, why error) (tell func()) {
-	a.told = true
-	to, what := a.To, fmt.Sprintf("the mail about %s to %s was refused: %v", approval.ShortID(k.ID), said(a.To), why)
+// cardFailed records that an approver cannot be asked by email. It returns what must
+// be reported without the lock.
+func (c *Channel) cardFailed(k approval.Key, a *cardCopy, why error) (reports func()) {
+	a.failureReported = true
+	to, what := a.To, fmt.Sprintf("card %s to %s was refused: %v", approval.ShortID(k.ID), logText(a.To), why)
 	return func() {
-		c.trouble("to "+to, what, "correct the address in [approvers], or answer with: permesso approve "+approval.ShortID(k.ID))
+		c.setProblem("to "+to, what, "correct the address in [approvers], or decide with: permesso approve "+approval.ShortID(k.ID))
 		if c.Alert != nil {
 			c.Alert(k.Workspace, what)
 		}
 	}
 }
 
-// next is how long until something is due.
-func (c *Channel) next() time.Duration {
+// untilNextRun is the time until something is due.
+func (c *Channel) untilNextRun() time.Duration {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	now := c.now()
@@ -318,10 +317,10 @@ func (c *Channel) next() time.Duration {
 		case d.Next.After(now):
 			at = d.Next
 		case now.Add(time.Second).Before(at):
-			at = now.Add(time.Second) // due, and what it is about does not wait just now
+			at = now.Add(time.Second) // due, but its request is not pending at the moment
 		}
 	}
-	for _, n := range c.state.pages.notes {
+	for _, n := range c.state.sent.records {
 		if !n.Closed.IsZero() {
 			continue
 		}
@@ -330,13 +329,13 @@ func (c *Channel) next() time.Duration {
 			sooner(a.FollowUp)
 		}
 	}
-	for _, t := range c.state.taken.byFile {
+	for _, t := range c.state.handled.byFile {
 		if t.Answer != nil {
 			sooner(&t.Answer.delivery)
 		}
 	}
-	if c.state.hold.at.After(at) {
-		at = c.state.hold.at
+	if c.state.serverRetry.at.After(at) {
+		at = c.state.serverRetry.at
 	}
 	return min(max(at.Sub(now), 10*time.Millisecond), c.every())
 }

@@ -18,40 +18,38 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// SMTP submits mails to a server that sends them on. Each Send is a connection
-// of its own.
+// SMTP submits emails to a mail server. Each Send opens a connection.
 type SMTP struct {
 	Address   string                 // "host:port"
 	Security  string                 // StartTLS, TLS or NoTLS; "": TLS
 	Username  string                 // "": no login
-	Password  func() (string, error) // asked at each login
+	Password  func() (string, error) // read at each login
 	CAFile    string                 // PEM: trust these authorities instead of the system's; "": the system's
-	LocalName string                 // what to call ourselves; "": localhost
-	Timeout   time.Duration          // for each answer; 0: 30 s. After a mail's last byte it is five times that.
+	LocalName string                 // our name in EHLO; "": localhost
+	Timeout   time.Duration          // for each answer; 0: 30 s. After the last byte of an email it is five times that.
 }
 
-// SendError says why a mail was not sent, or may not have been.
+// SendError says why an email was not sent, or may not have been.
 type SendError struct {
-	Stage string // what could not be done: "connect", "log in", "name the recipient" …
-	// Temporary: the same mail may go through later. Otherwise it never will, as
-	// things are.
+	Stage string // what failed: "connect", "log in", "name the recipient" …
+	// Temporary: a retry of the same email may succeed.
 	Temporary bool
-	// Account: it is not about this mail; every other one would fail like it until
-	// a person mends the settings, or the server.
+	// Account: the failure is not about this email. Every other one would fail, too,
+	// until the operator fixes the settings or the server.
 	Account bool
-	// MaybeSent: all of the mail went out and no answer came back. Sending it again
-	// may make it arrive twice.
+	// MaybeSent: the complete email was sent, but no answer came. After a retry it may
+	// arrive twice.
 	MaybeSent bool
 	Code      int    // the server's reply, 421, 550 …; 0: none
-	Hint      string // what to do about it; may be empty
-	Err       error  // never holds the password
+	Hint      string // what to do; may be empty
+	Err       error  // never contains the password
 }
 
 func (e *SendError) Error() string { return e.Stage + ": " + e.Err.Error() }
 
 func (e *SendError) Unwrap() error { return e.Err }
 
-// Check connects, logs in and leaves. Its error is a *SendError.
+// Check connects and logs in. Its error is a *SendError.
 func (s *SMTP) Check(ctx context.Context) error {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -61,15 +59,15 @@ func (s *SMTP) Check(ctx context.Context) error {
 	return nil
 }
 
-// Send submits msg, which begins with its header, from one address to others.
-// An empty from is the null sender, which nobody answers. All recipients get it or
-// none. Its error is a *SendError.
+// Send submits msg, which begins with its header. An empty from is the null sender, to
+// which no server replies. Either all recipients get the email or none does. Its error
+// is a *SendError.
 func (s *SMTP) Send(ctx context.Context, from string, to []string, msg []byte) error {
 	e, err := newEnvelope(from, to, msg)
 	if err != nil {
-		return &SendError{Stage: "check the mail", Err: err}
+		return &SendError{Stage: "check the email", Err: err}
 	}
-	// No single answer may take too long, nor may many that do not.
+	// Limits the total time, too: many answers may each stay below the timeout.
 	ctx, cancel := context.WithTimeout(ctx, 15*s.timeout())
 	defer cancel()
 	c, err := s.open(ctx)
@@ -101,17 +99,17 @@ type smtpConn struct {
 	secrets []string
 }
 
-// open connects, has the connection secured and logs in.
+// open connects, secures the connection and logs in.
 func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
 	e := endpoint{s.Address, s.Security, s.CAFile, s.timeout()}
 	conn, stop, f := e.dial(ctx)
 	if f != nil {
-		return nil, (&smtpConn{ctx: ctx}).faulted(f)
+		return nil, (&smtpConn{ctx: ctx}).faultError(f)
 	}
 	c := &smtpConn{conn: conn, stop: stop, ctx: ctx, timeout: s.timeout()}
 	if f := c.secure(e); f != nil {
 		c.close()
-		return nil, c.faulted(f)
+		return nil, c.faultError(f)
 	}
 	if err := c.login(s); err != nil {
 		c.close()
@@ -120,8 +118,8 @@ func (s *SMTP) open(ctx context.Context) (*smtpConn, error) {
 	return c, nil
 }
 
-// secure wraps the connection in a client, by way of STARTTLS where asked. The
-// library sets no time-out of ours before that.
+// secure wraps the connection in a client, with STARTTLS if configured. The library
+// has no timeout before that.
 func (c *smtpConn) secure(e endpoint) *fault {
 	if e.security != StartTLS {
 		c.Client = smtp.NewClient(c.conn)
@@ -130,7 +128,7 @@ func (c *smtpConn) secure(e endpoint) *fault {
 		if f != nil {
 			return f
 		}
-		err := within(c.timeout, c.conn, func() (err error) {
+		err := withTimeout(c.timeout, c.conn, func() (err error) {
 			c.Client, err = smtp.NewClientStartTLS(c.conn, config)
 			return err
 		})
@@ -149,26 +147,26 @@ func (c *smtpConn) noStartTLS(err error) *fault {
 	case errors.As(err, &reply):
 		f.temporary = reply.Temporary()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.hint = "does that port want TLS from the first byte? then the security is tls"
+		f.hint = "if the port expects TLS from the first byte, set the security to tls"
 	case strings.Contains(err.Error(), "doesn't support STARTTLS"):
-		// The library has no value for it. Maybe somebody on the way took the offer
-		// out; going on in plain text is what he would want.
+		// The library has no error value for it. An attacker in between may have removed
+		// the offer, so plain text is not an option.
 		f.temporary = false
-		f.hint = "the server offers no STARTTLS there; is it the right port (587)? one for TLS from the first byte is mostly 465"
+		f.hint = "the server offers no STARTTLS on this port; check the port (mostly 587; with TLS from the first byte 465)"
 	}
 	return f
 }
 
-// login greets again, now in private, and shows the password.
+// login greets the server and authenticates.
 func (c *smtpConn) login(s *SMTP) error {
 	name := s.LocalName
 	if name == "" {
 		name = "localhost"
 	}
-	// After STARTTLS this is where hands are shaken.
+	// After STARTTLS the TLS handshake happens here.
 	if err := c.Hello(name); err != nil {
 		if f := (endpoint{}).tlsFault(err); f.hint != "" {
-			return c.faulted(f)
+			return c.faultError(f)
 		}
 		e := c.failed("greet", err)
 		e.Account = !e.Temporary
@@ -184,17 +182,17 @@ func (c *smtpConn) login(s *SMTP) error {
 	if err != nil {
 		e := c.failed("log in", err)
 		if e.Account = !e.Temporary; e.Account && e.Code != 0 {
-			e.Hint = "check the user name and the password; some providers want a password made for this program"
+			e.Hint = "check the user name and the password; some providers require an app password"
 		}
 		return e
 	}
 	return nil
 }
 
-// mechanism picks how to show the password: it is seen by the server only.
+// mechanism selects how to send the password.
 func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
 	if s.Password == nil {
-		return nil, &fault{stage: "log in", err: errors.New("there is a user name and no password")}
+		return nil, &fault{stage: "log in", err: errors.New("a user name is set, but no password")}
 	}
 	password, err := s.Password()
 	if err != nil {
@@ -209,13 +207,13 @@ func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
 		return &loginClient{s.Username, password}, nil
 	}
 	return nil, &fault{
-		stage: "log in", err: errors.New("the server takes no password (neither AUTH PLAIN nor LOGIN)"),
-		hint: "is it the port for submission?",
+		stage: "log in", err: errors.New("the server accepts no password (neither AUTH PLAIN nor LOGIN)"),
+		hint: "check that this is the submission port",
 	}
 }
 
-// loginClient speaks the LOGIN mechanism, which nobody ever specified: the
-// questions are told by a word in them, not by their exact form.
+// loginClient implements the LOGIN mechanism, which has no specification: prompts are
+// recognized by their first word.
 type loginClient struct{ username, password string }
 
 func (*loginClient) Start() (string, []byte, error) { return "LOGIN", nil, nil }
@@ -228,45 +226,45 @@ func (l *loginClient) Next(challenge []byte) ([]byte, error) {
 	case strings.HasPrefix(question, "pass"):
 		return []byte(l.password), nil
 	}
-	return nil, errors.New("LOGIN: asked for neither user name nor password")
+	return nil, errors.New("LOGIN: the prompt asks for neither user name nor password")
 }
 
-// send goes through one mail.
+// send submits one email.
 func (c *smtpConn) send(e *envelope) error {
 	if err := e.fits(c.Client); err != nil {
-		return &SendError{Stage: "send the mail", Err: err}
+		return &SendError{Stage: "send the email", Err: err}
 	}
 	if err := c.Mail(e.from, &smtp.MailOptions{UTF8: e.utf8, Size: int64(len(e.msg))}); err != nil {
 		return c.failed("name the sender", err)
 	}
 	for _, to := range e.to {
 		if err := c.Rcpt(to, nil); err != nil {
-			return c.failed("name the recipient "+said(to), err)
+			return c.failed("name the recipient "+logText(to), err)
 		}
 	}
 	data, err := c.Data()
 	if err != nil {
-		return c.failed("begin the mail", err)
+		return c.failed("begin the email", err)
 	}
-	if err := within(c.SubmissionTimeout, c.conn, func() error {
+	if err := withTimeout(c.SubmissionTimeout, c.conn, func() error {
 		_, err := data.Write(e.msg)
 		return err
 	}); err != nil {
-		return c.failed("send the mail", err)
+		return c.failed("send the email", err)
 	}
 	if err := data.Close(); err != nil {
-		lost := c.failed("have the mail accepted", err)
+		lost := c.failed("have the email accepted", err)
 		lost.MaybeSent = lost.Code == 0
 		return lost
 	}
 	return nil
 }
 
-// failed makes an error of what the library returned.
+// failed converts an error of the library.
 func (c *smtpConn) failed(stage string, err error) *SendError {
 	var f *fault
 	if errors.As(err, &f) {
-		return c.faulted(f)
+		return c.faultError(f)
 	}
 	e := &SendError{Stage: stage, Temporary: true, Err: err}
 	var reply *smtp.SMTPError
@@ -277,12 +275,12 @@ func (c *smtpConn) failed(stage string, err error) *SendError {
 	case c.ctx.Err() != nil:
 		e.Err = context.Cause(c.ctx)
 	default:
-		e.Err = errors.New(said(err.Error(), c.secrets...))
+		e.Err = errors.New(logText(err.Error(), c.secrets...))
 	}
 	return e
 }
 
-func (c *smtpConn) faulted(f *fault) *SendError {
+func (c *smtpConn) faultError(f *fault) *SendError {
 	e := &SendError{Stage: f.stage, Temporary: f.temporary, Account: !f.temporary, Hint: f.hint, Err: f.err}
 	var reply *smtp.SMTPError
 	if errors.As(f.err, &reply) {
@@ -294,16 +292,16 @@ func (c *smtpConn) faulted(f *fault) *SendError {
 	return e
 }
 
-// reply is a server's refusal as it came, fit for a log.
+// reply formats a server's refusal for a log.
 func (c *smtpConn) reply(r *smtp.SMTPError) error {
 	code := strconv.Itoa(r.Code)
 	if r.EnhancedCode[0] > 0 {
 		code += fmt.Sprintf(" %d.%d.%d", r.EnhancedCode[0], r.EnhancedCode[1], r.EnhancedCode[2])
 	}
-	return fmt.Errorf("%s %s", code, said(r.Message, c.secrets...))
+	return fmt.Errorf("%s %s", code, logText(r.Message, c.secrets...))
 }
 
-// quit leaves politely; the mail is accepted whatever comes now.
+// quit says goodbye. An error does not matter: the email is accepted already.
 func (c *smtpConn) quit() {
 	c.CommandTimeout = min(c.CommandTimeout, 2*time.Second)
 	_ = c.Quit()
@@ -315,18 +313,18 @@ func (c *smtpConn) close() {
 	c.conn.Close()
 }
 
-// envelope is a mail that can be put into SMTP's commands.
+// envelope is an email in the form that SMTP needs.
 type envelope struct {
 	from     string
 	to       []string
 	msg      []byte
 	utf8     bool // an address or the header is not ASCII
-	eightBit bool // nor is something else
+	eightBit bool // any part is not ASCII
 }
 
 func newEnvelope(from string, to []string, msg []byte) (*envelope, error) {
 	if len(to) == 0 {
-		return nil, errors.New("it has no recipient")
+		return nil, errors.New("no recipient")
 	}
 	if from != "" {
 		if err := checkAddress(from); err != nil {
@@ -350,23 +348,23 @@ func newEnvelope(from string, to []string, msg []byte) (*envelope, error) {
 	}, nil
 }
 
-// fits says whether the server can take such a mail unchanged.
+// fits says whether the server can take the email unchanged.
 func (e *envelope) fits(c *smtp.Client) error {
 	if ok, _ := c.Extension("SMTPUTF8"); e.utf8 && !ok {
-		return errors.New("an address or the header holds letters beyond ASCII, and the server has no SMTPUTF8")
+		return errors.New("an address or the header has non-ASCII letters, and the server has no SMTPUTF8")
 	}
 	if ok, _ := c.Extension("8BITMIME"); e.eightBit && !ok {
-		return errors.New("the mail holds bytes beyond ASCII, and the server has no 8BITMIME")
+		return errors.New("the email has non-ASCII bytes, and the server has no 8BITMIME")
 	}
 	return nil
 }
 
-// wireForm ends every line with CRLF. A lone CR is refused: some servers take it
-// for the end of a line, and so for a mail's end what we do not.
+// wireForm ends every line with CRLF. It refuses a lone CR: some servers take it for
+// a line end, and so may see the end of the email earlier than we do.
 func wireForm(msg []byte) ([]byte, error) {
 	msg = bytes.ReplaceAll(msg, []byte("\r\n"), []byte("\n"))
 	if i := bytes.IndexAny(msg, "\r\x00"); i >= 0 {
-		return nil, fmt.Errorf("a lone CR, or a NUL, at byte %d", i)
+		return nil, fmt.Errorf("lone CR or NUL at byte %d", i)
 	}
 	for line := range bytes.Lines(msg) {
 		if len(bytes.TrimSuffix(line, []byte("\n"))) > 998 {
@@ -376,15 +374,15 @@ func wireForm(msg []byte) ([]byte, error) {
 	return bytes.ReplaceAll(msg, []byte("\n"), []byte("\r\n")), nil
 }
 
-// checkAddress lets no address pass that could end the command it stands in.
-// Quoted local parts are none that we would ever need.
+// checkAddress refuses an address that could end the SMTP command. It refuses quoted
+// local parts, too: they are never needed.
 func checkAddress(a string) error {
 	at := strings.LastIndexByte(a, '@')
 	bad := func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune("<>()[]\\,;:\"\ufffd", r)
 	}
 	if at < 1 || at == len(a)-1 || len(a) > 254 || at > 64 || strings.ContainsRune(a[:at], '@') || slices.ContainsFunc([]rune(a), bad) {
-		return fmt.Errorf("%s is no address", said(a))
+		return fmt.Errorf("%s is not an address", logText(a))
 	}
 	return nil
 }

@@ -22,15 +22,15 @@ const letter = "From: permesso@gate.test\r\nTo: ann@human.test\r\nSubject: may I
 
 func password(s string) func() (string, error) { return func() (string, error) { return s, nil } }
 
-// submission is an SMTP that works.
-func submission(v *mailserver.Village) *SMTP {
+// submission returns a working SMTP.
+func submission(v *mailserver.Servers) *SMTP {
 	return &SMTP{
 		Address: v.SMTP, Security: StartTLS, Username: mailserver.Gate, Password: password(mailserver.Password),
-		CAFile: v.CAFile, Timeout: patience,
+		CAFile: v.CAFile, Timeout: testTimeout,
 	}
 }
 
-// sendError is the error as one that says more.
+// sendError returns the error as a *SendError.
 func sendError(t *testing.T, err error) *SendError {
 	t.Helper()
 	var e *SendError
@@ -39,7 +39,7 @@ func sendError(t *testing.T, err error) *SendError {
 	return e
 }
 
-// TestSMTPAgainstRealServers sends through the real thing, whole and refused.
+// TestSMTPAgainstRealServers sends through real servers, with and without success.
 func TestSMTPAgainstRealServers(t *testing.T) {
 	v := mailserver.Start(t)
 	ann := v.Inbox(t, mailserver.Ann)
@@ -49,7 +49,7 @@ func TestSMTPAgainstRealServers(t *testing.T) {
 	}{
 		{"STARTTLS", v.SMTP, StartTLS},
 		{"TLS from the first byte", v.SMTPS, TLS},
-		{"which is what nothing said means", v.SMTPS, ""},
+		{"the default security", v.SMTPS, ""},
 	} {
 		s := submission(v)
 		s.Address, s.Security = tt.address, tt.security
@@ -68,19 +68,19 @@ func TestSMTPAgainstRealServers(t *testing.T) {
 		code      int
 		want      string // in the error or the hint
 	}{
-		{"a wrong password stays wrong", func(s *SMTP) { s.Password = password("nonsense-9") }, "", false, true, 535, "log in: 535"},
+		{"a wrong password", func(s *SMTP) { s.Password = password("nonsense-9") }, "", false, true, 535, "log in: 535"},
 		{"no password", func(s *SMTP) { s.Password = nil }, "", false, true, 0, "no password"},
 		{"the password file is gone", func(s *SMTP) { s.Password = func() (string, error) { return "", os.ErrNotExist } }, "", false, true, 0, "read the password"},
-		{"nobody trusts the village", func(s *SMTP) { s.CAFile = "" }, "", false, true, 0, "CA file"},
-		{"the CA file is no certificate", func(s *SMTP) { s.CAFile = os.Args[0] }, "", false, true, 0, "holds no certificate"},
-		{"a port that begins with TLS", func(s *SMTP) { s.Address, s.Timeout = v.SMTPS, 2*time.Second }, "", true, false, 0, "security is tls"},
-		{"a port that does not", func(s *SMTP) { s.Security = TLS }, "", false, true, 0, "no TLS is spoken"},
-		{"strangers' port: no STARTTLS, so no password", func(s *SMTP) { s.Address = v.MX }, "", false, true, 0, "no STARTTLS"},
-		{"no encryption, here, and none offered", func(s *SMTP) { s.Address, s.Security = v.MX, NoTLS }, "", false, true, 0, "takes no password"},
+		{"the authority is not trusted", func(s *SMTP) { s.CAFile = "" }, "", false, true, 0, "CA file"},
+		{"the CA file is no certificate", func(s *SMTP) { s.CAFile = os.Args[0] }, "", false, true, 0, "contains no certificate"},
+		{"a port that begins with TLS", func(s *SMTP) { s.Address, s.Timeout = v.SMTPS, 2*time.Second }, "", true, false, 0, "security to tls"},
+		{"a port that does not", func(s *SMTP) { s.Security = TLS }, "", false, true, 0, "does not speak TLS"},
+		{"the port for other servers: no STARTTLS, so no password", func(s *SMTP) { s.Address = v.MX }, "", false, true, 0, "no STARTTLS"},
+		{"no encryption, here, and none offered", func(s *SMTP) { s.Address, s.Security = v.MX, NoTLS }, "", false, true, 0, "accepts no password"},
 		{"no login where one is needed", func(s *SMTP) { s.Username = "" }, "", false, false, 530, "530"},
 		{"greylisted", nil, mailserver.Later, true, false, 451, "later@human.test: 451 4.7.1 <later@human.test> Greylisted"},
-		{"nobody of that name", nil, mailserver.Never, false, false, 550, "never@human.test: 550 5.1.1 <never@human.test> No such user"},
-		{"no relay for the world", nil, "somebody@example.org", false, false, 550, "550"},
+		{"an unknown recipient", nil, mailserver.Never, false, false, 550, "never@human.test: 550 5.1.1 <never@human.test> No such user"},
+		{"not a relay for other domains", nil, "user@example.org", false, false, 550, "550"},
 	}
 	for _, tt := range refusals {
 		s := submission(v)
@@ -107,27 +107,28 @@ func TestSMTPAgainstRealServers(t *testing.T) {
 	eight := strings.Replace(letter, "end", "fine perché", 1)
 	require.NoError(t, submission(v).Send(t.Context(), "", []string{mailserver.Ann}, []byte(eight)))
 	raw := string(ann.Next(t))
-	require.Contains(t, raw, "perché", "8BITMIME, and the first mail since: one refused recipient means none gets it")
+	require.Contains(t, raw, "perché", "8BITMIME; it is the first email: one refused recipient means that none gets it")
 	require.Contains(t, raw, "Return-Path: <>\r\n")
 
 	v.StopDovecot()
 	e = sendError(t, submission(v).Send(t.Context(), mailserver.Gate, []string{mailserver.Ann}, []byte(letter)))
-	require.True(t, e.Temporary, "a server that is down comes back")
+	require.True(t, e.Temporary, "a server that is down may come back")
 	v.StartDovecot(t)
 	require.NoError(t, submission(v).Send(t.Context(), mailserver.Gate, []string{mailserver.Ann}, []byte(letter)))
 	require.Contains(t, string(ann.Next(t)), "may I?")
 }
 
-// script is a server that says what it is told to. Each step waits for a line with
-// that beginning, "" for none; a reply of "" closes the connection, "…" is silence.
+// step waits for a line with that prefix, "" for none. A reply of "" closes the
+// connection, "…" is no answer.
 type step struct{ await, reply string }
 
+// script runs a server that follows steps.
 func script(t *testing.T, steps ...step) (address string, heard func() string) {
 	t.Helper()
 	return silent(t, func() {}, steps...)
 }
 
-// silent is script, and calls falls when it falls silent.
+// silent is script, and calls falls at a step without an answer.
 func silent(t *testing.T, falls func(), steps ...step) (address string, heard func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -153,7 +154,7 @@ func silent(t *testing.T, falls func(), steps ...step) (address string, heard fu
 				return
 			case "…":
 				falls()
-				_, _ = in.ReadString(0) // until it is closed
+				_, _ = in.ReadString(0) // until the connection is closed
 				return
 			}
 			fmt.Fprint(conn, s.reply+"\r\n")
@@ -179,8 +180,8 @@ var (
 
 func then(steps []step, more ...step) []step { return append(steps[:len(steps):len(steps)], more...) }
 
-// TestSMTPTroubles are what real servers do once in a year.
-func TestSMTPTroubles(t *testing.T) {
+// TestSMTPFaults: rare faults of real servers.
+func TestSMTPFaults(t *testing.T) {
 	tests := []struct {
 		why                           string
 		steps                         []step
@@ -188,25 +189,25 @@ func TestSMTPTroubles(t *testing.T) {
 		code                          int
 		want                          string
 	}{
-		{"all is well, by the LOGIN mechanism", then(sending, step{".", "250 queued"}), false, false, false, 0, ""},
+		{"no fault, with the LOGIN mechanism", then(sending, step{".", "250 queued"}), false, false, false, 0, ""},
 		{"it hangs before the greeting", []step{{"", "…"}}, true, false, false, 0, "timeout"},
 		{"it hangs at the recipient", then(login, step{"MAIL", "250 ok"}, step{"RCPT", "…"}), true, false, false, 0, "name the recipient"},
-		{"it hangs up at the sender", then(login, step{"MAIL", ""}), true, false, false, 0, "name the sender"},
+		{"it closes the connection at the sender", then(login, step{"MAIL", ""}), true, false, false, 0, "name the sender"},
 		{"too busy to begin with", []step{{"", "421 4.3.2 try later"}}, true, false, false, 421, "greet: 421"},
-		{"our address is on a list", []step{{"", "554 5.7.1 go away"}}, false, true, false, 554, "greet: 554"},
-		{"the login is only down", then(hello, step{"AUTH", "454 4.7.0 try later"}), true, false, false, 454, "log in: 454"},
-		{"greylisting at DATA", then(login, step{"MAIL", "250 ok"}, step{"RCPT", "250 ok"}, step{"DATA", "450 wait"}), true, false, false, 450, "begin the mail: 450"},
-		{"refused for what it says", then(sending, step{".", "554 5.6.0 spam"}), false, false, false, 554, "have the mail accepted: 554"},
-		{"refused for now for what it says", then(sending, step{".", "451 4.6.0 scanner down"}), true, false, false, 451, "have the mail accepted: 451"},
-		{"the answer to the last dot is lost", then(sending, step{".", ""}), true, false, true, 0, "have the mail accepted"},
-		{"or never comes", then(sending, step{".", "…"}), true, false, true, 0, "have the mail accepted"},
+		{"our address is on a blocklist", []step{{"", "554 5.7.1 go away"}}, false, true, false, 554, "greet: 554"},
+		{"the login is down for now", then(hello, step{"AUTH", "454 4.7.0 try later"}), true, false, false, 454, "log in: 454"},
+		{"greylisting at DATA", then(login, step{"MAIL", "250 ok"}, step{"RCPT", "250 ok"}, step{"DATA", "450 wait"}), true, false, false, 450, "begin the email: 450"},
+		{"the content is refused", then(sending, step{".", "554 5.6.0 spam"}), false, false, false, 554, "have the email accepted: 554"},
+		{"the content is refused for now", then(sending, step{".", "451 4.6.0 scanner down"}), true, false, false, 451, "have the email accepted: 451"},
+		{"the answer to the last dot is lost", then(sending, step{".", ""}), true, false, true, 0, "have the email accepted"},
+		{"the answer to the last dot never comes", then(sending, step{".", "…"}), true, false, true, 0, "have the email accepted"},
 		{"a refusal that repeats the password", then(hello, step{"AUTH", "334 VXNlcm5hbWU6"}, step{"", "334 UGFzc3dvcmQ6"},
 			step{"", "535-no\x1b[31m \r\n535 " + mailserver.Password + " b3Blbi1zZXNhbWUtNw== is wrong"}), false, true, false, 535, `no\u{001B}[31m [password] [password] is wrong`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			t.Parallel()
-			s := &SMTP{Security: NoTLS, Username: "gate", Password: password(mailserver.Password), Timeout: patience}
+			s := &SMTP{Security: NoTLS, Username: "gate", Password: password(mailserver.Password), Timeout: testTimeout}
 			if tt.steps[len(tt.steps)-1].reply == "…" {
 				s.Timeout = 2 * time.Second
 			}
@@ -228,8 +229,8 @@ func TestSMTPTroubles(t *testing.T) {
 	}
 }
 
-// TestSMTPNeverInPlainText: what a server, or somebody between, says before TLS
-// gets nothing out of us.
+// TestSMTPNeverInPlainText: nothing that a server or an attacker sends before TLS makes
+// the client send the password.
 func TestSMTPNeverInPlainText(t *testing.T) {
 	offered := "250-hi\r\n250-STARTTLS\r\n250 AUTH PLAIN LOGIN"
 	tests := []struct {
@@ -237,25 +238,25 @@ func TestSMTPNeverInPlainText(t *testing.T) {
 		steps []step
 		want  string
 	}{
-		{"the offer was taken out", []step{{"", "220 hi"}, {"EHLO", "250-hi\r\n250 AUTH PLAIN LOGIN"}}, "no STARTTLS"},
-		{"it does not want to any more", []step{{"", "220 hi"}, {"EHLO", offered}, {"STARTTLS", "454 not now"}}, "454"},
-		{"it goes on in plain text", []step{{"", "220 hi"}, {"EHLO", offered}, {"STARTTLS", "220 go\r\n250 AUTH PLAIN"}}, "no TLS is spoken"},
+		{"the STARTTLS offer was removed", []step{{"", "220 hi"}, {"EHLO", "250-hi\r\n250 AUTH PLAIN LOGIN"}}, "no STARTTLS"},
+		{"it offers STARTTLS and refuses it", []step{{"", "220 hi"}, {"EHLO", offered}, {"STARTTLS", "454 not now"}}, "454"},
+		{"it goes on in plain text", []step{{"", "220 hi"}, {"EHLO", offered}, {"STARTTLS", "220 go\r\n250 AUTH PLAIN"}}, "does not speak TLS"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
 			address, heard := script(t, tt.steps...)
-			s := &SMTP{Address: address, Security: StartTLS, Username: "gate", Password: password(mailserver.Password), Timeout: patience}
+			s := &SMTP{Address: address, Security: StartTLS, Username: "gate", Password: password(mailserver.Password), Timeout: testTimeout}
 			e := sendError(t, s.Send(t.Context(), mailserver.Gate, []string{mailserver.Ann}, []byte(letter)))
 			require.Contains(t, e.Error()+e.Hint, tt.want)
 			require.NotContains(t, heard(), "AUTH")
 			require.NotContains(t, heard(), "MAIL")
 		})
 	}
-	t.Run("without any, only to this machine", func(t *testing.T) {
+	t.Run("without encryption, only to this machine", func(t *testing.T) {
 		for _, address := range []string{"192.0.2.1:25", "mail.example.org:25", "[2001:db8::1]:25"} {
 			s := &SMTP{Address: address, Security: NoTLS}
 			e := sendError(t, s.Check(t.Context()))
-			require.Contains(t, e.Error(), "this machine only")
+			require.Contains(t, e.Error(), "to this machine only")
 			require.False(t, e.Temporary)
 		}
 		e := sendError(t, (&SMTP{Address: "127.0.0.1:25", Security: "ssl"}).Check(t.Context()))
@@ -264,7 +265,7 @@ func TestSMTPNeverInPlainText(t *testing.T) {
 	})
 }
 
-// TestSMTPOldTLS: 1.1 is none.
+// TestSMTPOldTLS: TLS 1.1 is refused.
 func TestSMTPOldTLS(t *testing.T) {
 	v := struct{ cert, key, ca string }{}
 	dir := t.TempDir()
@@ -290,7 +291,7 @@ func TestSMTPOldTLS(t *testing.T) {
 				fmt.Fprint(conn, "250 ok\r\n")
 			}
 		}()
-		err = (&SMTP{Address: l.Addr().String(), CAFile: v.ca, Timeout: patience}).Check(t.Context())
+		err = (&SMTP{Address: l.Addr().String(), CAFile: v.ca, Timeout: testTimeout}).Check(t.Context())
 		if tt.fits {
 			require.NoError(t, err)
 		} else {
@@ -299,51 +300,51 @@ func TestSMTPOldTLS(t *testing.T) {
 	}
 }
 
-// TestSMTPNothingSlipsIn: no address and no mail can bring commands of its own.
-func TestSMTPNothingSlipsIn(t *testing.T) {
+// TestSMTPCommandInjection: no address and no email can add SMTP commands.
+func TestSMTPCommandInjection(t *testing.T) {
 	s := &SMTP{Address: "127.0.0.1:1", Security: NoTLS}
 	bad := []struct{ why, from, to, msg string }{
 		{"a second command", "a@b.test", "ann@human.test>\r\nRCPT TO:<eve@elsewhere.test", letter},
-		{"a line feed is enough for some", "a@b.test\nRSET", "ann@human.test", letter},
+		{"a line feed alone", "a@b.test\nRSET", "ann@human.test", letter},
 		{"a parameter", "a@b.test> AUTH=<x", "ann@human.test", letter},
 		{"two addresses", "a@b.test", "ann@human.test,eve@elsewhere.test", letter},
-		{"two signs", "a@b.test", "ann@human.test@elsewhere.test", letter},
-		{"no sign", "a@b.test", "ann", letter},
-		{"no recipient's name", "a@b.test", "@human.test", letter},
-		{"an invisible one", "a@b.test", "an\u200bn@human.test", letter},
-		{"bytes that are no text", "a@b.test", "ann\xff@human.test", letter},
+		{"two @", "a@b.test", "ann@human.test@elsewhere.test", letter},
+		{"no @", "a@b.test", "ann", letter},
+		{"an empty local part", "a@b.test", "@human.test", letter},
+		{"an invisible character", "a@b.test", "an\u200bn@human.test", letter},
+		{"invalid UTF-8", "a@b.test", "ann\xff@human.test", letter},
 		{"a source route", "a@b.test", "@x.test:ann@human.test", letter},
-		{"nobody", "a@b.test", "", letter},
-		{"too long a name", "a@b.test", strings.Repeat("a", 65) + "@human.test", letter},
-		{"a lone CR, which some take for a line's end", "a@b.test", "ann@human.test", "Subject: x\r\n\r\nhi\r.\rMAIL FROM:<x@y.test>\r"},
+		{"an empty recipient", "a@b.test", "", letter},
+		{"a local part that is too long", "a@b.test", strings.Repeat("a", 65) + "@human.test", letter},
+		{"a lone CR, which some servers take for a line end", "a@b.test", "ann@human.test", "Subject: x\r\n\r\nhi\r.\rMAIL FROM:<x@y.test>\r"},
 		{"a NUL", "a@b.test", "ann@human.test", "Subject: x\r\n\r\nhi\x00\r\n"},
 		{"a line that a server would cut", "a@b.test", "ann@human.test", "Subject: x\r\n\r\n" + strings.Repeat("x", 999) + "\r\n"},
 	}
 	for _, tt := range bad {
 		e := sendError(t, s.Send(t.Context(), tt.from, []string{tt.to}, []byte(tt.msg)))
-		require.Equal(t, "check the mail", e.Stage, tt.why)
+		require.Equal(t, "check the email", e.Stage, tt.why)
 		require.False(t, e.Temporary, tt.why)
 		require.NotContains(t, e.Error(), "\n", tt.why)
 	}
 	e := sendError(t, s.Send(t.Context(), "a@b.test", nil, []byte(letter)))
-	require.Equal(t, "check the mail", e.Stage)
+	require.Equal(t, "check the email", e.Stage)
 
 	address, heard := script(t, then(sending, step{".", "250 queued"})...)
-	s = &SMTP{Address: address, Security: NoTLS, Username: "gate", Password: password("x"), Timeout: patience}
+	s = &SMTP{Address: address, Security: NoTLS, Username: "gate", Password: password("x"), Timeout: testTimeout}
 	smuggled := "Subject: x\n\nhi\n.\nMAIL FROM:<x@y.test>\n"
 	require.NoError(t, s.Send(t.Context(), "a@b.test", []string{"ann+tok@human.test"}, []byte(smuggled)))
-	require.Contains(t, heard(), "Subject: x\r\n\r\nhi\r\n..\r\nMAIL FROM:<x@y.test>\r\n.\r\n", "a dot alone stays the mail's")
+	require.Contains(t, heard(), "Subject: x\r\n\r\nhi\r\n..\r\nMAIL FROM:<x@y.test>\r\n.\r\n", "a dot alone does not end the email")
 }
 
-// TestSMTPContext: the daemon goes down while a server thinks.
+// TestSMTPContext: the daemon stops while it waits for a server.
 func TestSMTPContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	down := errors.New("going down")
+	down := errors.New("stopping")
 	address, _ := silent(t, func() { cancel(down) }, then(sending, step{".", "…"})...)
-	s := &SMTP{Address: address, Security: NoTLS, Username: "gate", Password: password("x"), Timeout: patience}
+	s := &SMTP{Address: address, Security: NoTLS, Username: "gate", Password: password("x"), Timeout: testTimeout}
 	start := time.Now()
 	e := sendError(t, s.Send(ctx, "a@b.test", []string{"ann@human.test"}, []byte(letter)))
 	require.ErrorIs(t, e, down)
 	require.True(t, e.MaybeSent)
-	require.Less(t, time.Since(start), patience)
+	require.Less(t, time.Since(start), testTimeout)
 }

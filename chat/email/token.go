@@ -11,40 +11,39 @@ import (
 // TokenLength is the length of what NewToken returns.
 const TokenLength = 26
 
-// tokenKind keeps our digests apart from every other use of SHA-256: one that
-// leaks is of no use elsewhere, and the other way round.
-const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: it stands before every token
+// tokenKind separates our digests from every other use of SHA-256, so that a leaked
+// digest is of no use elsewhere, and the reverse.
+const tokenKind = "permesso e-mail reply token\n" //nolint:gosec // no secret: a prefix of every token
 
 var tokenAlphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// NewToken gives the secret of one card: 128 random bits as 26 letters and
-// digits of lower-case base32 (RFC 4648, section 6), which fit in the local
-// part of a reply address. Whoever can read the card knows it, so it proves
-// nothing by itself; it keeps out mails that never saw the card.
+// NewToken returns the secret of one card: 128 random bits as 26 letters and digits
+// of lower-case base32 (RFC 4648, section 6), which fit in the local part of a reply
+// address. Everyone who can read the card knows the token, so it proves no sender. It
+// only excludes emails from senders who never saw the card.
 func NewToken() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
 	return tokenAlphabet.EncodeToString(b[:])
 }
 
-// SameToken compares two tokens, or two digests, in a time that does not
-// depend on where they differ. An empty one equals nothing, not even another
-// empty one. Case is ignored: some servers fold the local part of an address.
+// SameToken compares two tokens, or two digests, in constant time. An empty string
+// equals nothing, not even another empty string. Case is ignored: some servers fold
+// the local part of an address.
 func SameToken(a, b string) bool {
 	x, y := sha256.Sum256([]byte(foldASCII(a))), sha256.Sum256([]byte(foldASCII(b)))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != "" && b != ""
 }
 
-// TokenDigest is what is stored in place of the token: SHA-256 in hex. A token
-// has 128 bits of its own, so neither salt nor slowness would add anything.
+// TokenDigest is stored in place of the token: SHA-256 in hex. A token has 128 random
+// bits, so neither a salt nor a slow hash would add security.
 func TokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(tokenKind + foldASCII(token)))
 	return hex.EncodeToString(sum[:])
 }
 
-// foldASCII lowers the letters of ASCII alone, byte by byte. What Unicode folds
-// besides (the Kelvin sign to k, the long s to s) would make equal what no
-// server does.
+// foldASCII lowers ASCII letters only. Unicode folding (Kelvin sign to k, long s to s)
+// would make strings equal that no mail server treats as equal.
 func foldASCII(s string) string {
 	folded := []byte(s)
 	for i, c := range folded {

@@ -40,9 +40,9 @@ func TestSameToken(t *testing.T) {
 		require.False(t, SameToken(other, token), "%q", other)
 		require.NotEqual(t, TokenDigest(token), TokenDigest(other))
 	}
-	require.False(t, SameToken("", ""), "no token is no proof")
+	require.False(t, SameToken("", ""), "an empty token equals nothing")
 	require.False(t, SameToken("\xfe", "\xff"))
-	require.False(t, SameToken("k", "\u212a"), "the Kelvin sign is no k")
+	require.False(t, SameToken("k", "\u212a"), "the Kelvin sign is not k")
 }
 
 func TestTokenDigest(t *testing.T) {
@@ -50,5 +50,5 @@ func TestTokenDigest(t *testing.T) {
 	require.Regexp(t, `^[0-9a-f]{64}$`, TokenDigest(token))
 	require.Equal(t, TokenDigest(token), TokenDigest(strings.ToUpper(token)))
 	require.NotContains(t, TokenDigest(token), token)
-	require.Equal(t, "c8838f9ec3307cf3753941ea6be1cf7f246ad9ac38b668cd1eab642aa6d2dc20", TokenDigest("aaaaaaaaaaaaaaaaaaaaaaaaaa"), "what is stored must stay readable")
+	require.Equal(t, "c8838f9ec3307cf3753941ea6be1cf7f246ad9ac38b668cd1eab642aa6d2dc20", TokenDigest("aaaaaaaaaaaaaaaaaaaaaaaaaa"), "stored digests must stay valid")
 }

@@ -22,7 +22,7 @@ import (
 type town struct {
 	*place
 	t       *testing.T
-	village *mailserver.Village
+	village *mailserver.Servers
 	inboxes map[string]*mailserver.Inbox
 	seen    map[string][]letter // by who got them
 	mounts  string
@@ -211,7 +211,7 @@ func TestEmail(t *testing.T) {
 	w.t, w.place.t, w.daemon.t = t, t, t
 	code, out, _ := w.run("", "status")
 	require.Zero(t, code)
-	require.NotContains(t, out, "mails cannot be sent")
+	require.NotContains(t, out, "cannot send:")
 	w.daemon.stop()
 	b, err := os.ReadFile(w.daemon.log)
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func (w *town) tokenMissing() {
 	r := answer(card, "1\n")
 	r.To = mailserver.Gate
 	w.sends(r)
-	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "does not carry the code")
+	require.Contains(w.t, w.mailTo(mailserver.Ann, id, replied).body, "does not contain the code")
 	w.waits(id)
 	w.sends(answer(card, "deny\n"))
 	require.Equal(w.t, approval.StatusDenied, w.response(id).Status)
@@ -370,7 +370,7 @@ func (w *town) ceiling() {
 	no := answer(card, "1\n")
 	no.From = mailserver.Bob
 	w.sends(no)
-	require.Contains(w.t, w.mailTo(mailserver.Bob, id, replied).body, "By mail this cannot be approved")
+	require.Contains(w.t, w.mailTo(mailserver.Bob, id, replied).body, "You cannot approve this by email")
 	no.Text = "deny\n"
 	w.sends(no)
 	require.Equal(w.t, approval.StatusDenied, both.response(id).Status)

@@ -56,7 +56,7 @@ func TestRestWhileMailIsDown(t *testing.T) {
 	status, a := agent.do("POST", "/v1/approvals", `{"tool_name":"count","request_data":{"what":"sheep"},"channel":"email"}`)
 	require.Equal(t, 201, status, "%v", a)
 	require.Equal(t, "pending", a["status"])
-	w.daemon.awaitLog("mail not sent")
+	w.daemon.awaitLog("email not sent")
 	w.village.StartSMTPD(t)
 	w.mailTo(mailserver.Ann, a["approval_id"].(string)[len("appr_"):], itself)
 }

@@ -1,7 +1,7 @@
 package mailserver
 
-// smtpdConf is OpenSMTPD's. No mail ever leaves the village. It speaks no TLS: that
-// of Debian 12 breaks off every handshake, for its OpenSSL is too new for it.
+// smtpdConf is the configuration of OpenSMTPD. No email leaves the machine. TLS is off:
+// OpenSMTPD of Debian 12 aborts every handshake, because its OpenSSL is too new.
 const smtpdConf = `
 table everybody { "@" = "nobody" }
 table later { "later@human.test" }
@@ -14,7 +14,7 @@ action box lmtp "{{.LMTP}}" rcpt-to virtual <everybody>
 match from any for domain { "gate.test", "human.test", "elsewhere.test" } action box
 `
 
-// dovecotConf is Dovecot's (2.3), for a master that is not root.
+// dovecotConf is the configuration of Dovecot 2.3, for a master that is not root.
 const dovecotConf = `
 base_dir = {{.Dir}}/base
 state_dir = {{.Dir}}/state
@@ -62,7 +62,7 @@ service submission-login {
     ssl = yes
   }
 }
-# Who mistyped a password would wait four seconds for the next try.
+# Without this, a login after a wrong password waits four seconds.
 service anvil {
   chroot =
   unix_listener anvil-auth-penalty {

@@ -29,7 +29,7 @@ const (
 	rsaSelector = "rsa"
 )
 
-// keys are those that human.test signs its mails with.
+// keys are the DKIM keys of human.test.
 type keys struct {
 	ed25519 ed25519.PrivateKey
 	rsa     *rsa.PrivateKey
@@ -56,10 +56,10 @@ func (k keys) rsaRecord(t testing.TB) string {
 	return "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(public)
 }
 
-// Sign puts human.test's DKIM signatures before a mail, as its mail server
-// would: one of each algorithm, over all the headers there are and over one
-// more From, Subject and Date, so that none can be added.
-func (v *Village) Sign(t testing.TB, raw []byte) []byte {
+// Sign adds human.test's DKIM signatures to an email, as its mail server would: one for
+// each algorithm, over all headers and over one more From, Subject and Date, so that none
+// can be added.
+func (v *Servers) Sign(t testing.TB, raw []byte) []byte {
 	t.Helper()
 	for _, with := range []struct {
 		selector string
@@ -82,8 +82,8 @@ var signed = []string{
 	"Reply-To", "MIME-Version", "Content-Type", "Content-Transfer-Encoding",
 }
 
-// SignWith signs as told; what options leave out is human.test's Ed25519 key.
-func (v *Village) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) []byte {
+// SignWith signs with options; the default is human.test's Ed25519 key.
+func (v *Servers) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) []byte {
 	t.Helper()
 	o := *options
 	if o.Signer == nil {
@@ -100,13 +100,13 @@ func (v *Village) SignWith(t testing.TB, raw []byte, options *dkim.SignOptions) 
 	return out.Bytes()
 }
 
-// Certificates makes an authority of its own and a certificate for 127.0.0.1 and
-// localhost, and returns the files: PEM, in dir.
+// Certificates makes a certificate authority and a certificate for 127.0.0.1 and
+// localhost. It returns the PEM files in dir.
 func Certificates(t testing.TB, dir string) (cert, private, authority string) {
 	t.Helper()
 	now := time.Now()
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "village"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}

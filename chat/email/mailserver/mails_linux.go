@@ -18,27 +18,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reply is what a person's mail program would write. From is Ann unless set.
+// Reply is a reply as a mail program writes it. From is Ann unless set.
 type Reply struct {
 	From, To   string
 	Subject    string
 	InReplyTo  string // with its angle brackets
 	References string
 	Text       string
-	HTML       string            // beside Text, or without it
-	Header     map[string]string // besides, or instead where From, Date … are named
+	HTML       string            // together with Text, or alone
+	Header     map[string]string // additional fields; replaces From, Date …
 }
 
-// Mail writes a reply out, unsigned.
+// Mail returns the reply as an unsigned email.
 func (r Reply) Mail() []byte {
 	h := map[string]string{
-		"From":         or(r.From, Ann),
-		"To":           or(r.To, Gate),
+		"From":         firstNonEmpty(r.From, Ann),
+		"To":           firstNonEmpty(r.To, Gate),
 		"Subject":      mime.QEncoding.Encode("utf-8", r.Subject),
 		"Date":         time.Now().Format(time.RFC1123Z),
-		"Message-ID":   fmt.Sprintf("<%d@%s>", time.Now().UnixNano(), domain(or(r.From, Ann))),
+		"Message-ID":   fmt.Sprintf("<%d@%s>", time.Now().UnixNano(), domain(firstNonEmpty(r.From, Ann))),
 		"In-Reply-To":  r.InReplyTo,
-		"References":   or(r.References, r.InReplyTo),
+		"References":   firstNonEmpty(r.References, r.InReplyTo),
 		"MIME-Version": "1.0",
 	}
 	body := crlf(r.Text)
@@ -51,9 +51,9 @@ func (r Reply) Mail() []byte {
 		h["Content-Transfer-Encoding"] = "8bit"
 		body = crlf(r.HTML)
 	default:
-		h["Content-Type"] = `multipart/alternative; boundary="=_village"`
-		part := "--=_village\r\nContent-Type: text/%s; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n%s\r\n"
-		body = fmt.Sprintf(part, "plain", body) + fmt.Sprintf(part, "html", crlf(r.HTML)) + "--=_village--\r\n"
+		h["Content-Type"] = `multipart/alternative; boundary="=_boundary"`
+		part := "--=_boundary\r\nContent-Type: text/%s; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n%s\r\n"
+		body = fmt.Sprintf(part, "plain", body) + fmt.Sprintf(part, "html", crlf(r.HTML)) + "--=_boundary--\r\n"
 	}
 	maps.Copy(h, r.Header)
 	var b strings.Builder
@@ -66,14 +66,14 @@ func (r Reply) Mail() []byte {
 }
 
 // SignedReply is a reply with the signatures of human.test.
-func (v *Village) SignedReply(t testing.TB, r Reply) []byte {
+func (v *Servers) SignedReply(t testing.TB, r Reply) []byte {
 	t.Helper()
 	return v.Sign(t, r.Mail())
 }
 
-// Deliver hands a mail to the gate's server as Ann's server would, to the gate
-// unless to says otherwise ("permesso+TOKEN@gate.test").
-func (v *Village) Deliver(t testing.TB, raw []byte, to ...string) {
+// Deliver sends an email as Ann's server would, to the gate unless to names another
+// recipient ("permesso+TOKEN@gate.test").
+func (v *Servers) Deliver(t testing.TB, raw []byte, to ...string) {
 	t.Helper()
 	if len(to) == 0 {
 		to = []string{Gate}
@@ -81,32 +81,32 @@ func (v *Village) Deliver(t testing.TB, raw []byte, to ...string) {
 	v.DeliverFrom(t, Ann, raw, to...)
 }
 
-// DeliverFrom is Deliver with an envelope sender; "" is that of bounces.
-func (v *Village) DeliverFrom(t testing.TB, from string, raw []byte, to ...string) {
+// DeliverFrom is Deliver with an envelope sender; "" is the sender of bounces.
+func (v *Servers) DeliverFrom(t testing.TB, from string, raw []byte, to ...string) {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", v.MX, patience)
+	conn, err := net.DialTimeout("tcp", v.MX, startTimeout)
 	require.NoError(t, err)
 	c := smtp.NewClient(conn)
 	defer c.Close()
-	c.CommandTimeout, c.SubmissionTimeout = patience, patience
+	c.CommandTimeout, c.SubmissionTimeout = startTimeout, startTimeout
 	require.NoError(t, c.SendMail(from, to, bytes.NewReader(raw)))
 	require.NoError(t, c.Quit())
 }
 
-// Drop puts a mail into a user's maildir without any server: it is there when Drop
-// returns, within a tenth of a millisecond. It returns the file's path.
-func (v *Village) Drop(t testing.TB, user string, raw []byte) string {
+// Drop writes an email directly into a user's maildir, without a server, and returns the
+// file's path.
+func (v *Servers) Drop(t testing.TB, user string, raw []byte) string {
 	t.Helper()
 	name := fmt.Sprintf("%d.M%dP%d.drop", time.Now().Unix(), time.Now().UnixNano(), os.Getpid())
 	tmp := filepath.Join(v.Maildir(user), "tmp", name)
 	write(t, tmp, strings.ReplaceAll(string(raw), "\r\n", "\n"))
-	toNobody(t, tmp)
+	chownToServerUser(t, tmp)
 	file := filepath.Join(v.Maildir(user), "new", name)
 	require.NoError(t, os.Rename(tmp, file))
 	return file
 }
 
-// Inbox sees a user's mails as they come, the ones already there first.
+// Inbox returns a user's emails as they arrive, existing ones first.
 type Inbox struct {
 	dir    string
 	events *os.File // inotify
@@ -114,7 +114,7 @@ type Inbox struct {
 }
 
 // Inbox opens a user's mailbox.
-func (v *Village) Inbox(t testing.TB, user string) *Inbox {
+func (v *Servers) Inbox(t testing.TB, user string) *Inbox {
 	t.Helper()
 	in := &Inbox{dir: v.Maildir(user), seen: map[string]bool{}}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -128,30 +128,30 @@ func (v *Village) Inbox(t testing.TB, user string) *Inbox {
 	return in
 }
 
-// Next waits for a mail that it has not returned yet. Its lines end in CRLF, as
-// they would over IMAP; on the disk they end in LF.
+// Next waits for an email that it has not returned yet. Its lines end in CRLF, as over
+// IMAP; in the file they end in LF.
 func (in *Inbox) Next(t testing.TB) []byte {
 	t.Helper()
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(startTimeout); ; {
 		if raw := in.poll(t); raw != nil {
 			return raw
 		}
-		require.True(t, in.wait(t, end), "no mail came to %s", in.dir)
+		require.True(t, in.wait(t, end), "no email came to %s", in.dir)
 	}
 }
 
-// None waits that long and fails when a mail comes.
+// None waits for that time and fails if an email comes.
 func (in *Inbox) None(t testing.TB, within time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(within); ; {
-		require.Nil(t, in.poll(t), "a mail that should not be")
+		require.Nil(t, in.poll(t), "an unexpected email")
 		if !in.wait(t, end) {
 			return
 		}
 	}
 }
 
-// wait returns when something happened in the folder, or false at the end.
+// wait waits for an event in the folder; false: none before the end.
 func (in *Inbox) wait(t testing.TB, end time.Time) bool {
 	t.Helper()
 	require.NoError(t, in.events.SetReadDeadline(end))
@@ -163,7 +163,7 @@ func (in *Inbox) wait(t testing.TB, end time.Time) bool {
 	return true
 }
 
-// poll returns a mail that is there and new, the oldest first, or nil.
+// poll returns an email that was not returned yet, the oldest first, or nil.
 func (in *Inbox) poll(t testing.TB) []byte {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(in.dir, "[nc][eu][wr]", "*"))
@@ -176,7 +176,7 @@ func (in *Inbox) poll(t testing.TB) []byte {
 		}
 		raw, err := os.ReadFile(p)
 		if os.IsNotExist(err) {
-			continue // moved by an IMAP server just now, which is an event too
+			continue // an IMAP server moved it, which is an event, too
 		}
 		require.NoError(t, err)
 		in.seen[name] = true
@@ -185,9 +185,9 @@ func (in *Inbox) poll(t testing.TB) []byte {
 	return nil
 }
 
-// IMAPForget has Dovecot forget the numbers of a user's mails: it gives new ones
-// under another UIDVALIDITY, as after a move to another server. Stop it first.
-func (v *Village) IMAPForget(t testing.TB, user string) {
+// IMAPForget makes Dovecot renumber a user's emails under another UIDVALIDITY, as after
+// a move to another server. Stop Dovecot first.
+func (v *Servers) IMAPForget(t testing.TB, user string) {
 	t.Helper()
 	list := filepath.Join(v.Maildir(user), "dovecot-uidlist")
 	head, err := os.ReadFile(list)
@@ -201,10 +201,10 @@ func (v *Village) IMAPForget(t testing.TB, user string) {
 		require.NoError(t, os.Remove(name))
 	}
 	write(t, list, fmt.Sprintf("3 V%d N1\n", validity+1))
-	toNobody(t, list)
+	chownToServerUser(t, list)
 }
 
-func or(s, otherwise string) string {
+func firstNonEmpty(s, otherwise string) string {
 	if s != "" {
 		return s
 	}

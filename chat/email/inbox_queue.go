@@ -13,30 +13,30 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Drop is a drawer that another process lays mails in, one a file: a Box for who
-// has a mail server that hands mails to a program. What was taken is removed.
+// InboxQueue is a Mailbox: a store into which another process puts emails, one a
+// file. It is for mail servers that deliver to a program. Taken emails are removed.
 type InboxQueue struct {
 	Drawer  chat.StateStore
-	Changes <-chan struct{}  // hints that something came; nil: none
-	Every   time.Duration    // how often to look without a hint; 0: 2 s
-	Report  func(error)      // told what is wrong after each look, or nil; may be nil
+	Changes <-chan struct{}  // hints that an email arrived; nil: none
+	Every   time.Duration    // scan interval without a hint; 0: 2 s
+	Report  func(error)      // gets the result of each scan, nil if all is well; may be nil
 	Now     func() time.Time // nil: time.Now
 
-	pause time.Duration // the shortest before trying a mail again; 0: 1 s
+	retryDelay time.Duration // first delay before a retry of an email; 0: 1 s
 }
 
 var _ Mailbox = (*InboxQueue)(nil)
 
-// headerOnly ends the name of a mail that was too large to be kept whole.
+// headerOnly is the suffix of an email of which only the header was kept.
 const headerOnly = ".header"
 
-// Put lays a mail in the drawer, durably, under a name that no other one has. Of
-// one that is too large only the header is kept: nobody will read it, but to
-// refuse it would send the sender a bounce, whoever that is.
+// Put saves an email durably under a name that must be new. Of an email that is too
+// large only the header is kept. It is not refused: the mail server would then send a
+// bounce to its sender, who may be forged.
 func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(mail, MaxMail+1))
 	if err != nil {
-		return fmt.Errorf("read the mail: %w", err)
+		return fmt.Errorf("read the email: %w", err)
 	}
 	if len(raw) == 0 {
 		return ErrNoMail
@@ -48,11 +48,11 @@ func (d *InboxQueue) Put(name string, mail io.Reader) error {
 	return d.Drawer.Put(name, raw)
 }
 
-// ErrNoMail is a delivery of nothing at all.
-var ErrNoMail = errors.New("there is no mail in it")
+// ErrNoMail is the error for an empty delivery.
+var ErrNoMail = errors.New("the delivery is empty")
 
-// withoutEnvelope takes the line off that some servers put before a mail which
-// they hand to a program: "From ann@human.test Sat Nov 21 …".
+// withoutEnvelope removes the line that some servers put before an email that they
+// pass to a program: "From ann@human.test Sat Nov 21 …".
 func withoutEnvelope(raw []byte) []byte {
 	if !bytes.HasPrefix(raw, []byte("From ")) {
 		return raw
@@ -61,10 +61,10 @@ func withoutEnvelope(raw []byte) []byte {
 	return rest
 }
 
-// Run is Box's.
+// Run implements Mailbox.
 func (d *InboxQueue) Run(ctx context.Context, take func(context.Context, Incoming) error) error {
 	retries := map[string]retry{}
-	return lookOn(ctx, d.Changes, d.every, d.Report, func() error { return d.look(ctx, take, retries) })
+	return poll(ctx, d.Changes, d.every, d.Report, func() error { return d.takeDue(ctx, take, retries) })
 }
 
 func (d *InboxQueue) every() time.Duration {
@@ -81,12 +81,12 @@ func (d *InboxQueue) now() time.Time {
 	return time.Now()
 }
 
-func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
+func (d *InboxQueue) takeDue(ctx context.Context, take func(context.Context, Incoming) error, retries map[string]retry) error {
 	names, err := d.Drawer.List()
 	if err != nil {
-		return &MailboxError{Stage: "look for delivered mails", Temporary: true, Err: err}
+		return &MailboxError{Stage: "list delivered emails", Temporary: true, Err: err}
 	}
-	first := d.pause
+	first := d.retryDelay
 	if first <= 0 {
 		first = time.Second
 	}
@@ -98,9 +98,9 @@ func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incomi
 		if retries[name].at.After(d.now()) {
 			continue
 		}
-		if err := d.one(ctx, take, name); err != nil {
+		if err := d.takeOne(ctx, take, name); err != nil {
 			trouble = err
-			retries[name] = retries[name].again(d.now(), first, mailPause)
+			retries[name] = retries[name].next(d.now(), first, maxEmailDelay)
 			continue
 		}
 		delete(retries, name)
@@ -108,7 +108,7 @@ func (d *InboxQueue) look(ctx context.Context, take func(context.Context, Incomi
 	return trouble
 }
 
-func (d *InboxQueue) one(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
+func (d *InboxQueue) takeOne(ctx context.Context, take func(context.Context, Incoming) error, name string) error {
 	raw, err := d.Drawer.Get(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,13 +117,13 @@ func (d *InboxQueue) one(ctx context.Context, take func(context.Context, Incomin
 		return err
 	}
 	in := Incoming{Name: "drop " + name, Raw: withCRLF(raw), Size: int64(len(raw)), TooLarge: strings.HasSuffix(name, headerOnly)}
-	if err := hand(ctx, take, in); err != nil {
+	if err := callTake(ctx, take, in); err != nil {
 		return err
 	}
 	return d.Drawer.Remove(name)
 }
 
-// MailboxState is a State that lies in a drawer under a name.
+// MailboxState is a State in a store, under a name.
 type MailboxState struct {
 	Drawer chat.StateStore
 	Name   string

@@ -11,23 +11,23 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// TestMail is a test card: a mail that looks like a card and is about nothing.
-// The drawer tells a channel that runs meanwhile which token is one, so that it
-// lays the answer there instead of answering it.
+// TestMail sends a test card, which belongs to no request, and waits for the reply.
+// Its store tells a running channel which token is a test's, so that the channel
+// saves the reply there and does not answer it.
 type TestMail struct {
 	Drawer     chat.StateStore
 	Addressing Addressing
 	Sender     Sender
 	To         string
-	Inbox      chat.StateStore // of a Drop that nobody may be reading; may be nil
+	Inbox      chat.StateStore // of an InboxQueue that no daemon may be reading; may be nil
 
 	token string
 }
 
 const (
-	answerSuffix  = ".eml"
-	rehearsalID   = "0000000000000000" // no request's: those are random
-	rehearsalLook = 300 * time.Millisecond
+	answerSuffix     = ".eml"
+	testRequestID    = "0000000000000000" // no request has this id: ids are random
+	testPollInterval = 300 * time.Millisecond
 )
 
 // Send sends the test card.
@@ -37,11 +37,11 @@ func (r *TestMail) Send(ctx context.Context) error {
 		return err
 	}
 	c := &Channel{Addressing: r.Addressing}
-	d := c.dispatch(r.To, c.messageID(rehearsalID), "🔐 permesso email test", rehearsalID, r.token)
+	d := c.newEmail(r.To, c.messageID(testRequestID), "🔐 permesso email test", testRequestID, r.token)
 	d.Auto = "auto-generated"
-	d.Text = "This is a test: nothing runs, whatever you answer.\n\nReply to this mail, and write as its first line:\n\n    1\n"
+	d.Text = "This is a test. Nothing runs, whatever you reply.\n\nReply to this email. Write this as the first line:\n\n    1\n"
 	if d.ReplyTo == "" {
-		d.Text += "\n" + SubjectTag(rehearsalID, r.token) + "\n"
+		d.Text += "\n" + SubjectTag(testRequestID, r.token) + "\n"
 	}
 	raw, err := d.bytes()
 	if err != nil {
@@ -50,8 +50,8 @@ func (r *TestMail) Send(ctx context.Context) error {
 	return r.Sender.Send(ctx, d.From, []string{d.To}, raw)
 }
 
-// Await gives the answer, out of the box, which may be nil, or from a channel that
-// runs meanwhile. It waits until ctx ends.
+// Await waits until ctx ends for the reply: from box, which may be nil, or from a
+// running channel.
 func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -80,20 +80,20 @@ func (r *TestMail) Await(ctx context.Context, box Mailbox) ([]byte, error) {
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(rehearsalLook):
+		case <-time.After(testPollInterval):
 		}
 		raw, err := r.Drawer.Get(TokenDigest(r.token) + answerSuffix)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return raw, err
 		}
-		if raw, err := r.handedIn(); raw != nil || err != nil {
+		if raw, err := r.fromInbox(); raw != nil || err != nil {
 			return raw, err
 		}
 	}
 }
 
-// handedIn is the answer where it lies in the inbox, since no gate runs.
-func (r *TestMail) handedIn() ([]byte, error) {
+// fromInbox returns the reply from the inbox, if no daemon has taken it.
+func (r *TestMail) fromInbox() ([]byte, error) {
 	if r.Inbox == nil {
 		return nil, nil
 	}
@@ -104,7 +104,7 @@ func (r *TestMail) handedIn() ([]byte, error) {
 	for _, name := range names {
 		raw, err := r.Inbox.Get(name)
 		if err != nil || !r.answers(raw) {
-			continue // taken meanwhile, or of somebody else's
+			continue // taken meanwhile, or not a reply to this test
 		}
 		return withCRLF(raw), r.Inbox.Remove(name)
 	}
@@ -124,7 +124,7 @@ func (r *TestMail) answers(raw []byte) bool {
 	return false
 }
 
-// End forgets the test.
+// End removes the test from the store.
 func (r *TestMail) End() error {
 	if r.token == "" {
 		return nil
@@ -132,8 +132,8 @@ func (r *TestMail) End() error {
 	return errors.Join(r.Drawer.Remove(TokenDigest(r.token)), r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
 }
 
-// rehearsed lays a mail down that answers a test, and says whether it does.
-func (c *Channel) rehearsed(m *Mail, raw []byte) (bool, error) {
+// saveTestReply saves a reply to a test card, and says whether the email is one.
+func (c *Channel) saveTestReply(m *Mail, raw []byte) (bool, error) {
 	if c.Tests == nil {
 		return false, nil
 	}
@@ -146,27 +146,27 @@ func (c *Channel) rehearsed(m *Mail, raw []byte) (bool, error) {
 			continue
 		}
 		if err := c.Tests.Put(digest+answerSuffix, raw); err != nil {
-			return true, fmt.Errorf("lay down the answer to a test: %w", err)
+			return true, fmt.Errorf("save the reply to a test card: %w", err)
 		}
 		return true, nil
 	}
 	return false, nil
 }
 
-// Findings are what an answer to a test shows of the mail server.
+// Findings are what the reply to a test card shows about the mail server.
 type Findings struct {
 	Automatic  string // why it would be ignored; "": it would not
-	Answer     string // what was understood, one line
+	Answer     string // the answer as understood, on one line
 	Clear      bool
-	AuthservID string // who wrote the topmost Authentication-Results; "": there are none
+	AuthservID string // the server withID in the topmost Authentication-Results; "": there is none
 	Field      string // that field, on one line
 	Stated     string // why its DMARC result proves nothing; "": it proves the sender
-	Signed     string // why our own look at the signatures proves nothing; "": it proves the sender
-	Sender     string // who was proved; "": nobody
+	Signed     string // why our verification of DKIM proves nothing; "": it proves the sender
+	Sender     string // the proved sender, or ""
 }
 
-// Examine says what can be proved by an answer. lookup asks for TXT records, as
-// Authenticator's does.
+// Examine reports what a reply proves. lookup returns TXT records, like
+// Authenticator.Lookup.
 func Examine(ctx context.Context, raw []byte, lookup func(context.Context, string) ([]string, error)) Findings {
 	f := Findings{Automatic: Automatic(raw)}
 	if m, err := Read(raw); err != nil {
@@ -198,14 +198,14 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 		}
 		return err.Error()
 	}
-	if f.Stated = "the server states nothing"; f.AuthservID != "" {
+	if f.Stated = "no Authentication-Results field"; f.AuthservID != "" {
 		f.Stated = proof(&Authenticator{AuthservID: f.AuthservID})
 	}
 	f.Signed = proof(&Authenticator{DKIM: true, Lookup: lookup})
 	return f
 }
 
-// Lines are those that belong into [channels.email] by these findings.
+// Lines are the lines for [channels.email] that follow from the findings.
 func (f Findings) Lines() []string {
 	var lines []string
 	if f.Stated == "" {

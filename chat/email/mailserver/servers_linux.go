@@ -23,29 +23,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The people of the village. All but Eve, whose domain publishes nothing, live
-// in domains with a DKIM key or none needed; every one has a mailbox here.
+// The users. Each has a mailbox on the servers. Eve's domain publishes no DNS records.
 const (
 	Gate = "permesso@gate.test" // the gate
 	Ann  = "ann@human.test"     // an approver
-	Bob  = "bob@human.test"     // somebody else of the same domain
-	Eve  = "eve@elsewhere.test" // a stranger: no DKIM, no DMARC
+	Bob  = "bob@human.test"     // another user of the same domain
+	Eve  = "eve@elsewhere.test" // not an approver: no DKIM, no DMARC
 
-	// Password is that of everybody.
+	// Password is the password of every user.
 	Password = "open-sesame-7"
 
-	// Later is refused for the time being (451), Never for good (550).
+	// Later is refused temporarily (451), Never permanently (550).
 	Later = "later@human.test"
 	Never = "never@human.test"
 )
 
 var users = []string{Gate, Ann, Bob, Eve}
 
-// patience is how long anything here may take on a busy machine.
-const patience = time.Minute
+// startTimeout is the timeout for any operation, long enough for a busy machine.
+const startTimeout = time.Minute
 
-// Village is a running set of servers. The addresses are "127.0.0.1:port".
-type Village struct {
+// Servers are running servers. The addresses are "127.0.0.1:port".
+type Servers struct {
 	SMTP  string // submission: STARTTLS, then AUTH PLAIN or LOGIN
 	SMTPS string // submission with TLS from the first byte
 	MX    string // where other servers deliver: plain, no login
@@ -54,24 +53,24 @@ type Village struct {
 	LMTP  string
 	DNS   string // UDP
 
-	CAFile string // PEM: who signed the servers' certificates, for 127.0.0.1 and localhost
-	Dir    string // everything, also the servers' logs
+	CAFile string // PEM: the authority of the servers' certificates, for 127.0.0.1 and localhost
+	Dir    string // all files, including the servers' logs
 
 	keys    keys
 	txt     map[string]string
-	smtpd   *server
-	dovecot *server
-	dnsmasq *server
+	smtpd   *process
+	dovecot *process
+	dnsmasq *process
 }
 
-// Start has the servers up when it returns, and ends them with the test. A
-// failed test prints what they wrote.
-func Start(t testing.TB) *Village {
+// Start starts the servers, waits until they listen, and stops them at the end of the
+// test. A failed test prints their logs.
+func Start(t testing.TB) *Servers {
 	t.Helper()
-	requirements(t)
-	v := &Village{Dir: folder(t)}
+	checkRequirements(t)
+	v := &Servers{Dir: makeDir(t)}
 	_, key, ca := Certificates(t, v.Dir)
-	toNobody(t, key)
+	chownToServerUser(t, key)
 	v.CAFile = ca
 	v.keys = newKeys(t)
 	v.txt = map[string]string{
@@ -79,18 +78,18 @@ func Start(t testing.TB) *Village {
 		rsaSelector + "._domainkey.human.test": v.keys.rsaRecord(t),
 		"_dmarc.human.test":                    "v=DMARC1; p=reject",
 	}
-	v.smtpd = &server{name: "smtpd", dir: v.Dir}
-	v.dovecot = &server{name: "dovecot", dir: v.Dir}
-	v.dnsmasq = &server{name: "dnsmasq", dir: v.Dir}
+	v.smtpd = &process{name: "smtpd", dir: v.Dir}
+	v.dovecot = &process{name: "dovecot", dir: v.Dir}
+	v.dnsmasq = &process{name: "dnsmasq", dir: v.Dir}
 	t.Cleanup(func() {
-		for _, s := range []*server{v.smtpd, v.dovecot, v.dnsmasq} {
+		for _, s := range []*process{v.smtpd, v.dovecot, v.dnsmasq} {
 			s.stop()
 			if t.Failed() {
 				t.Logf("%s wrote:\n%s", s.name, s.log())
 			}
 		}
 	})
-	// A port that is free may be taken before its server binds it: then all move.
+	// Another process may take a free port before the server binds it: then try new ports.
 	for try := 1; ; try++ {
 		err := v.open(t)
 		if err == nil {
@@ -105,8 +104,8 @@ func Start(t testing.TB) *Village {
 	}
 }
 
-// open writes the settings for fresh ports and starts everything side by side.
-func (v *Village) open(t testing.TB) error {
+// open writes the configuration for new ports and starts the servers in parallel.
+func (v *Servers) open(t testing.TB) error {
 	ports := freePorts(t, 7)
 	for i, at := range []*string{&v.SMTP, &v.SMTPS, &v.MX, &v.IMAP, &v.IMAPS, &v.LMTP, &v.DNS} {
 		*at = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i]))
@@ -126,58 +125,57 @@ func (v *Village) open(t testing.TB) error {
 	return nil
 }
 
-// StopDovecot kills it, as a power cut would: no submission, no IMAP, no LMTP.
-func (v *Village) StopDovecot() { v.dovecot.stop() }
+// StopDovecot kills Dovecot: no submission, no IMAP, no LMTP.
+func (v *Servers) StopDovecot() { v.dovecot.stop() }
 
 // StartDovecot starts it again, on the same ports.
-func (v *Village) StartDovecot(t testing.TB) {
+func (v *Servers) StartDovecot(t testing.TB) {
 	t.Helper()
 	require.NoError(t, v.startDovecot())
 }
 
-// StopSMTPD kills OpenSMTPD: submission refuses for the time being, and nothing is
-// delivered.
-func (v *Village) StopSMTPD() { v.smtpd.stop() }
+// StopSMTPD kills OpenSMTPD: submission refuses temporarily, and nothing is delivered.
+func (v *Servers) StopSMTPD() { v.smtpd.stop() }
 
 // StartSMTPD starts it again, on the same port.
-func (v *Village) StartSMTPD(t testing.TB) {
+func (v *Servers) StartSMTPD(t testing.TB) {
 	t.Helper()
 	require.NoError(t, v.startSMTPD())
 }
 
-// Publish adds a TXT record, or replaces one: dnsmasq starts anew.
-func (v *Village) Publish(t testing.TB, name, txt string) {
+// Publish adds or replaces a TXT record and restarts dnsmasq.
+func (v *Servers) Publish(t testing.TB, name, txt string) {
 	t.Helper()
 	v.txt[name] = txt
 	v.dnsmasq.stop()
 	require.NoError(t, v.startDNS())
 }
 
-// LookupTXT asks the village's DNS, as net.LookupTXT does.
-func (v *Village) LookupTXT(name string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// LookupTXT is net.LookupTXT with the test DNS server.
+func (v *Servers) LookupTXT(name string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	return v.Resolver().LookupTXT(ctx, name)
 }
 
-// Resolver asks the village's DNS whatever a net.Resolver can be asked.
-func (v *Village) Resolver() *net.Resolver {
+// Resolver is a net.Resolver with the test DNS server.
+func (v *Servers) Resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", v.DNS)
 	}}
 }
 
-func (v *Village) startSMTPD() error {
+func (v *Servers) startSMTPD() error {
 	return v.smtpd.start([]string{v.MX},
-		// A spool and a control socket of its own, whatever the machine has.
+		// A private spool and control socket, for a machine that runs OpenSMTPD itself.
 		[]string{"--bind", filepath.Join(v.Dir, "spool"), "/var/spool", "--bind", filepath.Join(v.Dir, "run"), "/run"},
 		"smtpd", "-d", "-f", filepath.Join(v.Dir, "smtpd.conf"))
 }
 
-// startDovecot removes the locks of one that was killed. Dovecot would do so itself
-// if its processes did not get the same numbers again, and seem to hold them still.
-func (v *Village) startDovecot() error {
-	locks, _ := filepath.Glob(filepath.Join(v.Dir, "boxes", "*", "*.lock")) // the pattern is fine
+// startDovecot removes the locks of a killed Dovecot. Dovecot would keep them: its new
+// processes get the same PIDs in the namespace, so the locks look held.
+func (v *Servers) startDovecot() error {
+	locks, _ := filepath.Glob(filepath.Join(v.Dir, "boxes", "*", "*.lock")) // the pattern is valid
 	for _, name := range locks {
 		if err := os.Remove(name); err != nil {
 			return err
@@ -188,13 +186,13 @@ func (v *Village) startDovecot() error {
 		"dovecot", "-F", "-c", filepath.Join(v.Dir, "dovecot.conf"))
 }
 
-// startDNS waits for the port that dnsmasq opens for TCP, too. The records go
-// through a file: on the command line a comma would cut them.
-func (v *Village) startDNS() error {
+// startDNS waits for the TCP port, which dnsmasq opens, too. The records are in a file:
+// on the command line a comma would split them.
+func (v *Servers) startDNS() error {
 	_, port, _ := net.SplitHostPort(v.DNS)
 	var records strings.Builder
 	for name, txt := range v.txt {
-		fmt.Fprintf(&records, "txt-record=%s,\"%s\"\n", name, strings.Join(pieces(txt, 200), "\",\""))
+		fmt.Fprintf(&records, "txt-record=%s,\"%s\"\n", name, strings.Join(split(txt, 200), "\",\""))
 	}
 	file := filepath.Join(v.Dir, "dnsmasq.conf")
 	if err := os.WriteFile(file, []byte(records.String()), 0o644); err != nil {
@@ -205,8 +203,8 @@ func (v *Village) startDNS() error {
 		"--pid-file=", "--user=", "--log-facility=-", "--local=/#/")
 }
 
-// pieces cuts a text into strings that a TXT record can hold, at most 255 bytes each.
-func pieces(s string, size int) []string {
+// split cuts a text into strings that a TXT record can hold, at most 255 bytes each.
+func split(s string, size int) []string {
 	var all []string
 	for chunk := range slices.Chunk([]byte(s), size) {
 		all = append(all, string(chunk))
@@ -214,8 +212,8 @@ func pieces(s string, size int) []string {
 	return all
 }
 
-// requirements says what is missing in a sentence, instead of a server's riddle.
-func requirements(t testing.TB) {
+// checkRequirements reports what is missing, with a hint.
+func checkRequirements(t testing.TB) {
 	t.Helper()
 	require.Zero(t, os.Getuid(), "the mail servers need root to change users\nhint: run the tests as root, or in a container")
 	for _, need := range []string{"bwrap", "setpriv", "dovecot", "smtpd", "dnsmasq"} {
@@ -224,12 +222,12 @@ func requirements(t testing.TB) {
 	}
 	version, err := exec.Command("dovecot", "--version").Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings\nhint: run the tests on Debian 12, or teach dovecotConf")
+	require.Regexp(t, `^2\.3\.`, string(version), "Dovecot 2.4 has other settings\nhint: run the tests on Debian 12, or adapt dovecotConf")
 }
 
-// folder is a temporary one with a short name, for Dovecot's sockets lie below
-// it, that nobody can enter, in both senses.
-func folder(t testing.TB) string {
+// makeDir creates a temporary folder with a short name, because Dovecot's sockets are in it.
+// The servers' unprivileged user can enter it.
+func makeDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mail") //nolint:usetesting // a socket's path has at most 107 bytes, and t.TempDir spells out the test's name
 	require.NoError(t, err)
@@ -241,14 +239,14 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// Maildir is where a user's mails lie, with new, cur and tmp below it.
-func (v *Village) Maildir(user string) string { return filepath.Join(v.Dir, "boxes", user) }
+// Maildir is the maildir of a user, with new, cur and tmp below it.
+func (v *Servers) Maildir(user string) string { return filepath.Join(v.Dir, "boxes", user) }
 
-// configure writes what the servers read, and hands Dovecot's part to its user.
-func (v *Village) configure(t testing.TB) {
+// configure writes the servers' files, and makes Dovecot's user the owner of its folders.
+func (v *Servers) configure(t testing.TB) {
 	t.Helper()
-	write(t, filepath.Join(v.Dir, "smtpd.conf"), fill(t, smtpdConf, v))
-	write(t, filepath.Join(v.Dir, "dovecot.conf"), fill(t, dovecotConf, v))
+	write(t, filepath.Join(v.Dir, "smtpd.conf"), render(t, smtpdConf, v))
+	write(t, filepath.Join(v.Dir, "dovecot.conf"), render(t, dovecotConf, v))
 	var passwords strings.Builder
 	for _, u := range users {
 		fmt.Fprintf(&passwords, "%s:{PLAIN}%s\n", u, Password)
@@ -258,7 +256,7 @@ func (v *Village) configure(t testing.TB) {
 	}
 	write(t, filepath.Join(v.Dir, "passwords"), passwords.String())
 	for _, sub := range []string{"boxes", "base", "state"} {
-		toNobody(t, filepath.Join(v.Dir, sub))
+		chownToServerUser(t, filepath.Join(v.Dir, sub))
 	}
 }
 
@@ -267,7 +265,7 @@ func write(t testing.TB, name, text string) {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-func fill(t testing.TB, text string, v *Village) string {
+func render(t testing.TB, text string, v *Servers) string {
 	t.Helper()
 	port := func(address string) string {
 		_, port, err := net.SplitHostPort(address)
@@ -279,7 +277,7 @@ func fill(t testing.TB, text string, v *Village) string {
 	return b.String()
 }
 
-func toNobody(t testing.TB, dir string) {
+func chownToServerUser(t testing.TB, dir string) {
 	t.Helper()
 	u, err := user.Lookup("nobody")
 	require.NoError(t, err)
@@ -291,12 +289,12 @@ func toNobody(t testing.TB, dir string) {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(name, uid, gid) //nolint:gosec // nobody else is in this folder
+		return os.Lchown(name, uid, gid) //nolint:gosec // only the test and its servers use this folder
 	}))
 }
 
-// freePorts finds ports that nobody listens on, and lets go of them. They lie
-// below those that the kernel gives to outgoing connections.
+// freePorts finds free ports and closes them again. They are below the ports that the
+// kernel gives to outgoing connections.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	var ports []int

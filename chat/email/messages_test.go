@@ -12,8 +12,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Every language says everything, with the same gaps to be filled.
-func TestWordsOfEveryLanguage(t *testing.T) {
+// Every language has every text, with the same placeholders.
+func TestCatalogs(t *testing.T) {
 	gaps := func(v reflect.Value) []string {
 		found := regexp.MustCompile(`\{[a-z]+\}`).FindAllString(v.String(), -1)
 		slices.Sort(found)
@@ -34,39 +34,39 @@ func TestWordsOfEveryLanguage(t *testing.T) {
 
 var ownMarks = regexp.MustCompile(`(?im)^(auto-submitted|x-auto-response-suppress):.*\r?\n`)
 
-// What we write ourselves decides nothing when it comes back from an approver,
-// with a live token and without any mark that it is ours.
-func TestOurOwnWordsDecideNothing(t *testing.T) {
+// Our own emails decide nothing if they come back from an approver, with a valid token
+// and without the fields that mark them as automatic.
+func TestOwnEmailsDecideNothing(t *testing.T) {
 	for _, language := range []string{"en", "it"} {
-		w := newWorld(t)
+		w := newRig(t)
 		w.people["home"][0].Language = language
-		k := w.asks("home", id1, lasting)
-		ask := w.asks("home", "00000000000000aa", lasting, func(p *approval.Pending) {
+		k := w.addPending("home", id1, longLived)
+		ask := w.addPending("home", "00000000000000aa", longLived, func(p *approval.Pending) {
 			p.Type, p.Options, p.Agent.Title = approval.TypeQuestion, []string{"1", "main"}, "Which?"
 		})
-		var card opened
-		ours := w.looks()
+		var card parsedEmail
+		ours := w.runAndTakeSent()
 		require.Len(t, ours, 2)
 		for _, m := range ours {
-			if o := open1(t, m); strings.Contains(o.subject, k.ID) {
+			if o := parseEmail(t, m); strings.Contains(o.subject, k.ID) {
 				card = o
 			}
 		}
 		for _, text := range []string{"hm", "2 x", "4", "pending", "?"} {
-			_, answers := w.takes(letterTo(card, annMail, text))
+			_, answers := w.deliver(replyTo(card, annMail, text))
 			ours = append(ours, answers...)
 		}
 		require.Greater(t, len(ours), 5)
-		w.Prover = believed{}
+		w.Prover = annVerifier{}
 		for i, m := range ours {
-			raw := readdressed(ownMarks.ReplaceAll(m.raw, nil), card)
-			taken, _ := w.takes(Incoming{Name: string(rune('a' + i)), Raw: withCRLF(raw)})
+			raw := asReplyFromAnn(ownMarks.ReplaceAll(m.raw, nil), card)
+			taken, _ := w.deliver(Incoming{Name: string(rune('a' + i)), Raw: withCRLF(raw)})
 			require.NotEqual(t, Decided, taken.Status, string(raw))
-			text := letterTo(card, annMail, open1(t, m).text)
-			taken, _ = w.takes(text)
+			text := replyTo(card, annMail, parseEmail(t, m).text)
+			taken, _ = w.deliver(text)
 			require.NotEqual(t, Decided, taken.Status, string(text.Raw))
 		}
-		require.Nil(t, w.decided(k))
-		require.Nil(t, w.decided(ask))
+		require.Nil(t, w.decision(k))
+		require.Nil(t, w.decision(ask))
 	}
 }

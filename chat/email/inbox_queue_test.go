@@ -13,63 +13,63 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-func (w *world) drawer(name string) chat.StateStore {
-	d, err := w.book.State(name)
+func (w *rig) stateStore(name string) chat.StateStore {
+	d, err := w.sentStore.State(name)
 	require.NoError(w.t, err)
 	return d
 }
 
-// awaits polls for what has no event to wait for.
-func awaits(t *testing.T, what string, ready func() bool) {
+// waitFor polls for a condition that has no event.
+func waitFor(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(2 * time.Millisecond) {
-		require.True(t, time.Now().Before(end), "waited in vain for %s", what)
+		require.True(t, time.Now().Before(end), "timeout waiting for %s", what)
 	}
 }
 
-// The whole channel at work: it asks, takes what is handed in, and answers.
+// The complete channel: it asks, takes a delivered email, and answers.
 func TestRun(t *testing.T) {
-	w := newWorld(t)
-	inbox := w.drawer("inbox")
+	w := newRig(t)
+	inbox := w.stateStore("inbox")
 	hints, changes := make(chan struct{}, 1), make(chan approval.Key, 10)
 	w.Boxes = []Mailbox{&InboxQueue{Drawer: inbox, Changes: hints, Report: w.Reports("delivery")}}
 	w.Changes, w.Every = changes, time.Hour
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	k := w.asks("home", id1)
+	k := w.addPending("home", id1)
 	changes <- k
 	var cards []sentMail
-	awaits(t, "the card", func() bool { cards = append(cards, w.post.take()...); return len(cards) > 0 })
-	in := letterTo(w.one(cards), annMail, "1")
+	waitFor(t, "the card", func() bool { cards = append(cards, w.outbox.take()...); return len(cards) > 0 })
+	in := replyTo(w.onlyEmail(cards), annMail, "1")
 	require.NoError(t, (&InboxQueue{Drawer: inbox}).Put("one", strings.NewReader("From ann Sat\n"+strings.ReplaceAll(string(in.Raw), "\r\n", "\n"))))
 	hints <- struct{}{}
-	awaits(t, "the decision", func() bool { return w.decided(k) != nil })
+	waitFor(t, "the decision", func() bool { return w.decision(k) != nil })
 	var answers []sentMail
-	awaits(t, "the answer", func() bool { answers = append(answers, w.post.take()...); return len(answers) > 0 })
-	require.Contains(t, w.one(answers).text, "Approved: ")
-	awaits(t, "the drawer to be empty", func() bool { names, err := inbox.List(); return err == nil && len(names) == 0 })
+	waitFor(t, "the answer", func() bool { answers = append(answers, w.outbox.take()...); return len(answers) > 0 })
+	require.Contains(t, w.onlyEmail(answers).text, "Approved: ")
+	waitFor(t, "the queue to be empty", func() bool { names, err := inbox.List(); return err == nil && len(names) == 0 })
 	stop()
 	require.NoError(t, <-done)
 }
 
-type brokenBox struct{}
+type brokenMailbox struct{}
 
-func (brokenBox) Run(context.Context, func(context.Context, Incoming) error) error {
-	return errors.New("settings that cannot work")
+func (brokenMailbox) Run(context.Context, func(context.Context, Incoming) error) error {
+	return errors.New("unusable settings")
 }
 
-// A way in that cannot work ends the channel, so that it is said.
-func TestRunEndsWithAWayIn(t *testing.T) {
-	w := newWorld(t)
-	w.Boxes = []Mailbox{&InboxQueue{Drawer: w.drawer("inbox")}, brokenBox{}}
-	require.EqualError(t, w.Run(t.Context()), "settings that cannot work")
+// A mailbox with unusable settings ends Run with its error.
+func TestRunEndsWithMailbox(t *testing.T) {
+	w := newRig(t)
+	w.Boxes = []Mailbox{&InboxQueue{Drawer: w.stateStore("inbox")}, brokenMailbox{}}
+	require.EqualError(t, w.Run(t.Context()), "unusable settings")
 }
 
-// What cannot be taken now comes again, and keeps no other one waiting.
-func TestDrop(t *testing.T) {
-	w := newWorld(t)
-	d := &InboxQueue{Drawer: w.drawer("inbox"), Now: w.clock.now}
+// An email that cannot be taken is retried, and does not delay the others.
+func TestInboxQueue(t *testing.T) {
+	w := newRig(t)
+	d := &InboxQueue{Drawer: w.stateStore("inbox"), Now: w.clock.now}
 	require.ErrorIs(t, d.Put("x", strings.NewReader("")), ErrNoMail)
 	require.NoError(t, d.Put("1", strings.NewReader("Subject: a\n\n1\n")))
 	require.NoError(t, d.Put("2", strings.NewReader("From x\nSubject: b\r\n\r\n2\r\n")))
@@ -84,27 +84,27 @@ func TestDrop(t *testing.T) {
 		return nil
 	}
 	retries := map[string]retry{}
-	require.ErrorContains(t, d.look(t.Context(), take, retries), "not now")
+	require.ErrorContains(t, d.takeDue(t.Context(), take, retries), "not now")
 	require.Len(t, seen, 3)
 	require.Equal(t, "Subject: a\r\n\r\n1\r\n", string(seen[0].Raw))
-	require.Equal(t, "Subject: b\r\n\r\n2\r\n", string(seen[1].Raw), "without the line of the envelope")
+	require.Equal(t, "Subject: b\r\n\r\n2\r\n", string(seen[1].Raw), "without the envelope line")
 	require.Equal(t, "drop 3"+headerOnly, seen[2].Name)
 	require.True(t, seen[2].TooLarge)
 	require.Less(t, len(seen[2].Raw), 100)
 	seen, fails = nil, false
-	require.NoError(t, d.look(t.Context(), take, retries))
+	require.NoError(t, d.takeDue(t.Context(), take, retries))
 	require.Empty(t, seen, "not at once")
-	w.clock.passes(time.Minute)
-	require.NoError(t, d.look(t.Context(), take, retries))
+	w.clock.advance(time.Minute)
+	require.NoError(t, d.takeDue(t.Context(), take, retries))
 	require.Len(t, seen, 1)
 	names, err := d.Drawer.List()
 	require.NoError(t, err)
 	require.Empty(t, names)
 }
 
-func TestShelf(t *testing.T) {
-	w := newWorld(t)
-	s := MailboxState{Drawer: w.drawer("state"), Name: "imap"}
+func TestMailboxState(t *testing.T) {
+	w := newRig(t)
+	s := MailboxState{Drawer: w.stateStore("state"), Name: "imap"}
 	b, err := s.Load()
 	require.NoError(t, err)
 	require.Empty(t, b)
@@ -112,36 +112,36 @@ func TestShelf(t *testing.T) {
 	b, err = s.Load()
 	require.NoError(t, err)
 	require.Equal(t, "here", string(b))
-	require.ErrorIs(t, func() error { _, err := MailboxState{Drawer: brokenDrawer{}, Name: "imap"}.Load(); return err }(), errFull, "lost is not new")
+	require.ErrorIs(t, func() error { _, err := MailboxState{Drawer: brokenStore{}, Name: "imap"}.Load(); return err }(), errFull, "an unreadable state is not a first start")
 }
 
-// An answer to a test is laid down, answered by nobody, and decides nothing.
-func TestRehearsal(t *testing.T) {
-	w := newWorld(t)
+// A reply to a test card is saved, is not answered, and decides nothing.
+func TestTestMail(t *testing.T) {
+	w := newRig(t)
 	for _, separator := range []string{"+", ""} {
 		w.Addressing.Separator = separator
-		r := &TestMail{Drawer: w.Tests, Addressing: w.Addressing, Sender: w.post, To: annMail}
+		r := &TestMail{Drawer: w.Tests, Addressing: w.Addressing, Sender: w.outbox, To: annMail}
 		require.NoError(t, r.Send(t.Context()))
-		card := w.one(w.post.take())
+		card := w.onlyEmail(w.outbox.take())
 		require.Equal(t, "auto-generated", card.header.Get("Auto-Submitted"))
-		in := letterTo(card, annMail, "1")
-		taken, answers := w.takes(in)
+		in := replyTo(card, annMail, "1")
+		taken, answers := w.deliver(in)
 		require.Equal(t, Ignored, taken.Status)
-		require.Equal(t, "it answers a test", taken.Why)
+		require.Equal(t, "reply to a test card", taken.Why)
 		require.Empty(t, answers)
 		raw, err := r.Await(t.Context(), nil)
 		require.NoError(t, err)
 		require.Equal(t, string(in.Raw), string(raw))
 		require.NoError(t, r.Drawer.Remove(TokenDigest(r.token)+answerSuffix))
-		r.Inbox = w.drawer("inbox")
+		r.Inbox = w.stateStore("inbox")
 		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("other", strings.NewReader("Subject: x\n\n1\n")))
 		require.NoError(t, (&InboxQueue{Drawer: r.Inbox}).Put("this", strings.NewReader(string(in.Raw))))
 		raw, err = r.Await(t.Context(), nil)
-		require.NoError(t, err, "no gate runs: the answer lies in the inbox")
+		require.NoError(t, err, "no daemon runs: the reply is in the inbox")
 		require.Equal(t, string(in.Raw), string(raw))
 		left, err := r.Inbox.List()
 		require.NoError(t, err)
-		require.Equal(t, []string{"other"}, left, "what is for the gate stays")
+		require.Equal(t, []string{"other"}, left, "emails for the daemon stay")
 		require.NoError(t, r.End())
 		names, err := w.Tests.List()
 		require.NoError(t, err)
@@ -167,5 +167,5 @@ func TestExamine(t *testing.T) {
 	require.NotEmpty(t, f.Automatic)
 	require.Contains(t, f.Stated, "dmarc=none")
 	require.NotEmpty(t, f.Signed)
-	require.Equal(t, "the server states nothing", Examine(t.Context(), mail(""), none).Stated)
+	require.Equal(t, "no Authentication-Results field", Examine(t.Context(), mail(""), none).Stated)
 }

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is one daemon in a PID namespace of its own: when the one process that
-// we started dies, the kernel kills all that it started.
-type server struct {
+// process is a server in a separate PID namespace: when the process that we started dies, the
+// kernel kills all its children.
+type process struct {
 	name, dir string
 	listens   []string
 	process   *os.Process
-	first     int           // a pidfd of the namespace's first process, whose end is the last of all
-	ended     chan struct{} // closed when process has been waited for
+	first     int           // pidfd of the namespace's first process, which ends last
+	ended     chan struct{} // closed after Wait
 }
 
-// start runs a command and waits until somebody listens at every address.
-func (s *server) start(listens, sandbox []string, name string, args ...string) error {
+// start runs a command and waits until a server listens at every address.
+func (s *process) start(listens, sandbox []string, name string, args ...string) error {
 	s.listens = listens
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 	cmd := exec.Command("bwrap", command...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{tells}
-	// The parent whose death kills is the thread that started the child.
+	// The kernel sends the signal when the thread that started the child ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	s.ended = make(chan struct{})
@@ -54,7 +54,7 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // killed, or its log says why
+			_ = cmd.Wait() // it was killed, or its log has the reason
 		}
 	}()
 	err = <-started
@@ -75,9 +75,9 @@ func (s *server) start(listens, sandbox []string, name string, args ...string) e
 	return s.await()
 }
 
-// await polls, because a daemon tells nobody that it listens.
-func (s *server) await() error {
-	end := time.Now().Add(patience)
+// await polls, because the servers do not report when they listen.
+func (s *process) await() error {
+	end := time.Now().Add(startTimeout)
 	for _, at := range s.listens {
 		for !reachable(at) {
 			select {
@@ -93,32 +93,32 @@ func (s *server) await() error {
 	return nil
 }
 
-// stop kills, and waits until all that the server started is gone and the ports are
-// free again: the namespace dies a moment after the process that we started, and
-// what is left of it would answer at a socket that the next one wants.
-func (s *server) stop() {
+// stop kills the server and waits until its children are gone and its ports are free. The
+// namespace ends shortly after the process that we started. Until then its processes
+// could answer on a port that the next server needs.
+func (s *process) stop() {
 	if s.process == nil {
 		return
 	}
-	_ = s.process.Kill() // it may have ended by itself
+	_ = s.process.Kill() // it may have ended already
 	<-s.ended
 	s.process = nil
 	if s.first >= 0 {
-		for end := time.Now().Add(patience); time.Now().Before(end); {
+		for end := time.Now().Add(startTimeout); time.Now().Before(end); {
 			if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(s.first), Events: unix.POLLIN}}, 1000); n > 0 {
 				break
 			}
 		}
 		_ = unix.Close(s.first)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if !reachable(s.listens...) {
 			return
 		}
 	}
 }
 
-// reachable says whether anybody listens at one of the addresses.
+// reachable says whether a server listens at one of the addresses.
 func reachable(addresses ...string) bool {
 	for _, at := range addresses {
 		conn, err := net.DialTimeout("tcp", at, time.Second)
@@ -127,16 +127,16 @@ func reachable(addresses ...string) bool {
 			return true
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return true // busy is not gone
+			return true // busy, not stopped
 		}
 	}
 	return false
 }
 
-func (s *server) logFile() string { return filepath.Join(s.dir, s.name+".log") }
+func (s *process) logFile() string { return filepath.Join(s.dir, s.name+".log") }
 
 // log is the end of what the server wrote.
-func (s *server) log() string {
-	text, _ := os.ReadFile(s.logFile()) // without one there is nothing to tell
+func (s *process) log() string {
+	text, _ := os.ReadFile(s.logFile()) // no log file: empty text
 	return string(text[max(0, len(text)-4000):])
 }

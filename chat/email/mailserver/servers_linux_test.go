@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 )
 
-// TestVillage holds the servers to what the tests of others rely on.
-func TestVillage(t *testing.T) {
+// TestServers checks what other tests rely on.
+func TestServers(t *testing.T) {
 	start := time.Now()
 	v := mailserver.Start(t)
 	t.Logf("up in %s", time.Since(start))
@@ -38,7 +38,7 @@ func TestVillage(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, checks, 2)
 	for _, c := range checks {
-		require.NoError(t, c.Err, "the signatures survive the way through the servers")
+		require.NoError(t, c.Err, "the servers do not break the signatures")
 		require.Equal(t, "human.test", c.Domain)
 	}
 
@@ -48,8 +48,8 @@ func TestVillage(t *testing.T) {
 	require.Equal(t, []string{"v=DMARC1; p=none; rua=mailto:a@elsewhere.test,mailto:b@elsewhere.test"}, txt)
 }
 
-// TestTwoVillages stand side by side: nobody waits for a spool.
-func TestTwoVillages(t *testing.T) {
+// TestTwoInstances: two instances run in parallel, with a spool each.
+func TestTwoInstances(t *testing.T) {
 	a, b := mailserver.Start(t), mailserver.Start(t)
 	inA, inB := a.Inbox(t, mailserver.Gate), b.Inbox(t, mailserver.Gate)
 	b.Deliver(t, mailserver.Reply{Subject: "to b"}.Mail())
@@ -57,15 +57,15 @@ func TestTwoVillages(t *testing.T) {
 	inA.None(t, 10*time.Millisecond)
 }
 
-// TestNothingOutlives: a test that is killed takes its servers along.
-func TestNothingOutlives(t *testing.T) {
-	if os.Getenv("VILLAGE_TO_KILL") != "" {
+// TestServersEndWithTest: the servers of a killed test end with it.
+func TestServersEndWithTest(t *testing.T) {
+	if os.Getenv("MAILSERVER_TO_KILL") != "" {
 		v := mailserver.Start(t)
 		fmt.Println("up:", v.MX, v.IMAP, v.DNS, v.Dir)
 		select {}
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestNothingOutlives$")
-	cmd.Env = append(os.Environ(), "VILLAGE_TO_KILL=1")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServersEndWithTest$")
+	cmd.Env = append(os.Environ(), "MAILSERVER_TO_KILL=1")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

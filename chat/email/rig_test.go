@@ -21,44 +21,43 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// world is a channel over the real store and the real Decide. Mails that it
-// sends go no further, and a From is believed: who proves one has tests of its
-// own.
-type world struct {
+// rig is a channel over the real store and the real Decide. It keeps the emails
+// that it sends, and it trusts every From: the proof of a sender has its own tests.
+type rig struct {
 	*Channel
-	t       testing.TB
-	store   *ipc.Store
-	seal    *seal.Key
-	book    *ipc.SentStore
-	people  map[string][]approval.Approver // by workspace
-	ceil    map[string]approval.Reversibility
-	post    *outbox
-	clock   *stillClock
-	problem string
-	alerts  []string
-	next    int
-	last    approval.Key
+	t         testing.TB
+	store     *ipc.Store
+	seal      *seal.Key
+	sentStore *ipc.SentStore
+	people    map[string][]approval.Approver // by workspace
+	ceilings  map[string]approval.Reversibility
+	outbox    *outbox
+	clock     *fakeClock
+	problem   string
+	alerts    []string
+	next      int
+	last      approval.Key
 }
 
-// stillClock is a time that stands still.
-type stillClock struct {
+// fakeClock moves only when a test advances it.
+type fakeClock struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-func (c *stillClock) now() time.Time {
+func (c *fakeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-func (c *stillClock) passes(d time.Duration) {
+func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
 }
 
-// outbox is a Sender that keeps what it gets.
+// outbox is a Sender that keeps the emails.
 type outbox struct {
 	mu     sync.Mutex
 	mails  []sentMail
@@ -96,13 +95,13 @@ const (
 	evaMail = "eva@human.test" // of another workspace
 )
 
-func newWorld(t testing.TB) *world {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	layout := ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, layout.PrepareHome(ipc.OS()))
-	w := &world{
-		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, post: &outbox{}, ceil: map[string]approval.Reversibility{},
-		clock: &stillClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
+	w := &rig{
+		t: t, store: &ipc.Store{FS: ipc.OS(), Layout: layout}, outbox: &outbox{}, ceilings: map[string]approval.Reversibility{},
+		clock: &fakeClock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		people: map[string][]approval.Approver{
 			"home":   {{Name: "ann", Email: annMail}},
 			"office": {{Name: "ann", Email: annMail}, {Name: "bob", Email: bobMail, Language: "it"}, {Name: "carl"}},
@@ -115,30 +114,30 @@ func newWorld(t testing.TB) *world {
 	var err error
 	w.seal, err = seal.LoadOrCreate(ipc.OS(), layout.Keys())
 	require.NoError(t, err)
-	w.book = &ipc.SentStore{Store: w.store, Channel: "email"}
+	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	return w
 }
 
-// restart is a new process over the same files.
-func (w *world) restart() {
+// restart simulates a new process over the same files.
+func (w *rig) restart() {
 	w.t.Helper()
-	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.may}
+	decider := &gate.Decider{Store: w.store, Seal: w.seal, Now: w.clock.now, Daemon: true, May: w.canDecide}
 	viewer := &gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}
 	drawer := func(name string) chat.StateStore {
-		d, err := w.book.State(name)
+		d, err := w.sentStore.State(name)
 		require.NoError(w.t, err)
 		return d
 	}
 	w.problem = ""
 	w.Channel = &Channel{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
-		Sender: w.post, Prover: &Authenticator{TrustRelay: true},
+		Sender: w.outbox, Prover: &Authenticator{TrustRelay: true},
 		Viewer: viewer, Records: viewer, Interceptor: &chat.Interceptor{Decider: decider, Viewer: viewer, CanDecide: decider.CanDecide},
-		Notebook: w.book, Taken: drawer("taken"), Tests: drawer("tests"),
+		Notebook: w.sentStore, Taken: drawer("taken"), Tests: drawer("tests"),
 		Workspaces: func() []string { return []string{"home", "office", "shop"} },
 		People:     func(ws string) []approval.Approver { return w.people[ws] },
-		Ceiling:    func(ws string) approval.Reversibility { return w.ceil[ws] },
+		Ceiling:    func(ws string) approval.Reversibility { return w.ceilings[ws] },
 		Style:      func(language string) chat.Style { return chat.Style{Language: language} },
 		Foot:       func() string { return "log 1042 9f3c" },
 		Problem:    func(what, _ string) { w.problem = what },
@@ -147,7 +146,7 @@ func (w *world) restart() {
 	}
 }
 
-func (w *world) may(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
+func (w *rig) canDecide(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 	for _, p := range w.people[ws] {
 		if by.Channel == "email" && p.Email == by.ID {
 			return p.Name, true
@@ -156,8 +155,8 @@ func (w *world) may(ws string, _ *approval.Pending, by approval.Person) (string,
 	return "bob", by.Channel == "local"
 }
 
-// asks has a request wait.
-func (w *world) asks(ws, id string, change ...func(*approval.Pending)) approval.Key {
+// addPending adds a pending request.
+func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
 	k := approval.Key{Workspace: ws, ID: id}
 	at := w.clock.now()
@@ -176,24 +175,24 @@ func (w *world) asks(ws, id string, change ...func(*approval.Pending)) approval.
 	return k
 }
 
-// asksNext has another request wait, a day later, in place of the one before.
-func (w *world) asksNext(ws string, change ...func(*approval.Pending)) approval.Key {
+// addNextPending replaces the pending request by another one, a day later.
+func (w *rig) addNextPending(ws string, change ...func(*approval.Pending)) approval.Key {
 	w.t.Helper()
 	if w.next++; w.last.ID != "" {
 		require.NoError(w.t, w.store.Remove(approval.DocPending, w.last))
 	}
-	w.clock.passes(24 * time.Hour)
-	w.last = w.asks(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
+	w.clock.advance(24 * time.Hour)
+	w.last = w.addPending(ws, fmt.Sprintf("a7f3%04x00000000", w.next), change...)
 	return w.last
 }
 
-// ends writes the record of a request.
-func (w *world) ends(k approval.Key, status approval.Status) {
+// writeRecord writes the record of a request.
+func (w *rig) writeRecord(k approval.Key, status approval.Status) {
 	w.t.Helper()
-	w.endsBy(k, status, "bob", "terminal")
+	w.writeRecordBy(k, status, "bob", "terminal")
 }
 
-func (w *world) endsBy(k approval.Key, status approval.Status, by, via string) {
+func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via string) {
 	w.t.Helper()
 	resp := approval.Response{Version: 1, RequestID: k.ID, Status: status, RespondedAt: w.clock.now()}
 	resp.Decision.By, resp.Decision.Via = &by, &via
@@ -210,8 +209,8 @@ func (w *world) endsBy(k approval.Key, status approval.Status, by, via string) {
 	require.NoError(w.t, w.store.Remove(approval.DocPending, k))
 }
 
-// decided is what lies in the slot, nil where nothing does.
-func (w *world) decided(k approval.Key) *approval.Decision {
+// decision returns the decision on a request, or nil.
+func (w *rig) decision(k approval.Key) *approval.Decision {
 	w.t.Helper()
 	b, err := w.store.Read(approval.DocDecision, k)
 	if err != nil {
@@ -220,16 +219,16 @@ func (w *world) decided(k approval.Key) *approval.Decision {
 	return (&gate.Viewer{Store: w.store, Workspaces: w.store, Seal: w.seal}).Decision(k, b)
 }
 
-// looks does what Run does, once.
-func (w *world) looks() []sentMail {
+// runAndTakeSent does one pass of Run and returns the emails that it sent.
+func (w *rig) runAndTakeSent() []sentMail {
 	w.t.Helper()
 	w.init()
-	w.look(w.t.Context())
-	return w.post.take()
+	w.runOnce(w.t.Context())
+	return w.outbox.take()
 }
 
-// opened is a mail of ours, read.
-type opened struct {
+// parsedEmail is a parsed email of ours.
+type parsedEmail struct {
 	sentMail
 	header     mail.Header
 	subject    string
@@ -237,11 +236,11 @@ type opened struct {
 	token      string
 }
 
-func open1(t testing.TB, m sentMail) opened {
+func parseEmail(t testing.TB, m sentMail) parsedEmail {
 	t.Helper()
 	e, err := message.Read(strings.NewReader(string(m.raw)))
 	require.NoError(t, err)
-	o := opened{sentMail: m, header: mail.Header{}}
+	o := parsedEmail{sentMail: m, header: mail.Header{}}
 	for f := e.Header.Fields(); f.Next(); {
 		o.header[f.Key()] = append(o.header[f.Key()], f.Value())
 	}
@@ -280,21 +279,21 @@ func readAll(t testing.TB, e *message.Entity) string {
 	}
 }
 
-// one is the only mail there is.
-func (w *world) one(mails []sentMail) opened {
+// onlyEmail parses the only email in the list.
+func (w *rig) onlyEmail(mails []sentMail) parsedEmail {
 	w.t.Helper()
 	require.Len(w.t, mails, 1)
-	return open1(w.t, mails[0])
+	return parseEmail(w.t, mails[0])
 }
 
-var mailsWritten int
+var repliesWritten int
 
-// letterTo is a reply to a card, as a plain mail program writes it.
-func letterTo(card opened, from, text string, edit ...func(h map[string]string)) Incoming {
-	mailsWritten++
+// replyTo returns a reply to a card, as a simple mail program writes it.
+func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]string)) Incoming {
+	repliesWritten++
 	h := map[string]string{
 		"From": from, "To": card.header.Get("Reply-To"), "Subject": "Re: =?utf-8?b?" + b64(card.subject) + "?=",
-		"Date": "Sat, 21 Nov 2026 12:01:00 +0000", "Message-ID": fmt.Sprintf("<%d@human.test>", mailsWritten),
+		"Date": "Sat, 21 Nov 2026 12:01:00 +0000", "Message-ID": fmt.Sprintf("<%d@human.test>", repliesWritten),
 		"In-Reply-To": card.header.Get("Message-Id"), "References": card.header.Get("Message-Id"), "Content-Type": "text/plain; charset=utf-8",
 	}
 	if h["To"] == "" {
@@ -310,10 +309,10 @@ func letterTo(card opened, from, text string, edit ...func(h map[string]string))
 		}
 	}
 	raw := b.String() + "\r\n" + strings.ReplaceAll(text, "\n", "\r\n")
-	return Incoming{Name: fmt.Sprintf("test %d", mailsWritten), Raw: []byte(raw), Size: int64(len(raw))}
+	return Incoming{Name: fmt.Sprintf("test %d", repliesWritten), Raw: []byte(raw), Size: int64(len(raw))}
 }
 
-func without(names ...string) func(map[string]string) {
+func withoutHeaders(names ...string) func(map[string]string) {
 	return func(h map[string]string) {
 		for _, n := range names {
 			delete(h, n)
@@ -321,16 +320,16 @@ func without(names ...string) func(map[string]string) {
 	}
 }
 
-func but(name, value string) func(map[string]string) {
+func withHeader(name, value string) func(map[string]string) {
 	return func(h map[string]string) { h[name] = value }
 }
 
-// takes hands a mail in and gives what became of it, and what was answered.
-func (w *world) takes(in Incoming) (Taken, []sentMail) {
+// deliver delivers an email and returns the result and the answers.
+func (w *rig) deliver(in Incoming) (Taken, []sentMail) {
 	w.t.Helper()
 	t, err := w.Take(w.t.Context(), in)
 	require.NoError(w.t, err)
-	return t, w.looks()
+	return t, w.runAndTakeSent()
 }
 
 const id1 = "a7f3b2c1d4e5f6a7"

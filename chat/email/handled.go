@@ -1,0 +1,198 @@
+package email
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// handledEmail is an email that had an effect: a decision, or an answer of ours. One file
+// holds both, so that either both are saved or neither.
+type handledEmail struct {
+	Version   int       `json:"version"`
+	Name      string    `json:"name"`   // of the delivery
+	Digest    string    `json:"print"`  // digest of the content, the same for every delivery
+	Sender    string    `json:"sender"` // proved
+	At        time.Time `json:"at"`
+	Status    Status    `json:"status"`
+	Workspace string    `json:"workspace"`
+	ID        string    `json:"id"`
+	SHA256    string    `json:"pending_sha256,omitempty"` // of the pending that the card showed
+	Answer    *answerTo `json:"answer,omitempty"`
+}
+
+// answerTo is our only answer to an email.
+type answerTo struct {
+	Language   string   `json:"language,omitempty"`
+	Subject    string   `json:"subject,omitempty"` // without the tag
+	InReplyTo  string   `json:"in_reply_to,omitempty"`
+	References []string `json:"references,omitempty"`
+	MessageID  string   `json:"message_id"`
+	Text       string   `json:"text,omitempty"` // removed when it is sent
+	Open       bool     `json:"open,omitempty"` // it can be replied to
+	delivery
+}
+
+// handledEmails holds all of them, by file name.
+type handledEmails struct {
+	byFile  map[string]*handledEmail
+	digests map[string]bool
+}
+
+const (
+	maxHandled        = 2000
+	maxAnswersPerHour = 10 // to one sender
+)
+
+func fileName(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// replyDigest is the digest of a reply's content.
+func replyDigest(sender, about, messageID, text string) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{sender, about, messageID, text}, "\n")))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (t *handledEmail) key() approval.Key { return approval.Key{Workspace: t.Workspace, ID: t.ID} }
+
+// loadHandled reads the store once. The caller holds the lock, here and below.
+func (c *Channel) loadHandled() error {
+	l := &c.state.handled
+	if l.byFile != nil {
+		return nil
+	}
+	names, err := c.Taken.List()
+	if err != nil {
+		return err
+	}
+	byFile, digests := map[string]*handledEmail{}, map[string]bool{}
+	for _, name := range names {
+		b, err := c.Taken.Get(name)
+		if err != nil {
+			return err
+		}
+		t := &handledEmail{}
+		if err := json.Unmarshal(b, t); err != nil || t.Version != 1 {
+			c.Log.Warn().Str("file", name).Msg("record of a handled email unreadable")
+			continue
+		}
+		byFile[name], digests[t.Digest] = t, true
+	}
+	l.byFile, l.digests = byFile, digests
+	return nil
+}
+
+// saveHandled makes t durable.
+func (c *Channel) saveHandled(t *handledEmail) error {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	name := fileName(t.Name)
+	if err := c.Taken.Put(name, b); err != nil {
+		return fmt.Errorf("save record of a handled email: %w", err)
+	}
+	c.state.handled.byFile[name], c.state.handled.digests[t.Digest] = t, true
+	return nil
+}
+
+// known says whether an email was handled before, in this delivery or another.
+func (l *handledEmails) known(name, print string) bool {
+	return l.byFile[fileName(name)] != nil || print != "" && l.digests[print]
+}
+
+// answersSince counts our answers to a sender since that time.
+func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
+	for _, t := range l.byFile {
+		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// pruneHandled removes the oldest.
+func (c *Channel) pruneHandled(now time.Time) error {
+	l := &c.state.handled
+	var files []string
+	for f := range l.byFile {
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b string) int {
+		x, y := l.byFile[a], l.byFile[b]
+		if d := x.At.Compare(y.At); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for i, f := range files {
+		if now.Sub(l.byFile[f].At) < keepRecords && len(files)-i <= maxHandled {
+			break
+		}
+		if err := c.Taken.Remove(f); err != nil {
+			return err
+		}
+		delete(l.digests, l.byFile[f].Digest)
+		delete(l.byFile, f)
+	}
+	return nil
+}
+
+// dueAnswer returns an answer that is due, or nil.
+func (c *Channel) dueAnswer() (*job, error) {
+	now := c.now()
+	for _, t := range c.state.handled.byFile {
+		a := t.Answer
+		if a == nil || !a.due(now) {
+			continue
+		}
+		if now.Sub(t.At) > maxAnswerAge {
+			a.State, a.Text = stateFailed, ""
+			if err := c.saveHandled(t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		return c.answerJob(t)
+	}
+	return nil, nil
+}
+
+func (c *Channel) answerJob(t *handledEmail) (*job, error) {
+	a, k, token := t.Answer, t.key(), ""
+	var unsent func()
+	if n := c.state.sent.records[k]; a.Open && n != nil {
+		if card := n.card(t.Sender); card != nil {
+			token = card.addToken()
+			unsent = func() { card.removeToken(token) }
+			if err := c.save(k, n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// The lock marks our text if a reply quotes it: without it "4 needs text behind
+	// it" would be an answer.
+	d := c.newEmail(t.Sender, a.MessageID, "Re: "+a.Subject, t.ID, token)
+	d.Auto, d.InReplyTo, d.References, d.Text = "auto-replied", a.InReplyTo, a.References, lock+" "+a.Text+"\n"
+	if token != "" && d.ReplyTo == "" {
+		d.Text += "\n" + SubjectTag(t.ID, token) + "\n"
+	}
+	return &job{
+		key: k, to: t.Sender, what: "answer", delivery: &a.delivery, mail: d, notSent: unsent,
+		save: func() error {
+			if !a.open() {
+				a.Text = ""
+			}
+			return c.saveHandled(t)
+		},
+	}, nil
+}
