@@ -89,5 +89,5 @@ export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, op
   for (const href of links.slice(1)) await visit(href.split('/').pop(), href)
   await page.locator('#leave').click()
   await page.locator('h1').waitFor()
-  await examine('outside')
+  await examine('no session')
 }]))

@@ -47,7 +47,7 @@ const logEntries = 1_000_000
 // auditVerify verifies a log of a million entries as the gate writes them, four
 // for each request that was asked, approved and run.
 func (b *bench) auditVerify() error {
-	h, err := b.build("verify")
+	h, err := b.newRig("verify")
 	if err != nil {
 		return err
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-const past = 100_000 // requests in the log
+const historyRequests = 100_000 // requests in the log
 
 // history measures the commands that look back, from their start to their end,
 // over a log of what 100,000 requests leave there.
 func (b *bench) history() error {
-	h, err := b.build("history")
+	h, err := b.newRig("history")
 	if err != nil {
 		return err
 	}
-	if err := h.plantHistory(past); err != nil {
+	if err := h.writeHistory(historyRequests); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
@@ -45,9 +45,9 @@ func (b *bench) history() error {
 	return nil
 }
 
-// plantHistory writes the log of n requests, over the last month: three of four
+// writeHistory writes the log of n requests, over the last month: three of four
 // were asked and decided, every tenth was denied.
-func (h *house) plantHistory(n int) error {
+func (h *rig) writeHistory(n int) error {
 	log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
 	if err != nil {
 		return err
@@ -55,14 +55,14 @@ func (h *house) plantHistory(n int) error {
 	first := time.Now().Add(-30 * 24 * time.Hour).UTC()
 	for i := range n {
 		at := first.Add(time.Duration(i) * 30 * 24 * time.Hour / time.Duration(n))
-		for _, e := range story(i, at) {
+		for _, e := range historyEntries(i, at) {
 			log.Note(e)
 		}
 	}
 	return log.Close()
 }
 
-func story(i int, at time.Time) []approval.Entry {
+func historyEntries(i int, at time.Time) []approval.Entry {
 	e := approval.Entry{
 		Time: at, Workspace: workspace, RequestID: id(i), Tool: "x_post", Capability: "channel:out",
 		Target: fmt.Sprintf("x.com/user-%d", i%500), ClientID: "ws:" + workspace, SessionID: "sess_123", Rule: "rule 1",

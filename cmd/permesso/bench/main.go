@@ -27,8 +27,8 @@ import (
 
 // figure is one line of the result.
 type figure struct {
-	name, got, asked string
-	ok               bool
+	name, got, target string
+	ok                bool
 }
 
 type bench struct {
@@ -79,7 +79,7 @@ func run(dir, bin, only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	spread(dir)
+	spreadFolders(dir)
 	b := &bench{dir: dir, bin: bin}
 	if err := b.unit(); err != nil {
 		return err
@@ -171,18 +171,18 @@ func (b *bench) add(name, got, asked string, ok bool) {
 
 // inUnits gives a time as itself and as a multiple of u.
 func (b *bench) inUnits(d time.Duration) string {
-	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.times(d))
+	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.inU(d))
 }
 
-func (b *bench) times(d time.Duration) float64 { return float64(d) / float64(b.u) }
+func (b *bench) inU(d time.Duration) float64 { return float64(d) / float64(b.u) }
 
 func (b *bench) print() {
 	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "asked")
 	for _, f := range b.figures {
 		verdict := ""
-		if f.asked != "" && !f.ok {
+		if f.target != "" && !f.ok {
 			verdict = "  missed"
 		}
-		fmt.Printf("%-52s %-28s %-12s%s\n", f.name, f.got, f.asked, verdict)
+		fmt.Printf("%-52s %-28s %-12s%s\n", f.name, f.got, f.target, verdict)
 	}
 }

@@ -20,7 +20,7 @@ type aferoFile = afero.File
 
 const rounds = 200
 
-func (h *house) approve(id string) error {
+func (h *rig) approve(id string) error {
 	_, err := h.decider.Decide(context.Background(), approval.DecisionInput{
 		Key: approval.Key{Workspace: workspace, ID: id}, Verdict: approval.Approved, Code: "1", Via: "bench",
 		By: approval.Person{Channel: "local", ID: "0", Name: "bench"},
@@ -31,28 +31,28 @@ func (h *house) approve(id string) error {
 // decided asks and approves one by one, and gives the time from the decision
 // being seen to the response being visible, and the syncs in between and after.
 func (b *bench) decided(tool string) (took []time.Duration, syncs float64, err error) {
-	h, err := b.build("latency-" + tool)
+	h, err := b.newRig("latency-" + tool)
 	if err != nil {
 		return nil, 0, err
 	}
 	if err := h.start(); err != nil {
 		return nil, 0, err
 	}
-	defer h.end()
+	defer h.stopAndReport()
 	total := int64(0)
 	for n := range rounds {
 		id := id(n)
-		if err := h.request(id, tool); err != nil {
+		if err := h.writeRequest(id, tool); err != nil {
 			return nil, 0, err
 		}
-		if err := waitFor("asked", func() bool { return h.has("pending_approvals", id) && !h.has("requests", id) }); err != nil {
+		if err := waitFor("asked", func() bool { return h.exists("pending_approvals", id) && !h.exists("requests", id) }); err != nil {
 			return nil, 0, err
 		}
 		if err := h.approve(id); err != nil {
 			return nil, 0, err
 		}
 		before := h.fs.syncs.Load()
-		if err := waitFor("settled", func() bool { return !h.has("pending_approvals", id) }); err != nil {
+		if err := waitFor("settled", func() bool { return !h.exists("pending_approvals", id) }); err != nil {
 			return nil, 0, err
 		}
 		total += h.fs.syncs.Load() - before
@@ -68,7 +68,7 @@ func (b *bench) latencyNone() error {
 		return err
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("decision seen → response visible, none, p50", b.inUnits(p50), "≤ 3 u", b.times(p50) <= 3)
+	b.add("decision seen → response visible, none, p50", b.inUnits(p50), "≤ 3 u", b.inU(p50) <= 3)
 	b.add("decision seen → response visible, none, p99", b.inUnits(p99), "", true)
 	// The first fsync of the claim may be over before the counter is read.
 	b.add("fsyncs from decision to tidy, at most", fmt.Sprintf("%.1f", syncs), "≤ 7", syncs <= 7)
@@ -81,24 +81,24 @@ func (b *bench) latencyCommand() error {
 		return err
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("decision seen → response visible, /bin/true, p50", b.inUnits(p50), "≤ 6 u", b.times(p50) <= 6)
+	b.add("decision seen → response visible, /bin/true, p50", b.inUnits(p50), "≤ 6 u", b.inU(p50) <= 6)
 	b.add("decision seen → response visible, /bin/true, p99", b.inUnits(p99), "", true)
 	return nil
 }
 
 func (b *bench) latencyAllow() error {
-	h, err := b.build("allow")
+	h, err := b.newRig("allow")
 	if err != nil {
 		return err
 	}
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.end()
+	defer h.stopAndReport()
 	var took []time.Duration
 	for n := range rounds {
 		began := time.Now()
-		if err := h.request(id(n), "allowed"); err != nil {
+		if err := h.writeRequest(id(n), "allowed"); err != nil {
 			return err
 		}
 		if err := waitFor("settled", func() bool { _, out := h.store.times(id(n)); return !out.IsZero() }); err != nil {
@@ -122,20 +122,20 @@ const burstSize = 1000
 // burstOf is how long n waiting requests take from being decided all at once to
 // the last response being visible.
 func (b *bench) burstOf(n int, name string, unsigned bool) (time.Duration, error) {
-	h, err := b.build(name)
+	h, err := b.newRig(name)
 	if err != nil {
 		return 0, err
 	}
 	h.unsigned = unsigned
-	if err := h.plant(n, time.Hour, "none"); err != nil {
+	if err := h.writePendings(n, time.Hour, "none"); err != nil {
 		return 0, err
 	}
 	if err := h.start(); err != nil {
 		return 0, err
 	}
-	defer h.end()
+	defer h.stopAndReport()
 	time.Sleep(time.Second) // let the start-up sweep finish
-	show, err := h.plantDecisions(n)
+	show, err := h.writeDecisions(n)
 	if err != nil {
 		return 0, err
 	}
@@ -143,7 +143,7 @@ func (b *bench) burstOf(n int, name string, unsigned bool) (time.Duration, error
 	if err := show(); err != nil {
 		return 0, err
 	}
-	if err := waitFor("all settled", func() bool { return h.store.done() == n }); err != nil {
+	if err := waitFor("all settled", func() bool { return h.store.visibleCount() == n }); err != nil {
 		return 0, err
 	}
 	return time.Since(began), nil
@@ -164,17 +164,17 @@ func (b *bench) burst() error {
 // burstDecided is the burst with Decide included: 64 people at once.
 func (b *bench) burstDecided() error {
 	const n = 1000
-	h, err := b.build("burst-decided")
+	h, err := b.newRig("burst-decided")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(n, time.Hour, "none"); err != nil {
+	if err := h.writePendings(n, time.Hour, "none"); err != nil {
 		return err
 	}
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.end()
+	defer h.stopAndReport()
 	time.Sleep(time.Second)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -193,7 +193,7 @@ func (b *bench) burstDecided() error {
 			return err
 		}
 	}
-	if err := waitFor("all settled", func() bool { return h.store.done() == n }); err != nil {
+	if err := waitFor("all settled", func() bool { return h.store.visibleCount() == n }); err != nil {
 		return err
 	}
 	b.add("the same with the deciding itself, 64 at once", b.perSecond(n/time.Since(began).Seconds()), "", true)
@@ -201,7 +201,7 @@ func (b *bench) burstDecided() error {
 }
 
 // plant writes pendings as the gate would have, all at once.
-func (h *house) plant(n int, left time.Duration, tool string) error {
+func (h *rig) writePendings(n int, left time.Duration, tool string) error {
 	t := tools[tool]
 	for i := range n {
 		p := &approval.Pending{
@@ -223,9 +223,9 @@ func (h *house) plant(n int, left time.Duration, tool string) error {
 	return h.fs.SyncFS(h.layout.Home)
 }
 
-// plantDecisions writes an approval for every slot, under other names; show
+// writeDecisions writes an approval for every slot, under other names; show
 // puts them all into their slots at once.
-func (h *house) plantDecisions(n int) (show func() error, err error) {
+func (h *rig) writeDecisions(n int) (show func() error, err error) {
 	dir := h.layout.Decisions(workspace)
 	for i := range n {
 		k := approval.Key{Workspace: workspace, ID: id(i)}
@@ -258,21 +258,21 @@ func (h *house) plantDecisions(n int) (show func() error, err error) {
 	return show, h.fs.SyncFS(h.layout.Home)
 }
 
-const many = 10_000
+const sweepRequests = 10_000
 
 func (b *bench) sweepFresh() error {
-	h, err := b.build("fresh")
+	h, err := b.newRig("fresh")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, time.Hour, "none"); err != nil {
+	if err := h.writePendings(sweepRequests, time.Hour, "none"); err != nil {
 		return err
 	}
 	began := time.Now()
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.end()
+	defer h.stopAndReport()
 	if err := waitFor("swept", h.gate.Idle); err != nil {
 		return err
 	}
@@ -282,11 +282,11 @@ func (b *bench) sweepFresh() error {
 }
 
 func (b *bench) sweepExpired() error {
-	h, err := b.build("expired")
+	h, err := b.newRig("expired")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, -time.Minute, "none"); err != nil {
+	if err := h.writePendings(sweepRequests, -time.Minute, "none"); err != nil {
 		return err
 	}
 	before := h.fs.syncs.Load()
@@ -294,18 +294,18 @@ func (b *bench) sweepExpired() error {
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.end()
-	if err := waitFor("swept", func() bool { return h.store.done() == many && h.gate.Idle() }); err != nil {
+	defer h.stopAndReport()
+	if err := waitFor("swept", func() bool { return h.store.visibleCount() == sweepRequests && h.gate.Idle() }); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	b.add("start-up sweep of 10,000 expired", fmt.Sprintf("%v, %.2f u each", took.Round(time.Millisecond), b.times(took)/many), "≤ 5 s", took <= 5*time.Second)
+	b.add("start-up sweep of 10,000 expired", fmt.Sprintf("%v, %.2f u each", took.Round(time.Millisecond), b.inU(took)/sweepRequests), "≤ 5 s", took <= 5*time.Second)
 	b.add("fsyncs it took, shared", strconv.FormatInt(h.fs.syncs.Load()-before, 10), "", true)
 	return nil
 }
 
 // daemon starts the real program on a home.
-func (b *bench) daemon(h *house, config string) (*osexec.Cmd, error) {
+func (b *bench) daemon(h *rig, config string) (*osexec.Cmd, error) {
 	file := filepath.Join(h.layout.Home, "permesso.toml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -321,11 +321,11 @@ func stopDaemon(c *osexec.Cmd) {
 }
 
 func (b *bench) memory() error {
-	h, err := b.build("memory")
+	h, err := b.newRig("memory")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, time.Hour, "none"); err != nil {
+	if err := h.writePendings(sweepRequests, time.Hour, "none"); err != nil {
 		return err
 	}
 	c, err := b.daemon(h, "[workspaces.default]\nlimits = { pending = 10000 }\n")
@@ -357,7 +357,7 @@ func procField(pid int, file, name string) (int64, error) {
 
 func (b *bench) idle() error {
 	const workspaces, watch = 1000, 60 * time.Second
-	h, err := b.build("idle")
+	h, err := b.newRig("idle")
 	if err != nil {
 		return err
 	}

@@ -38,20 +38,20 @@ handler = { kind = "none" }
 `
 
 // caller is one client of the HTTP door.
-type caller struct {
+type client struct {
 	base, key string
-	web       *http.Client
+	http      *http.Client
 }
 
 // call sends one request and reads the answer.
-func (c *caller) call(method, path, body string) (map[string]any, error) {
+func (c *client) call(method, path, body string) (map[string]any, error) {
 	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+c.key)
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := c.web.Do(r)
+	resp, err := c.http.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -69,26 +69,26 @@ func (c *caller) call(method, path, body string) (map[string]any, error) {
 
 // line is one connection of a caller's that stays open. It costs the machine little,
 // so that what is measured is the daemon's.
-type line struct {
-	*caller
+type clientConn struct {
+	*client
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func (c *caller) line() (*line, error) {
+func (c *client) dial() (*clientConn, error) {
 	conn, err := net.Dial("tcp", c.host())
 	if err != nil {
 		return nil, err
 	}
-	return &line{c, conn, bufio.NewReader(conn)}, nil
+	return &clientConn{c, conn, bufio.NewReader(conn)}, nil
 }
 
-func (c *caller) host() string { return strings.TrimPrefix(c.base, "http://") }
+func (c *client) host() string { return strings.TrimPrefix(c.base, "http://") }
 
-func (l *line) close() { _ = l.conn.Close() }
+func (l *clientConn) close() { _ = l.conn.Close() }
 
 // call is caller's, on this connection.
-func (l *line) call(method, path, body string) (id string, err error) {
+func (l *clientConn) call(method, path, body string) (id string, err error) {
 	kind := ""
 	if body != "" {
 		kind = fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
@@ -115,16 +115,16 @@ func (l *line) call(method, path, body string) (id string, err error) {
 	return answer.ID, json.Unmarshal(b, &answer)
 }
 
-const wish = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
+const createBody = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
 
 // waiting is how many long-polls wait at the door.
-func (c *caller) waiting() (n int) {
+func (c *client) longPolls() (n int) {
 	r, err := http.NewRequest("GET", c.base+"/metrics", nil)
 	if err != nil {
 		return 0
 	}
 	r.Header.Set("Authorization", "Bearer "+c.key)
-	resp, err := c.web.Do(r)
+	resp, err := c.http.Do(r)
 	if err != nil {
 		return 0
 	}
@@ -137,8 +137,8 @@ func (c *caller) waiting() (n int) {
 	return n
 }
 
-func (c *caller) create() (id string, err error) {
-	a, err := c.call("POST", "/v1/approvals", wish)
+func (c *client) create() (id string, err error) {
+	a, err := c.call("POST", "/v1/approvals", createBody)
 	if err != nil {
 		return "", err
 	}
@@ -148,8 +148,8 @@ func (c *caller) create() (id string, err error) {
 
 // restDaemon is the real program with its door open, and a client that asks and
 // one that decides.
-func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(), err error) {
-	h, err := b.build(name)
+func (b *bench) restDaemon(name string) (agent, ann *client, pid int, stop func(), err error) {
+	h, err := b.newRig(name)
 	if err != nil {
 		return nil, nil, 0, nil, err
 	}
@@ -163,8 +163,8 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 	}
 	stop = func() { stopDaemon(d) }
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4000, MaxIdleConns: 4000}}
-	agent = &caller{base: fmt.Sprintf("http://127.0.0.1:%d", port), web: web}
-	ann = &caller{base: agent.base, web: web}
+	agent = &client{base: fmt.Sprintf("http://127.0.0.1:%d", port), http: web}
+	ann = &client{base: agent.base, http: web}
 	err = waitFor("ready", func() bool {
 		resp, err := web.Get(agent.base + "/readyz")
 		if err == nil {
@@ -172,7 +172,7 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 		}
 		return err == nil && resp.StatusCode == http.StatusOK
 	})
-	for c, args := range map[*caller][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
+	for c, args := range map[*client][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
 		if err == nil {
 			c.key, err = b.key(h, args...)
 		}
@@ -184,7 +184,7 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 	return agent, ann, d.Process.Pid, stop, nil
 }
 
-func (b *bench) key(h *house, scope ...string) (string, error) {
+func (b *bench) key(h *rig, scope ...string) (string, error) {
 	args := append([]string{"key", "create", "default", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml"), "--scope"}, scope...)
 	out, err := osexec.Command(b.bin, args...).Output()
 	return string(bytes.TrimSpace(out)), err
@@ -209,13 +209,13 @@ func (b *bench) restCycles() error {
 	}
 	defer stop()
 	began := time.Now()
-	err = share(8, cycles, agent, func(l *line) error {
-		id, err := l.call("POST", "/v1/approvals", wish)
-		l.caller = ann
+	err = inParallel(8, cycles, agent, func(l *clientConn) error {
+		id, err := l.call("POST", "/v1/approvals", createBody)
+		l.client = ann
 		if err == nil {
 			_, err = l.call("POST", "/v1/approvals/"+id+"/decision", `{"code":"1"}`)
 		}
-		l.caller = agent
+		l.client = agent
 		if err == nil {
 			_, err = l.call("GET", "/v1/approvals/"+id, "")
 		}
@@ -249,7 +249,7 @@ func (b *bench) restCreate() error {
 		var mu sync.Mutex
 		var took []time.Duration
 		turn, start := 0, time.Now()
-		err = share(32, pace.n, agent, func(l *line) error {
+		err = inParallel(32, pace.n, agent, func(l *clientConn) error {
 			began := time.Now()
 			if pace.every > 0 { // from when it was due: who is kept waiting is late for the next one
 				mu.Lock()
@@ -258,7 +258,7 @@ func (b *bench) restCreate() error {
 				mu.Unlock()
 				time.Sleep(time.Until(began))
 			}
-			_, err := l.call("POST", "/v1/approvals", wish)
+			_, err := l.call("POST", "/v1/approvals", createBody)
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, time.Since(began))
@@ -275,12 +275,12 @@ func (b *bench) restCreate() error {
 }
 
 // share does something n times, by so many at once, each on a connection of its own.
-func share(callers, n int, c *caller, do func(l *line) error) error {
+func inParallel(callers, n int, c *client, do func(l *clientConn) error) error {
 	errs := make(chan error, callers)
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
-			l, err := c.line()
+			l, err := c.dial()
 			if err != nil {
 				errs <- err
 				return
@@ -325,14 +325,14 @@ func (b *bench) restMemory() error {
 				return
 			}
 			r.Header.Set("Authorization", "Bearer "+agent.key)
-			if resp, err := agent.web.Do(r); err == nil {
+			if resp, err := agent.http.Do(r); err == nil {
 				_ = resp.Body.Close()
 			}
 		})
 	}
 	err = waitFor("two thousand who wait", func() bool {
 		time.Sleep(500 * time.Millisecond) // to look costs memory, too
-		return ann.waiting() == waiters
+		return ann.longPolls() == waiters
 	})
 	kb, rssErr := rss()
 	cancel()
@@ -364,30 +364,30 @@ func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 // restWake measures from the moment at which a response is visible to the one at
 // which a client has its answer.
 func (b *bench) restWake() error {
-	h, err := b.build("rest-wake")
+	h, err := b.newRig("rest-wake")
 	if err != nil {
 		return err
 	}
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	door := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}}
-	h.changed = door.Changed
+	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}}
+	h.changed = api.Changed
 	if err := h.start(); err != nil {
 		return err
 	}
-	defer h.end()
-	door.Gate = h.gate
+	defer h.stopAndReport()
+	api.Gate = h.gate
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	door.Hosts = []string{l.Addr().String()}
+	api.Hosts = []string{l.Addr().String()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = door.Run(ctx, l) })
+	wg.Go(func() { _ = api.Run(ctx, l) })
 	defer wg.Wait()
 	defer cancel()
-	c := &caller{base: "http://" + l.Addr().String(), key: "bench", web: &http.Client{}}
+	c := &client{base: "http://" + l.Addr().String(), key: "bench", http: &http.Client{}}
 	var took []time.Duration
 	for range rounds {
 		id, err := c.create()

@@ -13,7 +13,7 @@ const topDir = 0x00020000 // FS_TOPDIR_FL: folders in here need not lie close to
 // in the last minutes whenever it makes a file: beside a test run that has just
 // removed thousands of them, a figure would measure those. Other file systems
 // know nothing of it, and need not.
-func spread(dir string) {
+func spreadFolders(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return

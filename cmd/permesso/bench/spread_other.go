@@ -3,4 +3,4 @@
 package main
 
 // spread is only of use on Linux.
-func spread(string) {}
+func spreadFolders(string) {}

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	tapped    = 90 // requests that somebody taps on
-	perChat   = 3  // cards that Telegram takes at once; then it is one a second
-	ann       = 1001
-	firstChat = -1001000000000
-	tapAsked  = 25 * time.Millisecond
+	tapCount     = 90 // requests that somebody taps on
+	cardsPerChat = 3  // cards that Telegram takes at once; then it is one a second
+	ann          = 1001
+	firstChat    = -1001000000000
+	tapTarget    = 25 * time.Millisecond
 )
 
 // tap measures how long it takes from a tap to the response, with the real
@@ -33,14 +33,14 @@ func (b *bench) tap() error {
 	}
 	defer api.Close()
 	api.AddUser(botapi.User{ID: ann, FirstName: "Ann"})
-	for i := range tapped / perChat {
+	for i := range tapCount / cardsPerChat {
 		api.AddChat(botapi.Chat{ID: firstChat - int64(i), Type: botapi.Supergroup, Title: "bench"})
 	}
 	own, err := ownLatency(api)
 	if err != nil {
 		return err
 	}
-	h, err := b.build("tap")
+	h, err := b.newRig("tap")
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (b *bench) tap() error {
 	}
 	defer stopDaemon(c)
 	var took []time.Duration
-	for n := range tapped {
+	for n := range tapCount {
 		d, err := tapOnce(h.layout, api, n)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (b *bench) tap() error {
 		took = append(took, d)
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("tap in Telegram → response visible, p50", b.inUnits(p50), "≤ "+tapAsked.String(), p50 <= tapAsked)
+	b.add("tap in Telegram → response visible, p50", b.inUnits(p50), "≤ "+tapTarget.String(), p50 <= tapTarget)
 	b.add("tap in Telegram → response visible, p99", b.inUnits(p99), "", true)
 	b.add("… of which the Bot API server's own way, p50", own.Round(time.Microsecond).String(), "", true)
 	return nil
@@ -73,7 +73,7 @@ func tapConfig(l ipc.Layout, server string) (string, error) {
 	var config strings.Builder
 	fmt.Fprintf(&config, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n"+
 		"[tools.none]\nhandler = { kind = \"none\" }\n", server, token, ann)
-	for i := range tapped / perChat {
+	for i := range tapCount / cardsPerChat {
 		fmt.Fprintf(&config, "[workspaces.w%d]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\ntelegram = { chat_id = %d }\n", i, firstChat-int64(i))
 	}
 	return config.String(), os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600)
@@ -81,7 +81,7 @@ func tapConfig(l ipc.Layout, server string) (string, error) {
 
 // tapOnce asks, awaits the card, taps, and awaits the response.
 func tapOnce(l ipc.Layout, api *botapi.Server, n int) (time.Duration, error) {
-	ws, chat, request := fmt.Sprintf("w%d", n/perChat), firstChat-int64(n/perChat), id(n)
+	ws, chat, request := fmt.Sprintf("w%d", n/cardsPerChat), firstChat-int64(n/cardsPerChat), id(n)
 	requests := l.Requests(ws)
 	if err := waitFor("the daemon", func() bool { _, err := os.Stat(requests); return err == nil }); err != nil {
 		return 0, err
@@ -122,7 +122,7 @@ func tapOnce(l ipc.Layout, api *botapi.Server, n int) (time.Duration, error) {
 func ownLatency(api *botapi.Server) (time.Duration, error) {
 	var took []time.Duration
 	offset := int64(0)
-	for range tapped {
+	for range tapCount {
 		got := make(chan error, 1)
 		go func() { got <- poll(api, offset, 30) }()
 		time.Sleep(5 * time.Millisecond) // until it waits

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	uiWaiting = 500
-	uiDecided = 30
-	uiList    = 150 * time.Millisecond
-	uiOther   = 100 * time.Millisecond
+	uiWaiting     = 500
+	uiDecided     = 30
+	uiListTarget  = 150 * time.Millisecond
+	uiEventTarget = 100 * time.Millisecond
 )
 
 const uiConfig = `ui = "127.0.0.1:0"
@@ -35,12 +35,12 @@ handler = { kind = "none" }
 
 // tab is one browser with the pages open.
 type tab struct {
-	web        *http.Client
-	origin, at string
+	client       *http.Client
+	origin, base string
 }
 
 // openTab has the real program give a link, and opens it.
-func (b *bench) openTab(h *house) (*tab, error) {
+func (b *bench) openTab(h *rig) (*tab, error) {
 	out, err := osexec.Command(b.bin, "ui", "--print", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml")).Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask for a link: %w", err)
@@ -53,8 +53,8 @@ func (b *bench) openTab(h *house) (*tab, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tab{origin: "http://" + link.Host, web: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	t.at, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
+	t := &tab{origin: "http://" + link.Host, client: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	t.base, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
 	return t, err
 }
 
@@ -66,7 +66,7 @@ func (t *tab) post(path string, form url.Values) (to string, err error) {
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", t.origin)
-	resp, err := t.web.Do(r)
+	resp, err := t.client.Do(r)
 	if err != nil {
 		return "", err
 	}
@@ -79,7 +79,7 @@ func (t *tab) post(path string, form url.Values) (to string, err error) {
 
 func (t *tab) get(path string) (text string, took time.Duration, err error) {
 	began := time.Now()
-	resp, err := t.web.Get(t.origin + t.at + path)
+	resp, err := t.client.Get(t.origin + t.base + path)
 	if err != nil {
 		return "", 0, err
 	}
@@ -89,8 +89,8 @@ func (t *tab) get(path string) (text string, took time.Duration, err error) {
 }
 
 // listens gives the times at which events come that hold a text.
-func (t *tab) listens(query string) (<-chan string, error) {
-	resp, err := t.web.Get(t.origin + t.at + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
+func (t *tab) listen(query string) (<-chan string, error) {
+	resp, err := t.client.Get(t.origin + t.base + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (t *tab) listens(query string) (<-chan string, error) {
 }
 
 // between is what stands behind a mark, up to the next quotation mark.
-func between(text, mark string) string {
+func attrValue(text, mark string) string {
 	_, rest, _ := strings.Cut(text, mark)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
@@ -116,11 +116,11 @@ func between(text, mark string) string {
 // ui measures the list of pages where much waits, and how soon a second tab
 // hears of a decision in the first, with the real program.
 func (b *bench) ui() error {
-	h, err := b.build("ui")
+	h, err := b.newRig("ui")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(uiWaiting, time.Hour, "none"); err != nil {
+	if err := h.writePendings(uiWaiting, time.Hour, "none"); err != nil {
 		return err
 	}
 	c, err := b.daemon(h, uiConfig)
@@ -149,13 +149,13 @@ func (b *bench) ui() error {
 		took = append(took, d)
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("UI: list of 500, the first time after the start", first.Round(time.Microsecond).String(), "≤ "+uiList.String(), first <= uiList)
+	b.add("UI: list of 500, the first time after the start", first.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), first <= uiListTarget)
 	b.add("UI: list of 500, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiList.String(), p99 <= uiList)
+	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), p99 <= uiListTarget)
 	if two, err = b.openTab(h); err != nil {
 		return err
 	}
-	lines, err := two.listens("rev=" + between(page, `data-rev="`))
+	lines, err := two.listen("rev=" + attrValue(page, `data-rev="`))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (b *bench) ui() error {
 	}
 	p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
 	b.add("UI: decision → event in another tab, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiOther.String(), p99 <= uiOther)
+	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiEventTarget.String(), p99 <= uiEventTarget)
 	return nil
 }
 
@@ -177,13 +177,13 @@ func (b *bench) ui() error {
 // away: the time runs from the click to that.
 func decideOnce(t *tab, row string, lines <-chan string) (time.Duration, error) {
 	id, _, _ := strings.Cut(row, `"`)
-	path := between(row, `href="`)
+	path := attrValue(row, `href="`)
 	page, _, err := t.get(path)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := t.post(t.at+path+"/decide", url.Values{"sha": {between(page, `data-sha="`)}, "code": {"3"}}); err != nil {
+	if _, err := t.post(t.base+path+"/decide", url.Values{"sha": {attrValue(page, `data-sha="`)}, "code": {"3"}}); err != nil {
 		return 0, err
 	}
 	for {

@@ -8,9 +8,9 @@ func channelKinds() []string { return []string{"telegram", "email"} }
 // than letting somebody wait for a message that is never sent.
 func (s *section) channels() {
 	s.known = append(s.known, "channels")
-	defer s.telegramReaches()
-	defer s.mailReaches()
-	n := s.node.kids["channels"]
+	defer s.warnUnreachableTelegram()
+	defer s.warnUnreachableEmail()
+	n := s.node.children["channels"]
 	if n == nil {
 		return
 	}
@@ -20,15 +20,15 @@ func (s *section) channels() {
 		return
 	}
 	for _, name := range n.order {
-		kid := n.kids[name]
-		sub := s.section(kid, "channels."+name)
+		child := n.children[name]
+		sub := s.section(child, "channels."+name)
 		switch name {
 		case "telegram":
-			sub.telegram()
+			sub.telegramChannel()
 		case "email":
-			sub.mail()
+			sub.emailChannel()
 		default:
-			s.fail(kid.key, "channels."+name, didYouMean(name, channelKinds(), hint), "channel %s is not known", quote(name))
+			s.fail(child.key, "channels."+name, didYouMean(name, channelKinds(), hint), "channel %s is not known", quote(name))
 			sub.secretsInside()
 		}
 	}
@@ -38,7 +38,7 @@ func (s *section) channels() {
 func (s *section) secretsInside() {
 	for _, key := range s.node.order {
 		if secret(key) {
-			s.inlineSecret(s.node.kids[key], key)
+			s.inlineSecret(s.node.children[key], key)
 		}
 	}
 }

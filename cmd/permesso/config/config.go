@@ -73,12 +73,12 @@ const maxFile = 1 << 20
 // Default is the configuration without a file: one supervised workspace whose
 // approver is the local operator, and no tools, so that everything asks.
 func Default() *Config {
-	r := &reader{cfg: blank()}
+	r := &reader{cfg: emptyConfig()}
 	r.file(newTable(pos{1, 1}))
 	return r.cfg
 }
 
-func blank() *Config {
+func emptyConfig() *Config {
 	return &Config{
 		GateName:       DefaultGateName,
 		RunBefore:      DefaultRunBefore,
@@ -182,17 +182,17 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 			Hint:    "is this the right file?",
 		}}}
 	}
-	root, problem := parseTree(data)
-	if problem != nil {
-		return nil, &Error{File: name, Errors: []Issue{*problem}}
+	root, issue := parseTree(data)
+	if issue != nil {
+		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
+	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.ServedBy}
 	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	r.file(root)
-	sortProblems(r.problems)
-	sortProblems(r.cfg.Warnings)
-	if len(r.problems) > 0 {
-		return nil, &Error{File: name, Errors: r.problems}
+	sortIssues(r.issues)
+	sortIssues(r.cfg.Warnings)
+	if len(r.issues) > 0 {
+		return nil, &Error{File: name, Errors: r.issues}
 	}
 	return r.cfg, nil
 }

@@ -53,7 +53,7 @@ func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) 
 // belong to one only; the order keeps the answer steady all the same.
 func (c *Config) identify(p approval.Person) string {
 	for _, name := range sortedKeys(c.Approvers) {
-		if owns(c.Approvers[name], p) {
+		if matchesID(c.Approvers[name], p) {
 			return name
 		}
 	}
@@ -62,7 +62,7 @@ func (c *Config) identify(p approval.Person) string {
 
 // owns compares ids of one kind. The caller has refused the empty id, so an
 // approver's empty field matches nobody.
-func owns(a approval.Approver, p approval.Person) bool {
+func matchesID(a approval.Approver, p approval.Person) bool {
 	switch p.Channel {
 	case channelTelegram:
 		return a.Telegram == p.ID

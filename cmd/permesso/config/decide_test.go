@@ -9,7 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-const household = `
+const approversConfig = `
 [workspaces.open]
 approvers = ["ann", "bob"]
 [workspaces.annes]
@@ -36,7 +36,7 @@ local = 1006
 `
 
 func TestMayDecide(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(household))
+	c, err := config.Parse("p.toml", []byte(approversConfig))
 	require.NoError(t, err)
 	tg := func(id string) approval.Person { return approval.Person{Channel: "telegram", ID: id, Name: "x"} }
 	mail := func(id string) approval.Person { return approval.Person{Channel: "email", ID: id, Name: "x"} }

@@ -58,7 +58,7 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 	if len(out) > 0 && out[len(out)-1] != '\n' {
 		out = append(out, '\n')
 	}
-	if root, problem := parseTree(data); problem == nil && root.kids["workspaces"] == nil {
+	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] == nil {
 		// It was there as long as no other one was named.
 		out = append(out, "\n[workspaces."+DefaultWorkspace+"]\n"...)
 	}
@@ -67,7 +67,7 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	if !before.sameWithout(after, w.Name) {
+	if !before.equalWithout(after, w.Name) {
 		return nil, fmt.Errorf("add workspace %s: the file would mean something else besides", w.Name)
 	}
 	return out, nil
@@ -96,17 +96,17 @@ func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if len(where) == 0 || !after.sameWithout(before, ws) {
-		return nil, &Error{File: name, Errors: []Issue{place(data, ws, where)}}
+	if len(where) == 0 || !after.equalWithout(before, ws) {
+		return nil, &Error{File: name, Errors: []Issue{removeIssue(data, ws, where)}}
 	}
 	return out, nil
 }
 
 // place says where a person has to look.
-func place(data []byte, ws string, where []string) Issue {
+func removeIssue(data []byte, ws string, where []string) Issue {
 	p := Issue{Message: "workspace " + quote(ws) + " is not a section of its own here", Hint: "take it out by hand"}
-	if root, problem := parseTree(data); problem == nil && root.kids["workspaces"] != nil {
-		if n := root.kids["workspaces"].kids[ws]; n != nil {
+	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] != nil {
+		if n := root.children["workspaces"].children[ws]; n != nil {
 			p.Line, p.Col = n.key.line, n.key.col
 		}
 	}
@@ -117,14 +117,14 @@ func place(data []byte, ws string, where []string) Issue {
 }
 
 // span is lines, from 0, the last one excluded.
-type span struct{ from, to int }
+type lineRange struct{ from, to int }
 
 // sections are the tables of one workspace, as they stand in the file: its own
 // and those below it.
-func sections(data []byte, ws string, lines [][]byte) []span {
+func sections(data []byte, ws string, lines [][]byte) []lineRange {
 	b := &builder{lines: lineStarts(data)}
 	b.parser.Reset(data)
-	var found []span
+	var found []lineRange
 	open := false
 	for b.parser.NextExpression() {
 		e := b.parser.Expression()
@@ -136,19 +136,19 @@ func sections(data []byte, ws string, lines [][]byte) []span {
 			found[len(found)-1].to = line
 		}
 		if open = len(key) > 1 && key[0] == "workspaces" && key[1] == ws; open {
-			found = append(found, span{line, len(lines)})
+			found = append(found, lineRange{line, len(lines)})
 		}
 	}
 	for i := range found {
-		found[i].to = withoutTail(lines, found[i])
-		found[i].from = withoutGap(lines, found[i])
+		found[i].to = trimTail(lines, found[i])
+		found[i].from = trimGap(lines, found[i])
 	}
 	return found
 }
 
-// withoutGap takes a blank line before a section along where there would be two
+// trimGap takes a blank line before a section along where there would be two
 // or, at the end of the file, one without a use.
-func withoutGap(lines [][]byte, s span) int {
+func trimGap(lines [][]byte, s lineRange) int {
 	blank := func(i int) bool { return len(bytes.TrimSpace(lines[i])) == 0 }
 	if s.from > 0 && blank(s.from-1) && (s.to == len(lines) || blank(s.to)) {
 		return s.from - 1
@@ -165,9 +165,9 @@ func (b *builder) header(e *unstable.Node) (key []string, line int) {
 	return key, line
 }
 
-// withoutTail leaves the blank lines and comments at a section's end to what
+// trimTail leaves the blank lines and comments at a section's end to what
 // comes next: no value ends with one.
-func withoutTail(lines [][]byte, s span) int {
+func trimTail(lines [][]byte, s lineRange) int {
 	to := s.to
 	for to > s.from+1 {
 		line := bytes.TrimSpace(lines[to-1])
@@ -179,8 +179,8 @@ func withoutTail(lines [][]byte, s span) int {
 	return to
 }
 
-// sameWithout says whether c is other without the workspace ws.
-func (c *Config) sameWithout(other *Config, ws string) bool {
+// equalWithout says whether c is other without the workspace ws.
+func (c *Config) equalWithout(other *Config, ws string) bool {
 	if _, ok := other.Workspaces[ws]; !ok {
 		return false
 	}

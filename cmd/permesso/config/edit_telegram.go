@@ -35,7 +35,7 @@ func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if err := t.fits(before); err != nil {
+	if err := t.check(before); err != nil {
 		return nil, err
 	}
 	f := &file{name: name, data: data}
@@ -51,7 +51,7 @@ func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if !before.with(t).means(after) {
+	if !before.withTelegram(t).equalMeaning(after) {
 		return nil, fmt.Errorf("edit %s: it would mean something else besides", name)
 	}
 	return out, nil
@@ -70,7 +70,7 @@ func CheckServerURL(address string) error {
 }
 
 // fits refuses what would have to replace what somebody wrote.
-func (t NewTelegram) fits(c *Config) error {
+func (t NewTelegram) check(c *Config) error {
 	w, there := c.Workspaces[t.Workspace]
 	id := strconv.FormatInt(t.ID, 10)
 	switch old := c.Approvers[t.Approver].Telegram; {
@@ -100,7 +100,7 @@ func (t NewTelegram) fits(c *Config) error {
 }
 
 // with is c as it will be.
-func (c *Config) with(t NewTelegram) *Config {
+func (c *Config) withTelegram(t NewTelegram) *Config {
 	o := *c
 	now := Telegram{}
 	if c.Telegram != nil {
@@ -122,7 +122,7 @@ func (c *Config) with(t NewTelegram) *Config {
 	o.Approvers[t.Approver] = a
 	o.Workspaces, o.TelegramChats = maps.Clone(c.Workspaces), maps.Clone(c.TelegramChats)
 	w := o.Workspaces[t.Workspace]
-	w.Approvers, w.Channels = including(w.Approvers, t.Approver), including(w.Channels, channelTelegram)
+	w.Approvers, w.Channels = withName(w.Approvers, t.Approver), withName(w.Channels, channelTelegram)
 	if t.Chat != (TelegramChat{}) {
 		w.ChatJID = channelTelegram + ":" + strconv.FormatInt(t.Chat.ChatID, 10)
 		o.TelegramChats[t.Workspace] = t.Chat
@@ -131,7 +131,7 @@ func (c *Config) with(t NewTelegram) *Config {
 	return &o
 }
 
-func including(all []string, name string) []string {
+func withName(all []string, name string) []string {
 	if slices.Contains(all, name) {
 		return all
 	}
@@ -139,7 +139,7 @@ func including(all []string, name string) []string {
 }
 
 // means says whether two files mean the same, whatever they look like.
-func (c *Config) means(other *Config) bool {
+func (c *Config) equalMeaning(other *Config) bool {
 	a, b := *c, *other
 	for _, x := range []*Config{&a, &b} {
 		x.Warnings, x.Settings, x.SHA256 = nil, nil, "" // they name lines, or count bytes
@@ -152,14 +152,14 @@ func (c *Config) means(other *Config) bool {
 type file struct {
 	name   string
 	data   []byte
-	tables []*plain
+	tables []*tableBlock
 	edits  []edit
-	wrong  []Issue
+	issues []Issue
 	tail   string // what comes behind everything
 }
 
 // plain is a table with a header of its own.
-type plain struct {
+type tableBlock struct {
 	name string
 	end  int // where the line of its last key ends, or that of its header
 	keys map[string]value
@@ -182,12 +182,12 @@ type edit struct {
 func (f *file) outline() {
 	b := &builder{lines: lineStarts(f.data)}
 	b.parser.Reset(f.data)
-	open := &plain{keys: map[string]value{}} // the top of the file, which nobody edits
+	open := &tableBlock{keys: map[string]value{}} // the top of the file, which nobody edits
 	for b.parser.NextExpression() {
 		switch e := b.parser.Expression(); e.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			key, line := b.header(e)
-			open = &plain{name: strings.Join(key, "\x00"), end: f.lineEnd(b.lines[line]), keys: map[string]value{}}
+			open = &tableBlock{name: strings.Join(key, "\x00"), end: f.lineEnd(b.lines[line]), keys: map[string]value{}}
 			if e.Kind == unstable.Table {
 				f.tables = append(f.tables, open)
 			}
@@ -214,7 +214,7 @@ func (f *file) lineEnd(at int) int {
 	return len(f.data)
 }
 
-func (f *file) table(path ...string) *plain {
+func (f *file) table(path ...string) *tableBlock {
 	name := strings.Join(path, "\x00")
 	for _, t := range f.tables {
 		if t.name == name {
@@ -244,7 +244,7 @@ func (f *file) add(there bool, entries []entry, path ...string) {
 	case !there:
 		f.tail += "\n[" + strings.Join(path, ".") + "]\n" + text.String()
 	default:
-		f.byHand("["+strings.Join(path, ".")+"] is not a table with a header of its own here", entries)
+		f.manualEdit("["+strings.Join(path, ".")+"] is not a table with a header of its own here", entries)
 	}
 }
 
@@ -256,12 +256,12 @@ func (f *file) insert(at int, lines string) {
 	f.edits = append(f.edits, edit{at, at, lines})
 }
 
-func (f *file) byHand(what string, entries []entry) {
+func (f *file) manualEdit(what string, entries []entry) {
 	var lines []string
 	for _, e := range entries {
 		lines = append(lines, strings.TrimSpace(e.String()))
 	}
-	f.wrong = append(f.wrong, Issue{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
+	f.issues = append(f.issues, Issue{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
 }
 
 func (f *file) channel(c *Config, t NewTelegram) {
@@ -310,24 +310,24 @@ func (f *file) workspace(c *Config, t NewTelegram) {
 		case written:
 			f.edits = append(f.edits, edit{v.from, v.to, strings.TrimSpace(e.String())})
 		case there:
-			f.byHand("the chat of workspace "+quote(t.Workspace)+" does not stand in one line here", []entry{e})
+			f.manualEdit("the chat of workspace "+quote(t.Workspace)+" does not stand in one line here", []entry{e})
 		default:
 			entries = append(entries, e)
 		}
 	}
-	f.add(len(f.kids("workspaces")) > 0, entries, "workspaces", t.Workspace)
+	f.add(len(f.childKeys("workspaces")) > 0, entries, "workspaces", t.Workspace)
 }
 
 // kids are the keys below one at the top.
-func (f *file) kids(key string) []string {
-	root, problem := parseTree(f.data)
-	if problem != nil || root.kids[key] == nil {
+func (f *file) childKeys(key string) []string {
+	root, issue := parseTree(f.data)
+	if issue != nil || root.children[key] == nil {
 		return nil
 	}
-	return root.kids[key].order
+	return root.children[key].order
 }
 
-func (t *plain) key(name string) (value, bool) {
+func (t *tableBlock) key(name string) (value, bool) {
 	if t == nil {
 		return value{}, false
 	}
@@ -347,8 +347,8 @@ func (f *file) append(v value, name string) {
 
 // edited is the file with all edits.
 func (f *file) edited() ([]byte, error) {
-	if len(f.wrong) > 0 {
-		return nil, &Error{File: f.name, Errors: f.wrong}
+	if len(f.issues) > 0 {
+		return nil, &Error{File: f.name, Errors: f.issues}
 	}
 	slices.SortStableFunc(f.edits, func(a, b edit) int { return a.from - b.from })
 	var out bytes.Buffer

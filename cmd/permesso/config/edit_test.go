@@ -11,7 +11,7 @@ import (
 )
 
 // full is a file of the sort that people write.
-const full = `# mine
+const fullConfig = `# mine
 gate = "house"   # odd   spacing	stays
 
 [workspaces.one]   # the first
@@ -41,13 +41,13 @@ func TestAddWorkspace(t *testing.T) {
 		w           config.NewWorkspace
 		added       string
 	}{
-		{"nothing but a name", full, config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+		{"nothing but a name", fullConfig, config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
 		{
-			"everything", full,
+			"everything", fullConfig,
 			config.NewWorkspace{Name: "three", Autonomy: "readonly", Approvers: []string{"ann"}, Timeout: 90 * time.Minute, AgentUIDs: []uint{7, 8}},
 			"\n[workspaces.three]\nautonomy = \"readonly\"\napprovers = [\"ann\"]\napproval_timeout = \"1h30m\"\nagent_uid = [7, 8]\n",
 		},
-		{"no newline at the end", strings.TrimSuffix(full, "\n"), config.NewWorkspace{Name: "three"}, "\n\n[workspaces.three]\n"},
+		{"no newline at the end", strings.TrimSuffix(fullConfig, "\n"), config.NewWorkspace{Name: "three"}, "\n\n[workspaces.three]\n"},
 		{"the default one, until now only implied, stays", "gate = \"g\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
 		{"to nothing", "", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
 		{"dotted keys", "[workspaces]\none.autonomy = \"full\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
@@ -79,16 +79,16 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 		why, before, says string
 		w                 config.NewWorkspace
 	}{
-		{"a level that there is none of", full, "autonomy must be", config.NewWorkspace{Name: "three", Autonomy: "ful"}},
-		{"nobody of that name", full, `approver "bob" is not defined`, config.NewWorkspace{Name: "three", Approvers: []string{"bob"}}},
-		{"an agent that is an approver", full, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
-		{"one that is there", full, "not valid TOML", config.NewWorkspace{Name: "one"}},
-		{"no name for one", full, "a name is", config.NewWorkspace{Name: "Three"}},
-		{"a name that would be something else", full, "would mean something else", config.NewWorkspace{Name: "x]\n[tools.y"}},
-		{"a name that leads on", full, "", config.NewWorkspace{Name: "one.limits"}},
+		{"a level that there is none of", fullConfig, "autonomy must be", config.NewWorkspace{Name: "three", Autonomy: "ful"}},
+		{"nobody of that name", fullConfig, `approver "bob" is not defined`, config.NewWorkspace{Name: "three", Approvers: []string{"bob"}}},
+		{"an agent that is an approver", fullConfig, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
+		{"one that is there", fullConfig, "not valid TOML", config.NewWorkspace{Name: "one"}},
+		{"no name for one", fullConfig, "a name is", config.NewWorkspace{Name: "Three"}},
+		{"a name that would be something else", fullConfig, "would mean something else", config.NewWorkspace{Name: "x]\n[tools.y"}},
+		{"a name that leads on", fullConfig, "", config.NewWorkspace{Name: "one.limits"}},
 		{"an inline table cannot grow", "workspaces = { one = {} }\n", "not valid TOML", config.NewWorkspace{Name: "three"}},
 		{"a file that is wrong already", "gaet = 1\n", "unknown key", config.NewWorkspace{Name: "three"}},
-		{"a time-out of no length", full, "approval_timeout must be", config.NewWorkspace{Name: "three", Timeout: time.Millisecond}},
+		{"a time-out of no length", fullConfig, "approval_timeout must be", config.NewWorkspace{Name: "three", Timeout: time.Millisecond}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
@@ -100,8 +100,8 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 
 func TestRemoveWorkspace(t *testing.T) {
 	for _, row := range []struct{ why, before, ws, gone string }{
-		{"with the blank line before it, its comments stay", full, "one", "\n[workspaces.one]   # the first\nautonomy = \"full\"\nlimits = { pending = 3 }\n"},
-		{"a header within an array is none", full, "two", "[workspaces.two]\napprovers = [\n  \"ann\",\n  # [workspaces.three]\n]\n"},
+		{"with the blank line before it, its comments stay", fullConfig, "one", "\n[workspaces.one]   # the first\nautonomy = \"full\"\nlimits = { pending = 3 }\n"},
+		{"a header within an array is none", fullConfig, "two", "[workspaces.two]\napprovers = [\n  \"ann\",\n  # [workspaces.three]\n]\n"},
 		{"with the tables below it", "[workspaces.a]\n[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n", "b", "[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n"},
 		{"in two places", "[workspaces.b]\n[workspaces.a]\n[workspaces.b.limits]\npending = 1\n", "b", ""},
 		{"quoted, and with blanks", "[workspaces.a]\n[ workspaces . \"b\" ]\nautonomy = \"full\"\n", "b", "[ workspaces . \"b\" ]\nautonomy = \"full\"\n"},
@@ -128,7 +128,7 @@ func TestRemoveWorkspaceRefuses(t *testing.T) {
 			"partly a section", "[workspaces]\nb.limits.pending = 1\n[workspaces.a]\n[workspaces.b.telegram]\nchat_id = 1\n", "b",
 			"hint: take it out by hand: it stands in the lines 4 to 5, and elsewhere",
 		},
-		{"one that there is none of", full, "four", "not a section"},
+		{"one that there is none of", fullConfig, "four", "not a section"},
 		{"the only one: the default would come instead", "[workspaces.b]\n", "b", "not a section"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

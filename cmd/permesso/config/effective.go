@@ -44,26 +44,26 @@ func (s Setting) String() string {
 
 // hidden stands where a value may be a secret. Secrets are kept in files of
 // their own, so this is a second bolt.
-const hidden = "(not shown)"
+const redacted = "(not shown)"
 
 // stated notes what the file says of a key.
-func (s *section) stated(key string, n *node) {
+func (s *section) recordValue(key string, n *node) {
 	if n.kind == table || n.kind == array && len(n.items) > 0 && n.items[0].kind == table {
 		return // its keys are settings by themselves
 	}
 	v := n.value()
 	if secret(key) {
-		v = hidden
+		v = redacted
 	}
-	s.cfg.Settings = append(s.cfg.Settings, Setting{s.full(key), v, n.key.line})
+	s.cfg.Settings = append(s.cfg.Settings, Setting{s.fullKey(key), v, n.key.line})
 }
 
 // unset notes a key that the file does not mention.
-func (s *section) unset(key string, want kind) {
+func (s *section) recordUnset(key string, want kind) {
 	if want == table {
 		return
 	}
-	v := Setting{Key: s.full(key)}
+	v := Setting{Key: s.fullKey(key)}
 	if want == array {
 		v.Value = []any{}
 	}
@@ -72,8 +72,8 @@ func (s *section) unset(key string, want kind) {
 
 // otherwise notes the default of the key that was just asked for, where the file
 // does not mention it.
-func (s *section) otherwise(key string, def any) {
-	if i := len(s.cfg.Settings) - 1; i >= 0 && s.cfg.Settings[i].Key == s.full(key) && s.cfg.Settings[i].Line == 0 {
+func (s *section) setDefault(key string, def any) {
+	if i := len(s.cfg.Settings) - 1; i >= 0 && s.cfg.Settings[i].Key == s.fullKey(key) && s.cfg.Settings[i].Line == 0 {
 		s.cfg.Settings[i].Value = def
 	}
 }

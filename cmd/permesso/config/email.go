@@ -40,7 +40,7 @@ type MailServer struct {
 var authservPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
 // mail reads [channels.email].
-func (s *section) mail() {
+func (s *section) emailChannel() {
 	e := &Email{
 		From: s.address("from"), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.absolute("maildir"), AuthservID: s.authserv(),
 		DKIM: s.flag("dkim", true), TrustRelay: s.flag("trust_relay", false),
@@ -51,21 +51,21 @@ func (s *section) mail() {
 			s.fail(s.node.key, key, "permesso email setup finds out what belongs there", "channel email needs %s", key)
 		}
 	}
-	s.waysIn(e)
-	s.done()
+	s.checkIncoming(e)
+	s.rejectUnknown()
 	s.cfg.Email = e
 }
 
-// waysIn refuses settings by which no answer could come in, or be believed.
-func (s *section) waysIn(e *Email) {
+// checkIncoming refuses settings by which no answer could come in, or be believed.
+func (s *section) checkIncoming(e *Email) {
 	if s.has("imap") && e.Maildir != "" {
-		s.fail(s.node.kids["maildir"].key, "maildir", "take one of them out", "answers come in by imap or by maildir, not both")
+		s.fail(s.node.children["maildir"].key, "maildir", "take one of them out", "answers come in by imap or by maildir, not both")
 	}
 	if e.AuthservID == "" && !e.DKIM && !e.TrustRelay {
-		s.fail(s.place("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "nothing could prove who wrote a mail")
+		s.fail(s.position("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "nothing could prove who wrote a mail")
 	}
-	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !loopback(host) {
-		s.fail(s.place("trust_relay"), "trust_relay", "set authserv_id or dkim instead", "trust_relay believes every From, which only a mail server of this machine can vouch for")
+	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !isLoopback(host) {
+		s.fail(s.position("trust_relay"), "trust_relay", "set authserv_id or dkim instead", "trust_relay believes every From, which only a mail server of this machine can vouch for")
 	}
 }
 
@@ -94,8 +94,8 @@ func (s *section) mailServer(key string) MailServer {
 		def = "tls"
 	}
 	m.Security = sub.oneOf("security", def, []string{"starttls", "tls", "none"})
-	if m.Security == "none" && host != "" && !loopback(host) {
-		sub.fail(sub.place("security"), "security", "starttls or tls", "an unencrypted connection goes to this machine only")
+	if m.Security == "none" && host != "" && !isLoopback(host) {
+		sub.fail(sub.position("security"), "security", "starttls or tls", "an unencrypted connection goes to this machine only")
 	}
 	switch {
 	case !sub.has("address"):
@@ -103,12 +103,12 @@ func (s *section) mailServer(key string) MailServer {
 	case key == "imap" && !sub.has("username"):
 		sub.fail(sub.node.val, "username", "", "imap needs a username")
 	case m.PasswordFile != "" && !sub.has("username"):
-		sub.fail(sub.place("password_file"), "password_file", "give the username, too", "a password without a username is of no use")
+		sub.fail(sub.position("password_file"), "password_file", "give the username, too", "a password without a username is of no use")
 	}
 	if key == "imap" {
 		m.Mailbox = sub.line("mailbox", 200)
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return m
 }
 
@@ -162,7 +162,7 @@ func (s *section) authserv() string {
 	return n.text
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
@@ -173,28 +173,28 @@ func (s *section) emailCeiling() approval.Reversibility {
 	return approval.Reversibility(s.oneOf("email_ceiling", "", all))
 }
 
-// mailReaches warns of workspaces that ask by e-mail and reach nobody.
-func (s *section) mailReaches() {
+// warnUnreachableEmail warns of workspaces that ask by e-mail and reach nobody.
+func (s *section) warnUnreachableEmail() {
 	for _, ws := range sortedKeys(s.cfg.Workspaces) {
 		w := s.cfg.Workspaces[ws]
 		if !slices.Contains(w.Channels, channelEmail) {
 			continue
 		}
 		at := pos{}
-		if all := s.node.kids["workspaces"]; all != nil && all.kids[ws] != nil {
-			at = s.section(all.kids[ws], "").place("channels")
+		if all := s.node.children["workspaces"]; all != nil && all.children[ws] != nil {
+			at = s.section(all.children[ws], "").position("channels")
 		}
 		switch {
 		case s.cfg.Email == nil:
-			s.warnOf(at, ws, "permesso email setup", "channel email is not set up: nobody is asked there")
+			s.warnChannels(at, ws, "permesso email setup", "channel email is not set up: nobody is asked there")
 		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
 			return s.cfg.Approvers[name].Email != "" && (w.Principal == "" || w.Principal == name)
 		}):
-			s.warnOf(at, ws, "[approvers.NAME] email = \"…\"", "nobody who may approve in workspace %s has an e-mail address", quote(ws))
+			s.warnChannels(at, ws, "[approvers.NAME] email = \"…\"", "nobody who may approve in workspace %s has an e-mail address", quote(ws))
 		}
 	}
 }
 
-func (s *section) warnOf(at pos, ws, hint, format string, args ...any) {
+func (s *section) warnChannels(at pos, ws, hint, format string, args ...any) {
 	s.warn(at, "workspaces."+ws+".channels", hint, format, args...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-const mailing = `[approvers.ann]
+const emailConfig = `[approvers.ann]
 email = "Ann@Human.Test"
 [workspaces.w]
 approvers = ["ann"]
@@ -21,7 +21,7 @@ smtp = { address = "mail.gate.test:587" }
 `
 
 func TestEmail(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(mailing))
+	c, err := config.Parse("p.toml", []byte(emailConfig))
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
 	require.Equal(t, &config.Email{
@@ -53,7 +53,7 @@ dns = "127.0.0.1"
 	require.Equal(t, map[string]approval.Reversibility{"w": approval.Partial}, c.EmailCeiling)
 }
 
-func TestEmailProblems(t *testing.T) {
+func TestEmailIssues(t *testing.T) {
 	for _, row := range []struct{ why, from, to, want string }{
 		{
 			"a password in the file", `587" }`, "587\", username = \"u\", password = \"hunter2\" }",
@@ -119,15 +119,15 @@ hint: keep it in a file of its own that only the gate can read, and name that fi
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			require.Contains(t, mailing, row.from)
-			_, err := config.Parse("p.toml", []byte(strings.Replace(mailing, row.from, row.to, 1)))
+			require.Contains(t, emailConfig, row.from)
+			_, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, row.from, row.to, 1)))
 			require.EqualError(t, err, row.want)
 		})
 	}
 }
 
 func TestEmailWarnings(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(strings.Replace(mailing, `email = "Ann@Human.Test"`, "local = 1", 1)))
+	c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, `email = "Ann@Human.Test"`, "local = 1", 1)))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
 	require.Equal(t, "p.toml:5:1: nobody who may approve in workspace \"w\" has an e-mail address\nhint: [approvers.NAME] email = \"…\"", c.Warnings[0].In("p.toml"))

@@ -16,7 +16,7 @@ func FuzzParse(f *testing.F) {
 	const line = "\ntoken = \"" + planted + "\"\n"
 	f.Add("", "")
 	f.Add(config.Example(), config.Example())
-	f.Add(household, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
+	f.Add(approversConfig, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
 	f.Add(httpTool, "[tools.t]\nhandler = { kind = \"http\", method = \"GET\", url = \"https://")
 	f.Add("[workspaces.w]\nautonomy = \"\"\"", "\"\"\"")
 	f.Add("[workspaces.w]\napprovers = [\"\"\"", "\"\"\"]")

@@ -19,8 +19,8 @@ var (
 // CheckHandler's business.
 func (s *section) http(kind string) approval.HTTP {
 	h := approval.HTTP{
-		Method:        s.word("method", kind, `method = "POST"`),
-		URL:           s.word("url", kind, `url = "https://api.example.org/v1/posts/{id}"`),
+		Method:        s.requiredText("method", kind, `method = "POST"`),
+		URL:           s.requiredText("url", kind, `url = "https://api.example.org/v1/posts/{id}"`),
 		Body:          textOf(s.get("body", text, `JSON with {field} in the place of values: body = '{"text":{text}}'`)),
 		BodyArgs:      s.flag("body_args", false),
 		Headers:       s.headers("headers", `headers = { Accept = "application/json" }`),
@@ -46,7 +46,7 @@ func hostOf(template string) string {
 }
 
 // word is a setting that an http handler cannot be without.
-func (s *section) word(key, kind, hint string) string {
+func (s *section) requiredText(key, kind, hint string) string {
 	n := s.get(key, text, hint)
 	if n == nil && kind == approval.HandlerHTTP && !s.has(key) {
 		s.fail(s.node.key, key, hint, "an http handler needs %s", key)
@@ -88,7 +88,7 @@ func (s *section) codes() []int {
 }
 
 // misplaced refuses what a handler of another kind would understand.
-func (s *section) misplaced(kind string) {
+func (s *section) rejectOtherKinds(kind string) {
 	for _, key := range s.node.order {
 		belongs := ""
 		switch {
@@ -103,9 +103,9 @@ func (s *section) misplaced(kind string) {
 		switch {
 		case belongs == "" || belongs == kind:
 		case kind == approval.HandlerNone:
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to kind %q; \"none\" runs nothing", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q; \"none\" runs nothing", key, belongs)
 		default:
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to kind %q", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q", key, belongs)
 		}
 	}
 }
@@ -126,18 +126,18 @@ func (s *section) checkHandler(h approval.Handler) {
 	if errors.As(err, &at) {
 		key = at.ConfigKey()
 	}
-	s.fail(s.place(key), key, "", "%s", visible(err.Error()))
+	s.fail(s.position(key), key, "", "%s", visible(err.Error()))
 }
 
 // place is where the value of a dotted key stands, or as much of it as there is.
-func (s *section) place(key string) pos {
+func (s *section) position(key string) pos {
 	n := s.node
 	for part := range strings.SplitSeq(key, ".") {
-		kid := n.kids[part]
-		if kid == nil {
+		child := n.children[part]
+		if child == nil {
 			break
 		}
-		n = kid
+		n = child
 	}
 	if n == s.node {
 		return n.key

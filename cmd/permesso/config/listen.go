@@ -19,9 +19,9 @@ type Listen struct {
 }
 
 const (
-	unixPrefix  = "unix:"
-	listenHint  = `for example listen = "` + DefaultListen + `", or ["` + DefaultListen + `", "unix:/run/permesso/rest.sock"]; "" turns it off`
-	longestHost = 253
+	unixPrefix    = "unix:"
+	listenHint    = `for example listen = "` + DefaultListen + `", or ["` + DefaultListen + `", "unix:/run/permesso/rest.sock"]; "" turns it off`
+	maxHostLength = 253
 )
 
 var hostPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[0-9]{1,5})?$`)
@@ -29,25 +29,25 @@ var hostPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a
 // listen is one place or a list of them; stated says that the file names them.
 func (s *section) listen() (list []Listen, stated bool) {
 	const key = "listen"
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n != nil && n.kind == array {
 		for _, item := range s.texts(key, listenHint) {
-			list = s.door(list, item)
+			list = s.addListen(list, item)
 		}
 		return list, true
 	}
 	if n = s.get(key, text, listenHint); n == nil {
-		s.otherwise(key, DefaultListen)
+		s.setDefault(key, DefaultListen)
 		return []Listen{{"tcp", DefaultListen}}, false
 	}
 	if n.text == "" {
 		return nil, true
 	}
-	return s.door(nil, n), true
+	return s.addListen(nil, n), true
 }
 
 // door adds what one text names.
-func (s *section) door(list []Listen, n *node) []Listen {
+func (s *section) addListen(list []Listen, n *node) []Listen {
 	l := Listen{"tcp", n.text}
 	if path, ok := strings.CutPrefix(n.text, unixPrefix); ok {
 		l = Listen{"unix", path}
@@ -84,7 +84,7 @@ func socketPath(path string) bool {
 func (s *section) listenHosts() (hosts []string) {
 	const key, hint = "listen_hosts", `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`
 	for _, n := range s.texts(key, hint) {
-		if len(n.text) > longestHost || !hostPattern.MatchString(n.text) {
+		if len(n.text) > maxHostLength || !hostPattern.MatchString(n.text) {
 			s.fail(n.val, key, hint, "%s must hold host names in lower case, with a port or without", key)
 			continue
 		}

@@ -65,7 +65,7 @@ func (s *section) localUID() string {
 		return ""
 	}
 	if id == int64(s.servedBy) && systemUser(id) {
-		s.fail(s.node.kids["local"].val, "local", "a person has a uid of their own: "+uidHint, "local is the user that runs the gate and every tool: it cannot approve")
+		s.fail(s.node.children["local"].val, "local", "a person has a uid of their own: "+uidHint, "local is the user that runs the gate and every tool: it cannot approve")
 	}
 	return strconv.FormatInt(id, 10)
 }
@@ -73,7 +73,7 @@ func (s *section) localUID() string {
 // agentUIDs is a uid or a list of them.
 func (s *section) agentUIDs() []string {
 	const key = "agent_uid"
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n == nil || n.kind != array {
 		if id := s.number(key, 0, 1, highestUID, uidHint); id > 0 {
 			return s.agentUID(nil, n, strconv.FormatInt(id, 10))

@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-func TestAgentsDecideNothing(t *testing.T) {
+func TestAgentsCannotDecide(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 socket = "/run/permesso/permesso.sock"
 [approvers.ann]
@@ -58,7 +58,7 @@ agent_uid = [2001, 2002]
 	require.False(t, ok)
 }
 
-func TestLocalProblems(t *testing.T) {
+func TestLocalIssues(t *testing.T) {
 	const ann = "[approvers.ann]\nlocal = 1000\n"
 	for _, row := range []struct {
 		why, toml string
@@ -99,7 +99,7 @@ func TestLocalProblems(t *testing.T) {
 
 // One person with a gate of their own is their own approver; only where services
 // have users of their own is the gate's user nobody.
-func TestOwnGate(t *testing.T) {
+func TestDaemonUserAsApprover(t *testing.T) {
 	for uid, ok := range map[int]bool{1: false, 999: false, 1000: true, 60000: true, 61184: false, 65534: false, 65536: true} {
 		r := config.Reader{ServedBy: uid}
 		_, err := r.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))

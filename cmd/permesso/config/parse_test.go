@@ -24,7 +24,7 @@ telegram = 1
 email = "bob@example.org"
 `
 
-func TestParseWhole(t *testing.T) {
+func TestParseAllKeys(t *testing.T) {
 	c, err := config.Parse("permesso.toml", []byte(`
 gate = "house-1.example.org"
 run_before = "1m"
@@ -143,7 +143,7 @@ func TestDefault(t *testing.T) {
 
 // Each document is wrong in one or more ways; the golden text is the whole
 // error. Tables before the line in question are there to be legal.
-func TestProblems(t *testing.T) {
+func TestIssues(t *testing.T) {
 	for _, row := range []struct{ why, toml, want string }{
 		{
 			"a misspelt key", "[workspaces.personal]\n  aproval_timeout = \"5m\"",
@@ -650,7 +650,7 @@ hint: save it as UTF-8 without one`,
 	}
 }
 
-func TestProblemsNameTheirKey(t *testing.T) {
+func TestIssuesNameTheirKey(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte("[tools.t]\nhandler = { kind = \"x\" }\n[[rules]]\nmatch.tool = \"t\"\noutcome = 1"))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
@@ -661,7 +661,7 @@ func TestProblemsNameTheirKey(t *testing.T) {
 	require.Equal(t, []string{"tools.t.handler.kind", "rules[1].outcome"}, keys)
 }
 
-func TestManyProblems(t *testing.T) {
+func TestManyIssues(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte(strings.Repeat("[[rules]]\nmatch.tool = \"t\"\n", 25)))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
@@ -778,7 +778,7 @@ func TestHTTPHandler(t *testing.T) {
 
 // What the executor would refuse is refused here, where it stands, and no
 // value is quoted: a token may have been meant for a file of its own.
-func TestHTTPHandlerProblems(t *testing.T) {
+func TestHTTPHandlerIssues(t *testing.T) {
 	rd := config.Reader{CheckHandler: exec.Check}
 	for _, row := range []struct{ why, from, to, want string }{
 		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH, with scheme, host and port in full; a {field} may stand only in the path and in values of the query`},
@@ -830,7 +830,7 @@ func designExample(t *testing.T) []byte {
 	data, err := os.ReadFile("testdata/design.toml")
 	require.NoError(t, err)
 	shared, err := os.ReadFile("../../../../shared/DESIGN.md")
-	if errors.Is(err, os.ErrNotExist) && !wanted(t) {
+	if errors.Is(err, os.ErrNotExist) && !sharedRequired(t) {
 		return data
 	}
 	require.NoError(t, err)
@@ -844,7 +844,7 @@ func designExample(t *testing.T) []byte {
 }
 
 // wanted says whether a missing shared folder is an error.
-func wanted(t *testing.T) bool {
+func sharedRequired(t *testing.T) bool {
 	ci, _ := strconv.ParseBool(os.Getenv("CI"))
 	if !ci {
 		t.Log("../shared is absent: using testdata alone")

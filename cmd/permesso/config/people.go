@@ -47,16 +47,16 @@ func (r *reader) file(root *node) {
 	s.provers()
 	s.rules()
 	s.retention()
-	s.cleanRooms()
+	s.checkAdminWorkspaces()
 	s.channels()
-	s.done()
+	s.rejectUnknown()
 }
 
 func (s *section) gate() string {
 	n := s.get("gate", text, "")
 	switch {
 	case n == nil:
-		s.otherwise("gate", DefaultGateName)
+		s.setDefault("gate", DefaultGateName)
 		return DefaultGateName
 	case !gatePattern.MatchString(n.text):
 		s.fail(n.val, "gate", "", "gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -")
@@ -77,24 +77,24 @@ func (s *section) approvers() {
 			Local:    sub.localUID(),
 			Language: sub.oneOf("language", s.cfg.Language, languages()),
 		}
-		sub.unique(owners, "telegram", a.Telegram, name)
-		sub.unique(owners, "email", strings.ToLower(a.Email), name)
-		sub.unique(owners, "local", a.Local, name)
+		sub.uniqueID(owners, "telegram", a.Telegram, name)
+		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
+		sub.uniqueID(owners, "local", a.Local, name)
 		if !sub.has("telegram") && !sub.has("email") && !sub.has("local") {
 			sub.warn(sub.node.key, "", "give telegram, email or local", "approver %s has no id, so nobody is recognised by that name", quote(name))
 		}
-		sub.done()
+		sub.rejectUnknown()
 		s.cfg.Approvers[name] = a
 	})
 }
 
 // unique keeps one id from speaking for two people.
-func (s *section) unique(owners map[string]string, key, id, name string) {
+func (s *section) uniqueID(owners map[string]string, key, id, name string) {
 	if id == "" {
 		return
 	}
 	if other, taken := owners[key+" "+id]; taken {
-		s.fail(s.node.kids[key].val, key, "one id, one person", "%s is already that of approver %s", key, quote(other))
+		s.fail(s.node.children[key].val, key, "one id, one person", "%s is already that of approver %s", key, quote(other))
 		return
 	}
 	owners[key+" "+id] = name
@@ -142,9 +142,9 @@ func (s *section) workspaces() {
 		if c := sub.emailCeiling(); c != "" {
 			s.cfg.EmailCeiling[name] = c
 		}
-		sub.done()
+		sub.rejectUnknown()
 	})
-	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
+	if n := s.node.children["workspaces"]; n.kind == table && len(n.order) == 0 {
 		s.fail(n.key, "workspaces", "write [workspaces.NAME], or leave it out", "no workspace is named here")
 	}
 }
@@ -159,9 +159,9 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.Channels = s.channelNames()
 	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
-	w.QuietHours = s.night()
+	w.QuietHours = s.quietHours()
 	s.limits(&w.Limits)
-	s.judgement(&w)
+	s.policySettings(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
 		s.warn(s.node.key, "", "name approvers, or set local_decisions = true", "nobody may approve in workspace %s", quote(name))
 	}
@@ -174,7 +174,7 @@ func (s *section) approverNames() []string {
 		switch {
 		case slices.Contains(names, n.text):
 			s.fail(n.val, "approvers", "", "approver %s is listed twice", quote(n.text))
-		case s.defined(n, "approvers"):
+		case s.isDefined(n, "approvers"):
 			names = append(names, n.text)
 		}
 	}
@@ -183,7 +183,7 @@ func (s *section) approverNames() []string {
 
 // defined says whether n names one of [approvers]. A text that could not be a
 // name is not quoted.
-func (s *section) defined(n *node, key string) bool {
+func (s *section) isDefined(n *node, key string) bool {
 	if _, ok := s.cfg.Approvers[n.text]; ok {
 		return true
 	}
@@ -198,7 +198,7 @@ func (s *section) defined(n *node, key string) bool {
 
 func (s *section) principal(approvers []string) string {
 	n := s.get("principal", text, "the name of one approver")
-	if n == nil || !s.defined(n, "principal") {
+	if n == nil || !s.isDefined(n, "principal") {
 		return ""
 	}
 	if !slices.Contains(approvers, n.text) {
@@ -215,7 +215,7 @@ func (s *section) channelNames() []string {
 		switch {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
 			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
-		case s.among(n, "channels", known):
+		case s.checkAllowed(n, "channels", known):
 			names = append(names, n.text)
 		}
 	}
@@ -230,7 +230,7 @@ func (s *section) timeouts(w *approval.Workspace) {
 		return
 	}
 	if stated {
-		s.fail(s.node.kids["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
+		s.fail(s.node.children["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
 	}
 	w.MaxTimeout = w.Timeout
 }
@@ -238,7 +238,7 @@ func (s *section) timeouts(w *approval.Workspace) {
 func (s *section) limits(l *approval.Limits) {
 	sub := s.table("limits", "limits = { pending = 32 }")
 	if sub == nil {
-		sub = s.section(newTable(pos{}), s.full("limits"))
+		sub = s.section(newTable(pos{}), s.fullKey("limits"))
 	}
 	count := func(key string, field *int, most int64) {
 		*field = int(sub.number(key, int64(*field), 1, most, ""))
@@ -248,5 +248,5 @@ func (s *section) limits(l *approval.Limits) {
 	count("per_minute", &l.PerMinute, 100_000)
 	l.RequestSize = sub.size("request_size", l.RequestSize, 1<<10, 16<<20)
 	count("running", &l.Running, 1_000)
-	sub.done()
+	sub.rejectUnknown()
 }

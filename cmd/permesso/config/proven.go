@@ -20,7 +20,7 @@ func (s *section) proofs(r *policy.Rule) {
 	r.WhenProven, r.UnlessProven = s.clauses("when_proven"), s.clauses("unless_proven")
 	wrong := func(key, belongs string) {
 		if s.has(key) {
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to %s", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to %s", key, belongs)
 		}
 	}
 	if r.Outcome == approval.Allow {
@@ -47,7 +47,7 @@ func (s *section) clauses(key string) []policy.Clause {
 			s.fail(item.val, key, clauseHint, "%s must hold tables, not %s", key, item.kind)
 			continue
 		}
-		if c, ok := s.section(item, s.full(path)).clause(); ok {
+		if c, ok := s.section(item, s.fullKey(path)).clause(); ok {
 			all = append(all, c)
 		}
 	}
@@ -57,7 +57,7 @@ func (s *section) clauses(key string) []policy.Clause {
 // clause reads one clause: a domain, and exactly one of the things that can be
 // demanded there.
 func (s *section) clause() (c policy.Clause, ok bool) {
-	before := len(s.problems)
+	before := len(s.issues)
 	c.Domain, c.Op = s.line("domain", 100), s.line("op", 100)
 	if !s.has("domain") {
 		s.fail(s.node.key, "domain", `domain = "mail"`, "a clause names no domain")
@@ -73,7 +73,7 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	case len(kinds) == 0:
 		s.fail(s.node.key, "", clauseHint, "a clause demands nothing: only, under, unique or at_most")
 	case len(kinds) > 1:
-		s.fail(s.node.kids[kinds[1]].key, kinds[1], "write two clauses", "a clause demands one thing, not %s", strings.Join(kinds, " and "))
+		s.fail(s.node.children[kinds[1]].key, kinds[1], "write two clauses", "a clause demands one thing, not %s", strings.Join(kinds, " and "))
 	}
 	for _, kind := range []string{"only", "under"} {
 		if arg, values := s.argument(kind, kind+` = { recipient = ["ann@example.org"] }`); string(c.Kind) == kind {
@@ -88,10 +88,10 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	if c.Kind == policy.AtMost {
 		c.Arg, c.Values = arg, values
 	} else if s.has("of") {
-		s.fail(s.node.kids["of"].key, "of", atMostHint, "of belongs to at_most")
+		s.fail(s.node.children["of"].key, "of", atMostHint, "of belongs to at_most")
 	}
-	s.done()
-	if len(s.problems) > before {
+	s.rejectUnknown()
+	if len(s.issues) > before {
 		return c, false
 	}
 	if err := c.Check(); err != nil {
@@ -117,9 +117,9 @@ func (s *section) argument(key, hint string) (name string, values []string) {
 
 // fields is a string or a list of strings.
 func (s *section) fields(key, hint string) (values []string) {
-	if n := s.node.kids[key]; n != nil && n.kind == text {
+	if n := s.node.children[key]; n != nil && n.kind == text {
 		s.known = append(s.known, key)
-		s.stated(key, n)
+		s.recordValue(key, n)
 		return []string{n.text}
 	}
 	for _, n := range s.texts(key, hint) {
@@ -143,12 +143,12 @@ func (s *section) facts() map[string][]string {
 		}
 		fields := sub.fields(name, hint)
 		if len(fields) == 0 || slices.ContainsFunc(fields, func(f string) bool { return f == "" || len(f) > 200 }) {
-			sub.fail(sub.node.kids[name].val, name, hint, "%s must name arguments of the tool", name)
+			sub.fail(sub.node.children[name].val, name, hint, "%s must name arguments of the tool", name)
 			continue
 		}
 		facts[name] = fields
 	}
-	sub.done()
+	sub.rejectUnknown()
 	if len(sub.node.order) == 0 {
 		sub.fail(sub.node.key, "", hint, "facts says of no argument what it is: %s", list(approval.FactNames()))
 	}

@@ -19,7 +19,7 @@ import (
 
 const labKey = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
 
-func TestProofsAreRead(t *testing.T) {
+func TestParseProofs(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 [provers.lab]
 public_key = "`+labKey+`"
@@ -69,7 +69,7 @@ when_proven = [
 	require.Equal(t, "unique = recipients", fmt.Sprint("unique = ", shown["rules[2].when_proven[2].unique"].Value))
 }
 
-func TestProofErrors(t *testing.T) {
+func TestProofIssues(t *testing.T) {
 	const tool = "[tools.t]\n[[rules]]\nmatch = { tool = \"t\" }\n"
 	const clauses = "\nhint: a list of clauses: [{ domain = \"mail\", op = \"send\", only = { recipient = [\"ann@example.org\"] } }]"
 	const atMost = "\nhint: at_most = 10, or at_most = 0 with of = { recipient = \"boss@example.org\" }"
@@ -113,7 +113,7 @@ func TestProofErrors(t *testing.T) {
 const keyHint = "the 32 bytes of an Ed25519 key in base64, or a file made by: openssl pkey -in prover.key -pubout"
 
 // A deny that something can be proven against does not keep an admin's room clean.
-func TestADenyWithAWayOutKeepsNoRoomClean(t *testing.T) {
+func TestConditionalDenyDoesNotProtectAdminWorkspace(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
 		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\" }\nunless_proven = [{ domain = \"host\", at_most = 1 }]"))
 	require.ErrorContains(t, err, "its room stays clean")
@@ -152,7 +152,7 @@ func TestProverKeyFiles(t *testing.T) {
 // Every key that is refused as everybody's is one: the same signature, made without
 // any private key, verifies under it for some message. And every spelling of a
 // refused point is refused.
-func TestWeakKeysAreWeak(t *testing.T) {
+func TestLowOrderKeysAreRefused(t *testing.T) {
 	signature := make([]byte, ed25519.SignatureSize)
 	signature[0] = 1 // the neutral point, and zero
 	for _, point := range []string{

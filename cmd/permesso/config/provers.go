@@ -25,7 +25,7 @@ func (s *section) provers() {
 			sub.fail(sub.node.key, "", "", "prover %s: a name is %s", quote(name), nameRule)
 		}
 		key := sub.publicKey(name)
-		sub.done()
+		sub.rejectUnknown()
 		for other, known := range s.cfg.Provers {
 			if key != nil && key.Equal(known) {
 				sub.fail(sub.node.key, "", "one key, one prover", "the key is already that of prover %s", quote(other))
@@ -44,7 +44,7 @@ func (s *section) publicKey(name string) ed25519.PublicKey {
 	line, file := s.get("public_key", text, keyHint), s.get("public_key_file", text, keyHint)
 	switch {
 	case s.has("public_key") && s.has("public_key_file"):
-		s.fail(s.node.kids["public_key_file"].key, "public_key_file", "leave one of them out", "public_key and public_key_file contradict each other")
+		s.fail(s.node.children["public_key_file"].key, "public_key_file", "leave one of them out", "public_key and public_key_file contradict each other")
 	case line != nil:
 		key, err := parsePublicKey([]byte(line.text))
 		if err != nil {
@@ -120,16 +120,16 @@ func parsePublicKey(data []byte) (ed25519.PublicKey, error) {
 		}
 		key = b
 	}
-	if weak(key) {
+	if lowOrder(key) {
 		return nil, errors.New("is one that anybody can sign for")
 	}
 	return key, nil
 }
 
-// smallOrder are the points of Ed25519 of an order of at most 8, in every encoding
+// lowOrderPoints are the points of Ed25519 of an order of at most 8, in every encoding
 // that is accepted for them, without the bit of their sign. A signature that
 // verifies with one of them can be made without a private key.
-var smallOrder = []string{
+var lowOrderPoints = []string{
 	"0000000000000000000000000000000000000000000000000000000000000000",
 	"0100000000000000000000000000000000000000000000000000000000000000",
 	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
@@ -139,10 +139,10 @@ var smallOrder = []string{
 	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 }
 
-func weak(key ed25519.PublicKey) bool {
+func lowOrder(key ed25519.PublicKey) bool {
 	unsigned := bytes.Clone(key)
 	unsigned[len(unsigned)-1] &= 0x7f
-	for _, point := range smallOrder {
+	for _, point := range lowOrderPoints {
 		if hex.EncodeToString(unsigned) == point {
 			return true
 		}

@@ -32,16 +32,16 @@ func (s *section) retention() {
 		return
 	}
 	r := &s.cfg.Retention
-	r.Responses = sub.age("responses", r.Responses, time.Hour)
-	r.Records = sub.age("records", max(r.Records, r.Responses), dayLong)
+	r.Responses = sub.dayDuration("responses", r.Responses, time.Hour)
+	r.Records = sub.dayDuration("records", max(r.Records, r.Responses), dayLong)
 	if r.Records < r.Responses {
-		sub.fail(sub.node.kids["records"].val, "records", "a response is restored from its record", "records must be kept at least as long as responses")
+		sub.fail(sub.node.children["records"].val, "records", "a response is restored from its record", "records must be kept at least as long as responses")
 	}
-	sub.done()
+	sub.rejectUnknown()
 }
 
 // age is a duration that may be given in days.
-func (s *section) age(key string, def, least time.Duration) time.Duration {
+func (s *section) dayDuration(key string, def, least time.Duration) time.Duration {
 	const hint = `write it with its unit: "90d", "36h"`
 	n := s.get(key, text, hint)
 	if n == nil {

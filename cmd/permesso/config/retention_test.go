@@ -29,7 +29,7 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, config.Retention{Responses: 7 * day, Records: 90 * day}, config.Default().Retention)
 }
 
-func TestRetentionMistakes(t *testing.T) {
+func TestRetentionIssues(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"retention = \"7d\"", "retention must be a table"},
 		{"[retention]\nresponses = 7", `hint: write it with its unit: "90d", "36h"`},

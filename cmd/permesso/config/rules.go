@@ -27,7 +27,7 @@ func (s *section) rules() {
 		rule := sub.rule(fmt.Sprintf("rule %d", i+1))
 		if names[rule.Name] {
 			at := item.key
-			if n := item.kids["name"]; n != nil {
+			if n := item.children["name"]; n != nil {
 				at = n.val
 			}
 			sub.fail(at, "name", "", "another rule has the name %s", quote(rule.Name))
@@ -50,7 +50,7 @@ func (s *section) rule(name string) policy.Rule {
 	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
 	s.proofs(&r)
 	s.match(&r)
-	s.done()
+	s.rejectUnknown()
 	return r
 }
 
@@ -68,24 +68,24 @@ func (s *section) match(r *policy.Rule) {
 	if len(m.node.order) == 0 {
 		m.fail(m.node.key, "", hint, "match must name a tool or a workspace")
 	}
-	before := len(s.problems)
-	r.Tool = m.matched("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
-	r.Workspace = m.matched("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
-	r.Approver = m.matched("approver", namePattern.MatchString, sortedKeys(s.cfg.Approvers))
+	before := len(s.issues)
+	r.Tool = m.matchName("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
+	r.Workspace = m.matchName("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
+	r.Approver = m.matchName("approver", namePattern.MatchString, sortedKeys(s.cfg.Approvers))
 	r.Capability = m.oneOf("capability", "", capabilities())
 	r.Target = m.line("target", 1000)
 	r.Session = m.line("session", 128)
 	r.Client = m.line("client", 128)
 	r.Args = m.conditions()
-	m.done()
-	if len(s.problems) == before {
+	m.rejectUnknown()
+	if len(s.issues) == before {
 		if err := r.Check(); err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
 		}
 	}
 }
 
-func (s *section) matched(key string, valid func(string) bool, known []string) string {
+func (s *section) matchName(key string, valid func(string) bool, known []string) string {
 	n := s.get(key, text, "")
 	switch {
 	case n == nil:
@@ -111,7 +111,7 @@ func (s *section) conditions() []policy.Condition {
 	}
 	var all []policy.Condition
 	for _, name := range sub.node.order {
-		n := sub.node.kids[name]
+		n := sub.node.children[name]
 		if n.kind == text {
 			all = append(all, policy.Condition{Field: name, Glob: n.text})
 			continue
@@ -154,7 +154,7 @@ func jsonOf(n *node) (approval.Raw, bool) {
 }
 
 // judgement reads what policy wants to know of a workspace.
-func (s *section) judgement(w *approval.Workspace) {
+func (s *section) policySettings(w *approval.Workspace) {
 	w.Secrets = s.flag("contains_secrets", false)
 	w.Admin = s.flag("admin", false)
 	w.BindsSessions = s.flag("binds_sessions", false)
@@ -163,7 +163,7 @@ func (s *section) judgement(w *approval.Workspace) {
 		for _, id := range sub.node.order {
 			w.Sessions[id] = sub.oneOf(id, approval.ReadOnly, autonomies())
 		}
-		sub.done()
+		sub.rejectUnknown()
 	}
 	l := policy.Limits{
 		Ask: s.rates("ask_above"), Deny: s.rates("deny_above"),
@@ -188,7 +188,7 @@ func (s *section) rates(key string) map[string]policy.Rate {
 			capability = ""
 		} else if _, ok := approval.CapabilityNamed(name); !ok {
 			sub.known = append(sub.known, name)
-			sub.fail(sub.node.kids[name].key, name, didYouMean(name, capabilities(), ""), "%s is none of the 13 capabilities", quote(name))
+			sub.fail(sub.node.children[name].key, name, didYouMean(name, capabilities(), ""), "%s is none of the 13 capabilities", quote(name))
 			continue
 		}
 		n := sub.get(name, text, hint)
@@ -202,7 +202,7 @@ func (s *section) rates(key string) map[string]policy.Rate {
 		}
 		rates[capability] = r
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return rates
 }
 
@@ -227,25 +227,25 @@ func (s *section) budget(key string) policy.Budget {
 	}
 	b := policy.Budget{Soft: sub.number("soft", 0, 1, 1<<53, hint), Hard: sub.number("hard", 0, 1, 1<<53, hint)}
 	if b.Soft > 0 && b.Hard > 0 && b.Soft > b.Hard {
-		sub.fail(sub.node.kids["soft"].val, "soft", hint, "soft is above hard")
+		sub.fail(sub.node.children["soft"].val, "soft", hint, "soft is above hard")
 	}
 	if b == (policy.Budget{}) {
 		sub.fail(sub.node.key, "", hint, "%s has neither soft nor hard", key)
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return b
 }
 
-// cleanRooms holds admin workspaces to what makes them one: none of the tools
+// checkAdminWorkspaces holds admin workspaces to what makes them one: none of the tools
 // reads what strangers may have written.
-func (s *section) cleanRooms() {
+func (s *section) checkAdminWorkspaces() {
 	for _, name := range sortedKeys(s.cfg.Workspaces) {
 		if !s.cfg.Workspaces[name].Admin {
 			continue
 		}
 		for _, tool := range sortedKeys(s.cfg.Tools) {
 			if policy.ReadsPublicSource(s.cfg.Tools[tool]) && !s.denied(tool, name) {
-				at := s.node.kids["tools"].kids[tool].key
+				at := s.node.children["tools"].children[tool].key
 				s.fail(at, "tools."+tool, `say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
 					"tool %s may read what strangers wrote, and workspace %s is an admin's: its room stays clean", quote(tool), quote(name))
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func TestPolicyIsRead(t *testing.T) {
+func TestParsePolicy(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 [approvers.ann]
 local = 0
@@ -67,7 +67,7 @@ args = { to = "*@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
 	}}, p.Rules)
 }
 
-func TestPolicyErrors(t *testing.T) {
+func TestPolicyIssues(t *testing.T) {
 	for _, c := range []struct{ why, file, want string }{
 		{
 			"a rate", "[workspaces.w]\nask_above = { \"mail:send\" = \"ten an hour\", \"mail:snd\" = \"1/1h\" }\ndeny_above = { \"fs:write\" = 3 }",

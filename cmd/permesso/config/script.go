@@ -25,7 +25,7 @@ type Script struct {
 type ScriptRule struct {
 	Tool, ActionType, Workspace, Title string
 	Args                               map[string]string // by argument: a text's own letters, or the JSON of anything else
-	Do                                 string            // one of ScriptWords
+	Do                                 string            // one of ScriptActions
 	Text                               string            // for the agent, where Do needs it or may have it
 	Delay                              time.Duration
 	Times                              int // how often it answers; 0: always
@@ -44,8 +44,8 @@ const (
 	doNone        = "none"
 )
 
-// ScriptWords are what a rule may do.
-func ScriptWords() []string {
+// ScriptActions are what a rule may do.
+func ScriptActions() []string {
 	return []string{doApprove, doSession, doAlways, doNote, doOverride, doDeny, doRequestMore, doAnswer, doNone}
 }
 
@@ -66,11 +66,11 @@ func LoadScript(path string) (*Script, error) {
 // ParseScript reads data, the content of the file called name, as strictly as a
 // configuration. The error is an *Error with everything that is wrong with it.
 func ParseScript(name string, data []byte) (*Script, error) {
-	root, problem := parseTree(data)
-	if problem != nil {
-		return nil, &Error{File: name, Errors: []Issue{*problem}}
+	root, issue := parseTree(data)
+	if issue != nil {
+		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: blank()}
+	r := &reader{cfg: emptyConfig()}
 	s := r.section(root, "")
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
 	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script fits"}
@@ -80,33 +80,33 @@ func ParseScript(name string, data []byte) (*Script, error) {
 				s.fail(item.val, "rules", "write [[rules]]", "rules must hold tables, not %s", item.kind)
 				continue
 			}
-			sc.Rules = append(sc.Rules, s.section(item, fmt.Sprintf("rules[%d]", i+1)).scripted())
+			sc.Rules = append(sc.Rules, s.section(item, fmt.Sprintf("rules[%d]", i+1)).scriptRule())
 		}
 	}
-	s.done()
-	sortProblems(r.problems)
-	if len(r.problems) > 0 {
-		return nil, &Error{File: name, Errors: r.problems}
+	s.rejectUnknown()
+	sortIssues(r.issues)
+	if len(r.issues) > 0 {
+		return nil, &Error{File: name, Errors: r.issues}
 	}
 	return sc, nil
 }
 
-// longestText is what a rule may say, as long as what an agent may.
-const longestText = 8 << 10
+// maxTextLength is what a rule may say, as long as what an agent may.
+const maxTextLength = 8 << 10
 
-func (s *section) scripted() ScriptRule {
+func (s *section) scriptRule() ScriptRule {
 	r := ScriptRule{
-		Do:    s.oneOf("do", doDeny, ScriptWords()),
+		Do:    s.oneOf("do", doDeny, ScriptActions()),
 		Delay: s.duration("delay", 0, 0, time.Hour),
 		Times: int(s.number("times", 0, 1, 1<<20, "leave it out for a rule that always answers")),
 	}
 	if !s.has("do") {
-		s.fail(s.node.key, "do", `do = "approve"`, "rule does nothing: do must be %s", list(ScriptWords()))
+		s.fail(s.node.key, "do", `do = "approve"`, "rule does nothing: do must be %s", list(ScriptActions()))
 	}
 	if n := s.get("text", text, ""); n != nil {
 		r.Text = n.text
-		if len(n.text) > longestText {
-			s.fail(n.val, "text", "", "text is longer than %d bytes", longestText)
+		if len(n.text) > maxTextLength {
+			s.fail(n.val, "text", "", "text is longer than %d bytes", maxTextLength)
 		}
 	}
 	needs := slices.Contains([]string{doNote, doOverride, doRequestMore, doAnswer}, r.Do)
@@ -114,14 +114,14 @@ func (s *section) scripted() ScriptRule {
 	case needs && r.Text == "":
 		s.fail(s.node.key, "text", `text = "what the agent is told"`, "%s needs a text", r.Do)
 	case !needs && r.Do != doDeny && r.Text != "":
-		s.fail(s.node.kids["text"].val, "text", "", "%s has no text", r.Do)
+		s.fail(s.node.children["text"].val, "text", "", "%s has no text", r.Do)
 	}
 	if m := s.table("match", `match = { tool = "x_post", args = { text = "*standup*" } }`); m != nil {
 		r.Tool, r.ActionType, r.Workspace, r.Title = m.glob("tool"), m.glob("action_type"), m.glob("workspace"), m.glob("title")
 		r.Args = m.globs("args")
-		m.done()
+		m.rejectUnknown()
 	}
-	s.done()
+	s.rejectUnknown()
 	return r
 }
 
@@ -151,7 +151,7 @@ func (s *section) globs(key string) map[string]string {
 // Fits says whether a rule is for what waits.
 func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	for _, m := range [][2]string{{r.Tool, p.ToolName}, {r.ActionType, p.ActionType}, {r.Workspace, p.SourceGroup}, {r.Title, p.Agent.Title}} {
-		if m[0] != "" && !fitsGlob(m[0], m[1]) {
+		if m[0] != "" && !matchGlob(m[0], m[1]) {
 			return false
 		}
 	}
@@ -168,7 +168,7 @@ func (r *ScriptRule) Fits(p *approval.Pending) bool {
 			if !ok {
 				value = string(f.Value)
 			}
-			return f.Name == name && fitsGlob(glob, value)
+			return f.Name == name && matchGlob(glob, value)
 		}) {
 			return false
 		}
@@ -176,8 +176,8 @@ func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	return true
 }
 
-// fitsGlob matches the whole text; * is any text, and every other letter itself.
-func fitsGlob(glob, text string) bool {
+// matchGlob matches the whole text; * is any text, and every other letter itself.
+func matchGlob(glob, text string) bool {
 	parts := strings.Split(glob, "*")
 	first, last := parts[0], parts[len(parts)-1]
 	if len(parts) == 1 {

@@ -68,7 +68,7 @@ func TestParseScriptRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "no such file")
 }
 
-func TestScriptRuleFits(t *testing.T) {
+func TestScriptRuleMatches(t *testing.T) {
 	p := &approval.Pending{
 		SourceGroup: "home", ToolName: "x_post", ActionType: "send_message", Agent: approval.Prose{Title: "Post to X"},
 		RequestData: approval.Raw(`{"text":"Meeting at 5","n":9007199254740993,"to":["a","b"],"flag":true,"esc":"a\u0062c"}`),
@@ -114,7 +114,7 @@ func TestScriptRuleZeroDenies(t *testing.T) {
 		require.True(t, speaks)
 		require.Equal(t, approval.Denied, a.Verdict)
 	}
-	for _, do := range config.ScriptWords() {
+	for _, do := range config.ScriptActions() {
 		a, speaks := (&config.ScriptRule{Do: do, Text: "t"}).Answer(approval.Key{})
 		require.Equal(t, do != "none", speaks)
 		require.Equal(t, speaks, a.Verdict != "")

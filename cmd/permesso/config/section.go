@@ -17,7 +17,7 @@ type reader struct {
 	cfg      *Config
 	check    func(approval.Handler) error
 	servedBy int
-	problems []Issue
+	issues   []Issue
 }
 
 // section is one table being read. Each of its methods takes a key, reports
@@ -34,36 +34,36 @@ func (r *reader) section(n *node, path string) *section {
 	return &section{reader: r, node: n, path: path}
 }
 
-func (s *section) full(key string) string {
+func (s *section) fullKey(key string) string {
 	if s.path == "" || key == "" {
 		return s.path + key
 	}
 	return s.path + "." + key
 }
 
-func (s *section) has(key string) bool { return s.node.kids[key] != nil }
+func (s *section) has(key string) bool { return s.node.children[key] != nil }
 
 func (s *section) fail(at pos, key, hint, format string, args ...any) {
-	s.problems = append(s.problems, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.issues = append(s.issues, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
 func (s *section) warn(at pos, key, hint, format string, args ...any) {
-	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
 // get is the value of key, or nil where there is none of the kind wanted.
 func (s *section) get(key string, want kind, hint string) *node {
 	s.known = append(s.known, key)
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n == nil {
-		s.unset(key, want)
+		s.recordUnset(key, want)
 		return nil
 	}
 	if n.kind != want {
 		s.fail(n.val, key, hint, "%s must be %s, not %s", key, want, n.kind)
 		return nil
 	}
-	s.stated(key, n)
+	s.recordValue(key, n)
 	return n
 }
 
@@ -73,13 +73,13 @@ func (s *section) table(key, hint string) *section {
 	if n == nil {
 		return nil
 	}
-	return s.section(n, s.full(key))
+	return s.section(n, s.fullKey(key))
 }
 
 func (s *section) flag(key string, def bool) bool {
 	n := s.get(key, boolean, "true or false, without quotes")
 	if n == nil {
-		s.otherwise(key, def)
+		s.setDefault(key, def)
 		return def
 	}
 	return n.text == "true"
@@ -102,9 +102,9 @@ func (s *section) line(key string, longest int) string {
 func (s *section) oneOf(key, def string, allowed []string) string {
 	n := s.get(key, text, "one of "+list(allowed))
 	if n == nil && def != "" {
-		s.otherwise(key, def)
+		s.setDefault(key, def)
 	}
-	if n == nil || !s.among(n, key, allowed) {
+	if n == nil || !s.checkAllowed(n, key, allowed) {
 		return def
 	}
 	return n.text
@@ -112,7 +112,7 @@ func (s *section) oneOf(key, def string, allowed []string) string {
 
 // among reports a value that is not allowed. The value is not quoted: what is
 // far from every allowed word could be anything, a token too.
-func (s *section) among(n *node, key string, allowed []string) bool {
+func (s *section) checkAllowed(n *node, key string, allowed []string) bool {
 	if slices.Contains(allowed, n.text) {
 		return true
 	}
@@ -125,7 +125,7 @@ func (s *section) duration(key string, def, least, most time.Duration) time.Dura
 	n := s.get(key, text, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, short(def))
+			s.setDefault(key, short(def))
 		}
 		return def
 	}
@@ -156,7 +156,7 @@ func (s *section) number(key string, def, least, most int64, hint string) int64 
 	n := s.get(key, integer, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, def)
+			s.setDefault(key, def)
 		}
 		return def
 	}
@@ -173,13 +173,13 @@ var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB)$`)
 // size is a number of bytes, as a number or with a unit.
 func (s *section) size(key string, def, least, most int) int {
 	const hint = `write it with its unit: "256KiB", "1MiB"`
-	if n := s.node.kids[key]; n != nil && n.kind == integer {
+	if n := s.node.children[key]; n != nil && n.kind == integer {
 		return int(s.number(key, int64(def), int64(least), int64(most), hint))
 	}
 	n := s.get(key, text, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, int64(def))
+			s.setDefault(key, int64(def))
 		}
 		return def
 	}
@@ -222,30 +222,30 @@ func (s *section) each(key, hint string, visit func(name string, sub *section)) 
 		return
 	}
 	for _, name := range all.node.order {
-		n := all.node.kids[name]
+		n := all.node.children[name]
 		switch {
 		case n.kind != table && secret(name):
 			all.inlineSecret(n, name)
 		case n.kind != table:
 			all.fail(n.key, name, hint, "%s in [%s] must be a table, not %s", quote(name), key, n.kind)
 		default:
-			visit(name, s.section(n, s.full(key)+"."+name))
+			visit(name, s.section(n, s.fullKey(key)+"."+name))
 		}
 	}
 }
 
 // done reports every key that nobody asked for.
-func (s *section) done() {
+func (s *section) rejectUnknown() {
 	for _, key := range s.node.order {
 		if slices.Contains(s.known, key) {
 			continue
 		}
-		n := s.node.kids[key]
+		n := s.node.children[key]
 		if secret(key) {
 			s.inlineSecret(n, key)
 			continue
 		}
-		s.fail(n.key, key, didYouMean(key, s.known, elsewhere(key, s.path)), "unknown key %s", quote(key))
+		s.fail(n.key, key, didYouMean(key, s.known, whereKeyBelongs(key, s.path)), "unknown key %s", quote(key))
 	}
 }
 
@@ -267,7 +267,7 @@ func secret(key string) bool {
 
 // elsewhere says where an unknown key would be known. It serves hints only:
 // what is accepted, the reading itself says.
-func elsewhere(key, path string) string {
+func whereKeyBelongs(key, path string) string {
 	places := []struct{ where, keys string }{
 		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts ui"},
 		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max quiet_hours night_timeout limits agent_uid contains_secrets admin binds_sessions sessions email_ceiling ask_above deny_above budget_session budget_day"},

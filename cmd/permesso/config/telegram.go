@@ -36,12 +36,12 @@ type TelegramChat struct {
 }
 
 // telegram reads [channels.telegram].
-func (s *section) telegram() {
+func (s *section) telegramChannel() {
 	t := &Telegram{
 		TokenFile: s.secretPath("token_file"), ServerURL: s.webAddress("server_url", true), Webhook: s.webhook(),
 		Feed: s.flag("feed", false),
 	}
-	s.done()
+	s.rejectUnknown()
 	s.cfg.Telegram = t
 }
 
@@ -52,14 +52,14 @@ func (s *section) webhook() *TelegramWebhook {
 		return nil
 	}
 	w := &TelegramWebhook{
-		Listen: sub.listenOn("listen"), URL: sub.webAddress("url", false), SecretFile: sub.secretPath("secret_file"),
+		Listen: sub.listenAddress("listen"), URL: sub.webAddress("url", false), SecretFile: sub.secretPath("secret_file"),
 	}
 	for _, key := range []string{"listen", "url", "secret_file"} {
 		if !sub.has(key) {
 			sub.fail(sub.node.val, key, example, "a webhook needs %s", key)
 		}
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return w
 }
 
@@ -89,19 +89,19 @@ func (s *section) webAddress(key string, plain bool) string {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
 		s.fail(n.val, key, `for example "https://gate.example.org/telegram"`, "%s must be a web address", key)
 		return ""
-	case u.Scheme == "http" && (!plain || !thisMachine(u.Hostname())):
+	case u.Scheme == "http" && (!plain || !loopbackHost(u.Hostname())):
 		s.fail(n.val, key, "https", "%s must be encrypted: the token would be read on the way", key)
 		return ""
 	}
 	return strings.TrimRight(n.text, "/")
 }
 
-func thisMachine(host string) bool {
+func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (s *section) listenOn(key string) string {
+func (s *section) listenAddress(key string) string {
 	n := s.get(key, text, "")
 	if n == nil {
 		return ""
@@ -124,12 +124,12 @@ func (s *section) chat(name string) string {
 	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
 	thread := sub.number("thread_id", 0, 1, 1<<31-1, "the number of the forum's topic")
 	if id == 0 && sub.has("thread_id") && !sub.has("chat_id") {
-		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "chat_id = -100…", "a topic is one of a group: give its chat_id, too")
+		sub.fail(sub.node.children["thread_id"].val, "thread_id", "chat_id = -100…", "a topic is one of a group: give its chat_id, too")
 	}
 	if id > 0 && thread > 0 {
-		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "", "a private chat has no topics")
+		sub.fail(sub.node.children["thread_id"].val, "thread_id", "", "a private chat has no topics")
 	}
-	sub.done()
+	sub.rejectUnknown()
 	if id == 0 {
 		return ""
 	}
@@ -140,7 +140,7 @@ func (s *section) chat(name string) string {
 var hoursPattern = regexp.MustCompile(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
 
 // night reads quiet_hours and night_timeout.
-func (s *section) night() approval.QuietHours {
+func (s *section) quietHours() approval.QuietHours {
 	const hint = `from and to, by this machine's clock: "22:00-07:00"`
 	var night approval.QuietHours
 	if n := s.get("quiet_hours", text, hint); n != nil {
@@ -157,13 +157,13 @@ func (s *section) night() approval.QuietHours {
 	}
 	night.Timeout = s.duration("night_timeout", 0, time.Second, maxWait)
 	if night.Timeout > 0 && !s.has("quiet_hours") {
-		s.fail(s.node.kids["night_timeout"].key, "night_timeout", hint, "night_timeout needs quiet_hours")
+		s.fail(s.node.children["night_timeout"].key, "night_timeout", hint, "night_timeout needs quiet_hours")
 	}
 	return night
 }
 
-// telegramReaches warns of workspaces that Telegram was to ask about and cannot.
-func (s *section) telegramReaches() {
+// warnUnreachableTelegram warns of workspaces that Telegram was to ask about and cannot.
+func (s *section) warnUnreachableTelegram() {
 	for _, name := range sortedKeys(s.cfg.Workspaces) {
 		w := s.cfg.Workspaces[name]
 		if !slices.Contains(w.Channels, channelTelegram) {
@@ -171,11 +171,11 @@ func (s *section) telegramReaches() {
 		}
 		switch {
 		case s.cfg.Telegram == nil:
-			s.warn(s.at(name), "", "permesso telegram setup", "workspace %s is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there", quote(name))
+			s.warn(s.workspacePos(name), "", "permesso telegram setup", "workspace %s is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there", quote(name))
 		case len(w.Approvers) == 0:
-			s.warn(s.at(name), "", "name approvers", "workspace %s is asked by telegram, where nobody may answer", quote(name))
+			s.warn(s.workspacePos(name), "", "name approvers", "workspace %s is asked by telegram, where nobody may answer", quote(name))
 		case w.ChatJID == "" && !s.anyTelegram(w.Approvers):
-			s.warn(s.at(name), "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "telegram has no chat in which to ask about workspace %s", quote(name))
+			s.warn(s.workspacePos(name), "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "telegram has no chat in which to ask about workspace %s", quote(name))
 		}
 	}
 }
@@ -190,9 +190,9 @@ func (s *section) anyTelegram(names []string) bool {
 }
 
 // at is where a workspace begins.
-func (s *section) at(ws string) pos {
-	if n := s.node.kids["workspaces"]; n != nil && n.kids[ws] != nil {
-		return n.kids[ws].key
+func (s *section) workspacePos(ws string) pos {
+	if n := s.node.children["workspaces"]; n != nil && n.children[ws] != nil {
+		return n.children[ws].key
 	}
 	return pos{}
 }

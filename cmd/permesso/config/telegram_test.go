@@ -47,7 +47,7 @@ telegram = 7
 	require.Equal(t, &config.Telegram{}, c.Telegram, "the token may stand in the environment")
 }
 
-func TestTelegramProblems(t *testing.T) {
+func TestTelegramIssues(t *testing.T) {
 	for _, tc := range []struct{ why, file, want string }{
 		{"a token in the place of its file", "[channels.telegram]\ntoken_file = \"123456:AAhunter2\"", "p.toml:2:14: token_file must be an absolute path"},
 		{"a token in the file", "[channels.telegram]\nbot_token = \"123456:AAhunter2\"", "p.toml:2:1: bot_token: a secret may not stand in this file"},

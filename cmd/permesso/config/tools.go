@@ -47,7 +47,7 @@ func (s *section) tools() {
 			tool.Target = hostOf(tool.Handler.HTTP.URL)
 		}
 		s.cfg.Tools[name] = tool
-		sub.done()
+		sub.rejectUnknown()
 	})
 }
 
@@ -71,7 +71,7 @@ func textOf(n *node) string {
 // fallback, may not be missing.
 func (s *section) verb() map[string]string {
 	const longest = 200
-	if n := s.node.kids["verb"]; n == nil || n.kind != table {
+	if n := s.node.children["verb"]; n == nil || n.kind != table {
 		if v := s.line("verb", longest); v != "" {
 			return map[string]string{"en": v}
 		}
@@ -87,7 +87,7 @@ func (s *section) verb() map[string]string {
 	if !sub.has("en") {
 		sub.fail(sub.node.key, "", `verb = { en = "post", it = "pubblichi" }`, "verb has no English form, which others fall back to")
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return verbs
 }
 
@@ -113,10 +113,10 @@ func (s *section) trust() approval.Trust {
 }
 
 func (s *section) property(key string) approval.Property {
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n != nil && n.kind == boolean {
 		s.known = append(s.known, key)
-		s.stated(key, n)
+		s.recordValue(key, n)
 		return approval.Property(n.text)
 	}
 	const hint = `true, false or "forbidden"`
@@ -137,7 +137,7 @@ func (s *section) handler() approval.Handler {
 	if sub == nil {
 		return h
 	}
-	before := len(s.problems)
+	before := len(s.issues)
 	h.Kind = sub.handlerKind()
 	h.Argv = sub.argv(h.Kind)
 	h.Dir = sub.dir()
@@ -146,9 +146,9 @@ func (s *section) handler() approval.Handler {
 	h.MaxOutput = sub.size("max_output", 0, 1<<10, 64<<20)
 	h.Idempotent = sub.flag("idempotent", false)
 	h.HTTP = sub.http(h.Kind)
-	sub.misplaced(h.Kind)
-	sub.done()
-	if len(s.problems) == before {
+	sub.rejectOtherKinds(h.Kind)
+	sub.rejectUnknown()
+	if len(s.issues) == before {
 		sub.checkHandler(h)
 	}
 	return h
@@ -162,7 +162,7 @@ func (s *section) handlerKind() string {
 	case n == nil:
 	case n.text == "mcp":
 		s.fail(n.val, "kind", "", "kind %s is not available yet: use command, http or none", quote(n.text))
-	case s.among(n, "kind", []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}):
+	case s.checkAllowed(n, "kind", []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}):
 		return n.text
 	}
 	return ""
@@ -173,7 +173,7 @@ func (s *section) argv(kind string) []string {
 	items := s.texts("argv", hint)
 	if len(items) == 0 {
 		// Where argv is there and no array, texts has said so already.
-		if n := s.node.kids["argv"]; kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
+		if n := s.node.children["argv"]; kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
 			s.fail(s.node.key, "argv", hint, "a command needs argv")
 		}
 		return nil

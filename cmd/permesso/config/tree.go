@@ -14,13 +14,13 @@ import (
 type kind string
 
 const (
-	table   kind = "a table"
-	array   kind = "an array"
-	text    kind = "a string"
-	integer kind = "a whole number"
-	float   kind = "a decimal number"
-	boolean kind = "true or false"
-	moment  kind = "a date or time"
+	table    kind = "a table"
+	array    kind = "an array"
+	text     kind = "a string"
+	integer  kind = "a whole number"
+	float    kind = "a decimal number"
+	boolean  kind = "true or false"
+	dateTime kind = "a date or time"
 )
 
 // pos is a place in the file, both from 1, columns in bytes.
@@ -30,24 +30,24 @@ type pos struct{ line, col int }
 // library stops at the first bad value and forgets where the good ones were,
 // and what is wrong may only show later: an approver nobody defined.
 type node struct {
-	kind  kind
-	key   pos    // where its key stands; an item of an array: where it stands
-	val   pos    // where its value stands
-	text  string // a string's content, a number's or boolean's letters
-	kids  map[string]*node
-	order []string // keys of kids, as written
-	items []*node
+	kind     kind
+	key      pos    // where its key stands; an item of an array: where it stands
+	val      pos    // where its value stands
+	text     string // a string's content, a number's or boolean's letters
+	children map[string]*node
+	order    []string // keys of kids, as written
+	items    []*node
 }
 
 func newTable(at pos) *node {
-	return &node{kind: table, key: at, val: at, kids: map[string]*node{}}
+	return &node{kind: table, key: at, val: at, children: map[string]*node{}}
 }
 
-func (n *node) set(key string, kid *node) {
-	if _, ok := n.kids[key]; !ok {
+func (n *node) set(key string, child *node) {
+	if _, ok := n.children[key]; !ok {
 		n.order = append(n.order, key)
 	}
-	n.kids[key] = kid
+	n.children[key] = child
 }
 
 // parseTree reads a TOML document. The library's decoder judges it, duplicate
@@ -57,7 +57,7 @@ func parseTree(data []byte) (*node, *Issue) {
 		return nil, &Issue{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
 	}
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil {
-		return nil, syntaxProblem(err)
+		return nil, syntaxIssue(err)
 	}
 	b := &builder{root: newTable(pos{1, 1}), lines: lineStarts(data)}
 	b.parser.Reset(data)
@@ -65,15 +65,15 @@ func parseTree(data []byte) (*node, *Issue) {
 	for b.parser.NextExpression() {
 		b.expression(b.parser.Expression())
 	}
-	if b.odd || b.parser.Error() != nil {
+	if b.unplaced || b.parser.Error() != nil {
 		return nil, &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
 	return b.root, nil
 }
 
-// syntaxProblem takes the position and the one-line message. The error's
+// syntaxIssue takes the position and the one-line message. The error's
 // String would quote the lines around it.
-func syntaxProblem(err error) *Issue {
+func syntaxIssue(err error) *Issue {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
 		return &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
@@ -102,11 +102,11 @@ func lineStarts(data []byte) []int {
 
 // builder makes a tree of a document known to be valid.
 type builder struct {
-	parser unstable.Parser
-	lines  []int
-	root   *node
-	open   *node // the table that key-values go to
-	odd    bool  // the decoder let something pass that this cannot place
+	parser   unstable.Parser
+	lines    []int
+	root     *node
+	open     *node // the table that key-values go to
+	unplaced bool  // the decoder let something pass that this cannot place
 }
 
 func (b *builder) at(r unstable.Range) pos {
@@ -119,18 +119,18 @@ func (b *builder) expression(e *unstable.Node) {
 	switch e.Kind {
 	case unstable.Table:
 		parent, name, at := b.descend(b.root, e.Key())
-		b.open = b.enter(parent, name, at)
+		b.open = b.childTable(parent, name, at)
 		if len(b.open.order) == 0 {
 			b.open.key, b.open.val = at, at
 		}
 	case unstable.ArrayTable:
 		parent, name, at := b.descend(b.root, e.Key())
-		list := parent.kids[name]
+		list := parent.children[name]
 		if list == nil {
 			list = &node{kind: array, key: at, val: at}
 			parent.set(name, list)
 		}
-		b.odd = b.odd || list.kind != array
+		b.unplaced = b.unplaced || list.kind != array
 		b.open = newTable(at)
 		list.items = append(list.items, b.open)
 	case unstable.KeyValue:
@@ -142,7 +142,7 @@ func (b *builder) expression(e *unstable.Node) {
 func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name string, at pos) {
 	for key.Next() {
 		if parent != nil {
-			from = b.enter(parent, name, at)
+			from = b.childTable(parent, name, at)
 		}
 		parent, name, at = from, string(key.Node().Data), b.at(key.Node().Raw)
 	}
@@ -151,20 +151,20 @@ func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name
 
 // enter is parent's table called name, made where it is missing; of an array
 // of tables it is the last one.
-func (b *builder) enter(parent *node, name string, at pos) *node {
-	kid := parent.kids[name]
+func (b *builder) childTable(parent *node, name string, at pos) *node {
+	child := parent.children[name]
 	switch {
-	case kid == nil:
-		kid = newTable(at)
-		parent.set(name, kid)
-	case kid.kind == array && len(kid.items) > 0:
-		kid = kid.items[len(kid.items)-1]
+	case child == nil:
+		child = newTable(at)
+		parent.set(name, child)
+	case child.kind == array && len(child.items) > 0:
+		child = child.items[len(child.items)-1]
 	}
-	if kid.kind != table {
-		b.odd = true
+	if child.kind != table {
+		b.unplaced = true
 		return newTable(at)
 	}
-	return kid
+	return child
 }
 
 func (b *builder) keyValue(into *node, e *unstable.Node) {
@@ -207,5 +207,5 @@ func scalarKind(k unstable.Kind) kind {
 	case unstable.Bool:
 		return boolean
 	}
-	return moment
+	return dateTime
 }

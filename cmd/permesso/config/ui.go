@@ -13,7 +13,7 @@ const uiHint = `for example ui = "` + DefaultUI + `"; false turns it off`
 // another machine is never let in.
 func (s *section) ui() (at string, stated bool) {
 	const key = "ui"
-	if n := s.node.kids[key]; n != nil && n.kind == boolean {
+	if n := s.node.children[key]; n != nil && n.kind == boolean {
 		if s.flag(key, true) {
 			return DefaultUI, true
 		}
@@ -21,8 +21,8 @@ func (s *section) ui() (at string, stated bool) {
 	}
 	n := s.get(key, text, uiHint)
 	switch {
-	case s.node.kids[key] == nil:
-		s.otherwise(key, DefaultUI)
+	case s.node.children[key] == nil:
+		s.setDefault(key, DefaultUI)
 		return DefaultUI, false
 	case n == nil, n.text == "":
 		return "", true

@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// maxPrinted is how many problems are printed; whoever has more is helped by
+// maxPrintedIssues is how many problems are printed; whoever has more is helped by
 // the first ones.
-const maxPrinted = 20
+const maxPrintedIssues = 20
 
 // Problem is one thing wrong with a file. Its text quotes nothing but keys,
 // names, and words that are nearly right.
@@ -47,7 +47,7 @@ type Error struct {
 func (e *Error) Error() string {
 	var lines []string
 	for i, p := range e.Errors {
-		if i == maxPrinted {
+		if i == maxPrintedIssues {
 			lines = append(lines, fmt.Sprintf("%s: %d more", e.File, len(e.Errors)-i))
 			break
 		}
@@ -59,7 +59,7 @@ func (e *Error) Error() string {
 // Unwrap gives what the system said of a file that could not be read.
 func (e *Error) Unwrap() error { return e.cause }
 
-func sortProblems(ps []Issue) {
+func sortIssues(ps []Issue) {
 	slices.SortStableFunc(ps, func(a, b Issue) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})

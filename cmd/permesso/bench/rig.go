@@ -27,10 +27,10 @@ import (
 const workspace = "default"
 
 // house is a gate as serve wires it, with eyes.
-type house struct {
+type rig struct {
 	layout  ipc.Layout
 	fs      *countingFS
-	store   *eyes
+	store   *timedStore
 	key     *seal.Key
 	gate    *gate.Gate
 	log     *audit.Log
@@ -43,12 +43,12 @@ type house struct {
 }
 
 // tame taints nobody and reaches nobody; it writes, so it asks.
-var tame = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+var harmless = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
 
 var tools = map[string]approval.Tool{
-	"none":    {Name: "none", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}},
-	"true":    {Name: "true", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}}},
-	"allowed": {Name: "allowed", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}},
+	"none":    {Name: "none", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerNone}},
+	"true":    {Name: "true", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}}},
+	"allowed": {Name: "allowed", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerNone}},
 }
 
 type settings struct{}
@@ -64,8 +64,8 @@ func (settings) Tool(name string) (approval.Tool, bool) {
 }
 
 // build makes a home; nothing runs yet.
-func (b *bench) build(name string) (*house, error) {
-	h := &house{layout: ipc.Layout{Home: filepath.Join(b.dir, name)}, fs: &countingFS{FS: ipc.OS()}}
+func (b *bench) newRig(name string) (*rig, error) {
+	h := &rig{layout: ipc.Layout{Home: filepath.Join(b.dir, name)}, fs: &countingFS{FS: ipc.OS()}}
 	if err := errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, workspace)); err != nil {
 		return nil, err
 	}
@@ -73,13 +73,13 @@ func (b *bench) build(name string) (*house, error) {
 	if h.key, err = seal.LoadOrCreate(h.fs, h.layout.Keys()); err != nil {
 		return nil, err
 	}
-	h.store = &eyes{Store: &ipc.Store{FS: h.fs, Layout: h.layout}, seen: map[string]time.Time{}, out: map[string]time.Time{}}
+	h.store = &timedStore{Store: &ipc.Store{FS: h.fs, Layout: h.layout}, readAt: map[string]time.Time{}, visibleAt: map[string]time.Time{}}
 	return h, nil
 }
 
 // start starts the gate on what lies there, and returns how long that took
 // until the gate knew its keys.
-func (h *house) start() error {
+func (h *rig) start() error {
 	release, err := h.store.Open()
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (h *house) start() error {
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
 	h.gate = &gate.Gate{
 		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
-		Policy: ruled(),
+		Policy: newPolicy(),
 		Log:    zerolog.New(io.Discard), Changed: h.changed,
 	}
 	if h.keys, err = h.gate.Start(); err != nil {
@@ -143,14 +143,14 @@ func (h *house) start() error {
 }
 
 // end stops the gate; a figure that was measured is not spoilt by a bad end.
-func (h *house) end() {
+func (h *rig) stopAndReport() {
 	if err := h.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: stop:", err)
 	}
 }
 
-func (h *house) wake(_, kind, name string) {
-	id, _, _ := cut(name)
+func (h *rig) wake(_, kind, name string) {
+	id, _, _ := splitExt(name)
 	k := approval.Key{Workspace: workspace, ID: id}
 	if kind == "request" {
 		h.gate.Wake(k)
@@ -159,71 +159,71 @@ func (h *house) wake(_, kind, name string) {
 	}
 }
 
-func cut(name string) (string, string, bool) {
+func splitExt(name string) (string, string, bool) {
 	ext := filepath.Ext(name)
 	return name[:len(name)-len(ext)], ext, true
 }
 
-func (h *house) rescan(string) {
+func (h *rig) rescan(string) {
 	_ = h.log.Checkpoint() // as serve does
 	_ = h.gate.Rescan(workspace)
 }
 
 // eyes notes when a decision was first read and when a response was visible.
-type eyes struct {
+type timedStore struct {
 	*ipc.Store
-	mu   sync.Mutex
-	seen map[string]time.Time
-	out  map[string]time.Time
+	mu        sync.Mutex
+	readAt    map[string]time.Time
+	visibleAt map[string]time.Time
 }
 
-func (e *eyes) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	b, err := e.Store.Read(d, k)
 	if d == approval.DocDecision && err == nil {
 		now := time.Now()
 		e.mu.Lock()
-		if _, ok := e.seen[k.ID]; !ok {
-			e.seen[k.ID] = now
+		if _, ok := e.readAt[k.ID]; !ok {
+			e.readAt[k.ID] = now
 		}
 		e.mu.Unlock()
 	}
 	return b, err
 }
 
-func (e *eyes) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
+func (e *timedStore) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
 	show, drop, err := e.Store.Stage(k, b)
 	if err != nil {
 		return nil, nil, err
 	}
 	return func() (func() error, error) {
 		sync, err := show()
-		e.visible(k)
+		e.markVisible(k)
 		return sync, err
 	}, drop, nil
 }
 
-func (e *eyes) visible(k approval.Key) {
+func (e *timedStore) markVisible(k approval.Key) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.out[k.ID] = time.Now()
+	e.visibleAt[k.ID] = time.Now()
 }
 
-func (e *eyes) Publish(k approval.Key, b []byte) (func() error, error) {
+func (e *timedStore) Publish(k approval.Key, b []byte) (func() error, error) {
 	sync, err := e.Store.Publish(k, b)
-	e.visible(k)
+	e.markVisible(k)
 	return sync, err
 }
 
-func (e *eyes) done() int {
+func (e *timedStore) visibleCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.out)
+	return len(e.visibleAt)
 }
 
-func (e *eyes) times(id string) (seen, out time.Time) {
+func (e *timedStore) times(id string) (seen, out time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.seen[id], e.out[id]
+	return e.readAt[id], e.visibleAt[id]
 }
 
 // countingFS counts what reaches the disk.
@@ -252,7 +252,7 @@ type countingFile struct {
 func (f countingFile) Sync() error { f.c.syncs.Add(1); return f.aferoFile.Sync() }
 
 // request writes a request as an agent does.
-func (h *house) request(id, tool string) error {
+func (h *rig) writeRequest(id, tool string) error {
 	dir := h.layout.Requests(workspace)
 	temp := filepath.Join(dir, "."+id)
 	text := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":"Meeting at 5"}}`, id, tool)
@@ -272,7 +272,7 @@ func waitFor(what string, cond func() bool) error {
 	return nil
 }
 
-func (h *house) has(d, id string) bool {
+func (h *rig) exists(d, id string) bool {
 	_, err := os.Stat(filepath.Join(h.layout.Workspace(workspace), d, id+".json"))
 	return err == nil
 }
@@ -280,7 +280,7 @@ func (h *house) has(d, id string) bool {
 func id(n int) string { return fmt.Sprintf("%08x%08x", n+1, n) }
 
 // ruled is policy that allows one tool.
-func ruled() *policy.Engine {
+func newPolicy() *policy.Engine {
 	e := &policy.Engine{}
 	if err := e.Load(policy.Config{Rules: []policy.Rule{{Name: "allowed", Tool: "allowed", Outcome: approval.Allow}}}); err != nil {
 		panic(err) // a constant

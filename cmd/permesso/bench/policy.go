@@ -55,13 +55,13 @@ func (b *bench) decision() error {
 	if r := e.Judge(f); r.Outcome != approval.Allow {
 		return fmt.Errorf("the grant does not count: %v", r.Reasons)
 	}
-	each := eachTakes(2000, func() { e.Judge(f) })
+	each := timePerRun(2000, func() { e.Judge(f) })
 	b.add("decision, 100 rules and 10,000 grants", each.String(), "<= 20µs", each <= 20*time.Microsecond)
 	return nil
 }
 
-// eachTakes is what one of n runs takes, in the best of five rounds.
-func eachTakes(n int, do func()) time.Duration {
+// timePerRun is what one of n runs takes, in the best of five rounds.
+func timePerRun(n int, do func()) time.Duration {
 	best := time.Duration(0)
 	for range 5 {
 		began := time.Now()
@@ -88,15 +88,15 @@ func (b *bench) scan() error {
 		name, text string
 		most       time.Duration
 	}{{"without a keyword", plain, time.Millisecond}, {"with keywords", words, 5 * time.Millisecond}} {
-		f := &approval.Facts{Args: argsOf(row.text)}
-		each := eachTakes(50, func() { s.Scan(f) })
+		f := &approval.Facts{Args: textArgs(row.text)}
+		each := timePerRun(50, func() { s.Scan(f) })
 		b.add("secret scan of 4 KiB, "+row.name, each.String(), "<= "+row.most.String(), each <= row.most)
 	}
 	return nil
 }
 
-// argsOf are arguments with these texts.
-func argsOf(texts ...string) approval.Raw {
+// textArgs are arguments with these texts.
+func textArgs(texts ...string) approval.Raw {
 	m := map[string]string{}
 	for i, x := range texts {
 		m[fmt.Sprint("f", i)] = x
@@ -120,11 +120,11 @@ func (b *bench) recall() error {
 		goal float64
 		hide func(string) approval.Raw
 	}{
-		{"plain", 95, func(x string) approval.Raw { return argsOf(x) }},
-		{"base64", 90, func(x string) approval.Raw { return argsOf(base64.StdEncoding.EncodeToString([]byte(x))) }},
-		{"split over two fields", 90, func(x string) approval.Raw { return argsOf(x[:len(x)/2], x[len(x)/2:]) }},
-		{"zero width", 90, func(x string) approval.Raw { return argsOf(x[:len(x)/2] + "\u200b" + x[len(x)/2:]) }},
-		{"suppressing comment", 90, func(x string) approval.Raw { return argsOf(x + " # gitleaks:allow") }},
+		{"plain", 95, func(x string) approval.Raw { return textArgs(x) }},
+		{"base64", 90, func(x string) approval.Raw { return textArgs(base64.StdEncoding.EncodeToString([]byte(x))) }},
+		{"split over two fields", 90, func(x string) approval.Raw { return textArgs(x[:len(x)/2], x[len(x)/2:]) }},
+		{"zero width", 90, func(x string) approval.Raw { return textArgs(x[:len(x)/2] + "\u200b" + x[len(x)/2:]) }},
+		{"suppressing comment", 90, func(x string) approval.Raw { return textArgs(x + " # gitleaks:allow") }},
 	}
 	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // samples, the same each time
 	var all []string
@@ -180,7 +180,7 @@ func (b *bench) falseAlarms(s *secrets.Scanner) error {
 	texts = append(texts, strings.Split(string(tldr), "\n")...)
 	alarms := 0
 	for _, x := range texts {
-		if len(s.Scan(&approval.Facts{Args: argsOf(x)})) > 0 {
+		if len(s.Scan(&approval.Facts{Args: textArgs(x)})) > 0 {
 			alarms++
 		}
 	}
