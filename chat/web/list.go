@@ -153,15 +153,15 @@ type listPage struct {
 // list is the page of pending requests.
 func (v *visit) list() {
 	v.addLanguage(v.lang)
-	mine, rev, err := v.visiblePending()
+	items, rev, err := v.visiblePending()
 	if err != nil {
 		v.internalError(err)
 		return
 	}
-	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(mine)}, PauseLines: v.pauseLines()}
-	p.Waiting = len(mine)
+	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(items)}, PauseLines: v.pauseLines()}
+	p.Waiting = len(items)
 	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
-	if p.Rows, err = v.renderRows(mine, v.lang); err != nil {
+	if p.Rows, err = v.renderRows(items, v.lang); err != nil {
 		v.internalError(err)
 		return
 	}
@@ -199,20 +199,20 @@ func (v *visit) pauseLines() (lines []string) {
 // next redirects to the request after a given one, else to the oldest one. If there
 // is no other request, it redirects to the list.
 func (v *visit) next() {
-	mine, _, err := v.visiblePending()
+	items, _, err := v.visiblePending()
 	if err != nil {
 		v.internalError(err)
 		return
 	}
 	after := approval.Key{Workspace: v.r.URL.Query().Get("ws"), ID: v.r.URL.Query().Get("id")}
 	to := ""
-	for n, i := range mine {
+	for n, i := range items {
 		if n == 0 {
 			to = pathOf(i.Key())
 		}
 		if i.Key() == after {
-			if n+1 < len(mine) {
-				to = pathOf(mine[n+1].Key())
+			if n+1 < len(items) {
+				to = pathOf(items[n+1].Key())
 			}
 			break
 		}

@@ -168,8 +168,8 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
-	if held := style.PauseLine(p.SourceGroup, p.Timestamp); held != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == held {
-		r.Paused, r.Card.Facts = held, r.Card.Facts[1:] // this page shows the question first
+	if paused := style.PauseLine(p.SourceGroup, p.Timestamp); paused != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == paused {
+		r.Paused, r.Card.Facts = paused, r.Card.Facts[1:] // this page shows the question first
 	}
 	if len(r.Card.Menu) > 1 && !r.IsQuestion {
 		r.Notes = r.Card.Menu[1:]
