@@ -1,11 +1,11 @@
 package config
 
-// channelKinds are the channels that a file may name: in [channels.NAME], and
-// in a workspace's list.
+// channelKinds lists the channels that a file may name: in [channels.NAME], and in
+// a workspace's list.
 func channelKinds() []string { return []string{"telegram", "email"} }
 
-// channels reads [channels.NAME]. What nobody can be reached by is refused, rather
-// than letting somebody wait for a message that is never sent.
+// channels reads [channels.NAME]. It refuses unknown channels: otherwise approvers
+// would wait for messages that are never sent.
 func (s *section) channels() {
 	s.known = append(s.known, "channels")
 	defer s.warnUnreachableTelegram()
@@ -14,9 +14,9 @@ func (s *section) channels() {
 	if n == nil {
 		return
 	}
-	const hint = "take it out; people answer at the gate's terminal, or with permesso approve"
+	const hint = "remove it; approvers decide at the daemon's terminal, or with permesso approve"
 	if n.kind != table || len(n.order) == 0 {
-		s.fail(n.key, "channels", "write [channels.telegram]", "no channel is named here")
+		s.fail(n.key, "channels", "write [channels.telegram]", "no channel is configured here")
 		return
 	}
 	for _, name := range n.order {
@@ -28,13 +28,13 @@ func (s *section) channels() {
 		case "email":
 			sub.emailChannel()
 		default:
-			s.fail(child.key, "channels."+name, didYouMean(name, channelKinds(), hint), "channel %s is not known", quote(name))
+			s.fail(child.key, "channels."+name, didYouMean(name, channelKinds(), hint), "unknown channel %s", quote(name))
 			sub.secretsInside()
 		}
 	}
 }
 
-// secretsInside finds secrets that somebody wrote into the file itself.
+// secretsInside reports secrets written into the file.
 func (s *section) secretsInside() {
 	for _, key := range s.node.order {
 		if secret(key) {

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// NewWorkspace is a section to be added; what is zero is left to the defaults.
+// NewWorkspace is a workspace to add. Zero fields get the defaults.
 type NewWorkspace struct {
 	Name      string
 	Autonomy  string
@@ -45,10 +45,10 @@ func (w NewWorkspace) section() string {
 	return b.String()
 }
 
-// AddWorkspace appends a section to data, the content of the file called name.
-// Every byte that was there stays. The result is a configuration that differs
-// in nothing but that workspace, or there is none. An error about the result is
-// an *Error.
+// AddWorkspace appends a section to data, the content of the file called name. It
+// keeps every existing byte. The result is a configuration that differs only in
+// that workspace; otherwise it returns an error. An error about the result is an
+// *Error.
 func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
@@ -59,7 +59,7 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 		out = append(out, '\n')
 	}
 	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] == nil {
-		// It was there as long as no other one was named.
+		// It exists implicitly only while no workspace is configured.
 		out = append(out, "\n[workspaces."+DefaultWorkspace+"]\n"...)
 	}
 	out = append(out, "\n"+w.section()...)
@@ -68,15 +68,15 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 		return nil, err
 	}
 	if !before.equalWithout(after, w.Name) {
-		return nil, fmt.Errorf("add workspace %s: the file would mean something else besides", w.Name)
+		return nil, fmt.Errorf("add workspace %s: other settings would change, too", w.Name)
 	}
 	return out, nil
 }
 
-// RemoveWorkspace takes a section out of data: its header's line to its last
-// key's, and the blank line before it where one follows too. Comments before
-// and behind stay, and so does every other byte. Where it is not as plain as
-// that, the error names the lines.
+// RemoveWorkspace removes a section from data: from the line of its header to that
+// of its last key. If a blank line follows, it also removes the one before. All
+// other bytes stay, also comments before and after. If the workspace is not such a
+// section, the error names the lines.
 func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
@@ -102,25 +102,25 @@ func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, e
 	return out, nil
 }
 
-// place says where a person has to look.
+// removeIssue tells the operator which lines to edit.
 func removeIssue(data []byte, ws string, where []string) Issue {
-	p := Issue{Message: "workspace " + quote(ws) + " is not a section of its own here", Hint: "take it out by hand"}
+	p := Issue{Message: "workspace " + quote(ws) + " is not a separate section here", Hint: "remove it by hand"}
 	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] != nil {
 		if n := root.children["workspaces"].children[ws]; n != nil {
 			p.Line, p.Col = n.key.line, n.key.col
 		}
 	}
 	if len(where) > 0 {
-		p.Hint = "take it out by hand: it stands in the lines " + strings.Join(where, " and ") + ", and elsewhere"
+		p.Hint = "remove it by hand: lines " + strings.Join(where, " and ") + ", and other lines"
 	}
 	return p
 }
 
-// span is lines, from 0, the last one excluded.
+// lineRange is a range of lines, from 0, without line to.
 type lineRange struct{ from, to int }
 
-// sections are the tables of one workspace, as they stand in the file: its own
-// and those below it.
+// sections returns the tables of one workspace in the file: its own and those
+// below it.
 func sections(data []byte, ws string, lines [][]byte) []lineRange {
 	b := &builder{lines: lineStarts(data)}
 	b.parser.Reset(data)
@@ -146,8 +146,8 @@ func sections(data []byte, ws string, lines [][]byte) []lineRange {
 	return found
 }
 
-// trimGap takes a blank line before a section along where there would be two
-// or, at the end of the file, one without a use.
+// trimGap extends a section by the blank line before it, if a blank line or the end
+// of the file follows.
 func trimGap(lines [][]byte, s lineRange) int {
 	blank := func(i int) bool { return len(bytes.TrimSpace(lines[i])) == 0 }
 	if s.from > 0 && blank(s.from-1) && (s.to == len(lines) || blank(s.to)) {
@@ -156,7 +156,7 @@ func trimGap(lines [][]byte, s lineRange) int {
 	return s.from
 }
 
-// header is a table's name and its line, from 0.
+// header returns the key of a table and its line, from 0.
 func (b *builder) header(e *unstable.Node) (key []string, line int) {
 	for it := e.Key(); it.Next(); {
 		key = append(key, string(it.Node().Data))
@@ -165,8 +165,8 @@ func (b *builder) header(e *unstable.Node) (key []string, line int) {
 	return key, line
 }
 
-// trimTail leaves the blank lines and comments at a section's end to what
-// comes next: no value ends with one.
+// trimTail excludes blank lines and comments at the end of a section: they belong
+// to what follows.
 func trimTail(lines [][]byte, s lineRange) int {
 	to := s.to
 	for to > s.from+1 {
@@ -179,7 +179,7 @@ func trimTail(lines [][]byte, s lineRange) int {
 	return to
 }
 
-// equalWithout says whether c is other without the workspace ws.
+// equalWithout reports whether c equals other without the workspace ws.
 func (c *Config) equalWithout(other *Config, ws string) bool {
 	if _, ok := other.Workspaces[ws]; !ok {
 		return false
@@ -203,9 +203,9 @@ func (c *Config) equalWithout(other *Config, ws string) bool {
 			o.AgentUIDs[name] = uids
 		}
 	}
-	mine := *c
-	mine.Warnings, o.Warnings = nil, nil // they name lines
-	mine.Settings, o.Settings = nil, nil // what was said and what was not, one by one
-	mine.SHA256, o.SHA256 = "", ""
-	return reflect.DeepEqual(mine, o)
+	a := *c
+	a.Warnings, o.Warnings = nil, nil // they have line numbers
+	a.Settings, o.Settings = nil, nil // they have line numbers
+	a.SHA256, o.SHA256 = "", ""
+	return reflect.DeepEqual(a, o)
 }

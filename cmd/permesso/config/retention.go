@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Retention says how long documents of settled requests are kept, counted from
-// their end.
+// Retention is how long documents are kept after their request has ended.
 type Retention struct {
 	Responses time.Duration
 	Records   time.Duration // at least as long
@@ -24,8 +23,8 @@ const (
 	maxRetention = 100 * 366 * dayLong
 )
 
-// retention reads [retention]. Records outlive responses, because a response is
-// proved and restored from its record.
+// retention reads [retention]. Records must be kept at least as long as responses,
+// because a response is verified and restored from its record.
 func (s *section) retention() {
 	sub := s.table("retention", `[retention] with responses = "7d" and records = "90d"`)
 	if sub == nil {
@@ -40,7 +39,7 @@ func (s *section) retention() {
 	sub.rejectUnknown()
 }
 
-// age is a duration that may be given in days.
+// dayDuration is a duration that may be given in days.
 func (s *section) dayDuration(key string, def, least time.Duration) time.Duration {
 	const hint = `write it with its unit: "90d", "36h"`
 	n := s.get(key, text, hint)
@@ -54,7 +53,7 @@ func (s *section) dayDuration(key string, def, least time.Duration) time.Duratio
 		d = time.Duration(count) * dayLong
 	}
 	if err != nil {
-		s.fail(n.val, key, hint, "%s is not a time span", key)
+		s.fail(n.val, key, hint, "%s is not a duration", key)
 		return def
 	}
 	if d < least || d > maxRetention {

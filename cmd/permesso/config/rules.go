@@ -47,15 +47,15 @@ func (s *section) rule(name string) policy.Rule {
 	if !s.has("outcome") {
 		s.fail(s.node.key, "outcome", `outcome = "ask"`, "rule has no outcome: %s", list(outcomes))
 	}
-	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
+	_ = r.Outcome.UnmarshalText([]byte(word)) // oneOf has checked it
 	s.proofs(&r)
 	s.match(&r)
 	s.rejectUnknown()
 	return r
 }
 
-// match reads what a rule applies to. A rule that matches everything is no
-// rule: autonomy says that better, and an allow of that kind opens the door.
+// match reads what a rule applies to. It must not match everything: autonomy is for
+// that, and such an allow rule would switch the gate off.
 func (s *section) match(r *policy.Rule) {
 	const hint = `match = { tool = "x_post", workspace = "personal" }`
 	m := s.table("match", hint)
@@ -91,15 +91,15 @@ func (s *section) matchName(key string, valid func(string) bool, known []string)
 	case n == nil:
 		return ""
 	case !valid(n.text):
-		s.fail(n.val, key, "one name; leave it out to match every "+key, "%s is not a name", key)
+		s.fail(n.val, key, "write one name, or remove it to match every "+key, "%s is not a name", key)
 	case !slices.Contains(known, n.text):
-		s.warn(n.val, key, didYouMean(n.text, known, ""), "this rule matches no configured %s: there is no %s", key, quote(n.text))
+		s.warn(n.val, key, didYouMean(n.text, known, ""), "rule never matches: there is no %s %s", key, quote(n.text))
 	}
 	return n.text
 }
 
-// conditions reads args: a string is a glob on a text argument, everything else
-// the exact value.
+// conditions reads args: a string is a glob for a text argument, any other value
+// must be equal.
 func (s *section) conditions() []policy.Condition {
 	const hint = `args = { path = "/data/**", argv = ["git", "status"] }`
 	sub := s.table("args", hint)
@@ -126,7 +126,7 @@ func (s *section) conditions() []policy.Condition {
 	return all
 }
 
-// jsonOf is a TOML value as the JSON value that an argument has to be.
+// jsonOf returns a TOML value as JSON.
 func jsonOf(n *node) (approval.Raw, bool) {
 	switch n.kind {
 	case integer:
@@ -153,7 +153,7 @@ func jsonOf(n *node) (approval.Raw, bool) {
 	return nil, false
 }
 
-// judgement reads what policy wants to know of a workspace.
+// policySettings reads the settings of a workspace that policy uses.
 func (s *section) policySettings(w *approval.Workspace) {
 	w.Secrets = s.flag("contains_secrets", false)
 	w.Admin = s.flag("admin", false)
@@ -176,7 +176,7 @@ func (s *section) policySettings(w *approval.Workspace) {
 
 // rates reads token buckets by capability: "10/1h".
 func (s *section) rates(key string) map[string]policy.Rate {
-	const hint = `how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`
+	const hint = `number per duration: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`
 	sub := s.table(key, hint)
 	if sub == nil {
 		return nil
@@ -188,7 +188,7 @@ func (s *section) rates(key string) map[string]policy.Rate {
 			capability = ""
 		} else if _, ok := approval.CapabilityNamed(name); !ok {
 			sub.known = append(sub.known, name)
-			sub.fail(sub.node.children[name].key, name, didYouMean(name, capabilities(), ""), "%s is none of the 13 capabilities", quote(name))
+			sub.fail(sub.node.children[name].key, name, didYouMean(name, capabilities(), ""), "%s is not a capability", quote(name))
 			continue
 		}
 		n := sub.get(name, text, hint)
@@ -220,7 +220,7 @@ func parseRate(s string) (policy.Rate, bool) {
 }
 
 func (s *section) budget(key string) policy.Budget {
-	const hint = "soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost"
+	const hint = "above soft, approval is needed; above hard, nothing runs; in the units of a tool's cost"
 	sub := s.table(key, hint)
 	if sub == nil {
 		return policy.Budget{}
@@ -236,8 +236,8 @@ func (s *section) budget(key string) policy.Budget {
 	return b
 }
 
-// checkAdminWorkspaces holds admin workspaces to what makes them one: none of the tools
-// reads what strangers may have written.
+// checkAdminWorkspaces reports tools that can read public sources in an admin
+// workspace.
 func (s *section) checkAdminWorkspaces() {
 	for _, name := range sortedKeys(s.cfg.Workspaces) {
 		if !s.cfg.Workspaces[name].Admin {
@@ -246,14 +246,14 @@ func (s *section) checkAdminWorkspaces() {
 		for _, tool := range sortedKeys(s.cfg.Tools) {
 			if policy.ReadsPublicSource(s.cfg.Tools[tool]) && !s.denied(tool, name) {
 				at := s.node.children["tools"].children[tool].key
-				s.fail(at, "tools."+tool, `say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
-					"tool %s may read what strangers wrote, and workspace %s is an admin's: its room stays clean", quote(tool), quote(name))
+				s.fail(at, "tools."+tool, `set public_source = false (or "forbidden") if it reads no public source, or add a deny rule for it there`,
+					"tool %s may read public sources, which admin workspace %s must not", quote(tool), quote(name))
 			}
 		}
 	}
 }
 
-// denied says whether a rule without further conditions denies the tool there.
+// denied reports whether a rule without other conditions denies the tool in ws.
 func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
 		return r.Outcome == approval.Deny && (r.Workspace == "" || r.Workspace == ws) &&
@@ -262,7 +262,7 @@ func (s *section) denied(tool, ws string) bool {
 	})
 }
 
-// PolicyConfig is what the engine is loaded with.
+// PolicyConfig returns the configuration of the policy engine.
 func (c *Config) PolicyConfig() policy.Config {
 	p := policy.Config{Rules: c.Rules, Limits: c.Limits}
 	for _, name := range sortedKeys(c.Workspaces) {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,27 +10,27 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Script answers requests where people would, for tests of agents. The first rule
-// that fits a request answers it, and Otherwise where none does.
+// Script decides requests instead of people, for tests of agents. The first rule
+// that matches a request decides it; if none does, Otherwise.
 type Script struct {
-	Name      string // its file's, without folders
-	SHA256    string // of its bytes, in hex
+	Name      string // file name without folders
+	SHA256    string // of the file, in hex
 	Rules     []ScriptRule
 	Otherwise ScriptRule
 }
 
-// ScriptRule is one rule of a Script. Empty globs fit everything; in the others *
+// ScriptRule is one rule of a Script. An empty glob matches everything; in others *
 // stands for any text.
 type ScriptRule struct {
 	Tool, ActionType, Workspace, Title string
-	Args                               map[string]string // by argument: a text's own letters, or the JSON of anything else
-	Do                                 string            // one of ScriptActions
-	Text                               string            // for the agent, where Do needs it or may have it
+	Args                               map[string]string // by argument: a glob for a text's content, or for the JSON of any other value
+	Do                                 string            // of ScriptActions
+	Text                               string            // for the agent, depending on Do
 	Delay                              time.Duration
-	Times                              int // how often it answers; 0: always
+	Times                              int // how often the rule applies; 0: always
 }
 
-// What a rule may do.
+// Actions of a rule.
 const (
 	doApprove     = "approve"
 	doSession     = "session"
@@ -44,7 +43,7 @@ const (
 	doNone        = "none"
 )
 
-// ScriptActions are what a rule may do.
+// ScriptActions lists the actions of a rule.
 func ScriptActions() []string {
 	return []string{doApprove, doSession, doAlways, doNote, doOverride, doDeny, doRequestMore, doAnswer, doNone}
 }
@@ -53,18 +52,18 @@ func ScriptActions() []string {
 func LoadScript(path string) (*Script, error) {
 	data, _, err := readFile(path)
 	if err == nil && len(data) > maxFile {
-		err = errors.New("too long for a script")
+		err = fmt.Errorf("longer than %d bytes", maxFile)
 	}
 	if err != nil {
 		e := unreadable(path, err)
-		e.Errors[0].Hint = "permesso serve --help shows a script"
+		e.Errors[0].Hint = "permesso serve --help has an example"
 		return nil, e
 	}
 	return ParseScript(path, data)
 }
 
 // ParseScript reads data, the content of the file called name, as strictly as a
-// configuration. The error is an *Error with everything that is wrong with it.
+// configuration. The error is an *Error with all issues.
 func ParseScript(name string, data []byte) (*Script, error) {
 	root, issue := parseTree(data)
 	if issue != nil {
@@ -73,7 +72,7 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	r := &reader{cfg: emptyConfig()}
 	s := r.section(root, "")
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
-	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script fits"}
+	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script matches"}
 	if n := s.get("rules", array, "write [[rules]]"); n != nil {
 		for i, item := range n.items {
 			if item.kind != table {
@@ -91,17 +90,17 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	return sc, nil
 }
 
-// maxTextLength is what a rule may say, as long as what an agent may.
+// maxTextLength is the same limit as for texts of agents.
 const maxTextLength = 8 << 10
 
 func (s *section) scriptRule() ScriptRule {
 	r := ScriptRule{
 		Do:    s.oneOf("do", doDeny, ScriptActions()),
 		Delay: s.duration("delay", 0, 0, time.Hour),
-		Times: int(s.number("times", 0, 1, 1<<20, "leave it out for a rule that always answers")),
+		Times: int(s.number("times", 0, 1, 1<<20, "remove it for a rule that always applies")),
 	}
 	if !s.has("do") {
-		s.fail(s.node.key, "do", `do = "approve"`, "rule does nothing: do must be %s", list(ScriptActions()))
+		s.fail(s.node.key, "do", `do = "approve"`, "rule has no action: do must be %s", list(ScriptActions()))
 	}
 	if n := s.get("text", text, ""); n != nil {
 		r.Text = n.text
@@ -112,7 +111,7 @@ func (s *section) scriptRule() ScriptRule {
 	needs := slices.Contains([]string{doNote, doOverride, doRequestMore, doAnswer}, r.Do)
 	switch {
 	case needs && r.Text == "":
-		s.fail(s.node.key, "text", `text = "what the agent is told"`, "%s needs a text", r.Do)
+		s.fail(s.node.key, "text", `text = "message to the agent"`, "%s needs a text", r.Do)
 	case !needs && r.Do != doDeny && r.Text != "":
 		s.fail(s.node.children["text"].val, "text", "", "%s has no text", r.Do)
 	}
@@ -126,12 +125,12 @@ func (s *section) scriptRule() ScriptRule {
 }
 
 func (s *section) glob(key string) string {
-	n := s.get(key, text, "a text, in which * stands for any text")
+	n := s.get(key, text, "a text in which * stands for any text")
 	if n == nil {
 		return ""
 	}
 	if n.text == "" {
-		s.fail(n.val, key, "leave it out to fit everything", "%s is empty", key)
+		s.fail(n.val, key, "remove it to match everything", "%s is empty", key)
 	}
 	return n.text
 }
@@ -148,7 +147,7 @@ func (s *section) globs(key string) map[string]string {
 	return all
 }
 
-// Fits says whether a rule is for what waits.
+// Fits reports whether the rule matches a pending request.
 func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	for _, m := range [][2]string{{r.Tool, p.ToolName}, {r.ActionType, p.ActionType}, {r.Workspace, p.SourceGroup}, {r.Title, p.Agent.Title}} {
 		if m[0] != "" && !matchGlob(m[0], m[1]) {
@@ -176,7 +175,8 @@ func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	return true
 }
 
-// matchGlob matches the whole text; * is any text, and every other letter itself.
+// matchGlob matches the complete text. * stands for any text; there are no other
+// special characters.
 func matchGlob(glob, text string) bool {
 	parts := strings.Split(glob, "*")
 	first, last := parts[0], parts[len(parts)-1]
@@ -197,8 +197,8 @@ func matchGlob(glob, text string) bool {
 	return true
 }
 
-// Answer is what the rule says to the request of a key; ok is false where it says
-// nothing. Who says it, and where, is for the caller to fill in.
+// Answer returns the rule's decision about a request; ok is false if the rule does
+// not decide. The caller sets By and Via.
 func (r *ScriptRule) Answer(k approval.Key) (a approval.DecisionInput, ok bool) {
 	a.Key = k
 	switch r.Do {

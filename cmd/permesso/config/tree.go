@@ -10,7 +10,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// kind is what a value is in TOML, in the words of an error message.
+// kind is the TOML type of a value, as error messages name it.
 type kind string
 
 const (
@@ -23,19 +23,19 @@ const (
 	dateTime kind = "a date or time"
 )
 
-// pos is a place in the file, both from 1, columns in bytes.
+// pos is a position in the file, both from 1, columns in bytes.
 type pos struct{ line, col int }
 
-// node is a value of the file that knows where it stands. The decoder of the
-// library stops at the first bad value and forgets where the good ones were,
-// and what is wrong may only show later: an approver nobody defined.
+// node is a value with its position. The library's decoder stops at the first bad
+// value and does not keep positions, but some issues show only later: an undefined
+// approver.
 type node struct {
 	kind     kind
-	key      pos    // where its key stands; an item of an array: where it stands
-	val      pos    // where its value stands
-	text     string // a string's content, a number's or boolean's letters
+	key      pos    // of its key; of an array's item: its own
+	val      pos    // of its value
+	text     string // content of a string; a number or boolean as written
 	children map[string]*node
-	order    []string // keys of kids, as written
+	order    []string // keys of children, in the order of the file
 	items    []*node
 }
 
@@ -50,8 +50,8 @@ func (n *node) set(key string, child *node) {
 	n.children[key] = child
 }
 
-// parseTree reads a TOML document. The library's decoder judges it, duplicate
-// keys included; its parser then gives the positions.
+// parseTree reads a TOML document. The library's decoder validates it, also for
+// duplicate keys. Its parser then gives the positions.
 func parseTree(data []byte) (*node, *Issue) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return nil, &Issue{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
@@ -71,8 +71,8 @@ func parseTree(data []byte) (*node, *Issue) {
 	return b.root, nil
 }
 
-// syntaxIssue takes the position and the one-line message. The error's
-// String would quote the lines around it.
+// syntaxIssue takes the position and the one-line message. It does not use the
+// error's String, which quotes the lines around it.
 func syntaxIssue(err error) *Issue {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
@@ -100,13 +100,13 @@ func lineStarts(data []byte) []int {
 	return starts
 }
 
-// builder makes a tree of a document known to be valid.
+// builder builds the tree of a valid document.
 type builder struct {
 	parser   unstable.Parser
 	lines    []int
 	root     *node
-	open     *node // the table that key-values go to
-	unplaced bool  // the decoder let something pass that this cannot place
+	open     *node // the current table
+	unplaced bool  // a key does not fit into the tree, although the decoder accepted it
 }
 
 func (b *builder) at(r unstable.Range) pos {
@@ -138,7 +138,7 @@ func (b *builder) expression(e *unstable.Node) {
 	}
 }
 
-// descend walks to the table that holds the last part of a dotted key.
+// descend returns the table that has the last part of a dotted key.
 func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name string, at pos) {
 	for key.Next() {
 		if parent != nil {
@@ -149,8 +149,8 @@ func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name
 	return parent, name, at
 }
 
-// enter is parent's table called name, made where it is missing; of an array
-// of tables it is the last one.
+// childTable returns parent's table called name, and creates a missing one. Of an
+// array of tables it returns the last one.
 func (b *builder) childTable(parent *node, name string, at pos) *node {
 	child := parent.children[name]
 	switch {
@@ -175,7 +175,7 @@ func (b *builder) keyValue(into *node, e *unstable.Node) {
 }
 
 func (b *builder) value(v *unstable.Node, at pos) *node {
-	if v.Raw.Length > 0 { // arrays have none
+	if v.Raw.Length > 0 { // arrays have no position
 		at = b.at(v.Raw)
 	}
 	n := &node{key: at, val: at}
