@@ -1,13 +1,12 @@
-// Command bench measures the gate on the disk it runs on, and prints each
-// figure beside what is asked of it. Times are given as multiples of u, the
-// cost of one durable write (write, fsync, rename, fsync of the folder),
-// measured in the same run: machines differ, and so does one machine from hour
-// to hour.
+// Command bench measures the gate on the local disk and prints each figure with
+// its target. Times are multiples of u, the cost of one durable write (write,
+// fsync, rename, fsync of the folder) in the same run: the speed of machines
+// differs, and that of one machine changes over time.
 //
 //	go run ./cmd/permesso/bench [-bin bin/permesso] [-dir FOLDER] [-only NAME]
 //
-// The gate, its store, log and executor are the real ones, wired as serve wires
-// them. Memory and idle processor time are those of the real daemon.
+// The gate, its store, log and executor are the real ones, connected as in serve.
+// Memory and idle processor time are those of the real daemon.
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 	exec.SuperviseIfAsked()
 	dir := flag.String("dir", "", "measure in this `folder` (default: a new one beside the binary)")
 	bin := flag.String("bin", "bin/permesso", "the `program` whose memory and idle time are measured")
-	only := flag.String("only", "", "measure only what has this in its `name`")
+	only := flag.String("only", "", "run only measurements whose name contains `name`")
 	profile := flag.String("cpuprofile", "", "write a processor profile to this `file`")
 	flag.Parse()
 	if err := profiled(*profile, func() error { return run(*dir, *bin, *only) }); err != nil {
@@ -165,11 +164,11 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(int(q*float64(len(d))), len(d)-1)]
 }
 
-func (b *bench) add(name, got, asked string, ok bool) {
-	b.figures = append(b.figures, figure{name, got, asked, ok})
+func (b *bench) add(name, got, target string, ok bool) {
+	b.figures = append(b.figures, figure{name, got, target, ok})
 }
 
-// inUnits gives a time as itself and as a multiple of u.
+// inUnits formats a duration with its multiple of u.
 func (b *bench) inUnits(d time.Duration) string {
 	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.inU(d))
 }
@@ -177,7 +176,7 @@ func (b *bench) inUnits(d time.Duration) string {
 func (b *bench) inU(d time.Duration) float64 { return float64(d) / float64(b.u) }
 
 func (b *bench) print() {
-	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "asked")
+	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "target")
 	for _, f := range b.figures {
 		verdict := ""
 		if f.target != "" && !f.ok {

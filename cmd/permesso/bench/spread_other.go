@@ -2,5 +2,5 @@
 
 package main
 
-// spread is only of use on Linux.
+// spreadFolders has an effect only on Linux.
 func spreadFolders(string) {}

@@ -33,21 +33,21 @@ reversibility = "reversible"
 handler = { kind = "none" }
 `
 
-// tab is one browser with the pages open.
+// tab is one browser with a session.
 type tab struct {
 	client       *http.Client
 	origin, base string
 }
 
-// openTab has the real program give a link, and opens it.
-func (b *bench) openTab(h *rig) (*tab, error) {
-	out, err := osexec.Command(b.bin, "ui", "--print", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml")).Output()
+// openTab gets a login link from the real program and opens it.
+func (b *bench) openTab(r *rig) (*tab, error) {
+	out, err := osexec.Command(b.bin, "ui", "--print", "--home", r.layout.Home, "--config", filepath.Join(r.layout.Home, "permesso.toml")).Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask for a link: %w", err)
+		return nil, fmt.Errorf("get login link: %w", err)
 	}
 	link, err := url.Parse(strings.TrimSpace(string(out)))
 	if err != nil {
-		return nil, errors.New("ask for a link: none came")
+		return nil, errors.New("get login link: invalid output")
 	}
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) openTab(h *rig) (*tab, error) {
 	return t, err
 }
 
-// post sends a form, and says where that leads.
+// post sends a form and returns the target of the redirect.
 func (t *tab) post(path string, form url.Values) (to string, err error) {
 	r, err := http.NewRequest(http.MethodPost, t.origin+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -88,9 +88,9 @@ func (t *tab) get(path string) (text string, took time.Duration, err error) {
 	return string(page), time.Since(began), err
 }
 
-// listens gives the times at which events come that hold a text.
+// listen returns the lines of the event stream.
 func (t *tab) listen(query string) (<-chan string, error) {
-	resp, err := t.client.Get(t.origin + t.base + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
+	resp, err := t.client.Get(t.origin + t.base + "events?" + query) //nolint:bodyclose // it stays open as long as the daemon runs
 	if err != nil {
 		return nil, err
 	}
@@ -106,30 +106,30 @@ func (t *tab) listen(query string) (<-chan string, error) {
 	return lines, nil
 }
 
-// between is what stands behind a mark, up to the next quotation mark.
+// attrValue returns the text between mark and the next quotation mark.
 func attrValue(text, mark string) string {
 	_, rest, _ := strings.Cut(text, mark)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// ui measures the list of pages where much waits, and how soon a second tab
-// hears of a decision in the first, with the real program.
+// ui measures the list with many pending requests, and the time until a second tab
+// gets a decision of the first, with the real program.
 func (b *bench) ui() error {
-	h, err := b.newRig("ui")
+	r, err := b.newRig("ui")
 	if err != nil {
 		return err
 	}
-	if err := h.writePendings(uiWaiting, time.Hour, "none"); err != nil {
+	if err := r.writePendings(uiWaiting, time.Hour, "none"); err != nil {
 		return err
 	}
-	c, err := b.daemon(h, uiConfig)
+	c, err := b.daemon(r, uiConfig)
 	if err != nil {
 		return err
 	}
 	defer stopDaemon(c)
 	var one, two *tab
-	err = waitFor("the pages", func() bool { one, err = b.openTab(h); return err == nil })
+	err = waitFor("login link", func() bool { one, err = b.openTab(r); return err == nil })
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (b *bench) ui() error {
 		return err
 	}
 	if n := strings.Count(page, `<li id="q-`); n != uiWaiting {
-		return fmt.Errorf("the list shows %d of %d", n, uiWaiting)
+		return fmt.Errorf("list shows %d of %d requests", n, uiWaiting)
 	}
 	var took []time.Duration
 	for range 50 {
@@ -149,10 +149,10 @@ func (b *bench) ui() error {
 		took = append(took, d)
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("UI: list of 500, the first time after the start", first.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), first <= uiListTarget)
+	b.add("UI: list of 500, first load after the start", first.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), first <= uiListTarget)
 	b.add("UI: list of 500, p50", p50.Round(time.Microsecond).String(), "", true)
 	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), p99 <= uiListTarget)
-	if two, err = b.openTab(h); err != nil {
+	if two, err = b.openTab(r); err != nil {
 		return err
 	}
 	lines, err := two.listen("rev=" + attrValue(page, `data-rev="`))
@@ -173,8 +173,8 @@ func (b *bench) ui() error {
 	return nil
 }
 
-// decideOnce answers the request of a row, and awaits the event that takes it
-// away: the time runs from the click to that.
+// decideOnce decides the request of a row, and measures the time from the POST to
+// the event that removes the row.
 func decideOnce(t *tab, row string, lines <-chan string) (time.Duration, error) {
 	id, _, _ := strings.Cut(row, `"`)
 	path := attrValue(row, `href="`)
@@ -190,7 +190,7 @@ func decideOnce(t *tab, row string, lines <-chan string) (time.Duration, error) 
 		select {
 		case line, ok := <-lines:
 			if !ok {
-				return 0, errors.New("the line was closed")
+				return 0, errors.New("event stream closed")
 			}
 			if strings.Contains(line, id+`\" hx-swap-oob=\"delete`) {
 				return time.Since(began), nil
