@@ -17,25 +17,24 @@ import (
 //go:embed templates static
 var files embed.FS
 
-// templates are parsed once; a mistake in them is one of ours, and a test's to
-// find.
+// templates are parsed once. Tests find mistakes in them, so it panics.
 var templates = sync.OnceValue(func() *template.Template {
 	funcs := template.FuncMap{
-		"bare": bare,
-		"from": sourceClass,
-		"say":  say,
-		"itoa": strconv.Itoa,
-		"inc":  func(i int) int { return i + 1 },
+		"withoutSign": withoutSign,
+		"sourceClass": sourceClass,
+		"format":      format,
+		"itoa":        strconv.Itoa,
+		"inc":         func(i int) int { return i + 1 },
 	}
 	return template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
 })
 
-// bare is the head of a card without the sign before it, for which a page has its own.
-func bare(head string) string {
+// withoutSign removes the sign at the start of a card's head: the pages have their own.
+func withoutSign(head string) string {
 	return strings.TrimLeftFunc(head, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// sourceClass is how a style sheet calls where something is known from.
+// sourceClass is the CSS class of evidence by its source.
 func sourceClass(s chat.Source) string {
 	switch s {
 	case chat.FromHost:
@@ -43,11 +42,11 @@ func sourceClass(s chat.Source) string {
 	case chat.FromProver:
 		return "prover"
 	default:
-		return "nobody"
+		return "unknown"
 	}
 }
 
-// asset is one file of ours that pages load.
+// asset is a static file.
 type asset struct {
 	body, kind, tag string
 }
@@ -68,7 +67,7 @@ var assets = sync.OnceValue(func() map[string]asset {
 	return all
 })
 
-// static serves our own files; they tell nothing.
+// static serves files that need no session.
 func static() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, ok := assets()[r.PathValue("file")]

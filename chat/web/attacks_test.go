@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
-// set gives headers of a request, "" takes one away.
+// set sets headers of a request. The value "" removes one.
 func set(pairs ...string) func(r *http.Request) {
 	return func(r *http.Request) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -31,13 +31,13 @@ func set(pairs ...string) func(r *http.Request) {
 	}
 }
 
-// Who has the session's path and its cookie, as a browser on the attacker's page
-// would send it, decides nothing all the same.
-func TestForeignPosts(t *testing.T) {
-	w := newWorld(t)
+// A POST from a foreign page decides nothing, even with the session's path and
+// cookie.
+func TestCrossOriginPosts(t *testing.T) {
+	w := newFixture(t)
 	b := w.login()
-	k := w.asks(1, nil)
-	path := b.at + "r/personal/" + k.ID + "/decide"
+	k := w.addRequest(1, nil)
+	path := b.sessionPath + "r/personal/" + k.ID + "/decide"
 	body := url.Values{"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}}.Encode()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(w.base, "http://"))
 	require.NoError(t, err)
@@ -47,90 +47,90 @@ func TestForeignPosts(t *testing.T) {
 		change func(r *http.Request)
 	}{
 		{"another site", 403, set("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")},
-		{"another site, whose browser says no more", 403, set("Origin", "https://evil.example", "Sec-Fetch-Site", "")},
+		{"another site, no Sec-Fetch-Site", 403, set("Origin", "https://evil.example", "Sec-Fetch-Site", "")},
 		{"a sandboxed frame", 403, set("Origin", "null", "Sec-Fetch-Site", "cross-site")},
-		{"Origin: null, and no more said", 403, set("Origin", "null", "Sec-Fetch-Site", "")},
-		{"Origin: null, as if from us", 403, set("Origin", "null")},
-		{"no Origin, and the site is another", 403, set("Origin", "", "Sec-Fetch-Site", "cross-site")},
-		{"another port of this host is of the same site", 403, set("Origin", "http://127.0.0.1:1", "Sec-Fetch-Site", "same-site")},
-		{"another port, whose browser says no more", 403, set("Origin", "http://127.0.0.1:1", "Sec-Fetch-Site", "")},
+		{"Origin: null, no Sec-Fetch-Site", 403, set("Origin", "null", "Sec-Fetch-Site", "")},
+		{"Origin: null, but same-origin", 403, set("Origin", "null")},
+		{"no Origin, cross-site", 403, set("Origin", "", "Sec-Fetch-Site", "cross-site")},
+		{"another port of this host: same site, other origin", 403, set("Origin", "http://127.0.0.1:1", "Sec-Fetch-Site", "same-site")},
+		{"another port, no Sec-Fetch-Site", 403, set("Origin", "http://127.0.0.1:1", "Sec-Fetch-Site", "")},
 		{"no Origin, from another port", 403, set("Origin", "", "Sec-Fetch-Site", "same-site")},
-		{"typed by somebody", 403, set("Origin", "", "Sec-Fetch-Site", "none")},
-		{"nothing is said: no browser, and no page of ours", 403, set("Origin", "", "Sec-Fetch-Site", "")},
-		{"one of our names, but not the one in Host", 403, set("Origin", "http://localhost:"+port)},
-		{"our name as the beginning of another", 403, set("Origin", w.base+".evil.example")},
+		{"a typed address", 403, set("Origin", "", "Sec-Fetch-Site", "none")},
+		{"neither Origin nor Sec-Fetch-Site", 403, set("Origin", "", "Sec-Fetch-Site", "")},
+		{"one of our names, but not that of Host", 403, set("Origin", "http://localhost:"+port)},
+		{"a name that begins with ours", 403, set("Origin", w.base+".evil.example")},
 		{"two origins", 403, func(r *http.Request) { r.Header["Origin"] = []string{w.base, "https://evil.example"} }},
 		{"a foreign name", 421, func(r *http.Request) { r.Host = "evil.example" }},
-		{"a name bound anew to our address", 421, func(r *http.Request) {
+		{"a foreign name rebound to our address", 421, func(r *http.Request) {
 			r.Host = "rebound.example:" + port
 			r.Header.Set("Origin", "http://rebound.example:"+port)
 		}},
 		{"our address, another port", 421, func(r *http.Request) { r.Host = "127.0.0.1:1" }},
-		{"our name with a dot behind", 421, func(r *http.Request) { r.Host = "localhost.:" + port }},
+		{"our name with a trailing dot", 421, func(r *http.Request) { r.Host = "localhost.:" + port }},
 		{"in a frame", 403, set("Sec-Fetch-Dest", "iframe")},
 		{"in an object", 403, set("Sec-Fetch-Dest", "object")},
-		{"text/plain, which every page may send", 415, set("Content-Type", "text/plain")},
+		{"text/plain, which any page may send", 415, set("Content-Type", "text/plain")},
 		{"multipart", 415, set("Content-Type", "multipart/form-data; boundary=x")},
 		{"JSON", 415, set("Content-Type", "application/json")},
-		{"no type", 415, set("Content-Type", "")},
-		{"two types", 415, func(r *http.Request) {
+		{"no content type", 415, set("Content-Type", "")},
+		{"two content types", 415, func(r *http.Request) {
 			r.Header["Content-Type"] = []string{"application/x-www-form-urlencoded", "text/plain"}
 		}},
 		{"another charset", 415, set("Content-Type", "application/x-www-form-urlencoded; charset=utf-7")},
 		{"compressed", 415, set("Content-Encoding", "gzip")},
 		{"another cookie", 403, set("Cookie", "permesso_ui="+strings.Repeat("0", 64))},
-		{"other methods", 405, func(r *http.Request) { r.Method = http.MethodPut }},
+		{"another method", 405, func(r *http.Request) { r.Method = http.MethodPut }},
 		{"a GET with a body", 403, func(r *http.Request) { r.Method = http.MethodGet }},
-		{"a method in the body's clothes", 405, func(r *http.Request) { r.Method = http.MethodGet; r.Body, r.ContentLength = nil, 0 }},
+		{"GET instead of POST", 405, func(r *http.Request) { r.Method = http.MethodGet; r.Body, r.ContentLength = nil, 0 }},
 	} {
 		var p *page
 		if c.why == "another cookie" {
-			p = w.stranger().do(http.MethodPost, path, body, c.change)
+			p = w.newBrowser().do(http.MethodPost, path, body, c.change)
 		} else {
 			p = b.do(http.MethodPost, path, body, c.change)
 		}
 		require.Equal(t, c.code, p.StatusCode, c.why)
-		require.Zero(t, w.count(), c.why)
+		require.Zero(t, w.decisionCount(), c.why)
 	}
 	for _, host := range []string{"localhost:" + port, "[::1]:" + port, "LocalHost:" + port, "gate.test"} {
 		require.Equal(t, http.StatusOK, b.do(http.MethodGet, "/", "", func(r *http.Request) { r.Host = host }).StatusCode, host)
 	}
 	for why, change := range map[string]func(*http.Request){
-		"a browser of ours":                     nil,
-		"an old browser, which says its origin": set("Sec-Fetch-Site", ""),
-		"one that hides its origin":             set("Origin", ""),
+		"our page":                    nil,
+		"only Origin, an old browser": set("Sec-Fetch-Site", ""),
+		"only Sec-Fetch-Site":         set("Origin", ""),
 	} {
-		k := w.asks(2, nil)
-		before := w.count()
-		p := b.do(http.MethodPost, b.at+"r/personal/"+k.ID+"/decide", url.Values{"sha": {w.sha(k)}, "code": {"3"}}.Encode(), func(r *http.Request) {
+		k := w.addRequest(2, nil)
+		before := w.decisionCount()
+		p := b.do(http.MethodPost, b.sessionPath+"r/personal/"+k.ID+"/decide", url.Values{"sha": {w.sha(k)}, "code": {"3"}}.Encode(), func(r *http.Request) {
 			if change != nil {
 				change(r)
 			}
 		})
 		require.Equal(t, http.StatusSeeOther, p.StatusCode, why)
-		require.Equal(t, before+1, w.count(), why)
+		require.Equal(t, before+1, w.decisionCount(), why)
 		w.mu.Lock()
 		delete(w.decided, k)
 		w.mu.Unlock()
 	}
 }
 
-// Pages cannot be read by other pages either, and are nobody's frame.
-func TestForeignGets(t *testing.T) {
-	w := newWorld(t)
+// Foreign pages cannot read our pages or put them in a frame.
+func TestCrossOriginGets(t *testing.T) {
+	w := newFixture(t)
 	b := w.login()
-	k := w.asks(1, nil)
+	k := w.addRequest(1, nil)
 	for _, path := range []string{"", "r/personal/" + k.ID, "events?rev=0", "history", "audit"} {
 		for _, change := range []func(*http.Request){
 			set("Sec-Fetch-Site", "cross-site"), set("Sec-Fetch-Site", "same-site"), set("Sec-Fetch-Dest", "iframe"),
 			func(r *http.Request) { r.Host = "evil.example" },
 		} {
-			p := b.do(http.MethodGet, b.at+path, "", change)
+			p := b.do(http.MethodGet, b.sessionPath+path, "", change)
 			require.GreaterOrEqual(t, p.StatusCode, 400, path)
 			require.NotContains(t, p.text, "Meeting")
 		}
 	}
-	for _, path := range []string{b.at, b.at + "r/personal/" + k.ID, "/", "/enter/x", "/nothing", "/static/app.js", b.at + "nothing"} {
+	for _, path := range []string{b.sessionPath, b.sessionPath + "r/personal/" + k.ID, "/", "/enter/x", "/nothing", "/static/app.js", b.sessionPath + "nothing"} {
 		h := b.get(path).Header
 		policy := h.Get("Content-Security-Policy")
 		for _, part := range []string{
@@ -150,34 +150,34 @@ func TestForeignGets(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	w := newWorld(t)
-	b := w.stranger()
+	w := newFixture(t)
+	b := w.newBrowser()
 	token := w.token()
 	require.Len(t, token, 64, "256 bits")
 	for range 3 {
 		p := b.get("/enter/" + token)
 		require.Equal(t, http.StatusOK, p.StatusCode)
-		require.Equal(t, token, attr(p.find("door"), "data-never")+token)
-		require.Empty(t, p.Cookies(), "looking at the door opens nothing")
+		require.Equal(t, token, attr(p.find("login"), "data-never")+token)
+		require.Empty(t, p.Cookies(), "opening the login page starts no session")
 	}
-	require.Equal(t, 200, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, "a wrong one looks the same")
+	require.Equal(t, 200, b.get("/enter/"+strings.Repeat("0", 64)).StatusCode, "an invalid link looks the same")
 	enter := func(token string, change func(*http.Request)) *page {
-		return w.stranger().do(http.MethodPost, "/enter", url.Values{"token": {token}}.Encode(), change)
+		return w.newBrowser().do(http.MethodPost, "/enter", url.Values{"token": {token}}.Encode(), change)
 	}
 	require.Equal(t, 403, enter(token, set("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")).StatusCode)
 	first := enter(token, nil)
-	require.Equal(t, http.StatusSeeOther, first.StatusCode, "what a foreign page tried has not used it up")
+	require.Equal(t, http.StatusSeeOther, first.StatusCode, "the refused attempt did not use it up")
 	c := first.Cookies()[0]
 	require.True(t, c.HttpOnly)
 	require.Equal(t, http.SameSiteStrictMode, c.SameSite)
-	require.Equal(t, first.Header.Get("Location"), c.Path, "bound to the session's own path, for other ports of this host get it otherwise")
+	require.Equal(t, first.Header.Get("Location"), c.Path, "limited to the session's path: other ports of this host get all other cookies")
 	require.Regexp(t, "^/s/[0-9a-f]{32}/$", c.Path)
 	require.Empty(t, c.Domain)
 	require.Zero(t, c.MaxAge)
-	require.Equal(t, 403, enter(token, nil).StatusCode, "once")
+	require.Equal(t, 403, enter(token, nil).StatusCode, "used")
 	late := w.token()
-	w.later(time.Minute)
-	require.Equal(t, 403, enter(late, nil).StatusCode, "soon")
+	w.advance(time.Minute)
+	require.Equal(t, 403, enter(late, nil).StatusCode, "expired")
 	for _, wrong := range []string{"", "x", strings.Repeat("0", 64), strings.ToUpper(w.token()), w.token() + "0"} {
 		require.Equal(t, 403, enter(wrong, nil).StatusCode, wrong)
 	}
@@ -187,80 +187,79 @@ func TestLinks(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("nothing bounds the links")
+	t.Fatal("no limit on links")
 }
 
 func TestSessionsEnd(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	is := func(b *browser, code int, why string) {
 		t.Helper()
-		require.Equal(t, code, b.in("").StatusCode, why)
+		require.Equal(t, code, b.page("").StatusCode, why)
 	}
 	one, two := w.login(), w.login()
 	two.client.Jar = one.client.Jar
-	is(two, 403, "another session's cookie opens nothing, whatever the path")
+	is(two, 403, "the cookie of another session")
 
 	b := w.login()
 	s := b.listen("rev=0")
-	require.Equal(t, http.StatusSeeOther, b.post(b.at+"leave", nil).StatusCode)
+	require.Equal(t, http.StatusSeeOther, b.post(b.sessionPath+"leave", nil).StatusCode)
 	s.until(func(e event) bool { return e.name == "over" })
 	is(b, 403, "logged out")
 
 	b = w.login()
-	w.later(59 * time.Minute)
+	w.advance(59 * time.Minute)
 	is(b, 200, "used")
-	w.later(59 * time.Minute)
-	is(b, 200, "and again")
-	w.later(time.Hour)
+	w.advance(59 * time.Minute)
+	is(b, 200, "used again")
+	w.advance(time.Hour)
 	is(b, 403, "idle for an hour")
 
 	b = w.login()
 	for range 11 {
-		w.later(50 * time.Minute)
+		w.advance(50 * time.Minute)
 		is(b, 200, "in use")
 	}
-	w.later(3 * time.Hour)
-	is(b, 403, "12 hours, whatever happens")
+	w.advance(3 * time.Hour)
+	is(b, 403, "12 hours, although in use")
 
 	b = w.login()
 	s = b.listen("rev=0")
 	s.next()
-	w.later(2 * time.Hour)
-	is(b, 200, "an open page is in use")
+	w.advance(2 * time.Hour)
+	is(b, 200, "an open page counts as use")
 	w.allow(func(r *web.Rights) { r.See, r.Decide = nil, nil })
 	w.server.Changed(approval.Key{})
 	s.until(func(e event) bool { return e.name == "over" })
 	is(b, 403, "no longer an approver")
 	w.allow(func(r *web.Rights) { r.See, r.Decide = []string{workspace}, []string{workspace} })
-	is(b, 403, "and it does not come back")
+	is(b, 403, "the session stays ended")
 
 	b = w.login()
 	w.stop()
 	w.server = &web.Server{People: w, Viewer: w, Workspaces: w.server.Workspaces, Now: w.clock}
 	w.serve()
 	b.base = w.base
-	is(b, 403, "a cookie of an older daemon")
+	is(b, 403, "a cookie of an earlier daemon")
 
 	sessions := []*browser{}
 	for range 70 {
 		sessions = append(sessions, w.login())
-		w.later(time.Second)
+		w.advance(time.Second)
 	}
-	is(sessions[0], 403, "so many at once; the one that was not used for longest goes")
+	is(sessions[0], 403, "too many sessions: the least recently used one ended")
 	is(sessions[69], 200, "the newest stays")
 }
 
-// No route but the door does anything for who has no session, and no GET ever
-// changes anything.
+// Every route but the login page needs a session, and no GET changes anything.
 func TestEveryRouteNeedsASession(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	b := w.login()
-	k := w.asks(1, nil)
+	k := w.addRequest(1, nil)
 	w.grants = []web.GrantUse{{Grant: approval.Grant{ID: k.ID, Workspace: workspace, ExpiresAt: w.clock().Add(time.Hour)}}}
 	form := url.Values{
 		"sha": {w.sha(k)}, "code": {"1"}, "sure": {"yes"}, "ws": {workspace}, "id": {k.ID}, "undo": {"yes"}, "lang": {"it"}, "keys": {"on"}, "verify": {"yes"},
 	}
-	patterns := web.Inside()
+	patterns := web.SessionRoutes()
 	require.Greater(t, len(patterns), 15)
 	for _, pattern := range patterns {
 		method, path, _ := strings.Cut(pattern, " ")
@@ -270,53 +269,53 @@ func TestEveryRouteNeedsASession(t *testing.T) {
 			body = form.Encode()
 		}
 		for why, at := range map[string]string{
-			"the right path, without its cookie": strings.TrimSuffix(b.at, "/"), "a path that is nobody's": "/s/" + strings.Repeat("0", 32),
+			"the right path, without its cookie": strings.TrimSuffix(b.sessionPath, "/"), "a path of no session": "/s/" + strings.Repeat("0", 32),
 		} {
-			p := w.stranger().do(method, at+path, body, nil)
+			p := w.newBrowser().do(method, at+path, body, nil)
 			require.Equal(t, http.StatusForbidden, p.StatusCode, "%s: %s", pattern, why)
 			require.NotContains(t, p.text, "Meeting")
 			require.Empty(t, p.Cookies(), pattern)
 		}
 		if strings.HasSuffix(path, "/events") {
-			continue // it does not end
+			continue // the stream does not end
 		}
-		p := b.do(http.MethodGet, strings.TrimSuffix(b.at, "/")+path+"?"+form.Encode(), "", nil)
+		p := b.do(http.MethodGet, strings.TrimSuffix(b.sessionPath, "/")+path+"?"+form.Encode(), "", nil)
 		if method == http.MethodPost {
 			require.Equal(t, http.StatusMethodNotAllowed, p.StatusCode, pattern)
 		}
 		require.Empty(t, p.Cookies(), pattern)
 	}
-	require.Zero(t, w.count())
-	require.Empty(t, w.braked)
+	require.Zero(t, w.decisionCount())
+	require.Empty(t, w.pausedWorkspaces)
 	require.Zero(t, w.verified)
 	require.True(t, w.grants[0].RevokedAt.IsZero())
-	require.Equal(t, http.StatusOK, b.in("").StatusCode, "the session has not noticed")
+	require.Equal(t, http.StatusOK, b.page("").StatusCode, "the session still works")
 }
 
 // The zero Server refuses everything.
 func TestZeroServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	w.server = &web.Server{Now: w.clock}
 	w.serve()
 	b := w.login()
-	require.Equal(t, http.StatusForbidden, b.in("").StatusCode)
+	require.Equal(t, http.StatusForbidden, b.page("").StatusCode)
 	w.stop()
 	w.server.Hosts = nil
 	hosts := w.server.Handler()
 	require.NotNil(t, hosts)
 }
 
-// A thousand clients that send nothing, half a line, or read nothing take no
-// page from anybody else.
+// A thousand clients that send nothing, or part of a request, do not block other
+// clients.
 func TestSlowClients(t *testing.T) {
-	const patience = time.Minute
-	w := newWorld(t, func(w *world) { w.server.IOTimeout = patience })
+	const timeout = time.Minute
+	w := newFixture(t, func(w *fixture) { w.server.IOTimeout = timeout })
 	b := w.login()
-	k := w.asks(1, nil)
+	k := w.addRequest(1, nil)
 	address := strings.TrimPrefix(w.base, "http://")
 	var wg sync.WaitGroup
-	lines := make(chan net.Conn, 1000)
+	conns := make(chan net.Conn, 1000)
 	for n := range 1000 {
 		wg.Go(func() {
 			c, err := net.Dial("tcp", address)
@@ -327,90 +326,90 @@ func TestSlowClients(t *testing.T) {
 			case 0:
 				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: ")
 			case 1:
-				_, _ = io.WriteString(c, "POST "+b.at+"r/personal/"+k.ID+"/decide HTTP/1.1\r\nHost: "+address+"\r\nOrigin: "+w.base+
+				_, _ = io.WriteString(c, "POST "+b.sessionPath+"r/personal/"+k.ID+"/decide HTTP/1.1\r\nHost: "+address+"\r\nOrigin: "+w.base+
 					"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nsha=")
 			}
-			lines <- c
+			conns <- c
 		})
 	}
 	wg.Wait()
-	close(lines)
-	for c := range lines {
+	close(conns)
+	for c := range conns {
 		t.Cleanup(func() { _ = c.Close() })
 	}
 	s := b.listen("rev=0")
 	began := time.Now()
-	require.Equal(t, http.StatusOK, b.in("").StatusCode)
-	p := b.follow(b.answer(k, url.Values{"code": {"3"}}))
-	require.Contains(t, inner(p.find("note")), "Denied")
+	require.Equal(t, http.StatusOK, b.page("").StatusCode)
+	p := b.follow(b.decide(k, url.Values{"code": {"3"}}))
+	require.Contains(t, innerText(p.find("note")), "Denied")
 	s.until(func(e event) bool { return e.Waiting == 0 })
-	require.Less(t, time.Since(began), patience, "they are still there")
-	require.Equal(t, 1, w.count())
+	require.Less(t, time.Since(began), timeout, "the slow clients are still connected")
+	require.Equal(t, 1, w.decisionCount())
 }
 
-// Streams, bodies and headers have their bounds.
+// Streams and bodies are limited.
 func TestBounds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	b := w.login()
-	k := w.asks(1, nil)
-	p := b.answer(k, url.Values{"code": {"4"}, "text": {strings.Repeat("x", 65<<10)}})
+	k := w.addRequest(1, nil)
+	p := b.decide(k, url.Values{"code": {"4"}, "text": {strings.Repeat("x", 65<<10)}})
 	require.Equal(t, http.StatusBadRequest, p.StatusCode)
-	require.Zero(t, w.count())
+	require.Zero(t, w.decisionCount())
 	full := false
 	for range 40 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+b.at+"events?rev=0", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+b.sessionPath+"events?rev=0", nil)
 		require.NoError(t, err)
 		resp, err := (&http.Client{Jar: b.client.Jar}).Do(r)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		full = full || resp.StatusCode == http.StatusTooManyRequests
 	}
-	require.True(t, full, "nothing bounds the streams of a session")
+	require.True(t, full, "no limit on the streams of a session")
 }
 
-// However many look for something in a long log, the gate goes on.
-func TestFewReadTheLogAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.hold = make(chan struct{})
+// Many searches in a long log do not block other pages.
+func TestLogReadersAreLimited(t *testing.T) {
+	w := newFixture(t)
+	w.blockHistory = make(chan struct{})
 	b := w.login()
-	k := w.asks(1, nil)
+	k := w.addRequest(1, nil)
 	var wg sync.WaitGroup
 	for range 20 {
-		wg.Go(func() { b.in("history?q=x") })
+		wg.Go(func() { b.page("history?q=x") })
 	}
-	for end := time.Now().Add(time.Minute); w.looking.Load() < 2; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "nobody reads the log")
+	for end := time.Now().Add(time.Minute); w.historyReaders.Load() < 2; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "no page reads the log")
 	}
-	for range 10 { // the others stand in line, and these do not
-		require.Equal(t, http.StatusOK, b.in("r/personal/"+k.ID).StatusCode)
-		require.EqualValues(t, 2, w.looking.Load())
+	for range 10 { // the other searches wait for a slot, these pages do not
+		require.Equal(t, http.StatusOK, b.page("r/personal/"+k.ID).StatusCode)
+		require.EqualValues(t, 2, w.historyReaders.Load())
 	}
-	close(w.hold)
+	close(w.blockHistory)
 	wg.Wait()
 }
 
-// Nothing that could open a session, and nothing that somebody sent, is logged.
-func TestNothingSecretIsLogged(t *testing.T) {
+// No token and no other input of a browser is logged.
+func TestSecretsAreNotLogged(t *testing.T) {
 	var mu sync.Mutex
-	var said strings.Builder
-	w := newWorld(t, func(w *world) {
+	var logged strings.Builder
+	w := newFixture(t, func(w *fixture) {
 		w.server.Log = func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			said.WriteString(err.Error())
+			logged.WriteString(err.Error())
 		}
 	})
 	token := w.token()
-	b := w.stranger()
+	b := w.newBrowser()
 	b.get("/enter/" + token)
 	b.post("/enter", url.Values{"token": {token}})
 	b.post("/enter", url.Values{"token": {token}})
 	mu.Lock()
 	defer mu.Unlock()
-	require.Empty(t, said.String())
+	require.Empty(t, logged.String())
 }
 
-// The library beside our own files is what it was published as, with its licence.
+// The bundled htmx is the published file, with its license.
 func TestHtmx(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("static", "htmx.min.js"))
 	require.NoError(t, err)

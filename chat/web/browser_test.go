@@ -17,31 +17,31 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// browser is a browser as far as cookies, Origin and Sec-Fetch-Site go.
+// browser simulates a browser: cookies, Origin and Sec-Fetch-Site.
 type browser struct {
-	*world
-	client *http.Client
-	at     string // the session's path: /s/KEY/
+	*fixture
+	client      *http.Client
+	sessionPath string // /s/KEY/
 }
 
-// page is an answer, read to its end.
+// page is a complete HTTP response.
 type page struct {
 	*http.Response
 	text string
 	tree *html.Node
 }
 
-func (w *world) stranger() *browser {
+func (w *fixture) newBrowser() *browser {
 	jar, err := cookiejar.New(nil)
 	require.NoError(w.t, err)
-	return &browser{world: w, client: &http.Client{
+	return &browser{fixture: w, client: &http.Client{
 		Jar: jar, Timeout: time.Minute, Transport: &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// token asks for a link as permesso ui does.
-func (w *world) token() string {
+// token requests a link as permesso ui does.
+func (w *fixture) token() string {
 	address, _, err := w.server.Link(ann)
 	require.NoError(w.t, err)
 	_, token, ok := strings.Cut(address, w.base+"/enter/")
@@ -49,12 +49,12 @@ func (w *world) token() string {
 	return token
 }
 
-// login is a browser with a session.
-func (w *world) login() *browser {
-	b := w.stranger()
+// login returns a browser with a session.
+func (w *fixture) login() *browser {
+	b := w.newBrowser()
 	r := b.post("/enter", url.Values{"token": {w.token()}})
 	require.Equal(w.t, http.StatusSeeOther, r.StatusCode, r.text)
-	b.at = r.Header.Get("Location")
+	b.sessionPath = r.Header.Get("Location")
 	return b
 }
 
@@ -90,22 +90,22 @@ func (b *browser) post(path string, form url.Values) *page {
 	return b.do(http.MethodPost, path, form.Encode(), nil)
 }
 
-func (b *browser) in(path string) *page { return b.get(b.at + path) }
+func (b *browser) page(path string) *page { return b.get(b.sessionPath + path) }
 
-func (b *browser) answer(k approval.Key, form url.Values) *page {
+func (b *browser) decide(k approval.Key, form url.Values) *page {
 	if !form.Has("sha") {
 		form.Set("sha", b.sha(k))
 	}
-	return b.post(b.at+"r/"+k.Workspace+"/"+k.ID+"/decide", form)
+	return b.post(b.sessionPath+"r/"+k.Workspace+"/"+k.ID+"/decide", form)
 }
 
-// follow goes where an answer leads.
+// follow loads the page that a response redirects to.
 func (b *browser) follow(p *page) *page {
 	require.Equal(b.t, http.StatusSeeOther, p.StatusCode, p.text)
 	return b.get(p.Header.Get("Location"))
 }
 
-// find is the element with an id, or nil.
+// find returns the element with an id, or nil.
 func (p *page) find(id string) *html.Node {
 	for n := range p.tree.Descendants() {
 		if n.Type == html.ElementNode && attr(n, "id") == id {
@@ -124,9 +124,9 @@ func attr(n *html.Node, name string) string {
 	return ""
 }
 
-func inner(n *html.Node) string {
+func innerText(n *html.Node) string {
 	if n == nil {
-		return "(there is none)"
+		return "(no element)"
 	}
 	var b strings.Builder
 	for d := range n.Descendants() {
@@ -137,7 +137,7 @@ func inner(n *html.Node) string {
 	return strings.TrimSpace(b.String())
 }
 
-// change is an event as the pages get it.
+// change is the data of an event.
 type change struct {
 	Waiting int    `json:"waiting"`
 	New     int    `json:"new"`
@@ -146,7 +146,7 @@ type change struct {
 	Stale   bool   `json:"stale"`
 }
 
-// stream listens to the events of a page.
+// stream reads the events of a page.
 type stream struct {
 	t      *testing.T
 	body   io.ReadCloser
@@ -159,7 +159,7 @@ type event struct {
 }
 
 func (b *browser) listen(query string) *stream {
-	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.base+b.at+"events?"+query, nil)
+	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.base+b.sessionPath+"events?"+query, nil)
 	require.NoError(b.t, err)
 	client := &http.Client{Jar: b.client.Jar, Transport: &http.Transport{}}
 	resp, err := client.Do(r) //nolint:bodyclose // close does
@@ -196,24 +196,24 @@ func (s *stream) read() {
 	}
 }
 
-// next is the next event; it fails where none comes.
+// next returns the next event. It fails after a minute without one.
 func (s *stream) next() event {
 	s.t.Helper()
 	select {
 	case e, ok := <-s.events:
-		require.True(s.t, ok, "the line is closed")
+		require.True(s.t, ok, "the stream is closed")
 		return e
 	case <-time.After(time.Minute):
-		s.t.Fatal("no event came")
+		s.t.Fatal("no event within a minute")
 		return event{}
 	}
 }
 
-// until gives the first event that fits.
-func (s *stream) until(fits func(event) bool) event {
+// until returns the first event that matches.
+func (s *stream) until(matches func(event) bool) event {
 	s.t.Helper()
 	for {
-		if e := s.next(); fits(e) {
+		if e := s.next(); matches(e) {
 			return e
 		}
 	}

@@ -11,30 +11,30 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// codeAnswer is the code of a free answer to a question; the others are the
-// menu's.
+// codeAnswer is the code of a free answer to a question. The other codes are those
+// of the menu.
 const codeAnswer = "answer"
 
-// answer is a form that somebody sent.
-type answer struct {
-	key  approval.Key
-	sha  string // of the pending that was shown
-	code string // 1 to 6, ?, answer, or the digit of an option
-	text string
-	sure bool // it was confirmed
+// decisionForm is a form that a user sent.
+type decisionForm struct {
+	key       approval.Key
+	sha       string // of the shown pending
+	code      string // 1 to 6, ?, answer, or the digit of an option
+	text      string
+	confirmed bool // of an irreversible action
 }
 
-// answerOf reads the form. There is no default for anything: what is not there
-// exactly once is no answer.
-func (v *visit) answerOf() (a answer, ok bool) {
+// readDecisionForm reads the form. ok is false if it has an unknown field, a field
+// twice, or lacks a required one. No field has a default.
+func (v *visit) readDecisionForm() (a decisionForm, ok bool) {
 	a.key = approval.Key{Workspace: v.r.PathValue("ws"), ID: v.r.PathValue("id")}
 	if !approval.ValidID(a.key.ID) || !slices.Contains(v.rights.See, a.key.Workspace) {
 		return a, false
 	}
-	if a.sha, ok = one(v.r, "sha"); !ok || len(a.sha) != 64 {
+	if a.sha, ok = formValue(v.r, "sha"); !ok || len(a.sha) != 64 {
 		return a, false
 	}
-	if a.code, ok = one(v.r, "code"); !ok {
+	if a.code, ok = formValue(v.r, "code"); !ok {
 		return a, false
 	}
 	for name, list := range v.r.PostForm {
@@ -43,15 +43,15 @@ func (v *visit) answerOf() (a answer, ok bool) {
 			return a, false
 		}
 	}
-	// Browsers send line ends as CR LF, whatever was typed.
+	// Browsers send line ends as CR LF.
 	a.text = strings.ReplaceAll(v.r.PostForm.Get("text"), "\r\n", "\n")
-	a.sure = v.r.PostForm.Get("sure") == "yes"
+	a.confirmed = v.r.PostForm.Get("sure") == "yes"
 	return a, true
 }
 
-// message is the answer in the words of the grammar that every channel has, and
-// what must be understood by it. Nothing else is done, whatever it says.
-func (a answer) message() (text string, kind chat.Kind) {
+// message translates the form into a line of the grammar of all channels, and gives
+// the kind that the parser must find. Any other kind is refused.
+func (a decisionForm) message() (text string, kind chat.Kind) {
 	switch a.code {
 	case "1", "2", "6":
 		return a.code, chat.Menu
@@ -68,18 +68,18 @@ func (a answer) message() (text string, kind chat.Kind) {
 	return "", chat.Unclear
 }
 
-// runs says whether something runs where this is the answer.
-func (a answer) runs() bool { return slices.Contains([]string{"1", "2", "4", "6"}, a.code) }
+// runs reports whether this decision lets the action run.
+func (a decisionForm) runs() bool { return slices.Contains([]string{"1", "2", "4", "6"}, a.code) }
 
-// shown is what the guest answers to: what waits, or what has waited until a
-// moment ago.
-func (v *visit) shown(k approval.Key) (*approval.Pending, error) {
+// shownPending returns the pending that the user decides about. It may have settled
+// a moment ago.
+func (v *visit) shownPending(k approval.Key) (*approval.Pending, error) {
 	w, err := v.Viewer.Pending(k)
 	if err != nil {
 		return nil, err
 	}
 	if w != nil {
-		if v.visible(v.se.guest, v.rights, w.Pending) {
+		if v.visible(v.se.user, v.rights, w.Pending) {
 			return w.Pending, nil
 		}
 		return nil, nil
@@ -89,90 +89,90 @@ func (v *visit) shown(k approval.Key) (*approval.Pending, error) {
 		return nil, err
 	}
 	p := v.Viewer.Asked(k, rec.Pending)
-	if p == nil || !v.visible(v.se.guest, v.rights, p) {
+	if p == nil || !v.visible(v.se.user, v.rights, p) {
 		return nil, nil
 	}
 	return p, nil
 }
 
-// decide takes an answer. What it leads to is told on the request's page.
+// decide takes a decision. The request's page shows the result.
 func (v *visit) decide() {
-	a, ok := v.answerOf()
+	a, ok := v.readDecisionForm()
 	if !ok {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	}
-	p, err := v.shown(a.key)
+	p, err := v.shownPending(a.key)
 	switch {
 	case err != nil:
-		v.broken(err)
+		v.internalError(err)
 		return
 	case p == nil:
-		v.fail(http.StatusNotFound, v.w.NoSuch)
+		v.fail(http.StatusNotFound, v.w.RequestNotFound)
 		return
 	}
-	if a.runs() && !a.sure && careful(p) && v.waits(a) {
+	if a.runs() && !a.confirmed && needsConfirmation(p) && v.stillPending(a) {
 		v.confirm(a, p)
 		return
 	}
 	text, kind := a.message()
-	m := v.says(text)
+	m := v.newMessage(text)
 	m.Card = &approval.Waiting{Pending: p, SHA256: a.sha}
 	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Unclear || kind == chat.Menu && cmd.Code != a.code {
-		v.fail(http.StatusUnprocessableEntity, v.w.Unclear)
+		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
 	v.handle(a.key, m)
 }
 
-// handle has a message acted on, whether or not the browser waits for that.
+// handle acts on a message, even if the browser disconnects meanwhile.
 func (v *visit) handle(k approval.Key, m chat.Message) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 3*v.IOTimeout)
 	defer cancel()
-	v.hear(k, v.People.Interceptor(v.se.guest).Handle(ctx, m))
+	v.showReply(k, v.People.Interceptor(v.se.user).Handle(ctx, m))
 }
 
-func careful(p *approval.Pending) bool {
+func needsConfirmation(p *approval.Pending) bool {
 	return p.Type != approval.TypeQuestion && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
 }
 
-// waits says that there is still something to confirm.
-func (v *visit) waits(a answer) bool {
+// stillPending reports whether the request can still be decided, unchanged.
+func (v *visit) stillPending(a decisionForm) bool {
 	w, err := v.Viewer.Pending(a.key)
 	return err == nil && w != nil && w.SHA256 == a.sha && v.Viewer.Decided(*w) == nil &&
 		slices.Contains(v.rights.Decide, a.key.Workspace)
 }
 
-func (v *visit) says(text string) chat.Message {
+func (v *visit) newMessage(text string) chat.Message {
 	return chat.Message{
-		From: v.se.guest.Person, Via: Via, Text: text, Workspaces: v.rights.Decide, Language: v.lang,
+		From: v.se.user.Person, Via: Via, Text: text, Workspaces: v.rights.Decide, Language: v.lang,
 	}
 }
 
-// hear tells the guest what came of it, on the page to which they are led.
-func (v *visit) hear(k approval.Key, r chat.Reply) {
+// showReply redirects to the request's page, which shows the reply.
+func (v *visit) showReply(k approval.Key, r chat.Reply) {
 	v.log(r.Err)
 	text := r.Text
 	if r.Ignore || text == "" {
-		text = v.w.Unclear
+		text = v.w.NotUnderstood
 	}
-	n := v.se.tell(note{k, text, r.Acted})
-	v.go303(pathOf(k) + "?said=" + strconv.Itoa(n))
+	n := v.se.addNote(note{k, text, r.Acted})
+	v.redirect(pathOf(k) + "?said=" + strconv.Itoa(n))
 }
 
-// note is what the address asks to be shown of what was said.
-func (v *visit) note() *note {
+// currentNote returns the note that the address names.
+func (v *visit) currentNote() *note {
 	n, err := strconv.Atoi(v.r.URL.Query().Get("said"))
 	if err != nil {
 		return nil
 	}
-	return v.se.told(n)
+	return v.se.noteAt(n)
 }
 
-// Lines are what was said.
+// Lines returns the lines of the note.
 func (n *note) Lines() []string { return strings.Split(n.text, "\n") }
 
-// Acted says that a decision was recorded.
+// Acted reports whether a decision was recorded.
 func (n *note) Acted() bool { return n.acted }
 
 type confirmPage struct {
@@ -180,24 +180,24 @@ type confirmPage struct {
 	Code, Text, Button string
 }
 
-// confirm asks once more, on a page of its own, and decides nothing.
-func (v *visit) confirm(a answer, p *approval.Pending) {
-	r := v.card(a.key, p)
+// confirm asks for a confirmation on a separate page. It decides nothing.
+func (v *visit) confirm(a decisionForm, p *approval.Pending) {
+	r := v.newRequestPage(a.key, p)
 	r.SHA, r.State, r.Here = a.sha, stateWaiting, "confirm"
 	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, v.w.Codes[a.code]})
 }
 
-// undo takes back what is remembered of an approval.
+// undo revokes the grant of an approval.
 func (v *visit) undo() {
 	k := approval.Key{Workspace: v.r.PathValue("ws"), ID: v.r.PathValue("id")}
 	if !approval.ValidID(k.ID) || !slices.Contains(v.rights.Decide, k.Workspace) {
-		v.fail(http.StatusNotFound, v.w.NoSuch)
+		v.fail(http.StatusNotFound, v.w.RequestNotFound)
 		return
 	}
-	m := v.says("undo " + k.ID)
+	m := v.newMessage("undo " + k.ID)
 	m.Workspaces = []string{k.Workspace}
 	if m.Command().Kind != chat.Undo {
-		v.fail(http.StatusUnprocessableEntity, v.w.Unclear)
+		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
 	v.handle(k, m)

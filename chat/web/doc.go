@@ -1,35 +1,33 @@
-// Package web is the channel for a person at a browser of this machine: pages
-// that the daemon serves on loopback, which list what waits, show a request with
-// all that is known of it, and take the answer.
+// Package web is the browser channel. The daemon serves its pages on loopback. They
+// list pending requests, show a request with all its evidence, and take the decision.
 //
 // # Who
 //
-// Nobody logs in with a name. A program that the daemon can identify, over a
-// local socket, is given a link that holds 256 random bits, works once and for a
-// minute. Opening it changes nothing: the page behind it posts the bits, and the
-// answer is a session. A session is the person whom the kernel saw asking for the
-// link, it lives in memory, and it ends with the daemon. What that person may is
-// asked anew for every request, and Decide has the last word.
+// There are no user names and passwords. A process that the daemon can identify over
+// a local socket gets a login link with 256 random bits, which works once and for one
+// minute. Opening the link changes nothing: its page posts the bits, and the response
+// is a session. The session's user is the person whom the kernel reported for that
+// process. Sessions are in memory and end with the daemon. The rights of the user are
+// checked for every HTTP request, and Decide checks them again.
 //
 // # Where
 //
-// Browsers send cookies to every port of a host, so that a page served by an
-// agent's own program at another port of 127.0.0.1 would be sent ours. Therefore
-// every session has a path of its own, /s/KEY/ with 128 random bits, to which its
-// cookie is bound: nobody else's address begins so. Both are needed.
+// Browsers send cookies to every port of a host. So a server that an agent starts at
+// another port of 127.0.0.1 would get our cookies. Therefore every session has its own
+// path, /s/KEY/ with 128 random bits, and its cookie is limited to that path. A request
+// needs both.
 //
 // # What changes something
 //
-// Only a POST does, and only one that a page of ours sent: Origin or
-// Sec-Fetch-Site must say so, Host must be one of our names, and the body a form.
-// A decision carries the digest of the pending that was shown, so that what is
-// approved is what was seen.
+// Only a POST from one of our pages: Origin or Sec-Fetch-Site must say so, Host must be
+// one of our names, and the body must be a form. A decision carries the digest of the
+// pending that was shown, so that only what the user saw can be approved.
 //
 // # Pages
 //
-// Everything works without JavaScript. With it, a stream of events keeps the list
-// and the request up to date: the server sends rows, rendered once for each
-// pending and language, and htmx puts them in their place. Nothing of an agent's
-// is ever markup: templates escape it, after chat.Escape has made it visible, and
-// the content security policy knows no inline script.
+// Everything works without JavaScript. With JavaScript, an event stream updates the
+// list and the request: the server sends rows, rendered once for each pending and
+// language, and htmx swaps them in. No text of an agent becomes markup: chat.Escape
+// makes invisible characters visible, templates escape the result, and the content
+// security policy forbids inline scripts.
 package web

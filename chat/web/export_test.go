@@ -1,13 +1,13 @@
 package web
 
-// Catalogues are the words of every language, for their test.
-func Catalogues() map[string]*words {
+// Catalogs returns the texts of every language.
+func Catalogs() map[string]*words {
 	return map[string]*words{"en": english(), "it": italian()}
 }
 
-// Inside lists the patterns of all routes that need a session.
-func Inside() (patterns []string) {
-	for _, r := range inside() {
+// SessionRoutes lists the patterns of the routes that need a session.
+func SessionRoutes() (patterns []string) {
+	for _, r := range sessionRoutes() {
 		patterns = append(patterns, r.pattern)
 	}
 	return patterns

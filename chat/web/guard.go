@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// headers go with every answer.
+// headers sets the headers of every HTTP response.
 //
-// Referrer-Policy is same-origin, not no-referrer: under that one browsers send
-// "Origin: null" with our own forms, too (Fetch, "append a request Origin
-// header"), which we refuse. No address of ours leaves this origin either way.
+// Referrer-Policy is same-origin, not no-referrer: with no-referrer, browsers send
+// "Origin: null" with our own forms (Fetch, "append a request Origin header"), and
+// the guard refuses that. In both cases no URL of ours leaves this origin.
 func headers(h http.Header) {
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin")
@@ -26,29 +26,29 @@ func headers(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// maxBody is more than the longest note that anybody types.
+// maxBody is more than the longest allowed text of a form.
 const maxBody = 64 << 10
 
-// guard stands before everything else: what comes past it was meant for us, is
-// in no frame, and was sent by a page of ours where it could change something.
+// guard checks every HTTP request first: Host is one of our names, the page is not
+// in a frame, and a request that can change something comes from one of our pages.
 func (s *Server) guard(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers(w.Header())
 		switch {
-		case !s.meantForUs(r):
+		case !s.knownHost(r):
 			s.refuse(w, r, http.StatusMisdirectedRequest, refusedHost)
 		case framed(r):
 			s.refuse(w, r, http.StatusForbidden, refusedFrame)
 		case r.Method == http.MethodGet || r.Method == http.MethodHead:
-			if r.ContentLength != 0 || !fromHere(r) {
+			if r.ContentLength != 0 || !allowedGet(r) {
 				s.refuse(w, r, http.StatusForbidden, refusedOrigin)
 				return
 			}
 			next.ServeHTTP(w, r)
 		case r.Method != http.MethodPost:
 			s.refuse(w, r, http.StatusMethodNotAllowed, refusedMethod)
-		case origins.Check(r) != nil || !sentByUs(r):
+		case origins.Check(r) != nil || !sentByOwnPage(r):
 			s.refuse(w, r, http.StatusForbidden, refusedOrigin)
 		case !isForm(r):
 			s.refuse(w, r, http.StatusUnsupportedMediaType, refusedForm)
@@ -59,9 +59,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// meantForUs refuses names that are not ours: a page whose name was bound to
-// our address anew would be of one origin with us otherwise.
-func (s *Server) meantForUs(r *http.Request) bool {
+// knownHost refuses foreign host names: otherwise a page whose name was rebound to
+// our address (DNS rebinding) would have the same origin as our pages.
+func (s *Server) knownHost(r *http.Request) bool {
 	return slices.Contains(s.Hosts, strings.ToLower(r.Host))
 }
 
@@ -69,18 +69,18 @@ func framed(r *http.Request) bool {
 	return slices.Contains([]string{"frame", "iframe", "embed", "object", "fencedframe"}, r.Header.Get("Sec-Fetch-Dest"))
 }
 
-// fromHere lets a page of ours, or a person who typed the address, look. Only
-// the door itself may be reached from elsewhere: a link in a file leads there.
-func fromHere(r *http.Request) bool {
+// allowedGet accepts a GET from one of our pages, or for an address that the user
+// typed. Other pages may only link to / and the login page.
+func allowedGet(r *http.Request) bool {
 	if r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/enter/") {
 		return true
 	}
 	return slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site"))
 }
 
-// sentByUs wants it said that a page of ours sent a form. A browser that says
-// nothing at all is none; programs have other doors.
-func sentByUs(r *http.Request) bool {
+// sentByOwnPage requires Origin or Sec-Fetch-Site to name one of our pages. Every
+// browser sends one of them; other programs have the API.
+func sentByOwnPage(r *http.Request) bool {
 	origin, site := r.Header["Origin"], r.Header["Sec-Fetch-Site"]
 	switch {
 	case len(origin)+len(site) == 0, len(origin) > 1, len(site) > 1:

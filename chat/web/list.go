@@ -15,22 +15,22 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// rows are the rendered rows of what waits, by pending and language: what is
-// written on one depends on nothing else.
-type rows struct {
+// rowCache holds rendered rows of the list, by pending and language: a row depends
+// on nothing else.
+type rowCache struct {
 	mu   sync.Mutex
-	html map[rowName]template.HTML
-	lang map[string]bool // those that somebody reads
+	html map[rowKey]template.HTML
+	lang map[string]bool // languages in use
 }
 
-type rowName struct{ sha, lang string }
+type rowKey struct{ sha, lang string }
 
-// maxRows bounds what is remembered; more than that wait nowhere.
+// maxRows limits the cache. More requests are never pending at the same time.
 const maxRows = 20_000
 
 func rowID(k approval.Key) string { return "q-" + k.Workspace + "-" + k.ID }
 
-// pathOf is where a request is, from the session's beginning.
+// pathOf returns the path of a request, relative to the session.
 func pathOf(k approval.Key) string { return "r/" + k.Workspace + "/" + k.ID }
 
 type row struct {
@@ -40,20 +40,20 @@ type row struct {
 	Tool          string // "" for a question
 	Brief         string
 	Short         string
-	Asked, Until  clock
+	Asked, Until  displayTime
 	Reversibility approval.Reversibility
 	Question      bool
 }
 
-// clock is a time as people read it, and as a program does.
-type clock struct {
+// displayTime is a time as text and in RFC 3339.
+type displayTime struct {
 	Text string
 	RFC  string
 }
 
-func clockOf(t time.Time, zone *time.Location, now time.Time) clock {
+func newDisplayTime(t time.Time, zone *time.Location, now time.Time) displayTime {
 	if t.IsZero() {
-		return clock{}
+		return displayTime{}
 	}
 	if zone == nil {
 		zone = time.UTC
@@ -67,13 +67,13 @@ func clockOf(t time.Time, zone *time.Location, now time.Time) clock {
 	if zone == time.UTC {
 		text += " UTC"
 	}
-	return clock{text, t.UTC().Format(time.RFC3339)}
+	return displayTime{text, t.UTC().Format(time.RFC3339)}
 }
 
-// row is the rendered row of an item.
-func (s *Server) row(i *item, lang string) (template.HTML, error) {
-	name := rowName{i.SHA256, lang}
-	c := &s.rows
+// renderRow returns the rendered row of an item.
+func (s *Server) renderRow(i *item, lang string) (template.HTML, error) {
+	name := rowKey{i.SHA256, lang}
+	c := &s.rowCache
 	c.mu.Lock()
 	html, ok := c.html[name]
 	c.mu.Unlock()
@@ -83,27 +83,27 @@ func (s *Server) row(i *item, lang string) (template.HTML, error) {
 	style, p := s.Style(lang), i.Pending
 	var b bytes.Buffer
 	err := s.render(&b, "row", row{
-		W: catalogue(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
-		// With its date, if it is not of the day on which it was asked.
-		Asked: clockOf(p.Timestamp, style.Zone, p.Timestamp), Until: clockOf(p.ExpiresAt, style.Zone, p.Timestamp),
+		W: catalog(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
+		// With a date, if it is not the day of the request.
+		Asked: newDisplayTime(p.Timestamp, style.Zone, p.Timestamp), Until: newDisplayTime(p.ExpiresAt, style.Zone, p.Timestamp),
 		Reversibility: p.Reversibility, Question: p.Type == approval.TypeQuestion,
 	})
 	if err != nil {
 		return "", err
 	}
-	html = template.HTML(b.String()) //nolint:gosec // our own template has escaped it
+	html = template.HTML(b.String()) //nolint:gosec // our template has escaped it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.html == nil || len(c.html) >= maxRows {
-		c.html = map[rowName]template.HTML{}
+		c.html = map[rowKey]template.HTML{}
 	}
 	c.html[name] = html
 	return html, nil
 }
 
-// warmRows renders the rows of a list in every language that somebody reads.
-func (s *Server) warmRows(list []*item) {
-	c := &s.rows
+// prerenderRows renders the rows of a list in every language in use.
+func (s *Server) prerenderRows(list []*item) {
+	c := &s.rowCache
 	c.mu.Lock()
 	langs := []string{chat.Language(s.Style("").Language)}
 	for l := range c.lang {
@@ -113,28 +113,28 @@ func (s *Server) warmRows(list []*item) {
 	}
 	c.mu.Unlock()
 	for _, l := range langs {
-		_, err := s.rowsOf(list, l)
+		_, err := s.renderRows(list, l)
 		s.log(err)
 	}
 }
 
-// forget lets the rows go: nobody reads them.
-func (c *rows) forget() {
+// clear drops all rows and languages.
+func (c *rowCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.html, c.lang = nil, nil
 }
 
-func (s *Server) reads(lang string) {
-	s.rows.mu.Lock()
-	defer s.rows.mu.Unlock()
-	if s.rows.lang == nil {
-		s.rows.lang = map[string]bool{}
+func (s *Server) addLanguage(lang string) {
+	s.rowCache.mu.Lock()
+	defer s.rowCache.mu.Unlock()
+	if s.rowCache.lang == nil {
+		s.rowCache.lang = map[string]bool{}
 	}
-	s.rows.lang[lang] = true
+	s.rowCache.lang[lang] = true
 }
 
-// count is how many wait, in words.
+// count is the data of the line with the number of pending requests.
 type count struct {
 	W *words
 	N int
@@ -144,40 +144,40 @@ func (st *stream) countOf(n int) count { return count{st.w, n} }
 
 type listPage struct {
 	page
-	Rows  []template.HTML
-	Rev   int64
-	Count count
-	Pause []string
+	Rows       []template.HTML
+	Rev        int64
+	Count      count
+	PauseLines []string
 }
 
-// list is the page of what waits.
+// list is the page of pending requests.
 func (v *visit) list() {
-	v.reads(v.lang)
-	mine, rev, err := v.mine()
+	v.addLanguage(v.lang)
+	items, rev, err := v.visiblePending()
 	if err != nil {
-		v.broken(err)
+		v.internalError(err)
 		return
 	}
-	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(mine)}, Pause: v.pauses()}
-	p.Waiting = len(mine)
+	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, Count: count{v.w, len(items)}, PauseLines: v.pauseLines()}
+	p.Waiting = len(items)
 	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
-	if p.Rows, err = v.rowsOf(mine, v.lang); err != nil {
-		v.broken(err)
+	if p.Rows, err = v.renderRows(items, v.lang); err != nil {
+		v.internalError(err)
 		return
 	}
 	v.write(v.rw, http.StatusOK, "list", p)
 }
 
-// rowsOf are the rows of a list, by all processors: the first time, each has to
-// be looked through for secrets.
-func (s *Server) rowsOf(list []*item, lang string) ([]template.HTML, error) {
+// renderRows returns the rows of a list. It uses all processors: the first time,
+// each request must be scanned for secrets.
+func (s *Server) renderRows(list []*item, lang string) ([]template.HTML, error) {
 	out, errs := make([]template.HTML, len(list)), make([]error, len(list))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
 		wg.Go(func() {
 			for n := next.Add(1) - 1; int(n) < len(list); n = next.Add(1) - 1 {
-				out[n], errs[n] = s.row(list[n], lang)
+				out[n], errs[n] = s.renderRow(list[n], lang)
 			}
 		})
 	}
@@ -185,8 +185,8 @@ func (s *Server) rowsOf(list []*item, lang string) ([]template.HTML, error) {
 	return out, errors.Join(errs...)
 }
 
-// pauses says where nothing runs for the time being.
-func (v *visit) pauses() (lines []string) {
+// pauseLines names the paused workspaces.
+func (v *visit) pauseLines() (lines []string) {
 	style := v.Style(v.lang)
 	for _, ws := range v.rights.See {
 		if line := style.PauseLine(ws, v.Now()); line != "" {
@@ -196,23 +196,23 @@ func (v *visit) pauses() (lines []string) {
 	return lines
 }
 
-// next leads to the oldest request that waits, or to the next one after a given
-// one, or back to the list.
+// next redirects to the request after a given one, else to the oldest one. If there
+// is no other request, it redirects to the list.
 func (v *visit) next() {
-	mine, _, err := v.mine()
+	items, _, err := v.visiblePending()
 	if err != nil {
-		v.broken(err)
+		v.internalError(err)
 		return
 	}
 	after := approval.Key{Workspace: v.r.URL.Query().Get("ws"), ID: v.r.URL.Query().Get("id")}
 	to := ""
-	for n, i := range mine {
+	for n, i := range items {
 		if n == 0 {
 			to = pathOf(i.Key())
 		}
 		if i.Key() == after {
-			if n+1 < len(mine) {
-				to = pathOf(mine[n+1].Key())
+			if n+1 < len(items) {
+				to = pathOf(items[n+1].Key())
 			}
 			break
 		}
@@ -220,5 +220,5 @@ func (v *visit) next() {
 	if to == pathOf(after) {
 		to = ""
 	}
-	v.go303(to)
+	v.redirect(to)
 }

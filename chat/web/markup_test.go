@@ -19,8 +19,8 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
-// hostile are texts that want to be more than text: markup of our own pages'
-// shapes, htmx's attributes, and the strings of the corpus where it is.
+// hostile returns texts that must stay text: markup like that of our pages, htmx
+// attributes, and the strings of the corpus if it is present.
 func hostile(t *testing.T) []string {
 	all := []string{
 		`<script>document.forms[0].submit()</script>`, `"><img src=x onerror=alert(1)>`, `'><svg/onload=alert(1)>`, `</pre></code></section><form id=choose>`,
@@ -41,8 +41,8 @@ func hostile(t *testing.T) []string {
 	return append(all, strange...)
 }
 
-// shape is all of a page that a browser acts on: its elements, with their
-// attributes' names, and with the values of those that lead somewhere.
+// shape returns everything of a page that a browser acts on: elements, names of
+// attributes, and the values of attributes with an effect.
 func shape(p *html.Node) (parts []string) {
 	for n := range p.Descendants() {
 		switch n.Type {
@@ -51,7 +51,7 @@ func shape(p *html.Node) (parts []string) {
 			for _, a := range n.Attr {
 				part += " " + a.Namespace + a.Key
 				if slices.Contains([]string{"href", "src", "action", "id", "class", "name", "type", "data-key", "hx-swap-oob", "http-equiv", "method", "role"}, a.Key) {
-					value, _, _ := strings.Cut(a.Val, "?") // what is looked for stands behind it
+					value, _, _ := strings.Cut(a.Val, "?") // the query has the search text
 					part += "=" + value
 				}
 			}
@@ -63,15 +63,15 @@ func shape(p *html.Node) (parts []string) {
 	return parts
 }
 
-// whole parses a fragment that htmx would.
-func whole(t *testing.T, fragment string) *html.Node {
+// parseFragment parses a fragment for htmx.
+func parseFragment(t *testing.T, fragment string) *html.Node {
 	n, err := html.Parse(strings.NewReader("<!doctype html><body>" + fragment))
 	require.NoError(t, err)
 	return n
 }
 
-// fields puts one text into every field that an agent, or somebody else, fills in.
-func fields(text string) func(p *approval.Pending) {
+// fillFields puts one text into every field that agents, operators or provers fill in.
+func fillFields(text string) func(p *approval.Pending) {
 	quoted, _ := json.Marshal(text)
 	return func(p *approval.Pending) {
 		p.ToolName, p.ActionType, p.Summary, p.Target = text, text, text, text
@@ -92,24 +92,23 @@ func fields(text string) func(p *approval.Pending) {
 	}
 }
 
-// Whatever stands in whatever field, the pages are made of the same elements as
-// with a plain word there: nothing that somebody wrote is markup.
-func TestNothingOfTheDataIsMarkup(t *testing.T) {
-	w := newWorld(t)
+// For any text in any field, the pages have the same elements as for a plain word.
+func TestDataIsNeverMarkup(t *testing.T) {
+	w := newFixture(t)
 	b := w.login()
-	views := func(text string) map[string][]string {
-		k := w.asks(1, fields(text))
-		q := w.asks(2, func(p *approval.Pending) {
-			fields(text)(p)
+	shapes := func(text string) map[string][]string {
+		k := w.addRequest(1, fillFields(text))
+		q := w.addRequest(2, func(p *approval.Pending) {
+			fillFields(text)(p)
 			p.Type, p.Options = approval.TypeQuestion, []string{text, text}
 		})
-		irreversible := w.asks(3, func(p *approval.Pending) { fields(text)(p); p.Reversibility = "" })
+		irreversible := w.addRequest(3, func(p *approval.Pending) { fillFields(text)(p); p.Reversibility = "" })
 		now := w.clock()
 		w.mu.Lock()
 		w.grants = []web.GrantUse{{Grant: approval.Grant{
 			ID: k.ID, Kind: approval.GrantTarget, Workspace: workspace, Capability: text, Target: text, SessionID: text, By: text, Reason: text, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}}}
-		w.past = []web.HistoryItem{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
+		w.history = []web.HistoryItem{{Key: k, Kind: text, Target: text, Status: approval.Status(text), By: text, Via: text, Rule: text, Asked: now}}
 		w.entries = []approval.Entry{{
 			Seq: 1, Time: now, Event: approval.Event(text), Workspace: workspace, RequestID: k.ID, Tool: text, Target: text, By: text, Via: text, Rule: text, Reason: text, Detail: text, Taints: []string{text},
 		}}
@@ -119,48 +118,48 @@ func TestNothingOfTheDataIsMarkup(t *testing.T) {
 			"list": "", "request": "r/personal/" + k.ID, "question": "r/personal/" + q.ID, "grants": "grants",
 			"history": "history?q=" + url.QueryEscape(text[:min(len(text), 1000)]), "audit": "audit?q=" + url.QueryEscape(text[:min(len(text), 1000)]),
 		} {
-			p := b.in(path)
+			p := b.page(path)
 			require.Equal(t, http.StatusOK, p.StatusCode, "%s %q", name, text)
 			got[name] = shape(p.tree)
 		}
-		p := b.answer(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})
+		p := b.decide(irreversible, url.Values{"code": {"4"}, "text": {"x" + text}})
 		require.Equal(t, http.StatusOK, p.StatusCode, p.text)
 		got["confirm"] = shape(p.tree)
 		return got
 	}
-	// Lists have as many items as there are lines; what they are made of is what counts.
+	// The number of list items depends on the text. So compare only the kinds of elements.
 	kinds := func(parts []string) []string {
 		parts = slices.Clone(parts)
 		slices.Sort(parts)
 		return slices.Compact(parts)
 	}
-	want := views("word")
+	want := shapes("word")
 	texts := hostile(t)
-	if os.Getenv("PERMESSO_SOAK") == "" { // some by themselves, the others many to a text
-		texts = append(texts[:4:4], bundled(texts[4:], 5000)...)
+	if os.Getenv("PERMESSO_SOAK") == "" { // a few alone, the others bundled
+		texts = append(texts[:4:4], bundle(texts[4:], 5000)...)
 	}
 	for _, text := range texts {
 		if strings.TrimSpace(text) == "" {
-			continue // what is empty is left out
+			continue // pages leave empty fields out
 		}
 		if len(text) > 20_000 {
 			text = strings.ToValidUTF8(text[:20_000], "")
 		}
-		for name, parts := range views(text) {
+		for name, parts := range shapes(text) {
 			allowed := kinds(want[name])
 			for _, part := range kinds(parts) {
 				require.Contains(t, allowed, part, "%s: %.200q", name, text)
 			}
 		}
 	}
-	require.Zero(t, w.count())
+	require.Zero(t, w.decisionCount())
 }
 
-// bundled puts texts together, up to so many bytes.
-func bundled(texts []string, most int) (bundles []string) {
+// bundle joins texts into bundles of at most limit bytes.
+func bundle(texts []string, limit int) (bundles []string) {
 	bundle := ""
 	for _, t := range texts {
-		if len(bundle)+len(t) > most && bundle != "" {
+		if len(bundle)+len(t) > limit && bundle != "" {
 			bundles, bundle = append(bundles, bundle), ""
 		}
 		bundle += t + " \n"
@@ -168,18 +167,18 @@ func bundled(texts []string, most int) (bundles []string) {
 	return append(bundles, bundle)
 }
 
-// The same for what the stream sends, which htmx puts into the page.
-func TestNothingInTheStreamIsMarkup(t *testing.T) {
-	w := newWorld(t)
+// The same for the HTML in the event stream.
+func TestStreamDataIsNeverMarkup(t *testing.T) {
+	w := newFixture(t)
 	b := w.login()
 	s := b.listen("rev=0")
 	s.next()
 	send := func(text string) []string {
-		w.asks(1, fields(text))
+		w.addRequest(1, fillFields(text))
 		e := s.until(func(e event) bool { return e.New > 0 })
 		require.Equal(t, "change", e.name)
 		require.Equal(t, 1, e.Waiting)
-		return shape(whole(t, e.HTML))
+		return shape(parseFragment(t, e.HTML))
 	}
 	want := send("word")
 	list := hostile(t)
@@ -188,7 +187,7 @@ func TestNothingInTheStreamIsMarkup(t *testing.T) {
 	}
 }
 
-// lines are the text of an element, one line for each thing that stands on one.
+// lines returns the text of an element, with a line for each block.
 func lines(n *html.Node) string {
 	var b strings.Builder
 	var write func(n *html.Node)
@@ -209,16 +208,15 @@ func lines(n *html.Node) string {
 	return b.String()
 }
 
-var update = flag.Bool("update", false, "write the golden pages anew")
+var update = flag.Bool("update", false, "rewrite the golden pages")
 
-// What an agent forges stands in its box, or among the arguments, and nowhere else
-// on the page.
+// Forged evidence of an agent appears only in the agent's box or among the arguments.
 func TestForgedEvidence(t *testing.T) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "testdata", "forged", "*.json"))
 	require.NoError(t, err)
 	require.NotEmpty(t, samples)
-	w := newWorld(t)
-	w.later(time.Until(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC))) // the samples wait until 12:05
+	w := newFixture(t)
+	w.advance(time.Until(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC))) // the samples expire at 12:05
 	b := w.login()
 	for _, sample := range samples {
 		name := strings.TrimSuffix(filepath.Base(sample), ".json")
@@ -228,7 +226,7 @@ func TestForgedEvidence(t *testing.T) {
 		p, err := approval.ParsePending(data, k)
 		require.NoError(t, err, name)
 		w.put(k, p)
-		page := b.in("r/personal/" + k.ID)
+		page := b.page("r/personal/" + k.ID)
 		require.Equal(t, http.StatusOK, page.StatusCode)
 		var got strings.Builder
 		for _, id := range []string{"facts", "evidence", "changes", "exact", "agent", "why"} {
@@ -248,6 +246,6 @@ func TestForgedEvidence(t *testing.T) {
 				require.NotRegexp(t, `^\s*(✔|Verified|Unknown: nothing|pre-approved)`, line, name)
 			}
 		}
-		require.NotContains(t, page.text, `class="prover"`, "nobody has verified anything")
+		require.NotContains(t, page.text, `class="prover"`, "no prover has verified anything")
 	}
 }

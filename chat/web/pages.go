@@ -15,31 +15,32 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// perPage is how much of history stands on a page.
+// perPage is the number of rows on a page of the history or the log.
 const perPage = 50
 
-// longestSearch bounds what is looked for.
-const longestSearch = 200
+// maxQueryLength limits a search text, in bytes.
+const maxQueryLength = 200
 
-// plain is a text that an agent or an operator may have written, on one line,
-// without secrets.
-func (v *visit) plain(text string) string {
+// oneLine returns text of an agent or operator on one line, with secrets masked.
+func (v *visit) oneLine(text string) string {
 	if text == "" {
 		return ""
 	}
 	return v.Style(v.lang).OneLine(&approval.Pending{}, text)
 }
 
-func (v *visit) clock(t time.Time) clock { return clockOf(t, v.Style(v.lang).Zone, v.Now()) }
+func (v *visit) displayTime(t time.Time) displayTime {
+	return newDisplayTime(t, v.Style(v.lang).Zone, v.Now())
+}
 
 type grantLine struct {
 	ID, Short, Path string
 	Workspace       string
 	What            string
 	By, Reason      string
-	Since, Until    clock
+	Since, Until    displayTime
 	Uses, MaxUses   int
-	LastUsed        clock
+	LastUsed        displayTime
 	State           string // active, expired, used, revoked
 	May             bool
 }
@@ -49,7 +50,7 @@ type grantsPage struct {
 	Grants []grantLine
 }
 
-// grants is the page of what is remembered.
+// grants is the page of the grants.
 func (v *visit) grants() {
 	p := grantsPage{page: v.page("grants", v.w.GrantsTitle)}
 	for _, ws := range v.rights.See {
@@ -68,17 +69,17 @@ func (v *visit) grantLine(c GrantUse) grantLine {
 	if c.Kind == approval.GrantTarget {
 		what = strings.TrimSpace(c.Capability + " " + c.Target)
 	}
-	what = v.plain(what)
+	what = v.oneLine(what)
 	if c.Exact != "" {
 		what += " · " + v.w.GrantExact
 	}
 	if c.SessionID != "" {
-		what += " · " + v.w.GrantSession + " " + v.plain(c.SessionID)
+		what += " · " + v.w.GrantSession + " " + v.oneLine(c.SessionID)
 	}
 	l := grantLine{
 		ID: c.ID, Short: chat.Escape(approval.ShortID(c.ID)), Workspace: c.Workspace, What: what,
-		By: chat.Escape(c.By), Reason: v.plain(c.Reason), Since: v.clock(c.CreatedAt), Until: v.clock(c.ExpiresAt),
-		Uses: c.Uses, MaxUses: c.MaxUses, LastUsed: v.clock(c.LastUsed), State: "active",
+		By: chat.Escape(c.By), Reason: v.oneLine(c.Reason), Since: v.displayTime(c.CreatedAt), Until: v.displayTime(c.ExpiresAt),
+		Uses: c.Uses, MaxUses: c.MaxUses, LastUsed: v.displayTime(c.LastUsed), State: "active",
 	}
 	switch {
 	case !c.RevokedAt.IsZero():
@@ -92,39 +93,39 @@ func (v *visit) grantLine(c GrantUse) grantLine {
 	return l
 }
 
-// revoke takes a remembered consent back.
+// revoke revokes a grant.
 func (v *visit) revoke() {
-	id, ok := one(v.r, "id")
-	ws, ok2 := one(v.r, "ws")
+	id, ok := formValue(v.r, "id")
+	ws, ok2 := formValue(v.r, "ws")
 	if !ok || !ok2 || !slices.Contains(v.rights.Decide, ws) || v.Backend.Grants == nil {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	}
 	list := v.Backend.Grants.List(ws)
 	i := slices.IndexFunc(list, func(c GrantUse) bool { return c.ID == id })
-	ic := v.People.Interceptor(v.se.guest)
+	ic := v.People.Interceptor(v.se.user)
 	if i < 0 || ic == nil || ic.Revoker == nil {
-		v.fail(http.StatusNotFound, v.w.NoGrant)
+		v.fail(http.StatusNotFound, v.w.GrantNotFound)
 		return
 	}
-	done, err := ic.Revoker.Revoke(v.r.Context(), list[i].Grant, v.se.guest.Person)
+	done, err := ic.Revoker.Revoke(v.r.Context(), list[i].Grant, v.se.user.Person)
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &ref):
-		v.tellAt("grants", v.w.NotYours, false)
+		v.redirectWithNote("grants", v.w.NotAllowed, false)
 	case err != nil:
-		v.broken(err)
+		v.internalError(err)
 	case !done:
-		v.tellAt("grants", v.w.NoGrant, false)
+		v.redirectWithNote("grants", v.w.GrantNotFound, false)
 	default:
-		v.tellAt("grants", v.w.Revoked, true)
+		v.redirectWithNote("grants", v.w.Revoked, true)
 	}
 }
 
-// tellAt leads to a page on which the guest reads what came of it.
-func (v *visit) tellAt(path, text string, acted bool) {
-	n := v.se.tell(note{text: text, acted: acted})
-	v.go303(path + "?said=" + strconv.Itoa(n))
+// redirectWithNote redirects to a page that shows the result of an action.
+func (v *visit) redirectWithNote(path, text string, acted bool) {
+	n := v.se.addNote(note{text: text, acted: acted})
+	v.redirect(path + "?said=" + strconv.Itoa(n))
 }
 
 type ruleLine struct{ Name, Match, Outcome, Reason string }
@@ -134,7 +135,7 @@ type rulesPage struct {
 	Rules []ruleLine
 }
 
-// rules is the page of the operator's rules, which only the configuration changes.
+// rules is the page of the operator's rules. It is read-only.
 func (v *visit) rules() {
 	p := rulesPage{page: v.page("rules", v.w.RulesTitle)}
 	if v.Backend.Rules != nil {
@@ -145,9 +146,9 @@ func (v *visit) rules() {
 	v.write(v.rw, http.StatusOK, "rules", p)
 }
 
-type pastLine struct {
+type historyLine struct {
 	Path, Short, Workspace, What, Status, By string
-	Asked                                    clock
+	Asked                                    displayTime
 	Took                                     string
 }
 
@@ -157,33 +158,33 @@ type historyPage struct {
 	Status   string
 	Statuses []string
 	Kind     string
-	Shown    string // the kind, to be read
-	List     []pastLine
-	More     string // address of the next page; "": there is none
+	KindText string // Kind, escaped for display
+	List     []historyLine
+	More     string // address of the next page; "": none
 	Error    string
 }
 
-// history is the page of what was asked.
+// history is the page of earlier requests.
 func (v *visit) history() {
 	q := v.r.URL.Query()
 	p := historyPage{
-		page: v.page("history", v.w.HistoryTitle), Query: searched(q.Get("q")), Kind: searched(q.Get("kind")),
+		page: v.page("history", v.w.HistoryTitle), Query: cleanQuery(q.Get("q")), Kind: cleanQuery(q.Get("kind")),
 		Status: q.Get("status"), Statuses: statuses(),
 	}
-	p.Shown = v.plain(p.Kind)
+	p.KindText = v.oneLine(p.Kind)
 	if !slices.Contains(p.Statuses, p.Status) {
 		p.Status = ""
 	}
 	before, _ := time.Parse(time.RFC3339Nano, q.Get("before"))
-	list, more, err := v.past(HistoryQuery{
+	list, more, err := v.findHistory(HistoryQuery{
 		Workspaces: v.rights.See, Text: p.Query, Status: approval.Status(p.Status), Kind: p.Kind, Before: before, Limit: perPage,
 	})
 	if err != nil {
 		v.log(err)
-		p.Error = v.w.LogBroken
+		p.Error = v.w.LogUnreadable
 	}
 	for _, x := range list {
-		p.List = append(p.List, v.pastLine(x))
+		p.List = append(p.List, v.historyLine(x))
 	}
 	if more && len(list) > 0 {
 		next := url.Values{"q": {p.Query}, "status": {p.Status}, "kind": {p.Kind}, "before": {list[len(list)-1].Asked.UTC().Format(time.RFC3339Nano)}}
@@ -192,37 +193,37 @@ func (v *visit) history() {
 	v.write(v.rw, http.StatusOK, "history", p)
 }
 
-// takeTurn waits until the log may be read; done must be called then.
-func (v *visit) takeTurn() (done func(), err error) {
+// acquireLogReader waits for a slot to read the log. The caller must call done.
+func (v *visit) acquireLogReader() (done func(), err error) {
 	select {
-	case v.readers <- struct{}{}:
-		return func() { <-v.readers }, nil
+	case v.logReaders <- struct{}{}:
+		return func() { <-v.logReaders }, nil
 	case <-v.r.Context().Done():
 		return nil, v.r.Context().Err()
 	}
 }
 
-// past leaves out what waits for somebody else.
-func (v *visit) past(q HistoryQuery) ([]HistoryItem, bool, error) {
+// findHistory leaves out pending requests that the user may not see.
+func (v *visit) findHistory(q HistoryQuery) ([]HistoryItem, bool, error) {
 	if v.Backend.History == nil || len(q.Workspaces) == 0 {
 		return nil, false, nil
 	}
-	done, err := v.takeTurn()
+	done, err := v.acquireLogReader()
 	if err != nil {
 		return nil, false, err
 	}
 	defer done()
 	list, more, err := v.Backend.History.Past(v.r.Context(), q)
-	if v.se.guest.Operator {
+	if v.se.user.Operator {
 		return list, more, err
 	}
 	return slices.DeleteFunc(list, func(x HistoryItem) bool {
 		w, err := v.Viewer.Pending(x.Key)
-		return err != nil || w != nil && !v.visible(v.se.guest, v.rights, w.Pending)
+		return err != nil || w != nil && !v.visible(v.se.user, v.rights, w.Pending)
 	}), more, err
 }
 
-func (v *visit) pastLine(x HistoryItem) pastLine {
+func (v *visit) historyLine(x HistoryItem) historyLine {
 	what := x.Kind
 	if x.Target != "" {
 		what += " → " + x.Target
@@ -230,23 +231,23 @@ func (v *visit) pastLine(x HistoryItem) pastLine {
 	by := chat.Escape(x.By)
 	switch {
 	case x.By == "":
-		by = v.plain(x.Rule)
+		by = v.oneLine(x.Rule)
 	case x.Via != "":
 		by += " (" + chat.Escape(x.Via) + ")"
 	}
-	l := pastLine{
+	l := historyLine{
 		Path: pathOf(x.Key), Short: chat.Escape(approval.ShortID(x.Key.ID)), Workspace: x.Key.Workspace,
-		What: v.plain(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.clock(x.Asked),
+		What: v.oneLine(cmp.Or(what, "–")), Status: v.status(string(x.Status)), By: by, Asked: v.displayTime(x.Asked),
 	}
 	if !x.Asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(x.Asked) {
-		l.Took = brief(x.EndedAt.Sub(x.Asked))
+		l.Took = formatDuration(x.EndedAt.Sub(x.Asked))
 	}
 	return l
 }
 
 func (v *visit) status(s string) string { return cmp.Or(v.w.Statuses[s], chat.Escape(s)) }
 
-// statuses lists what can be looked for.
+// statuses lists the statuses that the search offers.
 func statuses() []string {
 	return []string{
 		"pending", "running", string(approval.StatusApproved), string(approval.StatusAutoApproved), string(approval.StatusDenied),
@@ -256,22 +257,22 @@ func statuses() []string {
 	}
 }
 
-// searched is what somebody looks for, in one short line.
-func searched(q string) string {
+// cleanQuery makes a search text one short line.
+func cleanQuery(q string) string {
 	q = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(q, "")))
-	if len(q) > longestSearch {
-		q = strings.ToValidUTF8(q[:longestSearch], "")
+	if len(q) > maxQueryLength {
+		q = strings.ToValidUTF8(q[:maxQueryLength], "")
 	}
 	return q
 }
 
-// brief is a span in its biggest unit or two.
-func brief(d time.Duration) string {
+// formatDuration shows a duration in its one or two largest units.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
@@ -281,18 +282,18 @@ func brief(d time.Duration) string {
 	return strconv.Itoa(int(d/(24*time.Hour))) + "d" + strconv.Itoa(int(d%(24*time.Hour)/time.Hour)) + "h"
 }
 
-// like is what became of requests of this kind, for the page of one of them.
-func (v *visit) like() {
-	ws, kind := v.r.URL.Query().Get("ws"), searched(v.r.URL.Query().Get("kind"))
+// similar lists earlier requests of the same kind, for the page of one of them.
+func (v *visit) similar() {
+	ws, kind := v.r.URL.Query().Get("ws"), cleanQuery(v.r.URL.Query().Get("kind"))
 	p := historyPage{page: v.page("history", v.w.HistoryTitle), Kind: kind}
 	if slices.Contains(v.rights.See, ws) && kind != "" {
-		list, _, err := v.past(HistoryQuery{Workspaces: []string{ws}, Kind: kind, Limit: 6})
+		list, _, err := v.findHistory(HistoryQuery{Workspaces: []string{ws}, Kind: kind, Limit: 6})
 		if err != nil {
 			v.log(err)
-			p.Error = v.w.LogBroken
+			p.Error = v.w.LogUnreadable
 		}
 		for _, x := range list {
-			p.List = append(p.List, v.pastLine(x))
+			p.List = append(p.List, v.historyLine(x))
 		}
 	}
 	v.write(v.rw, http.StatusOK, "like", p)

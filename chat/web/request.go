@@ -14,54 +14,54 @@ import (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// The states in which a request can be seen. A decided or settled one has its
-// verdict or status behind a colon.
+// The states of a request on its page. A decided or settled one has its verdict or
+// status after the colon.
 const (
 	stateWaiting = "waiting"
-	stateLate    = "late" // its time is over, and the gate has not said so yet
+	stateLate    = "late" // expired, but the gate has not recorded that yet
 	stateDecided = "decided:"
 	stateSettled = "settled:"
 )
 
-// requestPage is one request, whatever became of it.
+// requestPage is the page of one request, in any state.
 type requestPage struct {
 	page
-	Key      approval.Key
-	Path     string
-	State    string
-	SHA      string // of the pending that is shown
-	Card     chat.Card
-	Held     string // that nothing runs there for the time being
-	Asks     bool   // a question
-	Options  []string
-	Until    clock
-	Degree   approval.Reversibility
-	Careful  bool // it cannot be taken back: an approval is confirmed once more
-	May      bool
-	No2      bool // not remembered for a session
-	No6      bool
-	Notes    []string // why, and what "always" would have let through
-	Prose    []string
-	Exact    []string // the arguments
-	Why      []string
-	Change   []string
-	Rule     string
-	Changes  []marked // what differs from the request that it resubmits
-	Source   []string // of the program, line by line
-	Verified bool     // … and it is the one that a prover has signed
-	Result   string   // how it ended
-	Output   []string // what came out
-	Undo     string   // id of what can be taken back; "": nothing
-	Asked    clock
-	Short    string
-	Like     string // where the history of the like is; "": nowhere
-	LikeAll  string
+	Key               approval.Key
+	Path              string
+	State             string
+	SHA               string // of the shown pending
+	Card              chat.Card
+	Paused            string // line that tells that the workspace is paused
+	IsQuestion        bool   // a question
+	Options           []string
+	Until             displayTime
+	Reversibility     approval.Reversibility
+	NeedsConfirmation bool // irreversible: an approval needs a confirmation
+	MayDecide         bool
+	SessionDisabled   bool // no grant for a session is possible
+	AlwaysDisabled    bool
+	Notes             []string // reasons, and what "always" would allow
+	Prose             []string
+	Exact             []string // the arguments
+	Why               []string
+	RulingHints       []string
+	Rule              string
+	Diff              []styledLine // differences from the request that it resubmits
+	Source            []string     // lines of the program
+	Verified          bool         // Source is the program that a prover has signed
+	Result            string       // how it ended
+	Output            []string     // of the handler
+	Undo              string       // id of the grant that can be revoked; "": none
+	Asked             displayTime
+	Short             string
+	SimilarURL        string // history of similar requests; "": none
+	AllSimilarURL     string
 }
 
-// marked is a line with the class by which it is drawn.
-type marked struct{ Class, Text string }
+// styledLine is a line with its CSS class.
+type styledLine struct{ Class, Text string }
 
-func changedLines(c chat.Card) (lines []marked) {
+func diffLines(c chat.Card) (lines []styledLine) {
 	for _, l := range c.Changes {
 		class := "remark"
 		switch {
@@ -72,7 +72,7 @@ func changedLines(c chat.Card) (lines []marked) {
 		case strings.HasPrefix(l, "  "):
 			class = "same"
 		}
-		lines = append(lines, marked{class, l})
+		lines = append(lines, styledLine{class, l})
 	}
 	return lines
 }
@@ -80,19 +80,20 @@ func changedLines(c chat.Card) (lines []marked) {
 // request is the page of one request.
 func (v *visit) request() {
 	k := approval.Key{Workspace: v.r.PathValue("ws"), ID: v.r.PathValue("id")}
-	p, err := v.look(k)
+	p, err := v.loadRequest(k)
 	switch {
 	case err != nil:
-		v.broken(err)
+		v.internalError(err)
 	case p == nil:
-		v.fail(http.StatusNotFound, v.w.NoSuch)
+		v.fail(http.StatusNotFound, v.w.RequestNotFound)
 	default:
 		v.write(v.rw, http.StatusOK, "request", p)
 	}
 }
 
-// look is a request as the guest may see it, or nil.
-func (v *visit) look(k approval.Key) (*requestPage, error) {
+// loadRequest returns the page of a request, nil if it does not exist or the user
+// may not see it.
+func (v *visit) loadRequest(k approval.Key) (*requestPage, error) {
 	if !approval.ValidID(k.ID) || !slices.Contains(v.rights.See, k.Workspace) {
 		return nil, nil
 	}
@@ -100,45 +101,46 @@ func (v *visit) look(k approval.Key) (*requestPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w != nil && !v.visible(v.se.guest, v.rights, w.Pending) {
+	if w != nil && !v.visible(v.se.user, v.rights, w.Pending) {
 		return nil, nil
 	}
-	// The record comes last, so it is looked for first: then nothing is missed.
+	// The pending is removed after the record appears. So it is read first, and a
+	// request that settles in between is still found.
 	rec, err := v.Viewer.Record(v.r.Context(), k)
 	switch {
 	case err != nil:
 		return nil, err
 	case rec != nil:
-		return v.settled(k, rec)
+		return v.settledPage(k, rec)
 	case w == nil:
 		return nil, nil
 	}
-	return v.pending(*w), nil
+	return v.pendingPage(*w), nil
 }
 
-func (v *visit) pending(w approval.Waiting) *requestPage {
+func (v *visit) pendingPage(w approval.Waiting) *requestPage {
 	p := w.Pending
-	r := v.card(w.Key(), p)
+	r := v.newRequestPage(w.Key(), p)
 	r.SHA, r.State = w.SHA256, stateWaiting
-	r.May = slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.guest, p.SourceGroup, p)
+	r.MayDecide = slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.user, p.SourceGroup, p)
 	d := v.Viewer.Decided(w)
 	switch {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
-		r.Result, r.Refresh = v.decidedLine(d), true // not while somebody may be typing an answer
-		r.Undo = undoable(r.Key, d)
+		r.Result, r.Refresh = v.decidedLine(d), true // not in other states: a reload would lose typed text
+		r.Undo = undoID(r.Key, d)
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate
 	}
-	r.Stream = streamOf(r)
+	r.Stream = streamURL(r)
 	return r
 }
 
-func streamOf(r *requestPage) string {
+func streamURL(r *requestPage) string {
 	return "events?ws=" + r.Key.Workspace + "&id=" + r.Key.ID + "&state=" + r.State
 }
 
-func undoable(k approval.Key, d *approval.Decision) string {
+func undoID(k approval.Key, d *approval.Decision) string {
 	if d.Verdict == approval.Approved && (d.Scope == approval.Session || d.Scope == approval.Always) {
 		return k.ID
 	}
@@ -147,45 +149,45 @@ func undoable(k approval.Key, d *approval.Decision) string {
 
 func (v *visit) decidedLine(d *approval.Decision) string {
 	zone := v.Style(v.lang).Zone
-	return say(v.w.DecidedLine, "verdict", v.w.Verdicts[string(d.Verdict)], "by", chat.Escape(d.DecidedBy), "via", chat.Escape(d.Via),
-		"time", clockOf(d.DecidedAt, zone, v.Now()).Text)
+	return format(v.w.DecidedLine, "verdict", v.w.Verdicts[string(d.Verdict)], "by", chat.Escape(d.DecidedBy), "via", chat.Escape(d.Via),
+		"time", newDisplayTime(d.DecidedAt, zone, v.Now()).Text)
 }
 
-// card is what can be seen of p at any time.
-func (v *visit) card(k approval.Key, p *approval.Pending) *requestPage {
+// newRequestPage returns the parts of the page that do not depend on the state.
+func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage {
 	style := v.Style(v.lang)
 	r := &requestPage{
 		page: v.page("request", p.ShortID), Key: k, Path: pathOf(k), Short: chat.Escape(p.ShortID),
-		Card: style.Card(p), Asks: p.Type == approval.TypeQuestion,
-		Until: clockOf(p.ExpiresAt, style.Zone, v.Now()), Asked: clockOf(p.Timestamp, style.Zone, v.Now()),
-		Degree: p.Reversibility, Careful: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
-		No2: approval.NotGrantable(p, approval.Session) != "", No6: approval.NotGrantable(p, approval.Always) != "",
+		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
+		Until: newDisplayTime(p.ExpiresAt, style.Zone, v.Now()), Asked: newDisplayTime(p.Timestamp, style.Zone, v.Now()),
+		Reversibility: p.Reversibility, NeedsConfirmation: p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial,
+		SessionDisabled: approval.NotGrantable(p, approval.Session) != "", AlwaysDisabled: approval.NotGrantable(p, approval.Always) != "",
 		Rule: style.OneLine(p, p.Ruling.Rule),
 	}
-	if kind := searched(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.Backend.History != nil {
-		r.Like = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
-		r.LikeAll = "history?" + url.Values{"kind": {kind}}.Encode()
+	if kind := cleanQuery(cmp.Or(p.ToolName, p.ActionType)); kind != "" && v.Backend.History != nil {
+		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
+		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
-	if held := style.PauseLine(p.SourceGroup, p.Timestamp); held != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == held {
-		r.Held, r.Card.Facts = held, r.Card.Facts[1:] // the question comes first here
+	if paused := style.PauseLine(p.SourceGroup, p.Timestamp); paused != "" && len(r.Card.Facts) > 1 && r.Card.Facts[0] == paused {
+		r.Paused, r.Card.Facts = paused, r.Card.Facts[1:] // this page shows the question first
 	}
-	if len(r.Card.Menu) > 1 && !r.Asks {
+	if len(r.Card.Menu) > 1 && !r.IsQuestion {
 		r.Notes = r.Card.Menu[1:]
 	}
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact, r.Changes = exact(style, p, r.Card), changedLines(r.Card)
-	r.Why, r.Change = style.Why(p)
+	r.Exact, r.Diff = exactLines(style, p, r.Card), diffLines(r.Card)
+	r.Why, r.RulingHints = style.Why(p)
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
 		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
 	}
 	return r
 }
 
-// exact is all of the arguments: the card leaves them out where its object line
-// is all that there is.
-func exact(style chat.Style, p *approval.Pending, c chat.Card) []string {
+// exactLines returns all arguments. A card leaves them out if its object line
+// already shows them all.
+func exactLines(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	if len(c.Payload) > 0 {
 		return c.Payload
 	}
@@ -200,25 +202,25 @@ func exact(style chat.Style, p *approval.Pending, c chat.Card) []string {
 	return lines
 }
 
-// settled is a request that has ended.
-func (v *visit) settled(k approval.Key, rec *approval.Record) (*requestPage, error) {
+// settledPage is the page of a request that has ended.
+func (v *visit) settledPage(k approval.Key, rec *approval.Record) (*requestPage, error) {
 	style := v.Style(v.lang)
 	p := v.Viewer.Asked(k, rec.Pending)
-	if p == nil { // nobody was asked
+	if p == nil { // policy decided, so there was no pending
 		p = &approval.Pending{RequestID: k.ID, ShortID: approval.ShortID(k.ID), SourceGroup: k.Workspace, Timestamp: rec.RequestedAt, Reversibility: approval.Reversible}
 		if q, err := approval.Fields(rec.Request); err == nil {
-			fill(p, q)
+			fillFromRequest(p, q)
 		}
 		if rec.Ruling != nil {
 			p.Ruling = *rec.Ruling
 		}
-	} else if !v.visible(v.se.guest, v.rights, p) {
+	} else if !v.visible(v.se.user, v.rights, p) {
 		return nil, nil
 	}
-	r := v.card(k, p)
-	r.SHA, r.State, r.Result, r.Notes, r.Held = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
+	r := v.newRequestPage(k, p)
+	r.SHA, r.State, r.Result, r.Notes, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), nil, ""
 	if d := v.Viewer.Decision(k, rec.Decision); d != nil {
-		r.Undo = undoable(k, d)
+		r.Undo = undoID(k, d)
 	}
 	if a, err := approval.ParseResponse(rec.Response); err == nil {
 		if a.Error != nil {
@@ -228,12 +230,12 @@ func (v *visit) settled(k approval.Key, rec *approval.Record) (*requestPage, err
 			r.Output = append(r.Output, style.Value(p, a.Result))
 		}
 	}
-	r.Stream = streamOf(r)
+	r.Stream = streamURL(r)
 	return r, nil
 }
 
-// fill takes out of a request what a card of it shows.
-func fill(p *approval.Pending, fields []approval.Field) {
+// fillFromRequest copies the fields that a card shows.
+func fillFromRequest(p *approval.Pending, fields []approval.Field) {
 	for _, f := range fields {
 		text, _ := f.Text()
 		switch f.Name {
@@ -253,11 +255,11 @@ func fill(p *approval.Pending, fields []approval.Field) {
 	}
 }
 
-// Open says that answers are still taken.
-func (r *requestPage) Open() bool { return r.State == stateWaiting && r.May }
+// Open reports whether the user can still decide.
+func (r *requestPage) Open() bool { return r.State == stateWaiting && r.MayDecide }
 
-// ReadOnly says that it waits, and not for this guest.
-func (r *requestPage) ReadOnly() bool { return r.State == stateWaiting && !r.May }
+// ReadOnly reports a pending request that this user may not decide.
+func (r *requestPage) ReadOnly() bool { return r.State == stateWaiting && !r.MayDecide }
 
-// Late says that its time is over.
+// Late reports that the request has expired.
 func (r *requestPage) Late() bool { return r.State == stateLate }

@@ -10,15 +10,15 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// route is one thing that can be asked for. All but the door need a session.
+// route is a pattern with its handler.
 type route struct {
 	pattern string
 	serve   func(*visit)
 }
 
-// inside lists the routes that need a session; their patterns stand behind
+// sessionRoutes lists the routes that need a session. Their patterns follow
 // /s/KEY.
-func inside() []route {
+func sessionRoutes() []route {
 	return []route{
 		{"GET /{$}", (*visit).list},
 		{"GET /events", (*visit).events},
@@ -26,7 +26,7 @@ func inside() []route {
 		{"POST /r/{ws}/{id}/decide", (*visit).decide},
 		{"POST /r/{ws}/{id}/undo", (*visit).undo},
 		{"GET /next", (*visit).next},
-		{"GET /like", (*visit).like},
+		{"GET /like", (*visit).similar},
 		{"GET /grants", (*visit).grants},
 		{"POST /grants/revoke", (*visit).revoke},
 		{"GET /rules", (*visit).rules},
@@ -38,26 +38,26 @@ func inside() []route {
 		{"POST /workspaces/resume", (*visit).resume},
 		{"GET /help", (*visit).help},
 		{"POST /settings", (*visit).settings},
-		{"POST /leave", (*visit).logOut},
+		{"POST /leave", (*visit).logout},
 	}
 }
 
-// Handler is everything, behind the guard.
+// Handler returns all routes, behind the guard.
 func (s *Server) Handler() http.Handler {
 	s.init()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.outside)
-	mux.HandleFunc("GET /enter/{token}", s.door)
-	mux.HandleFunc("POST /enter", s.knockAt)
+	mux.HandleFunc("GET /{$}", s.noSessionPage)
+	mux.HandleFunc("GET /enter/{token}", s.loginPage)
+	mux.HandleFunc("POST /enter", s.login)
 	mux.Handle("GET /static/{file}", static())
-	for _, r := range inside() {
+	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
-		mux.Handle(method+" /s/{key}"+path, s.within(r.serve))
+		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
 	}
 	return s.guard(mux)
 }
 
-// visit is one request of a session.
+// visit is one HTTP request with a valid session.
 type visit struct {
 	*Server
 	rw     http.ResponseWriter
@@ -68,67 +68,69 @@ type visit struct {
 	w      *words
 }
 
-// within lets in who has a session and may still see something.
-func (s *Server) within(serve func(*visit)) http.Handler {
+// requireSession refuses HTTP requests without a session, and those of users who
+// may see no workspace any more.
+func (s *Server) requireSession(serve func(*visit)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.complete() {
+		if !s.configured() {
 			s.refuse(w, r, http.StatusForbidden, refusedSession)
 			return
 		}
-		se := s.sessionOf(r)
+		se := s.findSession(r)
 		if se == nil {
 			s.refuse(w, r, http.StatusForbidden, refusedSession)
 			return
 		}
-		v := &visit{Server: s, rw: w, r: r, se: se, rights: s.People.Rights(se.guest)}
+		v := &visit{Server: s, rw: w, r: r, se: se, rights: s.People.Rights(se.user)}
 		if len(v.rights.See) == 0 {
-			s.leave(se)
+			s.endSession(se)
 			s.refuse(w, r, http.StatusForbidden, refusedSession)
 			return
 		}
 		v.lang = chat.Language(languageIn(r, v.rights.Language))
-		v.w = catalogue(v.lang)
+		v.w = catalog(v.lang)
 		serve(v)
 	})
 }
 
-// outside is what somebody sees who has no session.
-func (s *Server) outside(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "outside", "")
+// noSessionPage is the page at / for a browser without a session.
+func (s *Server) noSessionPage(w http.ResponseWriter, r *http.Request) {
+	s.show(w, r, http.StatusOK, "no-session", "")
 }
 
-// door shows a button and changes nothing: what prefetches a link uses it up
-// otherwise. Whether the link is good is not said.
-func (s *Server) door(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "door", r.PathValue("token"))
+// loginPage shows a button and changes nothing: otherwise a program that
+// prefetches the link would use it up. The page does not tell whether the link is
+// valid.
+func (s *Server) loginPage(w http.ResponseWriter, r *http.Request) {
+	s.show(w, r, http.StatusOK, "login", r.PathValue("token"))
 }
 
-// knockAt makes a session of a link.
-func (s *Server) knockAt(w http.ResponseWriter, r *http.Request) {
-	token, ok := one(r, "token")
+// login redeems a link and starts a session.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	token, ok := formValue(r, "token")
 	if !ok || len(token) != 64 {
 		s.refuse(w, r, http.StatusForbidden, refusedLink)
 		return
 	}
-	se := s.enter(token)
+	se := s.redeemLink(token)
 	if se == nil {
 		s.refuse(w, r, http.StatusForbidden, refusedLink)
 		return
 	}
-	http.SetCookie(w, cookieOf(se))
+	http.SetCookie(w, sessionCookie(se))
 	http.Redirect(w, r, "/s/"+se.key+"/", http.StatusSeeOther)
 }
 
-// one is a field of a form that is there exactly once. It is false where the
-// body is too long, too slow, or no form.
-func one(r *http.Request, name string) (string, bool) {
+// formValue returns a form field that is present exactly once. ok is false if it
+// is not, or if the body is too long, too slow, or no form.
+func formValue(r *http.Request, name string) (string, bool) {
 	if r.ParseForm() != nil || len(r.PostForm[name]) != 1 {
 		return "", false
 	}
 	return r.PostForm[name][0], true
 }
 
-// refusal is why somebody is turned away; its words are in the catalogue.
+// refusal is the reason why an HTTP request is refused; the catalog has its text.
 type refusal int
 
 const (
@@ -141,8 +143,8 @@ const (
 	refusedLink
 )
 
-// outer is a page for somebody without a session.
-type outer struct {
+// publicPage is the data of a page that needs no session.
+type publicPage struct {
 	W     *words
 	Lang  string
 	Title string
@@ -154,50 +156,50 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why re
 	if code == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, HEAD, POST")
 	}
-	w.Header().Set("Connection", "close") // what is left of a body is not worth reading
-	o := outerIn(r)
-	o.Text = o.W.Refusals[why]
-	s.write(w, code, "refused", o)
+	w.Header().Set("Connection", "close") // do not read the rest of the body
+	p := newPublicPage(r)
+	p.Text = p.W.Refusals[why]
+	s.write(w, code, "refused", p)
 }
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name, token string) {
-	o := outerIn(r)
-	o.Token = token
-	s.write(w, code, name, o)
+	p := newPublicPage(r)
+	p.Token = token
+	s.write(w, code, name, p)
 }
 
-func outerIn(r *http.Request) outer {
+func newPublicPage(r *http.Request) publicPage {
 	lang := chat.Language(languageIn(r, r.Header.Get("Accept-Language")))
-	w := catalogue(lang)
-	return outer{W: w, Lang: lang, Title: w.Name}
+	w := catalog(lang)
+	return publicPage{W: w, Lang: lang, Title: w.Name}
 }
 
-// write renders all of a page before any of it is sent.
+// write renders the complete page before it sends any of it.
 func (s *Server) write(w http.ResponseWriter, code int, name string, data any) {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
 		s.log(err)
-		http.Error(w, "something went wrong here; the log says what", http.StatusInternalServerError)
+		http.Error(w, "internal error; see the daemon's log", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // whoever asked may be gone
+	_, _ = w.Write(b.Bytes()) // the browser may have disconnected
 }
 
 func (s *Server) render(to *bytes.Buffer, name string, data any) error {
 	return templates().ExecuteTemplate(to, name, data)
 }
 
-// page is what every page inside has.
+// page is the data that every page of a session has.
 type page struct {
 	W       *words
 	Lang    string
 	Title   string
-	Base    string // where the session's paths begin
-	Here    string // which of the pages it is
-	Stream  string // where its events come from; "": it has none
-	Refresh bool   // without JavaScript the page is loaded again now and then
+	Base    string // path prefix of the session
+	Here    string // name of the page
+	Stream  string // path of its event stream; "": none
+	Refresh bool   // without JavaScript, the browser reloads the page regularly
 	Waiting int
 	Keys    bool
 	Rights  Rights
@@ -209,24 +211,25 @@ type page struct {
 func (v *visit) page(here, title string) page {
 	p := page{
 		W: v.w, Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
-		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.guest.Person.Name, v.se.guest.Person.ID)), Langs: chat.Languages(), Note: v.note(),
+		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(),
 	}
-	if mine, _, err := v.mine(); err == nil {
-		p.Waiting = len(mine)
+	if items, _, err := v.visiblePending(); err == nil {
+		p.Waiting = len(items)
 	}
 	return p
 }
 
-// mine is what waits for this guest, and the revision of that.
-func (v *visit) mine() ([]*item, int64, error) {
+// visiblePending returns the pending requests that this user may see, and their
+// revision.
+func (v *visit) visiblePending() ([]*item, int64, error) {
 	list, rev, err := v.waiting(v.r.Context())
 	if err != nil {
 		return nil, 0, err
 	}
-	return v.seen(v.se.guest, v.rights, list), rev, nil
+	return v.filterVisible(v.se.user, v.rights, list), rev, nil
 }
 
-// fail says what went wrong on a page of its own.
+// fail writes an error page.
 func (v *visit) fail(code int, text string) {
 	p := struct {
 		page
@@ -235,20 +238,20 @@ func (v *visit) fail(code int, text string) {
 	v.write(v.rw, code, "fail", p)
 }
 
-// broken is for what is wrong on our side.
-func (v *visit) broken(err error) {
+// internalError logs err and writes an error page without its text.
+func (v *visit) internalError(err error) {
 	v.log(err)
-	v.fail(http.StatusInternalServerError, v.w.Broken)
+	v.fail(http.StatusInternalServerError, v.w.InternalError)
 }
 
-// go303 leads on to a page inside, after something was done.
-func (v *visit) go303(path string) {
+// redirect sends the browser to a page of the session, after a POST.
+func (v *visit) redirect(path string) {
 	http.Redirect(v.rw, v.r, "/s/"+v.se.key+"/"+path, http.StatusSeeOther)
 }
 
-func (v *visit) logOut() {
-	v.leave(v.se)
-	gone := cookieOf(v.se) //nolint:gosec // the same cookie, without anything in it
+func (v *visit) logout() {
+	v.endSession(v.se)
+	gone := sessionCookie(v.se) //nolint:gosec // the same cookie without a value
 	gone.Value, gone.MaxAge = "", -1
 	http.SetCookie(v.rw, gone)
 	http.Redirect(v.rw, v.r, "/", http.StatusSeeOther)
@@ -283,8 +286,8 @@ func keysIn(r *http.Request) bool {
 }
 
 func (v *visit) settings() {
-	lang, _ := one(v.r, "lang")
-	keys, _ := one(v.r, "keys")
+	lang, _ := formValue(v.r, "lang")
+	keys, _ := formValue(v.r, "keys")
 	if !slices.Contains(chat.Languages(), lang) || keys != "on" && keys != "off" {
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
@@ -293,10 +296,10 @@ func (v *visit) settings() {
 	if keys == "off" {
 		value += ".nokeys"
 	}
-	http.SetCookie(v.rw, &http.Cookie{ //nolint:gosec // it is no secret, and loopback has no TLS
+	http.SetCookie(v.rw, &http.Cookie{ //nolint:gosec // the value is no secret, and loopback has no TLS
 		Name: prefsName, Value: value, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
-	v.go303("help")
+	v.redirect("help")
 }
 
 func (v *visit) help() {

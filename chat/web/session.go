@@ -12,7 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// What one gate keeps in memory for browsers at most.
+// Limits of what the daemon keeps in memory for browsers.
 const (
 	maxLinks         = 64
 	maxSessions      = 64
@@ -23,77 +23,79 @@ const (
 
 const cookieName = "permesso_ui"
 
-// session is one browser of one person.
+// session is one browser of one logged-in user.
 type session struct {
-	key    string // of its path
-	secret string // of its cookie
-	guest  User
-	began  time.Time
+	key       string // in its path
+	secret    string // in its cookie
+	user      User
+	startedAt time.Time
 
-	mu      sync.Mutex
-	used    time.Time
-	streams int
-	notes   []note // what was said, the newest last
-	said    int    // how many there have been
-	over    chan struct{}
+	mu        sync.Mutex
+	usedAt    time.Time
+	streams   int
+	notes     []note // shown after an action, the newest last
+	noteCount int    // all notes so far
+	ended     chan struct{}
 }
 
-// note is what a person was told of something that they did.
+// note tells the user the result of an action.
 type note struct {
 	about approval.Key
 	text  string
 	acted bool
 }
 
-// sessions are all that there are, and the links to more.
+// sessions holds all sessions, and the links that can start more.
 type sessions struct {
 	mu      sync.Mutex
-	links   map[string]link // by the digest of their token: a map's look-up tells nobody how much was right
+	links   map[string]link // by the digest of their token: lookup time tells nothing about the token
 	open    map[string]*session
 	streams int
 }
 
 type link struct {
-	guest User
+	user  User
 	until time.Time
 }
 
-// ErrFull says that there are too many links or sessions at once.
-var ErrFull = errors.New("too many links were asked for: wait a minute")
+// ErrFull reports too many unused links.
+var ErrFull = errors.New("too many unused login links: wait a minute")
 
-func random(bytes int) string {
+func randomHex(bytes int) string {
 	b := make([]byte, bytes)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// Link is an address that opens the pages for the guest: once, and soon.
-func (s *Server) Link(g User) (address string, life time.Duration, err error) {
+// Link returns an address that starts a session for the user. It works once, for
+// the time life.
+func (s *Server) Link(u User) (address string, life time.Duration, err error) {
 	s.init()
-	token := random(32)
+	token := randomHex(32)
 	now := s.Now()
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.sweep(now)
+	s.removeExpired(now)
 	if len(x.links) >= maxLinks {
 		return "", 0, ErrFull
 	}
 	if x.links == nil {
 		x.links = map[string]link{}
 	}
-	x.links[approval.Digest([]byte(token))] = link{g, now.Add(s.LinkLife)}
-	s.shelf.wake() // whoever asks for a link will look at the list
+	x.links[approval.Digest([]byte(token))] = link{u, now.Add(s.LinkLife)}
+	s.cache.wake() // prerender the list: the user will open it next
 	return s.Home + "/enter/" + token, s.LinkLife, nil
 }
 
-// enter makes a session of a token, which is used up whatever comes of it.
-func (s *Server) enter(token string) *session {
+// redeemLink starts a session for a token, nil if the token is not valid. A token
+// works once.
+func (s *Server) redeemLink(token string) *session {
 	now := s.Now()
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.sweep(now) // takes away what is too old, this link too
+	s.removeExpired(now) // also this link, if it is too old
 	hash := approval.Digest([]byte(token))
 	l, ok := x.links[hash]
 	if !ok {
@@ -101,18 +103,18 @@ func (s *Server) enter(token string) *session {
 	}
 	delete(x.links, hash)
 	if len(x.open) >= maxSessions {
-		x.end(x.oldest())
+		x.end(x.leastRecentlyUsed())
 	}
 	if x.open == nil {
 		x.open = map[string]*session{}
 	}
-	se := &session{key: random(16), secret: random(32), guest: l.guest, began: now, used: now, over: make(chan struct{})}
+	se := &session{key: randomHex(16), secret: randomHex(32), user: l.user, startedAt: now, usedAt: now, ended: make(chan struct{})}
 	x.open[se.key] = se
 	return se
 }
 
-// oldest is the one that was used least recently.
-func (x *sessions) oldest() (oldest *session) {
+// leastRecentlyUsed returns the session that was unused for the longest time.
+func (x *sessions) leastRecentlyUsed() (oldest *session) {
 	for _, se := range x.open {
 		if oldest == nil || se.lastUsed().Before(oldest.lastUsed()) {
 			oldest = se
@@ -121,51 +123,50 @@ func (x *sessions) oldest() (oldest *session) {
 	return oldest
 }
 
-// end closes a session, with its streams; the caller holds the lock.
+// end closes a session and its streams. The caller holds the lock.
 func (x *sessions) end(se *session) {
 	if x.open[se.key] == se {
 		delete(x.open, se.key)
-		close(se.over)
+		close(se.ended)
 	}
 }
 
 func (se *session) lastUsed() time.Time {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return se.used
+	return se.usedAt
 }
 
-// stale says that a session has lasted long enough. An open page is in use.
-func (s *Server) stale(se *session, now time.Time) bool {
+// sessionExpired reports whether a session must end. An open page counts as use.
+func (s *Server) sessionExpired(se *session, now time.Time) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return now.Sub(se.began) >= s.SessionLife || se.streams == 0 && now.Sub(se.used) >= s.Idle
+	return now.Sub(se.startedAt) >= s.SessionLife || se.streams == 0 && now.Sub(se.usedAt) >= s.Idle
 }
 
-// sessionOf is the session that a request belongs to: its path names it, its
-// cookie proves it.
-func (s *Server) sessionOf(r *http.Request) *session {
+// findSession returns the session that the path names, if the cookie proves it.
+func (s *Server) findSession(r *http.Request) *session {
 	now := s.Now()
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	se := x.open[r.PathValue("key")]
-	if se == nil || !carries(r, se.secret) {
+	if se == nil || !hasCookie(r, se.secret) {
 		return nil
 	}
-	if s.stale(se, now) {
+	if s.sessionExpired(se, now) {
 		x.end(se)
 		return nil
 	}
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	se.used = now
+	se.usedAt = now
 	return se
 }
 
-// carries looks through all cookies of our name: another port of this host may
-// have set one as well.
-func carries(r *http.Request, secret string) bool {
+// hasCookie checks all cookies of our name: a server at another port of this host
+// may have set one as well.
+func hasCookie(r *http.Request, secret string) bool {
 	found := 0
 	for _, c := range r.CookiesNamed(cookieName) {
 		found |= subtle.ConstantTimeCompare([]byte(c.Value), []byte(secret))
@@ -173,26 +174,27 @@ func carries(r *http.Request, secret string) bool {
 	return found == 1
 }
 
-func (s *Server) leave(se *session) {
+func (s *Server) endSession(se *session) {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()
 	s.sessions.end(se)
 }
 
-// anybody says whether somebody looks, or is about to.
-func (s *Server) anybody() bool {
+// inUse reports whether there is a session, or a link to start one.
+func (s *Server) inUse() bool {
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.sweep(s.Now())
+	s.removeExpired(s.Now())
 	return len(x.open)+len(x.links) > 0
 }
 
-// sweep ends what has lasted long enough; the caller holds the lock.
-func (s *Server) sweep(now time.Time) {
+// removeExpired ends expired sessions and removes expired links. The caller holds
+// the lock.
+func (s *Server) removeExpired(now time.Time) {
 	x := &s.sessions
 	for _, old := range x.open {
-		if s.stale(old, now) {
+		if s.sessionExpired(old, now) {
 			x.end(old)
 		}
 	}
@@ -203,9 +205,9 @@ func (s *Server) sweep(now time.Time) {
 	}
 }
 
-// join counts a stream; ok is false where there are too many. leave must be
-// called where it is true.
-func (s *Server) join(se *session) (leave func(), ok bool) {
+// openStream counts an event stream. ok is false if there are too many. If it is
+// true, the caller must call release.
+func (s *Server) openStream(se *session) (release func(), ok bool) {
 	x := &s.sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -223,32 +225,32 @@ func (s *Server) join(se *session) (leave func(), ok bool) {
 		defer se.mu.Unlock()
 		x.streams--
 		se.streams--
-		se.used = s.Now()
+		se.usedAt = s.Now()
 	}, true
 }
 
-func cookieOf(se *session) *http.Cookie {
-	//nolint:gosec // Secure is for lines with TLS: on loopback not every browser would send it back
+func sessionCookie(se *session) *http.Cookie {
+	//nolint:gosec // no Secure: there is no TLS on loopback, and some browsers would not send the cookie back
 	return &http.Cookie{Name: cookieName, Value: se.secret, Path: "/s/" + se.key + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
-// tell keeps what a person is to read on the next page, and gives its number.
-func (se *session) tell(n note) int {
+// addNote keeps a note for the next page, and returns its number.
+func (se *session) addNote(n note) int {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	se.notes = append(se.notes, n)
-	se.said++
+	se.noteCount++
 	if len(se.notes) > maxNotes {
 		se.notes = se.notes[1:]
 	}
-	return se.said
+	return se.noteCount
 }
 
-// told is the note of a number, as long as it is kept.
-func (se *session) told(number int) *note {
+// noteAt returns the note with a number, nil if it is not kept any more.
+func (se *session) noteAt(number int) *note {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	i := number - 1 - (se.said - len(se.notes))
+	i := number - 1 - (se.noteCount - len(se.notes))
 	if i < 0 || i >= len(se.notes) {
 		return nil
 	}

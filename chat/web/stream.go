@@ -15,54 +15,55 @@ import (
 
 const heartbeat = 15 * time.Second
 
-// unknown is what a page says of pauses before it was told: it may have been deaf for a while.
-const unknown = "?"
+// pausesUnknown makes the first event always send the pauses: a page that was
+// disconnected may show old ones.
+const pausesUnknown = "?"
 
-// change is what an open page is told: how many wait, and what to put where.
+// change is the data of one event.
 type change struct {
-	Waiting int    `json:"waiting"`
-	New     int    `json:"new"`   // how many of them are new on this page
-	First   string `json:"first"` // where the oldest is
-	HTML    string `json:"html"`  // for htmx to swap out of band
+	Waiting int    `json:"waiting"` // pending requests
+	New     int    `json:"new"`     // how many of them the page does not show yet
+	First   string `json:"first"`   // path of the oldest
+	HTML    string `json:"html"`    // for htmx to swap out of band
 	Stale   bool   `json:"stale,omitzero"`
 }
 
-// stream is one page that listens.
+// stream is the event stream of one open page.
 type stream struct {
 	*visit
-	out   *http.ResponseController
-	rows  bool          // the page shows the list
-	rev   int64         // what it shows of it
-	held  string        // what it says of pauses
-	about *approval.Key // the request that it shows
-	state string        // how that was
-	began bool
+	out        *http.ResponseController
+	showsList  bool          // whether the page shows the list
+	shownRev   int64         // revision of the list on the page
+	pausesText string        // pauses that the page shows
+	shownKey   *approval.Key // the request on the page
+	shownState string        // its state on the page
+	started    bool
 }
 
-// events tells a page what changes, until it is closed.
+// events sends changes to a page until the page is closed.
 func (v *visit) events() {
-	leave, ok := v.join(v.se)
+	release, ok := v.openStream(v.se)
 	if !ok {
-		v.fail(http.StatusTooManyRequests, v.w.TooMany)
+		v.fail(http.StatusTooManyRequests, v.w.TooManyPages)
 		return
 	}
-	defer leave()
+	defer release()
 	st := &stream{visit: v, out: http.NewResponseController(v.rw)}
 	q := v.r.URL.Query()
 	if q.Has("rev") {
-		st.rows, st.held = true, unknown
-		st.rev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
+		st.showsList, st.pausesText = true, pausesUnknown
+		st.shownRev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
 		if last, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
-			st.rev = last
+			st.shownRev = last
 		}
 	}
 	if k := (approval.Key{Workspace: q.Get("ws"), ID: q.Get("id")}); slices.Contains(v.rights.See, k.Workspace) && approval.ValidID(k.ID) {
-		st.about, st.state = &k, q.Get("state")
+		st.shownKey, st.shownState = &k, q.Get("state")
 	}
-	_ = st.out.SetReadDeadline(time.Time{}) // the request has been read; the line stays open
+	_ = st.out.SetReadDeadline(time.Time{}) // the request has been read; the connection stays open
 	v.rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	v.rw.WriteHeader(http.StatusOK)
-	_ = st.run() // whoever listened has gone, or will come again
+	_ = st.run() // the browser has disconnected; it reconnects by itself
 }
 
 func (st *stream) run() error {
@@ -72,8 +73,8 @@ func (st *stream) run() error {
 		return err
 	}
 	for {
-		moved := st.shelf.listen()
-		if err := st.tell(); err != nil {
+		moved := st.cache.subscribe()
+		if err := st.sendChanges(); err != nil {
 			return err
 		}
 		select {
@@ -82,7 +83,7 @@ func (st *stream) run() error {
 			if err := st.send(":\n\n"); err != nil {
 				return err
 			}
-		case <-st.se.over:
+		case <-st.se.ended:
 			return st.send("event: over\ndata: {}\n\n")
 		case <-st.quit:
 			return st.send("event: over\ndata: {}\n\n")
@@ -92,24 +93,24 @@ func (st *stream) run() error {
 	}
 }
 
-// tell sends what is new. What the person may is asked anew.
-func (st *stream) tell() error {
-	st.rights = st.People.Rights(st.se.guest)
-	if len(st.rights.See) == 0 || st.stale(st.se, st.Now()) {
-		st.leave(st.se)
-		return nil // the session's end is what is heard next
+// sendChanges sends what changed. It checks the user's rights each time.
+func (st *stream) sendChanges() error {
+	st.rights = st.People.Rights(st.se.user)
+	if len(st.rights.See) == 0 || st.sessionExpired(st.se, st.Now()) {
+		st.endSession(st.se)
+		return nil // run sends the end of the session next
 	}
 	list, rev, err := st.waiting(st.r.Context())
 	if err != nil {
 		st.log(err)
 		return err
 	}
-	mine := st.seen(st.se.guest, st.rights, list)
-	c, news, err := st.news(mine, rev)
-	if err != nil || !news {
+	items := st.filterVisible(st.se.user, st.rights, list)
+	c, changed, err := st.collectChanges(items, rev)
+	if err != nil || !changed {
 		return err
 	}
-	st.began = true
+	st.started = true
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -117,70 +118,70 @@ func (st *stream) tell() error {
 	return st.send(fmt.Sprintf("id: %d\nevent: change\ndata: %s\n\n", rev, data))
 }
 
-func (st *stream) news(mine []*item, rev int64) (change, bool, error) {
-	c := change{Waiting: len(mine)}
-	if len(mine) > 0 {
-		c.First = pathOf(mine[0].Key())
+func (st *stream) collectChanges(items []*item, rev int64) (change, bool, error) {
+	c := change{Waiting: len(items)}
+	if len(items) > 0 {
+		c.First = pathOf(items[0].Key())
 	}
 	var html bytes.Buffer
-	if st.rows && rev != st.rev {
-		gone, known := st.shelf.goneSince(st.rev)
-		c.Stale = !known || st.rev > rev
-		gone = st.seen(st.se.guest, st.rights, gone) // nobody hears of what they could not see
-		var fresh []*item
-		for _, i := range mine {
-			if i.since > st.rev {
-				fresh = append(fresh, i)
+	if st.showsList && rev != st.shownRev {
+		removed, known := st.cache.removedSince(st.shownRev)
+		c.Stale = !known || st.shownRev > rev
+		removed = st.filterVisible(st.se.user, st.rights, removed) // a user hears nothing of hidden requests
+		var added []*item
+		for _, i := range items {
+			if i.since > st.shownRev {
+				added = append(added, i)
 			}
 		}
-		c.New = len(fresh)
-		if err := st.rowChanges(&html, gone, fresh, len(mine)); err != nil {
+		c.New = len(added)
+		if err := st.rowChanges(&html, removed, added, len(items)); err != nil {
 			return c, false, err
 		}
 	}
-	turned, err := st.heldChanges(&html)
+	changed, err := st.pauseChanges(&html)
 	if err != nil {
 		return c, false, err
 	}
-	if st.about != nil {
-		page, err := st.look(*st.about)
+	if st.shownKey != nil {
+		page, err := st.loadRequest(*st.shownKey)
 		if err != nil {
 			return c, false, err
 		}
-		if page != nil && page.State != st.state {
-			turned, st.state = true, page.State
+		if page != nil && page.State != st.shownState {
+			changed, st.shownState = true, page.State
 			if err := st.render(&html, "state-oob", page); err != nil {
 				return c, false, err
 			}
 		}
 	}
-	news := turned || rev != st.rev || !st.began
-	st.rev = rev
+	changed = changed || rev != st.shownRev || !st.started
+	st.shownRev = rev
 	c.HTML = html.String()
-	return c, news, nil
+	return c, changed, nil
 }
 
-// heldChanges writes what the list says of pauses, where that is new.
-func (st *stream) heldChanges(to *bytes.Buffer) (changed bool, err error) {
-	if !st.rows {
+// pauseChanges writes the pauses if they differ from those on the page.
+func (st *stream) pauseChanges(to *bytes.Buffer) (changed bool, err error) {
+	if !st.showsList {
 		return false, nil
 	}
-	now := st.pauses()
-	if text := strings.Join(now, "\n"); text != st.held {
-		st.held = text
+	now := st.pauseLines()
+	if text := strings.Join(now, "\n"); text != st.pausesText {
+		st.pausesText = text
 		return true, st.render(to, "pauses-oob", now)
 	}
 	return false, nil
 }
 
-// rowChanges writes the rows that come, and a word for those that go. One that
-// came back under its id is both, in this order.
-func (st *stream) rowChanges(to *bytes.Buffer, gone, fresh []*item, n int) error {
-	for _, i := range gone {
+// rowChanges writes deletions and new rows. The order matters: a request that came
+// back with the same id is in both.
+func (st *stream) rowChanges(to *bytes.Buffer, removed, added []*item, n int) error {
+	for _, i := range removed {
 		fmt.Fprintf(to, `<li id="%s" hx-swap-oob="delete"></li>`, rowID(i.Key()))
 	}
-	for _, i := range fresh {
-		row, err := st.row(i, st.lang)
+	for _, i := range added {
+		row, err := st.renderRow(i, st.lang)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (st *stream) rowChanges(to *bytes.Buffer, gone, fresh []*item, n int) error
 	return st.render(to, "count-oob", st.countOf(n))
 }
 
-// send gives a page that does not read no more than its time.
+// send fails if the browser does not read within IOTimeout.
 func (st *stream) send(text string) error {
 	if err := st.out.SetWriteDeadline(time.Now().Add(st.IOTimeout)); err != nil {
 		return err

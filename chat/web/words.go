@@ -6,39 +6,39 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// words are all the sentences of the pages, in one language. Names in braces are
-// filled in by say; both catalogues hold the same names.
+// words are the texts of the pages in one language. format fills names in braces;
+// both catalogs have the same names.
 type words struct {
-	Name      string
-	Skip      string
-	Menu      string // the name of the navigation
-	ListTitle string
-	Help      string
-	HelpShort string // in the navigation
-	Leave     string
-	You       string // whose session it is
+	Name       string
+	Skip       string
+	Menu       string // the name of the navigation
+	ListTitle  string
+	Help       string
+	HelpShort  string // in the navigation
+	LogOut     string
+	LoggedInAs string // whose session it is
 
-	// The door.
-	DoorTitle   string
-	DoorText    string
-	DoorButton  string
-	OutsideText string
-	Refusals    map[refusal]string
+	// The login pages.
+	LoginTitle    string
+	LoginText     string
+	LoginButton   string
+	NoSessionText string
+	Refusals      map[refusal]string
 
 	// The list.
-	None      string
-	CountOne  string
-	CountMany string
-	Asked     string
-	Until     string
-	Question  string
-	Degrees   map[string]string // of reversibility
-	Left      string            // of the time that is left
-	Over      string
-	NewOne    string // said aloud
-	Lost      string // the line to the gate
-	TooMany   string
-	Reload    string
+	NoPending       string
+	CountOne        string
+	CountMany       string
+	Asked           string
+	Until           string
+	Question        string
+	Reversibilities map[string]string // of reversibility
+	Left            string            // of the time that is left
+	TimeOver        string
+	NewRequest      string // for screen readers and notifications
+	ConnectionLost  string // to the daemon
+	TooManyPages    string
+	Reload          string
 
 	// A request.
 	Facts        string
@@ -50,7 +50,7 @@ type words struct {
 	AgentHint    string
 	WhyAsked     string
 	RuleIs       string
-	Milder       string
+	RulingHints  string
 	NoReason     string
 	Source       string
 	SourceClaim  string
@@ -61,11 +61,11 @@ type words struct {
 	ChangeLabel  string
 	AskLabel     string
 	AskButton    string
-	More         string
+	MoreChoices  string
 	AnswerLabel  string
 	AnswerButton string
 	ReadOnly     string
-	LateText     string
+	ExpiredText  string
 	DecidedLine  string
 	Running      string
 	Outcome      string
@@ -79,86 +79,86 @@ type words struct {
 	ConfirmYes   string
 	ConfirmNo    string
 	Verdicts     map[string]string
-	Turned       string // said aloud when the state of a request changes
+	StateChanged string // for screen readers, when the state of a request changes
 
-	// What else there is.
-	GrantsTitle  string
-	GrantsText   string
-	GrantsNone   string
-	GrantExact   string
-	GrantSession string
-	GrantStates  map[string]string
-	GrantUsed    string
-	Since        string
-	GivenBy      string
-	Revoke       string
-	Revoked      string
-	NoGrant      string
-	NotYours     string
-	RulesTitle   string
-	RulesText    string
-	RulesNone    string
-	Outcomes     map[string]string
-	HistoryTitle string
-	HistoryNone  string
-	Like         string // history of one kind
-	LikeMore     string
-	Search       string
-	SearchButton string
-	StatusLabel  string
-	AnyStatus    string
-	Statuses     map[string]string
-	Older        string
-	LogBroken    string
-	ColAsked     string
-	ColWhat      string
-	ColStatus    string
-	ColBy        string
-	ColTook      string
-	ColEvent     string
-	ColWhen      string
-	ColMore      string
-	ColNumber    string
-	AuditTitle   string
-	AuditNone    string
-	VerifyText   string
-	VerifyButton string
-	VerifyGood   string
-	VerifyBad    string
-	VerifyBusy   string
-	PlacesTitle  string
-	Autonomy     string
-	Approvers    string
-	Nobody       string
-	OnlyFor      string
-	Channels     string
-	TimeOut      string
-	Limits       string
-	LimitPending string
-	LimitAsk     string
-	LimitAll     string
-	LimitRunning string
-	LimitSize    string
-	Rates        string
-	Taints       string
-	WaitingNow   string
-	LastMonth    string // how many requests there were
-	MedianIs     string
-	PeopleTitle  string
-	ColPerson    string
-	ColDecided   string
-	ColShare     string
-	ColMedian    string
-	ColHasty     string
-	Stamps       string
-	PauseTitle   string
-	PauseReason  string
-	PauseButton  string
-	PauseAll     string
-	ResumeButton string
-	ResumeAll    string
-	PausedNow    string
-	ResumedNow   string
+	// The other pages.
+	GrantsTitle       string
+	GrantsText        string
+	GrantsNone        string
+	GrantExact        string
+	GrantSession      string
+	GrantStates       map[string]string
+	GrantUsed         string
+	Since             string
+	GivenBy           string
+	Revoke            string
+	Revoked           string
+	GrantNotFound     string
+	NotAllowed        string
+	RulesTitle        string
+	RulesText         string
+	RulesNone         string
+	Outcomes          map[string]string
+	HistoryTitle      string
+	HistoryNone       string
+	Similar           string // history of one kind
+	AllSimilar        string
+	Search            string
+	SearchButton      string
+	StatusLabel       string
+	AnyStatus         string
+	Statuses          map[string]string
+	Older             string
+	LogUnreadable     string
+	ColAsked          string
+	ColWhat           string
+	ColStatus         string
+	ColBy             string
+	ColTook           string
+	ColEvent          string
+	ColWhen           string
+	ColMore           string
+	ColNumber         string
+	AuditTitle        string
+	AuditNone         string
+	VerifyText        string
+	VerifyButton      string
+	VerifyGood        string
+	VerifyBad         string
+	VerifyBusy        string
+	WorkspacesTitle   string
+	Autonomy          string
+	Approvers         string
+	NoApprovers       string
+	OnlyDecider       string
+	Channels          string
+	Timeout           string
+	Limits            string
+	LimitPending      string
+	LimitAsk          string
+	LimitAll          string
+	LimitRunning      string
+	LimitSize         string
+	Rates             string
+	Taints            string
+	WaitingNow        string
+	RequestsLastMonth string // the number of them
+	MedianIs          string
+	PeopleTitle       string
+	ColPerson         string
+	ColDecided        string
+	ColShare          string
+	ColMedian         string
+	ColFast           string
+	RubberStamping    string
+	PauseTitle        string
+	PauseReason       string
+	PauseButton       string
+	PauseAll          string
+	ResumeButton      string
+	ResumeAll         string
+	PausedNow         string
+	ResumedNow        string
 
 	// Help and settings.
 	KeysTitle   string
@@ -179,22 +179,22 @@ type words struct {
 	NotifyOff   string
 	NotifyNo    string
 
-	// What went wrong.
-	Broken  string
-	NoSuch  string
-	BadForm string
-	Unclear string
+	// Errors.
+	InternalError   string
+	RequestNotFound string
+	BadForm         string
+	NotUnderstood   string
 }
 
-func catalogue(lang string) *words {
+func catalog(lang string) *words {
 	if chat.Language(lang) == "it" {
 		return italian()
 	}
 	return english()
 }
 
-// say fills the names in braces in. What is filled in is never read again.
-func say(sentence string, pairs ...string) string {
+// format replaces names in braces. It does not replace names inside the values.
+func format(sentence string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		pairs[i] = "{" + pairs[i] + "}"
 	}
@@ -203,174 +203,174 @@ func say(sentence string, pairs ...string) string {
 
 func english() *words {
 	return &words{
-		Name:      "permesso",
-		Skip:      "Skip to the content",
-		Menu:      "Pages",
-		ListTitle: "Waiting",
-		Help:      "Help and settings",
-		HelpShort: "Help",
-		Leave:     "Log out",
-		You:       "You are {name}",
+		Name:       "permesso",
+		Skip:       "Skip to content",
+		Menu:       "Pages",
+		ListTitle:  "Pending",
+		Help:       "Help and settings",
+		HelpShort:  "Help",
+		LogOut:     "Log out",
+		LoggedInAs: "Logged in as {name}",
 
-		DoorTitle:   "Open permesso",
-		DoorText:    "This link opens permesso in this browser, once.",
-		DoorButton:  "Open permesso",
-		OutsideText: "To look and decide here, run permesso ui on this machine: it gives you a link that works once.",
+		LoginTitle:    "Open permesso",
+		LoginText:     "This link opens permesso in this browser. It works once.",
+		LoginButton:   "Open permesso",
+		NoSessionText: "To view and decide requests here, run permesso ui on this machine. It prints a link that works once.",
 		Refusals: map[refusal]string{
-			refusedHost:    "This name is not one of ours. Use the address that permesso ui prints; other names belong into listen_hosts in permesso.toml.",
-			refusedFrame:   "permesso is not shown inside of other pages.",
-			refusedOrigin:  "That was not sent by a page of permesso's. Nothing was changed.",
-			refusedMethod:  "That is not possible here.",
-			refusedForm:    "That was not sent as a form. Nothing was changed.",
-			refusedSession: "Your session is over, or there was none. Nothing was changed. Run permesso ui for a new link.",
-			refusedLink:    "This link was used already, or is too old. Run permesso ui for a new one.",
+			refusedHost:    "Unknown host name. Use the address that permesso ui prints, or add this name to listen_hosts in permesso.toml.",
+			refusedFrame:   "permesso cannot be shown inside another page.",
+			refusedOrigin:  "This was not sent by a permesso page. Nothing was changed.",
+			refusedMethod:  "Method not allowed.",
+			refusedForm:    "This was not sent as a form. Nothing was changed.",
+			refusedSession: "No valid session. Nothing was changed. Run permesso ui for a new link.",
+			refusedLink:    "This link was already used or has expired. Run permesso ui for a new one.",
 		},
 
-		None:      "Nothing waits.",
-		CountOne:  "One request waits.",
-		CountMany: "{n} requests wait.",
-		Asked:     "asked",
-		Until:     "until",
-		Question:  "question",
-		Degrees:   map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},
-		Left:      "{time} left",
-		Over:      "time is over",
-		NewOne:    "A new request waits. {n} in all.",
-		Lost:      "The line to the gate is broken. What you see may be old: load the page again, or run permesso ui.",
-		TooMany:   "Too many pages are open. Close some.",
-		Reload:    "Load again",
+		NoPending:       "No pending requests.",
+		CountOne:        "1 pending request.",
+		CountMany:       "{n} pending requests.",
+		Asked:           "requested",
+		Until:           "expires",
+		Question:        "question",
+		Reversibilities: map[string]string{"reversible": "reversible", "partial": "partly reversible", "irreversible": "irreversible"},
+		Left:            "{time} left",
+		TimeOver:        "expired",
+		NewRequest:      "New request. {n} pending.",
+		ConnectionLost:  "Connection to permesso lost. This page may be out of date: reload it, or run permesso ui.",
+		TooManyPages:    "Too many open pages. Close some.",
+		Reload:          "Reload",
 
-		Facts:        "The facts",
-		Evidence:     "What is known of it",
-		ChangesTitle: "What changed since the earlier request",
+		Facts:        "Facts",
+		Evidence:     "Evidence",
+		ChangesTitle: "Changes since the earlier request",
 		Exact:        "Exactly this would run",
-		ExactHint:    "All of the arguments. What is invisible is written out; secrets are replaced by their kind and length.",
+		ExactHint:    "All arguments. Invisible characters are escaped; secrets are replaced by their kind and length.",
 		AgentSays:    "The agent says",
-		AgentHint:    "These are the agent's own words. Nobody has checked them.",
-		WhyAsked:     "Why am I asked?",
-		RuleIs:       "The rule that decided:",
-		Milder:       "What would change it:",
+		AgentHint:    "The agent's own words, not verified.",
+		WhyAsked:     "Why is approval needed?",
+		RuleIs:       "Rule:",
+		RulingHints:  "What would change this ruling:",
 		NoReason:     "No reason was recorded.",
-		Source:       "The program, as it was verified",
-		SourceClaim:  "The program, as the agent gives it",
+		Source:       "The program, as verified",
+		SourceClaim:  "The program, as given by the agent (not verified)",
 		Decide:       "Your decision",
-		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Ask for this instead", "6": "Always allow"},
-		DenyReason:   "Reason, if you like (the agent reads it)",
-		NoteLabel:    "Note to the agent; the request runs as it is",
-		ChangeLabel:  "What the agent is to do instead; nothing runs now",
-		AskLabel:     "A question about it",
+		Codes:        map[string]string{"1": "Allow once", "2": "Allow for this session", "3": "Deny", "4": "Allow with this note", "5": "Request this change", "6": "Always allow"},
+		DenyReason:   "Reason (optional; the agent reads it)",
+		NoteLabel:    "Note to the agent; the request runs unchanged",
+		ChangeLabel:  "What the agent should do instead; nothing runs now",
+		AskLabel:     "Question about this request",
 		AskButton:    "Ask",
-		More:         "More ways to answer",
+		MoreChoices:  "More choices",
 		AnswerLabel:  "Your answer",
 		AnswerButton: "Answer",
-		ReadOnly:     "You may look at this request, and not decide it here.",
-		LateText:     "Its time is over: nothing can be decided any more.",
+		ReadOnly:     "You may view this request, but not decide it here.",
+		ExpiredText:  "This request has expired and cannot be decided any more.",
 		DecidedLine:  "{verdict} by {by} via {via} at {time}",
-		Running:      "It is being carried out.",
-		Outcome:      "How it ended",
-		Output:       "What came of it",
-		UndoText:     "This approval is remembered.",
-		UndoButton:   "Undo: remember it no longer",
+		Running:      "The action is running.",
+		Outcome:      "Outcome",
+		Output:       "Output",
+		UndoText:     "This approval created a grant.",
+		UndoButton:   "Undo: revoke the grant",
 		Next:         "Next request",
 		Back:         "Back to the list",
 		ConfirmTitle: "Are you sure?",
-		ConfirmText:  "This cannot be taken back once it runs.",
+		ConfirmText:  "This action cannot be undone.",
 		ConfirmYes:   "Yes: {what}",
 		ConfirmNo:    "No, go back",
 		Verdicts: map[string]string{
-			"approved": "Approved", "denied": "Denied", "answered": "Answered", "overridden": "Another way was asked for", "request_more": "Asked back",
+			"approved": "Approved", "denied": "Denied", "answered": "Answered", "overridden": "Change requested", "request_more": "More information requested",
 			"cancelled": "Cancelled", "expired": "Expired",
 		},
-		Turned: "This request has changed.",
+		StateChanged: "This request has changed.",
 
-		GrantsTitle:  "Remembered",
-		GrantsText:   "What is let through from now on without asking, because somebody said so.",
-		GrantsNone:   "Nothing is remembered.",
-		GrantExact:   "one whole command line",
-		GrantSession: "session",
-		GrantStates:  map[string]string{"active": "holds", "expired": "expired", "used": "used up", "revoked": "revoked"},
-		GrantUsed:    "used {n}×",
-		Since:        "since",
-		GivenBy:      "given by",
-		Revoke:       "Revoke",
-		Revoked:      "Revoked: it is asked about again.",
-		NoGrant:      "Nothing of the kind is remembered.",
-		NotYours:     "That is not yours to do.",
-		RulesTitle:   "Rules",
-		RulesText:    "The operator's rules, in their order. They stand in permesso.toml and are changed there.",
-		RulesNone:    "There are no rules. What the table of capabilities does not settle is asked.",
-		Outcomes:     map[string]string{"allow": "allow", "ask": "ask", "deny": "deny"},
-		HistoryTitle: "History",
-		HistoryNone:  "Nothing was found.",
-		Like:         "Earlier requests of this kind",
-		LikeMore:     "All of this kind",
-		Search:       "Search for",
-		SearchButton: "Search",
-		StatusLabel:  "How it ended",
-		AnyStatus:    "in any way",
+		GrantsTitle:   "Grants",
+		GrantsText:    "A request that matches an active grant runs without asking.",
+		GrantsNone:    "No grants.",
+		GrantExact:    "one exact command line",
+		GrantSession:  "session",
+		GrantStates:   map[string]string{"active": "active", "expired": "expired", "used": "used up", "revoked": "revoked"},
+		GrantUsed:     "used {n}×",
+		Since:         "at",
+		GivenBy:       "granted by",
+		Revoke:        "Revoke",
+		Revoked:       "Revoked. Matching requests need approval again.",
+		GrantNotFound: "No such grant.",
+		NotAllowed:    "You are not allowed to do this.",
+		RulesTitle:    "Rules",
+		RulesText:     "The operator's rules, in order. To change them, edit permesso.toml.",
+		RulesNone:     "No rules. Requests that policy does not decide by capability need approval.",
+		Outcomes:      map[string]string{"allow": "allow", "ask": "ask", "deny": "deny"},
+		HistoryTitle:  "History",
+		HistoryNone:   "No requests found.",
+		Similar:       "Earlier requests of this kind",
+		AllSimilar:    "All requests of this kind",
+		Search:        "Search for",
+		SearchButton:  "Search",
+		StatusLabel:   "Status",
+		AnyStatus:     "any",
 		Statuses: map[string]string{
-			"pending": "waiting", "running": "running", "approved": "approved", "auto_approved": "allowed by a rule", "denied": "denied",
-			"auto_rejected": "refused by a rule", "expired": "expired", "cancelled": "cancelled", "request_more": "asked back",
-			"overridden": "another way asked for", "answered": "answered", "failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
+			"pending": "pending", "running": "running", "approved": "approved", "auto_approved": "allowed by policy", "denied": "denied",
+			"auto_rejected": "denied by policy", "expired": "expired", "cancelled": "cancelled", "request_more": "more information requested",
+			"overridden": "change requested", "answered": "answered", "failed": "failed", "interrupted": "interrupted", "malformed": "malformed",
 		},
-		Older:        "Older",
-		LogBroken:    "The log could not be read to its end; what stands here is right. The gate's log says more.",
-		ColAsked:     "Asked",
-		ColWhat:      "What",
-		ColStatus:    "How it ended",
-		ColBy:        "By",
-		ColTook:      "Took",
-		ColEvent:     "Event",
-		ColWhen:      "When",
-		ColMore:      "More",
-		ColNumber:    "No.",
-		AuditTitle:   "Audit log",
-		AuditNone:    "No entries were found.",
-		VerifyText:   "Every entry is read, and held against every signed checkpoint and receipt in this home.",
-		VerifyButton: "Verify the log",
-		VerifyGood:   "The log is as it was signed: {found}",
-		VerifyBad:    "The log is not what it was: {why}",
-		VerifyBusy:   "It is being verified already. Try again in a moment.",
-		PlacesTitle:  "Workspaces",
-		Autonomy:     "Autonomy",
-		Approvers:    "Approvers",
-		Nobody:       "nobody but the operator",
-		OnlyFor:      "decided only by",
-		Channels:     "Channels",
-		TimeOut:      "A request waits for",
-		Limits:       "Limits",
-		LimitPending: "{n} waiting at once",
-		LimitAsk:     "{n} questions a minute",
-		LimitAll:     "{n} requests a minute",
-		LimitRunning: "{n} running at once",
-		LimitSize:    "{n} KiB a request",
-		Rates:        "Rates and budgets",
-		Taints:       "Taints",
-		WaitingNow:   "Waiting now",
-		LastMonth:    "Requests in the last 30 days",
-		MedianIs:     "Median time to decide",
-		PeopleTitle:  "Who decides, and how fast",
-		ColPerson:    "Person",
-		ColDecided:   "Decided",
-		ColShare:     "Approved",
-		ColMedian:    "Median",
-		ColHasty:     "Within 5 s",
-		Stamps:       "{name} approves nearly everything, faster than anybody reads. Rules for what is always right keep the other questions worth reading.",
-		PauseTitle:   "Pause",
-		PauseReason:  "Reason",
-		PauseButton:  "Pause {name}",
-		PauseAll:     "Pause everything",
-		ResumeButton: "Resume {name}",
-		ResumeAll:    "Resume everything",
-		PausedNow:    "Paused: nothing is started until somebody resumes.",
-		ResumedNow:   "Resumed.",
+		Older:             "Older",
+		LogUnreadable:     "The audit log could not be read completely. The rows shown are correct. See the daemon's log.",
+		ColAsked:          "Requested",
+		ColWhat:           "What",
+		ColStatus:         "Status",
+		ColBy:             "By",
+		ColTook:           "Duration",
+		ColEvent:          "Event",
+		ColWhen:           "Time",
+		ColMore:           "Details",
+		ColNumber:         "No.",
+		AuditTitle:        "Audit log",
+		AuditNone:         "No entries found.",
+		VerifyText:        "Reads every entry and compares it with every signed checkpoint and receipt of this daemon.",
+		VerifyButton:      "Verify the log",
+		VerifyGood:        "Log OK: {found}",
+		VerifyBad:         "Log verification failed: {why}",
+		VerifyBusy:        "A verification is already running. Try again later.",
+		WorkspacesTitle:   "Workspaces",
+		Autonomy:          "Autonomy",
+		Approvers:         "Approvers",
+		NoApprovers:       "only the operator",
+		OnlyDecider:       "decided only by",
+		Channels:          "Channels",
+		Timeout:           "Approval timeout",
+		Limits:            "Limits",
+		LimitPending:      "{n} pending",
+		LimitAsk:          "{n} approval requests per minute",
+		LimitAll:          "{n} requests per minute",
+		LimitRunning:      "{n} running",
+		LimitSize:         "{n} KiB per request",
+		Rates:             "Rate limits and budgets",
+		Taints:            "Taints",
+		WaitingNow:        "Pending now",
+		RequestsLastMonth: "Requests in the last 30 days",
+		MedianIs:          "Median time to decide",
+		PeopleTitle:       "Decisions by person",
+		ColPerson:         "Person",
+		ColDecided:        "Decided",
+		ColShare:          "Approved",
+		ColMedian:         "Median",
+		ColFast:           "Within 5 s",
+		RubberStamping:    "{name} approves nearly everything, faster than a person can read it. Add allow rules for routine requests, so that approvers read the others.",
+		PauseTitle:        "Pause",
+		PauseReason:       "Reason",
+		PauseButton:       "Pause {name}",
+		PauseAll:          "Pause everything",
+		ResumeButton:      "Resume {name}",
+		ResumeAll:         "Resume everything",
+		PausedNow:         "Paused: nothing starts before a resume.",
+		ResumedNow:        "Resumed.",
 
 		KeysTitle:   "Keys",
 		KeyApprove:  "approve the request on the page",
-		KeyDeny:     "deny it",
-		KeyNext:     "the next request",
+		KeyDeny:     "deny the request on the page",
+		KeyNext:     "next request",
 		KeyHelp:     "this help",
-		KeysNote:    "Keys do nothing while you type in a field.",
+		KeysNote:    "Keys are ignored while you type in a field.",
 		Settings:    "Settings of this browser",
 		Language:    "Language",
 		Languages:   map[string]string{"en": "English", "it": "Italiano"},
@@ -378,14 +378,14 @@ func english() *words {
 		On:          "on",
 		Off:         "off",
 		Save:        "Save",
-		Notify:      "Notifications on this desktop",
-		NotifyOn:    "Tell me when something waits",
-		NotifyOff:   "Tell me no longer",
-		NotifyNo:    "This browser does not allow it.",
+		Notify:      "Desktop notifications",
+		NotifyOn:    "Notify me of new requests",
+		NotifyOff:   "Stop notifications",
+		NotifyNo:    "This browser does not allow notifications.",
 
-		Broken:  "Something went wrong in the gate. Its log says what. Do not count on anything having happened.",
-		NoSuch:  "There is no such request, or it is not for you.",
-		BadForm: "That form was not complete. Nothing was decided: go back, and load the page again.",
-		Unclear: "That was not clear, so nothing was decided.",
+		InternalError:   "Internal error: see the daemon's log. The action may not have been completed.",
+		RequestNotFound: "Request not found, or you may not see it.",
+		BadForm:         "The form was not complete. Nothing was decided: go back and reload the page.",
+		NotUnderstood:   "Not understood, nothing decided.",
 	}
 }

@@ -358,7 +358,7 @@ func TestSocketGateCannotApprove(t *testing.T) {
 	v.configure(fmt.Sprintf("socket = %q\n[approvers.x]\nlocal = %d\n[workspaces.w]\napprovers = [\"x\"]\n", v.socket, uidGate))
 	d := v.start()
 	require.Error(t, d.ended())
-	require.Contains(t, d.said(), "local is the user that runs the gate and every tool: it cannot approve")
+	require.Contains(t, d.said(), "local is the UID of the daemon and all tools, which cannot be an approver")
 }
 
 func TestSocketIsForThoseWithoutFiles(t *testing.T) {

@@ -382,7 +382,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{
 			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: codeUsage,
-			says: "server_url must be encrypted",
+			says: "server_url must use https",
 		},
 		{
 			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: codeError,
@@ -431,14 +431,14 @@ func TestTelegramSetupRefuses(t *testing.T) {
 			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: codeUsage,
 			says: "which approver is 1001?\nhint: --approver NAME",
 		},
-		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `approver "ann" is 7 at Telegram already`},
-		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `1001 is approver "bob" already`},
+		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `approver "ann" already has the Telegram id 7`},
+		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `the id 1001 already belongs to approver "bob"`},
 		{
 			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: codeError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
-			}, says: `only "ann" decides in workspace "default"`,
+			}, says: `only the principal "ann" may decide in workspace "default"`,
 		},
 		{
 			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: codeUsage,
@@ -446,7 +446,7 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		},
 		{
 			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: codeError,
-			says: "[workspaces.default] is not a table with a header of its own here (nothing was changed)\nhint: write into it by hand: channels = [\"telegram\"]",
+			says: "[workspaces.default] has no header of its own here (nothing was changed)\nhint: add by hand: channels = [\"telegram\"]",
 		},
 		{
 			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),

@@ -17,7 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
-// browserHouse is what the scenarios know of a gate; House in testdata/browser/house.mjs.
+// browserHouse is what the scenarios know of a gate; Gate in testdata/browser/gate.mjs.
 type browserHouse struct {
 	Program string                       `json:"program"`
 	Pid     int                          `json:"pid"`

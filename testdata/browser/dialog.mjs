@@ -1,75 +1,75 @@
-// People ask back, and the agent asks again.
+// Users ask the agent questions, and the agent resubmits.
 
 import assert from 'node:assert/strict'
-import { ask, answer, state } from './decide.mjs'
+import { submitAndOpen, outcomeOf, waitForState } from './decide.mjs'
 
 export const scenarios = {
-  // What the facts answer is answered at once, and the request goes on waiting.
-  'asked back, answered from facts': async (scene) => {
-    const page = await scene.enter(scene.home)
-    const asked = await ask(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
+  // If the facts answer the question, the request stays pending.
+  'question to the agent, answered from facts': async (scene) => {
+    const page = await scene.login(scene.home)
+    const request = await submitAndOpen(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
     await page.locator('#ask-text').fill('who will be emailed?')
     await page.locator('#code-ask').click()
     await page.locator('#note').waitFor()
     await page.waitForLoadState()
     assert.match(await page.locator('#note').innerText(), /bob@example\.org/)
-    await state(page, 'waiting')
+    await waitForState(page, 'waiting')
     await page.locator('#ask-text').fill('why am I asked?')
     await page.locator('#code-ask').click()
     await page.locator('#note', { hasText: 'mail:send' }).waitFor()
-    await state(page, 'waiting')
+    await waitForState(page, 'waiting')
     await page.locator('#code-3').click()
-    assert.equal((await answer(scene, asked)).outcome, 'denied')
+    assert.equal((await outcomeOf(scene, request)).outcome, 'denied')
   },
 
-  // What they do not answer goes to the agent; what it brings next says what is different.
-  'asked back, and asked again': async (scene) => {
-    const page = await scene.enter(scene.home)
+  // Otherwise the agent gets the question. The resubmitted request shows the changes.
+  'question to the agent, then resubmitted': async (scene) => {
+    const page = await scene.login(scene.home)
     const agent = scene.home.agent('home')
-    const first = await ask(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
+    const first = await submitAndOpen(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
     await page.locator('#ask-text').fill('does the body mention the budget?')
     await page.locator('#code-ask').click()
-    await state(page, 'settled:request_more')
-    const told = await answer(scene, first)
-    assert.equal(told.outcome, 'request_more')
-    assert.match(told.feedback, /does the body mention the budget\?/)
-    assert.equal(told.raw.required_response, 'answer_from_facts_or_resubmit')
-    const again = await agent.submit('mail', { to: 'ann@example.org', subject: 'Lunch', body: 'At noon?' }, { resubmits: first.id })
+    await waitForState(page, 'settled:request_more')
+    const result = await outcomeOf(scene, first)
+    assert.equal(result.outcome, 'request_more')
+    assert.match(result.feedback, /does the body mention the budget\?/)
+    assert.equal(result.raw.required_response, 'answer_from_facts_or_resubmit')
+    const resubmitted = await agent.submit('mail', { to: 'ann@example.org', subject: 'Lunch', body: 'At noon?' }, { resubmits: first.id })
     await page.locator('#back').click()
-    await page.locator(`#q-home-${again.id} a`).click()
+    await page.locator(`#q-home-${resubmitted.id} a`).click()
     await page.locator('#changes').waitFor()
-    await page.waitForLoadState() // all of it
+    await page.waitForLoadState() // wait for the complete page
     const changes = await page.locator('#changes').innerText()
     assert.match(changes, /- .*bob@example\.org/)
     assert.match(changes, /\+ .*ann@example\.org/)
     await page.locator('#code-1').click()
     await page.locator('#sure').click()
-    await state(page, 'settled:approved')
-    assert.equal(scene.home.ran(again.id), 1)
-    assert.equal(scene.home.ran(first.id), 0)
+    await waitForState(page, 'settled:approved')
+    assert.equal(scene.home.runs(resubmitted.id), 1)
+    assert.equal(scene.home.runs(first.id), 0)
   },
 
-  'a question, answered by a choice and in words': async (scene) => {
-    const page = await scene.enter(scene.home)
+  'a question, answered by an option and by text': async (scene) => {
+    const page = await scene.login(scene.home)
     const more = { type: 'question', title: 'Red or blue?' }
-    const choice = await ask(scene, page, '', {}, { ...more, options: ['red', 'blue'] })
+    const choice = await submitAndOpen(scene, page, '', {}, { ...more, options: ['red', 'blue'] })
     await page.locator('#option-2').click()
-    assert.equal((await answer(scene, choice)).answer, 'blue')
+    assert.equal((await outcomeOf(scene, choice)).answer, 'blue')
     await page.locator('#back').click()
-    const words = await ask(scene, page, '', {}, more)
+    const words = await submitAndOpen(scene, page, '', {}, more)
     await page.locator('#answer-text').fill('3 shades of green')
     await page.locator('#code-answer').click()
-    assert.equal((await answer(scene, words)).answer, '3 shades of green')
+    assert.equal((await outcomeOf(scene, words)).answer, '3 shades of green')
   },
 
-  // Consent that is remembered can be taken back, where it is given and where it is listed.
-  'always, and no longer': async (scene) => {
-    const page = await scene.enter(scene.home)
+  // A grant can be revoked on the page of its request and on the page of grants.
+  'always, then revoked': async (scene) => {
+    const page = await scene.login(scene.home)
     const agent = scene.home.agent('crowd')
     const [first, second] = [await agent.submit('tidy', { folder: '/srv/1' }), await agent.submit('tidy', { folder: '/srv/2' })]
     await page.locator(`#q-crowd-${first.id} a`).click()
     await page.locator('#code-6').click()
-    await state(page, 'settled:approved')
+    await waitForState(page, 'settled:approved')
     assert.equal((await agent.request('tidy', { folder: '/srv/3' })).outcome, 'auto_approved')
     const before = page.url()
     await page.locator('#undo button').click()
@@ -77,13 +77,13 @@ export const scenarios = {
     await page.locator('#back').click()
     await page.locator(`#q-crowd-${second.id} a`).click()
     await page.locator('#code-6').click()
-    await state(page, 'settled:approved')
-    await page.getByRole('link', { name: 'Remembered' }).click()
+    await waitForState(page, 'settled:approved')
+    await page.getByRole('link', { name: 'Grants' }).click()
     await page.locator(`#g-${second.id} button`).click()
     await page.locator('#note').waitFor()
     const fourth = await agent.submit('tidy', { folder: '/srv/4' })
-    await page.getByRole('link', { name: 'Waiting' }).click()
-    await page.locator(`#q-crowd-${fourth.id}`).waitFor() // it is asked about again
+    await page.getByRole('link', { name: 'Pending' }).click()
+    await page.locator(`#q-crowd-${fourth.id}`).waitFor() // it needs approval again
     await agent.cancel(fourth)
   },
 }

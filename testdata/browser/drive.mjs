@@ -1,8 +1,8 @@
-// Plays scenarios in one Chromium: drive.mjs, with the plan in $PLAN. See README.
+// Runs scenarios in one Chromium: drive.mjs, with the plan in $PLAN. See README.
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { House } from './house.mjs'
+import { Gate } from './gate.mjs'
 import { Scene } from './scene.mjs'
 
 const plan = JSON.parse(process.env.PLAN)
@@ -13,24 +13,24 @@ const FLAGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', '--process-per-site',
 ]
-const TOGETHER = 4 // scenarios at once: most share a browser, which has six lines to a gate, and each open page holds one
-const PATIENCE = 60_000
+const PARALLEL = 4 // scenarios: most share a browser context, which has six connections to a daemon, and each page uses one
+const TIMEOUT = 60_000
 
-// Whoever started us holds our standard input open. When they are gone, so are we, and the browser.
+// The parent process holds our standard input open. If it ends, end too, with the browser.
 process.stdin.on('end', () => process.exit(1)).resume()
 
 const browser = await chromium.launch({ executablePath: plan.chromium, args: FLAGS })
-const houses = Object.fromEntries(Object.entries(plan.houses).map(([name, h]) => [name, new House(h)]))
+const gates = Object.fromEntries(Object.entries(plan.houses).map(([name, g]) => [name, new Gate(g)]))
 const axe = require('axe-core').source
 
-/** Plays one, and says what came of it on a line of its own. */
-async function play(name, act) {
+/** Runs one scenario and prints its result as a line of JSON. */
+async function run(name, act) {
   const began = performance.now()
-  const scene = new Scene({ name, browser, houses, axe, plan, patience: PATIENCE })
+  const scene = new Scene({ name, browser, gates, axe, plan, timeout: TIMEOUT })
   let error = ''
   try {
     await act(scene)
-    scene.judge()
+    scene.checkErrors()
   } catch (why) {
     error = `${why?.stack ?? why}\n${await scene.evidence()}`
   }
@@ -43,8 +43,8 @@ for (const file of plan.scenarios) {
   const { scenarios } = await import(`./${file}`)
   todo.push(...Object.entries(scenarios).filter(([name]) => !plan.only || name.includes(plan.only)))
 }
-await Promise.all(Array.from({ length: TOGETHER }, async () => {
-  for (let next = todo.shift(); next; next = todo.shift()) await play(...next)
+await Promise.all(Array.from({ length: PARALLEL }, async () => {
+  for (let next = todo.shift(); next; next = todo.shift()) await run(...next)
 }))
 await browser.close()
 process.exit(0)

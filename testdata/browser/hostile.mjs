@@ -1,18 +1,18 @@
-// Whatever an agent writes stays text.
+// Text of an agent never becomes markup.
 
 import assert from 'node:assert/strict'
-import { answer } from './decide.mjs'
+import { outcomeOf } from './decide.mjs'
 
-const TOGETHER = 40 // strings in one request's arguments
+const PER_REQUEST = 40 // strings in one request's arguments
 
-/** What a page may be made of. */
+/** The elements that our pages use. */
 const ELEMENTS = `html head meta title link script noscript body a header nav ul ol li form span button p main h1 h2 h3 article section
   time pre code blockquote bdi details summary input label textarea select option div dl dt dd table thead tbody tr th td strong kbd`.split(/\s+/)
 
-/** The beginning of a text, cut between two characters. */
+/** The first n characters of a text. */
 const cut = (text, n) => [...text].slice(0, n).join('')
 
-/** Elements, attributes and addresses of a page that are none of ours. */
+/** Elements, attributes and URLs of a page that are not ours. */
 const foreign = (page) => page.evaluate((ours) => {
   const bad = []
   for (const e of document.querySelectorAll('*')) {
@@ -24,55 +24,55 @@ const foreign = (page) => page.evaluate((ours) => {
   }
   if (document.scripts.length !== 2) bad.push(`${document.scripts.length} scripts`)
   if (document.styleSheets.length !== 1) bad.push(`${document.styleSheets.length} style sheets`)
-  if (document.querySelectorAll('main').length !== 1) bad.push('another page in the page')
+  if (document.querySelectorAll('main').length !== 1) bad.push('more than one main element')
   return bad
 }, ELEMENTS)
 
 export const scenarios = {
   'markup in every field': async (scene) => {
     const agent = scene.home.agent('home')
-    const strings = scene.plan.strings.filter((text) => text.includes('<')) // markup; the server's tests have all of them
+    const strings = scene.plan.strings.filter((text) => text.includes('<')) // the tests in chat/web use all strings
     assert.ok(strings.length > 10)
-    const asked = []
-    for (let n = 0; n < strings.length; n += TOGETHER) {
-      const some = strings.slice(n, n + TOGETHER)
+    const requests = []
+    for (let n = 0; n < strings.length; n += PER_REQUEST) {
+      const some = strings.slice(n, n + PER_REQUEST)
       const prose = cut(some.join(' '), 600)
       const args = { folder: some[0], ...Object.fromEntries(some.map((text, i) => [cut(`${i} ${text}`, 60), text])) }
-      asked.push(await agent.submit('tidy', args, { title: cut(prose, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
+      requests.push(await agent.submit('tidy', args, { title: cut(prose, 150), preview: prose, rationale: prose, sessionId: `s${n}` }))
     }
     const markup = strings.map((text) => cut(text, 80)).slice(0, 8)
-    asked.push(await agent.submit('', {}, { type: 'question', title: markup[0], options: markup }))
-    asked.push(await agent.submit('', { text: markup[1] }, { actionType: 'custom:x' }))
-    const page = await scene.enter(scene.home)
+    requests.push(await agent.submit('', {}, { type: 'question', title: markup[0], options: markup }))
+    requests.push(await agent.submit('', { text: markup[1] }, { actionType: 'custom:x' }))
+    const page = await scene.login(scene.home)
     const base = page.url()
-    const look = async (where) => {
+    const check = async (where) => {
       await page.waitForLoadState()
       assert.deepEqual(await foreign(page), [], where)
     }
-    for (const { id } of asked) {
+    for (const { id } of requests) {
       const row = page.locator(`#q-home-${id}`)
-      const settled = agent.wait(id).then((told) => assert.fail(`${told.outcome}: ${told.error}`))
+      const settled = agent.wait(id).then((result) => assert.fail(`${result.outcome}: ${result.error}`))
       await Promise.race([row.waitFor(), settled])
       settled.catch(() => {})
     }
-    await look('the list')
-    for (const { id } of asked) {
+    await check('the list')
+    for (const { id } of requests) {
       await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#state[data-state=waiting]').waitFor()
       await page.evaluate(() => document.querySelectorAll('details').forEach((d) => { d.open = true }))
-      await look(id)
+      await check(id)
     }
-    for (const { id } of asked.slice(-2)) {
+    for (const { id } of requests.slice(-2)) {
       await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#ask-text').fill(markup.join('\n'))
-      await page.locator('#code-ask').click() // what a person writes comes back on the page, too
+      await page.locator('#code-ask').click() // the page also shows text that the user wrote
       await page.locator('#note').waitFor()
       await page.locator('#state[data-state="settled:request_more"]').waitFor()
-      await look(`${id}, asked back`)
-      assert.equal((await answer(scene, { id })).outcome, 'request_more')
+      await check(`${id}, with a question to the agent`)
+      assert.equal((await outcomeOf(scene, { id })).outcome, 'request_more')
     }
-    for (const { id } of asked) {
-      assert.equal(scene.home.ran(id), 0)
+    for (const { id } of requests) {
+      assert.equal(scene.home.runs(id), 0)
       await agent.cancel(id)
     }
     for (const name of ['History', 'Audit log']) {
@@ -80,8 +80,8 @@ export const scenarios = {
       await page.locator('#q').fill(markup[0])
       await page.locator('#search button').click()
       await page.waitForURL(/q=/)
-      await look(name)
+      await check(name)
     }
-    scene.note(`${strings.length} strings in ${asked.length} requests`)
+    scene.note(`${strings.length} strings in ${requests.length} requests`)
   },
 }

@@ -1,4 +1,4 @@
-// What a scenario has: people at browsers, and what goes wrong in these.
+// The context of a scenario: its browsers, and the errors in them.
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -6,22 +6,22 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 export const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 }
 
-/** What axe looks at: all that WCAG 2.2 asks for at A and AA and a program can see. */
-const BARRIERS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
+/** The axe rules: all of WCAG 2.2 A and AA that can be checked automatically. */
+const WCAG = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
 export class Scene {
-  constructor({ name, browser, houses, axe, plan, patience }) {
-    Object.assign(this, { name, browser, axe, plan, patience, ...houses })
-    this.contexts = [] // of this scenario alone
+  constructor({ name, browser, gates, axe, plan, timeout }) {
+    Object.assign(this, { name, browser, axe, plan, timeout, ...gates })
+    this.contexts = [] // used by this scenario only
     this.pages = []
-    this.wrong = [] // what no page of ours does
+    this.errors = [] // what our pages must not cause
     this.notes = []
   }
 
-  /** A browser of its own, which has not entered yet. */
-  async visitor(options = {}) {
+  /** A page in a new browser context, without a session. */
+  async newContext(options = {}) {
     const context = await this.browser.newContext({ locale: 'en-GB', timezoneId: 'UTC', ...options })
-    context.setDefaultTimeout(this.patience)
+    context.setDefaultTimeout(this.timeout)
     this.contexts.push(context)
     return this.tab(context)
   }
@@ -34,38 +34,38 @@ export class Scene {
   }
 
   watch(page) {
-    page.on('console', (said) => {
-      if (said.type() === 'error' || said.type() === 'warning') this.wrong.push(`console: ${said.text()}`)
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') this.errors.push(`console: ${message.text()}`)
     })
-    page.on('pageerror', (why) => this.wrong.push(`script: ${why}`))
+    page.on('pageerror', (error) => this.errors.push(`script: ${error}`))
     page.on('dialog', (dialog) => {
-      this.wrong.push(`dialog: ${dialog.message()}`)
+      this.errors.push(`dialog: ${dialog.message()}`)
       dialog.dismiss().catch(() => {})
     })
-    page.on('requestfailed', (asked) => {
-      if (asked.failure()?.errorText.includes('BLOCKED')) this.wrong.push(`blocked: ${asked.url()}`)
+    page.on('requestfailed', (request) => {
+      if (request.failure()?.errorText.includes('BLOCKED')) this.errors.push(`blocked: ${request.url()}`)
     })
   }
 
   /**
-   * Somebody who stands before the list: with options in a browser of their own, otherwise in one that
-   * scenarios share, since each costs a second.
+   * A logged-in user's page with the list. With options, in a new browser context; otherwise in one that
+   * scenarios share, because a new one takes a second.
    */
-  async enter(house, options) {
-    if (options) return this.open(house, await this.visitor(options), options.javaScriptEnabled !== false)
-    house.shared ??= this.browser.newContext({ locale: 'en-GB', timezoneId: 'UTC' }).then(async (context) => {
-      context.setDefaultTimeout(this.patience)
-      const page = await this.open(house, await this.tab(context), true)
+  async login(gate, options) {
+    if (options) return this.open(gate, await this.newContext(options), options.javaScriptEnabled !== false)
+    gate.shared ??= this.browser.newContext({ locale: 'en-GB', timezoneId: 'UTC' }).then(async (context) => {
+      context.setDefaultTimeout(this.timeout)
+      const page = await this.open(gate, await this.tab(context), true)
       return { context, list: page.url() }
     })
-    const { context, list } = await house.shared
+    const { context, list } = await gate.shared
     const page = await this.tab(context)
     await page.goto(list)
     return page
   }
 
-  async open(house, page, script) {
-    await page.goto(await house.link())
+  async open(gate, page, script) {
+    await page.goto(await gate.link())
     if (!script) await page.locator('#enter').click()
     await page.waitForURL(/\/s\/[0-9a-f]+\/$/)
     return page
@@ -75,37 +75,37 @@ export class Scene {
     this.notes.push(text)
   }
 
-  /** Says what a browser may complain of, for once. */
-  expect(pattern) {
-    this.wrong = this.wrong.filter((text) => !pattern.test(text))
+  /** Drops the errors that match so far. */
+  ignoreErrors(pattern) {
+    this.errors = this.errors.filter((text) => !pattern.test(text))
   }
 
-  /** Looks again until something is so that tells nobody when it becomes so. */
-  async eventually(so) {
-    for (const end = Date.now() + this.patience; Date.now() < end;) {
-      if (await so()) return
+  /** Polls until a condition holds. */
+  async eventually(holds) {
+    for (const end = Date.now() + this.timeout; Date.now() < end;) {
+      if (await holds()) return
       await sleep(50)
     }
-    assert.fail('waited in vain')
+    assert.fail('condition not met within the timeout')
   }
 
   /**
-   * Taps until that shows what comes next. Where the machine is busy a touch may last so long that it is another
-   * gesture, and then nothing happens: a thumb taps again.
+   * Taps until the next element appears. On a busy machine a tap may last so long that the browser takes it for
+   * another gesture and ignores it.
    */
-  async tap(what, next) {
+  async tap(target, next) {
     await this.eventually(async () => {
-      await what.tap({ timeout: 3000 }).catch(() => {}) // a late answer to the touch before may have taken it away
+      await target.tap({ timeout: 3000 }).catch(() => {}) // the previous tap may have removed the target
       return next.waitFor({ timeout: 3000 }).then(() => true, () => false)
     })
   }
 
-  /** Finds no barrier on the page as it stands. */
+  /** Checks the accessibility of the page in its current state. */
   accessible(page, where) {
-    return this.examine(page, where, { runOnly: BARRIERS, rules: { 'target-size': { enabled: true } } })
+    return this.examine(page, where, { runOnly: WCAG, rules: { 'target-size': { enabled: true } } })
   }
 
-  /** Finds every text readable in the colours that the page has now: nothing else depends on these. */
+  /** Checks only what depends on the colors of the page. */
   legible(page, where) {
     return this.examine(page, where, { runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] } })
   }
@@ -113,30 +113,30 @@ export class Scene {
   async examine(page, where, options) {
     await page.waitForLoadState()
     if (!await page.evaluate(() => 'axe' in globalThis)) await page.evaluate(this.axe)
-    const found = await page.evaluate((what) => globalThis.axe.run({ ...what, resultTypes: ['violations'] }), options)
+    const found = await page.evaluate((given) => globalThis.axe.run({ ...given, resultTypes: ['violations'] }), options)
     const list = found.violations.map((v) => `${v.id}: ${v.help}\n  ${v.nodes.map((n) => `${n.html}\n  ${n.failureSummary}`).join('\n  ')}`)
     assert.equal(list.length, 0, `${where}: ${list.join('\n')}`)
-    assert.ok(found.passes.length > 0, `${where}: axe has looked at nothing`)
+    assert.ok(found.passes.length > 0, `${where}: axe checked nothing`)
   }
 
-  /** Nothing of the page is beyond its right edge. */
+  /** Checks that the page does not scroll sideways. */
   async fits(page, where) {
     await page.waitForLoadState() // with its style sheet
     const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth])
     assert.ok(wide <= window, `${where}: ${wide} px wide in a window of ${window}`)
   }
 
-  judge() {
-    assert.deepEqual(this.wrong, [])
+  checkErrors() {
+    assert.deepEqual(this.errors, [])
   }
 
-  /** Takes pictures of what is open, and says where they are. */
+  /** Takes screenshots of the open pages; returns their paths and the errors. */
   async evidence() {
-    const lines = [...this.wrong]
+    const lines = [...this.errors]
     let n = 0
     for (const page of this.pages) {
       const file = join(this.plan.shots, `${this.name.replace(/\W+/g, '-')}-${++n}.png`)
-      await page.screenshot({ path: file, timeout: 5000 }).then(() => lines.push(`${page.url()} looked like ${file}`), () => {})
+      await page.screenshot({ path: file, timeout: 5000 }).then(() => lines.push(`screenshot of ${page.url()}: ${file}`), () => {})
     }
     return lines.join('\n')
   }

@@ -1,30 +1,30 @@
-// A tour of every page with something on it: nothing on them is in anybody's way, by daylight and at
-// night, on a desk and on a phone. The pictures of the README are taken on it.
+// Checks the accessibility of every page with data on it: light and dark, desktop and phone. Also takes the
+// screenshots of the README.
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { PHONE } from './scene.mjs'
 
-const DESK = { viewport: { width: 1120, height: 900 } }
+const DESKTOP = { viewport: { width: 1120, height: 900 } }
 
-const LOOKS = { desk: DESK, phone: PHONE }
+const DEVICES = { desktop: DESKTOP, phone: PHONE }
 
-/** What has happened in the house by the time somebody looks, and what waits. */
-async function furnish(house) {
-  const personal = house.agent('personal')
-  const research = house.agent('research')
-  const decide = async (agent, tool, args, more, ...answer) => {
-    const asked = await agent.submit(tool, args, more)
+/** Creates settled and pending requests. */
+async function createRequests(gate) {
+  const personal = gate.agent('personal')
+  const research = gate.agent('research')
+  const decide = async (agent, tool, args, more, command, ...options) => {
+    const request = await agent.submit(tool, args, more)
     for (let tries = 0; ; tries++) {
       try {
-        await house.operator(answer[0], asked.id, ...answer.slice(1))
+        await gate.operator(command, request.id, ...options)
         break
-      } catch (why) {
-        if (tries > 100) throw why
+      } catch (error) {
+        if (tries > 100) throw error
         await new Promise((resolve) => setTimeout(resolve, 50))
       }
     }
-    return agent.wait(asked)
+    return agent.wait(request)
   }
   await personal.request('read_calendar', { from: 'Monday', until: 'Friday' })
   const [done] = await Promise.all([
@@ -38,9 +38,9 @@ async function furnish(house) {
   const waiting = { done: done.id }
   waiting.mail = await personal.submit('send_mail', {
     to: 'bob@example.org', cc: 'ann@example.org', subject: 'Lunch on Thursday?', body: 'Hi Bob,\n\nshall we meet at noon, at the usual place?\n\nAnn',
-  }, { title: 'Answer Bob', preview: 'A short mail', rationale: 'Bob asked on Monday when you would have time, and Thursday noon is free.' })
+  }, { title: 'Answer Bob', preview: 'A short mail', rationale: 'Bob request on Monday when you would have time, and Thursday noon is free.' })
   waiting.file = await personal.submit('write_file', { path: '/home/ann/notes/garden.md', content: '# Garden\n\n- plant garlic\n- order mulch\n' },
-    { rationale: 'You asked for a list.' })
+    { rationale: 'You request for a list.' })
   waiting.post = await personal.submit('x_post', { text: 'Meeting moved to 5 pm.' }, { sessionId: 'garden' })
   waiting.fetch = await research.submit('fetch', { url: 'https://example.org/papers/18' }, { sessionId: 'papers' })
   waiting.question = await research.submit('', {}, {
@@ -49,26 +49,26 @@ async function furnish(house) {
   return waiting
 }
 
-const SHOWN = ['list', 'request', 'confirm', 'history', 'workspaces']
+const SCREENSHOTS = ['list', 'request', 'confirm', 'history', 'workspaces']
 
-/** A picture for the README, where pictures are wanted. */
-async function picture(scene, page, name, look) {
+/** Takes a screenshot for the README, if the plan asks for it. */
+async function screenshot(scene, page, name, variant) {
   const { pictures } = scene.plan
-  if (pictures && SHOWN.includes(name)) await page.screenshot({ path: join(pictures, `${name}-${look}.png`), scale: 'css' })
+  if (pictures && SCREENSHOTS.includes(name)) await page.screenshot({ path: join(pictures, `${name}-${variant}.png`), scale: 'css' })
 }
 
-export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, options]) => [`the tour: ${look}`, async (scene) => {
-  const house = scene.tour
-  const waiting = await (house.furnished ??= furnish(house))
-  const page = await scene.enter(house, options)
+export const scenarios = Object.fromEntries(Object.entries(DEVICES).map(([device, options]) => [`tour: ${device}`, async (scene) => {
+  const gate = scene.tour
+  const waiting = await (gate.requests ??= createRequests(gate))
+  const page = await scene.login(gate, options)
   const base = page.url()
   const examine = async (name) => {
-    await scene.fits(page, `${name}, ${look}`)
-    await scene.accessible(page, `${name}, ${look}`)
-    await picture(scene, page, name, look === 'desk' ? 'light' : look)
+    await scene.fits(page, `${name}, ${device}`)
+    await scene.accessible(page, `${name}, ${device}`)
+    await screenshot(scene, page, name, device === 'desktop' ? 'light' : device)
     await page.emulateMedia({ colorScheme: 'dark' })
-    await scene.legible(page, `${name}, ${look}, at night`)
-    if (look === 'desk') await picture(scene, page, name, 'dark')
+    await scene.legible(page, `${name}, ${device}, dark`)
+    if (device === 'desktop') await screenshot(scene, page, name, 'dark')
     await page.emulateMedia({ colorScheme: 'light' })
   }
   const visit = async (name, path) => {
@@ -89,5 +89,5 @@ export const scenarios = Object.fromEntries(Object.entries(LOOKS).map(([look, op
   for (const href of links.slice(1)) await visit(href.split('/').pop(), href)
   await page.locator('#leave').click()
   await page.locator('h1').waitFor()
-  await examine('outside')
+  await examine('no session')
 }]))

@@ -13,12 +13,12 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// sharePairs is how many bursts of each kind are compared: machines differ from
-// minute to minute by more than what is asked.
+// sharePairs is the number of bursts of each kind. The speed of a machine varies
+// over minutes by more than the target.
 const sharePairs = 7
 
-// auditShare compares bursts whose log has a tree and checkpoints with bursts
-// whose log has none, by turns, and the order within a pair changing.
+// auditShare compares bursts with and without tree and checkpoints in the log. They
+// alternate, and the order in a pair changes.
 func (b *bench) auditShare() error {
 	var signed, plain []time.Duration
 	for i := range sharePairs {
@@ -44,14 +44,14 @@ func (b *bench) auditShare() error {
 
 const logEntries = 1_000_000
 
-// auditVerify verifies a log of a million entries as the gate writes them, four
-// for each request that was asked, approved and run.
+// auditVerify measures the verification of a log of a million entries, four for each
+// request.
 func (b *bench) auditVerify() error {
-	h, err := b.build("verify")
+	r, err := b.newRig("verify")
 	if err != nil {
 		return err
 	}
-	signer, err := receipt.LoadOrCreate(h.fs, h.layout.Keys(), "bench")
+	signer, err := receipt.LoadOrCreate(r.fs, r.layout.Keys(), "bench")
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (b *bench) auditVerify() error {
 	if err != nil {
 		return err
 	}
-	log, err := audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()})
+	log, err := audit.OpenSigned(r.fs, r.layout.Audit(), time.Now, audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (b *bench) auditVerify() error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	check := &audit.Check{FS: h.fs, Dir: h.layout.Audit(), Keys: verifier.Known(), Progress: progressLine()}
+	check := &audit.Check{FS: r.fs, Dir: r.layout.Audit(), Keys: verifier.Known(), Progress: progressLine()}
 	began := time.Now()
 	report, err := check.Run()
 	if err != nil {
@@ -87,15 +87,15 @@ func (b *bench) auditVerify() error {
 	b.add("1,000,000 audit entries verified", fmt.Sprintf("%v, %.0f/s, %d checkpoints", took.Round(10*time.Millisecond),
 		logEntries/took.Seconds(), report.Checkpoints), "≤ 10 s", took <= 10*time.Second)
 	began = time.Now()
-	again, err := audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()})
+	again, err := audit.OpenSigned(r.fs, r.layout.Audit(), time.Now, audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()})
 	if err != nil {
 		return err
 	}
-	b.add("such a log opened", time.Since(began).Round(time.Millisecond).String(), "", true)
+	b.add("open such a log", time.Since(began).Round(time.Millisecond).String(), "", true)
 	if err := again.Close(); err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Dir(h.layout.Audit()))
+	return os.RemoveAll(filepath.Dir(r.layout.Audit()))
 }
 
 func historyEntry(i int) approval.Entry {
@@ -113,7 +113,7 @@ func historyEntry(i int) approval.Entry {
 	return e
 }
 
-// progressLine is the one that audit verify draws.
+// progressLine shows progress as audit verify does.
 func progressLine() func(done, total int64) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return func(int64, int64) {}

@@ -11,27 +11,26 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-const past = 100_000 // requests in the log
+const historyRequests = 100_000 // in the log
 
-// history measures the commands that look back, from their start to their end,
-// over a log of what 100,000 requests leave there.
+// history measures complete runs of history commands on a log of 100,000 requests.
 func (b *bench) history() error {
-	h, err := b.build("history")
+	r, err := b.newRig("history")
 	if err != nil {
 		return err
 	}
-	if err := h.plantHistory(past); err != nil {
+	if err := r.writeHistory(historyRequests); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
 		{"history"},
-		{"history", "--by", "nobody"}, // has to look at all of them
+		{"history", "--by", "nomatch"}, // reads all of them
 		{"history", "--all", "--json"},
 		{"stats", "--json"},
 	} {
 		var best []time.Duration
 		for range 5 {
-			c := osexec.Command(b.bin, append(args, "--home", h.layout.Home)...)
+			c := osexec.Command(b.bin, append(args, "--home", r.layout.Home)...)
 			c.Stdout = io.Discard
 			began := time.Now()
 			if err := c.Run(); err != nil {
@@ -45,24 +44,24 @@ func (b *bench) history() error {
 	return nil
 }
 
-// plantHistory writes the log of n requests, over the last month: three of four
-// were asked and decided, every tenth was denied.
-func (h *house) plantHistory(n int) error {
-	log, err := audit.Open(h.fs, h.layout.Audit(), time.Now)
+// writeHistory writes the log of n requests of the last month: a person decided
+// three of four, and denied every tenth.
+func (r *rig) writeHistory(n int) error {
+	log, err := audit.Open(r.fs, r.layout.Audit(), time.Now)
 	if err != nil {
 		return err
 	}
 	first := time.Now().Add(-30 * 24 * time.Hour).UTC()
 	for i := range n {
 		at := first.Add(time.Duration(i) * 30 * 24 * time.Hour / time.Duration(n))
-		for _, e := range story(i, at) {
+		for _, e := range historyEntries(i, at) {
 			log.Note(e)
 		}
 	}
 	return log.Close()
 }
 
-func story(i int, at time.Time) []approval.Entry {
+func historyEntries(i int, at time.Time) []approval.Entry {
 	e := approval.Entry{
 		Time: at, Workspace: workspace, RequestID: id(i), Tool: "x_post", Capability: "channel:out",
 		Target: fmt.Sprintf("x.com/user-%d", i%500), ClientID: "ws:" + workspace, SessionID: "sess_123", Rule: "rule 1",

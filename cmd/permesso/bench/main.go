@@ -1,13 +1,12 @@
-// Command bench measures the gate on the disk it runs on, and prints each
-// figure beside what is asked of it. Times are given as multiples of u, the
-// cost of one durable write (write, fsync, rename, fsync of the folder),
-// measured in the same run: machines differ, and so does one machine from hour
-// to hour.
+// Command bench measures the gate on the local disk and prints each figure with
+// its target. Times are multiples of u, the cost of one durable write (write,
+// fsync, rename, fsync of the folder) in the same run: the speed of machines
+// differs, and that of one machine changes over time.
 //
 //	go run ./cmd/permesso/bench [-bin bin/permesso] [-dir FOLDER] [-only NAME]
 //
-// The gate, its store, log and executor are the real ones, wired as serve wires
-// them. Memory and idle processor time are those of the real daemon.
+// The gate, its store, log and executor are the real ones, connected as in serve.
+// Memory and idle processor time are those of the real daemon.
 package main
 
 import (
@@ -27,8 +26,8 @@ import (
 
 // figure is one line of the result.
 type figure struct {
-	name, got, asked string
-	ok               bool
+	name, got, target string
+	ok                bool
 }
 
 type bench struct {
@@ -42,7 +41,7 @@ func main() {
 	exec.SuperviseIfAsked()
 	dir := flag.String("dir", "", "measure in this `folder` (default: a new one beside the binary)")
 	bin := flag.String("bin", "bin/permesso", "the `program` whose memory and idle time are measured")
-	only := flag.String("only", "", "measure only what has this in its `name`")
+	only := flag.String("only", "", "run only measurements whose name contains `name`")
 	profile := flag.String("cpuprofile", "", "write a processor profile to this `file`")
 	flag.Parse()
 	if err := profiled(*profile, func() error { return run(*dir, *bin, *only) }); err != nil {
@@ -79,7 +78,7 @@ func run(dir, bin, only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	spread(dir)
+	spreadFolders(dir)
 	b := &bench{dir: dir, bin: bin}
 	if err := b.unit(); err != nil {
 		return err
@@ -165,24 +164,24 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(int(q*float64(len(d))), len(d)-1)]
 }
 
-func (b *bench) add(name, got, asked string, ok bool) {
-	b.figures = append(b.figures, figure{name, got, asked, ok})
+func (b *bench) add(name, got, target string, ok bool) {
+	b.figures = append(b.figures, figure{name, got, target, ok})
 }
 
-// inUnits gives a time as itself and as a multiple of u.
+// inUnits formats a duration with its multiple of u.
 func (b *bench) inUnits(d time.Duration) string {
-	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.times(d))
+	return fmt.Sprintf("%v = %.2f u", d.Round(time.Microsecond), b.inU(d))
 }
 
-func (b *bench) times(d time.Duration) float64 { return float64(d) / float64(b.u) }
+func (b *bench) inU(d time.Duration) float64 { return float64(d) / float64(b.u) }
 
 func (b *bench) print() {
-	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "asked")
+	fmt.Printf("\n%-52s %-28s %-12s\n", "measured", "figure", "target")
 	for _, f := range b.figures {
 		verdict := ""
-		if f.asked != "" && !f.ok {
+		if f.target != "" && !f.ok {
 			verdict = "  missed"
 		}
-		fmt.Printf("%-52s %-28s %-12s%s\n", f.name, f.got, f.asked, verdict)
+		fmt.Printf("%-52s %-28s %-12s%s\n", f.name, f.got, f.target, verdict)
 	}
 }

@@ -20,43 +20,43 @@ type aferoFile = afero.File
 
 const rounds = 200
 
-func (h *house) approve(id string) error {
-	_, err := h.decider.Decide(context.Background(), approval.DecisionInput{
+func (r *rig) approve(id string) error {
+	_, err := r.decider.Decide(context.Background(), approval.DecisionInput{
 		Key: approval.Key{Workspace: workspace, ID: id}, Verdict: approval.Approved, Code: "1", Via: "bench",
 		By: approval.Person{Channel: "local", ID: "0", Name: "bench"},
 	})
 	return err
 }
 
-// decided asks and approves one by one, and gives the time from the decision
-// being seen to the response being visible, and the syncs in between and after.
+// decided submits and approves requests one by one. It returns the times from the
+// gate's read of the decision to the visible response, and the syncs per request.
 func (b *bench) decided(tool string) (took []time.Duration, syncs float64, err error) {
-	h, err := b.build("latency-" + tool)
+	r, err := b.newRig("latency-" + tool)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return nil, 0, err
 	}
-	defer h.end()
+	defer r.stopAndReport()
 	total := int64(0)
 	for n := range rounds {
 		id := id(n)
-		if err := h.request(id, tool); err != nil {
+		if err := r.writeRequest(id, tool); err != nil {
 			return nil, 0, err
 		}
-		if err := waitFor("asked", func() bool { return h.has("pending_approvals", id) && !h.has("requests", id) }); err != nil {
+		if err := waitFor("request pending", func() bool { return r.exists("pending_approvals", id) && !r.exists("requests", id) }); err != nil {
 			return nil, 0, err
 		}
-		if err := h.approve(id); err != nil {
+		if err := r.approve(id); err != nil {
 			return nil, 0, err
 		}
-		before := h.fs.syncs.Load()
-		if err := waitFor("settled", func() bool { return !h.has("pending_approvals", id) }); err != nil {
+		before := r.fs.syncs.Load()
+		if err := waitFor("settled", func() bool { return !r.exists("pending_approvals", id) }); err != nil {
 			return nil, 0, err
 		}
-		total += h.fs.syncs.Load() - before
-		seen, out := h.store.times(id)
+		total += r.fs.syncs.Load() - before
+		seen, out := r.store.times(id)
 		took = append(took, out.Sub(seen))
 	}
 	return took, float64(total) / rounds, nil
@@ -68,10 +68,10 @@ func (b *bench) latencyNone() error {
 		return err
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("decision seen → response visible, none, p50", b.inUnits(p50), "≤ 3 u", b.times(p50) <= 3)
-	b.add("decision seen → response visible, none, p99", b.inUnits(p99), "", true)
-	// The first fsync of the claim may be over before the counter is read.
-	b.add("fsyncs from decision to tidy, at most", fmt.Sprintf("%.1f", syncs), "≤ 7", syncs <= 7)
+	b.add("decision read → response visible, none, p50", b.inUnits(p50), "≤ 3 u", b.inU(p50) <= 3)
+	b.add("decision read → response visible, none, p99", b.inUnits(p99), "", true)
+	// The first fsync of the claim may end before the counter is read.
+	b.add("fsyncs from decision to settled, at most", fmt.Sprintf("%.1f", syncs), "≤ 7", syncs <= 7)
 	return nil
 }
 
@@ -81,30 +81,30 @@ func (b *bench) latencyCommand() error {
 		return err
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("decision seen → response visible, /bin/true, p50", b.inUnits(p50), "≤ 6 u", b.times(p50) <= 6)
-	b.add("decision seen → response visible, /bin/true, p99", b.inUnits(p99), "", true)
+	b.add("decision read → response visible, /bin/true, p50", b.inUnits(p50), "≤ 6 u", b.inU(p50) <= 6)
+	b.add("decision read → response visible, /bin/true, p99", b.inUnits(p99), "", true)
 	return nil
 }
 
 func (b *bench) latencyAllow() error {
-	h, err := b.build("allow")
+	r, err := b.newRig("allow")
 	if err != nil {
 		return err
 	}
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
-	defer h.end()
+	defer r.stopAndReport()
 	var took []time.Duration
 	for n := range rounds {
 		began := time.Now()
-		if err := h.request(id(n), "allowed"); err != nil {
+		if err := r.writeRequest(id(n), "allowed"); err != nil {
 			return err
 		}
-		if err := waitFor("settled", func() bool { _, out := h.store.times(id(n)); return !out.IsZero() }); err != nil {
+		if err := waitFor("settled", func() bool { _, out := r.store.times(id(n)); return !out.IsZero() }); err != nil {
 			return err
 		}
-		_, out := h.store.times(id(n))
+		_, out := r.store.times(id(n))
 		took = append(took, out.Sub(began))
 	}
 	p50 := quantile(took, 0.5)
@@ -112,30 +112,29 @@ func (b *bench) latencyAllow() error {
 	return nil
 }
 
-// perSecond gives a rate as itself and as the units that each one cost.
+// perSecond formats a rate with the cost of each in u.
 func (b *bench) perSecond(rate float64) string {
 	return fmt.Sprintf("%.0f/s, %.2f u each", rate, 1/rate/b.u.Seconds())
 }
 
 const burstSize = 1000
 
-// burstOf is how long n waiting requests take from being decided all at once to
-// the last response being visible.
+// burstOf measures the time from n decisions at once to the last visible response.
 func (b *bench) burstOf(n int, name string, unsigned bool) (time.Duration, error) {
-	h, err := b.build(name)
+	r, err := b.newRig(name)
 	if err != nil {
 		return 0, err
 	}
-	h.unsigned = unsigned
-	if err := h.plant(n, time.Hour, "none"); err != nil {
+	r.unsigned = unsigned
+	if err := r.writePendings(n, time.Hour, "none"); err != nil {
 		return 0, err
 	}
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return 0, err
 	}
-	defer h.end()
-	time.Sleep(time.Second) // let the start-up sweep finish
-	show, err := h.plantDecisions(n)
+	defer r.stopAndReport()
+	time.Sleep(time.Second) // until the start-up sweep has ended
+	show, err := r.writeDecisions(n)
 	if err != nil {
 		return 0, err
 	}
@@ -143,14 +142,13 @@ func (b *bench) burstOf(n int, name string, unsigned bool) (time.Duration, error
 	if err := show(); err != nil {
 		return 0, err
 	}
-	if err := waitFor("all settled", func() bool { return h.store.done() == n }); err != nil {
+	if err := waitFor("all settled", func() bool { return r.store.visibleCount() == n }); err != nil {
 		return 0, err
 	}
 	return time.Since(began), nil
 }
 
-// burst decides a thousand waiting requests as fast as one process can, and
-// counts until the last response is visible.
+// burst decides a thousand pending requests as fast as one process can.
 func (b *bench) burst() error {
 	took, err := b.burstOf(burstSize, "burst", false)
 	if err != nil {
@@ -161,20 +159,20 @@ func (b *bench) burst() error {
 	return b.burstDecided()
 }
 
-// burstDecided is the burst with Decide included: 64 people at once.
+// burstDecided is the burst including Decide, by 64 concurrent callers.
 func (b *bench) burstDecided() error {
 	const n = 1000
-	h, err := b.build("burst-decided")
+	r, err := b.newRig("burst-decided")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(n, time.Hour, "none"); err != nil {
+	if err := r.writePendings(n, time.Hour, "none"); err != nil {
 		return err
 	}
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
-	defer h.end()
+	defer r.stopAndReport()
 	time.Sleep(time.Second)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -182,7 +180,7 @@ func (b *bench) burstDecided() error {
 	for w := range 64 {
 		wg.Go(func() {
 			for i := w; i < n; i += 64 {
-				errs <- h.approve(id(i))
+				errs <- r.approve(id(i))
 			}
 		})
 	}
@@ -193,15 +191,15 @@ func (b *bench) burstDecided() error {
 			return err
 		}
 	}
-	if err := waitFor("all settled", func() bool { return h.store.done() == n }); err != nil {
+	if err := waitFor("all settled", func() bool { return r.store.visibleCount() == n }); err != nil {
 		return err
 	}
-	b.add("the same with the deciding itself, 64 at once", b.perSecond(n/time.Since(began).Seconds()), "", true)
+	b.add("the same including Decide, 64 at once", b.perSecond(n/time.Since(began).Seconds()), "", true)
 	return nil
 }
 
-// plant writes pendings as the gate would have, all at once.
-func (h *house) plant(n int, left time.Duration, tool string) error {
+// writePendings writes pendings as the gate does.
+func (r *rig) writePendings(n int, left time.Duration, tool string) error {
 	t := tools[tool]
 	for i := range n {
 		p := &approval.Pending{
@@ -216,20 +214,20 @@ func (h *house) plant(n int, left time.Duration, tool string) error {
 			return err
 		}
 		k := approval.Key{Workspace: workspace, ID: id(i)}
-		if err := h.store.Create(approval.DocPending, k, h.key.Seal(approval.DocPending, k, body), approval.Volatile); err != nil {
+		if err := r.store.Create(approval.DocPending, k, r.key.Seal(approval.DocPending, k, body), approval.Volatile); err != nil {
 			return err
 		}
 	}
-	return h.fs.SyncFS(h.layout.Home)
+	return r.fs.SyncFS(r.layout.Home)
 }
 
-// plantDecisions writes an approval for every slot, under other names; show
-// puts them all into their slots at once.
-func (h *house) plantDecisions(n int) (show func() error, err error) {
-	dir := h.layout.Decisions(workspace)
+// writeDecisions writes approvals under temporary names. show renames all of them
+// into their slots.
+func (r *rig) writeDecisions(n int) (show func() error, err error) {
+	dir := r.layout.Decisions(workspace)
 	for i := range n {
 		k := approval.Key{Workspace: workspace, ID: id(i)}
-		pending, err := h.store.Read(approval.DocPending, k)
+		pending, err := r.store.Read(approval.DocPending, k)
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +240,7 @@ func (h *house) plantDecisions(n int) (show func() error, err error) {
 		if err != nil {
 			return nil, err
 		}
-		file := h.key.Seal(approval.DocDecision, k, body)
+		file := r.key.Seal(approval.DocDecision, k, body)
 		if err := os.WriteFile(filepath.Join(dir, ".planted-"+k.ID), file, 0o600); err != nil {
 			return nil, err
 		}
@@ -255,62 +253,62 @@ func (h *house) plantDecisions(n int) (show func() error, err error) {
 		}
 		return nil
 	}
-	return show, h.fs.SyncFS(h.layout.Home)
+	return show, r.fs.SyncFS(r.layout.Home)
 }
 
-const many = 10_000
+const sweepRequests = 10_000
 
 func (b *bench) sweepFresh() error {
-	h, err := b.build("fresh")
+	r, err := b.newRig("fresh")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, time.Hour, "none"); err != nil {
+	if err := r.writePendings(sweepRequests, time.Hour, "none"); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
-	defer h.end()
-	if err := waitFor("swept", h.gate.Idle); err != nil {
+	defer r.stopAndReport()
+	if err := waitFor("sweep finished", r.gate.Idle); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	b.add("start-up sweep of 10,000 fresh", took.Round(time.Millisecond).String(), "≤ 0.3 s", took <= 300*time.Millisecond)
+	b.add("start-up sweep of 10,000 pending", took.Round(time.Millisecond).String(), "≤ 0.3 s", took <= 300*time.Millisecond)
 	return nil
 }
 
 func (b *bench) sweepExpired() error {
-	h, err := b.build("expired")
+	r, err := b.newRig("expired")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, -time.Minute, "none"); err != nil {
+	if err := r.writePendings(sweepRequests, -time.Minute, "none"); err != nil {
 		return err
 	}
-	before := h.fs.syncs.Load()
+	before := r.fs.syncs.Load()
 	began := time.Now()
-	if err := h.start(); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
-	defer h.end()
-	if err := waitFor("swept", func() bool { return h.store.done() == many && h.gate.Idle() }); err != nil {
+	defer r.stopAndReport()
+	if err := waitFor("sweep finished", func() bool { return r.store.visibleCount() == sweepRequests && r.gate.Idle() }); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	b.add("start-up sweep of 10,000 expired", fmt.Sprintf("%v, %.2f u each", took.Round(time.Millisecond), b.times(took)/many), "≤ 5 s", took <= 5*time.Second)
-	b.add("fsyncs it took, shared", strconv.FormatInt(h.fs.syncs.Load()-before, 10), "", true)
+	b.add("start-up sweep of 10,000 expired", fmt.Sprintf("%v, %.2f u each", took.Round(time.Millisecond), b.inU(took)/sweepRequests), "≤ 5 s", took <= 5*time.Second)
+	b.add("fsyncs of that sweep", strconv.FormatInt(r.fs.syncs.Load()-before, 10), "", true)
 	return nil
 }
 
-// daemon starts the real program on a home.
-func (b *bench) daemon(h *house, config string) (*osexec.Cmd, error) {
-	file := filepath.Join(h.layout.Home, "permesso.toml")
+// daemon starts the real program on the rig's home.
+func (b *bench) daemon(r *rig, config string) (*osexec.Cmd, error) {
+	file := filepath.Join(r.layout.Home, "permesso.toml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	c := osexec.Command(b.bin, "serve", "--home", h.layout.Home, "--config", file)
+	c := osexec.Command(b.bin, "serve", "--home", r.layout.Home, "--config", file)
 	c.Stderr = nil
 	return c, c.Start()
 }
@@ -321,14 +319,14 @@ func stopDaemon(c *osexec.Cmd) {
 }
 
 func (b *bench) memory() error {
-	h, err := b.build("memory")
+	r, err := b.newRig("memory")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(many, time.Hour, "none"); err != nil {
+	if err := r.writePendings(sweepRequests, time.Hour, "none"); err != nil {
 		return err
 	}
-	c, err := b.daemon(h, "[workspaces.default]\nlimits = { pending = 10000 }\n")
+	c, err := b.daemon(r, "[workspaces.default]\nlimits = { pending = 10000 }\n")
 	if err != nil {
 		return err
 	}
@@ -338,7 +336,7 @@ func (b *bench) memory() error {
 	if err != nil {
 		return err
 	}
-	b.add("memory (RSS) with 10,000 waiting", fmt.Sprintf("%.1f MB", float64(kb)/1024), "≤ 60 MB", kb <= 60*1024)
+	b.add("memory (RSS) with 10,000 pending", fmt.Sprintf("%.1f MB", float64(kb)/1024), "≤ 60 MB", kb <= 60*1024)
 	return nil
 }
 
@@ -357,7 +355,7 @@ func procField(pid int, file, name string) (int64, error) {
 
 func (b *bench) idle() error {
 	const workspaces, watch = 1000, 60 * time.Second
-	h, err := b.build("idle")
+	r, err := b.newRig("idle")
 	if err != nil {
 		return err
 	}
@@ -365,7 +363,7 @@ func (b *bench) idle() error {
 	for i := range workspaces {
 		fmt.Fprintf(&config, "[workspaces.w%d]\n", i)
 	}
-	c, err := b.daemon(h, config.String())
+	c, err := b.daemon(r, config.String())
 	if err != nil {
 		return err
 	}
@@ -385,7 +383,7 @@ func (b *bench) idle() error {
 	return nil
 }
 
-// cpu is the time that a process has used, from /proc/PID/stat: fields 14 and
+// cpu returns the processor time of a process, from /proc/PID/stat: fields 14 and
 // 15, in hundredths of a second.
 func cpu(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -37,21 +37,21 @@ public_sink = false
 handler = { kind = "none" }
 `
 
-// caller is one client of the HTTP door.
-type caller struct {
+// client is a client of the HTTP API.
+type client struct {
 	base, key string
-	web       *http.Client
+	http      *http.Client
 }
 
-// call sends one request and reads the answer.
-func (c *caller) call(method, path, body string) (map[string]any, error) {
+// call sends an HTTP request and reads the response.
+func (c *client) call(method, path, body string) (map[string]any, error) {
 	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+c.key)
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := c.web.Do(r)
+	resp, err := c.http.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -63,32 +63,32 @@ func (c *caller) call(method, path, body string) (map[string]any, error) {
 	if resp.StatusCode >= 300 {
 		return nil, fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
 	}
-	answer := map[string]any{}
-	return answer, json.Unmarshal(b, &answer)
+	response := map[string]any{}
+	return response, json.Unmarshal(b, &response)
 }
 
-// line is one connection of a caller's that stays open. It costs the machine little,
-// so that what is measured is the daemon's.
-type line struct {
-	*caller
+// clientConn is one open connection of a client. It needs little processor time, so
+// that mostly the daemon is measured.
+type clientConn struct {
+	*client
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func (c *caller) line() (*line, error) {
+func (c *client) dial() (*clientConn, error) {
 	conn, err := net.Dial("tcp", c.host())
 	if err != nil {
 		return nil, err
 	}
-	return &line{c, conn, bufio.NewReader(conn)}, nil
+	return &clientConn{c, conn, bufio.NewReader(conn)}, nil
 }
 
-func (c *caller) host() string { return strings.TrimPrefix(c.base, "http://") }
+func (c *client) host() string { return strings.TrimPrefix(c.base, "http://") }
 
-func (l *line) close() { _ = l.conn.Close() }
+func (l *clientConn) close() { _ = l.conn.Close() }
 
-// call is caller's, on this connection.
-func (l *line) call(method, path, body string) (id string, err error) {
+// call is like client.call, on this connection.
+func (l *clientConn) call(method, path, body string) (id string, err error) {
 	kind := ""
 	if body != "" {
 		kind = fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
@@ -109,36 +109,36 @@ func (l *line) call(method, path, body string) (id string, err error) {
 	if resp.StatusCode >= 300 {
 		return "", fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
 	}
-	var answer struct {
+	var response struct {
 		ID string `json:"approval_id"`
 	}
-	return answer.ID, json.Unmarshal(b, &answer)
+	return response.ID, json.Unmarshal(b, &response)
 }
 
-const wish = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
+const createBody = `{"tool_name":"none","request_data":{"text":"Meeting at 5"}}`
 
-// waiting is how many long-polls wait at the door.
-func (c *caller) waiting() (n int) {
+// longPolls returns the number of waiting long-polls, from the metrics.
+func (c *client) longPolls() (n int) {
 	r, err := http.NewRequest("GET", c.base+"/metrics", nil)
 	if err != nil {
 		return 0
 	}
 	r.Header.Set("Authorization", "Bearer "+c.key)
-	resp, err := c.web.Do(r)
+	resp, err := c.http.Do(r)
 	if err != nil {
 		return 0
 	}
 	defer resp.Body.Close()
 	for in := bufio.NewScanner(resp.Body); in.Scan(); {
 		if text, ok := strings.CutPrefix(in.Text(), "permesso_rest_waiting_clients "); ok {
-			n, _ = strconv.Atoi(text) // 0 is too few
+			n, _ = strconv.Atoi(text) // on an error 0: not yet
 		}
 	}
 	return n
 }
 
-func (c *caller) create() (id string, err error) {
-	a, err := c.call("POST", "/v1/approvals", wish)
+func (c *client) create() (id string, err error) {
+	a, err := c.call("POST", "/v1/approvals", createBody)
 	if err != nil {
 		return "", err
 	}
@@ -146,10 +146,10 @@ func (c *caller) create() (id string, err error) {
 	return id, nil
 }
 
-// restDaemon is the real program with its door open, and a client that asks and
-// one that decides.
-func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(), err error) {
-	h, err := b.build(name)
+// restDaemon starts the real program with its HTTP API, and returns a client that
+// submits and one that decides.
+func (b *bench) restDaemon(name string) (agent, ann *client, pid int, stop func(), err error) {
+	r, err := b.newRig(name)
 	if err != nil {
 		return nil, nil, 0, nil, err
 	}
@@ -157,14 +157,14 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 	if err != nil {
 		return nil, nil, 0, nil, err
 	}
-	d, err := b.daemon(h, fmt.Sprintf(restConfig, port))
+	d, err := b.daemon(r, fmt.Sprintf(restConfig, port))
 	if err != nil {
 		return nil, nil, 0, nil, err
 	}
 	stop = func() { stopDaemon(d) }
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4000, MaxIdleConns: 4000}}
-	agent = &caller{base: fmt.Sprintf("http://127.0.0.1:%d", port), web: web}
-	ann = &caller{base: agent.base, web: web}
+	agent = &client{base: fmt.Sprintf("http://127.0.0.1:%d", port), http: web}
+	ann = &client{base: agent.base, http: web}
 	err = waitFor("ready", func() bool {
 		resp, err := web.Get(agent.base + "/readyz")
 		if err == nil {
@@ -172,9 +172,9 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 		}
 		return err == nil && resp.StatusCode == http.StatusOK
 	})
-	for c, args := range map[*caller][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
+	for c, args := range map[*client][]string{agent: {"request,read"}, ann: {"decide,read", "--owner", "ann"}} {
 		if err == nil {
-			c.key, err = b.key(h, args...)
+			c.key, err = b.key(r, args...)
 		}
 	}
 	if err != nil {
@@ -184,8 +184,8 @@ func (b *bench) restDaemon(name string) (agent, ann *caller, pid int, stop func(
 	return agent, ann, d.Process.Pid, stop, nil
 }
 
-func (b *bench) key(h *house, scope ...string) (string, error) {
-	args := append([]string{"key", "create", "default", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml"), "--scope"}, scope...)
+func (b *bench) key(r *rig, scope ...string) (string, error) {
+	args := append([]string{"key", "create", "default", "--home", r.layout.Home, "--config", filepath.Join(r.layout.Home, "permesso.toml"), "--scope"}, scope...)
 	out, err := osexec.Command(b.bin, args...).Output()
 	return string(bytes.TrimSpace(out)), err
 }
@@ -201,7 +201,7 @@ func freePort() (int, error) {
 
 const cycles = 2000
 
-// restCycles has clients create, decide and look, as fast as they can.
+// restCycles measures create, decide and read by concurrent clients.
 func (b *bench) restCycles() error {
 	agent, ann, _, stop, err := b.restDaemon("rest-cycles")
 	if err != nil {
@@ -209,13 +209,13 @@ func (b *bench) restCycles() error {
 	}
 	defer stop()
 	began := time.Now()
-	err = share(8, cycles, agent, func(l *line) error {
-		id, err := l.call("POST", "/v1/approvals", wish)
-		l.caller = ann
+	err = inParallel(8, cycles, agent, func(l *clientConn) error {
+		id, err := l.call("POST", "/v1/approvals", createBody)
+		l.client = ann
 		if err == nil {
 			_, err = l.call("POST", "/v1/approvals/"+id+"/decision", `{"code":"1"}`)
 		}
-		l.caller = agent
+		l.client = agent
 		if err == nil {
 			_, err = l.call("GET", "/v1/approvals/"+id, "")
 		}
@@ -229,8 +229,8 @@ func (b *bench) restCycles() error {
 	return nil
 }
 
-// restCreate has 32 clients create: first at the rate that is asked of whole cycles,
-// then as fast as they can, each the next as soon as it has an answer.
+// restCreate measures create by 32 clients: first at the target rate of restCycles,
+// then without pauses.
 func (b *bench) restCreate() error {
 	const limit, each = 15 * time.Millisecond, 2 * time.Millisecond // 500 a second
 	agent, _, _, stop, err := b.restDaemon("rest-create")
@@ -241,24 +241,24 @@ func (b *bench) restCreate() error {
 	for _, pace := range []struct {
 		n     int
 		every time.Duration
-		say   string
+		name  string
 	}{
-		{2000, each, "500/s in all"},
-		{4000, 0, "as fast as they can"},
+		{2000, each, "500/s in total"},
+		{4000, 0, "without pauses"},
 	} {
 		var mu sync.Mutex
 		var took []time.Duration
 		turn, start := 0, time.Now()
-		err = share(32, pace.n, agent, func(l *line) error {
+		err = inParallel(32, pace.n, agent, func(l *clientConn) error {
 			began := time.Now()
-			if pace.every > 0 { // from when it was due: who is kept waiting is late for the next one
+			if pace.every > 0 { // measure from the due time: a delay counts for the next one, too
 				mu.Lock()
 				began = start.Add(time.Duration(turn) * pace.every)
 				turn++
 				mu.Unlock()
 				time.Sleep(time.Until(began))
 			}
-			_, err := l.call("POST", "/v1/approvals", wish)
+			_, err := l.call("POST", "/v1/approvals", createBody)
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, time.Since(began))
@@ -268,19 +268,19 @@ func (b *bench) restCreate() error {
 			return err
 		}
 		p99 := quantile(took, 0.99)
-		b.add("REST: create at 32 clients, "+pace.say+", p50", b.inUnits(quantile(took, 0.5)), "", true)
-		b.add("REST: create at 32 clients, "+pace.say+", p99", b.inUnits(p99), "≤ 15 ms", p99 <= limit)
+		b.add("REST: create at 32 clients, "+pace.name+", p50", b.inUnits(quantile(took, 0.5)), "", true)
+		b.add("REST: create at 32 clients, "+pace.name+", p99", b.inUnits(p99), "≤ 15 ms", p99 <= limit)
 	}
 	return nil
 }
 
-// share does something n times, by so many at once, each on a connection of its own.
-func share(callers, n int, c *caller, do func(l *line) error) error {
+// inParallel runs do n times on concurrent clients, each with its own connection.
+func inParallel(callers, n int, c *client, do func(l *clientConn) error) error {
 	errs := make(chan error, callers)
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
-			l, err := c.line()
+			l, err := c.dial()
 			if err != nil {
 				errs <- err
 				return
@@ -299,7 +299,7 @@ func share(callers, n int, c *caller, do func(l *line) error) error {
 	return <-errs
 }
 
-// restMemory has 2,000 clients wait.
+// restMemory measures memory with 2,000 waiting clients.
 func (b *bench) restMemory() error {
 	const waiters = 2000
 	agent, ann, pid, stop, err := b.restDaemon("rest-memory")
@@ -325,14 +325,14 @@ func (b *bench) restMemory() error {
 				return
 			}
 			r.Header.Set("Authorization", "Bearer "+agent.key)
-			if resp, err := agent.web.Do(r); err == nil {
+			if resp, err := agent.http.Do(r); err == nil {
 				_ = resp.Body.Close()
 			}
 		})
 	}
-	err = waitFor("two thousand who wait", func() bool {
-		time.Sleep(500 * time.Millisecond) // to look costs memory, too
-		return ann.waiting() == waiters
+	err = waitFor("2,000 waiting clients", func() bool {
+		time.Sleep(500 * time.Millisecond) // reading the metrics needs memory, too
+		return ann.longPolls() == waiters
 	})
 	kb, rssErr := rss()
 	cancel()
@@ -344,7 +344,7 @@ func (b *bench) restMemory() error {
 	return nil
 }
 
-// The door within this program, for what has to be timed inside.
+// The HTTP API in this process, to measure times inside.
 
 type oneKey struct{ key *approval.APIKey }
 
@@ -356,38 +356,37 @@ func (o oneKey) Key(hash string) (*approval.APIKey, error) {
 	return o.key, nil
 }
 
-// Place implements httpapi.Settings.
+// WorkspaceInfo implements httpapi.Settings.
 func (oneKey) WorkspaceInfo(string) (httpapi.WorkspaceInfo, bool) {
 	return httpapi.WorkspaceInfo{MaxSize: approval.MaxRequestSize}, true
 }
 
-// restWake measures from the moment at which a response is visible to the one at
-// which a client has its answer.
+// restWake measures the time from a visible response to the client's HTTP response.
 func (b *bench) restWake() error {
-	h, err := b.build("rest-wake")
+	r, err := b.newRig("rest-wake")
 	if err != nil {
 		return err
 	}
 	k := approval.NewAPIKey("bench")
 	k.Workspace, k.Scopes, k.CreatedAt, k.CreatedBy = workspace, []string{approval.MayRequest, approval.MayRead}, time.Now(), "bench"
-	door := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: h.key}}
-	h.changed = door.Changed
-	if err := h.start(); err != nil {
+	api := &httpapi.Server{Keys: oneKey{k}, Settings: oneKey{k}, Viewer: &gate.Viewer{Store: r.store, Workspaces: r.store, Seal: r.key}}
+	r.changed = api.Changed
+	if err := r.start(); err != nil {
 		return err
 	}
-	defer h.end()
-	door.Gate = h.gate
+	defer r.stopAndReport()
+	api.Gate = r.gate
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	door.Hosts = []string{l.Addr().String()}
+	api.Hosts = []string{l.Addr().String()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = door.Run(ctx, l) })
+	wg.Go(func() { _ = api.Run(ctx, l) })
 	defer wg.Wait()
 	defer cancel()
-	c := &caller{base: "http://" + l.Addr().String(), key: "bench", web: &http.Client{}}
+	c := &client{base: "http://" + l.Addr().String(), key: "bench", http: &http.Client{}}
 	var took []time.Duration
 	for range rounds {
 		id, err := c.create()
@@ -402,15 +401,15 @@ func (b *bench) restWake() error {
 			}
 			done <- time.Now()
 		}()
-		time.Sleep(5 * time.Millisecond) // it waits
+		time.Sleep(5 * time.Millisecond) // until it waits
 		bare := strings.TrimPrefix(id, "appr_")
-		if err := h.approve(bare); err != nil {
+		if err := r.approve(bare); err != nil {
 			return err
 		}
 		at := <-done
-		_, out := h.store.times(bare)
+		_, out := r.store.times(bare)
 		if out.IsZero() {
-			return errors.New("nothing was seen to be visible")
+			return errors.New("no response became visible")
 		}
 		took = append(took, at.Sub(out))
 	}

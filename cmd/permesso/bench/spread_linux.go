@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const topDir = 0x00020000 // FS_TOPDIR_FL: folders in here need not lie close together
+const topDir = 0x00020000 // FS_TOPDIR_FL: folders in it need not be stored close together
 
-// spread has ext4 put each folder that is made in dir into a part of the disk of
-// its own. An ext4 without a journal looks past every inode that was given back
-// in the last minutes whenever it makes a file: beside a test run that has just
-// removed thousands of them, a figure would measure those. Other file systems
-// know nothing of it, and need not.
-func spread(dir string) {
+// spreadFolders makes ext4 put each new folder of dir into a different block group.
+// Without a journal, ext4 skips every recently freed inode when it creates a file.
+// After a test run that removed thousands of files, this would distort the figures.
+// Other file systems ignore the flag.
+func spreadFolders(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return

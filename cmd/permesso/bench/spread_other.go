@@ -2,5 +2,5 @@
 
 package main
 
-// spread is only of use on Linux.
-func spread(string) {}
+// spreadFolders has an effect only on Linux.
+func spreadFolders(string) {}

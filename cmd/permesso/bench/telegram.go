@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	tapped    = 90 // requests that somebody taps on
-	perChat   = 3  // cards that Telegram takes at once; then it is one a second
-	ann       = 1001
-	firstChat = -1001000000000
-	tapAsked  = 25 * time.Millisecond
+	tapCount     = 90 // decided requests
+	cardsPerChat = 3  // Telegram's burst limit; after it one per second
+	ann          = 1001
+	firstChat    = -1001000000000
+	tapTarget    = 25 * time.Millisecond
 )
 
-// tap measures how long it takes from a tap to the response, with the real
-// program and a Bot API server on this machine, and what that server takes of
-// it: the way of a tap to somebody who does nothing else but wait for it.
+// tap measures the time from a tap to the response, with the real program and a
+// local Bot API server. It also measures the server's part: the time until a client
+// that only polls gets a tap.
 func (b *bench) tap() error {
 	api := &botapi.Server{}
 	if err := api.Listen(); err != nil {
@@ -33,38 +33,38 @@ func (b *bench) tap() error {
 	}
 	defer api.Close()
 	api.AddUser(botapi.User{ID: ann, FirstName: "Ann"})
-	for i := range tapped / perChat {
+	for i := range tapCount / cardsPerChat {
 		api.AddChat(botapi.Chat{ID: firstChat - int64(i), Type: botapi.Supergroup, Title: "bench"})
 	}
 	own, err := ownLatency(api)
 	if err != nil {
 		return err
 	}
-	h, err := b.build("tap")
+	r, err := b.newRig("tap")
 	if err != nil {
 		return err
 	}
-	config, err := tapConfig(h.layout, api.URL)
+	config, err := tapConfig(r.layout, api.URL)
 	if err != nil {
 		return err
 	}
-	c, err := b.daemon(h, config)
+	c, err := b.daemon(r, config)
 	if err != nil {
 		return err
 	}
 	defer stopDaemon(c)
 	var took []time.Duration
-	for n := range tapped {
-		d, err := tapOnce(h.layout, api, n)
+	for n := range tapCount {
+		d, err := tapOnce(r.layout, api, n)
 		if err != nil {
 			return err
 		}
 		took = append(took, d)
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("tap in Telegram → response visible, p50", b.inUnits(p50), "≤ "+tapAsked.String(), p50 <= tapAsked)
+	b.add("tap in Telegram → response visible, p50", b.inUnits(p50), "≤ "+tapTarget.String(), p50 <= tapTarget)
 	b.add("tap in Telegram → response visible, p99", b.inUnits(p99), "", true)
-	b.add("… of which the Bot API server's own way, p50", own.Round(time.Microsecond).String(), "", true)
+	b.add("… of which the Bot API server, p50", own.Round(time.Microsecond).String(), "", true)
 	return nil
 }
 
@@ -73,17 +73,17 @@ func tapConfig(l ipc.Layout, server string) (string, error) {
 	var config strings.Builder
 	fmt.Fprintf(&config, "[channels.telegram]\nserver_url = %q\ntoken_file = %q\n[approvers.ann]\ntelegram = %d\n"+
 		"[tools.none]\nhandler = { kind = \"none\" }\n", server, token, ann)
-	for i := range tapped / perChat {
+	for i := range tapCount / cardsPerChat {
 		fmt.Fprintf(&config, "[workspaces.w%d]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\ntelegram = { chat_id = %d }\n", i, firstChat-int64(i))
 	}
 	return config.String(), os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600)
 }
 
-// tapOnce asks, awaits the card, taps, and awaits the response.
+// tapOnce submits a request, waits for the card, taps, and waits for the response.
 func tapOnce(l ipc.Layout, api *botapi.Server, n int) (time.Duration, error) {
-	ws, chat, request := fmt.Sprintf("w%d", n/perChat), firstChat-int64(n/perChat), id(n)
+	ws, chat, request := fmt.Sprintf("w%d", n/cardsPerChat), firstChat-int64(n/cardsPerChat), id(n)
 	requests := l.Requests(ws)
-	if err := waitFor("the daemon", func() bool { _, err := os.Stat(requests); return err == nil }); err != nil {
+	if err := waitFor("daemon started", func() bool { _, err := os.Stat(requests); return err == nil }); err != nil {
 		return 0, err
 	}
 	temp := filepath.Join(requests, "."+request)
@@ -105,24 +105,23 @@ func tapOnce(l ipc.Layout, api *botapi.Server, n int) (time.Duration, error) {
 		return false
 	})
 	if err != nil {
-		return 0, fmt.Errorf("the card: %w", err)
+		return 0, fmt.Errorf("wait for card: %w", err)
 	}
-	time.Sleep(50 * time.Millisecond) // nobody is faster, and the gate has done with the card
+	time.Sleep(50 * time.Millisecond) // a person is not faster; the daemon has stored the card
 	began := time.Now()
 	if _, err := api.Tap(ann, chat, card.ID, "✅ Once"); err != nil {
 		return 0, err
 	}
 	response := filepath.Join(l.Responses(ws), request+".json")
-	err = waitFor("the response", func() bool { _, err := os.Stat(response); return err == nil })
+	err = waitFor("response", func() bool { _, err := os.Stat(response); return err == nil })
 	return time.Since(began), err
 }
 
-// ownLatency is how long a tap takes to somebody who asks for updates and does
-// nothing with them.
+// ownLatency measures the time from a tap to a client that only polls for updates.
 func ownLatency(api *botapi.Server) (time.Duration, error) {
 	var took []time.Duration
 	offset := int64(0)
-	for range tapped {
+	for range tapCount {
 		got := make(chan error, 1)
 		go func() { got <- poll(api, offset, 30) }()
 		time.Sleep(5 * time.Millisecond) // until it waits

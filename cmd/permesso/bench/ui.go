@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	uiWaiting = 500
-	uiDecided = 30
-	uiList    = 150 * time.Millisecond
-	uiOther   = 100 * time.Millisecond
+	uiWaiting     = 500
+	uiDecided     = 30
+	uiListTarget  = 150 * time.Millisecond
+	uiEventTarget = 100 * time.Millisecond
 )
 
 const uiConfig = `ui = "127.0.0.1:0"
@@ -33,32 +33,32 @@ reversibility = "reversible"
 handler = { kind = "none" }
 `
 
-// tab is one browser with the pages open.
+// tab is one browser with a session.
 type tab struct {
-	web        *http.Client
-	origin, at string
+	client       *http.Client
+	origin, base string
 }
 
-// openTab has the real program give a link, and opens it.
-func (b *bench) openTab(h *house) (*tab, error) {
-	out, err := osexec.Command(b.bin, "ui", "--print", "--home", h.layout.Home, "--config", filepath.Join(h.layout.Home, "permesso.toml")).Output()
+// openTab gets a login link from the real program and opens it.
+func (b *bench) openTab(r *rig) (*tab, error) {
+	out, err := osexec.Command(b.bin, "ui", "--print", "--home", r.layout.Home, "--config", filepath.Join(r.layout.Home, "permesso.toml")).Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask for a link: %w", err)
+		return nil, fmt.Errorf("get login link: %w", err)
 	}
 	link, err := url.Parse(strings.TrimSpace(string(out)))
 	if err != nil {
-		return nil, errors.New("ask for a link: none came")
+		return nil, errors.New("get login link: invalid output")
 	}
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return nil, err
 	}
-	t := &tab{origin: "http://" + link.Host, web: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	t.at, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
+	t := &tab{origin: "http://" + link.Host, client: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	t.base, err = t.post("/enter", url.Values{"token": {strings.TrimPrefix(link.Path, "/enter/")}})
 	return t, err
 }
 
-// post sends a form, and says where that leads.
+// post sends a form and returns the target of the redirect.
 func (t *tab) post(path string, form url.Values) (to string, err error) {
 	r, err := http.NewRequest(http.MethodPost, t.origin+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -66,7 +66,7 @@ func (t *tab) post(path string, form url.Values) (to string, err error) {
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", t.origin)
-	resp, err := t.web.Do(r)
+	resp, err := t.client.Do(r)
 	if err != nil {
 		return "", err
 	}
@@ -79,7 +79,7 @@ func (t *tab) post(path string, form url.Values) (to string, err error) {
 
 func (t *tab) get(path string) (text string, took time.Duration, err error) {
 	began := time.Now()
-	resp, err := t.web.Get(t.origin + t.at + path)
+	resp, err := t.client.Get(t.origin + t.base + path)
 	if err != nil {
 		return "", 0, err
 	}
@@ -88,9 +88,9 @@ func (t *tab) get(path string) (text string, took time.Duration, err error) {
 	return string(page), time.Since(began), err
 }
 
-// listens gives the times at which events come that hold a text.
-func (t *tab) listens(query string) (<-chan string, error) {
-	resp, err := t.web.Get(t.origin + t.at + "events?" + query) //nolint:bodyclose // it lasts as long as the daemon
+// listen returns the lines of the event stream.
+func (t *tab) listen(query string) (<-chan string, error) {
+	resp, err := t.client.Get(t.origin + t.base + "events?" + query) //nolint:bodyclose // it stays open as long as the daemon runs
 	if err != nil {
 		return nil, err
 	}
@@ -106,30 +106,30 @@ func (t *tab) listens(query string) (<-chan string, error) {
 	return lines, nil
 }
 
-// between is what stands behind a mark, up to the next quotation mark.
-func between(text, mark string) string {
+// attrValue returns the text between mark and the next quotation mark.
+func attrValue(text, mark string) string {
 	_, rest, _ := strings.Cut(text, mark)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// ui measures the list of pages where much waits, and how soon a second tab
-// hears of a decision in the first, with the real program.
+// ui measures the list with many pending requests, and the time until a second tab
+// gets a decision of the first, with the real program.
 func (b *bench) ui() error {
-	h, err := b.build("ui")
+	r, err := b.newRig("ui")
 	if err != nil {
 		return err
 	}
-	if err := h.plant(uiWaiting, time.Hour, "none"); err != nil {
+	if err := r.writePendings(uiWaiting, time.Hour, "none"); err != nil {
 		return err
 	}
-	c, err := b.daemon(h, uiConfig)
+	c, err := b.daemon(r, uiConfig)
 	if err != nil {
 		return err
 	}
 	defer stopDaemon(c)
 	var one, two *tab
-	err = waitFor("the pages", func() bool { one, err = b.openTab(h); return err == nil })
+	err = waitFor("login link", func() bool { one, err = b.openTab(r); return err == nil })
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (b *bench) ui() error {
 		return err
 	}
 	if n := strings.Count(page, `<li id="q-`); n != uiWaiting {
-		return fmt.Errorf("the list shows %d of %d", n, uiWaiting)
+		return fmt.Errorf("list shows %d of %d requests", n, uiWaiting)
 	}
 	var took []time.Duration
 	for range 50 {
@@ -149,13 +149,13 @@ func (b *bench) ui() error {
 		took = append(took, d)
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-	b.add("UI: list of 500, the first time after the start", first.Round(time.Microsecond).String(), "≤ "+uiList.String(), first <= uiList)
+	b.add("UI: list of 500, first load after the start", first.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), first <= uiListTarget)
 	b.add("UI: list of 500, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiList.String(), p99 <= uiList)
-	if two, err = b.openTab(h); err != nil {
+	b.add("UI: list of 500, p99", p99.Round(time.Microsecond).String(), "≤ "+uiListTarget.String(), p99 <= uiListTarget)
+	if two, err = b.openTab(r); err != nil {
 		return err
 	}
-	lines, err := two.listens("rev=" + between(page, `data-rev="`))
+	lines, err := two.listen("rev=" + attrValue(page, `data-rev="`))
 	if err != nil {
 		return err
 	}
@@ -169,28 +169,28 @@ func (b *bench) ui() error {
 	}
 	p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
 	b.add("UI: decision → event in another tab, p50", p50.Round(time.Microsecond).String(), "", true)
-	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiOther.String(), p99 <= uiOther)
+	b.add("UI: decision → event in another tab, p99", p99.Round(time.Microsecond).String(), "≤ "+uiEventTarget.String(), p99 <= uiEventTarget)
 	return nil
 }
 
-// decideOnce answers the request of a row, and awaits the event that takes it
-// away: the time runs from the click to that.
+// decideOnce decides the request of a row, and measures the time from the POST to
+// the event that removes the row.
 func decideOnce(t *tab, row string, lines <-chan string) (time.Duration, error) {
 	id, _, _ := strings.Cut(row, `"`)
-	path := between(row, `href="`)
+	path := attrValue(row, `href="`)
 	page, _, err := t.get(path)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := t.post(t.at+path+"/decide", url.Values{"sha": {between(page, `data-sha="`)}, "code": {"3"}}); err != nil {
+	if _, err := t.post(t.base+path+"/decide", url.Values{"sha": {attrValue(page, `data-sha="`)}, "code": {"3"}}); err != nil {
 		return 0, err
 	}
 	for {
 		select {
 		case line, ok := <-lines:
 			if !ok {
-				return 0, errors.New("the line was closed")
+				return 0, errors.New("event stream closed")
 			}
 			if strings.Contains(line, id+`\" hx-swap-oob=\"delete`) {
 				return time.Since(began), nil

@@ -1,44 +1,44 @@
 package config
 
-// channelKinds are the channels that a file may name: in [channels.NAME], and
-// in a workspace's list.
+// channelKinds lists the channels that a file may name: in [channels.NAME], and in
+// a workspace's list.
 func channelKinds() []string { return []string{"telegram", "email"} }
 
-// channels reads [channels.NAME]. What nobody can be reached by is refused, rather
-// than letting somebody wait for a message that is never sent.
+// channels reads [channels.NAME]. It refuses unknown channels: otherwise approvers
+// would wait for messages that are never sent.
 func (s *section) channels() {
 	s.known = append(s.known, "channels")
-	defer s.telegramReaches()
-	defer s.mailReaches()
-	n := s.node.kids["channels"]
+	defer s.warnUnreachableTelegram()
+	defer s.warnUnreachableEmail()
+	n := s.node.children["channels"]
 	if n == nil {
 		return
 	}
-	const hint = "take it out; people answer at the gate's terminal, or with permesso approve"
+	const hint = "remove it; approvers decide at the daemon's terminal, or with permesso approve"
 	if n.kind != table || len(n.order) == 0 {
-		s.fail(n.key, "channels", "write [channels.telegram]", "no channel is named here")
+		s.fail(n.key, "channels", "write [channels.telegram]", "no channel is configured here")
 		return
 	}
 	for _, name := range n.order {
-		kid := n.kids[name]
-		sub := s.section(kid, "channels."+name)
+		child := n.children[name]
+		sub := s.section(child, "channels."+name)
 		switch name {
 		case "telegram":
-			sub.telegram()
+			sub.telegramChannel()
 		case "email":
-			sub.mail()
+			sub.emailChannel()
 		default:
-			s.fail(kid.key, "channels."+name, didYouMean(name, channelKinds(), hint), "channel %s is not known", quote(name))
+			s.fail(child.key, "channels."+name, didYouMean(name, channelKinds(), hint), "unknown channel %s", quote(name))
 			sub.secretsInside()
 		}
 	}
 }
 
-// secretsInside finds secrets that somebody wrote into the file itself.
+// secretsInside reports secrets written into the file.
 func (s *section) secretsInside() {
 	for _, key := range s.node.order {
 		if secret(key) {
-			s.inlineSecret(s.node.kids[key], key)
+			s.inlineSecret(s.node.children[key], key)
 		}
 	}
 }

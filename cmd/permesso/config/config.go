@@ -1,17 +1,16 @@
-// Package config reads permesso.toml, the one file in which the operator says
-// who may ask, who may decide, and what may run.
+// Package config reads permesso.toml, in which the operator configures which
+// agents may send requests, who may decide, and what may run.
 //
 // # Strictness
 //
-// A gate that half understands its configuration guards half a door, so every
-// key and every value must be known. All mistakes of a file are reported at
-// once, each with its line and column, the nearest right spelling where one is
-// near, and never with the text of another line: tokens may stand there.
+// A misread setting could weaken the gate. So every key and value must be known.
+// All issues of a file are reported at once, each with line, column and the most
+// similar known word. An issue never quotes other lines: they may hold secrets.
 //
 // # Who may decide
 //
-// MayDecide is the whole answer. Zero values deny: no workspace, no id, no
-// list means nobody.
+// MayDecide alone decides this. Zero values deny: with no workspace, no id or no
+// list, no person may decide.
 package config
 
 import (
@@ -25,24 +24,24 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// Config is what the operator said, complete with defaults.
+// Config is a configuration with its defaults filled in.
 type Config struct {
-	File           string // where it was read; "" when built in
-	SHA256         string // of its bytes, in hex; "" when built in
-	Home           string // the state folder; "" when none could be located
-	GateName       string // signs receipts and checkpoints; safe as a host name
+	File           string // the file's path; "": built in
+	SHA256         string // of the file, in hex; "": built in
+	Home           string // the state folder; "": not found
+	GateName       string // name in receipts and checkpoints; a valid host name
 	RunBefore      time.Duration
 	LogLevel       string              // debug, info, warn, error
 	LogFormat      string              // auto, json, console
 	Language       string              // en, it
-	LocalDecisions bool                // what workspaces get that say nothing of their own
-	Socket         string              // where other people of this machine decide; "": nowhere
-	Listen         []Listen            // where the HTTP door is; none: it is shut
-	ListenStated   bool                // the file says so
-	ListenHosts    []string            // names it answers to besides its addresses
-	UI             string              // where the pages for people are, an address of this machine; "": nowhere
-	UIStated       bool                // the file says so
-	AgentUIDs      map[string][]string // by workspace: the uids its agents run as; they decide nothing
+	LocalDecisions bool                // default for workspaces
+	Socket         string              // for approvers with other UIDs; "": none
+	Listen         []Listen            // addresses of the HTTP API; none: off
+	ListenStated   bool                // set in the file
+	ListenHosts    []string            // host names of the HTTP API besides its addresses
+	UI             string              // loopback address of the web UI; "": off
+	UIStated       bool                // set in the file
+	AgentUIDs      map[string][]string // by workspace: UIDs of its agents; they may not decide
 	Workspaces     map[string]approval.Workspace
 	Approvers      map[string]approval.Approver
 	Tools          map[string]approval.Tool
@@ -50,15 +49,15 @@ type Config struct {
 	Rules          []policy.Rule
 	Limits         map[string]policy.Limits // by workspace
 	Retention      Retention
-	Telegram       *Telegram                         // nil: nobody is reached there
-	TelegramChats  map[string]TelegramChat           // by workspace; not in it: the private chats of its approvers
-	Email          *Email                            // nil: nobody is reached by e-mail
-	EmailCeiling   map[string]approval.Reversibility // by workspace: mail approves no further; not in it: everything
-	Warnings       []Issue                           // what is allowed but probably not meant
-	Settings       []Setting                         // every key, as it holds
+	Telegram       *Telegram                         // nil: not configured
+	TelegramChats  map[string]TelegramChat           // by workspace; missing: the private chats of its approvers
+	Email          *Email                            // nil: not configured
+	EmailCeiling   map[string]approval.Reversibility // by workspace: the limit for approvals by email; missing: no limit
+	Warnings       []Issue                           // valid, but probably not intended
+	Settings       []Setting                         // every key with its value in effect
 }
 
-// The defaults that a file may change.
+// Defaults.
 const (
 	DefaultGateName   = "permesso"
 	DefaultRunBefore  = 10 * time.Minute
@@ -67,18 +66,18 @@ const (
 	DefaultWorkspace  = "default"
 )
 
-// maxFile bounds a configuration: more is not something a person wrote.
+// maxFile limits the size of a configuration file.
 const maxFile = 1 << 20
 
-// Default is the configuration without a file: one supervised workspace whose
-// approver is the local operator, and no tools, so that everything asks.
+// Default returns the configuration without a file: one supervised workspace, the
+// local operator as its approver, and no tools.
 func Default() *Config {
-	r := &reader{cfg: blank()}
+	r := &reader{cfg: emptyConfig()}
 	r.file(newTable(pos{1, 1}))
 	return r.cfg
 }
 
-func blank() *Config {
+func emptyConfig() *Config {
 	return &Config{
 		GateName:       DefaultGateName,
 		RunBefore:      DefaultRunBefore,
@@ -98,7 +97,7 @@ func blank() *Config {
 	}
 }
 
-// workspace is one about which nothing is said.
+// workspace returns a workspace with defaults only.
 func (c *Config) workspace(name string) approval.Workspace {
 	return approval.Workspace{
 		Name:           name,
@@ -111,15 +110,15 @@ func (c *Config) workspace(name string) approval.Workspace {
 	}
 }
 
-// Reader reads configurations. The zero Reader is ready, and leaves the
-// templates of handlers to be checked by whoever runs them.
+// Reader reads configurations. The zero Reader is ready to use. It does not check
+// the templates of handlers.
 type Reader struct {
-	// CheckHandler refuses handlers that no executor would run. It sees only
-	// those that run something and are otherwise in order. An error that has a
-	// method ConfigKey is reported at that key of the handler.
+	// CheckHandler refuses handlers that no executor would run. It gets only
+	// valid handlers that run something. If its error has a method ConfigKey, the
+	// issue is reported at that key.
 	CheckHandler func(approval.Handler) error
-	// ServedBy is the uid of the daemon that reads its own configuration; 0,
-	// also root's, leaves out what concerns that.
+	// ServedBy is the daemon's UID, if the daemon reads its own configuration.
+	// 0, also for root, skips the checks that need it.
 	ServedBy int
 }
 
@@ -131,8 +130,8 @@ func Load(path string, env func(string) string) (*Config, error) {
 // Parse reads data with a zero Reader.
 func Parse(name string, data []byte) (*Config, error) { return Reader{}.Parse(name, data) }
 
-// Load reads the file at path, which Locate found; "" gives Default. Home is
-// filled in from env where it can be. The error is an *Error.
+// Load reads the file at path, as returned by Locate. If path is "", it returns
+// Default. It sets Home from env if possible. The error is an *Error.
 func (rd Reader) Load(path string, env func(string) string) (*Config, error) {
 	c := Default()
 	if path != "" {
@@ -145,7 +144,7 @@ func (rd Reader) Load(path string, env func(string) string) (*Config, error) {
 		}
 		c.Warnings = append(warnings, c.Warnings...)
 	}
-	// Without a home here the caller may still have a flag for it.
+	// No error without a home: the caller may have a flag for it.
 	c.Home, _ = LocateHome("", env)
 	return c, nil
 }
@@ -161,11 +160,11 @@ func readFile(path string) (data []byte, warnings []Issue, err error) {
 		return nil, nil, err
 	}
 	if info.IsDir() {
-		return nil, nil, errors.New("this is a folder, not a file")
+		return nil, nil, errors.New("is a folder, not a file")
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
 		warnings = append(warnings, Issue{
-			Message: "everybody on this machine may change this file, and with it who may approve",
+			Message: "every user of this machine may change this file, and so who may approve",
 			Hint:    "chmod o-w " + path,
 		})
 	}
@@ -173,8 +172,8 @@ func readFile(path string) (data []byte, warnings []Issue, err error) {
 	return data, warnings, err
 }
 
-// Parse reads data, the content of the file called name. The error is an
-// *Error with everything that is wrong with it.
+// Parse reads data, the content of the file called name. The error is an *Error
+// with all issues.
 func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 	if len(data) > maxFile {
 		return nil, &Error{File: name, Errors: []Issue{{
@@ -182,17 +181,17 @@ func (rd Reader) Parse(name string, data []byte) (*Config, error) {
 			Hint:    "is this the right file?",
 		}}}
 	}
-	root, problem := parseTree(data)
-	if problem != nil {
-		return nil, &Error{File: name, Errors: []Issue{*problem}}
+	root, issue := parseTree(data)
+	if issue != nil {
+		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: blank(), check: rd.CheckHandler, servedBy: rd.ServedBy}
+	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.ServedBy}
 	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	r.file(root)
-	sortProblems(r.problems)
-	sortProblems(r.cfg.Warnings)
-	if len(r.problems) > 0 {
-		return nil, &Error{File: name, Errors: r.problems}
+	sortIssues(r.issues)
+	sortIssues(r.cfg.Warnings)
+	if len(r.issues) > 0 {
+		return nil, &Error{File: name, Errors: r.issues}
 	}
 	return r.cfg, nil
 }

@@ -7,29 +7,28 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The channels by which people are recognised.
+// The channels that identify people.
 const (
 	channelTelegram = "telegram"
 	channelEmail    = "email"
 	channelLocal    = "local" // terminal, CLI, browser
 )
 
-// operator begins the name of a local person whom no approver entry names. No
-// approver can be called so: the colon is not allowed there.
+// operator is the name prefix of a local person without an approver entry. No
+// approver can have such a name, because names have no colon.
 const operator = "operator:"
 
-// MayDecide says whether p may decide in workspace ws, and by which name
-// others are told of it:
+// MayDecide reports whether p may decide in workspace ws, and the name that other
+// people see:
 //
-//   - Somebody whose id stands in [approvers] is that person and nobody else.
-//     They decide where they are listed, and with a principal set only as the
-//     principal.
-//   - A local person whom no approver entry claims is the operator: whoever
-//     can read keys/ could write decisions anyhow. They decide everywhere,
-//     also where the list is empty or a principal is set.
-//   - With local_decisions = false nobody decides locally, by either road.
-//   - A uid that an agent runs as decides nothing anywhere, whatever else is
-//     said of it.
+//   - A person whose id is in [approvers] is that approver and never the operator.
+//     The approver may decide where listed. If a principal is set, only the
+//     principal may.
+//   - A local person without an approver entry is the operator: a process that can
+//     read keys/ could write decisions anyway. The operator may decide everywhere,
+//     also if the list is empty or a principal is set.
+//   - With local_decisions = false no local person may decide, approver or operator.
+//   - A UID of an agent may not decide anywhere.
 //
 // Everything else is refused: unknown workspaces, unknown channels, empty ids.
 func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) {
@@ -49,20 +48,20 @@ func (c *Config) MayDecide(ws string, p approval.Person) (name string, ok bool) 
 	return name, true
 }
 
-// identify is the approver whom the id belongs to, or "". Parse lets an id
-// belong to one only; the order keeps the answer steady all the same.
+// identify returns the approver with this id, or "". Parse allows one approver per
+// id; the order makes the result the same each time even without that check.
 func (c *Config) identify(p approval.Person) string {
 	for _, name := range sortedKeys(c.Approvers) {
-		if owns(c.Approvers[name], p) {
+		if matchesID(c.Approvers[name], p) {
 			return name
 		}
 	}
 	return ""
 }
 
-// owns compares ids of one kind. The caller has refused the empty id, so an
-// approver's empty field matches nobody.
-func owns(a approval.Approver, p approval.Person) bool {
+// matchesID compares ids of one kind. The caller has refused the empty id, so an
+// approver's empty field never matches.
+func matchesID(a approval.Approver, p approval.Person) bool {
 	switch p.Channel {
 	case channelTelegram:
 		return a.Telegram == p.ID
@@ -74,7 +73,7 @@ func owns(a approval.Approver, p approval.Person) bool {
 	return false
 }
 
-// operatorName is the name of a local person without an entry of their own.
+// operatorName returns the name of a local person without an approver entry.
 func operatorName(p approval.Person) (string, bool) {
 	switch {
 	case p.Channel != channelLocal:
@@ -85,9 +84,9 @@ func operatorName(p approval.Person) (string, bool) {
 	return operator + p.ID, true
 }
 
-// canonicalEmail lowers the domain, which has no case; the part before the @
-// is the receiving server's business and stays. Only ASCII letters are
-// lowered: Unicode would fold the Kelvin sign into a k.
+// canonicalEmail lowers the domain. The part before the @ stays: its meaning is up
+// to the receiving server. Only ASCII letters are lowered: Unicode would turn the
+// Kelvin sign into a k.
 func canonicalEmail(address string) string {
 	i := strings.LastIndexByte(address, '@')
 	if i < 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// NewWorkspace is a section to be added; what is zero is left to the defaults.
+// NewWorkspace is a workspace to add. Zero fields get the defaults.
 type NewWorkspace struct {
 	Name      string
 	Autonomy  string
@@ -45,10 +45,10 @@ func (w NewWorkspace) section() string {
 	return b.String()
 }
 
-// AddWorkspace appends a section to data, the content of the file called name.
-// Every byte that was there stays. The result is a configuration that differs
-// in nothing but that workspace, or there is none. An error about the result is
-// an *Error.
+// AddWorkspace appends a section to data, the content of the file called name. It
+// keeps every existing byte. The result is a configuration that differs only in
+// that workspace; otherwise it returns an error. An error about the result is an
+// *Error.
 func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
@@ -58,8 +58,8 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 	if len(out) > 0 && out[len(out)-1] != '\n' {
 		out = append(out, '\n')
 	}
-	if root, problem := parseTree(data); problem == nil && root.kids["workspaces"] == nil {
-		// It was there as long as no other one was named.
+	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] == nil {
+		// It exists implicitly only while no workspace is configured.
 		out = append(out, "\n[workspaces."+DefaultWorkspace+"]\n"...)
 	}
 	out = append(out, "\n"+w.section()...)
@@ -67,16 +67,16 @@ func (rd Reader) AddWorkspace(name string, data []byte, w NewWorkspace) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	if !before.sameWithout(after, w.Name) {
-		return nil, fmt.Errorf("add workspace %s: the file would mean something else besides", w.Name)
+	if !before.equalWithout(after, w.Name) {
+		return nil, fmt.Errorf("add workspace %s: other settings would change, too", w.Name)
 	}
 	return out, nil
 }
 
-// RemoveWorkspace takes a section out of data: its header's line to its last
-// key's, and the blank line before it where one follows too. Comments before
-// and behind stay, and so does every other byte. Where it is not as plain as
-// that, the error names the lines.
+// RemoveWorkspace removes a section from data: from the line of its header to that
+// of its last key. If a blank line follows, it also removes the one before. All
+// other bytes stay, also comments before and after. If the workspace is not such a
+// section, the error names the lines.
 func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
@@ -96,35 +96,35 @@ func (rd Reader) RemoveWorkspace(name string, data []byte, ws string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if len(where) == 0 || !after.sameWithout(before, ws) {
-		return nil, &Error{File: name, Errors: []Issue{place(data, ws, where)}}
+	if len(where) == 0 || !after.equalWithout(before, ws) {
+		return nil, &Error{File: name, Errors: []Issue{removeIssue(data, ws, where)}}
 	}
 	return out, nil
 }
 
-// place says where a person has to look.
-func place(data []byte, ws string, where []string) Issue {
-	p := Issue{Message: "workspace " + quote(ws) + " is not a section of its own here", Hint: "take it out by hand"}
-	if root, problem := parseTree(data); problem == nil && root.kids["workspaces"] != nil {
-		if n := root.kids["workspaces"].kids[ws]; n != nil {
+// removeIssue tells the operator which lines to edit.
+func removeIssue(data []byte, ws string, where []string) Issue {
+	p := Issue{Message: "workspace " + quote(ws) + " is not a separate section here", Hint: "remove it by hand"}
+	if root, issue := parseTree(data); issue == nil && root.children["workspaces"] != nil {
+		if n := root.children["workspaces"].children[ws]; n != nil {
 			p.Line, p.Col = n.key.line, n.key.col
 		}
 	}
 	if len(where) > 0 {
-		p.Hint = "take it out by hand: it stands in the lines " + strings.Join(where, " and ") + ", and elsewhere"
+		p.Hint = "remove it by hand: lines " + strings.Join(where, " and ") + ", and other lines"
 	}
 	return p
 }
 
-// span is lines, from 0, the last one excluded.
-type span struct{ from, to int }
+// lineRange is a range of lines, from 0, without line to.
+type lineRange struct{ from, to int }
 
-// sections are the tables of one workspace, as they stand in the file: its own
-// and those below it.
-func sections(data []byte, ws string, lines [][]byte) []span {
+// sections returns the tables of one workspace in the file: its own and those
+// below it.
+func sections(data []byte, ws string, lines [][]byte) []lineRange {
 	b := &builder{lines: lineStarts(data)}
 	b.parser.Reset(data)
-	var found []span
+	var found []lineRange
 	open := false
 	for b.parser.NextExpression() {
 		e := b.parser.Expression()
@@ -136,19 +136,19 @@ func sections(data []byte, ws string, lines [][]byte) []span {
 			found[len(found)-1].to = line
 		}
 		if open = len(key) > 1 && key[0] == "workspaces" && key[1] == ws; open {
-			found = append(found, span{line, len(lines)})
+			found = append(found, lineRange{line, len(lines)})
 		}
 	}
 	for i := range found {
-		found[i].to = withoutTail(lines, found[i])
-		found[i].from = withoutGap(lines, found[i])
+		found[i].to = trimTail(lines, found[i])
+		found[i].from = trimGap(lines, found[i])
 	}
 	return found
 }
 
-// withoutGap takes a blank line before a section along where there would be two
-// or, at the end of the file, one without a use.
-func withoutGap(lines [][]byte, s span) int {
+// trimGap extends a section by the blank line before it, if a blank line or the end
+// of the file follows.
+func trimGap(lines [][]byte, s lineRange) int {
 	blank := func(i int) bool { return len(bytes.TrimSpace(lines[i])) == 0 }
 	if s.from > 0 && blank(s.from-1) && (s.to == len(lines) || blank(s.to)) {
 		return s.from - 1
@@ -156,7 +156,7 @@ func withoutGap(lines [][]byte, s span) int {
 	return s.from
 }
 
-// header is a table's name and its line, from 0.
+// header returns the key of a table and its line, from 0.
 func (b *builder) header(e *unstable.Node) (key []string, line int) {
 	for it := e.Key(); it.Next(); {
 		key = append(key, string(it.Node().Data))
@@ -165,9 +165,9 @@ func (b *builder) header(e *unstable.Node) (key []string, line int) {
 	return key, line
 }
 
-// withoutTail leaves the blank lines and comments at a section's end to what
-// comes next: no value ends with one.
-func withoutTail(lines [][]byte, s span) int {
+// trimTail excludes blank lines and comments at the end of a section: they belong
+// to what follows.
+func trimTail(lines [][]byte, s lineRange) int {
 	to := s.to
 	for to > s.from+1 {
 		line := bytes.TrimSpace(lines[to-1])
@@ -179,8 +179,8 @@ func withoutTail(lines [][]byte, s span) int {
 	return to
 }
 
-// sameWithout says whether c is other without the workspace ws.
-func (c *Config) sameWithout(other *Config, ws string) bool {
+// equalWithout reports whether c equals other without the workspace ws.
+func (c *Config) equalWithout(other *Config, ws string) bool {
 	if _, ok := other.Workspaces[ws]; !ok {
 		return false
 	}
@@ -203,9 +203,9 @@ func (c *Config) sameWithout(other *Config, ws string) bool {
 			o.AgentUIDs[name] = uids
 		}
 	}
-	mine := *c
-	mine.Warnings, o.Warnings = nil, nil // they name lines
-	mine.Settings, o.Settings = nil, nil // what was said and what was not, one by one
-	mine.SHA256, o.SHA256 = "", ""
-	return reflect.DeepEqual(mine, o)
+	a := *c
+	a.Warnings, o.Warnings = nil, nil // they have line numbers
+	a.Settings, o.Settings = nil, nil // they have line numbers
+	a.SHA256, o.SHA256 = "", ""
+	return reflect.DeepEqual(a, o)
 }

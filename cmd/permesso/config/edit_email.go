@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// NewEmail is [channels.email] to be added; what is zero is left to the defaults.
+// NewEmail is [channels.email] to add. Zero fields get the defaults.
 type NewEmail struct {
 	From                string
 	SMTP, IMAP          MailServer
@@ -16,7 +16,7 @@ type NewEmail struct {
 	SubAddressing       bool
 }
 
-// Section is the lines of it.
+// Section formats it as TOML.
 func (e NewEmail) Section() string {
 	var b strings.Builder
 	b.WriteString("[channels.email]\n")
@@ -60,15 +60,15 @@ func (m MailServer) inline() string {
 	return strings.Join(parts, ", ")
 }
 
-// AddEmail appends the section to data, the content of the file called name.
-// Every byte that was there stays. An error about the result is an *Error.
+// AddEmail appends the section to data, the content of the file called name. It
+// keeps every existing byte. An error about the result is an *Error.
 func (rd Reader) AddEmail(name string, data []byte, e NewEmail) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
 	if before.Email != nil {
-		return nil, fmt.Errorf("%s has a section [channels.email] already", name)
+		return nil, fmt.Errorf("%s already has a section [channels.email]", name)
 	}
 	out := bytes.Clone(data)
 	if len(out) > 0 && out[len(out)-1] != '\n' {

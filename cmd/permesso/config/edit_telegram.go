@@ -15,27 +15,26 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// NewTelegram is what a file is to say so that somebody is asked through
-// Telegram.
+// NewTelegram are settings to add, so that an approver is asked through Telegram.
 type NewTelegram struct {
-	TokenFile string // "": what the file says already, or the environment
-	ServerURL string // "": likewise, or Telegram's own
+	TokenFile string // "": that of the file or the environment
+	ServerURL string // "": that of the file, or Telegram's
 	Workspace string
 	Approver  string
 	ID        int64        // of the approver
-	Chat      TelegramChat // where the workspace is asked; the zero value leaves that as it is
+	Chat      TelegramChat // of the workspace; zero: unchanged
 }
 
-// AddTelegram has data, the content of the file called name, say all that, and
-// nothing else besides. Every comment stays. What is there already is left; what
-// contradicts it is an error, but for the chat of the workspace, which is
-// replaced. An error about the result is an *Error.
+// AddTelegram adds the settings to data, the content of the file called name. It
+// changes no other setting and keeps comments. A conflict with an existing setting
+// is an error, except for the workspace's chat, which is replaced. An error about
+// the result is an *Error.
 func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, error) {
 	before, err := rd.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.fits(before); err != nil {
+	if err := t.check(before); err != nil {
 		return nil, err
 	}
 	f := &file{name: name, data: data}
@@ -51,13 +50,13 @@ func (rd Reader) AddTelegram(name string, data []byte, t NewTelegram) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if !before.with(t).means(after) {
-		return nil, fmt.Errorf("edit %s: it would mean something else besides", name)
+	if !before.withTelegram(t).equalMeaning(after) {
+		return nil, fmt.Errorf("edit %s: other settings would change, too", name)
 	}
 	return out, nil
 }
 
-// CheckServerURL says whether a file may name that server; "" is Telegram's.
+// CheckServerURL checks a server_url; "" is valid.
 func CheckServerURL(address string) error {
 	if address == "" {
 		return nil
@@ -69,38 +68,38 @@ func CheckServerURL(address string) error {
 	return err
 }
 
-// fits refuses what would have to replace what somebody wrote.
-func (t NewTelegram) fits(c *Config) error {
-	w, there := c.Workspaces[t.Workspace]
+// check refuses settings that would replace existing ones.
+func (t NewTelegram) check(c *Config) error {
+	w, exists := c.Workspaces[t.Workspace]
 	id := strconv.FormatInt(t.ID, 10)
 	switch old := c.Approvers[t.Approver].Telegram; {
-	case !there:
+	case !exists:
 		return fmt.Errorf("there is no workspace %s", quote(t.Workspace))
 	case !namePattern.MatchString(t.Approver):
 		return fmt.Errorf("%s: an approver's name is %s", quote(t.Approver), nameRule)
 	case old != "" && old != id:
-		return fmt.Errorf("approver %s is %s at Telegram already, and not %s", quote(t.Approver), old, id)
+		return fmt.Errorf("approver %s already has the Telegram id %s, not %s", quote(t.Approver), old, id)
 	case w.Principal != "" && w.Principal != t.Approver:
-		return fmt.Errorf("only %s decides in workspace %s: principal says so", quote(w.Principal), quote(t.Workspace))
+		return fmt.Errorf("only the principal %s may decide in workspace %s", quote(w.Principal), quote(t.Workspace))
 	}
 	for name, a := range c.Approvers {
 		if a.Telegram == id && name != t.Approver {
-			return fmt.Errorf("%s is approver %s already", id, quote(name))
+			return fmt.Errorf("the id %s already belongs to approver %s", id, quote(name))
 		}
 	}
-	if had := c.Telegram; had != nil {
-		if had.TokenFile != "" && t.TokenFile != "" && had.TokenFile != t.TokenFile {
-			return fmt.Errorf("[channels.telegram] has another token_file already")
+	if old := c.Telegram; old != nil {
+		if old.TokenFile != "" && t.TokenFile != "" && old.TokenFile != t.TokenFile {
+			return fmt.Errorf("[channels.telegram] already has another token_file")
 		}
-		if had.ServerURL != "" && t.ServerURL != "" && had.ServerURL != t.ServerURL {
-			return fmt.Errorf("[channels.telegram] has another server_url already")
+		if old.ServerURL != "" && t.ServerURL != "" && old.ServerURL != t.ServerURL {
+			return fmt.Errorf("[channels.telegram] already has another server_url")
 		}
 	}
 	return nil
 }
 
-// with is c as it will be.
-func (c *Config) with(t NewTelegram) *Config {
+// withTelegram returns the expected configuration after the edit.
+func (c *Config) withTelegram(t NewTelegram) *Config {
 	o := *c
 	now := Telegram{}
 	if c.Telegram != nil {
@@ -122,7 +121,7 @@ func (c *Config) with(t NewTelegram) *Config {
 	o.Approvers[t.Approver] = a
 	o.Workspaces, o.TelegramChats = maps.Clone(c.Workspaces), maps.Clone(c.TelegramChats)
 	w := o.Workspaces[t.Workspace]
-	w.Approvers, w.Channels = including(w.Approvers, t.Approver), including(w.Channels, channelTelegram)
+	w.Approvers, w.Channels = withName(w.Approvers, t.Approver), withName(w.Channels, channelTelegram)
 	if t.Chat != (TelegramChat{}) {
 		w.ChatJID = channelTelegram + ":" + strconv.FormatInt(t.Chat.ChatID, 10)
 		o.TelegramChats[t.Workspace] = t.Chat
@@ -131,63 +130,62 @@ func (c *Config) with(t NewTelegram) *Config {
 	return &o
 }
 
-func including(all []string, name string) []string {
+func withName(all []string, name string) []string {
 	if slices.Contains(all, name) {
 		return all
 	}
 	return append(slices.Clone(all), name)
 }
 
-// means says whether two files mean the same, whatever they look like.
-func (c *Config) means(other *Config) bool {
+// equalMeaning reports whether two files have the same settings.
+func (c *Config) equalMeaning(other *Config) bool {
 	a, b := *c, *other
 	for _, x := range []*Config{&a, &b} {
-		x.Warnings, x.Settings, x.SHA256 = nil, nil, "" // they name lines, or count bytes
+		x.Warnings, x.Settings, x.SHA256 = nil, nil, "" // they depend on the text of the file
 	}
 	return reflect.DeepEqual(a, b)
 }
 
-// file is a document that is being edited, as far as it consists of tables and
-// of keys that stand in them.
+// file is a document that is being edited, with its tables and their keys.
 type file struct {
 	name   string
 	data   []byte
-	tables []*plain
+	tables []*tableBlock
 	edits  []edit
-	wrong  []Issue
-	tail   string // what comes behind everything
+	issues []Issue
+	tail   string // text to append
 }
 
-// plain is a table with a header of its own.
-type plain struct {
+// tableBlock is a table with its own header.
+type tableBlock struct {
 	name string
-	end  int // where the line of its last key ends, or that of its header
+	end  int // end of the line of its last key, or of its header
 	keys map[string]value
 }
 
-// value is where a key with its value stands, and the texts of an array.
+// value is the position of a key with its value.
 type value struct {
 	from, to int
 	array    bool
-	last     int // where the last item of the array ends; 0: it has none
+	last     int // end of the array's last item; 0: empty
 }
 
-// edit puts text in the place of what stands there.
+// edit replaces a range with text.
 type edit struct {
 	from, to int
 	text     string
 }
 
-// outline finds the tables. The document is known to be valid.
+// outline finds the tables of a valid document.
 func (f *file) outline() {
 	b := &builder{lines: lineStarts(f.data)}
 	b.parser.Reset(f.data)
-	open := &plain{keys: map[string]value{}} // the top of the file, which nobody edits
+	open := &tableBlock{keys: map[string]value{}} // the top of the file, which is not edited
 	for b.parser.NextExpression() {
 		switch e := b.parser.Expression(); e.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			key, line := b.header(e)
-			open = &plain{name: strings.Join(key, "\x00"), end: f.lineEnd(b.lines[line]), keys: map[string]value{}}
+			open = &tableBlock{name: strings.Join(key, "\x00"), end: f.lineEnd(b.lines[line]), keys: map[string]value{}}
 			if e.Kind == unstable.Table {
 				f.tables = append(f.tables, open)
 			}
@@ -206,7 +204,7 @@ func (f *file) outline() {
 	}
 }
 
-// lineEnd is where the line of a place ends, behind its newline.
+// lineEnd returns the end of the line at an offset, after its newline.
 func (f *file) lineEnd(at int) int {
 	if i := bytes.IndexByte(f.data[at:], '\n'); i >= 0 {
 		return at + i + 1
@@ -214,7 +212,7 @@ func (f *file) lineEnd(at int) int {
 	return len(f.data)
 }
 
-func (f *file) table(path ...string) *plain {
+func (f *file) table(path ...string) *tableBlock {
 	name := strings.Join(path, "\x00")
 	for _, t := range f.tables {
 		if t.name == name {
@@ -224,13 +222,13 @@ func (f *file) table(path ...string) *plain {
 	return nil
 }
 
-// entry is a key with its value as it is written.
+// entry is a key with its value in TOML.
 type entry struct{ key, value string }
 
 func (e entry) String() string { return e.key + " = " + e.value + "\n" }
 
-// add writes keys into a table, and the table where there is none.
-func (f *file) add(there bool, entries []entry, path ...string) {
+// add writes keys into a table. If it does not exist, add creates it.
+func (f *file) add(exists bool, entries []entry, path ...string) {
 	if len(entries) == 0 {
 		return
 	}
@@ -241,14 +239,14 @@ func (f *file) add(there bool, entries []entry, path ...string) {
 	switch t := f.table(path...); {
 	case t != nil:
 		f.insert(t.end, text.String())
-	case !there:
+	case !exists:
 		f.tail += "\n[" + strings.Join(path, ".") + "]\n" + text.String()
 	default:
-		f.byHand("["+strings.Join(path, ".")+"] is not a table with a header of its own here", entries)
+		f.manualEdit("["+strings.Join(path, ".")+"] has no header of its own here", entries)
 	}
 }
 
-// insert puts whole lines behind the line that ends there.
+// insert adds lines after the line that ends at an offset.
 func (f *file) insert(at int, lines string) {
 	if at > 0 && f.data[at-1] != '\n' {
 		lines = "\n" + lines
@@ -256,24 +254,24 @@ func (f *file) insert(at int, lines string) {
 	f.edits = append(f.edits, edit{at, at, lines})
 }
 
-func (f *file) byHand(what string, entries []entry) {
+func (f *file) manualEdit(what string, entries []entry) {
 	var lines []string
 	for _, e := range entries {
 		lines = append(lines, strings.TrimSpace(e.String()))
 	}
-	f.wrong = append(f.wrong, Issue{Message: what, Hint: "write into it by hand: " + strings.Join(lines, "; ")})
+	f.issues = append(f.issues, Issue{Message: what, Hint: "add by hand: " + strings.Join(lines, "; ")})
 }
 
 func (f *file) channel(c *Config, t NewTelegram) {
-	var had Telegram
+	var old Telegram
 	if c.Telegram != nil {
-		had = *c.Telegram
+		old = *c.Telegram
 	}
 	var entries []entry
-	if had.TokenFile == "" && t.TokenFile != "" {
+	if old.TokenFile == "" && t.TokenFile != "" {
 		entries = append(entries, entry{"token_file", strconv.QuoteToASCII(t.TokenFile)})
 	}
-	if had.ServerURL == "" && t.ServerURL != "" {
+	if old.ServerURL == "" && t.ServerURL != "" {
 		entries = append(entries, entry{"server_url", strconv.QuoteToASCII(t.ServerURL)})
 	}
 	if c.Telegram == nil && len(entries) == 0 {
@@ -283,9 +281,9 @@ func (f *file) channel(c *Config, t NewTelegram) {
 }
 
 func (f *file) approver(c *Config, t NewTelegram) {
-	a, there := c.Approvers[t.Approver]
+	a, exists := c.Approvers[t.Approver]
 	if a.Telegram == "" {
-		f.add(there, []entry{{channelTelegram, strconv.FormatInt(t.ID, 10)}}, "approvers", t.Approver)
+		f.add(exists, []entry{{channelTelegram, strconv.FormatInt(t.ID, 10)}}, "approvers", t.Approver)
 	}
 }
 
@@ -304,30 +302,30 @@ func (f *file) workspace(c *Config, t NewTelegram) {
 	}
 	list("approvers", w.Approvers, t.Approver)
 	list("channels", w.Channels, channelTelegram)
-	if now, there := c.TelegramChats[t.Workspace]; t.Chat != (TelegramChat{}) && t.Chat != now {
+	if old, exists := c.TelegramChats[t.Workspace]; t.Chat != (TelegramChat{}) && t.Chat != old {
 		e := entry{channelTelegram, t.Chat.String()}
 		switch v, written := table.key(channelTelegram); {
 		case written:
 			f.edits = append(f.edits, edit{v.from, v.to, strings.TrimSpace(e.String())})
-		case there:
-			f.byHand("the chat of workspace "+quote(t.Workspace)+" does not stand in one line here", []entry{e})
+		case exists:
+			f.manualEdit("the chat of workspace "+quote(t.Workspace)+" is not on one line here", []entry{e})
 		default:
 			entries = append(entries, e)
 		}
 	}
-	f.add(len(f.kids("workspaces")) > 0, entries, "workspaces", t.Workspace)
+	f.add(len(f.childKeys("workspaces")) > 0, entries, "workspaces", t.Workspace)
 }
 
-// kids are the keys below one at the top.
-func (f *file) kids(key string) []string {
-	root, problem := parseTree(f.data)
-	if problem != nil || root.kids[key] == nil {
+// childKeys returns the keys below a top-level key.
+func (f *file) childKeys(key string) []string {
+	root, issue := parseTree(f.data)
+	if issue != nil || root.children[key] == nil {
 		return nil
 	}
-	return root.kids[key].order
+	return root.children[key].order
 }
 
-func (t *plain) key(name string) (value, bool) {
+func (t *tableBlock) key(name string) (value, bool) {
 	if t == nil {
 		return value{}, false
 	}
@@ -345,10 +343,10 @@ func (f *file) append(v value, name string) {
 	f.edits = append(f.edits, edit{end, end, strconv.QuoteToASCII(name)})
 }
 
-// edited is the file with all edits.
+// edited returns the file with all edits.
 func (f *file) edited() ([]byte, error) {
-	if len(f.wrong) > 0 {
-		return nil, &Error{File: f.name, Errors: f.wrong}
+	if len(f.issues) > 0 {
+		return nil, &Error{File: f.name, Errors: f.issues}
 	}
 	slices.SortStableFunc(f.edits, func(a, b edit) int { return a.from - b.from })
 	var out bytes.Buffer
@@ -366,7 +364,7 @@ func (f *file) edited() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// String is the chat as it stands in a file.
+// String formats the chat as TOML.
 func (t TelegramChat) String() string {
 	s := "{ chat_id = " + strconv.FormatInt(t.ChatID, 10)
 	if t.ThreadID != 0 {

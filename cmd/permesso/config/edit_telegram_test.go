@@ -9,13 +9,13 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// told is what setup finds out of ann, who wrote to the bot by herself.
-var told = config.NewTelegram{TokenFile: "/etc/p/telegram.token", Workspace: "one", Approver: "ann", ID: 7}
+// annTelegram is what setup finds when ann has written to the bot.
+var annTelegram = config.NewTelegram{TokenFile: "/etc/p/telegram.token", Workspace: "one", Approver: "ann", ID: 7}
 
 func TestAddTelegram(t *testing.T) {
-	group := told
+	group := annTelegram
 	group.Chat = config.TelegramChat{ChatID: -100, ThreadID: 3}
-	served := told
+	served := annTelegram
 	served.ServerURL = "http://127.0.0.1:8081"
 	bare := config.NewTelegram{Workspace: "default", Approver: "ann", ID: 7}
 	for _, row := range []struct {
@@ -23,13 +23,13 @@ func TestAddTelegram(t *testing.T) {
 		t                  config.NewTelegram
 	}{
 		{
-			"into a file that people wrote", full, strings.NewReplacer(
+			"into a commented file", fullConfig, strings.NewReplacer(
 				"limits = { pending = 3 }\n", "limits = { pending = 3 }\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\n",
 				"local = 1000\n", "local = 1000\ntelegram = 7\n",
-			).Replace(full) + "\n[channels.telegram]\ntoken_file = \"/etc/p/telegram.token\"\n", told,
+			).Replace(fullConfig) + "\n[channels.telegram]\ntoken_file = \"/etc/p/telegram.token\"\n", annTelegram,
 		},
 		{
-			"into nothing", "", "\n[channels.telegram]\n\n[approvers.ann]\ntelegram = 7\n\n[workspaces.default]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\n", bare,
+			"into an empty file", "", "\n[channels.telegram]\n\n[approvers.ann]\ntelegram = 7\n\n[workspaces.default]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]\n", bare,
 		},
 		{
 			"a group's topic, a server, comments at the end of lines, no newline at the end of the file",
@@ -39,13 +39,13 @@ func TestAddTelegram(t *testing.T) {
 			group,
 		},
 		{
-			"into lists, one of them long", "[approvers.bob]\nlocal = 7\n[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [ # who\n  'bob', # [he]\n]\nchannels = []\n",
+			"into lists, one on several lines", "[approvers.bob]\nlocal = 7\n[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [ # who\n  'bob', # [he]\n]\nchannels = []\n",
 			"[approvers.bob]\nlocal = 7\n[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [ # who\n  'bob', \"ann\", # [he]\n]\nchannels = [\"telegram\"]\n" +
 				"\n[channels.telegram]\ntoken_file = \"/etc/p/telegram.token\"\nserver_url = \"http://127.0.0.1:8081\"\n", served,
 		},
 		{
-			"into an empty list with a comment", "[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [\n# nobody yet ]\n]\nchannels = [\"telegram\",]\n[channels.telegram]\ntoken_file = '/x'\n",
-			"[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [\n# nobody yet ]\n\"ann\"]\nchannels = [\"telegram\",]\n[channels.telegram]\ntoken_file = '/x'\n",
+			"into an empty list with a comment", "[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [\n# none yet ]\n]\nchannels = [\"telegram\",]\n[channels.telegram]\ntoken_file = '/x'\n",
+			"[approvers.ann]\ntelegram=7\n[workspaces.one]\napprovers = [\n# none yet ]\n\"ann\"]\nchannels = [\"telegram\",]\n[channels.telegram]\ntoken_file = '/x'\n",
 			config.NewTelegram{Workspace: "one", Approver: "ann", ID: 7},
 		},
 		{
@@ -64,18 +64,18 @@ func TestAddTelegram(t *testing.T) {
 			require.Equal(t, row.t.Chat, c.TelegramChats[row.t.Workspace])
 			require.Equal(t, []string{"telegram"}, c.Workspaces[row.t.Workspace].Channels)
 			for _, w := range c.Warnings {
-				require.NotContains(t, w.Message, "telegram", "and somebody can be asked")
+				require.NotContains(t, w.Message, "telegram", "approvers can be asked")
 			}
 			again, err := config.Reader{}.AddTelegram("p.toml", after, row.t)
 			require.NoError(t, err)
-			require.Equal(t, string(after), string(again), "twice is once")
+			require.Equal(t, string(after), string(again), "a second time changes nothing")
 		})
 	}
 }
 
 func TestAddTelegramRefuses(t *testing.T) {
 	with := func(change func(*config.NewTelegram)) config.NewTelegram {
-		n := told
+		n := annTelegram
 		change(&n)
 		return n
 	}
@@ -83,33 +83,33 @@ func TestAddTelegramRefuses(t *testing.T) {
 		why, before, says string
 		t                 config.NewTelegram
 	}{
-		{"no such workspace", full, `there is no workspace "three"`, with(func(n *config.NewTelegram) { n.Workspace = "three" })},
-		{"no name", full, "an approver's name is", with(func(n *config.NewTelegram) { n.Approver = "x]\n[tools.y" })},
-		{"somebody else's id", full + "[approvers.bob]\ntelegram = 7\n", `7 is approver "bob" already`, told},
-		{"another id of hers", strings.Replace(full, "local = 1000", "telegram = 8", 1), `approver "ann" is 8 at Telegram already, and not 7`, told},
+		{"an unknown workspace", fullConfig, `there is no workspace "three"`, with(func(n *config.NewTelegram) { n.Workspace = "three" })},
+		{"an invalid name", fullConfig, "an approver's name is", with(func(n *config.NewTelegram) { n.Approver = "x]\n[tools.y" })},
+		{"the id of another approver", fullConfig + "[approvers.bob]\ntelegram = 7\n", `the id 7 already belongs to approver "bob"`, annTelegram},
+		{"the approver has another id", strings.Replace(fullConfig, "local = 1000", "telegram = 8", 1), `approver "ann" already has the Telegram id 8, not 7`, annTelegram},
 		{
-			"somebody else's agent", "[approvers.bob]\nlocal=1\n[approvers.ann]\nlocal=2\n[workspaces.one]\napprovers=[\"bob\"]\nprincipal=\"bob\"\n",
-			`only "bob" decides in workspace "one"`, told,
+			"the workspace has another principal", "[approvers.bob]\nlocal=1\n[approvers.ann]\nlocal=2\n[workspaces.one]\napprovers=[\"bob\"]\nprincipal=\"bob\"\n",
+			`only the principal "bob" may decide in workspace "one"`, annTelegram,
 		},
-		{"another token file", full + "[channels.telegram]\ntoken_file = \"/y\"\n", "another token_file", told},
-		{"another server", full + "[channels.telegram]\nserver_url = \"https://y.org\"\n", "another server_url", with(func(n *config.NewTelegram) { n.ServerURL = "https://x.org" })},
+		{"another token file", fullConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", "another token_file", annTelegram},
+		{"another server", fullConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", "another server_url", with(func(n *config.NewTelegram) { n.ServerURL = "https://x.org" })},
 		{
-			"an id that there is none of", full, "telegram must be 1 to", with(func(n *config.NewTelegram) { n.ID = -7 }),
+			"an invalid id", fullConfig, "telegram must be 1 to", with(func(n *config.NewTelegram) { n.ID = -7 }),
 		},
 		{
-			"a workspace in one line", "workspaces = { one = {} }\n[approvers.ann]\nlocal = 1\n",
-			"[workspaces.one] is not a table with a header of its own here\nhint: write into it by hand: approvers = [\"ann\"]; channels = [\"telegram\"]", told,
+			"a workspace on one line", "workspaces = { one = {} }\n[approvers.ann]\nlocal = 1\n",
+			"[workspaces.one] has no header of its own here\nhint: add by hand: approvers = [\"ann\"]; channels = [\"telegram\"]", annTelegram,
 		},
 		{
 			"an approver by a dotted key", "approvers.ann.local = 1\n[workspaces.one]\n",
-			"[approvers.ann] is not a table with a header of its own here\nhint: write into it by hand: telegram = 7", told,
+			"[approvers.ann] has no header of its own here\nhint: add by hand: telegram = 7", annTelegram,
 		},
 		{
-			"a chat in a table of its own", full + "[workspaces.one.telegram]\nchat_id = 5\n",
-			`the chat of workspace "one" does not stand in one line here`, with(func(n *config.NewTelegram) { n.Chat.ChatID = -100 }),
+			"a chat in its own table", fullConfig + "[workspaces.one.telegram]\nchat_id = 5\n",
+			`the chat of workspace "one" is not on one line here`, with(func(n *config.NewTelegram) { n.Chat.ChatID = -100 }),
 		},
-		{"a file that is wrong already", "gaet = 1\n", "unknown key", told},
-		{"a token in the place of its file", full, "token_file must be an absolute path", with(func(n *config.NewTelegram) { n.TokenFile = "123456:AAhunter2hunter2" })},
+		{"an invalid file", "gaet = 1\n", "unknown key", annTelegram},
+		{"a token instead of its file", fullConfig, "token_file must be an absolute path", with(func(n *config.NewTelegram) { n.TokenFile = "123456:AAhunter2hunter2" })},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			out, err := config.Reader{}.AddTelegram("p.toml", []byte(row.before), row.t)

@@ -10,9 +10,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// full is a file of the sort that people write.
-const full = `# mine
-gate = "house"   # odd   spacing	stays
+// fullConfig is a file with comments and unusual spacing.
+const fullConfig = `# mine
+gate = "main"   # odd   spacing	stays
 
 [workspaces.one]   # the first
 autonomy = "full"
@@ -41,17 +41,17 @@ func TestAddWorkspace(t *testing.T) {
 		w           config.NewWorkspace
 		added       string
 	}{
-		{"nothing but a name", full, config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+		{"only a name", fullConfig, config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
 		{
-			"everything", full,
+			"everything", fullConfig,
 			config.NewWorkspace{Name: "three", Autonomy: "readonly", Approvers: []string{"ann"}, Timeout: 90 * time.Minute, AgentUIDs: []uint{7, 8}},
 			"\n[workspaces.three]\nautonomy = \"readonly\"\napprovers = [\"ann\"]\napproval_timeout = \"1h30m\"\nagent_uid = [7, 8]\n",
 		},
-		{"no newline at the end", strings.TrimSuffix(full, "\n"), config.NewWorkspace{Name: "three"}, "\n\n[workspaces.three]\n"},
-		{"the default one, until now only implied, stays", "gate = \"g\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
-		{"to nothing", "", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
+		{"no newline at the end", strings.TrimSuffix(fullConfig, "\n"), config.NewWorkspace{Name: "three"}, "\n\n[workspaces.three]\n"},
+		{"the implicit default workspace stays", "gate = \"g\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
+		{"to an empty file", "", config.NewWorkspace{Name: "three"}, "\n[workspaces.default]\n\n[workspaces.three]\n"},
 		{"dotted keys", "[workspaces]\none.autonomy = \"full\"\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
-		{"line ends of Windows", "gate = \"g\"\r\n[workspaces.one]\r\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
+		{"Windows line ends", "gate = \"g\"\r\n[workspaces.one]\r\n", config.NewWorkspace{Name: "three"}, "\n[workspaces.three]\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
@@ -64,7 +64,7 @@ func TestAddWorkspace(t *testing.T) {
 			back, err := config.Reader{}.RemoveWorkspace("p.toml", after, "three")
 			require.NoError(t, err)
 			want := row.before + strings.TrimSuffix(row.added, "\n[workspaces.three]\n"+sectionOf(row.added))
-			require.Equal(t, want, string(back), "removing it gives back what was there")
+			require.Equal(t, want, string(back), "removing it restores the file")
 		})
 	}
 }
@@ -79,16 +79,16 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 		why, before, says string
 		w                 config.NewWorkspace
 	}{
-		{"a level that there is none of", full, "autonomy must be", config.NewWorkspace{Name: "three", Autonomy: "ful"}},
-		{"nobody of that name", full, `approver "bob" is not defined`, config.NewWorkspace{Name: "three", Approvers: []string{"bob"}}},
-		{"an agent that is an approver", full, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
-		{"one that is there", full, "not valid TOML", config.NewWorkspace{Name: "one"}},
-		{"no name for one", full, "a name is", config.NewWorkspace{Name: "Three"}},
-		{"a name that would be something else", full, "would mean something else", config.NewWorkspace{Name: "x]\n[tools.y"}},
-		{"a name that leads on", full, "", config.NewWorkspace{Name: "one.limits"}},
-		{"an inline table cannot grow", "workspaces = { one = {} }\n", "not valid TOML", config.NewWorkspace{Name: "three"}},
-		{"a file that is wrong already", "gaet = 1\n", "unknown key", config.NewWorkspace{Name: "three"}},
-		{"a time-out of no length", full, "approval_timeout must be", config.NewWorkspace{Name: "three", Timeout: time.Millisecond}},
+		{"an unknown autonomy", fullConfig, "autonomy must be", config.NewWorkspace{Name: "three", Autonomy: "ful"}},
+		{"an undefined approver", fullConfig, `approver "bob" is not defined`, config.NewWorkspace{Name: "three", Approvers: []string{"bob"}}},
+		{"an agent that is an approver", fullConfig, "could approve itself", config.NewWorkspace{Name: "three", AgentUIDs: []uint{1000}}},
+		{"an existing workspace", fullConfig, "not valid TOML", config.NewWorkspace{Name: "one"}},
+		{"an invalid name", fullConfig, "a name is", config.NewWorkspace{Name: "Three"}},
+		{"a name that adds another table", fullConfig, "other settings would change", config.NewWorkspace{Name: "x]\n[tools.y"}},
+		{"a name with a dot", fullConfig, "", config.NewWorkspace{Name: "one.limits"}},
+		{"an inline table cannot be extended", "workspaces = { one = {} }\n", "not valid TOML", config.NewWorkspace{Name: "three"}},
+		{"an invalid file", "gaet = 1\n", "unknown key", config.NewWorkspace{Name: "three"}},
+		{"a timeout that is too short", fullConfig, "approval_timeout must be", config.NewWorkspace{Name: "three", Timeout: time.Millisecond}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.AddWorkspace("p.toml", []byte(row.before), row.w)
@@ -100,8 +100,8 @@ func TestAddWorkspaceRefuses(t *testing.T) {
 
 func TestRemoveWorkspace(t *testing.T) {
 	for _, row := range []struct{ why, before, ws, gone string }{
-		{"with the blank line before it, its comments stay", full, "one", "\n[workspaces.one]   # the first\nautonomy = \"full\"\nlimits = { pending = 3 }\n"},
-		{"a header within an array is none", full, "two", "[workspaces.two]\napprovers = [\n  \"ann\",\n  # [workspaces.three]\n]\n"},
+		{"with the blank line before it; comments stay", fullConfig, "one", "\n[workspaces.one]   # the first\nautonomy = \"full\"\nlimits = { pending = 3 }\n"},
+		{"a header in an array is no header", fullConfig, "two", "[workspaces.two]\napprovers = [\n  \"ann\",\n  # [workspaces.three]\n]\n"},
 		{"with the tables below it", "[workspaces.a]\n[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n", "b", "[workspaces.b]\n[workspaces.b.limits]\npending = 1\n[workspaces.b.telegram]\nchat_id = 1\n"},
 		{"in two places", "[workspaces.b]\n[workspaces.a]\n[workspaces.b.limits]\npending = 1\n", "b", ""},
 		{"quoted, and with blanks", "[workspaces.a]\n[ workspaces . \"b\" ]\nautonomy = \"full\"\n", "b", "[ workspaces . \"b\" ]\nautonomy = \"full\"\n"},
@@ -122,14 +122,14 @@ func TestRemoveWorkspace(t *testing.T) {
 
 func TestRemoveWorkspaceRefuses(t *testing.T) {
 	for _, row := range []struct{ why, before, ws, says string }{
-		{"dotted keys", "[workspaces]\na.autonomy = \"full\"\nb.autonomy = \"full\"\n", "b", "p.toml:3:1: workspace \"b\" is not a section of its own here\nhint: take it out by hand"},
-		{"an inline table", "workspaces = { a = {}, b = {} }\n", "b", "p.toml:1:24: workspace \"b\" is not a section of its own here\nhint: take it out by hand"},
+		{"dotted keys", "[workspaces]\na.autonomy = \"full\"\nb.autonomy = \"full\"\n", "b", "p.toml:3:1: workspace \"b\" is not a separate section here\nhint: remove it by hand"},
+		{"an inline table", "workspaces = { a = {}, b = {} }\n", "b", "p.toml:1:24: workspace \"b\" is not a separate section here\nhint: remove it by hand"},
 		{
 			"partly a section", "[workspaces]\nb.limits.pending = 1\n[workspaces.a]\n[workspaces.b.telegram]\nchat_id = 1\n", "b",
-			"hint: take it out by hand: it stands in the lines 4 to 5, and elsewhere",
+			"hint: remove it by hand: lines 4 to 5, and other lines",
 		},
-		{"one that there is none of", full, "four", "not a section"},
-		{"the only one: the default would come instead", "[workspaces.b]\n", "b", "not a section"},
+		{"an unknown workspace", fullConfig, "four", "not a separate section"},
+		{"the only workspace: the default one would replace it", "[workspaces.b]\n", "b", "not a separate section"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			after, err := config.Reader{}.RemoveWorkspace("p.toml", []byte(row.before), row.ws)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Setting is one key as it holds: what the file says, or the default.
+// Setting is one key with its value in effect: that of the file, or the default.
 type Setting struct {
 	Key   string `json:"key"`   // as a dotted path; rules[1] is the first of [[rules]]
-	Value any    `json:"value"` // string, int64, bool, []any; nil: not set, and there is no default
-	Line  int    `json:"line"`  // where the file says it; 0: it does not
+	Value any    `json:"value"` // string, int64, bool, []any; nil: not set, without a default
+	Line  int    `json:"line"`  // in the file; 0: not set there
 }
 
-// Text is the value as a file would say it.
+// Text formats the value as TOML.
 func (s Setting) Text() string {
 	switch v := s.Value.(type) {
 	case nil:
@@ -31,7 +31,7 @@ func (s Setting) Text() string {
 	}
 }
 
-// String is the setting as one line, with where it comes from.
+// String formats the setting as one line, and marks a default.
 func (s Setting) String() string {
 	switch {
 	case s.Value == nil:
@@ -42,38 +42,37 @@ func (s Setting) String() string {
 	return s.Key + " = " + s.Text()
 }
 
-// hidden stands where a value may be a secret. Secrets are kept in files of
-// their own, so this is a second bolt.
-const hidden = "(not shown)"
+// redacted replaces a value that may be a secret. Secrets belong into separate
+// files, so this is a second protection.
+const redacted = "(not shown)"
 
-// stated notes what the file says of a key.
-func (s *section) stated(key string, n *node) {
+// recordValue records a key that the file sets.
+func (s *section) recordValue(key string, n *node) {
 	if n.kind == table || n.kind == array && len(n.items) > 0 && n.items[0].kind == table {
-		return // its keys are settings by themselves
+		return // each of its keys is a setting
 	}
 	v := n.value()
 	if secret(key) {
-		v = hidden
+		v = redacted
 	}
-	s.cfg.Settings = append(s.cfg.Settings, Setting{s.full(key), v, n.key.line})
+	s.cfg.Settings = append(s.cfg.Settings, Setting{s.fullKey(key), v, n.key.line})
 }
 
-// unset notes a key that the file does not mention.
-func (s *section) unset(key string, want kind) {
+// recordUnset records a key that the file does not set.
+func (s *section) recordUnset(key string, want kind) {
 	if want == table {
 		return
 	}
-	v := Setting{Key: s.full(key)}
+	v := Setting{Key: s.fullKey(key)}
 	if want == array {
 		v.Value = []any{}
 	}
 	s.cfg.Settings = append(s.cfg.Settings, v)
 }
 
-// otherwise notes the default of the key that was just asked for, where the file
-// does not mention it.
-func (s *section) otherwise(key string, def any) {
-	if i := len(s.cfg.Settings) - 1; i >= 0 && s.cfg.Settings[i].Key == s.full(key) && s.cfg.Settings[i].Line == 0 {
+// setDefault records the default of the last key, if the file does not set it.
+func (s *section) setDefault(key string, def any) {
+	if i := len(s.cfg.Settings) - 1; i >= 0 && s.cfg.Settings[i].Key == s.fullKey(key) && s.cfg.Settings[i].Line == 0 {
 		s.cfg.Settings[i].Value = def
 	}
 }

@@ -18,8 +18,8 @@ func settings(c *config.Config) map[string]config.Setting {
 	return all
 }
 
-// Every key of the commented example is a setting, and every one with a default
-// has it where the file is silent.
+// Every key of the commented example is a setting. A key with a default has it if
+// the file does not set it.
 func TestSettings(t *testing.T) {
 	on := regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(config.Example(), "$1")
 	c, err := config.Parse("on.toml", []byte(strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)))
@@ -40,7 +40,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "hello", all["rules[1].match.tool"].Value)
 	require.Equal(t, false, all["tools.hello.trust"].Value)
 
-	silent := settings(config.Default())
+	defaults := settings(config.Default())
 	for key, want := range map[string]string{
 		"gate":                                    `gate = "permesso"  # default`,
 		"run_before":                              `run_before = "10m"  # default`,
@@ -51,6 +51,6 @@ func TestSettings(t *testing.T) {
 		"workspaces.default.principal":            `# workspaces.default.principal is not set`,
 		"workspaces.default.approval_timeout_max": `workspaces.default.approval_timeout_max = "24h"  # default`,
 	} {
-		require.Equal(t, want, silent[key].String())
+		require.Equal(t, want, defaults[key].String())
 	}
 }

@@ -13,34 +13,34 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Email is [channels.email]: how mails go out and how answers come in.
+// Email is [channels.email]: how emails are sent and replies received.
 type Email struct {
-	From          string     // the gate's own address
-	SMTP          MailServer // where mails are handed in
-	IMAP          MailServer // where answers are fetched; zero: elsewhere
-	Maildir       string     // where answers are delivered on this machine; "": elsewhere
-	AuthservID    string     // whose Authentication-Results are believed; "": nobody's
-	DKIM          bool       // signatures are verified here
-	TrustRelay    bool       // From is believed as it stands
+	From          string     // the daemon's address
+	SMTP          MailServer // sends mails
+	IMAP          MailServer // fetches replies; zero: not used
+	Maildir       string     // receives replies on this machine; "": not used
+	AuthservID    string     // mail server whose Authentication-Results are trusted; "": none
+	DKIM          bool       // the daemon verifies signatures
+	TrustRelay    bool       // From is trusted without a check
 	SubAddressing bool       // permesso+TOKEN@… is delivered to From
-	FollowUp      bool       // people are told how it ended
-	DNS           string     // host:port of the resolver; "": the system's
+	FollowUp      bool       // approvers get the outcome
+	DNS           string     // host:port of a resolver; "": the system's
 }
 
-// MailServer is a mail server and how to log in there.
+// MailServer is a mail server with its login.
 type MailServer struct {
 	Address      string // host:port
 	Security     string // starttls, tls, none
 	Username     string // "": no login
 	PasswordFile string // "": PERMESSO_EMAIL_PASSWORD
 	CAFile       string // "": the system's authorities
-	Mailbox      string // of IMAP; "": INBOX
+	Mailbox      string // only IMAP; "": INBOX
 }
 
 var authservPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
-// mail reads [channels.email].
-func (s *section) mail() {
+// emailChannel reads [channels.email].
+func (s *section) emailChannel() {
 	e := &Email{
 		From: s.address("from"), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.absolute("maildir"), AuthservID: s.authserv(),
 		DKIM: s.flag("dkim", true), TrustRelay: s.flag("trust_relay", false),
@@ -48,24 +48,24 @@ func (s *section) mail() {
 	}
 	for _, key := range []string{"from", "smtp"} {
 		if !s.has(key) {
-			s.fail(s.node.key, key, "permesso email setup finds out what belongs there", "channel email needs %s", key)
+			s.fail(s.node.key, key, "permesso email setup finds the right settings", "channel email needs %s", key)
 		}
 	}
-	s.waysIn(e)
-	s.done()
+	s.checkIncoming(e)
+	s.rejectUnknown()
 	s.cfg.Email = e
 }
 
-// waysIn refuses settings by which no answer could come in, or be believed.
-func (s *section) waysIn(e *Email) {
+// checkIncoming refuses settings with which no reply could be received or trusted.
+func (s *section) checkIncoming(e *Email) {
 	if s.has("imap") && e.Maildir != "" {
-		s.fail(s.node.kids["maildir"].key, "maildir", "take one of them out", "answers come in by imap or by maildir, not both")
+		s.fail(s.node.children["maildir"].key, "maildir", "remove one of them", "replies are received by imap or by maildir, not both")
 	}
 	if e.AuthservID == "" && !e.DKIM && !e.TrustRelay {
-		s.fail(s.place("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "nothing could prove who wrote a mail")
+		s.fail(s.position("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "no setting authenticates the sender of a mail")
 	}
-	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !loopback(host) {
-		s.fail(s.place("trust_relay"), "trust_relay", "set authserv_id or dkim instead", "trust_relay believes every From, which only a mail server of this machine can vouch for")
+	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !isLoopback(host) {
+		s.fail(s.position("trust_relay"), "trust_relay", "set authserv_id or dkim instead", "trust_relay trusts every From, which is safe only with a mail server on this machine")
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *section) address(key string) string {
 	}
 	a, err := mail.ParseAddress(n.text)
 	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' || strings.ContainsRune(`"+`, r) }) {
-		s.fail(n.val, key, `the bare address: "permesso@example.org"`, "%s is not an address, or one with a + or quotation marks", key)
+		s.fail(n.val, key, `the bare address: "permesso@example.org"`, "%s must be an email address without + and quotation marks", key)
 		return ""
 	}
 	return canonicalEmail(n.text)
@@ -94,8 +94,8 @@ func (s *section) mailServer(key string) MailServer {
 		def = "tls"
 	}
 	m.Security = sub.oneOf("security", def, []string{"starttls", "tls", "none"})
-	if m.Security == "none" && host != "" && !loopback(host) {
-		sub.fail(sub.place("security"), "security", "starttls or tls", "an unencrypted connection goes to this machine only")
+	if m.Security == "none" && host != "" && !isLoopback(host) {
+		sub.fail(sub.position("security"), "security", "starttls or tls", "an unencrypted connection is allowed only to this machine")
 	}
 	switch {
 	case !sub.has("address"):
@@ -103,16 +103,16 @@ func (s *section) mailServer(key string) MailServer {
 	case key == "imap" && !sub.has("username"):
 		sub.fail(sub.node.val, "username", "", "imap needs a username")
 	case m.PasswordFile != "" && !sub.has("username"):
-		sub.fail(sub.place("password_file"), "password_file", "give the username, too", "a password without a username is of no use")
+		sub.fail(sub.position("password_file"), "password_file", "add username", "password_file needs a username")
 	}
 	if key == "imap" {
 		m.Mailbox = sub.line("mailbox", 200)
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return m
 }
 
-// hostPort is host:port; a host alone gets the port def where there is one.
+// hostPort returns host:port. If def is not "", it is the default port.
 func (s *section) hostPort(key, def string) string {
 	n := s.get(key, text, "")
 	if n == nil {
@@ -124,8 +124,8 @@ func (s *section) hostPort(key, def string) string {
 	}
 	host, port, err := net.SplitHostPort(full)
 	number, bad := strconv.ParseUint(port, 10, 16)
-	odd := strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/@"'\`, r) })
-	if err != nil || bad != nil || number == 0 || host == "" || odd {
+	invalid := strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/@"'\`, r) })
+	if err != nil || bad != nil || number == 0 || host == "" || invalid {
 		s.fail(n.val, key, `for example "mail.example.org:587"`, "%s must be host:port", key)
 		return ""
 	}
@@ -156,45 +156,45 @@ func (s *section) authserv() string {
 		return ""
 	}
 	if !authservPattern.MatchString(n.text) {
-		s.fail(n.val, "authserv_id", "permesso email test shows what it is", "authserv_id must be the name under which your mail server writes Authentication-Results")
+		s.fail(n.val, "authserv_id", "permesso email test shows what it is", "authserv_id must be the name that your mail server puts into Authentication-Results")
 		return ""
 	}
 	return n.text
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// emailCeiling is how far approvals by mail go in a workspace; "" is no limit.
+// emailCeiling is the least reversible kind that mail can approve; "": no limit.
 func (s *section) emailCeiling() approval.Reversibility {
 	all := []string{string(approval.Reversible), string(approval.Partial), string(approval.Irreversible)}
 	return approval.Reversibility(s.oneOf("email_ceiling", "", all))
 }
 
-// mailReaches warns of workspaces that ask by e-mail and reach nobody.
-func (s *section) mailReaches() {
+// warnUnreachableEmail warns of workspaces whose emails would reach no approver.
+func (s *section) warnUnreachableEmail() {
 	for _, ws := range sortedKeys(s.cfg.Workspaces) {
 		w := s.cfg.Workspaces[ws]
 		if !slices.Contains(w.Channels, channelEmail) {
 			continue
 		}
 		at := pos{}
-		if all := s.node.kids["workspaces"]; all != nil && all.kids[ws] != nil {
-			at = s.section(all.kids[ws], "").place("channels")
+		if all := s.node.children["workspaces"]; all != nil && all.children[ws] != nil {
+			at = s.section(all.children[ws], "").position("channels")
 		}
 		switch {
 		case s.cfg.Email == nil:
-			s.warnOf(at, ws, "permesso email setup", "channel email is not set up: nobody is asked there")
+			s.warnChannels(at, ws, "permesso email setup", "channel email is not configured: no approver is asked by email")
 		case !slices.ContainsFunc(w.Approvers, func(name string) bool {
 			return s.cfg.Approvers[name].Email != "" && (w.Principal == "" || w.Principal == name)
 		}):
-			s.warnOf(at, ws, "[approvers.NAME] email = \"…\"", "nobody who may approve in workspace %s has an e-mail address", quote(ws))
+			s.warnChannels(at, ws, "[approvers.NAME] email = \"…\"", "no approver of workspace %s has an email address", quote(ws))
 		}
 	}
 }
 
-func (s *section) warnOf(at pos, ws, hint, format string, args ...any) {
+func (s *section) warnChannels(at pos, ws, hint, format string, args ...any) {
 	s.warn(at, "workspaces."+ws+".channels", hint, format, args...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-const mailing = `[approvers.ann]
+const emailConfig = `[approvers.ann]
 email = "Ann@Human.Test"
 [workspaces.w]
 approvers = ["ann"]
@@ -21,13 +21,13 @@ smtp = { address = "mail.gate.test:587" }
 `
 
 func TestEmail(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(mailing))
+	c, err := config.Parse("p.toml", []byte(emailConfig))
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
 	require.Equal(t, &config.Email{
 		From: "permesso@gate.test", SMTP: config.MailServer{Address: "mail.gate.test:587", Security: "starttls"},
 		DKIM: true, FollowUp: true,
-	}, c.Email, "what is not said is strict")
+	}, c.Email, "defaults are strict")
 	require.Empty(t, c.EmailCeiling)
 
 	c, err = config.Parse("p.toml", []byte(`
@@ -53,29 +53,29 @@ dns = "127.0.0.1"
 	require.Equal(t, map[string]approval.Reversibility{"w": approval.Partial}, c.EmailCeiling)
 }
 
-func TestEmailProblems(t *testing.T) {
+func TestEmailIssues(t *testing.T) {
 	for _, row := range []struct{ why, from, to, want string }{
 		{
 			"a password in the file", `587" }`, "587\", username = \"u\", password = \"hunter2\" }",
-			`p.toml:8:58: password: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: password_file = "/path"`,
+			`p.toml:8:58: password: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: password_file = "/path"`,
 		},
 		{
 			"a password in the table itself", "smtp =", "password = \"hunter2\"\nsmtp =",
-			`p.toml:8:1: password: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: password_file = "/path"`,
+			`p.toml:8:1: password: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: password_file = "/path"`,
 		},
 		{
 			"no sender", "from = \"permesso@gate.test\"\n", "",
-			"p.toml:6:11: channel email needs from\nhint: permesso email setup finds out what belongs there",
+			"p.toml:6:11: channel email needs from\nhint: permesso email setup finds the right settings",
 		},
 		{
 			"a name before the address", `"permesso@`, `"Gate <permesso@gate.test>" # "`,
-			"p.toml:7:8: from is not an address, or one with a + or quotation marks\nhint: the bare address: \"permesso@example.org\"",
+			"p.toml:7:8: from must be an email address without + and quotation marks\nhint: the bare address: \"permesso@example.org\"",
 		},
 		{
-			"a sender with a sub-address: replies would have two", `"permesso@`, `"permesso+x@`,
-			"p.toml:7:8: from is not an address, or one with a + or quotation marks\nhint: the bare address: \"permesso@example.org\"",
+			"a sender with a sub-address: replies would have two of them", `"permesso@`, `"permesso+x@`,
+			"p.toml:7:8: from must be an email address without + and quotation marks\nhint: the bare address: \"permesso@example.org\"",
 		},
 		{
 			"no port", "mail.gate.test:587", "mail.gate.test",
@@ -83,52 +83,52 @@ hint: keep it in a file of its own that only the gate can read, and name that fi
 		},
 		{
 			"a password in the clear", `587" }`, `587", security = "none" }`,
-			"p.toml:8:53: an unencrypted connection goes to this machine only\nhint: starttls or tls",
+			"p.toml:8:53: an unencrypted connection is allowed only to this machine\nhint: starttls or tls",
 		},
 		{
-			"a password for nobody", `587" }`, `587", password_file = "/etc/pw" }`,
-			"p.toml:8:58: a password without a username is of no use\nhint: give the username, too",
+			"a password without a username", `587" }`, `587", password_file = "/etc/pw" }`,
+			"p.toml:8:58: password_file needs a username\nhint: add username",
 		},
 		{
-			"a password file that moves with the working folder", `587" }`, `587", username = "u", password_file = "pw" }`,
+			"a relative password file", `587" }`, `587", username = "u", password_file = "pw" }`,
 			"p.toml:8:74: password_file must be an absolute path",
 		},
 		{
-			"two ways in", "smtp =", "maildir = \"/var/mail/gate\"\nimap = { address = \"m.test:993\", username = \"u\" }\nsmtp =",
-			"p.toml:8:1: answers come in by imap or by maildir, not both\nhint: take one of them out",
+			"imap and maildir", "smtp =", "maildir = \"/var/mail/gate\"\nimap = { address = \"m.test:993\", username = \"u\" }\nsmtp =",
+			"p.toml:8:1: replies are received by imap or by maildir, not both\nhint: remove one of them",
 		},
 		{
-			"a mailbox of nobody", "smtp =", "imap = { address = \"m.test:993\" }\nsmtp =",
+			"imap without a username", "smtp =", "imap = { address = \"m.test:993\" }\nsmtp =",
 			"p.toml:8:8: imap needs a username",
 		},
 		{
-			"nothing proves anything", "smtp =", "dkim = false\nsmtp =",
-			"p.toml:8:8: nothing could prove who wrote a mail\nhint: set dkim = true, or authserv_id to the name of your mail server",
+			"no authentication of senders", "smtp =", "dkim = false\nsmtp =",
+			"p.toml:8:8: no setting authenticates the sender of a mail\nhint: set dkim = true, or authserv_id to the name of your mail server",
 		},
 		{
-			"a relay that is not here", "smtp =", "trust_relay = true\nimap = { address = \"m.test:993\", username = \"u\" }\nsmtp =",
-			"p.toml:8:15: trust_relay believes every From, which only a mail server of this machine can vouch for\nhint: set authserv_id or dkim instead",
+			"a relay on another machine", "smtp =", "trust_relay = true\nimap = { address = \"m.test:993\", username = \"u\" }\nsmtp =",
+			"p.toml:8:15: trust_relay trusts every From, which is safe only with a mail server on this machine\nhint: set authserv_id or dkim instead",
 		},
 		{
-			"a key of no table", "smtp =", "host = \"x\"\nsmtp =",
+			"an unknown key", "smtp =", "host = \"x\"\nsmtp =",
 			"p.toml:8:1: unknown key \"host\"",
 		},
 		{
-			"a ceiling that is none", "approvers = [", "email_ceiling = \"low\"\napprovers = [",
+			"an invalid ceiling", "approvers = [", "email_ceiling = \"low\"\napprovers = [",
 			"p.toml:4:17: email_ceiling must be reversible, partial or irreversible",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			require.Contains(t, mailing, row.from)
-			_, err := config.Parse("p.toml", []byte(strings.Replace(mailing, row.from, row.to, 1)))
+			require.Contains(t, emailConfig, row.from)
+			_, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, row.from, row.to, 1)))
 			require.EqualError(t, err, row.want)
 		})
 	}
 }
 
 func TestEmailWarnings(t *testing.T) {
-	c, err := config.Parse("p.toml", []byte(strings.Replace(mailing, `email = "Ann@Human.Test"`, "local = 1", 1)))
+	c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, `email = "Ann@Human.Test"`, "local = 1", 1)))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	require.Equal(t, "p.toml:5:1: nobody who may approve in workspace \"w\" has an e-mail address\nhint: [approvers.NAME] email = \"…\"", c.Warnings[0].In("p.toml"))
+	require.Equal(t, "p.toml:5:1: no approver of workspace \"w\" has an email address\nhint: [approvers.NAME] email = \"…\"", c.Warnings[0].In("p.toml"))
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// FuzzParse plants a token on a line of its own between what the fuzzer
-// invents: whatever is wrong around it, the token is never printed, and what
-// is accepted is fit to be used.
+// FuzzParse puts a token between the fuzzer's inputs. No error may print it, and
+// an accepted configuration must be usable.
 func FuzzParse(f *testing.F) {
 	const planted = "hunter2hunter2"
 	const line = "\ntoken = \"" + planted + "\"\n"
 	f.Add("", "")
 	f.Add(config.Example(), config.Example())
-	f.Add(household, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
+	f.Add(approversConfig, "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\", \"{y}\"] }")
 	f.Add(httpTool, "[tools.t]\nhandler = { kind = \"http\", method = \"GET\", url = \"https://")
 	f.Add("[workspaces.w]\nautonomy = \"\"\"", "\"\"\"")
 	f.Add("[workspaces.w]\napprovers = [\"\"\"", "\"\"\"]")
@@ -29,7 +28,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("[workspaces.w]\napproval_timeout = 5", "limits = { pending = 9999999999999999999 }")
 	f.Add("a = 1e999\n[[a]]", "a.b.c = 1\n[a.b]")
 	f.Fuzz(func(t *testing.T, before, after string) {
-		// The fuzzer may come to invent the token itself.
+		// The fuzzer may find the token itself.
 		if strings.Contains(before, planted) || strings.Contains(after, planted) {
 			return
 		}
@@ -42,7 +41,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for ws, w := range c.Workspaces {
 			if _, ok := c.MayDecide(ws, approval.Person{}); ok || w.Timeout <= 0 || w.MaxTimeout < w.Timeout || w.Limits.Pending <= 0 {
-				t.Fatalf("workspace %q is not fit for use: %+v", ws, w)
+				t.Fatalf("workspace %q is not usable: %+v", ws, w)
 			}
 		}
 	})

@@ -9,19 +9,18 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// The keys of a handler that belong to one kind alone.
+// The keys that only one kind of handler has.
 var (
 	commandKeys = []string{"argv", "dir", "env"}
 	httpKeys    = []string{"method", "url", "body", "body_args", "headers", "secret_headers", "allow_private", "ca_file", "status"}
 )
 
-// http reads the one request that a handler makes. What it may say is
-// CheckHandler's business.
+// http reads the HTTP request of a handler. CheckHandler checks it.
 func (s *section) http(kind string) approval.HTTP {
 	h := approval.HTTP{
-		Method:        s.word("method", kind, `method = "POST"`),
-		URL:           s.word("url", kind, `url = "https://api.example.org/v1/posts/{id}"`),
-		Body:          textOf(s.get("body", text, `JSON with {field} in the place of values: body = '{"text":{text}}'`)),
+		Method:        s.requiredText("method", kind, `method = "POST"`),
+		URL:           s.requiredText("url", kind, `url = "https://api.example.org/v1/posts/{id}"`),
+		Body:          textOf(s.get("body", text, `JSON with {field} instead of values: body = '{"text":{text}}'`)),
 		BodyArgs:      s.flag("body_args", false),
 		Headers:       s.headers("headers", `headers = { Accept = "application/json" }`),
 		SecretHeaders: s.headers("secret_headers", `secret_headers = { Authorization = "Bearer /path/of/the/token" }`),
@@ -34,19 +33,18 @@ func (s *section) http(kind string) approval.HTTP {
 	return h
 }
 
-// hostOf is where a URL template leads, as far as people care: the card of a
-// tool that names no target shows at least that.
+// hostOf returns the host of a URL template. It is the default target of a tool.
 func hostOf(template string) string {
-	_, behind, found := strings.Cut(template, "://")
-	host, _, whole := strings.Cut(behind, "/")
-	if !found || !whole {
+	_, rest, found := strings.Cut(template, "://")
+	host, _, complete := strings.Cut(rest, "/")
+	if !found || !complete {
 		return ""
 	}
 	return host
 }
 
-// word is a setting that an http handler cannot be without.
-func (s *section) word(key, kind, hint string) string {
+// requiredText returns a setting that an http handler needs.
+func (s *section) requiredText(key, kind, hint string) string {
 	n := s.get(key, text, hint)
 	if n == nil && kind == approval.HandlerHTTP && !s.has(key) {
 		s.fail(s.node.key, key, hint, "an http handler needs %s", key)
@@ -54,7 +52,7 @@ func (s *section) word(key, kind, hint string) string {
 	return textOf(n)
 }
 
-// headers are strings by name. A problem never quotes one: it may be a token.
+// headers returns strings by name. Issues never quote them: they may be secrets.
 func (s *section) headers(key, hint string) map[string]string {
 	sub := s.table(key, hint)
 	if sub == nil || len(sub.node.order) == 0 {
@@ -87,8 +85,8 @@ func (s *section) codes() []int {
 	return codes
 }
 
-// misplaced refuses what a handler of another kind would understand.
-func (s *section) misplaced(kind string) {
+// rejectOtherKinds reports keys that belong to another kind of handler.
+func (s *section) rejectOtherKinds(kind string) {
 	for _, key := range s.node.order {
 		belongs := ""
 		switch {
@@ -103,9 +101,9 @@ func (s *section) misplaced(kind string) {
 		switch {
 		case belongs == "" || belongs == kind:
 		case kind == approval.HandlerNone:
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to kind %q; \"none\" runs nothing", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q; \"none\" runs nothing", key, belongs)
 		default:
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to kind %q", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q", key, belongs)
 		}
 	}
 }
@@ -126,18 +124,18 @@ func (s *section) checkHandler(h approval.Handler) {
 	if errors.As(err, &at) {
 		key = at.ConfigKey()
 	}
-	s.fail(s.place(key), key, "", "%s", visible(err.Error()))
+	s.fail(s.position(key), key, "", "%s", visible(err.Error()))
 }
 
-// place is where the value of a dotted key stands, or as much of it as there is.
-func (s *section) place(key string) pos {
+// position returns the position of a dotted key's value, or of the part that exists.
+func (s *section) position(key string) pos {
 	n := s.node
 	for part := range strings.SplitSeq(key, ".") {
-		kid := n.kids[part]
-		if kid == nil {
+		child := n.children[part]
+		if child == nil {
 			break
 		}
-		n = kid
+		n = child
 	}
 	if n == s.node {
 		return n.key

@@ -9,45 +9,45 @@ import (
 	"unicode"
 )
 
-// DefaultListen is where the HTTP door is, where nothing is said.
+// DefaultListen is the default address of the HTTP API.
 const DefaultListen = "127.0.0.1:8765"
 
-// Listen is one place where the HTTP door is open.
+// Listen is one address of the HTTP API.
 type Listen struct {
 	Network string // tcp or unix
-	Address string // an address with its port, or an absolute path
+	Address string // address and port, or an absolute path
 }
 
 const (
-	unixPrefix  = "unix:"
-	listenHint  = `for example listen = "` + DefaultListen + `", or ["` + DefaultListen + `", "unix:/run/permesso/rest.sock"]; "" turns it off`
-	longestHost = 253
+	unixPrefix    = "unix:"
+	listenHint    = `for example listen = "` + DefaultListen + `", or ["` + DefaultListen + `", "unix:/run/permesso/rest.sock"]; "" turns it off`
+	maxHostLength = 253
 )
 
 var hostPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(:[0-9]{1,5})?$`)
 
-// listen is one place or a list of them; stated says that the file names them.
-func (s *section) listen() (list []Listen, stated bool) {
+// listen reads one address or a list of them. isSet reports whether the file sets it.
+func (s *section) listen() (list []Listen, isSet bool) {
 	const key = "listen"
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n != nil && n.kind == array {
 		for _, item := range s.texts(key, listenHint) {
-			list = s.door(list, item)
+			list = s.addListen(list, item)
 		}
 		return list, true
 	}
 	if n = s.get(key, text, listenHint); n == nil {
-		s.otherwise(key, DefaultListen)
+		s.setDefault(key, DefaultListen)
 		return []Listen{{"tcp", DefaultListen}}, false
 	}
 	if n.text == "" {
 		return nil, true
 	}
-	return s.door(nil, n), true
+	return s.addListen(nil, n), true
 }
 
-// door adds what one text names.
-func (s *section) door(list []Listen, n *node) []Listen {
+// addListen adds one address.
+func (s *section) addListen(list []Listen, n *node) []Listen {
 	l := Listen{"tcp", n.text}
 	if path, ok := strings.CutPrefix(n.text, unixPrefix); ok {
 		l = Listen{"unix", path}
@@ -64,12 +64,12 @@ func (s *section) door(list []Listen, n *node) []Listen {
 			return list
 		}
 		if !at.Addr().IsLoopback() {
-			s.warn(n.val, "listen", "listen on 127.0.0.1 and put something with TLS in front of it, or use a Unix socket",
-				"the HTTP door is open to other machines: keys and requests pass the network in the clear")
+			s.warn(n.val, "listen", "listen on 127.0.0.1 behind a TLS proxy, or use a Unix socket",
+				"the HTTP API is reachable from other machines: keys and requests are sent unencrypted")
 		}
 	}
 	if slices.Contains(list, l) {
-		s.fail(n.val, "listen", "", "listen names the same place twice")
+		s.fail(n.val, "listen", "", "listen has the same address twice")
 		return list
 	}
 	return append(list, l)
@@ -80,11 +80,11 @@ func socketPath(path string) bool {
 		!strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// listenHosts are the names, besides its addresses, that the HTTP door answers to.
+// listenHosts returns the host names of the HTTP API besides its addresses.
 func (s *section) listenHosts() (hosts []string) {
 	const key, hint = "listen_hosts", `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`
 	for _, n := range s.texts(key, hint) {
-		if len(n.text) > longestHost || !hostPattern.MatchString(n.text) {
+		if len(n.text) > maxHostLength || !hostPattern.MatchString(n.text) {
 			s.fail(n.val, key, hint, "%s must hold host names in lower case, with a port or without", key)
 			continue
 		}

@@ -13,26 +13,26 @@ func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		why, text string
 		want      []config.Listen
-		stated    bool
+		isSet     bool
 	}{
-		{"nothing is said", "", standard, false},
+		{"not set", "", standard, false},
 		{"off", `listen = ""`, nil, true},
 		{"off, as a list", `listen = []`, nil, true},
-		{"one place", `listen = "127.0.0.1:9"`, []config.Listen{{Network: "tcp", Address: "127.0.0.1:9"}}, true},
-		{"the other loopback", `listen = "[::1]:9"`, []config.Listen{{Network: "tcp", Address: "[::1]:9"}}, true},
+		{"one address", `listen = "127.0.0.1:9"`, []config.Listen{{Network: "tcp", Address: "127.0.0.1:9"}}, true},
+		{"IPv6 loopback", `listen = "[::1]:9"`, []config.Listen{{Network: "tcp", Address: "[::1]:9"}}, true},
 		{"a socket", `listen = "unix:/run/p.sock"`, []config.Listen{{Network: "unix", Address: "/run/p.sock"}}, true},
 		{"both", `listen = ["127.0.0.1:9", "unix:/run/p.sock"]`, []config.Listen{{Network: "tcp", Address: "127.0.0.1:9"}, {Network: "unix", Address: "/run/p.sock"}}, true},
 	} {
 		got, err := config.Parse("p.toml", []byte(c.text))
 		require.NoError(t, err, c.why)
 		require.Equal(t, c.want, got.Listen, c.why)
-		require.Equal(t, c.stated, got.ListenStated, c.why)
+		require.Equal(t, c.isSet, got.ListenStated, c.why)
 		require.Empty(t, got.Warnings, c.why)
 	}
 	open, err := config.Parse("p.toml", []byte(`listen = "0.0.0.0:9"`))
 	require.NoError(t, err)
 	require.Len(t, open.Warnings, 1)
-	require.Contains(t, open.Warnings[0].Message, "keys and requests pass the network in the clear")
+	require.Contains(t, open.Warnings[0].Message, "keys and requests are sent unencrypted")
 }
 
 func TestListenRefuses(t *testing.T) {
@@ -48,7 +48,7 @@ func TestListenRefuses(t *testing.T) {
 		`listen = ["127.0.0.1:9", 9]`:            "listen must hold strings",
 		`listen = 8765`:                          "listen must be a string",
 		`listen = true`:                          "listen must be a string",
-		`listen = ["127.0.0.1:9","127.0.0.1:9"]`: "the same place twice",
+		`listen = ["127.0.0.1:9","127.0.0.1:9"]`: "the same address twice",
 		`listen = "unix:rest.sock"`:              "a socket's path must be absolute",
 		`listen = "unix:/run/../rest.sock"`:      "a socket's path must be absolute",
 		`listen_hosts = "gate"`:                  "listen_hosts must be an array",

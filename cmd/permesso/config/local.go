@@ -7,10 +7,10 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// DefaultSocket is where a gate that a system user runs is looked for.
+// DefaultSocket is the socket of a daemon that runs as a system user.
 const DefaultSocket = "/run/permesso/permesso.sock"
 
-// maxSocket is the longest path that the kernel binds a socket to.
+// maxSocket is the longest path of a Unix socket in bytes.
 const maxSocket = 107
 
 const (
@@ -18,8 +18,8 @@ const (
 	uidHint    = "the number that `id -u NAME` prints, without quotes"
 )
 
-// LocalApprover is the approver whom a local uid belongs to. Unlike MayDecide
-// it knows no operator: whoever comes through the socket could not read keys/.
+// LocalApprover returns the approver with a local UID. Unlike MayDecide it knows no
+// operator: a process that needs the socket cannot read keys/.
 func (c *Config) LocalApprover(uid string) (name string, ok bool) {
 	if c == nil || uid == "" || c.isAgent(uid) {
 		return "", false
@@ -28,8 +28,8 @@ func (c *Config) LocalApprover(uid string) (name string, ok bool) {
 	return name, name != ""
 }
 
-// isAgent says whether an agent of any workspace runs as uid: one that may not
-// decide for itself shall not decide for its neighbour either.
+// isAgent reports whether an agent of any workspace runs as uid: an agent may not
+// decide requests of other agents either.
 func (c *Config) isAgent(uid string) bool {
 	for _, uids := range c.AgentUIDs {
 		if slices.Contains(uids, uid) {
@@ -39,8 +39,8 @@ func (c *Config) isAgent(uid string) bool {
 	return false
 }
 
-// systemUser says whether uid is one of those that services run as: below 1000,
-// systemd's dynamic users, and nobody.
+// systemUser reports whether uid is one of a service: below 1000, systemd's dynamic
+// users, and 65534 (the overflow user).
 func systemUser(uid int64) bool {
 	return uid > 0 && uid < 1000 || uid >= 61184 && uid <= 65534
 }
@@ -57,23 +57,23 @@ func (s *section) socket() string {
 	return n.text
 }
 
-// localUID is an approver's. A handler runs as the gate's own user: were that
-// an approver, what was approved could approve the next.
+// localUID is the UID of an approver. Handlers run as the daemon's user: if that
+// were an approver, an approved action could approve the next request.
 func (s *section) localUID() string {
 	id := s.number("local", -1, 0, highestUID, uidHint)
 	if id < 0 {
 		return ""
 	}
 	if id == int64(s.servedBy) && systemUser(id) {
-		s.fail(s.node.kids["local"].val, "local", "a person has a uid of their own: "+uidHint, "local is the user that runs the gate and every tool: it cannot approve")
+		s.fail(s.node.children["local"].val, "local", "use the person's own UID: "+uidHint, "local is the UID of the daemon and all tools, which cannot be an approver")
 	}
 	return strconv.FormatInt(id, 10)
 }
 
-// agentUIDs is a uid or a list of them.
+// agentUIDs reads one UID or a list of them.
 func (s *section) agentUIDs() []string {
 	const key = "agent_uid"
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n == nil || n.kind != array {
 		if id := s.number(key, 0, 1, highestUID, uidHint); id > 0 {
 			return s.agentUID(nil, n, strconv.FormatInt(id, 10))
@@ -95,10 +95,10 @@ func (s *section) agentUIDs() []string {
 
 func (s *section) agentUID(uids []string, n *node, uid string) []string {
 	if name := s.cfg.identify(approval.Person{Channel: channelLocal, ID: uid}); name != "" {
-		s.fail(n.val, "agent_uid", "give the agent a uid of its own, or a container", "agent_uid is that of approver %s: the agent could approve itself", quote(name))
+		s.fail(n.val, "agent_uid", "run the agent under its own UID or in a container", "agent_uid belongs to approver %s: the agent could approve itself", quote(name))
 	}
 	if uid == strconv.Itoa(s.servedBy) {
-		s.fail(n.val, "agent_uid", "give the agent a uid of its own, or a container", "agent_uid is the user that runs the gate: no gate holds such an agent back")
+		s.fail(n.val, "agent_uid", "run the agent under its own UID or in a container", "agent_uid is the UID of the daemon: the agent could bypass the gate")
 	}
 	return append(uids, uid)
 }

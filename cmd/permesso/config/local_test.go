@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-func TestAgentsDecideNothing(t *testing.T) {
+func TestAgentsCannotDecide(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 socket = "/run/permesso/permesso.sock"
 [approvers.ann]
@@ -30,7 +30,7 @@ agent_uid = [2001, 2002]
 	for _, uid := range []string{"2000", "2001", "2002"} {
 		for _, ws := range []string{"a", "b"} {
 			_, ok := c.MayDecide(ws, approval.Person{Channel: "local", ID: uid, Name: "operator:agent"})
-			require.False(t, ok, "%s in %s: not even as the operator it could otherwise be", uid, ws)
+			require.False(t, ok, "%s in %s: not even as operator", uid, ws)
 		}
 		_, ok := c.LocalApprover(uid)
 		require.False(t, ok)
@@ -46,11 +46,11 @@ agent_uid = [2001, 2002]
 	require.Equal(t, "ann", name)
 	for _, uid := range []string{"", "0", "3000", "01000", "1"} {
 		_, ok = c.LocalApprover(uid)
-		require.False(t, ok, "%q: through the socket there is no operator", uid)
+		require.False(t, ok, "%q: there is no operator on the socket", uid)
 	}
 	_, ok = (*config.Config)(nil).LocalApprover("1000")
 	require.False(t, ok)
-	// Built by hand, against what Parse would let pass: the agent loses.
+	// Parse would refuse this: a UID of an approver and an agent. The agent counts.
 	c.AgentUIDs["a"] = []string{"1000"}
 	_, ok = c.LocalApprover("1000")
 	require.False(t, ok)
@@ -58,7 +58,7 @@ agent_uid = [2001, 2002]
 	require.False(t, ok)
 }
 
-func TestLocalProblems(t *testing.T) {
+func TestLocalIssues(t *testing.T) {
 	const ann = "[approvers.ann]\nlocal = 1000\n"
 	for _, row := range []struct {
 		why, toml string
@@ -67,26 +67,26 @@ func TestLocalProblems(t *testing.T) {
 	}{
 		{
 			"an agent that is an approver", ann + "[workspaces.w]\nagent_uid = 1000", 0,
-			"p.toml:4:13: agent_uid is that of approver \"ann\": the agent could approve itself\nhint: give the agent a uid of its own, or a container",
+			"p.toml:4:13: agent_uid belongs to approver \"ann\": the agent could approve itself\nhint: run the agent under its own UID or in a container",
 		},
 		{
-			"in a list, and of another workspace", ann + "[workspaces.v]\napprovers = [\"ann\"]\n[workspaces.w]\nagent_uid = [5, 1000]", 0,
-			"p.toml:6:17: agent_uid is that of approver \"ann\": the agent could approve itself\nhint: give the agent a uid of its own, or a container",
+			"in a list, and an approver of another workspace", ann + "[workspaces.v]\napprovers = [\"ann\"]\n[workspaces.w]\nagent_uid = [5, 1000]", 0,
+			"p.toml:6:17: agent_uid belongs to approver \"ann\": the agent could approve itself\nhint: run the agent under its own UID or in a container",
 		},
 		{"root as an agent", "[workspaces.w]\nagent_uid = 0", 0, "p.toml:2:13: agent_uid must be 1 to 4294967294\nhint: the number that `id -u NAME` prints, without quotes"},
-		{"a name for a uid", "[workspaces.w]\nagent_uid = [\"bot\"]", 0, "p.toml:2:14: agent_uid must hold whole numbers from 1 to 4294967294\nhint: the number that `id -u NAME` prints, without quotes"},
-		{"text for a uid", "[workspaces.w]\nagent_uid = \"bot\"", 0, "p.toml:2:13: agent_uid must be a whole number, not a string\nhint: the number that `id -u NAME` prints, without quotes"},
+		{"a name instead of a UID", "[workspaces.w]\nagent_uid = [\"bot\"]", 0, "p.toml:2:14: agent_uid must hold whole numbers from 1 to 4294967294\nhint: the number that `id -u NAME` prints, without quotes"},
+		{"a string instead of a UID", "[workspaces.w]\nagent_uid = \"bot\"", 0, "p.toml:2:13: agent_uid must be a whole number, not a string\nhint: the number that `id -u NAME` prints, without quotes"},
 		{
-			"the agent as the gate's own user", "[workspaces.w]\nagent_uid = 1234", 1234,
-			"p.toml:2:13: agent_uid is the user that runs the gate: no gate holds such an agent back\nhint: give the agent a uid of its own, or a container",
+			"an agent that is the daemon's user", "[workspaces.w]\nagent_uid = 1234", 1234,
+			"p.toml:2:13: agent_uid is the UID of the daemon: the agent could bypass the gate\nhint: run the agent under its own UID or in a container",
 		},
 		{
-			"the gate's own user as an approver", "[approvers.gate]\nlocal = 990", 990,
-			"p.toml:2:9: local is the user that runs the gate and every tool: it cannot approve\nhint: a person has a uid of their own: the number that `id -u NAME` prints, without quotes",
+			"an approver that is the daemon's user", "[approvers.gate]\nlocal = 990", 990,
+			"p.toml:2:9: local is the UID of the daemon and all tools, which cannot be an approver\nhint: use the person's own UID: the number that `id -u NAME` prints, without quotes",
 		},
 		{"a relative socket", `socket = "p.sock"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
-		{"a roundabout one", `socket = "/run/../p.sock"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
-		{"an endless one", `socket = "/` + strings.Repeat("x", 107) + `"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
+		{"a socket path with ..", `socket = "/run/../p.sock"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
+		{"a socket path that is too long", `socket = "/` + strings.Repeat("x", 107) + `"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
 		{"a socket in a table", "[workspaces.w]\nsocket = \"/s\"", 0, "p.toml:2:1: unknown key \"socket\"\nhint: it belongs at the top of the file, before the first [table]"},
 		{"an agent at the top", "agent_uid = 5", 0, "p.toml:1:1: unknown key \"agent_uid\"\nhint: it belongs in [workspaces.NAME]"},
 	} {
@@ -97,14 +97,14 @@ func TestLocalProblems(t *testing.T) {
 	}
 }
 
-// One person with a gate of their own is their own approver; only where services
-// have users of their own is the gate's user nobody.
-func TestOwnGate(t *testing.T) {
+// The daemon's user can be an approver if it is a person's. It cannot if it is a
+// system user.
+func TestDaemonUserAsApprover(t *testing.T) {
 	for uid, ok := range map[int]bool{1: false, 999: false, 1000: true, 60000: true, 61184: false, 65534: false, 65536: true} {
 		r := config.Reader{ServedBy: uid}
 		_, err := r.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))
 		require.Equal(t, ok, err == nil, "%d: %v", uid, err)
 		_, err = config.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))
-		require.NoError(t, err, "only the daemon knows by whom it is served")
+		require.NoError(t, err, "without ServedBy there is no check")
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// Locate says which file to Load: the flag, PERMESSO_CONFIG, or
-// $XDG_CONFIG_HOME/permesso/permesso.toml. Only the last may be missing; then
-// the path is "". A file that is there and cannot be looked at is an error:
-// its rules must not be left out in silence. The error is an *Error.
+// Locate returns the path of the file to Load: the flag, PERMESSO_CONFIG, or
+// $XDG_CONFIG_HOME/permesso/permesso.toml. Only the last may be missing; then the
+// path is "". A file that exists but cannot be read is an error: its rules must
+// not be ignored silently. The error is an *Error.
 func Locate(flag string, env func(string) string) (string, error) {
 	for _, named := range []struct{ path, hint string }{
 		{flag, "check --config, or leave it out"},
@@ -19,7 +19,7 @@ func Locate(flag string, env func(string) string) (string, error) {
 		if named.path == "" {
 			continue
 		}
-		// The link itself will not do here: what was named must be there.
+		// Stat, not Lstat: the target of a link must exist.
 		if _, err := os.Stat(named.path); err != nil {
 			return "", missing(named.path, named.hint, err)
 		}
@@ -30,7 +30,7 @@ func Locate(flag string, env func(string) string) (string, error) {
 		return "", nil
 	}
 	path := filepath.Join(dir, "permesso", "permesso.toml")
-	// A dangling link is a file that somebody meant to be there.
+	// Lstat: a dangling link is an error, not a missing file.
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	} else if err != nil {
@@ -39,8 +39,8 @@ func Locate(flag string, env func(string) string) (string, error) {
 	return path, nil
 }
 
-// LocateHome says where the state lies: the flag, PERMESSO_HOME, or
-// $XDG_STATE_HOME/permesso, as an absolute path. It need not exist.
+// LocateHome returns the absolute path of the state folder: the flag,
+// PERMESSO_HOME, or $XDG_STATE_HOME/permesso. It need not exist.
 func LocateHome(flag string, env func(string) string) (string, error) {
 	for _, named := range []string{flag, env("PERMESSO_HOME")} {
 		if named != "" {
@@ -50,15 +50,15 @@ func LocateHome(flag string, env func(string) string) (string, error) {
 	dir := xdg("XDG_STATE_HOME", filepath.Join(".local", "state"), env)
 	if dir == "" {
 		return "", &Error{File: "permesso", Errors: []Issue{{
-			Message: "no place for the state folder: HOME is not set",
-			Hint:    "give --home DIR, or set PERMESSO_HOME",
+			Message: "no state folder: HOME is not set",
+			Hint:    "use --home DIR, or set PERMESSO_HOME",
 		}}}
 	}
 	return filepath.Join(dir, "permesso"), nil
 }
 
-// xdg is a base folder as in the XDG Base Directory Specification, which has
-// relative paths ignored; "" where there is no home at all.
+// xdg returns a base folder of the XDG Base Directory Specification, which ignores
+// relative paths; "" without a home.
 func xdg(name, fallback string, env func(string) string) string {
 	if dir := env(name); filepath.IsAbs(dir) {
 		return dir
@@ -81,13 +81,13 @@ func unreadable(path string, err error) *Error {
 	p := Issue{Message: err.Error()}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
-		p.Message = pe.Err.Error() // the path stands before it already
+		p.Message = pe.Err.Error() // Error.Error adds the path
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.Hint = "permesso init writes one"
+		p.Hint = "permesso init creates one"
 	case errors.Is(err, fs.ErrPermission):
-		p.Hint = "the gate's own user must be able to read it"
+		p.Hint = "the daemon's user must be able to read it"
 	}
 	return &Error{File: path, Errors: []Issue{p}, cause: err}
 }

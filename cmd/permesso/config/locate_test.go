@@ -42,8 +42,8 @@ func TestLocate(t *testing.T) {
 		{"the flag beats all", flag, env("PERMESSO_CONFIG", named, "XDG_CONFIG_HOME", xdg, "HOME", home), flag},
 		{"then the variable", "", env("PERMESSO_CONFIG", named, "XDG_CONFIG_HOME", xdg, "HOME", home), named},
 		{"then the XDG folder", "", env("XDG_CONFIG_HOME", xdg, "HOME", home), inXDG},
-		{"then the one in the home", "", env("HOME", home), inHome},
-		{"a relative XDG folder is to be ignored", "", env("XDG_CONFIG_HOME", "xdg", "HOME", home), inHome},
+		{"then the user's home", "", env("HOME", home), inHome},
+		{"a relative XDG folder is ignored", "", env("XDG_CONFIG_HOME", "xdg", "HOME", home), inHome},
 		{"no default file is fine", "", env("HOME", dir), ""},
 		{"no home is fine", "", env(), ""},
 	} {
@@ -66,7 +66,7 @@ func TestLocateRefuses(t *testing.T) {
 
 	file := write(t, filepath.Join(dir, "file"), "")
 	_, err = config.Locate("", env("XDG_CONFIG_HOME", file))
-	require.Error(t, err, "what cannot be looked at must not count as absent: its rules would be left out in silence")
+	require.Error(t, err, "an unreadable file must not count as missing: its rules would be ignored silently")
 
 	dangling := filepath.Join(dir, "xdg/permesso/permesso.toml")
 	require.NoError(t, os.MkdirAll(filepath.Dir(dangling), 0o700))
@@ -74,7 +74,7 @@ func TestLocateRefuses(t *testing.T) {
 	path, err := config.Locate("", env("XDG_CONFIG_HOME", filepath.Join(dir, "xdg")))
 	require.NoError(t, err)
 	_, err = config.Load(path, env())
-	require.ErrorIs(t, err, fs.ErrNotExist, "a dangling link is a file somebody meant to be there")
+	require.ErrorIs(t, err, fs.ErrNotExist, "a dangling link is an error, not a missing file")
 }
 
 func TestLocateHome(t *testing.T) {
@@ -88,8 +88,8 @@ func TestLocateHome(t *testing.T) {
 		{"the flag beats all", "/flag", env("PERMESSO_HOME", "/env", "XDG_STATE_HOME", "/xdg"), "/flag"},
 		{"then the variable", "", env("PERMESSO_HOME", "/env", "XDG_STATE_HOME", "/xdg"), "/env"},
 		{"then the XDG folder", "", env("XDG_STATE_HOME", "/xdg", "HOME", "/home/ann"), "/xdg/permesso"},
-		{"then the one in the home", "", env("HOME", "/home/ann"), "/home/ann/.local/state/permesso"},
-		{"mounts are printed from it, so it is absolute", "state", env(), filepath.Join(cwd, "state")},
+		{"then the user's home", "", env("HOME", "/home/ann"), "/home/ann/.local/state/permesso"},
+		{"the path is absolute, as permesso mounts needs it", "state", env(), filepath.Join(cwd, "state")},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			got, err := config.LocateHome(row.flag, row.env)
@@ -98,7 +98,7 @@ func TestLocateHome(t *testing.T) {
 		})
 	}
 	_, err = config.LocateHome("", env())
-	require.EqualError(t, err, "permesso: no place for the state folder: HOME is not set\nhint: give --home DIR, or set PERMESSO_HOME")
+	require.EqualError(t, err, "permesso: no state folder: HOME is not set\nhint: use --home DIR, or set PERMESSO_HOME")
 }
 
 func TestLoad(t *testing.T) {
@@ -120,7 +120,7 @@ func TestLoad(t *testing.T) {
 	c, err = config.Load(path, env())
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	require.Equal(t, path+": everybody on this machine may change this file, and with it who may approve\nhint: chmod o-w "+path, c.Warnings[0].In(path))
+	require.Equal(t, path+": every user of this machine may change this file, and so who may approve\nhint: chmod o-w "+path, c.Warnings[0].In(path))
 
 	write(t, path, "gat = \"g\"")
 	c, err = config.Load(path, env())
@@ -128,7 +128,7 @@ func TestLoad(t *testing.T) {
 	require.Nil(t, c)
 
 	_, err = config.Load(dir, env())
-	require.EqualError(t, err, dir+": this is a folder, not a file")
+	require.EqualError(t, err, dir+": is a folder, not a file")
 	_, err = config.Load(filepath.Join(dir, "gone"), env())
-	require.EqualError(t, err, filepath.Join(dir, "gone")+": no such file or directory\nhint: permesso init writes one")
+	require.EqualError(t, err, filepath.Join(dir, "gone")+": no such file or directory\nhint: permesso init creates one")
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// nearest is the known word that s was probably meant to be, or "". A third of
-// a word may be wrong, or two letters of a short one; or one of the two is a
-// part of the other: timeout for approval_timeout, warning for warn.
+// nearest returns the known word that is most similar to s, or "". A third of the
+// word may differ, or two letters of a short one. A part of a word also matches:
+// timeout for approval_timeout, warning for warn.
 func nearest(s string, known []string) string {
-	const longest = 64
-	if len(s) > longest {
+	const maxLen = 64
+	if len(s) > maxLen {
 		return ""
 	}
 	s = strings.ToLower(s)
@@ -34,10 +34,10 @@ func partOf(part, word string) bool {
 	return len(part) > 2 && (strings.HasPrefix(word, part) || strings.HasSuffix(word, "_"+part))
 }
 
-// didYouMean is the hint for s, or otherwise.
-func didYouMean(s string, known []string, otherwise string) string {
+// didYouMean returns a hint for s, or the fallback.
+func didYouMean(s string, known []string, fallback string) string {
 	if n := nearest(s, known); n != "" {
 		return "did you mean " + quote(n) + "?"
 	}
-	return otherwise
+	return fallback
 }

@@ -25,9 +25,9 @@ telegram = 1
 email = "bob@example.org"
 `
 
-func TestParseWhole(t *testing.T) {
+func TestParseAllKeys(t *testing.T) {
 	c, err := config.Parse("permesso.toml", []byte(`
-gate = "house-1.example.org"
+gate = "gate-1.example.org"
 run_before = "1m"
 log_level = "debug"
 language = "it"
@@ -83,21 +83,21 @@ workspace = "plain"
 `))
 	require.NoError(t, err)
 	require.Equal(t, "permesso.toml", c.File)
-	require.Equal(t, "house-1.example.org", c.GateName)
+	require.Equal(t, "gate-1.example.org", c.GateName)
 	require.Equal(t, time.Minute, c.RunBefore)
 	require.Equal(t, "debug", c.LogLevel)
 	require.False(t, c.LocalDecisions)
 	require.Equal(t, approval.Workspace{
 		Name: "personal", Autonomy: "full", Approvers: []string{"ann", "bob"}, Principal: "bob",
 		LocalDecisions: true, Timeout: 30 * time.Hour,
-		MaxTimeout: 30 * time.Hour, // the default of 24 h would be shorter than the time-out itself
+		MaxTimeout: 30 * time.Hour, // the default of 24 h would be shorter than the timeout
 		Language:   "en", ChatJID: "telegram:-100123",
 		Limits: approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4096, Running: 5},
 	}, c.Workspaces["personal"])
 	require.Equal(t, approval.Workspace{
 		Name: "plain", Autonomy: "supervised", Timeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour,
 		Language: "it", Limits: approval.Limits{}.WithDefaults(),
-	}, c.Workspaces["plain"], "silent on everything, so the top of the file and the defaults speak")
+	}, c.Workspaces["plain"], "an empty workspace gets the settings of the top of the file and the defaults")
 	require.Equal(t, map[string]approval.Approver{
 		"ann": {Name: "ann", Telegram: "123456789", Local: "0", Language: "it"},
 		"bob": {Name: "bob", Email: "Bob@example.org", Language: "en"},
@@ -113,17 +113,17 @@ workspace = "plain"
 		},
 	}, c.Tools["x.post:v1"])
 	require.Equal(t, approval.Tool{Name: "bare", Territory: "none", Handler: approval.Handler{Kind: "none"}}, c.Tools["bare"],
-		"unstated stays unstated: it counts as irreversible, and trust as the policy derives it")
+		"unset fields stay unset: policy derives their meaning")
 	require.Equal(t, approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}, c.Tools["clear"].Trust)
 	require.Equal(t, map[string]string{"en": "clear"}, c.Tools["clear"].Verb)
 	require.Equal(t, []policy.Rule{
 		{Tool: "bare", Workspace: "personal", Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
 		{Workspace: "plain", Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)
-	require.Len(t, c.Warnings, 1, "nobody may approve in plain")
+	require.Len(t, c.Warnings, 1, "no person may approve in plain")
 	require.Equal(t, map[string]config.TelegramChat{"personal": {ChatID: -100123}}, c.TelegramChats)
 	require.Nil(t, c.Telegram)
-	require.Contains(t, c.Warnings[0].Message, `nobody may approve in workspace "plain"`)
+	require.Contains(t, c.Warnings[0].Message, `no person may approve in workspace "plain"`)
 }
 
 func TestDefault(t *testing.T) {
@@ -138,30 +138,29 @@ func TestDefault(t *testing.T) {
 
 	empty, err := config.Parse("", nil)
 	require.NoError(t, err)
-	empty.SHA256 = "" // there are bytes to digest, if none
-	require.Equal(t, c, empty, "an empty file says as much as no file")
+	empty.SHA256 = "" // an empty file has a digest
+	require.Equal(t, c, empty, "an empty file equals no file")
 }
 
-// Each document is wrong in one or more ways; the golden text is the whole
-// error. Tables before the line in question are there to be legal.
-func TestProblems(t *testing.T) {
+// Each document has one or more issues. The text is the complete error.
+func TestIssues(t *testing.T) {
 	for _, row := range []struct{ why, toml, want string }{
 		{
-			"a misspelt key", "[workspaces.personal]\n  aproval_timeout = \"5m\"",
+			"a misspelled key", "[workspaces.personal]\n  aproval_timeout = \"5m\"",
 			`p.toml:2:3: unknown key "aproval_timeout"
 hint: did you mean "approval_timeout"?`,
 		},
 		{
-			"half a key", "[workspaces.w]\ntimeout = \"5m\"",
+			"a part of a key", "[workspaces.w]\ntimeout = \"5m\"",
 			`p.toml:2:1: unknown key "timeout"
 hint: did you mean "approval_timeout"?`,
 		},
 		{
-			"a key far from every other", "zzzzzzzz = 1",
+			"a key that is similar to no other", "zzzzzzzz = 1",
 			`p.toml:1:1: unknown key "zzzzzzzz"`,
 		},
 		{
-			"an endless key", strings.Repeat("k", 1000) + " = 1",
+			"a very long key", strings.Repeat("k", 1000) + " = 1",
 			`p.toml:1:1: unknown key "` + strings.Repeat("k", 64) + `..."`,
 		},
 		{
@@ -174,14 +173,14 @@ hint: did you mean "approval_timeout"?`,
 hint: did you mean "gate"?`,
 		},
 		{
-			"a top key that slid into a table", "[tools.t]\nrun_before = \"1m\"",
+			"a top-level key in a table", "[tools.t]\nrun_before = \"1m\"",
 			`p.toml:2:1: unknown key "run_before"
 hint: it belongs at the top of the file, before the first [table]`,
 		},
 		{
-			"the state folder is no setting", `home = "/srv"`,
+			"the state folder is not a setting", `home = "/srv"`,
 			`p.toml:1:1: unknown key "home"
-hint: the state folder is given with --home or PERMESSO_HOME`,
+hint: set the state folder with --home or PERMESSO_HOME`,
 		},
 		{
 			"a bad enumeration", "[workspaces.w]\nautonomy = \"supervisd\"",
@@ -189,11 +188,11 @@ hint: the state folder is given with --home or PERMESSO_HOME`,
 hint: did you mean "supervised"?`,
 		},
 		{
-			"a value far from the allowed ones is not quoted", "[workspaces.w]\nautonomy = \"hunter2hunter2\"",
+			"a value similar to no allowed one is not quoted", "[workspaces.w]\nautonomy = \"hunter2hunter2\"",
 			`p.toml:2:12: autonomy must be readonly, supervised or full`,
 		},
 		{
-			"the empty word is none of the allowed", "[workspaces.w]\nautonomy = \"\"",
+			"an empty value", "[workspaces.w]\nautonomy = \"\"",
 			`p.toml:2:12: autonomy must be readonly, supervised or full`,
 		},
 		{
@@ -202,7 +201,7 @@ hint: did you mean "supervised"?`,
 hint: did you mean "warn"?`,
 		},
 		{
-			"a language nobody speaks here", `language = "de"`,
+			"an unsupported language", `language = "de"`,
 			`p.toml:1:12: language must be en or it`,
 		},
 		{
@@ -216,7 +215,7 @@ hint: one of debug, info, warn or error`,
 hint: true or false, without quotes`,
 		},
 		{
-			"a value where tables belong", `workspaces = 3`,
+			"a value instead of tables", `workspaces = 3`,
 			`p.toml:1:14: workspaces must be a table, not a whole number
 hint: write [workspaces.NAME]`,
 		},
@@ -232,8 +231,8 @@ hint: write [workspaces.NAME]`,
 		},
 		{
 			"no workspace in workspaces", "[workspaces]",
-			`p.toml:1:2: no workspace is named here
-hint: write [workspaces.NAME], or leave it out`,
+			`p.toml:1:2: no workspace is configured here
+hint: write [workspaces.NAME], or remove it`,
 		},
 
 		{
@@ -242,12 +241,12 @@ hint: write [workspaces.NAME], or leave it out`,
 hint: write it with its unit: "30s", "5m", "1h30m"`,
 		},
 		{
-			"a number for a duration", `run_before = 5`,
+			"a number instead of a duration", `run_before = 5`,
 			`p.toml:1:14: run_before must be a string, not a whole number
 hint: write it with its unit: "30s", "5m", "1h30m"`,
 		},
 		{
-			"nought", `run_before = "0s"`,
+			"zero", `run_before = "0s"`,
 			`p.toml:1:14: run_before must be 1s to 24h`,
 		},
 		{
@@ -255,7 +254,7 @@ hint: write it with its unit: "30s", "5m", "1h30m"`,
 			`p.toml:2:20: approval_timeout must be 1s to 8784h`,
 		},
 		{
-			"for ever", "[workspaces.w]\napproval_timeout = \"100000h\"",
+			"too long", "[workspaces.w]\napproval_timeout = \"100000h\"",
 			`p.toml:2:20: approval_timeout must be 1s to 8784h`,
 		},
 		{
@@ -269,95 +268,95 @@ hint: write it with its unit: "30s", "5m", "1h30m"`,
 		},
 
 		{
-			"the gate's name goes into signatures", `gate = "My Gate+1"`,
-			`p.toml:1:8: gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -`,
+			"the gate's name is part of signatures", `gate = "My Gate+1"`,
+			`p.toml:1:8: gate must be a host name: 1 to 63 of a-z 0-9 . and -`,
 		},
 		{
-			"a workspace's name becomes a folder", "[workspaces.\"../x\"]\n[workspaces.Big]\n[workspaces._x]",
+			"a workspace's name is used as a folder", "[workspaces.\"../x\"]\n[workspaces.Big]\n[workspaces._x]",
 			`p.toml:1:13: workspace "../x": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit
 p.toml:2:13: workspace "Big": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit
 p.toml:3:13: workspace "_x": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
 		},
 		{
-			"an approver called like the operator", "[approvers.\"operator:root\"]\nlocal = 1",
+			"an approver with the operator's prefix", "[approvers.\"operator:root\"]\nlocal = 1",
 			`p.toml:1:12: approver "operator:root": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
 		},
 
 		{
-			"an approver nobody defined", "[approvers.ricardo]\nlocal = 1\n[workspaces.w]\napprovers = [\n  \"riccardo\"]",
+			"an undefined approver", "[approvers.ricardo]\nlocal = 1\n[workspaces.w]\napprovers = [\n  \"riccardo\"]",
 			`p.toml:5:3: approver "riccardo" is not defined
 hint: did you mean "ricardo"?`,
 		},
 		{
-			"no approver defined at all", "[workspaces.w]\napprovers = [\"ann\"]",
+			"no approver is defined", "[workspaces.w]\napprovers = [\"ann\"]",
 			`p.toml:2:14: approver "ann" is not defined
 hint: define it: [approvers.ann]`,
 		},
 		{
-			"what cannot be a name is not quoted", "[workspaces.w]\napprovers = [\"Secret Value\"]",
+			"an invalid name is not quoted", "[workspaces.w]\napprovers = [\"Secret Value\"]",
 			`p.toml:2:14: approvers: an approver's name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
 		},
 		{
-			"twice", people + "[workspaces.w]\napprovers = [\"ann\", \"ann\"]",
+			"an approver twice", people + "[workspaces.w]\napprovers = [\"ann\", \"ann\"]",
 			`p.toml:7:21: approver "ann" is listed twice`,
 		},
 		{
-			"one name without its list", people + "[workspaces.w]\napprovers = \"ann\"",
+			"a name instead of a list", people + "[workspaces.w]\napprovers = \"ann\"",
 			`p.toml:7:13: approvers must be an array, not a string
 hint: a list of names: approvers = ["ann"]`,
 		},
 		{
-			"a list of something else", people + "[workspaces.w]\napprovers = [1]",
+			"a list of numbers", people + "[workspaces.w]\napprovers = [1]",
 			`p.toml:7:14: approvers must hold strings, not a whole number
 hint: a list of names: approvers = ["ann"]`,
 		},
 		{
-			"a principal nobody defined", people + "[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"anne\"",
+			"an undefined principal", people + "[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"anne\"",
 			`p.toml:8:13: approver "anne" is not defined
 hint: did you mean "ann"?`,
 		},
 		{
 			"a principal who may not approve", people + "[workspaces.w]\napprovers = [\"ann\"]\nprincipal = \"bob\"",
-			`p.toml:8:13: principal "bob" is not among this workspace's approvers
-hint: add the name to approvers`,
+			`p.toml:8:13: principal "bob" is not an approver of this workspace
+hint: add it to approvers`,
 		},
 
 		{
-			"a Telegram user name changes hands", "[approvers.ann]\ntelegram = \"@ann\"",
+			"a Telegram user name, which can change its owner", "[approvers.ann]\ntelegram = \"@ann\"",
 			`p.toml:2:12: telegram must be a whole number, not a string
-hint: the numeric id, without quotes; never a @username: those change hands`,
+hint: the numeric id, without quotes; never a @username, which can change its owner`,
 		},
 		{
-			"a group is no person", "[approvers.ann]\ntelegram = -100",
+			"a group instead of a person", "[approvers.ann]\ntelegram = -100",
 			`p.toml:2:12: telegram must be 1 to 4503599627370496
-hint: the numeric id, without quotes; never a @username: those change hands`,
+hint: the numeric id, without quotes; never a @username, which can change its owner`,
 		},
 		{
-			"a user's name is no uid", "[approvers.ann]\nlocal = \"root\"",
+			"a user name instead of a UID", "[approvers.ann]\nlocal = \"root\"",
 			"p.toml:2:9: local must be a whole number, not a string\nhint: the number that `id -u NAME` prints, without quotes",
 		},
 		{
-			"the uid that means nobody", "[approvers.ann]\nlocal = 4294967295",
+			"the UID -1", "[approvers.ann]\nlocal = 4294967295",
 			"p.toml:2:9: local must be 0 to 4294967294\nhint: the number that `id -u NAME` prints, without quotes",
 		},
 		{
-			"a display name", "[approvers.ann]\nemail = \"Ann <ann@example.org>\"",
-			`p.toml:2:9: email is not an address
+			"an address with a display name", "[approvers.ann]\nemail = \"Ann <ann@example.org>\"",
+			`p.toml:2:9: email must be an email address
 hint: the bare address: "ann@example.org"`,
 		},
 		{
 			"a look-alike domain", "[approvers.ann]\nemail = \"ann@exаmple.org\"",
-			`p.toml:2:9: email is not an address
+			`p.toml:2:9: email must be an email address
 hint: the bare address: "ann@example.org"`,
 		},
 		{
 			"one id for two people", "[approvers.ann]\ntelegram = 7\nemail = \"a@example.org\"\nlocal = 5\n[approvers.bob]\ntelegram = 7\nemail = \"A@EXAMPLE.org\"\nlocal = 0x5",
-			`p.toml:6:12: telegram is already that of approver "ann"
-hint: one id, one person
-p.toml:7:9: email is already that of approver "ann"
-hint: one id, one person
-p.toml:8:9: local is already that of approver "ann"
-hint: one id, one person`,
+			`p.toml:6:12: approver "ann" already has this telegram id
+hint: each id belongs to one person
+p.toml:7:9: approver "ann" already has this email id
+hint: each id belongs to one person
+p.toml:8:9: approver "ann" already has this local id
+hint: each id belongs to one person`,
 		},
 
 		{
@@ -366,28 +365,28 @@ hint: one id, one person`,
 hint: terminal, CLI and browser need no entry: they are on unless local_decisions = false`,
 		},
 		{
-			"a misspelt channel", "[workspaces.w]\nchannels = [\"telegramm\"]",
+			"a misspelled channel", "[workspaces.w]\nchannels = [\"telegramm\"]",
 			`p.toml:2:13: channels must be telegram or email
 hint: did you mean "telegram"?`,
 		},
 		{
 			"channels without a channel", "channels = [\"telegram\"]",
-			`p.toml:1:1: no channel is named here
+			`p.toml:1:1: no channel is configured here
 hint: write [channels.telegram]`,
 		},
 		{
 			"a token in the file", "[channels.telegram]\ntoken = \"123:hunter2\"",
-			`p.toml:2:1: token: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
+			`p.toml:2:1: token: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: token_file = "/path"`,
 		},
 		{
-			"a secret anywhere", "smtp_password = \"hunter2\"\n[tools.t]\nhandler = { kind = \"none\", api_key = \"hunter2\" }\n[approvers]\ntoken = \"hunter2\"",
-			`p.toml:1:1: smtp_password: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: smtp_password_file = "/path"
-p.toml:3:28: api_key: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: api_key_file = "/path"
-p.toml:5:1: token: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"`,
+			"secrets in other tables", "smtp_password = \"hunter2\"\n[tools.t]\nhandler = { kind = \"none\", api_key = \"hunter2\" }\n[approvers]\ntoken = \"hunter2\"",
+			`p.toml:1:1: smtp_password: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: smtp_password_file = "/path"
+p.toml:3:28: api_key: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: api_key_file = "/path"
+p.toml:5:1: token: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: token_file = "/path"`,
 		},
 
 		{
@@ -399,13 +398,13 @@ p.toml:2:57: running must be a whole number, not a decimal number
 p.toml:2:62: unknown key "per_hour"`,
 		},
 		{
-			"sizes are bounded", "[workspaces.w]\nlimits = { request_size = \"999999999MiB\" }\n[workspaces.v]\nlimits = { request_size = 3 }",
+			"sizes have limits", "[workspaces.w]\nlimits = { request_size = \"999999999MiB\" }\n[workspaces.v]\nlimits = { request_size = 3 }",
 			`p.toml:2:27: request_size must be 1024 to 16777216 bytes
 p.toml:4:27: request_size must be 1024 to 16777216
 hint: write it with its unit: "256KiB", "1MiB"`,
 		},
 		{
-			"a chat by its name", "[workspaces.w]\ntelegram = { chat_id = \"@family\" }",
+			"the name of a chat instead of its id", "[workspaces.w]\ntelegram = { chat_id = \"@family\" }",
 			`p.toml:2:24: chat_id must be a whole number, not a string
 hint: the numeric id of the chat, without quotes`,
 		},
@@ -435,7 +434,7 @@ hint: did you mean "permanent"?`,
 		{
 			"trust properties", "[tools.t]\npublic_sink = \"true\"\nsecret_data = \"forbiden\"\npublic_source = 1",
 			`p.toml:2:15: public_sink must be true, false or "forbidden"
-hint: true and false stand without quotes
+hint: write true and false without quotes
 p.toml:3:15: secret_data must be true, false or "forbidden"
 hint: did you mean "forbidden"?
 p.toml:4:17: public_source must be a string, not a whole number
@@ -444,20 +443,20 @@ hint: true, false or "forbidden"`,
 		{
 			"trust only clears", "[tools.t]\ntrust = true\n[tools.u]\ntrust = false\npublic_sink = true",
 			`p.toml:2:9: trust can only be false
-hint: state the properties: public_source, secret_data, public_sink, dangerous_writes
-p.toml:4:1: trust = false and a property of its own contradict each other
-hint: leave one of them out`,
+hint: set the properties: public_source, secret_data, public_sink, dangerous_writes
+p.toml:4:1: trust = false must not be combined with one of the properties
+hint: remove one of them`,
 		},
 		{
 			"verbs", "[tools.t]\nverb = { it = \"pubblichi\" }\n[tools.u]\nverb = { en = \"x\", fr = \"y\" }\n[tools.v]\nverb = 3\n[tools.w]\nverb = \"\"",
-			`p.toml:2:1: verb has no English form, which others fall back to
+			`p.toml:2:1: verb has no English form, which is the fallback
 hint: verb = { en = "post", it = "pubblichi" }
 p.toml:4:20: unknown key "fr"
 p.toml:6:8: verb must be a string, not a whole number
 p.toml:8:8: verb must be one line of 1 to 200 bytes, without invisible characters`,
 		},
 		{
-			"text that would hide on a card", "[tools.t]\nsummary = \"a\\nb\"\ntarget = \"a\\u202eb\"",
+			"text with invisible characters", "[tools.t]\nsummary = \"a\\nb\"\ntarget = \"a\\u202eb\"",
 			`p.toml:2:11: summary must be one line of 1 to 1000 bytes, without invisible characters
 p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible characters`,
 		},
@@ -467,14 +466,14 @@ p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible chara
 			`p.toml:2:20: kind "mcp" is not available yet: use command, http or none`,
 		},
 		{
-			"an http handler says where to, and how", "[tools.t]\nhandler = { kind = \"http\" }",
+			"an http handler needs url and method", "[tools.t]\nhandler = { kind = \"http\" }",
 			`p.toml:2:1: an http handler needs method
 hint: method = "POST"
 p.toml:2:1: an http handler needs url
 hint: url = "https://api.example.org/v1/posts/{id}"`,
 		},
 		{
-			"the parts of one kind in another", `[tools.t]
+			"keys of another kind of handler", `[tools.t]
 handler = { kind = "http", method = "GET", url = "https://x.org/", argv = ["/x"], dir = "/x", env = ["X"] }
 [tools.u]
 handler = { kind = "command", argv = ["/x"], url = "https://x.org/", timeout = "1s" }
@@ -488,7 +487,7 @@ p.toml:6:28: method belongs to kind "http"; "none" runs nothing
 p.toml:6:44: timeout belongs to kind "command"; "none" runs nothing`,
 		},
 		{
-			"the kinds of an http handler's values", `[tools.t]
+			"types of an http handler's values", `[tools.t]
 handler = { kind = "http", method = 1, url = [], body = { a = 1 }, body_args = "yes", headers = ["Accept: x"], secret_headers = { Authorization = 1 }, allow_private = "10.0.0.1", ca_file = true, status = [200, "201"], redirects = true }
 [tools.u]
 handler = { kind = "http", method = "GET", url = "https://x.org/", status = [99], token = "hunter2", header = {} }`,
@@ -497,7 +496,7 @@ hint: method = "POST"
 p.toml:2:40: url must be a string, not an array
 hint: url = "https://api.example.org/v1/posts/{id}"
 p.toml:2:57: body must be a string, not a table
-hint: JSON with {field} in the place of values: body = '{"text":{text}}'
+hint: JSON with {field} instead of values: body = '{"text":{text}}'
 p.toml:2:80: body_args must be true or false, not a string
 hint: true or false, without quotes
 p.toml:2:87: headers must be a table, not an array
@@ -512,13 +511,13 @@ hint: a list of numbers: status = [200, 201]
 p.toml:2:219: unknown key "redirects"
 p.toml:4:78: status must hold codes from 200 to 599
 hint: a list of numbers: status = [200, 201]
-p.toml:4:83: token: a secret may not stand in this file
-hint: keep it in a file of its own that only the gate can read, and name that file: token_file = "/path"
+p.toml:4:83: token: secrets are not allowed in this file
+hint: put it into a separate file that only the daemon can read: token_file = "/path"
 p.toml:4:102: unknown key "header"
 hint: did you mean "headers"?`,
 		},
 		{
-			"a misspelt kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
+			"a misspelled kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
 			`p.toml:2:20: kind must be command, http or none
 hint: did you mean "command"?`,
 		},
@@ -540,22 +539,22 @@ hint: a list with the program's absolute path first: argv = ["/usr/bin/env", "tr
 hint: a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]`,
 		},
 		{
-			"a program by PATH, or chosen by the request", "[tools.t]\nhandler = { kind = \"command\", argv = [\"echo\"] }\n[tools.u]\nhandler = { kind = \"command\", argv = [\"/bin/{prog}\"] }\n[tools.v]\nhandler = { kind = \"command\", argv = [\"/x\", \"\\u0000\"] }",
+			"a relative program, or one chosen by the request", "[tools.t]\nhandler = { kind = \"command\", argv = [\"echo\"] }\n[tools.u]\nhandler = { kind = \"command\", argv = [\"/bin/{prog}\"] }\n[tools.v]\nhandler = { kind = \"command\", argv = [\"/x\", \"\\u0000\"] }",
 			`p.toml:2:39: argv must begin with the absolute path of a program
-hint: no PATH is searched and no shell is asked
-p.toml:4:39: the program itself may not depend on the request
-p.toml:6:45: argv may not hold a NUL`,
+hint: PATH is not searched and no shell runs
+p.toml:4:39: the program must not depend on the request
+p.toml:6:45: argv must not contain NUL`,
 		},
 		{
 			"argv of a handler that runs nothing", "[tools.t]\nhandler = { kind = \"none\", argv = [\"/x\"] }",
 			`p.toml:2:28: argv belongs to kind "command"; "none" runs nothing`,
 		},
 		{
-			"the rest of a handler", "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\"], dir = \"x\", env = [\"TOKEN=hunter2\"], timeout = \"25h\", max_output = \"1KB\", idempotent = 1, shell = true }",
+			"other keys of a handler", "[tools.t]\nhandler = { kind = \"command\", argv = [\"/x\"], dir = \"x\", env = [\"TOKEN=hunter2\"], timeout = \"25h\", max_output = \"1KB\", idempotent = 1, shell = true }",
 			`p.toml:2:52: dir must be an absolute path
-hint: leave it out for a fresh empty folder each time
+hint: remove it to run in a new empty folder each time
 p.toml:2:64: env must hold names of variables
-hint: names only: env = ["LANG"]; the values are the gate's own
+hint: names only: env = ["LANG"]; the values come from the daemon's environment
 p.toml:2:92: timeout must be 1ms to 24h
 p.toml:2:112: max_output is not a size
 hint: write it with its unit: "256KiB", "1MiB"
@@ -565,7 +564,7 @@ p.toml:2:135: unknown key "shell"`,
 		},
 
 		{
-			"an unfinished rule", "[[rules]]\n",
+			"an incomplete rule", "[[rules]]\n",
 			`p.toml:1:3: rule has no outcome: allow, ask or deny
 hint: outcome = "ask"
 p.toml:1:3: rule has no match
@@ -577,14 +576,14 @@ hint: match = { tool = "x_post", workspace = "personal" }`,
 hint: match = { tool = "x_post", workspace = "personal" }`,
 		},
 		{
-			"patterns are no names", "[[rules]]\nmatch = { tool = \"*\", workspace = \"\" }\noutcome = \"allow\"",
+			"patterns instead of names", "[[rules]]\nmatch = { tool = \"*\", workspace = \"\" }\noutcome = \"allow\"",
 			`p.toml:2:18: tool is not a name
-hint: one name; leave it out to match every tool
+hint: write one name, or remove it to match every tool
 p.toml:2:35: workspace is not a name
-hint: one name; leave it out to match every workspace`,
+hint: write one name, or remove it to match every workspace`,
 		},
 		{
-			"an outcome", "[[rules]]\nmatch = { tool = \"t\" }\noutcome = \"alow\"",
+			"a misspelled outcome", "[[rules]]\nmatch = { tool = \"t\" }\noutcome = \"alow\"",
 			`p.toml:3:11: outcome must be allow, ask or deny
 hint: did you mean "allow"?`,
 		},
@@ -607,7 +606,7 @@ hint: did you mean "outcome"?`,
 hint: write [[rules]]`,
 		},
 		{
-			"no tables", "rules = [1]",
+			"a list without tables", "rules = [1]",
 			`p.toml:1:10: rules must hold tables, not a whole number
 hint: write [[rules]]`,
 		},
@@ -625,7 +624,7 @@ hint: write [[rules]]`,
 			`p.toml:2:1: not valid TOML: key a is already defined`,
 		},
 		{
-			"an endless key twice", strings.Repeat("k", 1000) + " = 1\n" + strings.Repeat("k", 1000) + " = 1",
+			"a very long key twice", strings.Repeat("k", 1000) + " = 1\n" + strings.Repeat("k", 1000) + " = 1",
 			`p.toml:2:1: not valid TOML: key ` + strings.Repeat("k", 196) + `...`,
 		},
 		{
@@ -645,13 +644,13 @@ hint: save it as UTF-8 without one`,
 		t.Run(row.why, func(t *testing.T) {
 			c, err := config.Parse("p.toml", []byte(row.toml))
 			require.EqualError(t, err, row.want)
-			require.Nil(t, c, "half a configuration must not be usable")
+			require.Nil(t, c, "no partial configuration")
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
 }
 
-func TestProblemsNameTheirKey(t *testing.T) {
+func TestIssuesNameTheirKey(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte("[tools.t]\nhandler = { kind = \"x\" }\n[[rules]]\nmatch.tool = \"t\"\noutcome = 1"))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
@@ -662,12 +661,12 @@ func TestProblemsNameTheirKey(t *testing.T) {
 	require.Equal(t, []string{"tools.t.handler.kind", "rules[1].outcome"}, keys)
 }
 
-func TestManyProblems(t *testing.T) {
+func TestManyIssues(t *testing.T) {
 	_, err := config.Parse("p.toml", []byte(strings.Repeat("[[rules]]\nmatch.tool = \"t\"\n", 25)))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
-	require.Len(t, e.Errors, 25, "all of them are there")
-	require.Equal(t, 20, strings.Count(err.Error(), "\nhint:"), "a screenful is printed")
+	require.Len(t, e.Errors, 25, "all issues")
+	require.Equal(t, 20, strings.Count(err.Error(), "\nhint:"), "only twenty are printed")
 	require.True(t, strings.HasSuffix(err.Error(), "\np.toml: 5 more"))
 }
 
@@ -691,24 +690,24 @@ func TestDeepNesting(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ why, toml, want string }{
 		{
-			"an agent may name a tool that is none: no error, but hardly meant", "[tools.x_post]\n[[rules]]\nmatch = { tool = \"x_posst\" }\noutcome = \"deny\"",
-			"p.toml:3:18: this rule matches no configured tool: there is no \"x_posst\"\nhint: did you mean \"x_post\"?",
+			"a rule for an unknown tool is valid, but probably a mistake", "[tools.x_post]\n[[rules]]\nmatch = { tool = \"x_posst\" }\noutcome = \"deny\"",
+			"p.toml:3:18: rule never matches: there is no tool \"x_posst\"\nhint: did you mean \"x_post\"?",
 		},
 		{
-			"the same of a workspace", "[[rules]]\nmatch = { workspace = \"defalt\" }\noutcome = \"deny\"",
-			"p.toml:2:23: this rule matches no configured workspace: there is no \"defalt\"\nhint: did you mean \"default\"?",
+			"a rule for an unknown workspace", "[[rules]]\nmatch = { workspace = \"defalt\" }\noutcome = \"deny\"",
+			"p.toml:2:23: rule never matches: there is no workspace \"defalt\"\nhint: did you mean \"default\"?",
 		},
 		{
-			"a channel that is not set up", "[workspaces.w]\nchannels = [\"email\"]",
-			"p.toml:2:1: channel email is not set up: nobody is asked there\nhint: permesso email setup",
+			"a channel that is not configured", "[workspaces.w]\nchannels = [\"email\"]",
+			"p.toml:2:1: channel email is not configured: no approver is asked by email\nhint: permesso email setup",
 		},
 		{
-			"nobody is left to approve", "[workspaces.w]\nlocal_decisions = false",
-			"p.toml:1:13: nobody may approve in workspace \"w\"\nhint: name approvers, or set local_decisions = true",
+			"no person may approve", "[workspaces.w]\nlocal_decisions = false",
+			"p.toml:1:13: no person may approve in workspace \"w\"\nhint: add approvers, or set local_decisions = true",
 		},
 		{
 			"a name without an id", "[approvers.ann]",
-			"p.toml:1:12: approver \"ann\" has no id, so nobody is recognised by that name\nhint: give telegram, email or local",
+			"p.toml:1:12: approver \"ann\" has no id, so the gate cannot recognize this person\nhint: add telegram, email or local",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -736,7 +735,7 @@ tools.worse.handler = { kind = "command", argv = ["/worse"], timeout = 3 }`))
 	require.EqualError(t, err, `p.toml:2:41: no such template\u{a}\u{1b}[2J
 p.toml:4:72: timeout must be a string, not a whole number
 hint: write it with its unit: "30s", "5m", "1h30m"`)
-	require.Equal(t, []string{"/good", "/bad"}, seen, "only commands that are otherwise in order")
+	require.Equal(t, []string{"/good", "/bad"}, seen, "only valid commands")
 }
 
 const httpTool = `
@@ -777,20 +776,20 @@ func TestHTTPHandler(t *testing.T) {
 	require.Equal(t, "the board", c.Tools["post"].Target)
 }
 
-// What the executor would refuse is refused here, where it stands, and no
-// value is quoted: a token may have been meant for a file of its own.
-func TestHTTPHandlerProblems(t *testing.T) {
+// Parse refuses what the executor would refuse, with its position. It quotes no
+// value: it may be a secret.
+func TestHTTPHandlerIssues(t *testing.T) {
 	rd := config.Reader{CheckHandler: exec.Check}
 	for _, row := range []struct{ why, from, to, want string }{
 		{"the host", "api.example.org", "{host}", `p.toml:5:7: url: write https://HOST/PATH or http://HOST/PATH with literal scheme, host and port; a {field} is allowed only in the path and in values of the query`},
 		{"a body", `{text}`, `"{text}"`, `p.toml:6:8: body: a {field} must be a complete JSON value: write it without quotation marks, and not as a name`},
 		{"a method", `"POST"`, `"BREW"`, `p.toml:4:10: method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE`},
-		{"a body of GET", `"POST"`, `"GET"`, `p.toml:4:10: method: GET has no body`},
+		{"a body with GET", `"POST"`, `"GET"`, `p.toml:4:10: method: GET has no body`},
 		{"an inline secret", `X-Kind = "post"`, `X-Token = "hunter2"`, `p.toml:7:52: headers.X-Token: put the secret into a file: secret_headers = { X-Token = "/path" }`},
-		{"another", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: write the path of a file with the secret, as in "/path" or "Bearer /path"`},
+		{"an inline bearer token", `Bearer /etc/permesso/api.token`, `Bearer hunter2`, `p.toml:8:36: secret_headers.Authorization: write the path of a file with the secret, as in "/path" or "Bearer /path"`},
 		{"a network", `10.1.2.3:8080`, `10.0.0.0/8`, `p.toml:9:1: allow_private: must contain addresses or host names, each with or without a port`},
 		{"a relative file", `/etc/ca.pem`, `ca.pem`, `p.toml:10:11: ca_file: must be an absolute path`},
-		{"in the clear", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets require https, unless allow_private names the host`},
+		{"a secret without encryption", `https:`, `http:`, `p.toml:8:18: secret_headers: secrets require https, unless allow_private names the host`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			require.Contains(t, httpTool, row.from)
@@ -803,7 +802,7 @@ func TestHTTPHandlerProblems(t *testing.T) {
 func TestExample(t *testing.T) {
 	c, err := config.Parse("example", []byte(config.Example()))
 	require.NoError(t, err)
-	require.Empty(t, c.Warnings, "a first configuration should start in peace")
+	require.Empty(t, c.Warnings, "no warnings for the example")
 	require.Contains(t, c.Workspaces, "default")
 	require.Contains(t, c.Tools, "hello")
 
@@ -811,7 +810,7 @@ func TestExample(t *testing.T) {
 	require.NotEqual(t, config.Example(), on)
 	on = strings.Replace(on, "approvers = []", `approvers = ["ann"]`, 1)
 	c, err = config.Reader{CheckHandler: exec.Check}.Parse("example", []byte(on))
-	require.NoError(t, err, "what is switched off must work when switched on")
+	require.NoError(t, err, "the settings in comments must be valid")
 	require.Contains(t, c.Approvers, "ann")
 	require.Empty(t, c.Warnings)
 }
@@ -844,7 +843,7 @@ func designExample(t *testing.T) []byte {
 	data, err := os.ReadFile("testdata/design.toml")
 	require.NoError(t, err)
 	shared, err := os.ReadFile("../../../../shared/DESIGN.md")
-	if errors.Is(err, os.ErrNotExist) && !wanted(t) {
+	if errors.Is(err, os.ErrNotExist) && !sharedRequired(t) {
 		return data
 	}
 	require.NoError(t, err)
@@ -853,12 +852,12 @@ func designExample(t *testing.T) []byte {
 	block, _, _ = strings.Cut(block, "\n```")
 	block, _, found = strings.Cut(block, "\n[channels.")
 	require.True(t, found)
-	require.Equal(t, strings.TrimSpace(string(data)), strings.TrimSpace(block), "testdata/design.toml lags behind")
+	require.Equal(t, strings.TrimSpace(string(data)), strings.TrimSpace(block), "testdata/design.toml differs from DESIGN.md")
 	return []byte(block)
 }
 
-// wanted says whether a missing shared folder is an error.
-func wanted(t *testing.T) bool {
+// sharedRequired reports whether a missing shared folder is an error.
+func sharedRequired(t *testing.T) bool {
 	ci, _ := strconv.ParseBool(os.Getenv("CI"))
 	if !ci {
 		t.Log("../shared is absent: using testdata alone")

@@ -12,8 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// maxWait bounds every waiting of a request, as approval bounds what an agent
-// may ask for.
+// maxWait limits all timeouts of requests, like the limit of approval for agents.
 const maxWait = 366 * 24 * time.Hour
 
 var (
@@ -26,8 +25,8 @@ const nameRule = "1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit"
 func languages() []string  { return []string{"en", "it"} }
 func autonomies() []string { return []string{"readonly", "supervised", "full"} }
 
-// file reads the top of the file, and everything below it in an order in which
-// names are known before they are used.
+// file reads the top of the file and all tables. The order matters: names must be
+// known before they are used.
 func (r *reader) file(root *node) {
 	s := r.section(root, "")
 	c := r.cfg
@@ -47,19 +46,19 @@ func (r *reader) file(root *node) {
 	s.provers()
 	s.rules()
 	s.retention()
-	s.cleanRooms()
+	s.checkAdminWorkspaces()
 	s.channels()
-	s.done()
+	s.rejectUnknown()
 }
 
 func (s *section) gate() string {
 	n := s.get("gate", text, "")
 	switch {
 	case n == nil:
-		s.otherwise("gate", DefaultGateName)
+		s.setDefault("gate", DefaultGateName)
 		return DefaultGateName
 	case !gatePattern.MatchString(n.text):
-		s.fail(n.val, "gate", "", "gate must be fit for a host name: 1 to 63 of a-z 0-9 . and -")
+		s.fail(n.val, "gate", "", "gate must be a host name: 1 to 63 of a-z 0-9 . and -")
 	}
 	return n.text
 }
@@ -77,31 +76,31 @@ func (s *section) approvers() {
 			Local:    sub.localUID(),
 			Language: sub.oneOf("language", s.cfg.Language, languages()),
 		}
-		sub.unique(owners, "telegram", a.Telegram, name)
-		sub.unique(owners, "email", strings.ToLower(a.Email), name)
-		sub.unique(owners, "local", a.Local, name)
+		sub.uniqueID(owners, "telegram", a.Telegram, name)
+		sub.uniqueID(owners, "email", strings.ToLower(a.Email), name)
+		sub.uniqueID(owners, "local", a.Local, name)
 		if !sub.has("telegram") && !sub.has("email") && !sub.has("local") {
-			sub.warn(sub.node.key, "", "give telegram, email or local", "approver %s has no id, so nobody is recognised by that name", quote(name))
+			sub.warn(sub.node.key, "", "add telegram, email or local", "approver %s has no id, so the gate cannot recognize this person", quote(name))
 		}
-		sub.done()
+		sub.rejectUnknown()
 		s.cfg.Approvers[name] = a
 	})
 }
 
-// unique keeps one id from speaking for two people.
-func (s *section) unique(owners map[string]string, key, id, name string) {
+// uniqueID reports an id that two approvers have.
+func (s *section) uniqueID(owners map[string]string, key, id, name string) {
 	if id == "" {
 		return
 	}
 	if other, taken := owners[key+" "+id]; taken {
-		s.fail(s.node.kids[key].val, key, "one id, one person", "%s is already that of approver %s", key, quote(other))
+		s.fail(s.node.children[key].val, key, "each id belongs to one person", "approver %[2]s already has this %[1]s id", key, quote(other))
 		return
 	}
 	owners[key+" "+id] = name
 }
 
 func (s *section) telegramID() string {
-	const hint = "the numeric id, without quotes; never a @username: those change hands"
+	const hint = "the numeric id, without quotes; never a @username, which can change its owner"
 	id := s.number("telegram", 0, 1, 1<<52, hint)
 	if id == 0 {
 		return ""
@@ -109,8 +108,8 @@ func (s *section) telegramID() string {
 	return strconv.FormatInt(id, 10)
 }
 
-// email takes a bare ASCII address: look-alikes from other scripts must not
-// come near a comparison of who may approve.
+// email takes only ASCII addresses: characters of other scripts that look like
+// ASCII must not decide who may approve.
 func (s *section) email() string {
 	n := s.get("email", text, "")
 	if n == nil {
@@ -118,7 +117,7 @@ func (s *section) email() string {
 	}
 	a, err := mail.ParseAddress(n.text)
 	if err != nil || a.Address != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' }) {
-		s.fail(n.val, "email", `the bare address: "ann@example.org"`, "email is not an address")
+		s.fail(n.val, "email", `the bare address: "ann@example.org"`, "email must be an email address")
 		return ""
 	}
 	return canonicalEmail(n.text)
@@ -142,10 +141,10 @@ func (s *section) workspaces() {
 		if c := sub.emailCeiling(); c != "" {
 			s.cfg.EmailCeiling[name] = c
 		}
-		sub.done()
+		sub.rejectUnknown()
 	})
-	if n := s.node.kids["workspaces"]; n.kind == table && len(n.order) == 0 {
-		s.fail(n.key, "workspaces", "write [workspaces.NAME], or leave it out", "no workspace is named here")
+	if n := s.node.children["workspaces"]; n.kind == table && len(n.order) == 0 {
+		s.fail(n.key, "workspaces", "write [workspaces.NAME], or remove it", "no workspace is configured here")
 	}
 }
 
@@ -159,11 +158,11 @@ func (s *section) workspace(name string) approval.Workspace {
 	w.Channels = s.channelNames()
 	w.ChatJID = s.chat(name)
 	s.timeouts(&w)
-	w.QuietHours = s.night()
+	w.QuietHours = s.quietHours()
 	s.limits(&w.Limits)
-	s.judgement(&w)
+	s.policySettings(&w)
 	if len(w.Approvers) == 0 && !w.LocalDecisions {
-		s.warn(s.node.key, "", "name approvers, or set local_decisions = true", "nobody may approve in workspace %s", quote(name))
+		s.warn(s.node.key, "", "add approvers, or set local_decisions = true", "no person may approve in workspace %s", quote(name))
 	}
 	return w
 }
@@ -174,16 +173,16 @@ func (s *section) approverNames() []string {
 		switch {
 		case slices.Contains(names, n.text):
 			s.fail(n.val, "approvers", "", "approver %s is listed twice", quote(n.text))
-		case s.defined(n, "approvers"):
+		case s.isDefined(n, "approvers"):
 			names = append(names, n.text)
 		}
 	}
 	return names
 }
 
-// defined says whether n names one of [approvers]. A text that could not be a
-// name is not quoted.
-func (s *section) defined(n *node, key string) bool {
+// isDefined reports whether n names one of [approvers]. It does not quote a text
+// that cannot be a name.
+func (s *section) isDefined(n *node, key string) bool {
 	if _, ok := s.cfg.Approvers[n.text]; ok {
 		return true
 	}
@@ -198,11 +197,11 @@ func (s *section) defined(n *node, key string) bool {
 
 func (s *section) principal(approvers []string) string {
 	n := s.get("principal", text, "the name of one approver")
-	if n == nil || !s.defined(n, "principal") {
+	if n == nil || !s.isDefined(n, "principal") {
 		return ""
 	}
 	if !slices.Contains(approvers, n.text) {
-		s.fail(n.val, "principal", "add the name to approvers", "principal %s is not among this workspace's approvers", quote(n.text))
+		s.fail(n.val, "principal", "add it to approvers", "principal %s is not an approver of this workspace", quote(n.text))
 	}
 	return n.text
 }
@@ -215,7 +214,7 @@ func (s *section) channelNames() []string {
 		switch {
 		case slices.Contains([]string{"terminal", "cli", "web", "browser"}, n.text):
 			s.fail(n.val, "channels", hint, "channels must hold %s", list(known))
-		case s.among(n, "channels", known):
+		case s.checkAllowed(n, "channels", known):
 			names = append(names, n.text)
 		}
 	}
@@ -224,13 +223,13 @@ func (s *section) channelNames() []string {
 
 func (s *section) timeouts(w *approval.Workspace) {
 	w.Timeout = s.duration("approval_timeout", w.Timeout, time.Second, maxWait)
-	stated := s.has("approval_timeout_max")
+	isSet := s.has("approval_timeout_max")
 	w.MaxTimeout = s.duration("approval_timeout_max", w.MaxTimeout, time.Second, maxWait)
 	if w.MaxTimeout >= w.Timeout {
 		return
 	}
-	if stated {
-		s.fail(s.node.kids["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
+	if isSet {
+		s.fail(s.node.children["approval_timeout_max"].val, "approval_timeout_max", "", "approval_timeout_max is shorter than approval_timeout, which is %s", short(w.Timeout))
 	}
 	w.MaxTimeout = w.Timeout
 }
@@ -238,7 +237,7 @@ func (s *section) timeouts(w *approval.Workspace) {
 func (s *section) limits(l *approval.Limits) {
 	sub := s.table("limits", "limits = { pending = 32 }")
 	if sub == nil {
-		sub = s.section(newTable(pos{}), s.full("limits"))
+		sub = s.section(newTable(pos{}), s.fullKey("limits"))
 	}
 	count := func(key string, field *int, most int64) {
 		*field = int(sub.number(key, int64(*field), 1, most, ""))
@@ -248,5 +247,5 @@ func (s *section) limits(l *approval.Limits) {
 	count("per_minute", &l.PerMinute, 100_000)
 	l.RequestSize = sub.size("request_size", l.RequestSize, 1<<10, 16<<20)
 	count("running", &l.Running, 1_000)
-	sub.done()
+	sub.rejectUnknown()
 }

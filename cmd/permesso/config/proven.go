@@ -15,19 +15,19 @@ const (
 	atMostHint = `at_most = 10, or at_most = 0 with of = { recipient = "boss@example.org" }`
 )
 
-// proofs reads what has to be proven for a rule to hold, or not to hold.
+// proofs reads when_proven and unless_proven of a rule.
 func (s *section) proofs(r *policy.Rule) {
 	r.WhenProven, r.UnlessProven = s.clauses("when_proven"), s.clauses("unless_proven")
-	wrong := func(key, belongs string) {
+	reject := func(key, belongs string) {
 		if s.has(key) {
-			s.fail(s.node.kids[key].key, key, "", "%s belongs to %s", key, belongs)
+			s.fail(s.node.children[key].key, key, "", "%s belongs to %s", key, belongs)
 		}
 	}
 	if r.Outcome == approval.Allow {
-		wrong("unless_proven", "a deny or an ask; an allow takes when_proven")
+		reject("unless_proven", "deny and ask rules; an allow rule takes when_proven")
 		r.UnlessProven = nil
 	} else {
-		wrong("when_proven", "an allow; a deny or an ask takes unless_proven")
+		reject("when_proven", "allow rules; a deny or ask rule takes unless_proven")
 		r.WhenProven = nil
 	}
 }
@@ -38,7 +38,7 @@ func (s *section) clauses(key string) []policy.Clause {
 		return nil
 	}
 	if len(n.items) == 0 {
-		s.fail(n.val, key, clauseHint, "%s names no clause", key)
+		s.fail(n.val, key, clauseHint, "%s has no clause", key)
 	}
 	var all []policy.Clause
 	for i, item := range n.items {
@@ -47,20 +47,19 @@ func (s *section) clauses(key string) []policy.Clause {
 			s.fail(item.val, key, clauseHint, "%s must hold tables, not %s", key, item.kind)
 			continue
 		}
-		if c, ok := s.section(item, s.full(path)).clause(); ok {
+		if c, ok := s.section(item, s.fullKey(path)).clause(); ok {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-// clause reads one clause: a domain, and exactly one of the things that can be
-// demanded there.
+// clause reads one clause: a domain, and exactly one condition.
 func (s *section) clause() (c policy.Clause, ok bool) {
-	before := len(s.problems)
+	before := len(s.issues)
 	c.Domain, c.Op = s.line("domain", 100), s.line("op", 100)
 	if !s.has("domain") {
-		s.fail(s.node.key, "domain", `domain = "mail"`, "a clause names no domain")
+		s.fail(s.node.key, "domain", `domain = "mail"`, "clause has no domain")
 	}
 	var kinds []string
 	for _, kind := range policy.ClauseKinds() {
@@ -71,9 +70,9 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	}
 	switch {
 	case len(kinds) == 0:
-		s.fail(s.node.key, "", clauseHint, "a clause demands nothing: only, under, unique or at_most")
+		s.fail(s.node.key, "", clauseHint, "clause has no condition: only, under, unique or at_most")
 	case len(kinds) > 1:
-		s.fail(s.node.kids[kinds[1]].key, kinds[1], "write two clauses", "a clause demands one thing, not %s", strings.Join(kinds, " and "))
+		s.fail(s.node.children[kinds[1]].key, kinds[1], "write two clauses", "a clause has one condition, not %s", strings.Join(kinds, " and "))
 	}
 	for _, kind := range []string{"only", "under"} {
 		if arg, values := s.argument(kind, kind+` = { recipient = ["ann@example.org"] }`); string(c.Kind) == kind {
@@ -88,10 +87,10 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	if c.Kind == policy.AtMost {
 		c.Arg, c.Values = arg, values
 	} else if s.has("of") {
-		s.fail(s.node.kids["of"].key, "of", atMostHint, "of belongs to at_most")
+		s.fail(s.node.children["of"].key, "of", atMostHint, "of belongs to at_most")
 	}
-	s.done()
-	if len(s.problems) > before {
+	s.rejectUnknown()
+	if len(s.issues) > before {
 		return c, false
 	}
 	if err := c.Check(); err != nil {
@@ -101,25 +100,25 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	return c, true
 }
 
-// argument is { NAME = "value" } or { NAME = ["value", …] }, with one name.
+// argument reads { NAME = "value" } or { NAME = ["value", …] }, with one name.
 func (s *section) argument(key, hint string) (name string, values []string) {
 	sub := s.table(key, hint)
 	if sub == nil {
 		return "", nil
 	}
 	if len(sub.node.order) != 1 {
-		sub.fail(sub.node.key, "", hint, "%s names one argument", key)
+		sub.fail(sub.node.key, "", hint, "%s must have exactly one argument", key)
 		return "", nil
 	}
 	name = sub.node.order[0]
 	return name, sub.fields(name, hint)
 }
 
-// fields is a string or a list of strings.
+// fields reads a string or a list of strings.
 func (s *section) fields(key, hint string) (values []string) {
-	if n := s.node.kids[key]; n != nil && n.kind == text {
+	if n := s.node.children[key]; n != nil && n.kind == text {
 		s.known = append(s.known, key)
-		s.stated(key, n)
+		s.recordValue(key, n)
 		return []string{n.text}
 	}
 	for _, n := range s.texts(key, hint) {
@@ -128,7 +127,7 @@ func (s *section) fields(key, hint string) (values []string) {
 	return values
 }
 
-// facts reads which arguments of a tool are what.
+// facts reads which arguments of a tool have a known meaning.
 func (s *section) facts() map[string][]string {
 	const hint = `facts = { recipient = ["to", "cc"], path = "file" }`
 	sub := s.table("facts", hint)
@@ -143,19 +142,19 @@ func (s *section) facts() map[string][]string {
 		}
 		fields := sub.fields(name, hint)
 		if len(fields) == 0 || slices.ContainsFunc(fields, func(f string) bool { return f == "" || len(f) > 200 }) {
-			sub.fail(sub.node.kids[name].val, name, hint, "%s must name arguments of the tool", name)
+			sub.fail(sub.node.children[name].val, name, hint, "%s must name arguments of the tool", name)
 			continue
 		}
 		facts[name] = fields
 	}
-	sub.done()
+	sub.rejectUnknown()
 	if len(sub.node.order) == 0 {
-		sub.fail(sub.node.key, "", hint, "facts says of no argument what it is: %s", list(approval.FactNames()))
+		sub.fail(sub.node.key, "", hint, "facts is empty: it must name %s", list(approval.FactNames()))
 	}
 	return facts
 }
 
-// program reads which argument is the text of the program that runs.
+// program reads the name of the argument that has the program's text.
 func (s *section) program() string {
 	const hint = `the name of an argument: program = "code"`
 	n := s.get("program", text, hint)

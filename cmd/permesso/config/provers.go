@@ -18,17 +18,17 @@ import (
 
 const keyHint = `the 32 bytes of an Ed25519 key in base64, or a file made by: openssl pkey -in prover.key -pubout`
 
-// provers reads whose proofs are believed.
+// provers reads [provers.NAME], the keys of trusted provers.
 func (s *section) provers() {
 	s.each("provers", "write [provers.NAME]", func(name string, sub *section) {
 		if !namePattern.MatchString(name) {
 			sub.fail(sub.node.key, "", "", "prover %s: a name is %s", quote(name), nameRule)
 		}
 		key := sub.publicKey(name)
-		sub.done()
+		sub.rejectUnknown()
 		for other, known := range s.cfg.Provers {
 			if key != nil && key.Equal(known) {
-				sub.fail(sub.node.key, "", "one key, one prover", "the key is already that of prover %s", quote(other))
+				sub.fail(sub.node.key, "", "each key belongs to one prover", "prover %s already has this key", quote(other))
 			}
 		}
 		if key != nil {
@@ -44,7 +44,7 @@ func (s *section) publicKey(name string) ed25519.PublicKey {
 	line, file := s.get("public_key", text, keyHint), s.get("public_key_file", text, keyHint)
 	switch {
 	case s.has("public_key") && s.has("public_key_file"):
-		s.fail(s.node.kids["public_key_file"].key, "public_key_file", "leave one of them out", "public_key and public_key_file contradict each other")
+		s.fail(s.node.children["public_key_file"].key, "public_key_file", "remove one of them", "public_key and public_key_file must not both be set")
 	case line != nil:
 		key, err := parsePublicKey([]byte(line.text))
 		if err != nil {
@@ -67,20 +67,20 @@ func (s *section) publicKey(name string) ed25519.PublicKey {
 	return nil
 }
 
-// maxKeyFile is more than any Ed25519 key has.
+// maxKeyFile is more than any file with one Ed25519 key has.
 const maxKeyFile = 4 << 10
 
-// readPublicKey reads a key that only the operator can have put there: whoever may
-// change the file decides what counts as proven.
+// readPublicKey reads a key from a file that other users cannot write: the key
+// decides which proofs are trusted.
 func readPublicKey(path string) (ed25519.PublicKey, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New("not an ordinary file")
+		return nil, errors.New("is not a regular file")
 	case info.Mode().Perm()&0o022 != 0:
-		return nil, errors.New("others may change this file: chmod go-w")
+		return nil, errors.New("other users may change this file: chmod go-w")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -89,19 +89,19 @@ func readPublicKey(path string) (ed25519.PublicKey, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil || len(data) > maxKeyFile {
-		return nil, fmt.Errorf("not a file with one key: %w", errors.Join(err))
+		return nil, fmt.Errorf("is not a file with one key: %w", errors.Join(err))
 	}
 	key, err := parsePublicKey(data)
 	if err != nil {
-		return nil, fmt.Errorf("what is in it %w", err)
+		return nil, fmt.Errorf("content %w", err)
 	}
 	return key, nil
 }
 
-// parsePublicKey reads a key in base64, or in PEM as openssl writes it. No error of
-// it quotes what it read: it may be a private key.
+// parsePublicKey reads a key in base64, or in PEM as openssl writes it. Its errors
+// quote nothing of data, which may be a private key.
 func parsePublicKey(data []byte) (ed25519.PublicKey, error) {
-	errNone := errors.New("is no public Ed25519 key")
+	errNone := errors.New("is not an Ed25519 public key")
 	var key ed25519.PublicKey
 	if block, _ := pem.Decode(data); block != nil {
 		if block.Type != "PUBLIC KEY" {
@@ -120,16 +120,16 @@ func parsePublicKey(data []byte) (ed25519.PublicKey, error) {
 		}
 		key = b
 	}
-	if weak(key) {
-		return nil, errors.New("is one that anybody can sign for")
+	if lowOrder(key) {
+		return nil, errors.New("is a weak (low-order) public key")
 	}
 	return key, nil
 }
 
-// smallOrder are the points of Ed25519 of an order of at most 8, in every encoding
-// that is accepted for them, without the bit of their sign. A signature that
-// verifies with one of them can be made without a private key.
-var smallOrder = []string{
+// lowOrderPoints are the Ed25519 points of order 8 or less, in every accepted
+// encoding, without the sign bit. Signatures that verify with them can be made
+// without a private key.
+var lowOrderPoints = []string{
 	"0000000000000000000000000000000000000000000000000000000000000000",
 	"0100000000000000000000000000000000000000000000000000000000000000",
 	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
@@ -139,10 +139,10 @@ var smallOrder = []string{
 	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 }
 
-func weak(key ed25519.PublicKey) bool {
+func lowOrder(key ed25519.PublicKey) bool {
 	unsigned := bytes.Clone(key)
 	unsigned[len(unsigned)-1] &= 0x7f
-	for _, point := range smallOrder {
+	for _, point := range lowOrderPoints {
 		if hex.EncodeToString(unsigned) == point {
 			return true
 		}

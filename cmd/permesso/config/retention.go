@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Retention says how long documents of settled requests are kept, counted from
-// their end.
+// Retention is how long documents are kept after their request has ended.
 type Retention struct {
 	Responses time.Duration
 	Records   time.Duration // at least as long
@@ -24,24 +23,24 @@ const (
 	maxRetention = 100 * 366 * dayLong
 )
 
-// retention reads [retention]. Records outlive responses, because a response is
-// proved and restored from its record.
+// retention reads [retention]. Records must be kept at least as long as responses,
+// because a response is verified and restored from its record.
 func (s *section) retention() {
 	sub := s.table("retention", `[retention] with responses = "7d" and records = "90d"`)
 	if sub == nil {
 		return
 	}
 	r := &s.cfg.Retention
-	r.Responses = sub.age("responses", r.Responses, time.Hour)
-	r.Records = sub.age("records", max(r.Records, r.Responses), dayLong)
+	r.Responses = sub.dayDuration("responses", r.Responses, time.Hour)
+	r.Records = sub.dayDuration("records", max(r.Records, r.Responses), dayLong)
 	if r.Records < r.Responses {
-		sub.fail(sub.node.kids["records"].val, "records", "a response is restored from its record", "records must be kept at least as long as responses")
+		sub.fail(sub.node.children["records"].val, "records", "a response is restored from its record", "records must be kept at least as long as responses")
 	}
-	sub.done()
+	sub.rejectUnknown()
 }
 
-// age is a duration that may be given in days.
-func (s *section) age(key string, def, least time.Duration) time.Duration {
+// dayDuration is a duration that may be given in days.
+func (s *section) dayDuration(key string, def, least time.Duration) time.Duration {
 	const hint = `write it with its unit: "90d", "36h"`
 	n := s.get(key, text, hint)
 	if n == nil {
@@ -54,7 +53,7 @@ func (s *section) age(key string, def, least time.Duration) time.Duration {
 		d = time.Duration(count) * dayLong
 	}
 	if err != nil {
-		s.fail(n.val, key, hint, "%s is not a time span", key)
+		s.fail(n.val, key, hint, "%s is not a duration", key)
 		return def
 	}
 	if d < least || d > maxRetention {

@@ -27,7 +27,7 @@ func (s *section) rules() {
 		rule := sub.rule(fmt.Sprintf("rule %d", i+1))
 		if names[rule.Name] {
 			at := item.key
-			if n := item.kids["name"]; n != nil {
+			if n := item.children["name"]; n != nil {
 				at = n.val
 			}
 			sub.fail(at, "name", "", "another rule has the name %s", quote(rule.Name))
@@ -47,15 +47,15 @@ func (s *section) rule(name string) policy.Rule {
 	if !s.has("outcome") {
 		s.fail(s.node.key, "outcome", `outcome = "ask"`, "rule has no outcome: %s", list(outcomes))
 	}
-	_ = r.Outcome.UnmarshalText([]byte(word)) // one of the three
+	_ = r.Outcome.UnmarshalText([]byte(word)) // oneOf has checked it
 	s.proofs(&r)
 	s.match(&r)
-	s.done()
+	s.rejectUnknown()
 	return r
 }
 
-// match reads what a rule applies to. A rule that matches everything is no
-// rule: autonomy says that better, and an allow of that kind opens the door.
+// match reads what a rule applies to. It must not match everything: autonomy is for
+// that, and such an allow rule would switch the gate off.
 func (s *section) match(r *policy.Rule) {
 	const hint = `match = { tool = "x_post", workspace = "personal" }`
 	m := s.table("match", hint)
@@ -68,38 +68,38 @@ func (s *section) match(r *policy.Rule) {
 	if len(m.node.order) == 0 {
 		m.fail(m.node.key, "", hint, "match must name a tool or a workspace")
 	}
-	before := len(s.problems)
-	r.Tool = m.matched("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
-	r.Workspace = m.matched("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
-	r.Approver = m.matched("approver", namePattern.MatchString, sortedKeys(s.cfg.Approvers))
+	before := len(s.issues)
+	r.Tool = m.matchName("tool", approval.ValidToolName, sortedKeys(s.cfg.Tools))
+	r.Workspace = m.matchName("workspace", namePattern.MatchString, sortedKeys(s.cfg.Workspaces))
+	r.Approver = m.matchName("approver", namePattern.MatchString, sortedKeys(s.cfg.Approvers))
 	r.Capability = m.oneOf("capability", "", capabilities())
 	r.Target = m.line("target", 1000)
 	r.Session = m.line("session", 128)
 	r.Client = m.line("client", 128)
 	r.Args = m.conditions()
-	m.done()
-	if len(s.problems) == before {
+	m.rejectUnknown()
+	if len(s.issues) == before {
 		if err := r.Check(); err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
 		}
 	}
 }
 
-func (s *section) matched(key string, valid func(string) bool, known []string) string {
+func (s *section) matchName(key string, valid func(string) bool, known []string) string {
 	n := s.get(key, text, "")
 	switch {
 	case n == nil:
 		return ""
 	case !valid(n.text):
-		s.fail(n.val, key, "one name; leave it out to match every "+key, "%s is not a name", key)
+		s.fail(n.val, key, "write one name, or remove it to match every "+key, "%s is not a name", key)
 	case !slices.Contains(known, n.text):
-		s.warn(n.val, key, didYouMean(n.text, known, ""), "this rule matches no configured %s: there is no %s", key, quote(n.text))
+		s.warn(n.val, key, didYouMean(n.text, known, ""), "rule never matches: there is no %s %s", key, quote(n.text))
 	}
 	return n.text
 }
 
-// conditions reads args: a string is a glob on a text argument, everything else
-// the exact value.
+// conditions reads args: a string is a glob for a text argument, any other value
+// must be equal.
 func (s *section) conditions() []policy.Condition {
 	const hint = `args = { path = "/data/**", argv = ["git", "status"] }`
 	sub := s.table("args", hint)
@@ -111,7 +111,7 @@ func (s *section) conditions() []policy.Condition {
 	}
 	var all []policy.Condition
 	for _, name := range sub.node.order {
-		n := sub.node.kids[name]
+		n := sub.node.children[name]
 		if n.kind == text {
 			all = append(all, policy.Condition{Field: name, Glob: n.text})
 			continue
@@ -126,7 +126,7 @@ func (s *section) conditions() []policy.Condition {
 	return all
 }
 
-// jsonOf is a TOML value as the JSON value that an argument has to be.
+// jsonOf returns a TOML value as JSON.
 func jsonOf(n *node) (approval.Raw, bool) {
 	switch n.kind {
 	case integer:
@@ -153,8 +153,8 @@ func jsonOf(n *node) (approval.Raw, bool) {
 	return nil, false
 }
 
-// judgement reads what policy wants to know of a workspace.
-func (s *section) judgement(w *approval.Workspace) {
+// policySettings reads the settings of a workspace that policy uses.
+func (s *section) policySettings(w *approval.Workspace) {
 	w.Secrets = s.flag("contains_secrets", false)
 	w.Admin = s.flag("admin", false)
 	w.BindsSessions = s.flag("binds_sessions", false)
@@ -163,7 +163,7 @@ func (s *section) judgement(w *approval.Workspace) {
 		for _, id := range sub.node.order {
 			w.Sessions[id] = sub.oneOf(id, approval.ReadOnly, autonomies())
 		}
-		sub.done()
+		sub.rejectUnknown()
 	}
 	l := policy.Limits{
 		Ask: s.rates("ask_above"), Deny: s.rates("deny_above"),
@@ -176,7 +176,7 @@ func (s *section) judgement(w *approval.Workspace) {
 
 // rates reads token buckets by capability: "10/1h".
 func (s *section) rates(key string) map[string]policy.Rate {
-	const hint = `how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`
+	const hint = `number per duration: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`
 	sub := s.table(key, hint)
 	if sub == nil {
 		return nil
@@ -188,7 +188,7 @@ func (s *section) rates(key string) map[string]policy.Rate {
 			capability = ""
 		} else if _, ok := approval.CapabilityNamed(name); !ok {
 			sub.known = append(sub.known, name)
-			sub.fail(sub.node.kids[name].key, name, didYouMean(name, capabilities(), ""), "%s is none of the 13 capabilities", quote(name))
+			sub.fail(sub.node.children[name].key, name, didYouMean(name, capabilities(), ""), "%s is not a capability", quote(name))
 			continue
 		}
 		n := sub.get(name, text, hint)
@@ -202,7 +202,7 @@ func (s *section) rates(key string) map[string]policy.Rate {
 		}
 		rates[capability] = r
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return rates
 }
 
@@ -220,40 +220,40 @@ func parseRate(s string) (policy.Rate, bool) {
 }
 
 func (s *section) budget(key string) policy.Budget {
-	const hint = "soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost"
+	const hint = "above soft, approval is needed; above hard, nothing runs; in the units of a tool's cost"
 	sub := s.table(key, hint)
 	if sub == nil {
 		return policy.Budget{}
 	}
 	b := policy.Budget{Soft: sub.number("soft", 0, 1, 1<<53, hint), Hard: sub.number("hard", 0, 1, 1<<53, hint)}
 	if b.Soft > 0 && b.Hard > 0 && b.Soft > b.Hard {
-		sub.fail(sub.node.kids["soft"].val, "soft", hint, "soft is above hard")
+		sub.fail(sub.node.children["soft"].val, "soft", hint, "soft is above hard")
 	}
 	if b == (policy.Budget{}) {
 		sub.fail(sub.node.key, "", hint, "%s has neither soft nor hard", key)
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return b
 }
 
-// cleanRooms holds admin workspaces to what makes them one: none of the tools
-// reads what strangers may have written.
-func (s *section) cleanRooms() {
+// checkAdminWorkspaces reports tools that can read public sources in an admin
+// workspace.
+func (s *section) checkAdminWorkspaces() {
 	for _, name := range sortedKeys(s.cfg.Workspaces) {
 		if !s.cfg.Workspaces[name].Admin {
 			continue
 		}
 		for _, tool := range sortedKeys(s.cfg.Tools) {
 			if policy.ReadsPublicSource(s.cfg.Tools[tool]) && !s.denied(tool, name) {
-				at := s.node.kids["tools"].kids[tool].key
-				s.fail(at, "tools."+tool, `say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
-					"tool %s may read what strangers wrote, and workspace %s is an admin's: its room stays clean", quote(tool), quote(name))
+				at := s.node.children["tools"].children[tool].key
+				s.fail(at, "tools."+tool, `set public_source = false (or "forbidden") if it reads no public source, or add a deny rule for it there`,
+					"tool %s may read public sources, which admin workspace %s must not", quote(tool), quote(name))
 			}
 		}
 	}
 }
 
-// denied says whether a rule without further conditions denies the tool there.
+// denied reports whether a rule without other conditions denies the tool in ws.
 func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
 		return r.Outcome == approval.Deny && (r.Workspace == "" || r.Workspace == ws) &&
@@ -262,7 +262,7 @@ func (s *section) denied(tool, ws string) bool {
 	})
 }
 
-// PolicyConfig is what the engine is loaded with.
+// PolicyConfig returns the configuration of the policy engine.
 func (c *Config) PolicyConfig() policy.Config {
 	p := policy.Config{Rules: c.Rules, Limits: c.Limits}
 	for _, name := range sortedKeys(c.Workspaces) {

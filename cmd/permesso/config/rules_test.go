@@ -11,7 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-func TestPolicyIsRead(t *testing.T) {
+func TestParsePolicy(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(`
 [approvers.ann]
 local = 0
@@ -67,31 +67,31 @@ args = { to = "*@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
 	}}, p.Rules)
 }
 
-func TestPolicyErrors(t *testing.T) {
+func TestPolicyIssues(t *testing.T) {
 	for _, c := range []struct{ why, file, want string }{
 		{
 			"a rate", "[workspaces.w]\nask_above = { \"mail:send\" = \"ten an hour\", \"mail:snd\" = \"1/1h\" }\ndeny_above = { \"fs:write\" = 3 }",
 			`p.toml:2:29: mail:send is not a rate
-hint: how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability
-p.toml:2:44: "mail:snd" is none of the 13 capabilities
+hint: number per duration: { "mail:send" = "10/1h" }; "none" stands for tools without a capability
+p.toml:2:44: "mail:snd" is not a capability
 hint: did you mean "mail:send"?
 p.toml:3:29: fs:write must be a string, not a whole number
-hint: how many in how long: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`,
+hint: number per duration: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`,
 		},
 		{
 			"budgets", "[workspaces.w]\nbudget_day = { soft = 9, hard = 3 }\nbudget_session = {}",
 			`p.toml:2:23: soft is above hard
-hint: soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost
+hint: above soft, approval is needed; above hard, nothing runs; in the units of a tool's cost
 p.toml:3:1: budget_session has neither soft nor hard
-hint: soft: a person is asked above it; hard: nothing runs above it; in the units of a tool's cost`,
+hint: above soft, approval is needed; above hard, nothing runs; in the units of a tool's cost`,
 		},
 		{
-			"a session's autonomy", "[workspaces.w]\nsessions = { a = \"ful\" }",
+			"the autonomy of a session", "[workspaces.w]\nsessions = { a = \"ful\" }",
 			`p.toml:2:18: a must be readonly, supervised or full
 hint: did you mean "full"?`,
 		},
 		{
-			"a glob that is none", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
+			"an invalid glob", "[tools.t]\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
 			`p.toml:4:1: "[" is not a valid glob`,
 		},
 		{
@@ -107,9 +107,9 @@ hint: args = { path = "/data/**", argv = ["git", "status"] }`,
 hint: a whole number, in units of your own`,
 		},
 		{
-			"an admin's room", "[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n[tools.clock]\ncapability = \"time:read\"",
-			`p.toml:3:8: tool "web" may read what strangers wrote, and workspace "root" is an admin's: its room stays clean
-hint: say public_source = false (or "forbidden") if it reads nothing of strangers, or deny it there with a rule`,
+			"an admin workspace", "[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n[tools.clock]\ncapability = \"time:read\"",
+			`p.toml:3:8: tool "web" may read public sources, which admin workspace "root" must not
+hint: set public_source = false (or "forbidden") if it reads no public source, or add a deny rule for it there`,
 		},
 	} {
 		_, err := config.Parse("p.toml", []byte(c.file))
@@ -117,5 +117,5 @@ hint: say public_source = false (or "forbidden") if it reads nothing of stranger
 	}
 	_, err := config.Parse("p.toml", []byte("[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n"+
 		"[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"web\", workspace = \"root\" }"))
-	require.NoError(t, err, "denied there, so its room stays clean")
+	require.NoError(t, err, "denied in the admin workspace")
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,27 +10,27 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Script answers requests where people would, for tests of agents. The first rule
-// that fits a request answers it, and Otherwise where none does.
+// Script decides requests instead of people, for tests of agents. The first rule
+// that matches a request decides it; if none does, Otherwise.
 type Script struct {
-	Name      string // its file's, without folders
-	SHA256    string // of its bytes, in hex
+	Name      string // file name without folders
+	SHA256    string // of the file, in hex
 	Rules     []ScriptRule
 	Otherwise ScriptRule
 }
 
-// ScriptRule is one rule of a Script. Empty globs fit everything; in the others *
+// ScriptRule is one rule of a Script. An empty glob matches everything; in others *
 // stands for any text.
 type ScriptRule struct {
 	Tool, ActionType, Workspace, Title string
-	Args                               map[string]string // by argument: a text's own letters, or the JSON of anything else
-	Do                                 string            // one of ScriptWords
-	Text                               string            // for the agent, where Do needs it or may have it
+	Args                               map[string]string // by argument: a glob for a text's content, or for the JSON of any other value
+	Do                                 string            // of ScriptActions
+	Text                               string            // for the agent, depending on Do
 	Delay                              time.Duration
-	Times                              int // how often it answers; 0: always
+	Times                              int // how often the rule applies; 0: always
 }
 
-// What a rule may do.
+// Actions of a rule.
 const (
 	doApprove     = "approve"
 	doSession     = "session"
@@ -44,8 +43,8 @@ const (
 	doNone        = "none"
 )
 
-// ScriptWords are what a rule may do.
-func ScriptWords() []string {
+// ScriptActions lists the actions of a rule.
+func ScriptActions() []string {
 	return []string{doApprove, doSession, doAlways, doNote, doOverride, doDeny, doRequestMore, doAnswer, doNone}
 }
 
@@ -53,85 +52,85 @@ func ScriptWords() []string {
 func LoadScript(path string) (*Script, error) {
 	data, _, err := readFile(path)
 	if err == nil && len(data) > maxFile {
-		err = errors.New("too long for a script")
+		err = fmt.Errorf("longer than %d bytes", maxFile)
 	}
 	if err != nil {
 		e := unreadable(path, err)
-		e.Errors[0].Hint = "permesso serve --help shows a script"
+		e.Errors[0].Hint = "permesso serve --help has an example"
 		return nil, e
 	}
 	return ParseScript(path, data)
 }
 
 // ParseScript reads data, the content of the file called name, as strictly as a
-// configuration. The error is an *Error with everything that is wrong with it.
+// configuration. The error is an *Error with all issues.
 func ParseScript(name string, data []byte) (*Script, error) {
-	root, problem := parseTree(data)
-	if problem != nil {
-		return nil, &Error{File: name, Errors: []Issue{*problem}}
+	root, issue := parseTree(data)
+	if issue != nil {
+		return nil, &Error{File: name, Errors: []Issue{*issue}}
 	}
-	r := &reader{cfg: blank()}
+	r := &reader{cfg: emptyConfig()}
 	s := r.section(root, "")
 	sc := &Script{Name: visible(filepath.Base(name)), SHA256: approval.Digest(data)}
-	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script fits"}
+	sc.Otherwise = ScriptRule{Do: s.oneOf("otherwise", doDeny, []string{doDeny, doNone}), Text: "no rule of the script matches"}
 	if n := s.get("rules", array, "write [[rules]]"); n != nil {
 		for i, item := range n.items {
 			if item.kind != table {
 				s.fail(item.val, "rules", "write [[rules]]", "rules must hold tables, not %s", item.kind)
 				continue
 			}
-			sc.Rules = append(sc.Rules, s.section(item, fmt.Sprintf("rules[%d]", i+1)).scripted())
+			sc.Rules = append(sc.Rules, s.section(item, fmt.Sprintf("rules[%d]", i+1)).scriptRule())
 		}
 	}
-	s.done()
-	sortProblems(r.problems)
-	if len(r.problems) > 0 {
-		return nil, &Error{File: name, Errors: r.problems}
+	s.rejectUnknown()
+	sortIssues(r.issues)
+	if len(r.issues) > 0 {
+		return nil, &Error{File: name, Errors: r.issues}
 	}
 	return sc, nil
 }
 
-// longestText is what a rule may say, as long as what an agent may.
-const longestText = 8 << 10
+// maxTextLength is the same limit as for texts of agents.
+const maxTextLength = 8 << 10
 
-func (s *section) scripted() ScriptRule {
+func (s *section) scriptRule() ScriptRule {
 	r := ScriptRule{
-		Do:    s.oneOf("do", doDeny, ScriptWords()),
+		Do:    s.oneOf("do", doDeny, ScriptActions()),
 		Delay: s.duration("delay", 0, 0, time.Hour),
-		Times: int(s.number("times", 0, 1, 1<<20, "leave it out for a rule that always answers")),
+		Times: int(s.number("times", 0, 1, 1<<20, "remove it for a rule that always applies")),
 	}
 	if !s.has("do") {
-		s.fail(s.node.key, "do", `do = "approve"`, "rule does nothing: do must be %s", list(ScriptWords()))
+		s.fail(s.node.key, "do", `do = "approve"`, "rule has no action: do must be %s", list(ScriptActions()))
 	}
 	if n := s.get("text", text, ""); n != nil {
 		r.Text = n.text
-		if len(n.text) > longestText {
-			s.fail(n.val, "text", "", "text is longer than %d bytes", longestText)
+		if len(n.text) > maxTextLength {
+			s.fail(n.val, "text", "", "text is longer than %d bytes", maxTextLength)
 		}
 	}
 	needs := slices.Contains([]string{doNote, doOverride, doRequestMore, doAnswer}, r.Do)
 	switch {
 	case needs && r.Text == "":
-		s.fail(s.node.key, "text", `text = "what the agent is told"`, "%s needs a text", r.Do)
+		s.fail(s.node.key, "text", `text = "message to the agent"`, "%s needs a text", r.Do)
 	case !needs && r.Do != doDeny && r.Text != "":
-		s.fail(s.node.kids["text"].val, "text", "", "%s has no text", r.Do)
+		s.fail(s.node.children["text"].val, "text", "", "%s has no text", r.Do)
 	}
 	if m := s.table("match", `match = { tool = "x_post", args = { text = "*standup*" } }`); m != nil {
 		r.Tool, r.ActionType, r.Workspace, r.Title = m.glob("tool"), m.glob("action_type"), m.glob("workspace"), m.glob("title")
 		r.Args = m.globs("args")
-		m.done()
+		m.rejectUnknown()
 	}
-	s.done()
+	s.rejectUnknown()
 	return r
 }
 
 func (s *section) glob(key string) string {
-	n := s.get(key, text, "a text, in which * stands for any text")
+	n := s.get(key, text, "a text in which * stands for any text")
 	if n == nil {
 		return ""
 	}
 	if n.text == "" {
-		s.fail(n.val, key, "leave it out to fit everything", "%s is empty", key)
+		s.fail(n.val, key, "remove it to match everything", "%s is empty", key)
 	}
 	return n.text
 }
@@ -148,10 +147,10 @@ func (s *section) globs(key string) map[string]string {
 	return all
 }
 
-// Fits says whether a rule is for what waits.
+// Fits reports whether the rule matches a pending request.
 func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	for _, m := range [][2]string{{r.Tool, p.ToolName}, {r.ActionType, p.ActionType}, {r.Workspace, p.SourceGroup}, {r.Title, p.Agent.Title}} {
-		if m[0] != "" && !fitsGlob(m[0], m[1]) {
+		if m[0] != "" && !matchGlob(m[0], m[1]) {
 			return false
 		}
 	}
@@ -168,7 +167,7 @@ func (r *ScriptRule) Fits(p *approval.Pending) bool {
 			if !ok {
 				value = string(f.Value)
 			}
-			return f.Name == name && fitsGlob(glob, value)
+			return f.Name == name && matchGlob(glob, value)
 		}) {
 			return false
 		}
@@ -176,8 +175,9 @@ func (r *ScriptRule) Fits(p *approval.Pending) bool {
 	return true
 }
 
-// fitsGlob matches the whole text; * is any text, and every other letter itself.
-func fitsGlob(glob, text string) bool {
+// matchGlob matches the complete text. * stands for any text; there are no other
+// special characters.
+func matchGlob(glob, text string) bool {
 	parts := strings.Split(glob, "*")
 	first, last := parts[0], parts[len(parts)-1]
 	if len(parts) == 1 {
@@ -197,8 +197,8 @@ func fitsGlob(glob, text string) bool {
 	return true
 }
 
-// Answer is what the rule says to the request of a key; ok is false where it says
-// nothing. Who says it, and where, is for the caller to fill in.
+// Answer returns the rule's decision about a request; ok is false if the rule does
+// not decide. The caller sets By and Via.
 func (r *ScriptRule) Answer(k approval.Key) (a approval.DecisionInput, ok bool) {
 	a.Key = k
 	switch r.Do {

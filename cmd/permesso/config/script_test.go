@@ -29,34 +29,34 @@ do = "deny"
 		Tool: "x_*", ActionType: "send_message", Workspace: "w", Title: "*5*", Args: map[string]string{"text": "hi", "n": "9*"},
 		Do: "note", Text: "be brief", Delay: 1500 * time.Millisecond, Times: 2,
 	}, sc.Rules[0])
-	require.Equal(t, config.ScriptRule{Do: "deny"}, sc.Rules[1], "it fits everything")
+	require.Equal(t, config.ScriptRule{Do: "deny"}, sc.Rules[1], "it matches everything")
 	require.Equal(t, "none", sc.Otherwise.Do)
 	sc, err = config.ParseScript("empty", nil)
 	require.NoError(t, err)
-	require.Equal(t, "deny", sc.Otherwise.Do, "what nobody thought of is refused")
+	require.Equal(t, "deny", sc.Otherwise.Do, "the default denies")
 }
 
 func TestParseScriptRefuses(t *testing.T) {
 	for _, row := range []struct{ why, text, says string }{
-		{"a word that there is none of", "[[rules]]\ndo = \"aprove\"", "f:2:6: do must be approve, session,"},
-		{"a word that is near one", "[[rules]]\ndo = \"aprove\"", `hint: did you mean "approve"?`},
-		{"nothing to do", "[[rules]]\ntext = \"x\"", "rule does nothing"},
-		{"a key that there is none of", "[[rules]]\ndo = \"approve\"\ntool = \"x\"", `f:3:1: unknown key "tool"`},
-		{"one in match", "[[rules]]\ndo = \"approve\"\nmatch = { capability = \"x\" }", `unknown key "capability"`},
-		{"one at the top", "default = \"deny\"", `unknown key "default"`},
+		{"an unknown action", "[[rules]]\ndo = \"aprove\"", "f:2:6: do must be approve, session,"},
+		{"a misspelled action", "[[rules]]\ndo = \"aprove\"", `hint: did you mean "approve"?`},
+		{"no action", "[[rules]]\ntext = \"x\"", "rule has no action"},
+		{"an unknown key", "[[rules]]\ndo = \"approve\"\ntool = \"x\"", `f:3:1: unknown key "tool"`},
+		{"an unknown key in match", "[[rules]]\ndo = \"approve\"\nmatch = { capability = \"x\" }", `unknown key "capability"`},
+		{"an unknown key at the top", "default = \"deny\"", `unknown key "default"`},
 		{"the same key twice", "otherwise = \"none\"\notherwise = \"none\"", "not valid TOML"},
-		{"approving what nobody thought of", "otherwise = \"approve\"", "otherwise must be deny or none"},
-		{"an override without words", "[[rules]]\ndo = \"override\"", "override needs a text"},
-		{"a note without words", "[[rules]]\ndo = \"note\"\ntext = \"\"", "note needs a text"},
-		{"words that nobody would hear", "[[rules]]\ndo = \"approve\"\ntext = \"hello\"", "f:3:8: approve has no text"},
+		{"approving by default", "otherwise = \"approve\"", "otherwise must be deny or none"},
+		{"an override without text", "[[rules]]\ndo = \"override\"", "override needs a text"},
+		{"a note without text", "[[rules]]\ndo = \"note\"\ntext = \"\"", "note needs a text"},
+		{"a text that would not be sent", "[[rules]]\ndo = \"approve\"\ntext = \"hello\"", "f:3:8: approve has no text"},
 		{"a delay without a unit", "[[rules]]\ndo = \"approve\"\ndelay = \"5\"", "delay is not a duration"},
-		{"a delay into the past", "[[rules]]\ndo = \"approve\"\ndelay = \"-5s\"", "delay must be"},
-		{"never", "[[rules]]\ndo = \"approve\"\ntimes = 0", "times must be 1 to"},
-		{"a glob that fits nothing", "[[rules]]\ndo = \"approve\"\nmatch = { tool = \"\" }", "tool is empty"},
-		{"a glob that is no text", "[[rules]]\ndo = \"approve\"\nmatch = { args = { n = 1 } }", "n must be a string"},
+		{"a negative delay", "[[rules]]\ndo = \"approve\"\ndelay = \"-5s\"", "delay must be"},
+		{"zero times", "[[rules]]\ndo = \"approve\"\ntimes = 0", "times must be 1 to"},
+		{"an empty glob", "[[rules]]\ndo = \"approve\"\nmatch = { tool = \"\" }", "tool is empty"},
+		{"a glob that is not a string", "[[rules]]\ndo = \"approve\"\nmatch = { args = { n = 1 } }", "n must be a string"},
 		{"one rule, not a list", "[rules]\ndo = \"approve\"", "rules must be an array, not a table"},
-		{"a list of something else", "rules = [1]", "rules must hold tables"},
-		{"a novel", "[[rules]]\ndo = \"deny\"\ntext = \"" + strings.Repeat("x", 9000) + "\"", "text is longer than 8192 bytes"},
+		{"a list of numbers", "rules = [1]", "rules must hold tables"},
+		{"a text that is too long", "[[rules]]\ndo = \"deny\"\ntext = \"" + strings.Repeat("x", 9000) + "\"", "text is longer than 8192 bytes"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			sc, err := config.ParseScript("f", []byte(row.text))
@@ -68,7 +68,7 @@ func TestParseScriptRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "no such file")
 }
 
-func TestScriptRuleFits(t *testing.T) {
+func TestScriptRuleMatches(t *testing.T) {
 	p := &approval.Pending{
 		SourceGroup: "home", ToolName: "x_post", ActionType: "send_message", Agent: approval.Prose{Title: "Post to X"},
 		RequestData: approval.Raw(`{"text":"Meeting at 5","n":9007199254740993,"to":["a","b"],"flag":true,"esc":"a\u0062c"}`),
@@ -81,42 +81,42 @@ func TestScriptRuleFits(t *testing.T) {
 		rule config.ScriptRule
 		fits bool
 	}{
-		{"nothing said fits everything", config.ScriptRule{}, true},
+		{"an empty rule matches everything", config.ScriptRule{}, true},
 		{"the tool", config.ScriptRule{Tool: "x_post"}, true},
-		{"no more than the tool", config.ScriptRule{Tool: "x_pos"}, false},
-		{"a part of it", config.ScriptRule{Tool: "x_*"}, true},
-		{"its middle", config.ScriptRule{Tool: "*_*"}, true},
-		{"its letters in order", config.ScriptRule{Tool: "x*p*t"}, true},
-		{"not out of order", config.ScriptRule{Tool: "*t*p*"}, false},
-		{"one letter is not two", config.ScriptRule{Tool: "x_post*t"}, false},
+		{"only the start of the tool", config.ScriptRule{Tool: "x_pos"}, false},
+		{"a glob for the tool", config.ScriptRule{Tool: "x_*"}, true},
+		{"a part in the middle", config.ScriptRule{Tool: "*_*"}, true},
+		{"parts in order", config.ScriptRule{Tool: "x*p*t"}, true},
+		{"parts out of order", config.ScriptRule{Tool: "*t*p*"}, false},
+		{"overlapping parts", config.ScriptRule{Tool: "x_post*t"}, false},
 		{"the action type", config.ScriptRule{ActionType: "send_*"}, true},
 		{"another workspace", config.ScriptRule{Workspace: "work"}, false},
 		{"the title", config.ScriptRule{Title: "*X"}, true},
 		{"an argument", args("text", "*at 5"), true},
 		{"every digit of a number", args("n", "9007199254740993"), true},
-		{"and no other digit", args("n", "9007199254740992"), false},
+		{"another last digit", args("n", "9007199254740992"), false},
 		{"the JSON of a list", args("to", `["a",*`), true},
 		{"true", args("flag", "true"), true},
-		{"letters, not how they were written", args("esc", "abc"), true},
-		{"an argument that is not there", args("gone", "*"), false},
+		{"an escaped letter", args("esc", "abc"), true},
+		{"a missing argument", args("gone", "*"), false},
 		{"both", config.ScriptRule{Tool: "x_post", Args: map[string]string{"text": "*", "n": "9*"}}, true},
 		{"one of two", config.ScriptRule{Tool: "x_post", Args: map[string]string{"text": "*", "n": "8*"}}, false},
-		{"special letters are letters", args("text", "Meeting at [0-9]"), false},
+		{"no other special characters", args("text", "Meeting at [0-9]"), false},
 	} {
 		t.Run(row.why, func(t *testing.T) { require.Equal(t, row.fits, row.rule.Fits(p)) })
 	}
 }
 
-// A rule that says nothing of what it does is a no.
+// A rule without a known action denies.
 func TestScriptRuleZeroDenies(t *testing.T) {
 	for _, do := range []string{"", "perhaps"} {
-		a, speaks := (&config.ScriptRule{Do: do}).Answer(approval.Key{Workspace: "w", ID: "1"})
-		require.True(t, speaks)
+		a, decides := (&config.ScriptRule{Do: do}).Answer(approval.Key{Workspace: "w", ID: "1"})
+		require.True(t, decides)
 		require.Equal(t, approval.Denied, a.Verdict)
 	}
-	for _, do := range config.ScriptWords() {
-		a, speaks := (&config.ScriptRule{Do: do, Text: "t"}).Answer(approval.Key{})
-		require.Equal(t, do != "none", speaks)
-		require.Equal(t, speaks, a.Verdict != "")
+	for _, do := range config.ScriptActions() {
+		a, decides := (&config.ScriptRule{Do: do, Text: "t"}).Answer(approval.Key{})
+		require.Equal(t, do != "none", decides)
+		require.Equal(t, decides, a.Verdict != "")
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// reader turns a tree into a Config and notes everything wrong on the way.
+// reader turns a tree into a Config and collects the issues.
 type reader struct {
 	cfg      *Config
 	check    func(approval.Handler) error
 	servedBy int
-	problems []Issue
+	issues   []Issue
 }
 
-// section is one table being read. Each of its methods takes a key, reports
-// what is wrong with its value and then gives the default; asking for a key is
-// what makes it known.
+// section reads one table. Each method takes a key and returns its value. If the
+// value is invalid, it reports an issue and returns the default. A key is known if
+// a method was called for it.
 type section struct {
 	*reader
 	node  *node
@@ -34,85 +34,85 @@ func (r *reader) section(n *node, path string) *section {
 	return &section{reader: r, node: n, path: path}
 }
 
-func (s *section) full(key string) string {
+func (s *section) fullKey(key string) string {
 	if s.path == "" || key == "" {
 		return s.path + key
 	}
 	return s.path + "." + key
 }
 
-func (s *section) has(key string) bool { return s.node.kids[key] != nil }
+func (s *section) has(key string) bool { return s.node.children[key] != nil }
 
 func (s *section) fail(at pos, key, hint, format string, args ...any) {
-	s.problems = append(s.problems, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.issues = append(s.issues, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
 func (s *section) warn(at pos, key, hint, format string, args ...any) {
-	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.full(key), fmt.Sprintf(format, args...), hint})
+	s.cfg.Warnings = append(s.cfg.Warnings, Issue{at.line, at.col, s.fullKey(key), fmt.Sprintf(format, args...), hint})
 }
 
-// get is the value of key, or nil where there is none of the kind wanted.
+// get returns the value of key, nil if there is none of that kind.
 func (s *section) get(key string, want kind, hint string) *node {
 	s.known = append(s.known, key)
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n == nil {
-		s.unset(key, want)
+		s.recordUnset(key, want)
 		return nil
 	}
 	if n.kind != want {
 		s.fail(n.val, key, hint, "%s must be %s, not %s", key, want, n.kind)
 		return nil
 	}
-	s.stated(key, n)
+	s.recordValue(key, n)
 	return n
 }
 
-// table is the section below key, nil where there is none.
+// table returns the section of the table key, nil if there is none.
 func (s *section) table(key, hint string) *section {
 	n := s.get(key, table, hint)
 	if n == nil {
 		return nil
 	}
-	return s.section(n, s.full(key))
+	return s.section(n, s.fullKey(key))
 }
 
 func (s *section) flag(key string, def bool) bool {
 	n := s.get(key, boolean, "true or false, without quotes")
 	if n == nil {
-		s.otherwise(key, def)
+		s.setDefault(key, def)
 		return def
 	}
 	return n.text == "true"
 }
 
-// line is text that is shown to people: printable, on one line.
-func (s *section) line(key string, longest int) string {
+// line returns a text for display: printable, on one line.
+func (s *section) line(key string, maxLen int) string {
 	n := s.get(key, text, "")
 	if n == nil {
 		return ""
 	}
-	if n.text == "" || len(n.text) > longest || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		s.fail(n.val, key, "", "%s must be one line of 1 to %d bytes, without invisible characters", key, longest)
+	if n.text == "" || len(n.text) > maxLen || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		s.fail(n.val, key, "", "%s must be one line of 1 to %d bytes, without invisible characters", key, maxLen)
 		return ""
 	}
 	return n.text
 }
 
-// oneOf is a word of a closed set.
+// oneOf returns one of the allowed words.
 func (s *section) oneOf(key, def string, allowed []string) string {
 	n := s.get(key, text, "one of "+list(allowed))
 	if n == nil && def != "" {
-		s.otherwise(key, def)
+		s.setDefault(key, def)
 	}
-	if n == nil || !s.among(n, key, allowed) {
+	if n == nil || !s.checkAllowed(n, key, allowed) {
 		return def
 	}
 	return n.text
 }
 
-// among reports a value that is not allowed. The value is not quoted: what is
-// far from every allowed word could be anything, a token too.
-func (s *section) among(n *node, key string, allowed []string) bool {
+// checkAllowed reports a value that is not allowed. It does not quote the value,
+// which may be a secret.
+func (s *section) checkAllowed(n *node, key string, allowed []string) bool {
 	if slices.Contains(allowed, n.text) {
 		return true
 	}
@@ -125,7 +125,7 @@ func (s *section) duration(key string, def, least, most time.Duration) time.Dura
 	n := s.get(key, text, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, short(def))
+			s.setDefault(key, short(def))
 		}
 		return def
 	}
@@ -141,7 +141,7 @@ func (s *section) duration(key string, def, least, most time.Duration) time.Dura
 	return d
 }
 
-// short is a duration without its zero parts: 24h, not 24h0m0s.
+// short formats a duration without zero parts: 24h, not 24h0m0s.
 func short(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -156,7 +156,7 @@ func (s *section) number(key string, def, least, most int64, hint string) int64 
 	n := s.get(key, integer, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, def)
+			s.setDefault(key, def)
 		}
 		return def
 	}
@@ -170,16 +170,16 @@ func (s *section) number(key string, def, least, most int64, hint string) int64 
 
 var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB)$`)
 
-// size is a number of bytes, as a number or with a unit.
+// size returns a number of bytes, written as a number or with a unit.
 func (s *section) size(key string, def, least, most int) int {
 	const hint = `write it with its unit: "256KiB", "1MiB"`
-	if n := s.node.kids[key]; n != nil && n.kind == integer {
+	if n := s.node.children[key]; n != nil && n.kind == integer {
 		return int(s.number(key, int64(def), int64(least), int64(most), hint))
 	}
 	n := s.get(key, text, hint)
 	if n == nil {
 		if def > 0 {
-			s.otherwise(key, int64(def))
+			s.setDefault(key, int64(def))
 		}
 		return def
 	}
@@ -197,8 +197,8 @@ func (s *section) size(key string, def, least, most int) int {
 	return v
 }
 
-// texts are the strings of an array, each with its place; a nil result means
-// that the key is absent or no such array.
+// texts returns the strings of an array, nil if the key is missing or its value is
+// not an array of strings.
 func (s *section) texts(key, hint string) []*node {
 	n := s.get(key, array, hint)
 	if n == nil {
@@ -215,46 +215,46 @@ func (s *section) texts(key, hint string) []*node {
 	return out
 }
 
-// each visits the tables below key, as they were written.
+// each visits the tables below key, in the order of the file.
 func (s *section) each(key, hint string, visit func(name string, sub *section)) {
 	all := s.table(key, hint)
 	if all == nil {
 		return
 	}
 	for _, name := range all.node.order {
-		n := all.node.kids[name]
+		n := all.node.children[name]
 		switch {
 		case n.kind != table && secret(name):
 			all.inlineSecret(n, name)
 		case n.kind != table:
 			all.fail(n.key, name, hint, "%s in [%s] must be a table, not %s", quote(name), key, n.kind)
 		default:
-			visit(name, s.section(n, s.full(key)+"."+name))
+			visit(name, s.section(n, s.fullKey(key)+"."+name))
 		}
 	}
 }
 
-// done reports every key that nobody asked for.
-func (s *section) done() {
+// rejectUnknown reports every key for which no method was called.
+func (s *section) rejectUnknown() {
 	for _, key := range s.node.order {
 		if slices.Contains(s.known, key) {
 			continue
 		}
-		n := s.node.kids[key]
+		n := s.node.children[key]
 		if secret(key) {
 			s.inlineSecret(n, key)
 			continue
 		}
-		s.fail(n.key, key, didYouMean(key, s.known, elsewhere(key, s.path)), "unknown key %s", quote(key))
+		s.fail(n.key, key, didYouMean(key, s.known, whereKeyBelongs(key, s.path)), "unknown key %s", quote(key))
 	}
 }
 
 func (s *section) inlineSecret(n *node, key string) {
-	s.fail(n.key, key, fmt.Sprintf("keep it in a file of its own that only the gate can read, and name that file: %s_file = \"/path\"", key),
-		"%s: a secret may not stand in this file", key)
+	s.fail(n.key, key, fmt.Sprintf("put it into a separate file that only the daemon can read: %s_file = \"/path\"", key),
+		"%s: secrets are not allowed in this file", key)
 }
 
-// secret says whether a key's value is one by its name.
+// secret reports whether the name of a key stands for a secret.
 func secret(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"token", "password", "passwd", "passphrase", "secret", "api_key", "apikey", "private_key"} {
@@ -265,9 +265,9 @@ func secret(key string) bool {
 	return false
 }
 
-// elsewhere says where an unknown key would be known. It serves hints only:
-// what is accepted, the reading itself says.
-func elsewhere(key, path string) string {
+// whereKeyBelongs tells in which table an unknown key is known. It is only for
+// hints.
+func whereKeyBelongs(key, path string) string {
 	places := []struct{ where, keys string }{
 		{"at the top of the file, before the first [table]", "gate run_before log_level log_format socket listen listen_hosts ui"},
 		{"in [workspaces.NAME]", "autonomy approvers principal channels approval_timeout approval_timeout_max quiet_hours night_timeout limits agent_uid contains_secrets admin binds_sessions sessions email_ceiling ask_above deny_above budget_session budget_day"},
@@ -288,7 +288,7 @@ func elsewhere(key, path string) string {
 		}
 	}
 	if key == "home" && path == "" {
-		return "the state folder is given with --home or PERMESSO_HOME"
+		return "set the state folder with --home or PERMESSO_HOME"
 	}
 	return ""
 }

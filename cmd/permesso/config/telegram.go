@@ -14,12 +14,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Telegram is [channels.telegram]: the one bot that people are asked by.
+// Telegram is [channels.telegram]: the bot that asks approvers.
 type Telegram struct {
 	TokenFile string           // "": PERMESSO_TELEGRAM_TOKEN
-	ServerURL string           // of a Bot API server of one's own; "": Telegram's
-	Webhook   *TelegramWebhook // nil: the gate asks for updates
-	Feed      bool             // what policy allowed is told, too
+	ServerURL string           // of your own Bot API server; "": Telegram's
+	Webhook   *TelegramWebhook // nil: the daemon polls for updates
+	Feed      bool             // also report what policy allowed
 }
 
 // TelegramWebhook is where Telegram delivers updates.
@@ -29,19 +29,19 @@ type TelegramWebhook struct {
 	SecretFile string
 }
 
-// TelegramChat is where a workspace is asked.
+// TelegramChat is the chat of a workspace.
 type TelegramChat struct {
 	ChatID   int64
-	ThreadID int // of a forum's topic; 0: none
+	ThreadID int // a topic of the group; 0: none
 }
 
-// telegram reads [channels.telegram].
-func (s *section) telegram() {
+// telegramChannel reads [channels.telegram].
+func (s *section) telegramChannel() {
 	t := &Telegram{
 		TokenFile: s.secretPath("token_file"), ServerURL: s.webAddress("server_url", true), Webhook: s.webhook(),
 		Feed: s.flag("feed", false),
 	}
-	s.done()
+	s.rejectUnknown()
 	s.cfg.Telegram = t
 }
 
@@ -52,18 +52,18 @@ func (s *section) webhook() *TelegramWebhook {
 		return nil
 	}
 	w := &TelegramWebhook{
-		Listen: sub.listenOn("listen"), URL: sub.webAddress("url", false), SecretFile: sub.secretPath("secret_file"),
+		Listen: sub.listenAddress("listen"), URL: sub.webAddress("url", false), SecretFile: sub.secretPath("secret_file"),
 	}
 	for _, key := range []string{"listen", "url", "secret_file"} {
 		if !sub.has(key) {
 			sub.fail(sub.node.val, key, example, "a webhook needs %s", key)
 		}
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return w
 }
 
-// secretPath is a file that holds a secret.
+// secretPath returns the path of a file with a secret.
 func (s *section) secretPath(key string) string {
 	n := s.get(key, text, "an absolute path")
 	if n == nil {
@@ -71,14 +71,14 @@ func (s *section) secretPath(key string) string {
 	}
 	if !filepath.IsAbs(n.text) || filepath.Clean(n.text) != n.text || strings.ContainsFunc(n.text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		// Not quoted: it may be the secret itself.
-		s.fail(n.val, key, "the file holds the secret, and nobody but the gate may read it: chmod 600", "%s must be an absolute path", key)
+		s.fail(n.val, key, "put the secret into a file that only the daemon can read: chmod 600", "%s must be an absolute path", key)
 		return ""
 	}
 	return n.text
 }
 
-// webAddress is an address of the web, without a password in it. Without encryption it leads to this
-// machine only, and only where plain says so.
+// webAddress returns a URL without credentials. If plain is true, http to this
+// machine is allowed; otherwise it must be https.
 func (s *section) webAddress(key string, plain bool) string {
 	n := s.get(key, text, "")
 	if n == nil {
@@ -87,21 +87,21 @@ func (s *section) webAddress(key string, plain bool) string {
 	u, err := url.Parse(n.text)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
-		s.fail(n.val, key, `for example "https://gate.example.org/telegram"`, "%s must be a web address", key)
+		s.fail(n.val, key, `for example "https://gate.example.org/telegram"`, "%s must be a URL without user, query and fragment", key)
 		return ""
-	case u.Scheme == "http" && (!plain || !thisMachine(u.Hostname())):
-		s.fail(n.val, key, "https", "%s must be encrypted: the token would be read on the way", key)
+	case u.Scheme == "http" && (!plain || !loopbackHost(u.Hostname())):
+		s.fail(n.val, key, "https", "%s must use https: others could read the token", key)
 		return ""
 	}
 	return strings.TrimRight(n.text, "/")
 }
 
-func thisMachine(host string) bool {
+func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (s *section) listenOn(key string) string {
+func (s *section) listenAddress(key string) string {
 	n := s.get(key, text, "")
 	if n == nil {
 		return ""
@@ -115,7 +115,7 @@ func (s *section) listenOn(key string) string {
 	return n.text
 }
 
-// chat reads where a workspace is asked.
+// chat reads the Telegram chat of a workspace.
 func (s *section) chat(name string) string {
 	sub := s.table("telegram", "telegram = { chat_id = 123456789 }")
 	if sub == nil {
@@ -124,12 +124,12 @@ func (s *section) chat(name string) string {
 	id := sub.number("chat_id", 0, -1<<52, 1<<52, "the numeric id of the chat, without quotes")
 	thread := sub.number("thread_id", 0, 1, 1<<31-1, "the number of the forum's topic")
 	if id == 0 && sub.has("thread_id") && !sub.has("chat_id") {
-		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "chat_id = -100…", "a topic is one of a group: give its chat_id, too")
+		sub.fail(sub.node.children["thread_id"].val, "thread_id", "chat_id = -100…", "thread_id needs the chat_id of its group")
 	}
 	if id > 0 && thread > 0 {
-		sub.fail(sub.node.kids["thread_id"].val, "thread_id", "", "a private chat has no topics")
+		sub.fail(sub.node.children["thread_id"].val, "thread_id", "", "a private chat has no topics")
 	}
-	sub.done()
+	sub.rejectUnknown()
 	if id == 0 {
 		return ""
 	}
@@ -139,14 +139,14 @@ func (s *section) chat(name string) string {
 
 var hoursPattern = regexp.MustCompile(`^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
 
-// night reads quiet_hours and night_timeout.
-func (s *section) night() approval.QuietHours {
+// quietHours reads quiet_hours and night_timeout.
+func (s *section) quietHours() approval.QuietHours {
 	const hint = `from and to, by this machine's clock: "22:00-07:00"`
 	var night approval.QuietHours
 	if n := s.get("quiet_hours", text, hint); n != nil {
 		m := hoursPattern.FindStringSubmatch(n.text)
 		if m == nil || n.text[:5] == n.text[6:] {
-			s.fail(n.val, "quiet_hours", hint, "quiet_hours are not two different times of the day")
+			s.fail(n.val, "quiet_hours", hint, "quiet_hours must be two different times of day")
 			return night
 		}
 		at := func(h, m string) time.Duration {
@@ -157,13 +157,13 @@ func (s *section) night() approval.QuietHours {
 	}
 	night.Timeout = s.duration("night_timeout", 0, time.Second, maxWait)
 	if night.Timeout > 0 && !s.has("quiet_hours") {
-		s.fail(s.node.kids["night_timeout"].key, "night_timeout", hint, "night_timeout needs quiet_hours")
+		s.fail(s.node.children["night_timeout"].key, "night_timeout", hint, "night_timeout needs quiet_hours")
 	}
 	return night
 }
 
-// telegramReaches warns of workspaces that Telegram was to ask about and cannot.
-func (s *section) telegramReaches() {
+// warnUnreachableTelegram warns of workspaces whose messages would reach no approver.
+func (s *section) warnUnreachableTelegram() {
 	for _, name := range sortedKeys(s.cfg.Workspaces) {
 		w := s.cfg.Workspaces[name]
 		if !slices.Contains(w.Channels, channelTelegram) {
@@ -171,11 +171,11 @@ func (s *section) telegramReaches() {
 		}
 		switch {
 		case s.cfg.Telegram == nil:
-			s.warn(s.at(name), "", "permesso telegram setup", "workspace %s is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there", quote(name))
+			s.warn(s.workspacePos(name), "", "permesso telegram setup", "workspace %s uses channel telegram, but there is no [channels.telegram]: no approver is asked there", quote(name))
 		case len(w.Approvers) == 0:
-			s.warn(s.at(name), "", "name approvers", "workspace %s is asked by telegram, where nobody may answer", quote(name))
+			s.warn(s.workspacePos(name), "", "add approvers", "workspace %s uses channel telegram, but has no approvers", quote(name))
 		case w.ChatJID == "" && !s.anyTelegram(w.Approvers):
-			s.warn(s.at(name), "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "telegram has no chat in which to ask about workspace %s", quote(name))
+			s.warn(s.workspacePos(name), "", "telegram = { chat_id = … } here, or telegram = … in [approvers.NAME]", "no Telegram chat is configured for workspace %s", quote(name))
 		}
 	}
 }
@@ -189,10 +189,10 @@ func (s *section) anyTelegram(names []string) bool {
 	return false
 }
 
-// at is where a workspace begins.
-func (s *section) at(ws string) pos {
-	if n := s.node.kids["workspaces"]; n != nil && n.kids[ws] != nil {
-		return n.kids[ws].key
+// workspacePos returns the position of a workspace.
+func (s *section) workspacePos(ws string) pos {
+	if n := s.node.children["workspaces"]; n != nil && n.children[ws] != nil {
+		return n.children[ws].key
 	}
 	return pos{}
 }

@@ -44,25 +44,25 @@ telegram = 7
 	require.Zero(t, c.Workspaces["private"].QuietHours)
 	c, err = config.Parse("p.toml", []byte("[channels.telegram]\n"))
 	require.NoError(t, err)
-	require.Equal(t, &config.Telegram{}, c.Telegram, "the token may stand in the environment")
+	require.Equal(t, &config.Telegram{}, c.Telegram, "the token may be in the environment")
 }
 
-func TestTelegramProblems(t *testing.T) {
+func TestTelegramIssues(t *testing.T) {
 	for _, tc := range []struct{ why, file, want string }{
-		{"a token in the place of its file", "[channels.telegram]\ntoken_file = \"123456:AAhunter2\"", "p.toml:2:14: token_file must be an absolute path"},
-		{"a token in the file", "[channels.telegram]\nbot_token = \"123456:AAhunter2\"", "p.toml:2:1: bot_token: a secret may not stand in this file"},
-		{"a webhook's secret in the file", "[channels.telegram]\nwebhook = { listen = \":1\", url = \"https://x.org\", secret = \"hunter2\" }", "p.toml:2:51: secret: a secret may not stand in this file"},
-		{"half a webhook", "[channels.telegram]\nwebhook = { listen = \":8443\" }", "p.toml:2:11: a webhook needs url"},
-		{"a webhook that anybody reads", "[channels.telegram]\nwebhook = { listen = \":8443\", url = \"http://gate.example.org\", secret_file = \"/x\" }", "p.toml:2:37: url must be encrypted"},
-		{"a server that anybody reads", "[channels.telegram]\nserver_url = \"http://telegram.example.org\"", "p.toml:2:14: server_url must be encrypted"},
-		{"no server", "[channels.telegram]\nserver_url = \"telegram\"", "p.toml:2:14: server_url must be a web address"},
-		{"a password in an address", "[channels.telegram]\nserver_url = \"https://a:hunter2@x.org\"", "p.toml:2:14: server_url must be a web address"},
-		{"a strange port", "[channels.telegram]\nwebhook = { listen = \"8443\", url = \"https://x.org\", secret_file = \"/x\" }", "p.toml:2:22: listen must be an address and a port"},
-		{"a topic of no group", "[workspaces.w]\ntelegram = { thread_id = 3 }", "p.toml:2:26: a topic is one of a group"},
-		{"a topic of a person", "[workspaces.w]\ntelegram = { chat_id = 7, thread_id = 3 }", "p.toml:2:39: a private chat has no topics"},
-		{"hours that are none", "[workspaces.w]\nquiet_hours = \"25:00-7\"", "p.toml:2:15: quiet_hours are not two different times of the day"},
-		{"hours without end", "[workspaces.w]\nquiet_hours = \"22:00-22:00\"", "p.toml:2:15: quiet_hours are not two different times of the day"},
-		{"a night without hours", "[workspaces.w]\nnight_timeout = \"8h\"", "p.toml:2:1: night_timeout needs quiet_hours"},
+		{"a token instead of its file", "[channels.telegram]\ntoken_file = \"123456:AAhunter2\"", "p.toml:2:14: token_file must be an absolute path"},
+		{"a token in the file", "[channels.telegram]\nbot_token = \"123456:AAhunter2\"", "p.toml:2:1: bot_token: secrets are not allowed in this file"},
+		{"a webhook's secret in the file", "[channels.telegram]\nwebhook = { listen = \":1\", url = \"https://x.org\", secret = \"hunter2\" }", "p.toml:2:51: secret: secrets are not allowed in this file"},
+		{"an incomplete webhook", "[channels.telegram]\nwebhook = { listen = \":8443\" }", "p.toml:2:11: a webhook needs url"},
+		{"a webhook without encryption", "[channels.telegram]\nwebhook = { listen = \":8443\", url = \"http://gate.example.org\", secret_file = \"/x\" }", "p.toml:2:37: url must use https"},
+		{"a server without encryption", "[channels.telegram]\nserver_url = \"http://telegram.example.org\"", "p.toml:2:14: server_url must use https"},
+		{"an invalid server", "[channels.telegram]\nserver_url = \"telegram\"", "p.toml:2:14: server_url must be a URL without user, query and fragment"},
+		{"a password in an address", "[channels.telegram]\nserver_url = \"https://a:hunter2@x.org\"", "p.toml:2:14: server_url must be a URL without user, query and fragment"},
+		{"no address", "[channels.telegram]\nwebhook = { listen = \"8443\", url = \"https://x.org\", secret_file = \"/x\" }", "p.toml:2:22: listen must be an address and a port"},
+		{"a topic without a group", "[workspaces.w]\ntelegram = { thread_id = 3 }", "p.toml:2:26: thread_id needs the chat_id of its group"},
+		{"a topic of a private chat", "[workspaces.w]\ntelegram = { chat_id = 7, thread_id = 3 }", "p.toml:2:39: a private chat has no topics"},
+		{"invalid hours", "[workspaces.w]\nquiet_hours = \"25:00-7\"", "p.toml:2:15: quiet_hours must be two different times of day"},
+		{"the same hour twice", "[workspaces.w]\nquiet_hours = \"22:00-22:00\"", "p.toml:2:15: quiet_hours must be two different times of day"},
+		{"night_timeout without quiet_hours", "[workspaces.w]\nnight_timeout = \"8h\"", "p.toml:2:1: night_timeout needs quiet_hours"},
 		{"a key in the wrong place", "[workspaces.w]\ntoken_file = \"/x\"", "it belongs in [channels.telegram]"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -76,9 +76,9 @@ func TestTelegramProblems(t *testing.T) {
 
 func TestTelegramWarnings(t *testing.T) {
 	for _, tc := range []struct{ why, file, want string }{
-		{"no bot", "[approvers.ann]\ntelegram = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:3:13: workspace "w" is to be asked by telegram, and there is no [channels.telegram]: nobody is asked there`},
-		{"no chat", "[channels.telegram]\n[approvers.ann]\nlocal = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:4:13: telegram has no chat in which to ask about workspace "w"`},
-		{"nobody who may", "[channels.telegram]\n[workspaces.w]\nchannels = [\"telegram\"]\ntelegram = { chat_id = 5 }", `p.toml:2:13: workspace "w" is asked by telegram, where nobody may answer`},
+		{"no bot", "[approvers.ann]\ntelegram = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:3:13: workspace "w" uses channel telegram, but there is no [channels.telegram]: no approver is asked there`},
+		{"no chat", "[channels.telegram]\n[approvers.ann]\nlocal = 7\n[workspaces.w]\napprovers = [\"ann\"]\nchannels = [\"telegram\"]", `p.toml:4:13: no Telegram chat is configured for workspace "w"`},
+		{"no approver", "[channels.telegram]\n[workspaces.w]\nchannels = [\"telegram\"]\ntelegram = { chat_id = 5 }", `p.toml:2:13: workspace "w" uses channel telegram, but has no approvers`},
 	} {
 		c, err := config.Parse("p.toml", []byte(tc.file))
 		require.NoError(t, err, tc.why)

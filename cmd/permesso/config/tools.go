@@ -47,7 +47,7 @@ func (s *section) tools() {
 			tool.Target = hostOf(tool.Handler.HTTP.URL)
 		}
 		s.cfg.Tools[name] = tool
-		sub.done()
+		sub.rejectUnknown()
 	})
 }
 
@@ -67,12 +67,12 @@ func textOf(n *node) string {
 	return n.text
 }
 
-// verb is a string, or a table of them by language in which English, the
-// fallback, may not be missing.
+// verb is a string, or a table of strings by language. English is required: it is
+// the fallback.
 func (s *section) verb() map[string]string {
-	const longest = 200
-	if n := s.node.kids["verb"]; n == nil || n.kind != table {
-		if v := s.line("verb", longest); v != "" {
+	const maxLen = 200
+	if n := s.node.children["verb"]; n == nil || n.kind != table {
+		if v := s.line("verb", maxLen); v != "" {
 			return map[string]string{"en": v}
 		}
 		return nil
@@ -80,19 +80,19 @@ func (s *section) verb() map[string]string {
 	sub := s.table("verb", "")
 	verbs := map[string]string{}
 	for _, lang := range languages() {
-		if v := sub.line(lang, longest); v != "" {
+		if v := sub.line(lang, maxLen); v != "" {
 			verbs[lang] = v
 		}
 	}
 	if !sub.has("en") {
-		sub.fail(sub.node.key, "", `verb = { en = "post", it = "pubblichi" }`, "verb has no English form, which others fall back to")
+		sub.fail(sub.node.key, "", `verb = { en = "post", it = "pubblichi" }`, "verb has no English form, which is the fallback")
 	}
-	sub.done()
+	sub.rejectUnknown()
 	return verbs
 }
 
-// trust reads the four properties. `trust = false` stands for all four, and a
-// property beside it would leave open which of the two was meant.
+// trust reads the four properties. `trust = false` sets all four, so it must not be
+// combined with one of them.
 func (s *section) trust() approval.Trust {
 	t := approval.Trust{
 		PublicSource:    s.property("public_source"),
@@ -105,18 +105,18 @@ func (s *section) trust() approval.Trust {
 	case n == nil:
 		return t
 	case n.text != "false":
-		s.fail(n.val, "trust", "state the properties: public_source, secret_data, public_sink, dangerous_writes", "trust can only be false")
+		s.fail(n.val, "trust", "set the properties: public_source, secret_data, public_sink, dangerous_writes", "trust can only be false")
 	case t != (approval.Trust{}):
-		s.fail(n.key, "trust", "leave one of them out", "trust = false and a property of its own contradict each other")
+		s.fail(n.key, "trust", "remove one of them", "trust = false must not be combined with one of the properties")
 	}
 	return approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
 }
 
 func (s *section) property(key string) approval.Property {
-	n := s.node.kids[key]
+	n := s.node.children[key]
 	if n != nil && n.kind == boolean {
 		s.known = append(s.known, key)
-		s.stated(key, n)
+		s.recordValue(key, n)
 		return approval.Property(n.text)
 	}
 	const hint = `true, false or "forbidden"`
@@ -125,19 +125,19 @@ func (s *section) property(key string) approval.Property {
 		return ""
 	}
 	if n.text != "forbidden" {
-		s.fail(n.val, key, didYouMean(n.text, []string{"forbidden"}, "true and false stand without quotes"), `%s must be %s`, key, hint)
+		s.fail(n.val, key, didYouMean(n.text, []string{"forbidden"}, "write true and false without quotes"), `%s must be %s`, key, hint)
 	}
-	return "forbidden" // the strictest, should a problem ever be overlooked
+	return "forbidden" // the strictest value, in case the issue is overlooked
 }
 
-// handler reads how an action is carried out. Without one nothing runs.
+// handler reads the handler of a tool. Without one, nothing runs.
 func (s *section) handler() approval.Handler {
 	h := approval.Handler{Kind: approval.HandlerNone}
 	sub := s.table("handler", `handler = { kind = "command", argv = ["/usr/bin/true"] }`)
 	if sub == nil {
 		return h
 	}
-	before := len(s.problems)
+	before := len(s.issues)
 	h.Kind = sub.handlerKind()
 	h.Argv = sub.argv(h.Kind)
 	h.Dir = sub.dir()
@@ -146,9 +146,9 @@ func (s *section) handler() approval.Handler {
 	h.MaxOutput = sub.size("max_output", 0, 1<<10, 64<<20)
 	h.Idempotent = sub.flag("idempotent", false)
 	h.HTTP = sub.http(h.Kind)
-	sub.misplaced(h.Kind)
-	sub.done()
-	if len(s.problems) == before {
+	sub.rejectOtherKinds(h.Kind)
+	sub.rejectUnknown()
+	if len(s.issues) == before {
 		sub.checkHandler(h)
 	}
 	return h
@@ -162,7 +162,7 @@ func (s *section) handlerKind() string {
 	case n == nil:
 	case n.text == "mcp":
 		s.fail(n.val, "kind", "", "kind %s is not available yet: use command, http or none", quote(n.text))
-	case s.among(n, "kind", []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}):
+	case s.checkAllowed(n, "kind", []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}):
 		return n.text
 	}
 	return ""
@@ -172,8 +172,8 @@ func (s *section) argv(kind string) []string {
 	const hint = `a list with the program's absolute path first: argv = ["/usr/bin/env", "true"]`
 	items := s.texts("argv", hint)
 	if len(items) == 0 {
-		// Where argv is there and no array, texts has said so already.
-		if n := s.node.kids["argv"]; kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
+		// If argv is not an array, texts has reported it.
+		if n := s.node.children["argv"]; kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
 			s.fail(s.node.key, "argv", hint, "a command needs argv")
 		}
 		return nil
@@ -182,11 +182,11 @@ func (s *section) argv(kind string) []string {
 	for i, n := range items {
 		switch {
 		case strings.ContainsRune(n.text, 0):
-			s.fail(n.val, "argv", "", "argv may not hold a NUL")
+			s.fail(n.val, "argv", "", "argv must not contain NUL")
 		case i == 0 && !filepath.IsAbs(n.text):
-			s.fail(n.val, "argv", "no PATH is searched and no shell is asked", "argv must begin with the absolute path of a program")
+			s.fail(n.val, "argv", "PATH is not searched and no shell runs", "argv must begin with the absolute path of a program")
 		case i == 0 && strings.ContainsAny(n.text, "{}"):
-			s.fail(n.val, "argv", "", "the program itself may not depend on the request")
+			s.fail(n.val, "argv", "", "the program must not depend on the request")
 		}
 		argv = append(argv, n.text)
 	}
@@ -199,15 +199,15 @@ func (s *section) dir() string {
 		return ""
 	}
 	if !filepath.IsAbs(n.text) || strings.ContainsAny(n.text, "\x00{}") {
-		s.fail(n.val, "dir", "leave it out for a fresh empty folder each time", "dir must be an absolute path")
+		s.fail(n.val, "dir", "remove it to run in a new empty folder each time", "dir must be an absolute path")
 	}
 	return n.text
 }
 
-// environment reads names. What does not look like one is not quoted: it may
-// be TOKEN=… .
+// environment reads names of variables. It does not quote an invalid one, which may
+// be TOKEN=….
 func (s *section) environment() []string {
-	const hint = `names only: env = ["LANG"]; the values are the gate's own`
+	const hint = `names only: env = ["LANG"]; the values come from the daemon's environment`
 	var names []string
 	for _, n := range s.texts("env", hint) {
 		if !envPattern.MatchString(n.text) {

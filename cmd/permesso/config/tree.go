@@ -10,54 +10,54 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// kind is what a value is in TOML, in the words of an error message.
+// kind is the TOML type of a value, as error messages name it.
 type kind string
 
 const (
-	table   kind = "a table"
-	array   kind = "an array"
-	text    kind = "a string"
-	integer kind = "a whole number"
-	float   kind = "a decimal number"
-	boolean kind = "true or false"
-	moment  kind = "a date or time"
+	table    kind = "a table"
+	array    kind = "an array"
+	text     kind = "a string"
+	integer  kind = "a whole number"
+	float    kind = "a decimal number"
+	boolean  kind = "true or false"
+	dateTime kind = "a date or time"
 )
 
-// pos is a place in the file, both from 1, columns in bytes.
+// pos is a position in the file, both from 1, columns in bytes.
 type pos struct{ line, col int }
 
-// node is a value of the file that knows where it stands. The decoder of the
-// library stops at the first bad value and forgets where the good ones were,
-// and what is wrong may only show later: an approver nobody defined.
+// node is a value with its position. The library's decoder stops at the first bad
+// value and does not keep positions, but some issues show only later: an undefined
+// approver.
 type node struct {
-	kind  kind
-	key   pos    // where its key stands; an item of an array: where it stands
-	val   pos    // where its value stands
-	text  string // a string's content, a number's or boolean's letters
-	kids  map[string]*node
-	order []string // keys of kids, as written
-	items []*node
+	kind     kind
+	key      pos    // of its key; of an array's item: its own
+	val      pos    // of its value
+	text     string // content of a string; a number or boolean as written
+	children map[string]*node
+	order    []string // keys of children, in the order of the file
+	items    []*node
 }
 
 func newTable(at pos) *node {
-	return &node{kind: table, key: at, val: at, kids: map[string]*node{}}
+	return &node{kind: table, key: at, val: at, children: map[string]*node{}}
 }
 
-func (n *node) set(key string, kid *node) {
-	if _, ok := n.kids[key]; !ok {
+func (n *node) set(key string, child *node) {
+	if _, ok := n.children[key]; !ok {
 		n.order = append(n.order, key)
 	}
-	n.kids[key] = kid
+	n.children[key] = child
 }
 
-// parseTree reads a TOML document. The library's decoder judges it, duplicate
-// keys included; its parser then gives the positions.
+// parseTree reads a TOML document. The library's decoder validates it, also for
+// duplicate keys. Its parser then gives the positions.
 func parseTree(data []byte) (*node, *Issue) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return nil, &Issue{Line: 1, Col: 1, Message: "the file starts with a byte order mark", Hint: "save it as UTF-8 without one"}
 	}
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil {
-		return nil, syntaxProblem(err)
+		return nil, syntaxIssue(err)
 	}
 	b := &builder{root: newTable(pos{1, 1}), lines: lineStarts(data)}
 	b.parser.Reset(data)
@@ -65,15 +65,15 @@ func parseTree(data []byte) (*node, *Issue) {
 	for b.parser.NextExpression() {
 		b.expression(b.parser.Expression())
 	}
-	if b.odd || b.parser.Error() != nil {
+	if b.unplaced || b.parser.Error() != nil {
 		return nil, &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
 	}
 	return b.root, nil
 }
 
-// syntaxProblem takes the position and the one-line message. The error's
-// String would quote the lines around it.
-func syntaxProblem(err error) *Issue {
+// syntaxIssue takes the position and the one-line message. It does not use the
+// error's String, which quotes the lines around it.
+func syntaxIssue(err error) *Issue {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
 		return &Issue{Line: 1, Col: 1, Message: "not valid TOML"}
@@ -100,13 +100,13 @@ func lineStarts(data []byte) []int {
 	return starts
 }
 
-// builder makes a tree of a document known to be valid.
+// builder builds the tree of a valid document.
 type builder struct {
-	parser unstable.Parser
-	lines  []int
-	root   *node
-	open   *node // the table that key-values go to
-	odd    bool  // the decoder let something pass that this cannot place
+	parser   unstable.Parser
+	lines    []int
+	root     *node
+	open     *node // the current table
+	unplaced bool  // a key does not fit into the tree, although the decoder accepted it
 }
 
 func (b *builder) at(r unstable.Range) pos {
@@ -119,18 +119,18 @@ func (b *builder) expression(e *unstable.Node) {
 	switch e.Kind {
 	case unstable.Table:
 		parent, name, at := b.descend(b.root, e.Key())
-		b.open = b.enter(parent, name, at)
+		b.open = b.childTable(parent, name, at)
 		if len(b.open.order) == 0 {
 			b.open.key, b.open.val = at, at
 		}
 	case unstable.ArrayTable:
 		parent, name, at := b.descend(b.root, e.Key())
-		list := parent.kids[name]
+		list := parent.children[name]
 		if list == nil {
 			list = &node{kind: array, key: at, val: at}
 			parent.set(name, list)
 		}
-		b.odd = b.odd || list.kind != array
+		b.unplaced = b.unplaced || list.kind != array
 		b.open = newTable(at)
 		list.items = append(list.items, b.open)
 	case unstable.KeyValue:
@@ -138,33 +138,33 @@ func (b *builder) expression(e *unstable.Node) {
 	}
 }
 
-// descend walks to the table that holds the last part of a dotted key.
+// descend returns the table that has the last part of a dotted key.
 func (b *builder) descend(from *node, key unstable.Iterator) (parent *node, name string, at pos) {
 	for key.Next() {
 		if parent != nil {
-			from = b.enter(parent, name, at)
+			from = b.childTable(parent, name, at)
 		}
 		parent, name, at = from, string(key.Node().Data), b.at(key.Node().Raw)
 	}
 	return parent, name, at
 }
 
-// enter is parent's table called name, made where it is missing; of an array
-// of tables it is the last one.
-func (b *builder) enter(parent *node, name string, at pos) *node {
-	kid := parent.kids[name]
+// childTable returns parent's table called name, and creates a missing one. Of an
+// array of tables it returns the last one.
+func (b *builder) childTable(parent *node, name string, at pos) *node {
+	child := parent.children[name]
 	switch {
-	case kid == nil:
-		kid = newTable(at)
-		parent.set(name, kid)
-	case kid.kind == array && len(kid.items) > 0:
-		kid = kid.items[len(kid.items)-1]
+	case child == nil:
+		child = newTable(at)
+		parent.set(name, child)
+	case child.kind == array && len(child.items) > 0:
+		child = child.items[len(child.items)-1]
 	}
-	if kid.kind != table {
-		b.odd = true
+	if child.kind != table {
+		b.unplaced = true
 		return newTable(at)
 	}
-	return kid
+	return child
 }
 
 func (b *builder) keyValue(into *node, e *unstable.Node) {
@@ -175,7 +175,7 @@ func (b *builder) keyValue(into *node, e *unstable.Node) {
 }
 
 func (b *builder) value(v *unstable.Node, at pos) *node {
-	if v.Raw.Length > 0 { // arrays have none
+	if v.Raw.Length > 0 { // arrays have no position
 		at = b.at(v.Raw)
 	}
 	n := &node{key: at, val: at}
@@ -207,5 +207,5 @@ func scalarKind(k unstable.Kind) kind {
 	case unstable.Bool:
 		return boolean
 	}
-	return moment
+	return dateTime
 }

@@ -11,33 +11,33 @@ import (
 func TestUI(t *testing.T) {
 	for _, c := range []struct {
 		why, text, want string
-		stated          bool
+		isSet           bool
 	}{
-		{"nothing is said", "", "127.0.0.1:8766", false},
+		{"not set", "", "127.0.0.1:8766", false},
 		{"off", `ui = false`, "", true},
-		{"off, as listen is", `ui = ""`, "", true},
+		{"off, as for listen", `ui = ""`, "", true},
 		{"on", `ui = true`, "127.0.0.1:8766", true},
 		{"another port", `ui = "127.0.0.1:9"`, "127.0.0.1:9", true},
 		{"any port", `ui = "127.0.0.1:0"`, "127.0.0.1:0", true},
-		{"the other loopback", `ui = "[::1]:9"`, "[::1]:9", true},
+		{"IPv6 loopback", `ui = "[::1]:9"`, "[::1]:9", true},
 		{"another loopback address", `ui = "127.0.0.2:9"`, "127.0.0.2:9", true},
 	} {
 		got, err := config.Parse("p.toml", []byte(c.text))
 		require.NoError(t, err, c.why)
 		require.Equal(t, c.want, got.UI, c.why)
-		require.Equal(t, c.stated, got.UIStated, c.why)
+		require.Equal(t, c.isSet, got.UIStated, c.why)
 	}
 	for text, want := range map[string]string{
-		`ui = "0.0.0.0:8766"`:            "must be an address of this machine",
-		`ui = "192.168.1.5:8766"`:        "must be an address of this machine",
-		`ui = "[::]:8766"`:               "must be an address of this machine",
-		`ui = "[::ffff:127.0.0.1]:8766"`: "must be an address of this machine",
+		`ui = "0.0.0.0:8766"`:            "must be a loopback address",
+		`ui = "192.168.1.5:8766"`:        "must be a loopback address",
+		`ui = "[::]:8766"`:               "must be a loopback address",
+		`ui = "[::ffff:127.0.0.1]:8766"`: "must be a loopback address",
 		`ui = "localhost:8766"`:          "must be an address with a port, or false",
 		`ui = "8766"`:                    "must be an address with a port, or false",
 		`ui = "off"`:                     "must be an address with a port, or false",
 		`ui = 8766`:                      "ui must be a string",
 		`ui = ["127.0.0.1:8766"]`:        "ui must be a string",
-		"listen = \"127.0.0.1:9\"\nui = \"127.0.0.1:9\"": "ui and listen name the same place",
+		"listen = \"127.0.0.1:9\"\nui = \"127.0.0.1:9\"": "ui and listen have the same address",
 		`[workspaces.x]` + "\nui = false":                "unknown key",
 	} {
 		_, err := config.Parse("p.toml", []byte(text))

@@ -17,39 +17,39 @@ import (
 	"github.com/permesso-dev/permesso/chat/web"
 )
 
-// world is a gate as the pages see it, in memory: it keeps what waits and what
-// was decided, and nothing else. The real one is met in cmd/permesso.
-type world struct {
+// fixture is an in-memory gate for the pages: it holds pending requests and
+// decisions. Tests in cmd/permesso use the real one.
+type fixture struct {
 	t      *testing.T
 	server *web.Server
 	base   string // http://127.0.0.1:port
 	stop   func()
 
-	mu       sync.Mutex
-	now      time.Time
-	waiting  map[approval.Key]approval.Waiting
-	decided  map[approval.Key]*approval.Decision
-	records  map[approval.Key]*approval.Record
-	asked    map[approval.Key]*approval.Pending
-	answers  []approval.DecisionInput
-	rights   web.Rights
-	grants   []web.GrantUse
-	past     []web.HistoryItem
-	entries  []approval.Entry
-	braked   []string
-	verified int
-	reads    int
-	hold     chan struct{} // what the log waits for; nil: nothing
-	looking  atomic.Int32
+	mu               sync.Mutex
+	now              time.Time
+	waiting          map[approval.Key]approval.Waiting
+	decided          map[approval.Key]*approval.Decision
+	records          map[approval.Key]*approval.Record
+	asked            map[approval.Key]*approval.Pending
+	decisions        []approval.DecisionInput
+	rights           web.Rights
+	grants           []web.GrantUse
+	history          []web.HistoryItem
+	entries          []approval.Entry
+	pausedWorkspaces []string
+	verified         int
+	reads            int
+	blockHistory     chan struct{} // History blocks until it is closed; nil: it does not
+	historyReaders   atomic.Int32
 }
 
 const workspace = "personal"
 
 var ann = web.User{Person: approval.Person{Channel: "local", ID: "1000", Name: "operator:ann"}, Operator: true}
 
-// newWorld serves; with is what else the server is given before it does.
-func newWorld(t *testing.T, with ...func(w *world)) *world {
-	w := &world{
+// newFixture starts a server. Before that, with changes its settings.
+func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
+	w := &fixture{
 		t: t, now: time.Now(), waiting: map[approval.Key]approval.Waiting{}, decided: map[approval.Key]*approval.Decision{},
 		records: map[approval.Key]*approval.Record{}, asked: map[approval.Key]*approval.Pending{},
 		rights: web.Rights{Name: "ann", See: []string{workspace}, Decide: []string{workspace}, Language: "en", Operator: true},
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, with ...func(w *world)) *world {
 	return w
 }
 
-func (w *world) serve() {
+func (w *fixture) serve() {
 	l, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(w.t, err)
 	port := l.Addr().(*net.TCPAddr).Port
@@ -88,20 +88,20 @@ func (w *world) serve() {
 	w.t.Cleanup(w.stop)
 }
 
-func (w *world) clock() time.Time {
+func (w *fixture) clock() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.now
 }
 
-func (w *world) later(d time.Duration) {
+func (w *fixture) advance(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(d)
 }
 
-// asks puts a request on the shelf.
-func (w *world) asks(n int, change func(p *approval.Pending)) approval.Key {
+// addRequest adds a pending request.
+func (w *fixture) addRequest(n int, change func(p *approval.Pending)) approval.Key {
 	id := fmt.Sprintf("a7f3%04x00000000", n)
 	p := &approval.Pending{
 		Version: 1, RequestID: id, ShortID: id[:8], Type: approval.TypeAction, ToolName: "x_post", ToolSHA256: "t",
@@ -117,7 +117,7 @@ func (w *world) asks(n int, change func(p *approval.Pending)) approval.Key {
 	return k
 }
 
-func (w *world) put(k approval.Key, p *approval.Pending) {
+func (w *fixture) put(k approval.Key, p *approval.Pending) {
 	b, err := p.Encode()
 	require.NoError(w.t, err)
 	w.mu.Lock()
@@ -127,14 +127,14 @@ func (w *world) put(k approval.Key, p *approval.Pending) {
 	w.server.Changed(k)
 }
 
-func (w *world) sha(k approval.Key) string {
+func (w *fixture) sha(k approval.Key) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.waiting[k].SHA256
 }
 
 // settle ends a request.
-func (w *world) settle(k approval.Key, status approval.Status) {
+func (w *fixture) settle(k approval.Key, status approval.Status) {
 	w.mu.Lock()
 	p := w.asked[k]
 	delete(w.waiting, k)
@@ -148,23 +148,23 @@ func (w *world) settle(k approval.Key, status approval.Status) {
 	w.server.Changed(k)
 }
 
-func (w *world) count() int {
+func (w *fixture) decisionCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.answers)
+	return len(w.decisions)
 }
 
 // Decide implements chat.Decider.
-func (w *world) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
-	d, err := w.take(a)
+func (w *fixture) Decide(_ context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+	d, err := w.decide(a)
 	if err == nil {
 		w.server.Changed(a.Key) // as the daemon does
 	}
 	return d, err
 }
 
-// take decides as the gate does, in its order.
-func (w *world) take(a approval.DecisionInput) (*approval.Decision, error) {
+// decide checks a decision in the same order as the gate.
+func (w *fixture) decide(a approval.DecisionInput) (*approval.Decision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.rights.Decide, a.Key.Workspace) {
@@ -178,7 +178,7 @@ func (w *world) take(a approval.DecisionInput) (*approval.Decision, error) {
 	case !ok:
 		return nil, &approval.Refusal{Reason: approval.ErrUnknown}
 	case a.PendingSHA256 != now.SHA256:
-		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; look again"}
+		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "the request is no longer the one that was shown; reload it"}
 	case !w.now.Before(now.Pending.ExpiresAt):
 		return nil, &approval.Refusal{Reason: approval.ErrTooLate, Hint: "it expired"}
 	}
@@ -188,12 +188,12 @@ func (w *world) take(a approval.DecisionInput) (*approval.Decision, error) {
 		DecidedBy: "ann", Via: a.Via, DecidedAt: w.now, RunBefore: w.now.Add(time.Minute),
 	}
 	w.decided[a.Key] = d
-	w.answers = append(w.answers, a)
+	w.decisions = append(w.decisions, a)
 	return d, nil
 }
 
 // Waiting implements web.Viewer.
-func (w *world) Waiting(_ context.Context, workspaces []string) (list []approval.Waiting, err error) {
+func (w *fixture) Waiting(_ context.Context, workspaces []string) (list []approval.Waiting, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
@@ -206,7 +206,7 @@ func (w *world) Waiting(_ context.Context, workspaces []string) (list []approval
 }
 
 // Pending implements web.Viewer.
-func (w *world) Pending(k approval.Key) (*approval.Waiting, error) {
+func (w *fixture) Pending(k approval.Key) (*approval.Waiting, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, ok := w.waiting[k]
@@ -217,56 +217,56 @@ func (w *world) Pending(k approval.Key) (*approval.Waiting, error) {
 }
 
 // Record implements web.Viewer.
-func (w *world) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
+func (w *fixture) Record(_ context.Context, k approval.Key) (*approval.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.records[k], nil
 }
 
 // Decision implements web.Viewer.
-func (w *world) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
+func (w *fixture) Decision(k approval.Key, _ approval.Raw) *approval.Decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.decided[k]
 }
 
 // Decided implements web.Viewer.
-func (w *world) Decided(p approval.Waiting) *approval.Decision { return w.Decision(p.Key(), nil) }
+func (w *fixture) Decided(p approval.Waiting) *approval.Decision { return w.Decision(p.Key(), nil) }
 
 // Asked implements web.Viewer.
-func (w *world) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
+func (w *fixture) Asked(k approval.Key, _ approval.Raw) *approval.Pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked[k]
 }
 
 // Rights implements web.People.
-func (w *world) Rights(web.User) web.Rights {
+func (w *fixture) Rights(web.User) web.Rights {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rights
 }
 
-func (w *world) allow(change func(r *web.Rights)) {
+func (w *fixture) allow(change func(r *web.Rights)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.rights)
 }
 
 // May implements web.People.
-func (w *world) May(_ web.User, ws string, p *approval.Pending) bool {
+func (w *fixture) May(_ web.User, ws string, p *approval.Pending) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.rights.Decide, ws) && (p == nil || p.Principal == "" || p.Principal == "ann")
 }
 
 // Interceptor implements web.People.
-func (w *world) Interceptor(web.User) *chat.Interceptor {
+func (w *fixture) Interceptor(web.User) *chat.Interceptor {
 	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w}
 }
 
 // Given implements chat.Revoker.
-func (w *world) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
+func (w *fixture) Given(p *approval.Pending, d *approval.Decision) *approval.Grant {
 	if d.Scope != approval.Always && d.Scope != approval.Session {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (w *world) Given(p *approval.Pending, d *approval.Decision) *approval.Grant
 }
 
 // Remembered implements chat.Revoker.
-func (w *world) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
+func (w *fixture) Remembered(_ context.Context, workspaces []string) (list []approval.Grant, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -286,7 +286,7 @@ func (w *world) Remembered(_ context.Context, workspaces []string) (list []appro
 }
 
 // Revoke implements chat.Revoker.
-func (w *world) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
+func (w *fixture) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.grants {
@@ -299,7 +299,7 @@ func (w *world) Revoke(_ context.Context, g approval.Grant, _ approval.Person) (
 }
 
 // List implements web.Grants.
-func (w *world) List(ws string) (list []web.GrantUse) {
+func (w *fixture) List(ws string) (list []web.GrantUse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.grants {
@@ -311,15 +311,15 @@ func (w *world) List(ws string) (list []web.GrantUse) {
 }
 
 // Past implements web.History.
-func (w *world) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, bool, error) {
-	w.looking.Add(1)
-	defer w.looking.Add(-1)
-	if w.hold != nil {
-		<-w.hold
+func (w *fixture) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, bool, error) {
+	w.historyReaders.Add(1)
+	defer w.historyReaders.Add(-1)
+	if w.blockHistory != nil {
+		<-w.blockHistory
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := slices.Clone(w.past)
+	list := slices.Clone(w.history)
 	if len(list) > q.Limit {
 		return list[:q.Limit], true, nil
 	}
@@ -327,14 +327,14 @@ func (w *world) Past(_ context.Context, q web.HistoryQuery) ([]web.HistoryItem, 
 }
 
 // Entries implements web.Audit.
-func (w *world) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
+func (w *fixture) Entries(context.Context, web.EntryQuery) ([]approval.Entry, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.entries), false, nil
 }
 
 // Verify implements web.Audit.
-func (w *world) Verify(context.Context) (string, error) {
+func (w *fixture) Verify(context.Context) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verified++
@@ -342,7 +342,7 @@ func (w *world) Verify(context.Context) (string, error) {
 }
 
 // Workspace implements web.WorkspaceInfo.
-func (w *world) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
+func (w *fixture) Workspace(_ context.Context, ws string) (*web.Workspace, error) {
 	return &web.Workspace{
 		Name: ws, Autonomy: "supervised", Approvers: []string{"ann"}, Timeout: 5 * time.Minute, Requests: 40, Median: 1200 * time.Millisecond,
 		Taints: map[string][]string{"ws:" + ws: {"secret"}}, Rates: []string{"ask_above: network:http 10 per 1m0s"},
@@ -351,24 +351,24 @@ func (w *world) Workspace(_ context.Context, ws string) (*web.Workspace, error) 
 }
 
 // Paused implements web.WorkspaceInfo.
-func (w *world) Paused(ws string) (own, all bool) {
+func (w *fixture) Paused(ws string) (own, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Contains(w.braked, ws), slices.Contains(w.braked, "")
+	return slices.Contains(w.pausedWorkspaces, ws), slices.Contains(w.pausedWorkspaces, "")
 }
 
 // Pause implements web.Pauser.
-func (w *world) Pause(_ context.Context, ws string, _ approval.Person, _ string) error {
+func (w *fixture) Pause(_ context.Context, ws string, _ approval.Person, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.braked = append(w.braked, ws)
+	w.pausedWorkspaces = append(w.pausedWorkspaces, ws)
 	return nil
 }
 
 // Resume implements web.Pauser.
-func (w *world) Resume(_ context.Context, ws string, _ approval.Person) error {
+func (w *fixture) Resume(_ context.Context, ws string, _ approval.Person) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.braked = slices.DeleteFunc(w.braked, func(s string) bool { return s == ws })
+	w.pausedWorkspaces = slices.DeleteFunc(w.pausedWorkspaces, func(s string) bool { return s == ws })
 	return nil
 }

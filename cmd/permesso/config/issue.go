@@ -9,20 +9,18 @@ import (
 	"unicode"
 )
 
-// maxPrinted is how many problems are printed; whoever has more is helped by
-// the first ones.
-const maxPrinted = 20
+const maxPrintedIssues = 20
 
-// Problem is one thing wrong with a file. Its text quotes nothing but keys,
-// names, and words that are nearly right.
+// Issue is one mistake in a file. It quotes only keys, names, and words that are
+// similar to known ones.
 type Issue struct {
-	Line, Col int    // from 1, in bytes; 0: the file as a whole
-	Key       string // as a dotted path, where there is one
+	Line, Col int    // from 1, in bytes; 0: the complete file
+	Key       string // as a dotted path; "": none
 	Message   string
 	Hint      string
 }
 
-// In is the problem as one line and, where there is advice, a second one.
+// In formats the issue as one line, and its hint as a second one.
 func (p Issue) In(file string) string {
 	var b strings.Builder
 	b.WriteString(file)
@@ -36,18 +34,18 @@ func (p Issue) In(file string) string {
 	return b.String()
 }
 
-// Error is everything wrong with one file, in the order of its lines.
+// Error has all issues of one file, in the order of its lines.
 type Error struct {
 	File   string
 	Errors []Issue
 	cause  error
 }
 
-// Error gives one or two lines to each problem, for the first twenty.
+// Error formats the first twenty issues.
 func (e *Error) Error() string {
 	var lines []string
 	for i, p := range e.Errors {
-		if i == maxPrinted {
+		if i == maxPrintedIssues {
 			lines = append(lines, fmt.Sprintf("%s: %d more", e.File, len(e.Errors)-i))
 			break
 		}
@@ -56,16 +54,16 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives what the system said of a file that could not be read.
+// Unwrap returns the system's error if the file could not be read.
 func (e *Error) Unwrap() error { return e.cause }
 
-func sortProblems(ps []Issue) {
+func sortIssues(ps []Issue) {
 	slices.SortStableFunc(ps, func(a, b Issue) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
 }
 
-// quote shows a key or name: visible, and not longer than a line bears.
+// quote formats a key or name in ASCII, and cuts a long one.
 func quote(s string) string {
 	if r := []rune(s); len(r) > 64 {
 		s = string(r[:64]) + "..."
@@ -73,7 +71,7 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// visible makes text that is not ours fit to be printed.
+// visible escapes and cuts foreign text for printing.
 func visible(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -89,7 +87,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// list is the words as a person would say them.
+// list joins words: "a, b or c".
 func list(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

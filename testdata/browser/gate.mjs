@@ -1,35 +1,35 @@
-// A gate and what lives around it: its agents, and the operator's command line.
+// A daemon with its agents and the operator's commands.
 
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
-import { Gate } from '../../ipc/client/typescript/permesso.mjs'
+import { Gate as Client } from '../../ipc/client/typescript/permesso.mjs'
 
 const exec = promisify(execFile)
 
-export class House {
+export class Gate {
   /** @param {{ program: string, flags: string[], folders: object, sandbox: string, effects: string }} plan */
   constructor(plan) {
     Object.assign(this, plan)
   }
 
-  /** An agent of a workspace, which asks through its two folders. */
+  /** A client for an agent of a workspace, over its two folders. */
   agent(workspace) {
-    return new Gate(this.folders[workspace])
+    return new Client(this.folders[workspace])
   }
 
-  /** Runs the operator's command line, and gives what it prints. */
+  /** Runs a command of the operator and returns its output. */
   async operator(...args) {
     const { stdout } = await exec(this.program, [...this.flags, ...args])
     return stdout.trim()
   }
 
-  /** An address that opens the pages, once. */
+  /** A login link, which works once. */
   async link() {
     return (await this.operator('ui', '--print')).match(/http:\/\/\S+/)[0]
   }
 
-  /** Has an agent in a sandbox ask and wait; gives the response that it read there. */
+  /** Makes an agent in a sandbox submit a request and wait; returns the response that it read. */
   async sandboxed(...args) {
     const child = spawn('/bin/sh', ['-c', this.sandbox, 'sh', 'request', ...args, '--wait', '--timeout', '180s', '--json'])
     let out = ''
@@ -40,12 +40,12 @@ export class House {
     try {
       return JSON.parse(out)
     } catch {
-      throw new Error(`the agent in its sandbox said ${out}${errs}`)
+      throw new Error(`unexpected output of the sandboxed agent: ${out}${errs}`)
     }
   }
 
   /** How often a request was run. */
-  ran(id) {
+  runs(id) {
     return readFileSync(this.effects, 'utf8').split('\n').filter((line) => line === id).length
   }
 }

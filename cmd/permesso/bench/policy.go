@@ -17,8 +17,8 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// decision measures one ruling with 100 rules and 10,000 grants, without the
-// scan for secrets, which has lines of its own.
+// decision measures one ruling with 100 rules and 10,000 grants, without the scan
+// for secrets, which is measured separately.
 func (b *bench) decision() error {
 	const rules, grants = 100, 10_000
 	var c policy.Config
@@ -53,15 +53,15 @@ func (b *bench) decision() error {
 		Args: approval.Raw(`{"path":"/data/9998/b.txt","text":"Meeting at 5"}`),
 	}
 	if r := e.Judge(f); r.Outcome != approval.Allow {
-		return fmt.Errorf("the grant does not count: %v", r.Reasons)
+		return fmt.Errorf("grant not used: %v", r.Reasons)
 	}
-	each := eachTakes(2000, func() { e.Judge(f) })
+	each := timePerRun(2000, func() { e.Judge(f) })
 	b.add("decision, 100 rules and 10,000 grants", each.String(), "<= 20µs", each <= 20*time.Microsecond)
 	return nil
 }
 
-// eachTakes is what one of n runs takes, in the best of five rounds.
-func eachTakes(n int, do func()) time.Duration {
+// timePerRun returns the time of one of n runs, in the best of five rounds.
+func timePerRun(n int, do func()) time.Duration {
 	best := time.Duration(0)
 	for range 5 {
 		began := time.Now()
@@ -75,8 +75,7 @@ func eachTakes(n int, do func()) time.Duration {
 	return best
 }
 
-// scan measures the search for secrets in 4 KiB, without a word that a rule
-// begins with and with some.
+// scan measures the scan for secrets in 4 KiB, without and with keywords of rules.
 func (b *bench) scan() error {
 	s, err := secrets.New()
 	if err != nil {
@@ -86,17 +85,17 @@ func (b *bench) scan() error {
 	words := plain[:2000] + " the api token and the secret key are in the password store, github auth " + plain[2073:]
 	for _, row := range []struct {
 		name, text string
-		most       time.Duration
+		limit      time.Duration
 	}{{"without a keyword", plain, time.Millisecond}, {"with keywords", words, 5 * time.Millisecond}} {
-		f := &approval.Facts{Args: argsOf(row.text)}
-		each := eachTakes(50, func() { s.Scan(f) })
-		b.add("secret scan of 4 KiB, "+row.name, each.String(), "<= "+row.most.String(), each <= row.most)
+		f := &approval.Facts{Args: textArgs(row.text)}
+		each := timePerRun(50, func() { s.Scan(f) })
+		b.add("secret scan of 4 KiB, "+row.name, each.String(), "<= "+row.limit.String(), each <= row.limit)
 	}
 	return nil
 }
 
-// argsOf are arguments with these texts.
-func argsOf(texts ...string) approval.Raw {
+// textArgs returns arguments with these texts.
+func textArgs(texts ...string) approval.Raw {
 	m := map[string]string{}
 	for i, x := range texts {
 		m[fmt.Sprint("f", i)] = x
@@ -108,8 +107,7 @@ func argsOf(texts ...string) approval.Raw {
 	return v
 }
 
-// recall counts which of the secrets that the rules themselves describe are
-// found, in each disguise.
+// recall counts how many samples of the rules are found, in each form.
 func (b *bench) recall() error {
 	s, err := secrets.New()
 	if err != nil {
@@ -120,13 +118,13 @@ func (b *bench) recall() error {
 		goal float64
 		hide func(string) approval.Raw
 	}{
-		{"plain", 95, func(x string) approval.Raw { return argsOf(x) }},
-		{"base64", 90, func(x string) approval.Raw { return argsOf(base64.StdEncoding.EncodeToString([]byte(x))) }},
-		{"split over two fields", 90, func(x string) approval.Raw { return argsOf(x[:len(x)/2], x[len(x)/2:]) }},
-		{"zero width", 90, func(x string) approval.Raw { return argsOf(x[:len(x)/2] + "\u200b" + x[len(x)/2:]) }},
-		{"suppressing comment", 90, func(x string) approval.Raw { return argsOf(x + " # gitleaks:allow") }},
+		{"plain", 95, func(x string) approval.Raw { return textArgs(x) }},
+		{"base64", 90, func(x string) approval.Raw { return textArgs(base64.StdEncoding.EncodeToString([]byte(x))) }},
+		{"split over two fields", 90, func(x string) approval.Raw { return textArgs(x[:len(x)/2], x[len(x)/2:]) }},
+		{"zero width", 90, func(x string) approval.Raw { return textArgs(x[:len(x)/2] + "\u200b" + x[len(x)/2:]) }},
+		{"suppressing comment", 90, func(x string) approval.Raw { return textArgs(x + " # gitleaks:allow") }},
 	}
-	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // samples, the same each time
+	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same samples each time
 	var all []string
 	for _, r := range secrets.Rules() {
 		for try, made := 0, 0; try < 30 && made < 3; try++ {
@@ -151,8 +149,8 @@ func (b *bench) recall() error {
 
 const corpora = "../shared/corpora"
 
-// falseAlarms counts harmless texts in which something is found. Without the
-// corpora there is no such figure.
+// falseAlarms counts harmless texts in which a secret is found. Without the corpora
+// it adds no figure.
 func (b *bench) falseAlarms(s *secrets.Scanner) error {
 	var texts []string
 	for _, dir := range []string{"replies", "mime"} {
@@ -180,7 +178,7 @@ func (b *bench) falseAlarms(s *secrets.Scanner) error {
 	texts = append(texts, strings.Split(string(tldr), "\n")...)
 	alarms := 0
 	for _, x := range texts {
-		if len(s.Scan(&approval.Facts{Args: argsOf(x)})) > 0 {
+		if len(s.Scan(&approval.Facts{Args: textArgs(x)})) > 0 {
 			alarms++
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 type entryLine struct {
 	Seq                                 int64
-	At                                  clock
+	At                                  displayTime
 	Event, Workspace, Path, Short, What string
 	By, Text                            string
 }
@@ -32,10 +32,10 @@ type auditPage struct {
 // audit is the page of the audit log.
 func (v *visit) audit() {
 	q := v.r.URL.Query()
-	p := auditPage{page: v.page("audit", v.w.AuditTitle), Query: searched(q.Get("q"))}
-	done, err := v.takeTurn()
+	p := auditPage{page: v.page("audit", v.w.AuditTitle), Query: cleanQuery(q.Get("q"))}
+	done, err := v.acquireLogReader()
 	if err != nil {
-		return // nobody waits for it any more
+		return // the browser has disconnected
 	}
 	defer done()
 	if v.Backend.Audit != nil {
@@ -45,7 +45,7 @@ func (v *visit) audit() {
 		})
 		if err != nil {
 			v.log(err)
-			p.Error = v.w.LogBroken
+			p.Error = v.w.LogUnreadable
 		}
 		for _, e := range list {
 			p.List = append(p.List, v.entryLine(e))
@@ -58,7 +58,7 @@ func (v *visit) audit() {
 }
 
 func (v *visit) entryLine(e approval.Entry) entryLine {
-	l := entryLine{Seq: e.Seq, At: v.clock(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
+	l := entryLine{Seq: e.Seq, At: v.displayTime(e.Time), Event: chat.Escape(string(e.Event)), Workspace: chat.Escape(e.Workspace)}
 	if approval.ValidID(e.RequestID) && slices.Contains(v.rights.See, e.Workspace) {
 		l.Path, l.Short = pathOf(approval.Key{Workspace: e.Workspace, ID: e.RequestID}), approval.ShortID(e.RequestID)
 	}
@@ -66,64 +66,64 @@ func (v *visit) entryLine(e approval.Entry) entryLine {
 	if e.Tool == "" {
 		what[0] = e.ActionType
 	}
-	l.What = v.plain(strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), " → "))
+	l.What = v.oneLine(strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), " → "))
 	if l.By = chat.Escape(e.By); e.Via != "" {
 		l.By += " (" + chat.Escape(e.Via) + ")"
 	}
 	more := append([]string{e.Rule, e.Reason, e.Detail}, e.Taints...)
-	l.Text = v.plain(strings.Join(slices.DeleteFunc(more, func(s string) bool { return s == "" }), " · "))
+	l.Text = v.oneLine(strings.Join(slices.DeleteFunc(more, func(s string) bool { return s == "" }), " · "))
 	return l
 }
 
-// verify checks the whole log, for the operator: it is the whole gate's.
+// verify checks the complete log. Only the operator may: it covers all workspaces.
 func (v *visit) verify() {
 	if v.Backend.Audit == nil || !v.rights.Operator {
-		v.fail(http.StatusForbidden, v.w.NotYours)
+		v.fail(http.StatusForbidden, v.w.NotAllowed)
 		return
 	}
 	found, err := v.Backend.Audit.Verify(v.r.Context())
 	switch {
 	case errors.Is(err, ErrBusy):
-		v.tellAt("audit", v.w.VerifyBusy, false)
+		v.redirectWithNote("audit", v.w.VerifyBusy, false)
 	case err != nil:
-		v.tellAt("audit", say(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
+		v.redirectWithNote("audit", format(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
 	default:
-		v.tellAt("audit", say(v.w.VerifyGood, "found", chat.Escape(found)), true)
+		v.redirectWithNote("audit", format(v.w.VerifyGood, "found", chat.Escape(found)), true)
 	}
 }
 
-type tallyLine struct {
+type approverLine struct {
 	Name, Share, Median string
-	Decided, Hasty      int
-	Stamps              bool
+	Decided, Fast       int
+	RubberStamping      bool
 }
 
-type placeLine struct {
-	Name, Autonomy, Principal     string
-	Approvers, Channels           string
-	Limits                        []string
-	Rates                         []string
-	Taints                        []string
-	Waiting, Requests             int
-	Timeout, Median               string
-	People                        []tallyLine
-	Pause                         string
-	PausedOwn, PausedAll, MayHere bool
+type workspaceLine struct {
+	Name, Autonomy, Principal      string
+	Approvers, Channels            string
+	Limits                         []string
+	Rates                          []string
+	Taints                         []string
+	Waiting, Requests              int
+	Timeout, Median                string
+	People                         []approverLine
+	Pause                          string
+	PausedOwn, PausedAll, MayPause bool
 }
 
-type placesPage struct {
+type workspacesPage struct {
 	page
-	Places    []placeLine
-	AllPaused bool
-	MayAll    bool
+	Workspaces  []workspaceLine
+	AllPaused   bool
+	MayPauseAll bool
 }
 
 // workspaces is the page of the workspaces.
 func (v *visit) workspaces() {
-	p := placesPage{page: v.page("workspaces", v.w.PlacesTitle), MayAll: v.rights.Operator && v.Backend.Pauser != nil}
-	done, err := v.takeTurn()
+	p := workspacesPage{page: v.page("workspaces", v.w.WorkspacesTitle), MayPauseAll: v.rights.Operator && v.Backend.Pauser != nil}
+	done, err := v.acquireLogReader()
 	if err != nil {
-		return // nobody waits for it any more
+		return // the browser has disconnected
 	}
 	defer done()
 	for _, ws := range v.rights.See {
@@ -135,23 +135,23 @@ func (v *visit) workspaces() {
 			v.log(err)
 			continue
 		}
-		l := v.placeLine(place)
+		l := v.workspaceLine(place)
 		l.PausedOwn, l.PausedAll = v.Backend.WorkspaceInfo.Paused(ws)
 		l.Pause = v.Style(v.lang).PauseLine(ws, v.Now())
-		l.MayHere = v.Backend.Pauser != nil && v.mayPause(ws)
+		l.MayPause = v.Backend.Pauser != nil && v.mayPause(ws)
 		p.AllPaused = p.AllPaused || l.PausedAll
-		p.Places = append(p.Places, l)
+		p.Workspaces = append(p.Workspaces, l)
 	}
 	v.write(v.rw, http.StatusOK, "workspaces", p)
 }
 
-// mayPause says where the guest may pause: everywhere, for who can read the
-// gate's files, else where they may decide.
+// mayPause reports whether the user may pause a workspace: the operator may in all
+// visible ones, other users where they may decide.
 func (v *visit) mayPause(ws string) bool {
 	return v.rights.Operator && slices.Contains(v.rights.See, ws) || slices.Contains(v.rights.Decide, ws)
 }
 
-func (v *visit) placeLine(p *Workspace) placeLine {
+func (v *visit) workspaceLine(p *Workspace) workspaceLine {
 	escaped := func(list []string) string {
 		out := make([]string, len(list))
 		for i, s := range list {
@@ -160,13 +160,13 @@ func (v *visit) placeLine(p *Workspace) placeLine {
 		return strings.Join(out, ", ")
 	}
 	limits := p.Limits.WithDefaults()
-	l := placeLine{
+	l := workspaceLine{
 		Name: p.Name, Autonomy: chat.Escape(p.Autonomy), Principal: chat.Escape(p.Principal), Approvers: escaped(p.Approvers),
-		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: brief(p.Timeout), Median: v.span(p.Median),
+		Channels: escaped(p.Channels), Waiting: p.Waiting, Requests: p.Requests, Timeout: formatDuration(p.Timeout), Median: v.durationOrDash(p.Median),
 		Limits: []string{
-			say(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), say(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
-			say(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), say(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
-			say(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
+			format(v.w.LimitPending, "n", strconv.Itoa(limits.Pending)), format(v.w.LimitAsk, "n", strconv.Itoa(limits.AskPerMinute)),
+			format(v.w.LimitAll, "n", strconv.Itoa(limits.PerMinute)), format(v.w.LimitRunning, "n", strconv.Itoa(limits.Running)),
+			format(v.w.LimitSize, "n", strconv.Itoa(limits.RequestSize>>10)),
 		},
 	}
 	for _, r := range p.Rates {
@@ -174,12 +174,12 @@ func (v *visit) placeLine(p *Workspace) placeLine {
 	}
 	for client, taints := range p.Taints {
 		for _, t := range taints {
-			l.Taints = append(l.Taints, v.plain(client)+": "+chat.Escape(t))
+			l.Taints = append(l.Taints, v.oneLine(client)+": "+chat.Escape(t))
 		}
 	}
 	slices.Sort(l.Taints)
 	for _, t := range p.People {
-		line := tallyLine{Name: chat.Escape(t.Name), Decided: t.Decided, Hasty: t.Fast, Median: v.span(t.Median), Stamps: t.RubberStamping, Share: "–"}
+		line := approverLine{Name: chat.Escape(t.Name), Decided: t.Decided, Fast: t.Fast, Median: v.durationOrDash(t.Median), RubberStamping: t.RubberStamping, Share: "–"}
 		if t.Decided > 0 {
 			line.Share = strconv.Itoa(100*t.Approved/t.Decided) + " %"
 		}
@@ -188,41 +188,40 @@ func (v *visit) placeLine(p *Workspace) placeLine {
 	return l
 }
 
-func (v *visit) span(d time.Duration) string {
+func (v *visit) durationOrDash(d time.Duration) string {
 	if d <= 0 {
 		return "–"
 	}
-	return brief(d)
+	return formatDuration(d)
 }
 
-// pause holds everything that would run; resume ends that. The workspace "" is
-// all of them.
-func (v *visit) pause()  { v.brake(true) }
-func (v *visit) resume() { v.brake(false) }
+// The workspace "" stands for all of them.
+func (v *visit) pause()  { v.setPaused(true) }
+func (v *visit) resume() { v.setPaused(false) }
 
-const longestReason = 300
+const maxReasonLength = 300
 
-func (v *visit) brake(hold bool) {
-	ws, ok := one(v.r, "ws")
+func (v *visit) setPaused(paused bool) {
+	ws, ok := formValue(v.r, "ws")
 	reason := v.r.PostForm.Get("reason")
 	switch {
-	case !ok || v.Backend.Pauser == nil || len(reason) > longestReason || strings.ContainsFunc(reason, unicode.IsControl):
+	case !ok || v.Backend.Pauser == nil || len(reason) > maxReasonLength || strings.ContainsFunc(reason, unicode.IsControl):
 		v.fail(http.StatusBadRequest, v.w.BadForm)
 		return
 	case ws == "" && !v.rights.Operator, ws != "" && !v.mayPause(ws):
-		v.fail(http.StatusForbidden, v.w.NotYours)
+		v.fail(http.StatusForbidden, v.w.NotAllowed)
 		return
 	}
 	var err error
 	text := v.w.PausedNow
-	if hold {
-		err = v.Backend.Pauser.Pause(v.r.Context(), ws, v.se.guest.Person, reason)
+	if paused {
+		err = v.Backend.Pauser.Pause(v.r.Context(), ws, v.se.user.Person, reason)
 	} else {
-		err, text = v.Backend.Pauser.Resume(v.r.Context(), ws, v.se.guest.Person), v.w.ResumedNow
+		err, text = v.Backend.Pauser.Resume(v.r.Context(), ws, v.se.user.Person), v.w.ResumedNow
 	}
 	if err != nil {
-		v.broken(err)
+		v.internalError(err)
 		return
 	}
-	v.tellAt("workspaces", text, true)
+	v.redirectWithNote("workspaces", text, true)
 }

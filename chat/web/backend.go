@@ -8,8 +8,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// Backend is what can be seen besides requests. Each is nil where there is nothing
-// of the kind; its page then says so.
+// Backend gives the pages the data that does not belong to pending requests. If a
+// field is nil, its page is empty.
 type Backend struct {
 	Grants        Grants
 	Rules         func(workspaces []string) []Rule
@@ -19,104 +19,103 @@ type Backend struct {
 	Pauser        Pauser
 }
 
-// Consent is a remembered consent with its uses.
+// GrantUse is a grant with its uses.
 type GrantUse struct {
 	approval.Grant
 	Uses     int
 	LastUsed time.Time
 }
 
-// Grants is what people let through from now on, the newest first.
+// Grants lists the grants of a workspace, the newest first.
 type Grants interface {
 	List(workspace string) []GrantUse
 }
 
-// Rule is one of the operator's, in the order in which they stand.
+// Rule is one rule of the operator. Rules keep their order in the configuration.
 type Rule struct {
 	Name    string
-	Match   []string // what it is about, each "name value"
+	Match   []string // its conditions, each "name value"
 	Outcome approval.Outcome
 	Reason  string
 }
 
-// HistoryQuery says which requests somebody wants to see; empty fields want
-// nothing special.
+// HistoryQuery selects requests of the history. Empty fields match all.
 type HistoryQuery struct {
 	Workspaces []string
-	Text       string // somewhere in tool, target, id or name
+	Text       string // part of the tool, target, id or name
 	Status     approval.Status
-	Kind       string // the tool, or the action type where there is no tool
+	Kind       string // the tool; the action type if there is no tool
 	Before     time.Time
 	Limit      int
 }
 
-// Past is one request of the log.
+// HistoryItem is one request in the audit log.
 type HistoryItem struct {
 	Key                     approval.Key
 	Kind, Target            string
 	Status                  approval.Status
 	By, Via, Rule           string
-	Asked, Decided, EndedAt time.Time // zero: the log does not say, or not yet
+	Asked, Decided, EndedAt time.Time // zero: not in the log, or not yet
 }
 
-// History finds requests in the log, the newest first, and says whether there
-// are more.
+// History finds requests in the audit log, the newest first. more is true if older
+// ones match too.
 type History interface {
 	Past(ctx context.Context, q HistoryQuery) (list []HistoryItem, more bool, err error)
 }
 
-// EntryQuery says which entries somebody wants to see.
+// EntryQuery selects entries of the audit log.
 type EntryQuery struct {
 	Workspaces []string
-	All        bool // also what belongs to no workspace, or to one that is gone
+	All        bool // also entries without a workspace, or of a removed one
 	Text       string
-	Before     int64 // number of the entry before which to look; 0: the newest
+	Before     int64 // only entries with a lower number; 0: all
 	Limit      int
 }
 
-// ErrBusy says that somebody else has asked for the same a moment ago.
-var ErrBusy = errors.New("already under way")
+// ErrBusy reports that a verification is already running.
+var ErrBusy = errors.New("already running")
 
-// Audit is the audit log.
+// Audit reads the audit log.
 type Audit interface {
 	Entries(ctx context.Context, q EntryQuery) (list []approval.Entry, more bool, err error)
-	// Verify checks all of it, and says in a line what it found. Its error says
-	// what is wrong with the log, or wraps ErrBusy.
+	// Verify checks the complete log and returns a one-line summary. The error
+	// tells what is wrong with the log, or wraps ErrBusy.
 	Verify(ctx context.Context) (found string, err error)
 }
 
-// ApproverStats is how one person decides.
+// ApproverStats are the numbers of one person's decisions.
 type ApproverStats struct {
 	Name              string
 	Decided, Approved int
 	Median            time.Duration // to decide
 	Fast              int           // approvals within five seconds
-	RubberStamping    bool          // enough of them, and fast enough, that nobody can have read them
+	RubberStamping    bool          // so many, and so fast, that the person cannot have read the requests
 }
 
-// Workspace is a workspace as the configuration and the log know it.
+// Workspace is a workspace with data of the configuration and the audit log.
 type Workspace struct {
 	Name, Autonomy, Principal string
 	Approvers, Channels       []string
 	Limits                    approval.Limits
 	Timeout                   time.Duration
-	Rates                     []string            // of policy, in the words of the configuration
+	Rates                     []string            // rate limits of policy, as written in the configuration
 	Taints                    map[string][]string // by client
 	Waiting                   int
-	Requests                  int // in the time that the tallies are of
+	Requests                  int // in the period of the statistics
 	Median                    time.Duration
 	People                    []ApproverStats
 }
 
-// WorkspaceInfo knows the workspaces.
+// WorkspaceInfo describes workspaces.
 type WorkspaceInfo interface {
 	Workspace(ctx context.Context, workspace string) (*Workspace, error)
-	// Paused says whether a workspace is paused by its own name, and whether all are.
+	// Paused reports whether the workspace itself is paused, and whether all are.
 	Paused(workspace string) (own, all bool)
 }
 
-// Pauser holds everything that would run in a workspace, or in all ("").
-// Whether the person may is for the pages to ask.
+// Pauser pauses and resumes execution in a workspace, or in all of them ("").
+// The caller checks that the person may do it.
 type Pauser interface {
 	Pause(ctx context.Context, workspace string, by approval.Person, reason string) error
 	Resume(ctx context.Context, workspace string, by approval.Person) error

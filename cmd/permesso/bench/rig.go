@@ -26,11 +26,11 @@ import (
 
 const workspace = "default"
 
-// house is a gate as serve wires it, with eyes.
-type house struct {
+// rig is a gate, connected as in serve, whose store records times.
+type rig struct {
 	layout  ipc.Layout
 	fs      *countingFS
-	store   *eyes
+	store   *timedStore
 	key     *seal.Key
 	gate    *gate.Gate
 	log     *audit.Log
@@ -39,16 +39,16 @@ type house struct {
 	stop    func() error
 
 	changed  func(approval.Key)
-	unsigned bool // the audit log has neither tree nor checkpoints
+	unsigned bool // audit log without tree and checkpoints
 }
 
-// tame taints nobody and reaches nobody; it writes, so it asks.
-var tame = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
+// harmless sets no taints and has no public sink; it writes, so it needs approval.
+var harmless = approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "true"}
 
 var tools = map[string]approval.Tool{
-	"none":    {Name: "none", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}},
-	"true":    {Name: "true", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}}},
-	"allowed": {Name: "allowed", Trust: tame, Handler: approval.Handler{Kind: approval.HandlerNone}},
+	"none":    {Name: "none", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerNone}},
+	"true":    {Name: "true", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/true"}}},
+	"allowed": {Name: "allowed", Trust: harmless, Handler: approval.Handler{Kind: approval.HandlerNone}},
 }
 
 type settings struct{}
@@ -63,28 +63,27 @@ func (settings) Tool(name string) (approval.Tool, bool) {
 	return t, ok
 }
 
-// build makes a home; nothing runs yet.
-func (b *bench) build(name string) (*house, error) {
-	h := &house{layout: ipc.Layout{Home: filepath.Join(b.dir, name)}, fs: &countingFS{FS: ipc.OS()}}
-	if err := errors.Join(h.layout.PrepareHome(h.fs), h.layout.Prepare(h.fs, workspace)); err != nil {
+// newRig creates a home. It starts nothing.
+func (b *bench) newRig(name string) (*rig, error) {
+	r := &rig{layout: ipc.Layout{Home: filepath.Join(b.dir, name)}, fs: &countingFS{FS: ipc.OS()}}
+	if err := errors.Join(r.layout.PrepareHome(r.fs), r.layout.Prepare(r.fs, workspace)); err != nil {
 		return nil, err
 	}
 	var err error
-	if h.key, err = seal.LoadOrCreate(h.fs, h.layout.Keys()); err != nil {
+	if r.key, err = seal.LoadOrCreate(r.fs, r.layout.Keys()); err != nil {
 		return nil, err
 	}
-	h.store = &eyes{Store: &ipc.Store{FS: h.fs, Layout: h.layout}, seen: map[string]time.Time{}, out: map[string]time.Time{}}
-	return h, nil
+	r.store = &timedStore{Store: &ipc.Store{FS: r.fs, Layout: r.layout}, readAt: map[string]time.Time{}, visibleAt: map[string]time.Time{}}
+	return r, nil
 }
 
-// start starts the gate on what lies there, and returns how long that took
-// until the gate knew its keys.
-func (h *house) start() error {
-	release, err := h.store.Open()
+// start starts the gate on the files in the home.
+func (r *rig) start() error {
+	release, err := r.store.Open()
 	if err != nil {
 		return err
 	}
-	signer, err := receipt.LoadOrCreate(h.fs, h.layout.Keys(), "bench")
+	signer, err := receipt.LoadOrCreate(r.fs, r.layout.Keys(), "bench")
 	if err != nil {
 		return err
 	}
@@ -93,32 +92,32 @@ func (h *house) start() error {
 		return err
 	}
 	signing := audit.Keys{Signer: signer.NoteSigner(), Known: verifier.Known()}
-	if h.unsigned {
+	if r.unsigned {
 		signing = audit.Keys{}
 	}
-	log, err := audit.OpenSigned(h.fs, h.layout.Audit(), time.Now, signing)
+	log, err := audit.OpenSigned(r.fs, r.layout.Audit(), time.Now, signing)
 	if err != nil {
 		return err
 	}
-	h.log = log
-	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does: it is signed before anything is measured
+	r.log = log
+	log.Note(approval.Entry{Event: approval.EventStarted}) // as serve does; this signs the log before the measurement
 	runner := &exec.Runner{Verifier: verifier, Log: zerolog.New(io.Discard)}
-	h.gate = &gate.Gate{
-		Store: h.store, Workspaces: h.store, Seal: h.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
-		Policy: ruled(),
-		Log:    zerolog.New(io.Discard), Changed: h.changed,
+	r.gate = &gate.Gate{
+		Store: r.store, Workspaces: r.store, Seal: r.key, Receipts: signer, Executor: runner, Audit: log, Settings: settings{},
+		Policy: newPolicy(),
+		Log:    zerolog.New(io.Discard), Changed: r.changed,
 	}
-	if h.keys, err = h.gate.Start(); err != nil {
+	if r.keys, err = r.gate.Start(); err != nil {
 		return err
 	}
-	h.decider = &gate.Decider{
-		Store: h.store, Seal: h.key, Daemon: true, Decided: h.gate.Wake,
+	r.decider = &gate.Decider{
+		Store: r.store, Seal: r.key, Daemon: true, Decided: r.gate.Wake,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
 	}
-	w := &watcher.Watcher{Wake: h.wake, Rescan: h.rescan, Log: zerolog.New(io.Discard), FloodPerSecond: 1 << 30}
+	w := &watcher.Watcher{Wake: r.wake, Rescan: r.rescan, Log: zerolog.New(io.Discard), FloodPerSecond: 1 << 30}
 	for kind, dir := range map[string]string{
-		"request": h.layout.Requests(workspace), "pending": h.layout.Pendings(workspace),
-		"decision": h.layout.Decisions(workspace), "response": h.layout.Responses(workspace),
+		"request": r.layout.Requests(workspace), "pending": r.layout.Pendings(workspace),
+		"decision": r.layout.Decisions(workspace), "response": r.layout.Responses(workspace),
 	} {
 		if err := w.Add(watcher.Folder{Path: dir, Group: workspace, Kind: kind, Suffixes: []string{".json"}, Trusted: true}); err != nil {
 			return err
@@ -127,14 +126,14 @@ func (h *house) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = w.Run(ctx) })
-	wg.Go(func() { _ = h.gate.Run(ctx, h.keys) })
-	if len(h.keys) > 0 { // so that Idle means done, not yet to come
-		if err := waitFor("begun", func() bool { return !h.gate.Idle() }); err != nil {
+	wg.Go(func() { _ = r.gate.Run(ctx, r.keys) })
+	if len(r.keys) > 0 { // so that Idle means finished, not that work has not begun
+		if err := waitFor("gate started", func() bool { return !r.gate.Idle() }); err != nil {
 			cancel()
 			return err
 		}
 	}
-	h.stop = func() error {
+	r.stop = func() error {
 		cancel()
 		wg.Wait()
 		return errors.Join(runner.Close(), log.Close(), release())
@@ -142,97 +141,97 @@ func (h *house) start() error {
 	return nil
 }
 
-// end stops the gate; a figure that was measured is not spoilt by a bad end.
-func (h *house) end() {
-	if err := h.stop(); err != nil {
+// stopAndReport stops the gate. It only prints an error: the figures are valid.
+func (r *rig) stopAndReport() {
+	if err := r.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: stop:", err)
 	}
 }
 
-func (h *house) wake(_, kind, name string) {
-	id, _, _ := cut(name)
+func (r *rig) wake(_, kind, name string) {
+	id, _, _ := splitExt(name)
 	k := approval.Key{Workspace: workspace, ID: id}
 	if kind == "request" {
-		h.gate.Wake(k)
+		r.gate.Wake(k)
 	} else {
-		h.gate.Hint(k, approval.Doc(kind))
+		r.gate.Hint(k, approval.Doc(kind))
 	}
 }
 
-func cut(name string) (string, string, bool) {
+func splitExt(name string) (string, string, bool) {
 	ext := filepath.Ext(name)
 	return name[:len(name)-len(ext)], ext, true
 }
 
-func (h *house) rescan(string) {
-	_ = h.log.Checkpoint() // as serve does
-	_ = h.gate.Rescan(workspace)
+func (r *rig) rescan(string) {
+	_ = r.log.Checkpoint() // as serve does
+	_ = r.gate.Rescan(workspace)
 }
 
-// eyes notes when a decision was first read and when a response was visible.
-type eyes struct {
+// timedStore records when a decision was first read and when a response became visible.
+type timedStore struct {
 	*ipc.Store
-	mu   sync.Mutex
-	seen map[string]time.Time
-	out  map[string]time.Time
+	mu        sync.Mutex
+	readAt    map[string]time.Time
+	visibleAt map[string]time.Time
 }
 
-func (e *eyes) Read(d approval.Doc, k approval.Key) ([]byte, error) {
+func (e *timedStore) Read(d approval.Doc, k approval.Key) ([]byte, error) {
 	b, err := e.Store.Read(d, k)
 	if d == approval.DocDecision && err == nil {
 		now := time.Now()
 		e.mu.Lock()
-		if _, ok := e.seen[k.ID]; !ok {
-			e.seen[k.ID] = now
+		if _, ok := e.readAt[k.ID]; !ok {
+			e.readAt[k.ID] = now
 		}
 		e.mu.Unlock()
 	}
 	return b, err
 }
 
-func (e *eyes) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
+func (e *timedStore) Stage(k approval.Key, b []byte) (func() (func() error, error), func(), error) {
 	show, drop, err := e.Store.Stage(k, b)
 	if err != nil {
 		return nil, nil, err
 	}
 	return func() (func() error, error) {
 		sync, err := show()
-		e.visible(k)
+		e.markVisible(k)
 		return sync, err
 	}, drop, nil
 }
 
-func (e *eyes) visible(k approval.Key) {
+func (e *timedStore) markVisible(k approval.Key) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.out[k.ID] = time.Now()
+	e.visibleAt[k.ID] = time.Now()
 }
 
-func (e *eyes) Publish(k approval.Key, b []byte) (func() error, error) {
+func (e *timedStore) Publish(k approval.Key, b []byte) (func() error, error) {
 	sync, err := e.Store.Publish(k, b)
-	e.visible(k)
+	e.markVisible(k)
 	return sync, err
 }
 
-func (e *eyes) done() int {
+func (e *timedStore) visibleCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.out)
+	return len(e.visibleAt)
 }
 
-func (e *eyes) times(id string) (seen, out time.Time) {
+func (e *timedStore) times(id string) (seen, out time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.seen[id], e.out[id]
+	return e.readAt[id], e.visibleAt[id]
 }
 
-// countingFS counts what reaches the disk.
+// countingFS counts syncs.
 type countingFS struct {
 	ipc.FS
 	syncs atomic.Int64
 }
 
-// countingFS leaves file syncs to the wrapped file: OpenFile counts them.
+// File.Sync is counted by countingFile.
 func (c *countingFS) SyncDir(name string) error { c.syncs.Add(1); return c.FS.SyncDir(name) }
 func (c *countingFS) SyncFS(name string) error  { c.syncs.Add(1); return c.FS.SyncFS(name) }
 
@@ -251,9 +250,9 @@ type countingFile struct {
 
 func (f countingFile) Sync() error { f.c.syncs.Add(1); return f.aferoFile.Sync() }
 
-// request writes a request as an agent does.
-func (h *house) request(id, tool string) error {
-	dir := h.layout.Requests(workspace)
+// writeRequest writes a request as an agent does.
+func (r *rig) writeRequest(id, tool string) error {
+	dir := r.layout.Requests(workspace)
 	temp := filepath.Join(dir, "."+id)
 	text := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":"Meeting at 5"}}`, id, tool)
 	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
@@ -266,21 +265,21 @@ func (h *house) request(id, tool string) error {
 func waitFor(what string, cond func() bool) error {
 	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: not within two minutes", what)
+			return fmt.Errorf("timeout after two minutes: %s", what)
 		}
 	}
 	return nil
 }
 
-func (h *house) has(d, id string) bool {
-	_, err := os.Stat(filepath.Join(h.layout.Workspace(workspace), d, id+".json"))
+func (r *rig) exists(d, id string) bool {
+	_, err := os.Stat(filepath.Join(r.layout.Workspace(workspace), d, id+".json"))
 	return err == nil
 }
 
 func id(n int) string { return fmt.Sprintf("%08x%08x", n+1, n) }
 
-// ruled is policy that allows one tool.
-func ruled() *policy.Engine {
+// newPolicy returns policy that allows one tool.
+func newPolicy() *policy.Engine {
 	e := &policy.Engine{}
 	if err := e.Load(policy.Config{Rules: []policy.Rule{{Name: "allowed", Tool: "allowed", Outcome: approval.Allow}}}); err != nil {
 		panic(err) // a constant
