@@ -358,9 +358,9 @@ func TestDecisionCheckRefusals(t *testing.T) {
 		require.EqualError(t, d.Check(someKey()), "approved and verdict contradict each other", v)
 	}
 	for _, c := range []struct {
-		why   string
+		why    string
 		damage func(*approval.Decision)
-		err   string
+		err    string
 	}{
 		{"no verdict", func(d *approval.Decision) { d.Verdict = "" }, "unknown verdict"},
 		{"a verdict of a later version", func(d *approval.Decision) { d.Verdict = "delegated" }, "unknown verdict"},

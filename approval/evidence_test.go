@@ -268,7 +268,7 @@ func TestValuesOf(t *testing.T) {
 	for _, c := range []struct {
 		why, args, arg string
 		values         []string
-		complete          bool
+		complete       bool
 	}{
 		{"one", `{"recipient":"a"}`, "recipients", []string{"a"}, true},
 		{"all aliases", `{"to":"a","cc":["b",["c"]],"BCC":"d","subject":"x"}`, "recipient", []string{"a", "b", "c", "d"}, true},

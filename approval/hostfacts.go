@@ -311,10 +311,10 @@ func HostIn(s string) (host string, ok bool) {
 // splitAuthority splits name and port. An IPv6 address stands in brackets.
 func splitAuthority(s string) (name, port string, ok bool) {
 	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
-		inside, behind, closed := strings.Cut(rest, "]")
-		port, colon := strings.CutPrefix(behind, ":")
+		inside, suffix, closed := strings.Cut(rest, "]")
+		port, colon := strings.CutPrefix(suffix, ":")
 		notHex := func(r rune) bool { return !strings.ContainsRune("0123456789abcdef:.", r) }
-		return "[" + inside + "]", port, closed && inside != "" && (colon || behind == "") && !strings.ContainsFunc(inside, notHex)
+		return "[" + inside + "]", port, closed && inside != "" && (colon || suffix == "") && !strings.ContainsFunc(inside, notHex)
 	}
 	name, port, _ = strings.Cut(s, ":")
 	name = strings.TrimSuffix(name, ".")

@@ -23,10 +23,10 @@ func TestStringEncodingMatchesLibrary(t *testing.T) {
 }
 
 func requireSameEncoding(t require.TestingT, text string, v any) {
-	ours, err := marshal(v)
-	theirs, otherErr := json.Marshal(v)
+	got, err := marshal(v)
+	want, otherErr := json.Marshal(v)
 	require.Equal(t, otherErr != nil, err != nil, "%q: %v, %v", text, err, otherErr)
 	if err == nil {
-		require.Equal(t, string(theirs), string(ours), "%q", text)
+		require.Equal(t, string(want), string(got), "%q", text)
 	}
 }

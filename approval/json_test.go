@@ -119,10 +119,10 @@ func checkSamples(t *testing.T, found map[string][]byte) {
 	t.Helper()
 	table := expected()
 	for name, b := range found {
-		verdict, ours := table[name]
-		require.True(t, ours || name[0] != 'i', "%s: no expected result in the table", name)
+		verdict, listed := table[name]
+		require.True(t, listed || name[0] != 'i', "%s: no expected result in the table", name)
 		accepted := name[0] == 'y'
-		if ours {
+		if listed {
 			accepted = verdict.accepted
 		}
 		err := approval.Strict(b)

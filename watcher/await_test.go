@@ -117,12 +117,12 @@ func TestAwaitEvents(t *testing.T) {
 				return ready, nil
 			})
 		}()
-		asks := func(why string, want int, say func()) {
+		asks := func(why string, want int, do func()) {
 			synctest.Wait()
 			mu.Lock()
 			before := asked
 			mu.Unlock()
-			say()
+			do()
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()

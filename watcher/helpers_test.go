@@ -66,13 +66,13 @@ func (e *recorder) until(t *testing.T, what string, cond func() bool) {
 	defer tick.Stop()
 	for {
 		e.mu.Lock()
-		heard := e.updated
+		updated := e.updated
 		e.mu.Unlock()
 		if cond() {
 			return
 		}
 		select {
-		case <-heard:
+		case <-updated:
 		case <-tick.C:
 		case <-limit.C:
 			require.FailNow(t, "timeout", what)

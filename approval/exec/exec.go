@@ -140,9 +140,9 @@ type Runner struct {
 	once sync.Once
 	own  *Supervisor
 
-	lifetimeOnce  sync.Once
-	lifetimeCtx context.Context //nolint:containedctx // it ends with the Runner, not with a call
-	cancelLifetime   context.CancelFunc
+	lifetimeOnce   sync.Once
+	lifetimeCtx    context.Context //nolint:containedctx // it ends with the Runner, not with a call
+	cancelLifetime context.CancelFunc
 }
 
 var errNoVerifier = errors.New("no verifier for receipts is configured")

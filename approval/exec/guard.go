@@ -25,7 +25,7 @@ var nonPublic = prefixes(
 
 var (
 	globalUnicast = netip.MustParsePrefix("2000::/3")
-	cgnat = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
+	cgnat         = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
 )
 
 func prefixes(ss ...string) []netip.Prefix {

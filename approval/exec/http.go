@@ -27,11 +27,11 @@ const (
 
 // call is one expanded request and its progress.
 type call struct {
-	handler  approval.Handler
-	request  *http.Request
-	transport     *http.Transport
-	redactor redactor
-	sent     atomic.Bool // a connection was made, so data may have been sent
+	handler   approval.Handler
+	request   *http.Request
+	transport *http.Transport
+	redactor  redactor
+	sent      atomic.Bool // a connection was made, so data may have been sent
 }
 
 func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {

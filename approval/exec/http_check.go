@@ -93,7 +93,7 @@ func checkHeaders(h approval.HTTP) error {
 
 var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
-// ours are the headers that frame or route a message, and those that the daemon sets.
+// reservedHeaders are the headers that frame or route a message, and those that the daemon sets.
 var reservedHeaders = []string{
 	"Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", "Te", "Trailer",
 	"Upgrade", "Expect", "Accept-Encoding", "Idempotency-Key",

@@ -100,9 +100,8 @@ func killTree(root int) int {
 	return killed
 }
 
-// markOf is the mark in a process's environment as it was at its last exec,
-// or "". In the middle of an exec there is no environment for a moment, so an
-// empty one is looked at again.
+// markOf is the mark in a process's environment at its last exec, or "". During an
+// exec the environment is briefly empty, so an empty one is read again.
 func markOf(p proc) string {
 	for try := 0; try < 5 && !p.zombie; try++ {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")

@@ -101,8 +101,8 @@ type link struct {
 	log  zerolog.Logger
 	dead chan struct{} // closed when the process and all runs are gone
 
-	mu   sync.Mutex
-	runs map[string]chan<- exit // by mark; nil once the process is gone
+	mu      sync.Mutex
+	runs    map[string]chan<- exit // by mark; nil once the process is gone
 	closing bool                   // closed on purpose
 }
 
@@ -116,14 +116,14 @@ func dial(log zerolog.Logger) (*link, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "daemon")
-	defer ours.Close()
-	defer theirs.Close()
-	c, err := net.FileConn(ours)
+	daemonEnd, supervisorEnd := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "daemon")
+	defer daemonEnd.Close()
+	defer supervisorEnd.Close()
+	c, err := net.FileConn(daemonEnd)
 	if err != nil {
 		return nil, err
 	}
-	proc, err := startSupervisor(theirs)
+	proc, err := startSupervisor(supervisorEnd)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -261,7 +261,7 @@ func (l *link) reap() {
 
 // stdio is a command's descriptors 0, 1 and 2, and the daemon's ends of them.
 type stdio struct {
-	childEnds         [3]int
+	childEnds      [3]int
 	stdout, stderr *os.File
 }
 

@@ -209,7 +209,9 @@ func TestSupervisorKilled(t *testing.T) {
 	r, dir := newRunner(t), t.TempDir()
 	supervisor := supervisorOf(t, r)
 	effect := make(chan approval.Effect, 1)
-	go func() { effect <- r.Run(t.Context(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, dir), `{}`)) }()
+	go func() {
+		effect <- r.Run(t.Context(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, dir), `{}`))
+	}()
 	pids := map[string]int{"self": awaitPID(t, filepath.Join(dir, "self"))}
 	for _, who := range descendants {
 		pids[who] = awaitPID(t, filepath.Join(dir, who))

@@ -84,9 +84,9 @@ func keepDescriptors() error {
 // is started, so that no child is reaped before it is known.
 type supervisor struct {
 	mu      sync.Mutex
-	jobs    map[int]*job     // by the command's pid, which is also its group and session
+	jobs    map[int]*job       // by the command's pid, which is also its group and session
 	strays  map[int]candidates // abandoned processes without a mark
-	spawned chan struct{}    // signals the first child
+	spawned chan struct{}      // signals the first child
 }
 
 // job is one run. It stays among the jobs until none of its processes is left.

@@ -268,16 +268,16 @@ func TestOnlyDurableEntriesAreSigned(t *testing.T) {
 	l := openSigned(t, disk.Process("daemon"))
 	require.NoError(t, l.Append(entry(1)))
 	l.Note(entry(2))
-	meanwhile := 0
+	concurrent := 0
 	disk.Before = func(op crashfs.Op) {
 		if op.Kind == crashfs.OpSync && strings.Contains(op.Path, "log") {
-			meanwhile++
-			l.Note(entry(2 + meanwhile))
+			concurrent++
+			l.Note(entry(2 + concurrent))
 		}
 	}
 	require.NoError(t, l.Checkpoint())
 	disk.Before = nil
-	require.Equal(t, 1, meanwhile)
+	require.Equal(t, 1, concurrent)
 	require.Equal(t, int64(2), l.Newest().Size)
 	_, err := verify(t, disk.Cut(crashfs.OnlySynced), l.Newest().Foot())
 	require.NoError(t, err)
@@ -464,15 +464,15 @@ func TestTail(t *testing.T) {
 	lines, err := tail.Last(3)
 	require.NoError(t, err)
 	require.Empty(t, lines)
-	told := ""
+	got := ""
 	next := func() string {
-		told = ""
+		got = ""
 		require.NoError(t, tail.Next(func(l audit.Line) error {
 			require.Contains(t, string(l.Raw), fmt.Sprintf(`{"seq":%d,`, l.Seq))
-			told += fmt.Sprint(l.Seq, " ")
+			got += fmt.Sprint(l.Seq, " ")
 			return nil
 		}))
-		return strings.TrimSpace(told)
+		return strings.TrimSpace(got)
 	}
 	require.Empty(t, next())
 	put(t, disk, "log.jsonl", line(1)+line(2)+line(3))

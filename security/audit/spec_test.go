@@ -398,13 +398,13 @@ func agree(t testing.TB, files map[string][]byte, k kept, what string) (good boo
 	for _, r := range k.receipts {
 		c.Receipts[r] = r
 	}
-	_, ours := c.Run()
-	theirs := specVerify(files, testPublic, k)
-	require.Equal(t, theirs == nil, ours == nil, "%s: by FORMAT.md: %v, by the package: %v", what, theirs, ours)
-	if ours != nil {
-		require.True(t, isFault(ours), "%s: %v", what, ours)
+	_, packageErr := c.Run()
+	specErr := specVerify(files, testPublic, k)
+	require.Equal(t, specErr == nil, packageErr == nil, "%s: by FORMAT.md: %v, by the package: %v", what, specErr, packageErr)
+	if packageErr != nil {
+		require.True(t, isFault(packageErr), "%s: %v", what, packageErr)
 	}
-	return ours == nil
+	return packageErr == nil
 }
 
 // A verifier made from FORMAT.md and the package agree, on good logs and on logs
@@ -472,10 +472,10 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 		require.Equal(t, int64(i) >= cp.Size, agree(t, cut, kept{checkpoints: []string{cp.Note}}, "cut, with a checkpoint"))
 		agree(t, cut, kept{receipts: receipts[:1]}, "cut, with a receipt")
 	}
-	overlap := func(change func(last []byte) []byte, behind string) map[string][]byte {
+	overlap := func(change func(last []byte) []byte, suffix string) map[string][]byte {
 		m := newMemFS(files).files
 		last := change(slices.Clone(g.lines[segmentsAt[0]]))
-		m["log.jsonl"] = slices.Concat(m["log.jsonl"], last, []byte(behind))
+		m["log.jsonl"] = slices.Concat(m["log.jsonl"], last, []byte(suffix))
 		return m
 	}
 	same := func(b []byte) []byte { return b }

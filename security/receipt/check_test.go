@@ -20,7 +20,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, err)
 	for _, row := range []struct {
 		why, says string
-		damage     func(private, public string) error
+		damage    func(private, public string) error
 	}{
 		{"unchanged", "", func(string, string) error { return nil }},
 		{"no private half", "signing.key", func(private, _ string) error { return os.Remove(private) }},

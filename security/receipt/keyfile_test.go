@@ -73,7 +73,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why, name string
-		damage     func(path string) error
+		damage    func(path string) error
 	}{
 		{"private key readable by the group", "signing.key", chmod(0o640)},
 		{"private key writable by others", "signing.key", chmod(0o602)},

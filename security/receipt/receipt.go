@@ -56,7 +56,7 @@ const (
 // Errors of Parse and Verify wrap one of these.
 var (
 	ErrInvalid = errors.New("not a valid receipt")
-	ErrOther   = errors.New("the receipt is for another request")
+	ErrOther   = errors.New("the receipt does not match")
 	ErrExpired = errors.New("the receipt has expired")
 )
 
@@ -81,9 +81,9 @@ type Facts struct {
 
 // field is one line of a receipt: exactly one of text and time is set.
 type field struct {
-	name string
-	text *string
-	time *time.Time
+	name     string
+	text     *string
+	time     *time.Time
 	required bool // must not be "" or the zero time
 }
 

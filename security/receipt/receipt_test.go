@@ -192,9 +192,9 @@ func TestParseRefusesOtherSignatures(t *testing.T) {
 	other := otherSigner(t)
 	foreign, err := note.Sign(&note.Note{Text: text + "\n"}, other)
 	require.NoError(t, err)
-	ours, err := note.NewSigner(testPrivate)
+	signer, err := note.NewSigner(testPrivate)
 	require.NoError(t, err)
-	both, err := note.Sign(&note.Note{Text: text + "\n"}, ours, other)
+	both, err := note.Sign(&note.Note{Text: text + "\n"}, signer, other)
 	require.NoError(t, err)
 	last := good[len(good)-3] // the last digit before "=" has two unused bits
 

@@ -100,7 +100,7 @@ func TestInvalidRotations(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why, name string
-		damage     func(string) string
+		damage    func(string) string
 	}{
 		{"a changed digit", "rotated-1.txt", edit("number: 1", "number: 2")},
 		{"another time", "rotated-1.txt", edit("12:00:00Z", "12:00:01Z")},

@@ -19,8 +19,8 @@ func (s *Scanner) Spans(text string) []Span { return (&Redactor{scanner: s}).Spa
 // Redactor finds the texts of one request that must not be shown, including parts of
 // a secret that is split over its fields.
 type Redactor struct {
-	scanner *Scanner
-	hiddenTexts   map[string]string // texts to hide entirely, with the kind
+	scanner     *Scanner
+	hiddenTexts map[string]string // texts to hide entirely, with the kind
 }
 
 // minPart is the length from which a part of a split secret is hidden everywhere. A

@@ -27,7 +27,7 @@ type rule struct {
 	Stopwords  []string `toml:"stopwords"`
 
 	compile    sync.Once
-	unbounded        bool // its match may reach beyond the window around its keyword
+	unbounded  bool // its match may reach beyond the window around its keyword
 	regex      *regexp.Regexp
 	allow      []*regexp.Regexp
 	allowMatch []*regexp.Regexp
@@ -70,7 +70,7 @@ func (r *rule) prepare() {
 // slow, and most match near their keyword.
 const (
 	before = 160 // bytes
-	after = 640
+	after  = 640
 )
 
 // find calls found with the place of each secret of this kind in text. hits are the

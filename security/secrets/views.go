@@ -14,11 +14,11 @@ import (
 
 // leaf is one string, number or name of a request.
 type leaf struct {
-	where string // "request_data.body"
-	name  string // the last member, "" inside a list
-	key   bool   // it is a member's name
-	text  string // cleaned
-	shown string // verbatim
+	where   string // "request_data.body"
+	name    string // the last member, "" inside a list
+	key     bool   // it is a member's name
+	text    string // cleaned
+	shown   string // verbatim
 	cleaned bool   // text and shown differ
 }
 
