@@ -269,7 +269,7 @@ func illnesses() []illness {
 				require.NoError(t, err)
 				return body
 			})
-		}, func(d *doctor) { d.quick = false }, "records", serious, "for something else"},
+		}, func(d *doctor) { d.quick = false }, "records", serious, "the receipt does not match"},
 		{"a changed response", func(t *testing.T, w *ward) { flip(t, w.file(t, w.layout.Responses(ws)), 3) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", serious, "told something else"},
 		{"a lost response", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.file(t, w.layout.Responses(ws)))) }, func(d *doctor) { d.quick = false; d.now = d.now.Add(time.Minute) }, "records", warning, "is gone"},
 		{"another gate's receipts", func(t *testing.T, w *ward) {

@@ -56,7 +56,7 @@ const (
 // Errors of Parse and Verify wrap one of these.
 var (
 	ErrInvalid = errors.New("not a valid receipt")
-	ErrOther   = errors.New("the receipt is for another request")
+	ErrOther   = errors.New("the receipt does not match")
 	ErrExpired = errors.New("the receipt has expired")
 )
 
