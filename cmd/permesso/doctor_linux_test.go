@@ -207,10 +207,10 @@ func illnesses() []illness {
 		{"a key that does not exist", configure("[workspaces.work.limit]\npending = 3\n"), nil, "config", serious, "limit"},
 		{"no file", func(t *testing.T, w *ward) { require.NoError(t, os.Remove(w.config)) }, nil, "config", serious, "no such file"},
 		{"a rule for no tool", configure("[[rules]]\nmatch = { tool = \"cuont\" }\noutcome = \"deny\"\n"), nil, "config", warning, `did you mean`},
-		{"an approver whom nobody recognises", configure("[approvers.ann]\n"), nil, "config", warning, "nobody is recognised"},
-		{"nobody may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", warning, "nobody may approve"},
+		{"an approver whom nobody recognises", configure("[approvers.ann]\n"), nil, "config", warning, "cannot recognize this person"},
+		{"nobody may approve", configure("[workspaces.mute]\nlocal_decisions = false\n"), nil, "config", warning, "no person may approve"},
 		{"an approver who is none", configure("[workspaces.other]\napprovers = [\"bob\"]\n"), nil, "config", serious, `approver "bob" is not defined`},
-		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", serious, "not among"},
+		{"a principal who is no approver", configure("[approvers.ann]\nlocal = 1\n[workspaces.other]\nprincipal = \"ann\"\n"), nil, "config", serious, "not an approver of this workspace"},
 		{"folders of no workspace", func(t *testing.T, w *ward) { require.NoError(t, w.layout.Prepare(ipc.OS(), "stray")) }, nil, "config", warning, "add [workspaces.stray]"},
 
 		{"no program", tool(`"/no/such/program"`), nil, "programs", serious, "tool extra: /no/such/program does not exist"},

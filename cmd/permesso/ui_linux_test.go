@@ -291,10 +291,10 @@ func TestUIPeople(t *testing.T) {
 	require.Zero(t, code, errs)
 	b := entering(t, link)
 	text := b.awaitRow(annes)
-	require.Contains(t, text, "Una richiesta", "ann's own language")
+	require.Contains(t, text, "richiesta in attesa", "ann's own language")
 	if v.root {
 		require.NotContains(t, text, bobs)
-		require.Contains(t, text, "Sei ann")
+		require.Contains(t, text, "Accesso eseguito come ann")
 		for _, path := range []string{"r/bobs/" + bobs, "r/annes/" + bobs} {
 			code, _ := b.get(path)
 			require.Equal(t, http.StatusNotFound, code)
