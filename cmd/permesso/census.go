@@ -10,16 +10,16 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// census counts what the audit log tells of, for whoever watches over the gate.
+// metrics counts audit entries for monitoring.
 type census struct {
 	metrics *httpapi.Metrics
 	now     func() time.Time
 
 	mu    sync.Mutex
-	since map[string]map[string]time.Time // workspace → id → since when it waits
+	since map[string]map[string]time.Time // workspace → id → pending since
 }
 
-// newCensus begins with what waits already.
+// newMetrics starts with the requests that are pending already.
 func newCensus(waiting []approval.Waiting) *census {
 	c := &census{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
 	for _, w := range waiting {
@@ -28,7 +28,7 @@ func newCensus(waiting []approval.Waiting) *census {
 	return c
 }
 
-// begin notes that a request waits; the caller holds the lock, or is alone.
+// begin records a pending request. The caller holds the lock, or is alone.
 func (c *census) begin(k approval.Key, at time.Time) {
 	ws := c.since[k.Workspace]
 	if ws == nil {
@@ -40,7 +40,7 @@ func (c *census) begin(k approval.Key, at time.Time) {
 	ws[k.ID] = at
 }
 
-// hear takes an entry of the log.
+// observe counts an audit entry.
 func (c *census) hear(e approval.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
@@ -66,7 +66,7 @@ func (c *census) hear(e approval.Entry) {
 	}
 }
 
-// statusOf is the status that an entry ends a request with, "" where it ends none.
+// statusOf returns the status with which an entry ends a request, "" if it ends none.
 func statusOf(e *approval.Entry) approval.Status {
 	switch e.Event {
 	case approval.EventExecuted, approval.EventReleased:
@@ -99,7 +99,6 @@ func (c *census) oldest(ws string) float64 {
 	return age.Seconds()
 }
 
-// newCensus counts for this daemon.
 func (s *server) newCensus() (*census, error) {
 	waiting, err := s.viewer(s.keys).Waiting(context.Background(), nil)
 	if err != nil {

@@ -16,46 +16,45 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// channel reaches people from inside the daemon. Run ends with ctx, or with an
-// error after which it is started again.
+// channel reaches people from inside the daemon. If Run returns before ctx
+// ends, the channel is restarted.
 type channel interface {
 	Run(ctx context.Context) error
 }
 
-// kind is one kind of channel. settings is what it is to be started anew for
-// when it changes; nil where the configuration does not name it. All else it
-// asks for when it needs it, as the configuration has it then.
+// kind is one kind of channel. A change of settings restarts the channel; nil
+// means that it is not configured. A channel reads all other configuration
+// when it needs it.
 type kind struct {
 	name     string
 	settings func(cfg *config.Config) any
 	open     func(s *server, changes <-chan approval.Key) (channel, error)
 }
 
-// kinds are the channels that there are.
 func kinds() []kind {
 	return []kind{telegramKind(), emailKind()}
 }
 
-// channels keeps the configured channels at work.
+// channels runs the configured channels.
 type channels struct {
 	s       *server
 	kinds   []kind
-	knock   chan struct{} // the configuration may have changed
+	knock   chan struct{} // signals that the configuration may have changed
 	mu      sync.Mutex
 	at      map[string]*atWork
-	backoff time.Duration // the first wait after a channel failed; 0: a second
+	backoff time.Duration // first delay after a channel failed; 0: one second
 }
 
-// atWork is a channel that runs, or waits to be started again.
+// atWork is a channel that runs or waits for its restart.
 type atWork struct {
 	settings any
 	changes  chan approval.Key
 	stop     context.CancelFunc
 	done     chan struct{}
-	now      channel // nil: it is not up
+	now      channel // nil while it does not run
 }
 
-// Run starts and stops channels as the configuration names them, until ctx ends.
+// Run starts and stops channels as configured, until ctx ends.
 func (c *channels) Run(ctx context.Context) {
 	defer c.stopAll()
 	for {
@@ -68,7 +67,7 @@ func (c *channels) Run(ctx context.Context) {
 	}
 }
 
-// match brings what runs into line with the configuration.
+// match starts and stops channels so that they match the configuration.
 func (c *channels) match(ctx context.Context) {
 	cfg := c.s.conf()
 	for _, k := range c.kinds {
@@ -123,7 +122,7 @@ func (c *channels) stopAll() {
 	}
 }
 
-// The waits between two attempts to start a channel that fails.
+// The delays between two attempts to start a channel.
 const (
 	firstRestart   = time.Second
 	longestRestart = time.Minute
@@ -131,8 +130,8 @@ const (
 
 func channelProblem(name string) string { return "channel " + name }
 
-// keep runs a channel, and starts it again where it fails: a network that is
-// down, or a mistake in the settings, must not end the gate.
+// keep runs a channel and restarts it when it fails, so that a broken network
+// or a wrong setting does not end the daemon.
 func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key) {
 	first := c.backoff
 	if first <= 0 {
@@ -146,13 +145,13 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 			return
 		}
 		if err == nil {
-			err = errors.New("it stopped by itself")
+			err = errors.New("channel stopped unexpectedly")
 		}
 		if time.Since(began) > longestRestart {
 			wait = first
 		}
-		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel")
-		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("%s reaches nobody: %v", k.name, err), "permesso doctor")
+		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel failed")
+		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
 		if pauseFor(ctx, wait) != nil {
 			return
 		}
@@ -160,7 +159,7 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 	}
 }
 
-// attempt is one life of a channel. A channel that panics is one that fails.
+// attempt runs a channel once. A panic is an error.
 func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
 	defer func() {
 		if what := recover(); what != nil {
@@ -176,7 +175,6 @@ func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.
 	return ch.Run(ctx)
 }
 
-// is notes which channel is up under a name.
 func (c *channels) is(name string, ch channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +183,7 @@ func (c *channels) is(name string, ch channel) {
 	}
 }
 
-// up is the channel that is up under a name, nil where none is.
+// up returns the running channel of a name, nil if it does not run.
 func (c *channels) up(name string) channel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +193,8 @@ func (c *channels) up(name string) channel {
 	return nil
 }
 
-// changed passes a hint on to every channel; one that does not keep up looks by
-// itself.
+// changed sends a hint to every channel. A channel with a full buffer finds
+// the change by its own polling.
 func (c *channels) changed(k approval.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,12 +206,12 @@ func (c *channels) changed(k approval.Key) {
 	}
 }
 
-// alerter is a channel that passes a sentence on to a workspace's people.
+// alerter is a channel that can send a sentence to a workspace's approvers.
 type alerter interface {
 	Alert(workspace, text string)
 }
 
-// alert tells a workspace's people by every channel but one.
+// alert sends text to a workspace's approvers by every channel but from.
 func (c *channels) alert(from, ws, text string) {
 	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
 	c.mu.Lock()
@@ -225,17 +223,17 @@ func (c *channels) alert(from, ws, text string) {
 	}
 }
 
-// reconfigured has the channels look at the configuration again.
+// reconfigured makes Run compare the channels with the configuration.
 func (c *channels) reconfigured() {
 	select {
 	case c.knock <- struct{}{}:
-	default: // somebody has knocked already
+	default: // a signal is pending already
 	}
 }
 
-// room is what a channel inside the daemon is furnished with.
+// channelEnv is what the daemon gives to a channel.
 type room struct {
-	name     string // of the channel
+	name     string // the channel's
 	s        *server
 	decider  *gate.Decider
 	viewer   *gate.Viewer
@@ -246,7 +244,7 @@ func (s *server) room(name string) *room {
 	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
 }
 
-// workspaces are those whose people are asked here, sorted.
+// workspaces returns the workspaces that use this channel, sorted.
 func (r *room) workspaces() []string {
 	cfg := r.s.conf()
 	return slices.DeleteFunc(sortedNames(cfg), func(ws string) bool {
@@ -254,12 +252,12 @@ func (r *room) workspaces() []string {
 	})
 }
 
-// Waiting implements chat.Viewer: what waits and is to be asked here.
+// Waiting implements chat.Viewer: the pending requests to send by this channel.
 func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
 	if len(asked) == 0 {
-		return nil, nil // not nil, which means every workspace
+		return nil, nil // an empty list would mean every workspace
 	}
 	list, err := r.viewer.Waiting(ctx, asked)
 	return slices.DeleteFunc(list, func(w approval.Waiting) bool {
@@ -267,7 +265,7 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 	}), err
 }
 
-// asks says whether a request is asked here: its client may want it asked elsewhere alone.
+// asks reports whether a request goes to this channel. Its client may name another.
 func (r *room) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
 // Find implements chat.Finder.
@@ -278,7 +276,7 @@ func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]
 	return r.viewer.Find(ctx, workspaces, prefix)
 }
 
-// style is how people are shown things here, in a language.
+// style returns the style of messages in a language, the configured one if "".
 func (r *room) style(language string) chat.Style {
 	style := r.s.style()
 	style.WouldAllow, style.Earlier = r.s.memory.wouldAllow, earlier(r.viewer)
@@ -288,7 +286,7 @@ func (r *room) style(language string) chat.Style {
 	return style
 }
 
-// interceptor understands what people write here and has it decided.
+// interceptor parses the messages of this channel and applies their decisions.
 func (r *room) interceptor() *chat.Interceptor {
 	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
 	return &chat.Interceptor{
@@ -297,7 +295,7 @@ func (r *room) interceptor() *chat.Interceptor {
 	}
 }
 
-// problem notes what people should see to, in status and doctor; "" ends it.
+// problem reports an issue of this channel to status and doctor; "" clears it.
 func (r *room) problem(what, hint string) {
 	if what == "" {
 		r.s.health.Clear(channelProblem(r.name))
@@ -306,13 +304,13 @@ func (r *room) problem(what, hint string) {
 	r.s.health.Set(channelProblem(r.name), what, hint)
 }
 
-// alert has people told, by the other channels, what this one cannot tell them.
+// alert sends text by the other channels, because this one cannot.
 func (r *room) alert(ws, text string) { r.s.reach.alert(r.name, ws, text) }
 
-// foot is what a card ends with.
+// foot returns the last line of a message.
 func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
 
-// peopleOf are those who may decide in a workspace.
+// peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	var all []approval.Approver
 	for _, name := range cfg.Workspaces[ws].Approvers {

@@ -24,23 +24,23 @@ import (
 
 func (a *app) demoCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "demo", Short: "See it work: a sandboxed agent asks, you answer", Args: cobra.NoArgs,
-		Long: "Start a gate in a temporary folder and a toy agent in bubblewrap that makes three requests: one that a rule\n" +
-			"allows, one that asks you, one that a rule denies. Nothing is left behind. Without a terminal it answers itself.",
+		Use: "demo", Short: "Run a demo with a sandboxed agent", Args: cobra.NoArgs,
+		Long: "Start a daemon in a temporary folder and a demo agent in bubblewrap that submits three requests: a rule allows one,\n" +
+			"one asks you, a rule denies one. Everything is removed at the end. Without a terminal the demo answers itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
 	}
 }
 
 const demoWorkspace = "demo"
 
-// errand is one request of the demo's agent.
+// demoRequest is one request of the demo's agent.
 type errand struct {
 	tool  string
-	says  string          // the agent, before it asks
-	call  string          // its command line
-	args  string          // as the program composes them: what the receipt must be for
-	other string          // what the receipt must not be for
-	want  approval.Status // "" where a person decides
+	says  string          // printed before the request
+	call  string          // the agent's command line
+	args  string          // as the client encodes them; the receipt must match
+	other string          // arguments that the receipt must not match
+	want  approval.Status // "" if a person decides
 }
 
 func errands() []errand {
@@ -50,7 +50,7 @@ func errands() []errand {
 			args: `{"name":"world"}`, other: `{"name":"moon"}`, want: approval.StatusAutoApproved,
 		},
 		{
-			tool: "post_note", says: "A note for the notice board. That asks you.",
+			tool: "post_note", says: "A note for the notice board. It asks you.",
 			call: "permesso request post_note --arg text='Meeting at 5' --rationale='They should know.' --wait",
 			args: `{"text":"Meeting at 5"}`, other: `{"text":"Meeting at 6"}`,
 		},
@@ -61,8 +61,8 @@ func errands() []errand {
 	}
 }
 
-// script is the agent's whole mind. Every request may end as it likes: that is
-// for the host to judge, from its own records.
+// script is the agent's shell script. It ignores how a request ends: the host
+// verifies the outcomes from its own records.
 func script() string {
 	var b strings.Builder
 	for i, e := range errands() {
@@ -71,7 +71,7 @@ func script() string {
 	return b.String() + "exit 0\n"
 }
 
-// demoConfig has tools that harm nobody: the board is a file in dir.
+// demoConfig has harmless tools: the board is a file in dir.
 func demoConfig(dir string) (string, error) {
 	board, err := jsontext.AppendQuote(nil, filepath.Join(dir, "board.txt")) // JSON's strings are TOML's
 	if err != nil {
@@ -79,7 +79,7 @@ func demoConfig(dir string) (string, error) {
 	}
 	return fmt.Sprintf(`
 [workspaces.demo]
-approval_timeout = "4m"     # receipts are valid for five: the first one still is at the end
+approval_timeout = "4m"     # receipts are valid for five minutes: long enough for the check at the end
 
 [tools.greet]
 verb = "greet"
@@ -110,11 +110,11 @@ outcome = "allow"
 name = "the-board-stays"
 match = { tool = "wipe_board" }
 outcome = "deny"
-reason = "nobody wipes the board"
+reason = "the board must not be wiped"
 `, board), nil
 }
 
-// stage is the demo under way.
+// stage is a running demo.
 type stage struct {
 	*app       // with the temporary home and its configuration
 	h          *house
@@ -130,7 +130,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// The terminal was closed, or nobody reads on: tidy up all the same.
+	// Clean up also when the terminal is closed or the output's reader is gone.
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer unhook()
 	s, err := a.stage(dir)
@@ -145,12 +145,12 @@ func (a *app) demo(ctx context.Context) (err error) {
 	}
 	err = s.play(ctx, cancel)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fail(codeError, "", "stopped before the end: %w", cause)
+		err = fail(codeError, "", "demo interrupted: %w", cause)
 	}
 	return errors.Join(err, stop())
 }
 
-// stage prepares the home as init would.
+// stage prepares a home as init does.
 func (a *app) stage(dir string) (*stage, error) {
 	bin, err := os.Executable()
 	if err != nil {
@@ -178,8 +178,8 @@ func (a *app) stage(dir string) (*stage, error) {
 	return &stage{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
 }
 
-// startGate starts the daemon as anybody would, and waits until it serves.
-// When it ends before its time, the demo does.
+// startGate starts a daemon process and waits until it is ready. If the daemon
+// ends early, the demo is cancelled.
 func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
 	logFile := filepath.Join(s.dir, "serve.log")
 	log, err := os.Create(logFile)
@@ -197,7 +197,7 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 			started <- err
 			if err == nil {
 				err = cmd.Wait()
-				cancel(errors.New("the gate has stopped"))
+				cancel(errors.New("the daemon has stopped"))
 			}
 			return err
 		})
@@ -211,13 +211,13 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 		case err = <-ended:
 		case <-time.After(20 * time.Second):
 			_ = cmd.Process.Kill()
-			err = errors.Join(errors.New("it did not stop when asked to"), <-ended)
+			err = errors.Join(errors.New("no exit within 20 s after SIGTERM"), <-ended)
 		}
 		if err == nil {
 			return nil
 		}
 		b, _ := os.ReadFile(logFile)
-		return fmt.Errorf("the gate: %w\n%s", err, chat.Escape(string(b)))
+		return fmt.Errorf("daemon: %w\n%s", err, chat.Escape(string(b)))
 	}
 	for {
 		served, err := s.h.served()
@@ -233,7 +233,7 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 	}
 }
 
-// play is the demo as it is seen.
+// play runs the agent and an approver.
 func (s *stage) play(ctx context.Context, cancel context.CancelCauseFunc) error {
 	box := findSandbox(ctx, s.bin, s.dir, mounts(s.h.layout, demoWorkspace))
 	s.introduce(box)
@@ -245,24 +245,24 @@ func (s *stage) play(ctx context.Context, cancel context.CancelCauseFunc) error 
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.answer(answers, k); err != nil {
-			cancel(err) // nobody can answer: without this the agent would wait on
+			cancel(err) // without an approver the agent would wait forever
 		}
 	})
 	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, script())
 	hangUp()
 	wg.Wait()
 	if err != nil {
-		return fmt.Errorf("the agent: %w", err)
+		return fmt.Errorf("agent: %w", err)
 	}
 	return s.judge(ctx, k)
 }
 
 func (s *stage) introduce(box sandbox) {
-	s.out.line(bold, "An agent asks, you answer, and the gate does exactly what you have approved.")
+	s.out.line(bold, "An agent submits requests, you decide, and the daemon runs exactly what you approve.")
 	s.out.line(plain, "")
-	s.out.line(plain, "The gate runs on the host, here in "+s.dir+", until the demo ends.")
+	s.out.line(plain, "The daemon runs on the host, with its home in "+s.dir+", until the demo ends.")
 	if box.bwrap != "" {
-		s.out.line(plain, "The agent runs in bubblewrap. Of the gate it sees two folders and nothing else:")
+		s.out.line(plain, "The agent runs in bubblewrap. It sees only two of the daemon's folders:")
 		for _, m := range box.see {
 			access := "to write  "
 			if m.ReadOnly {
@@ -272,22 +272,22 @@ func (s *stage) introduce(box sandbox) {
 		}
 	} else {
 		s.out.line(warn, "!! THE AGENT IS NOT SANDBOXED: "+box.why+".")
-		s.out.line(warn, "!! It runs as your own user and could approve itself. Never do this with a real agent.")
+		s.out.line(warn, "!! It runs as your user and could approve its own requests. Never do this with a real agent.")
 	}
 	if s.unattended {
-		s.out.line(warn, "!! NOBODY IS ASKED: standard input is no terminal, so the demo types the answer itself.")
+		s.out.line(warn, "!! NO APPROVER: standard input is not a terminal, so the demo types the answer itself.")
 	}
 	s.out.line(plain, "")
 }
 
-// answer is the terminal channel of serve. The demo decides from another
-// process than the gate's, as permesso approve does.
+// answer runs the terminal channel of serve. The demo decides from another
+// process than the daemon, as permesso approve does.
 func (s *stage) answer(ctx context.Context, k *keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
 	in, eyes := io.Reader(r), &witness{Writer: s.out}
 	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, eyes, "deny", "the input has ended") }}
+		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, eyes, "deny", "end of input") }}
 	} else {
 		go s.typeAnswer(ctx, k, w, eyes, "approve", "typed by the demo itself")
 	}
@@ -305,8 +305,8 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 	return c.Run(ctx)
 }
 
-// keyboard is the person's; when they hang up, the demo types on. As a file it
-// lets the channel interrupt a read.
+// keyboard reads the person's input; at its end the demo continues typing. It
+// embeds the file so that the channel can interrupt a read.
 type keyboard struct {
 	*os.File
 	then  io.Reader
@@ -326,7 +326,7 @@ func (k *keyboard) Read(b []byte) (int, error) {
 	return k.then.Read(b)
 }
 
-// witness remembers what the channel has shown.
+// witness records the channel's output.
 type witness struct {
 	io.Writer
 	mu    sync.Mutex
@@ -346,7 +346,7 @@ func (w *witness) saw(text string) bool {
 	return strings.Contains(w.shown.String(), text)
 }
 
-// typeAnswer stands in for the person, before the very same channel, and answers what it has shown.
+// typeAnswer types the answer in place of a person, after the channel has shown the request.
 func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, eyes *witness, verb, why string) {
 	for {
 		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
@@ -358,7 +358,7 @@ func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, eyes 
 		}
 		line := verb + " " + list[0].Pending.ShortID
 		s.out.line(warn, "> "+line+"        ("+why+")")
-		_, _ = io.WriteString(w, line+"\n") // nobody listens any more: the demo is over
+		_, _ = io.WriteString(w, line+"\n") // fails only when the demo is over
 		return
 	}
 }

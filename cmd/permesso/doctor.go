@@ -21,16 +21,16 @@ func (a *app) doctorCmd() *cobra.Command {
 	var workspace string
 	var quick bool
 	c := &cobra.Command{
-		Use: "doctor", Short: "Look whether everything is as it should be, and say what to do where it is not", Args: cobra.NoArgs,
-		Long: "Look whether everything is as it should be: folders and keys, seals, what a sandbox lets through (it tries,\n" +
-			"from a throw-away one, what an agent must not do), agents that run as the gate's own user, limits, clock,\n" +
-			"disk, what is stuck, and the bot of Telegram's. It works with the gate running or stopped, and leaves everything as it is.\n\n" +
-			"Each line begins with ✓ for what is well, · for what is worth knowing, ! for a warning, ✗ for an error.\n" +
-			"A hint below it says what to do. --json gives one object with the same findings:\n\n" +
+		Use: "doctor", Short: "Check the installation and suggest fixes", Args: cobra.NoArgs,
+		Long: "Check the installation: folders and keys, seals, what a sandbox isolates (it starts one and tries what an agent\n" +
+			"must not do), agents that run as the daemon's user, limits, clock, disk, stuck requests, and the Telegram bot.\n" +
+			"The daemon may be running or stopped. doctor changes nothing.\n\n" +
+			"Each line begins with ✓ for ok, · for info, ! for a warning, ✗ for an error.\n" +
+			"A hint below it suggests a fix. --json prints one object with the same findings:\n\n" +
 			`  {"home":"…","config":"…","version":"…","running":true,"worst":"warning","findings":[` + "\n" +
 			`    {"check":"disk","severity":"warning","workspace":"","what":"…","cure":"…"}]}` + "\n\n" +
 			"where severity and worst are ok, info, warning or error. workspace and cure may be empty.\n\n" +
-			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: do not let an agent in before they are cured.",
+			"Exit codes: 0 nothing worse than info; 8 warnings; 9 errors: fix them before you start an agent.",
 		Example: "  permesso doctor\n  permesso doctor --quick --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := a.doctor(workspace)
@@ -41,14 +41,14 @@ func (a *app) doctorCmd() *cobra.Command {
 			return d.report(d.examine(cmd.Context()))
 		},
 	}
-	c.Flags().StringVar(&workspace, "workspace", "", "only this `workspace`, and what all have in common")
-	c.Flags().BoolVar(&quick, "quick", false, "without sandbox, measurements and old records")
-	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for flags that are not there
+	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
+	c.Flags().BoolVar(&quick, "quick", false, "skip the sandbox, measurements and old records")
+	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	c.AddCommand(probeCmd(a))
 	return c
 }
 
-// severity orders findings. The zero value is the worst.
+// severity orders findings. The zero value is the most severe.
 type severity int
 
 const (
@@ -67,7 +67,7 @@ func (s severity) sign() string { return [...]string{"✗", "!", "·", "✓"}[s]
 
 func (s severity) color() string { return [...]string{"\x1b[31m", "\x1b[33m", "", "\x1b[32m"}[s] }
 
-// finding is one thing that a check saw.
+// finding is one result of a check.
 type finding struct {
 	Check     string   `json:"check"`
 	Severity  severity `json:"severity"`
@@ -76,8 +76,7 @@ type finding struct {
 	Cure      string   `json:"cure"`
 }
 
-// found makes a finding of an error, which may have its hint on a line of its
-// own, as the rooms' errors do.
+// found makes a finding of an error. A second line "hint: …" becomes its cure.
 func found(s severity, ws string, err error) finding {
 	what, cure, _ := strings.Cut(err.Error(), "\nhint: ")
 	return finding{Severity: s, Workspace: ws, What: oneLine(what), Cure: oneLine(cure)}
@@ -92,15 +91,14 @@ func foundAll(s severity, ws string, errs ...error) (list []finding) {
 	return list
 }
 
-// oneLine keeps whatever a file is called, or holds, from looking like
-// another finding.
+// oneLine keeps file names and contents from looking like another finding.
 func oneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "; ")) }
 
 func well(format string, a ...any) finding {
 	return finding{Severity: fine, What: fmt.Sprintf(format, a...)}
 }
 
-// orWell is what was found, or, when that is nothing, that all is well.
+// orWell returns list, or one ok finding if list is empty.
 func orWell(list []finding, format string, a ...any) []finding {
 	if len(list) == 0 {
 		list = append(list, well(format, a...))
@@ -108,27 +106,26 @@ func orWell(list []finding, format string, a ...any) []finding {
 	return list
 }
 
-// doctor is one examination.
+// doctor is one run of the checks.
 type doctor struct {
 	*house
 	app        *app
-	problem    error    // why the configuration cannot be read
-	file       string   // which one it is; "" when built in
-	names      []string // the workspaces looked at
-	keys       *keys    // nil where they cannot be loaded
+	problem    error    // error of reading the configuration
+	file       string   // its path; "" for the defaults
+	names      []string // the workspaces to check
+	keys       *keys    // nil if they cannot be loaded
 	uid        int      // the home's owner: the daemon's user
-	exists     bool     // somebody has served or made this home
+	exists     bool     // the home has keys
 	running    bool
-	daemon     int // its process, 0 where that is not known
+	daemon     int // its PID, 0 if unknown
 	quick      bool
-	now        time.Time // that documents are compared with
+	now        time.Time // compared with the documents' times
 	began      time.Time
 	bin        string                    // our own program, for sandboxes
-	probeMount func(ws string) mountList // what an agent sees
+	probeMount func(ws string) mountList // the agent's mounts
 }
 
-// doctor finds the home. A configuration that cannot be read is a finding, not
-// the end.
+// doctor locates the home. An unreadable configuration is a finding, not an error.
 func (a *app) doctor(workspace string) (*doctor, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
@@ -156,11 +153,11 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 	return d, nil
 }
 
-// workspaces are those of the configuration and those that have folders.
+// workspaces returns the configured workspaces and those that have folders.
 func (d *doctor) workspaces(only string) ([]string, error) {
 	names, err := d.store.Workspaces()
 	if err != nil {
-		names = nil // the check of the folders says why
+		names = nil // checkFolders reports it
 	}
 	if d.problem == nil {
 		names = append(names, sortedNames(d.cfg)...)
@@ -171,12 +168,12 @@ func (d *doctor) workspaces(only string) ([]string, error) {
 		return names, nil
 	}
 	if !slices.Contains(names, only) {
-		return nil, fail(codeError, "the workspaces are: "+strings.Join(names, ", "), "no workspace %q", only)
+		return nil, fail(codeError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
 	}
 	return []string{only}, nil
 }
 
-// check is one of the things that are looked at.
+// check is one check of doctor.
 type check struct {
 	name string
 	home bool // needs a home
@@ -184,7 +181,7 @@ type check struct {
 	look func(*doctor, context.Context) []finding
 }
 
-// checks are in the order in which one thing explains the next.
+// checks are ordered so that earlier findings explain later ones.
 func checks() []check {
 	return []check{
 		{"config", false, false, (*doctor).checkConfig},
@@ -209,7 +206,6 @@ func checks() []check {
 	}
 }
 
-// examine runs the checks, one after the other.
 func (d *doctor) examine(ctx context.Context) []finding {
 	var all []finding
 	for _, c := range checks() {
@@ -219,7 +215,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		if c.home && !d.exists || c.slow && d.quick {
 			continue
 		}
-		d.progress("looking at " + c.name + " …")
+		d.progress("checking " + c.name + " …")
 		for _, f := range fewer(c.look(d, ctx)) {
 			f.Check = c.name
 			all = append(all, f)
@@ -229,11 +225,10 @@ func (d *doctor) examine(ctx context.Context) []finding {
 	return all
 }
 
-// mostAlike is how many findings of one check and workspace are told: whoever
-// has more is helped by the first ones.
+// mostAlike is how many findings of one check, severity and workspace are shown.
 const mostAlike = 10
 
-// fewer keeps the worst, in their order, and counts the others.
+// fewer sorts findings by severity and limits each group.
 func fewer(list []finding) (kept []finding) {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b finding) int {
@@ -247,21 +242,21 @@ func fewer(list []finding) (kept []finding) {
 		}
 		kept = append(kept, list[:min(n, mostAlike)]...)
 		if n > mostAlike {
-			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more of the kind", n-mostAlike)})
+			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more like this", n-mostAlike)})
 		}
 		list = list[n:]
 	}
 	return kept
 }
 
-// progress is a line that goes away again, for whoever waits at a terminal.
+// progress draws a status line on a terminal.
 func (d *doctor) progress(line string) {
 	if terminal(d.app.Err) && !d.app.json {
 		fmt.Fprintf(d.app.Err, "\r\x1b[K%s", line)
 	}
 }
 
-// report prints what was found, and makes the worst of it the exit code.
+// report prints the findings. The most severe one gives the exit code.
 func (d *doctor) report(all []finding) error {
 	worst := fine
 	for _, f := range all {
@@ -281,7 +276,7 @@ func (d *doctor) report(all []finding) error {
 	return nil
 }
 
-// text has a line for each finding, and one below it for what to do.
+// text has a line for each finding, and one below it for its cure.
 func (d *doctor) text(all []finding) string {
 	color := terminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
 	var b strings.Builder
@@ -313,7 +308,7 @@ func summary(all []finding) string {
 	case count[warning] > 0:
 		return plural(count[warning], "warning")
 	}
-	return "all is well"
+	return "no errors or warnings"
 }
 
 func plural(n int, what string) string {

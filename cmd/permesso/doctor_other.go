@@ -32,9 +32,9 @@ type agent struct {
 func findAgents(int) ([]agent, error) { return nil, errors.ErrUnsupported }
 
 func probeCmd(*app) *cobra.Command {
-	return &cobra.Command{Use: "probe", Short: "Only on Linux", Hidden: true}
+	return &cobra.Command{Use: "probe", Short: "Probe a sandbox (Linux only)", Hidden: true}
 }
 
 func (d *doctor) checkMounts(context.Context) []finding {
-	return []finding{{Severity: worthKnowing, What: "sandboxes are tried on Linux only"}}
+	return []finding{{Severity: worthKnowing, What: "sandboxes are checked on Linux only"}}
 }

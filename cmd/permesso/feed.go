@@ -9,22 +9,22 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// feed gives out the audit log to those who follow it, once it is durable. As
-// long as nobody does, it costs a note in memory per entry.
+// feed publishes audit entries to followers once they are durable. Without
+// followers it costs one buffered entry each.
 type feed struct {
 	house *house
 	log   *audit.Log
 	knock chan struct{}
 
 	mu        sync.Mutex
-	last      []approval.Entry // the newest, in order
-	heard     int64            // number of the newest entry
-	durable   int64            // number of the newest that is known to be durable
+	last      []approval.Entry // newest entries, in order
+	heard     int64            // sequence number of the newest entry
+	durable   int64            // sequence number of the newest durable entry
 	moved     chan struct{}
 	followers int
 }
 
-// kept is how many entries are remembered for those who are a little behind.
+// kept is how many entries are buffered for followers that are behind.
 const kept = 4096
 
 func newFeed(h *house, log *audit.Log) *feed {
@@ -32,7 +32,7 @@ func newFeed(h *house, log *audit.Log) *feed {
 	return &feed{house: h, log: log, heard: newest, durable: newest, knock: make(chan struct{}, 1), moved: make(chan struct{})}
 }
 
-// hear takes an entry. It is called under the log's own lock.
+// hear adds an entry. The audit log calls it under its own lock.
 func (f *feed) hear(e approval.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,11 +48,11 @@ func (f *feed) hear(e approval.Entry) {
 func (f *feed) stir() {
 	select {
 	case f.knock <- struct{}{}:
-	default: // somebody has knocked already
+	default: // a signal is pending already
 	}
 }
 
-// run makes durable what is new, for those who follow, until ctx ends.
+// run syncs new entries while there are followers, until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	for {
 		select {
@@ -61,7 +61,7 @@ func (f *feed) run(ctx context.Context) {
 		case <-f.knock:
 		}
 		if f.catchUp() != nil {
-			// The gate finds out what ails the disk; we only try again.
+			// The daemon's health reports the disk; here we only retry.
 			if pauseFor(ctx, time.Second) != nil {
 				return
 			}
@@ -70,7 +70,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// catchUp syncs the log and tells whoever follows it.
+// catchUp syncs the log and notifies the followers.
 func (f *feed) catchUp() error {
 	f.mu.Lock()
 	heard := f.heard

@@ -9,8 +9,8 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// announceKeys audits each key for the HTTP door, and its end, once. Keys are made
-// and taken back by other processes than the one that holds the log.
+// announceKeys writes one audit entry for each new and each revoked API key. The
+// commands that change keys do not hold the log.
 func (m *memory) announceKeys(add func(approval.Entry) error) error {
 	ids, _, err := m.house.store.List(approval.DocAPIKey, approval.APIKeyKey("").Workspace)
 	if err != nil {
@@ -28,7 +28,7 @@ func (m *memory) announceKeys(add func(approval.Entry) error) error {
 			continue
 		}
 		k, err := ring.byID(id)
-		if err != nil { // it opens nothing; key list and doctor count it
+		if err != nil { // not accepted; key list counts it
 			m.keysAt[id] = now
 			continue
 		}

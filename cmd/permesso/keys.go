@@ -9,7 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
-// keys are the secrets of one home.
+// keys are the secret keys of one home.
 type keys struct {
 	seal   *seal.Key
 	signer *receipt.Signer
@@ -23,7 +23,7 @@ func (h *house) loadKeys() (*keys, error) {
 	return &keys{seal: s}, nil
 }
 
-// makeKeys creates what is missing; only the daemon and init do.
+// makeKeys creates missing keys; only the daemon and init call it.
 func (h *house) makeKeys() (*keys, error) {
 	s, err := seal.LoadOrCreate(h.fs, h.layout.Keys())
 	if err != nil {

@@ -22,36 +22,35 @@ import (
 func (a *app) pauseCmd() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "pause [WORKSPACE]", Short: "Hold everything that would run, until resume", Args: cobra.MaximumNArgs(1),
-		Long: "Hold everything that would run, allowed or approved, in one workspace or in all, until permesso resume.\n\n" +
-			"When it returns, nothing more is started; what runs already goes on. People are still asked and may\n" +
-			"decide; what was approved and is not started before its time ends as expired. A pause survives a\n" +
-			"restart, and works with the gate stopped, too.",
+		Use: "pause [WORKSPACE]", Short: "Pause all executions until resume", Args: cobra.MaximumNArgs(1),
+		Long: "Pause all executions in one workspace or in all, until permesso resume, whether a rule or a person approved them.\n\n" +
+			"When the command returns, nothing more is started; what is running continues. Approvers still get requests and may\n" +
+			"decide; an approved request that is not started in time expires. A pause survives a restart. The daemon may be\n" +
+			"stopped.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-				return fail(codeUsage, "say it in one line of at most 300 bytes", "the reason cannot be shown on a card")
+				return fail(codeUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 			}
 			return a.pause(pos, reason)
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "`text` for those who wonder why nothing runs")
+	c.Flags().StringVar(&reason, "reason", "", "reason `text`, shown to approvers and in status")
 	return c
 }
 
 func (a *app) resumeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume [WORKSPACE]", Short: "End a pause: what was held runs", Args: cobra.MaximumNArgs(1),
-		Long: "End a pause: what was held runs now, unless its time is over.\n\n" +
-			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay so.",
+		Use: "resume [WORKSPACE]", Short: "Resume paused executions", Args: cobra.MaximumNArgs(1),
+		Long: "Resume paused executions. Paused requests run now unless they have expired.\n\n" +
+			"Without WORKSPACE it ends the pause of everything; workspaces that were paused by name stay paused.",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.resume(pos) },
 	}
 }
 
-// pausable is the house and the name of what is to be paused or resumed. It
-// asks neither the configuration nor the keys: whoever wants to stop the gate
-// may want it because they are broken.
+// pausable returns the home and the name to pause or resume. It reads neither
+// the configuration nor the keys: a pause must work when they are broken.
 func (a *app) pausable(pos []string) (*house, string, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
@@ -60,7 +59,7 @@ func (a *app) pausable(pos []string) (*house, string, error) {
 	h := &house{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	if _, err := h.fs.Stat(h.layout.IPC()); err != nil {
-		return nil, "", fail(codeError, "permesso init makes one; or name another --home", "no gate lives in %s", home)
+		return nil, "", fail(codeError, "run permesso init, or name another --home", "no daemon for this user in %s", home)
 	}
 	if err := h.layout.PreparePauses(h.fs); err != nil || len(pos) == 0 {
 		return h, ipc.Everything, err
@@ -70,12 +69,12 @@ func (a *app) pausable(pos []string) (*house, string, error) {
 		return nil, "", err
 	}
 	if !slices.Contains(names, pos[0]) {
-		return nil, "", fail(codeError, "the workspaces are: "+strings.Join(names, ", "), "no workspace %q", pos[0])
+		return nil, "", fail(codeError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
 	}
 	return h, pos[0], nil
 }
 
-// claimPatience is how long pause waits for claims that have begun.
+// claimPatience is how long pause waits for claims in progress.
 const claimPatience = 10 * time.Second
 
 func (a *app) pause(pos []string, reason string) error {
@@ -104,12 +103,12 @@ func (a *app) pause(pos []string, reason string) error {
 		text = "already " + pauseLine(p)
 	}
 	if running > 0 {
-		text += fmt.Sprintf("\n%d already running or to be finished: see permesso status", running)
+		text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", running)
 	}
 	return a.print(p, text)
 }
 
-// running counts what has begun in a workspace, or everywhere, and is not over.
+// running counts the claims of a workspace, or of all.
 func (h *house) running(name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.Everything {
@@ -127,13 +126,13 @@ func (h *house) running(name string) (n int, err error) {
 	return n, nil
 }
 
-// awaitClaims waits until nothing can be started any more that saw no pause.
+// awaitClaims waits until every claim that did not see the pause is written.
 func (h *house) awaitClaims(name string) error {
 	deadline := time.Now().Add(claimPatience)
 	return h.store.AwaitClaims(name, func() error {
 		if time.Now().After(deadline) {
-			return fail(codeError, "what begins from now on is held; see permesso status",
-				"it is paused, but something that began before is still being started")
+			return fail(codeError, "nothing new is started; see permesso status",
+				"paused, but a request from before the pause is still being started")
 		}
 		time.Sleep(time.Millisecond)
 		return nil
@@ -152,15 +151,15 @@ func (a *app) resume(pos []string) error {
 	still, held := h.store.Paused(name)
 	switch {
 	case err != nil && held:
-		return fail(codeError, "permesso resume, without a workspace, ends the pause of everything", "%s is not paused by itself: %s", name, pauseLine(still))
+		return fail(codeError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, pauseLine(still))
 	case err != nil:
-		return a.print(struct{}{}, "nothing is paused here")
+		return a.print(struct{}{}, "not paused")
 	case held:
 		return a.print(p, "resumed, but still "+pauseLine(still))
 	}
-	text := "resumed: what was held runs"
+	text := "resumed: paused requests run"
 	if left, err := h.store.Pauses(); err == nil && name == ipc.Everything && len(left) > 0 {
-		text = "resumed, except for what was paused by name:"
+		text = "resumed, except workspaces paused by name:"
 		for _, p := range left {
 			text += " " + p.Workspace
 		}
@@ -168,7 +167,7 @@ func (a *app) resume(pos []string) error {
 	return a.print(p, text)
 }
 
-// pauseLine is a pause in a few words, for the command line.
+// pauseLine describes a pause in one line.
 func pauseLine(p ipc.Pause) string {
 	what := p.Workspace
 	if what == ipc.Everything {
@@ -181,10 +180,10 @@ func pauseLine(p ipc.Pause) string {
 	return text
 }
 
-// pausedIn tells a card whether its workspace is paused.
+// pausedIn returns the pause of a workspace for its cards, nil if it is not paused.
 func (h *house) pausedIn(ws string) *chat.Pause {
 	if h.store == nil {
-		return nil // another user's gate: its status says it
+		return nil // another user's daemon: its status shows the pause
 	}
 	p, ok := h.store.Paused(ws)
 	if !ok {
@@ -193,13 +192,13 @@ func (h *house) pausedIn(ws string) *chat.Pause {
 	return &chat.Pause{By: strings.TrimPrefix(p.By, "operator:"), Since: p.At, Reason: p.Reason}
 }
 
-// minutes writes pauses and their ends into the audit log, each once, however
-// often the daemon is killed meanwhile: a pause is known by its id, and its
-// file stays until the log has it.
+// pauseAudit writes pauses and resumes to the audit log, each once, even if the
+// daemon is killed in between: a pause has an id, and its file stays until the
+// log has the entry.
 type minutes struct {
 	store *ipc.Store
 	log   gateAudit
-	known map[string]bool // facts that stand in the log; nil: not read yet
+	known map[string]bool // facts in the log; nil: not read yet
 }
 
 type gateAudit interface{ Append(approval.Entry) error }
@@ -220,7 +219,7 @@ func resumedFact(r ipc.Resumed) approval.Entry {
 
 func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
 
-// take writes down what is not in the log yet.
+// take audits what is not in the log yet.
 func (m *minutes) take() error {
 	now, err := m.store.Pauses()
 	if err != nil {
@@ -255,13 +254,13 @@ func (m *minutes) write(e approval.Entry) error {
 	}
 	e.Time = time.Now().UTC()
 	if err := m.log.Append(e); err != nil {
-		return fmt.Errorf("write down a pause: %w", err)
+		return fmt.Errorf("audit pause: %w", err)
 	}
 	m.known[factName(e)] = true
 	return nil
 }
 
-// learn reads the log, once, and only where there is a pause to look up.
+// learn reads the log once, and only if there is a pause.
 func (m *minutes) learn() error {
 	if m.known != nil {
 		return nil
@@ -280,19 +279,19 @@ func (m *minutes) learn() error {
 	return nil
 }
 
-// lookAtPauses follows what happened in the folder of pauses. The gate itself
-// looks there before every claim: this is only for the log and for what is held.
+// lookAtPauses updates log, health and queue after a change of the pauses. The
+// gate itself reads them before every claim.
 func (s *server) lookAtPauses() {
 	s.gate.Resumed()
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
 	err := s.minutes.take()
 	if err != nil {
-		s.log.Error().Err(err).Msg("pauses")
+		s.log.Error().Err(err).Msg("audit pauses failed")
 	}
 	list, err := s.store.Pauses()
 	if err != nil {
-		s.log.Error().Err(err).Msg("pauses")
+		s.log.Error().Err(err).Msg("list pauses failed")
 		return
 	}
 	now := map[string]bool{}

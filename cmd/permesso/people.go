@@ -15,17 +15,17 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// spotter finds secrets in texts.
+// spotter finds secrets in text.
 type spotter interface {
 	Spans(text string) []secrets.Span
 }
 
-// redaction hides secrets from people. Without a spotter it hides everything.
+// redaction masks secrets. Without a spotter it masks everything.
 type redaction struct{ spotter spotter }
 
 var scanner = sync.OnceValues(secrets.New)
 
-// newRedaction knows no request yet.
+// newRedaction masks secrets independent of a request.
 func newRedaction() redaction {
 	if s, err := scanner(); err == nil {
 		return redaction{s}
@@ -33,7 +33,7 @@ func newRedaction() redaction {
 	return redaction{}
 }
 
-// For hides what was split over the fields of p, too.
+// For also masks secrets that are split over the fields of p.
 func (x redaction) For(p *approval.Pending) chat.Redactor {
 	if s, err := scanner(); err == nil {
 		return redaction{s.Redactor(p.RequestData, p.Agent, p.Options...)}
@@ -53,13 +53,13 @@ func (x redaction) Secrets(text string) []chat.Span {
 	return spans
 }
 
-// style is how people are shown things here.
+// style is the style of cards in this home.
 func (h *house) style() chat.Style {
 	return chat.Style{Language: h.conf().Language, Zone: time.Local, Redact: newRedaction(), Paused: h.pausedIn}
 }
 
-// wouldAllow says what code 6 would have let through of the requests before p
-// that asked somebody.
+// wouldAllow reports which of the earlier asked requests code 6 would have
+// allowed.
 func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	g := policy.GrantFrom(p, &approval.Decision{Verdict: approval.Approved, Code: "6", Scope: approval.Always, DecidedAt: time.Now()})
 	if g == nil {
@@ -68,7 +68,7 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	facts, of := m.WouldHaveAllowed(*g)
 	for _, f := range facts {
 		if f.RequestID == p.RequestID {
-			of-- // it is no history yet
+			of-- // p itself is not history
 			continue
 		}
 		what := f.Tool
@@ -83,17 +83,16 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	return which, len(which), of
 }
 
-// history is wouldAllow for who does not serve: the log is read when a card is
-// shown for which it counts.
+// wouldAllow is the same for a command. It reads the log only when a card needs it.
 func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 	_, m, err := a.existingMemory()
 	if err != nil {
-		return nil, 0, 0 // the card says nothing of history then
+		return nil, 0, 0 // the card is shown without history
 	}
 	return m.wouldAllow(p)
 }
 
-// revoker is the chat's way to take consent back.
+// revoker revokes grants for the channels.
 type revoker struct {
 	*memory
 	decider afresh
@@ -106,8 +105,8 @@ func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Gran
 
 // Remembered implements chat.Revoker.
 func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	// What is about to be remembered comes first: a request that ends between
-	// the two looks is then seen twice, and not missed.
+	// Read the future grants first: a request that ends between the two reads
+	// is then seen twice, not missed.
 	all, err := r.soon(ctx, workspaces)
 	seen := map[string]bool{}
 	for _, g := range all {
@@ -130,7 +129,7 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	}
 	now, err := r.grant(g.ID)
 	if errors.Is(err, fs.ErrNotExist) {
-		now, err = &g, nil // the gate will find it there, revoked
+		now, err = &g, nil // the daemon will find it revoked
 	}
 	if err != nil || !now.RevokedAt.IsZero() {
 		return false, err
@@ -139,9 +138,8 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	return true, r.saveGrant(now, approval.Replace)
 }
 
-// soon are the consents of decisions whose requests still run: their files come
-// with the outcome, and whoever takes one back before must not be told that
-// there is nothing.
+// soon returns the grants of decided requests that still run. Their files are
+// written with the outcome, but they can be revoked now.
 func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
 	viewer := m.house.viewer(m.keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
@@ -169,7 +167,7 @@ func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Gran
 	return all, nil
 }
 
-// findSoon is find among them.
+// findSoon is find among the grants of soon.
 func (m *memory) findSoon(typed string) (*approval.Grant, error) {
 	all, err := m.soon(context.Background(), nil)
 	if err != nil {
@@ -182,10 +180,10 @@ func (m *memory) findSoon(typed string) (*approval.Grant, error) {
 	case 1:
 		return &all[0], nil
 	}
-	return nil, fail(codeRefused, "type more digits", "%q fits %d approvals", typed, len(all))
+	return nil, fail(codeRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
 
-// requestOf is as much of a settled request as its redaction needs.
+// requestOf returns the parts of a settled request that its redaction needs.
 func requestOf(rec *approval.Record) *approval.Pending {
 	p := &approval.Pending{}
 	for _, doc := range []approval.Raw{rec.Request, rec.Pending} {

@@ -21,14 +21,14 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// door is the HTTP door, open.
+// apiListener is the HTTP API with its listeners.
 type door struct {
 	server    *httpapi.Server
 	listeners []net.Listener
 	locks     []io.Closer
 }
 
-// openDoor listens where the configuration says; nil where it says nowhere.
+// openDoor listens on the configured addresses.
 func (s *server) openDoor() (d *door, err error) {
 	d = &door{server: s.rest}
 	defer func() {
@@ -39,7 +39,7 @@ func (s *server) openDoor() (d *door, err error) {
 	for _, at := range s.cfg.Listen {
 		l, err := d.listen(s.fs, at)
 		if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.ListenStated {
-			s.log.Warn().Msg("the HTTP door stays shut: " + at.Address + " is somebody else's; name another with listen, or turn it off")
+			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
 		}
 		if err != nil {
@@ -47,7 +47,7 @@ func (s *server) openDoor() (d *door, err error) {
 		}
 		d.listeners = append(d.listeners, l)
 		s.rest.Hosts = append(s.rest.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
-		s.log.Info().Str("path", l.Addr().String()).Msg("agents with a key ask here")
+		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
 	return d, nil
 }
@@ -59,13 +59,13 @@ func (d *door) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 		}
 		if err != nil {
-			return nil, &exit{codeError, fmt.Errorf("listen on %s: %w", at.Address, err), "name another address with listen, or turn it off: listen = \"\""}
+			return nil, &exit{codeError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off"}
 		}
 		return l, nil
 	}
 	lock, err := fsys.TryLock(at.Address + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(codeLocked, "give one of them another socket in its configuration", "another permesso listens on %s", at.Address)
+		return nil, fail(codeLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
@@ -74,7 +74,7 @@ func (d *door) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
 	return httpapi.ListenUnix(at.Address)
 }
 
-// names are what a request for a listener may call it by.
+// names are the host names by which a request may address a listener.
 func names(at net.Addr, more []string) (list []string) {
 	addr, ok := at.(*net.TCPAddr)
 	if !ok {
@@ -96,19 +96,19 @@ func names(at net.Addr, more []string) (list []string) {
 	return list
 }
 
-// run answers until ctx ends.
+// run serves until ctx ends.
 func (d *door) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
 
 func (d *door) close() {
 	for _, l := range d.listeners {
-		_ = l.Close() // Run has done it, unless it never ran
+		_ = l.Close() // already closed if Run has run
 	}
 	for _, l := range d.locks {
 		_ = l.Close()
 	}
 }
 
-// newRest is what stands behind the HTTP door.
+// newRest wires the HTTP API.
 func (s *server) newRest() (*httpapi.Server, error) {
 	verifier, err := receipt.LoadVerifier(s.fs, s.layout.Keys())
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *server) newRest() (*httpapi.Server, error) {
 	}, nil
 }
 
-// ready says whether requests are taken.
+// ready returns an error while no new requests are accepted.
 func (s *server) ready(ctx context.Context) error {
 	if p, weak := s.gate.Degraded(); weak {
 		return errors.New(p.What)
@@ -129,8 +129,7 @@ func (s *server) ready(ctx context.Context) error {
 	return s.gate.Alive(ctx)
 }
 
-// keyDecider is Decide for those who have an approver's key: the same, but that it
-// knows nobody else.
+// keyDecider is a decider for API keys of approvers. It accepts only them.
 func (s *server) keyDecider() *gate.Decider {
 	d := s.decider(s.keys, s)
 	d.May = func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -150,10 +149,10 @@ func (s *server) keyDecider() *gate.Decider {
 	return d
 }
 
-// places says where people are asked.
+// places implements httpapi.Settings.
 type places struct{ *server }
 
-// Place implements httpapi.Settings.
+// WorkspaceInfo implements httpapi.Settings.
 func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	cfg := p.conf()
 	ws, ok := cfg.Workspaces[name]
@@ -179,7 +178,7 @@ func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	return at, true
 }
 
-// past finds what has ended in the audit log.
+// past implements httpapi.History by the audit log.
 type past struct{ *server }
 
 // Ended implements httpapi.History.
@@ -201,10 +200,10 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 	return list, more, err
 }
 
-// consents is what is remembered, for those who look through the door.
+// consents implements the API's view of the grants.
 type consents struct{ *memory }
 
-// List implements httpapi.Consents.
+// List implements httpapi.Grants.
 func (c consents) List(ws string) (list []httpapi.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
@@ -214,7 +213,7 @@ func (c consents) List(ws string) (list []httpapi.GrantUse) {
 	return list
 }
 
-// Revoke implements httpapi.Consents.
+// Revoke implements httpapi.Grants.
 func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error) {
 	g, err := c.grant(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +226,7 @@ func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error
 	return true, c.saveGrant(g, approval.Replace)
 }
 
-// papers checks receipts.
+// papers implements httpapi.Receipts.
 type papers struct {
 	*server
 	verifier *receipt.Verifier

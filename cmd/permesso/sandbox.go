@@ -14,21 +14,21 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// agentBin is where an agent in bubblewrap finds the program.
+// agentBin is the program's folder in the sandbox.
 const agentBin = "/permesso/bin"
 
-// sandbox is how a toy agent is run: in bubblewrap, or, where there is none,
-// as a plain process that nothing holds back.
+// sandbox runs a demo agent in bubblewrap or, without bubblewrap, as an
+// unrestricted process.
 type sandbox struct {
-	bwrap string // "" for none
-	why   string // why there is none
+	bwrap string // "" if unusable
+	why   string // why it is unusable
 	bin   string // the permesso program on the host
-	dir   string // to be removed afterwards
+	dir   string // for temporary files
 	see   mountList
 }
 
-// findSandbox looks whether bubblewrap is there and works: some kernels and
-// containers forbid what it lives on.
+// findSandbox checks whether bubblewrap is installed and works: some kernels and
+// containers forbid its namespaces.
 func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
 	s := sandbox{bin: bin, dir: dir, see: see}
 	path, err := exec.LookPath("bwrap")
@@ -39,15 +39,15 @@ func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
 	args := append(bwrapSystem(), "true")
 	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		s.why = "bubblewrap makes no sandbox here: " + why
+		s.why = "bubblewrap fails on this host: " + why
 		return s
 	}
 	s.bwrap = path
 	return s
 }
 
-// bwrapSystem is a system to run programs in: the host's programs to read, an
-// empty /tmp, namespaces of its own, no network, no variable of ours. Anything of the host that is not named here does not exist inside.
+// bwrapSystem returns the arguments of a minimal system: the host's programs
+// read-only, an empty /tmp, new namespaces, no network, an empty environment.
 func bwrapSystem() []string {
 	args := []string{"--ro-bind", "/usr", "/usr"}
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
@@ -63,7 +63,7 @@ func bwrapSystem() []string {
 		"--new-session", "--die-with-parent")
 }
 
-// run runs a shell script as the agent, to its end or that of ctx.
+// run runs a shell script as the agent, until it ends or ctx does.
 func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
 	cmd := s.caged(ctx, script)
 	if s.bwrap == "" {
@@ -74,8 +74,8 @@ func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
 		cmd = s.loose(ctx, path, script)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
-	// The whole group must end: the script's children, and a bubblewrap that has
-	// forked and not yet come to --die-with-parent.
+	// Kill the whole group: the script's children, and a bubblewrap that has
+	// forked but not yet applied --die-with-parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return onOneThread(cmd.Run)
@@ -97,8 +97,8 @@ func (s sandbox) loose(ctx context.Context, path, script string) *exec.Cmd {
 	return cmd
 }
 
-// onOneThread keeps the thread that starts a child until the child is over: a
-// child that is to die with its parent dies with that very thread.
+// onOneThread keeps the thread that starts a child until the child ends: the
+// parent-death signal is tied to that thread.
 func onOneThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -109,8 +109,7 @@ func onOneThread(f func() error) error {
 	return <-done
 }
 
-// unsandboxedPath is a PATH on which the program is called permesso, whatever
-// its file is called.
+// unsandboxedPath returns a PATH on which the program has the name permesso.
 func (s sandbox) unsandboxedPath() (string, error) {
 	dir := filepath.Join(s.dir, "bin")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// show prints the card of a request that waits or the story of one that ended,
-// and in both cases what the audit log says of it.
+// show prints the card of a pending request or the record of an ended one, with
+// its audit entries.
 func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	}
 	w, err := v.Pending(k)
 	if err != nil || w == nil {
-		return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled this very moment: try again"})
+		return errors.Join(err, &exit{codeRefused, approval.ErrUnknown, "it is being settled now: try again"})
 	}
 	log, logErr := h.timeline(k, w.Pending.Timestamp)
 	if !a.json {
@@ -54,8 +54,7 @@ func (a *app) show(ctx context.Context, h *house, v sight, k approval.Key) error
 	return errors.Join(a.printDocument(w.Pending, log), damaged(logErr))
 }
 
-// printDocument prints a document as it is, with one more key at its end: the
-// timeline.
+// printDocument prints a document with an additional member "timeline" at its end.
 func (a *app) printDocument(doc interface{ Encode() ([]byte, error) }, log []approval.Entry) error {
 	b, err := doc.Encode()
 	if err != nil {
@@ -76,16 +75,16 @@ func nonNil(log []approval.Entry) []approval.Entry {
 	return log
 }
 
-// timeline is what the audit log says of a request that was asked at that time
-// (zero: at any), oldest first.
+// timeline returns the audit entries of a request that was made at the time asked
+// (zero: any time), oldest first.
 func (h *house) timeline(k approval.Key, asked time.Time) (log []approval.Entry, err error) {
 	if h.layout.Home == "" {
-		return nil, nil // the log is another user's
+		return nil, nil // the log belongs to another user
 	}
 	mark := fmt.Appendf(nil, `"request_id":%q`, k.ID)
 	var from, stop time.Time
 	if !asked.IsZero() {
-		from = asked.Add(-time.Minute) // the log's clock was read a little earlier or later
+		from = asked.Add(-time.Minute) // the log's time may differ slightly
 		stop = from.Add(-24 * time.Hour)
 	}
 	old := errors.New("older")
@@ -106,19 +105,19 @@ func (h *house) timeline(k approval.Key, asked time.Time) (log []approval.Entry,
 	return log, err
 }
 
-// writtenBefore looks at a line's time as it stands there.
+// writtenBefore compares the undecoded time of a line.
 func writtenBefore(line []byte, t time.Time) bool {
 	_, rest, ok := bytes.Cut(line[:min(len(line), 80)], []byte(`"time":"`))
 	day := t.UTC().Format(time.DateOnly)
 	return ok && len(rest) >= len(day) && string(rest[:len(day)]) < day
 }
 
-// showRecord prints everything that the record holds, in words.
+// showRecord prints a record as text.
 func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record) {
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
 	about := requestOf(rec)
 	plain := func(text string) string { return h.style().OneLine(about, text) } // escaped, secrets redacted
-	files, here := v.(*gate.Viewer)                                             // through a socket there is less to see
+	files, here := v.(*gate.Viewer)                                             // nil over a socket, which shows less
 	if here {
 		a.showAsked(files, k, rec, about, h.style())
 	}
@@ -159,7 +158,7 @@ func (a *app) showRecord(h *house, v sight, k approval.Key, rec *approval.Record
 	}
 }
 
-// fact prints one line, unless there is nothing to say.
+// fact prints one line, if text is not empty.
 func (a *app) fact(what, text string) {
 	if text == "" {
 		return
@@ -170,8 +169,8 @@ func (a *app) fact(what, text string) {
 	fmt.Fprintf(a.Out, "%-9s %s\n", what, text)
 }
 
-// showAsked prints what was asked: the host's facts, the arguments byte for
-// byte, then the agent's words as such.
+// showAsked prints the request: the host's facts, the exact arguments, then the
+// agent's text, labeled.
 func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, about *approval.Pending, s chat.Style) {
 	plain := func(text string) string { return s.OneLine(about, text) }
 	if p := v.Asked(k, rec.Pending); p != nil {
@@ -182,7 +181,7 @@ func (a *app) showAsked(v *gate.Viewer, k approval.Key, rec *approval.Record, ab
 	}
 	r, err := approval.ParseRequest(rec.Request, k.ID)
 	if err != nil {
-		return // it was malformed: the error says how
+		return // malformed: the error explains it
 	}
 	a.fact("what", what(&audit.Request{Tool: r.ToolName, ActionType: r.ActionType}))
 	a.fact("args", s.Value(about, r.RequestData))
@@ -213,8 +212,7 @@ func (a *app) showRedeemed(v *gate.Viewer, k approval.Key) {
 	a.fact("redeemed", mark.At.Local().Format(time.DateTime)+" by "+chat.Escape(mark.By))
 }
 
-// printTimeline prints what the log says, each line with the time since the one
-// before.
+// printTimeline prints entries, each with the time since the one before.
 func (a *app) printTimeline(log []approval.Entry) {
 	if len(log) == 0 {
 		return
@@ -231,7 +229,7 @@ func (a *app) printTimeline(log []approval.Entry) {
 	}
 }
 
-// entryInWords is an entry on one line. What stands in it may be an agent's.
+// entryInWords formats an entry as one line. Values may come from an agent, so they are escaped.
 func entryInWords(e *approval.Entry) string {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(chat.Escape(string(e.Event)), "_", " "))
@@ -255,14 +253,14 @@ func entryInWords(e *approval.Entry) string {
 	return b.String()
 }
 
-// pruned is what show --json prints of a request without a record.
+// pruned is what show --json prints for a request without a record.
 type pruned struct {
 	historyItem
 	Pruned   bool             `json:"pruned"`
 	Timeline []approval.Entry `json:"timeline"`
 }
 
-// showPruned looks for a request in the log that lies in no folder any more.
+// showPruned finds a request in the log whose documents are gone.
 func (a *app) showPruned(h *house, typed string, unknown error) error {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
@@ -281,15 +279,15 @@ func (a *app) showPruned(h *house, typed string, unknown error) error {
 	case len(found) == 0:
 		return errors.Join(unknown, damaged(err))
 	case len(keys) > 1:
-		return fail(codeRefused, "type more digits, or WORKSPACE/ID", "%q fits %d requests", typed, len(keys))
+		return fail(codeRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
-	r := found[0] // the newest, where an id was used again
+	r := found[0] // the newest, if an id was reused
 	log, err := h.timeline(r.Key, time.Time{})
 	if a.json {
 		return errors.Join(a.print(pruned{newHistoryItem(r), true, nonNil(log)}, ""), damaged(err))
 	}
 	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
-	fmt.Fprintf(a.Out, "The record is no longer there: records are kept for %s. The log still says:\n", inDays(h.cfg.Retention.Records))
+	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(h.cfg.Retention.Records))
 	a.fact("what", what(r))
 	a.fact("by", strings.TrimPrefix(whoDecided(r), "–"))
 	a.printTimeline(log)

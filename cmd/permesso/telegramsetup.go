@@ -16,7 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// meeting is one telegram setup, from its flags to its end.
+// telegramSetup is one run of telegram setup.
 type meeting struct {
 	app       *app
 	workspace string
@@ -28,16 +28,16 @@ type meeting struct {
 
 	house *house
 	token string
-	file  string // that holds the token, or will; "": the environment holds it
-	made  bool   // the file is still to be written
+	file  string // token file; "": the token is in the environment
+	made  bool   // setup must write the file
 	setup *telegram.Setup
 	bot   telegram.Bot
 	seen  telegram.Started
-	out   io.Writer // for people
+	out   io.Writer // for messages to the user
 	wait  *waiting
 }
 
-// met is what telegram setup --json tells.
+// setupResult is what telegram setup --json prints.
 type met struct {
 	Bot       string   `json:"bot"`
 	Workspace string   `json:"workspace"`
@@ -60,10 +60,10 @@ func (m *meeting) run(ctx context.Context) error {
 	return m.report()
 }
 
-// asks says whether there is somebody to be asked.
+// asks reports whether questions can be asked.
 func (m *meeting) asks() bool { return !m.yes && terminal(m.app.In) }
 
-// prepare refuses what cannot go well, before anybody picks a telephone up.
+// prepare checks everything that does not need Telegram.
 func (m *meeting) prepare(context.Context) error {
 	var err error
 	if m.house, err = m.app.editable(); err != nil {
@@ -79,7 +79,7 @@ func (m *meeting) prepare(context.Context) error {
 		return noWorkspace(cfg, m.workspace)
 	}
 	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.asks() {
-		return fail(codeUsage, "name one of them: --workspace "+strings.Join(sortedNames(cfg), ", "), "which workspace?")
+		return fail(codeUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
 	if m.approver != "" {
 		if err := checkName(m.approver); err != nil {
@@ -95,38 +95,38 @@ func (m *meeting) prepare(context.Context) error {
 		return fail(codeUsage, "", "%w", err)
 	}
 	if had != "" && had != m.server {
-		return fail(codeError, "change it there, if that is what you want", "[channels.telegram] names another server_url")
+		return fail(codeError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
 	}
 	return nil
 }
 
-// meet asks Telegram who the bot is, unless our own gate talks with it.
+// meet identifies the bot, and refuses one that this home's running daemon polls.
 func (m *meeting) meet(ctx context.Context) (err error) {
 	if served, err := m.house.served(); err != nil || served && m.pollsWith(m.token) {
 		if err != nil {
 			return err
 		}
-		return fail(codeLocked, "stop it (systemctl --user stop permesso, or Ctrl-C where it runs), and start it again afterwards",
-			"the gate of this home gets the messages of this bot, your /start too")
+		return fail(codeLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
+			"the running daemon receives this bot's messages, including your /start")
 	}
 	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.server, Tell: m.wait.note}
 	if m.bot, err = m.setup.Me(ctx); err != nil {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
 		}
-		return fail(codeError, "is this machine online, and server_url right?", "%w", err)
+		return fail(codeError, "check the network and server_url", "%w", err)
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
 	if cfg := m.house.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
 		if err := m.setup.Unhook(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintln(m.out, "        its webhook is off; permesso serve sets it again")
+		fmt.Fprintln(m.out, "        webhook removed; permesso serve sets it again")
 	}
 	return nil
 }
 
-// pollsWith says whether a gate of this home would use that token.
+// pollsWith reports whether a daemon of this home would use the token.
 func (m *meeting) pollsWith(token string) bool {
 	if m.house.cfg.Telegram == nil {
 		return false
@@ -135,11 +135,11 @@ func (m *meeting) pollsWith(token string) bool {
 	return err != nil || theirs == token
 }
 
-// start waits for /start.
+// start waits for /start with the code.
 func (m *meeting) start(ctx context.Context) (err error) {
 	code := telegram.Code()
 	name := m.bot.Username
-	fmt.Fprintf(m.out, "\nSay that it is you, within %v:\n", m.patience)
+	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.patience)
 	fmt.Fprintf(m.out, "  in private:  open https://t.me/%s?start=%s, or write to @%s:  /start %s\n", name, code, name, code)
 	if m.bot.JoinsGroup {
 		fmt.Fprintf(m.out, "  in a group:  add @%s, and write there, or in one of its topics:  /start@%s %s\n", name, name, code)
@@ -163,8 +163,7 @@ func (m *meeting) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// chat is where the workspace is to be asked; zero: in private, as long as the
-// configuration says nothing else.
+// chat is the group to ask in; zero: private chats, unless configured otherwise.
 func (m *meeting) chat() config.TelegramChat {
 	if m.seen.Chat == m.seen.Person {
 		return config.TelegramChat{}
@@ -172,7 +171,7 @@ func (m *meeting) chat() config.TelegramChat {
 	return config.TelegramChat{ChatID: m.seen.Chat, ThreadID: m.seen.Thread}
 }
 
-// choose finds out for which workspace this is, and who it is.
+// choose determines workspace and approver.
 func (m *meeting) choose(ctx context.Context) error {
 	cfg := m.house.cfg
 	p := &prompter{in: m.app.In, out: m.out}
@@ -181,7 +180,7 @@ func (m *meeting) choose(ctx context.Context) error {
 		m.workspace = firstWorkspace(cfg)
 	}
 	if !fixed && len(cfg.Workspaces) > 1 {
-		err := p.question(ctx, "\nWhich workspace is asked about here? "+strings.Join(sortedNames(cfg), ", "), &m.workspace,
+		err := p.question(ctx, "\nFor which workspace? "+strings.Join(sortedNames(cfg), ", "), &m.workspace,
 			func(s string) error { return oneOf(s, sortedNames(cfg)) })
 		if err != nil {
 			return err
@@ -190,19 +189,19 @@ func (m *meeting) choose(ctx context.Context) error {
 	if m.approver == "" {
 		m.approver = m.likely()
 		if m.asks() {
-			err := p.question(ctx, "\nWhich approver are you? A new name is added.", &m.approver, checkName)
+			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.approver, checkName)
 			if err != nil {
 				return err
 			}
 		}
 	}
 	if m.approver == "" {
-		return fail(codeUsage, "--approver NAME", "which approver is %d?", m.seen.Person)
+		return fail(codeUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
 	}
 	if err := m.moves(ctx, p); err != nil {
 		return err
 	}
-	// Tried before anybody is shown a card.
+	// Check the edit before the test card is sent.
 	b, err := os.ReadFile(cfg.File)
 	if err != nil {
 		return err
@@ -211,8 +210,8 @@ func (m *meeting) choose(ctx context.Context) error {
 	return asTyped(err)
 }
 
-// likely is who this may be: the approver with that id, or the only one of the
-// workspace that has none.
+// likely returns the approver with this Telegram id, or the workspace's only
+// approver without one.
 func (m *meeting) likely() string {
 	cfg, id := m.house.cfg, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
@@ -232,24 +231,24 @@ func (m *meeting) likely() string {
 	return ""
 }
 
-// moves asks before a workspace is asked elsewhere than before.
+// moves confirms that a workspace gets another chat.
 func (m *meeting) moves(ctx context.Context, p *prompter) error {
 	had, there := m.house.cfg.TelegramChats[m.workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
 	case m.chat() == config.TelegramChat{}:
-		fmt.Fprintf(m.out, "        workspace %s is asked in %s, and stays so\n", m.workspace, chatName(had.ChatID, had.ThreadID))
+		fmt.Fprintf(m.out, "        workspace %s keeps %s\n", m.workspace, chatName(had.ChatID, had.ThreadID))
 		return nil
 	case m.yes:
 		return nil
 	case !m.asks():
-		return fail(codeUsage, "--yes moves it", "workspace '%s' is asked in %s", m.workspace, chatName(had.ChatID, had.ThreadID))
+		return fail(codeUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
 	}
-	fmt.Fprintf(m.out, "\nWorkspace %s is asked in %s. Ask here instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
+	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
 	line, err := p.line(ctx)
 	if err == nil && !strings.HasPrefix(strings.ToLower(line), "y") {
-		err = fail(codeError, "", "nothing was changed")
+		err = fail(codeError, "", "cancelled; nothing was changed")
 	}
 	return err
 }
@@ -259,11 +258,11 @@ func (m *meeting) edit(data []byte) ([]byte, error) {
 	return m.app.reader().AddTelegram(m.house.cfg.File, data, n)
 }
 
-// tryOut sends a card and waits for the tap.
+// tryOut sends a test card and waits for the tap.
 func (m *meeting) tryOut(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, m.patience)
 	defer stop()
-	fmt.Fprintf(m.out, "\nA test card is on its way: tap on it, within %v.\n", m.patience)
+	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.patience)
 	defer m.wait.begin(ctx, "waiting for the tap")()
 	language := cmp.Or(m.house.cfg.Approvers[m.approver].Language, m.house.cfg.Workspaces[m.workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.workspace, language); err != nil {
@@ -272,13 +271,13 @@ func (m *meeting) tryOut(ctx context.Context) error {
 	m.wait.end()
 	fmt.Fprintf(m.out, "tapped  by %d\n", m.seen.Person)
 	if err := m.setup.Close(ctx); err != nil {
-		m.wait.note("Telegram was not told that this is done: " + err.Error())
+		m.wait.note("confirm updates to Telegram failed: " + err.Error())
 	}
 	return nil
 }
 
-// write writes the token, and then the lines that name its file: a gate that
-// runs takes them up at once.
+// write writes the token before the configuration that names its file, because a
+// running daemon loads the configuration at once.
 func (m *meeting) write(context.Context) error {
 	fresh := false
 	if m.made {
@@ -320,12 +319,12 @@ func (m *meeting) hints() []string {
 	served, err := m.house.served()
 	switch {
 	case err == nil && served:
-		hints = append(hints, "the gate that runs takes this up by itself")
+		hints = append(hints, "the running daemon loads the change by itself")
 	default:
-		hints = append(hints, "permesso serve, or permesso service install, asks there from now on")
+		hints = append(hints, "start the daemon: permesso serve, or permesso service install")
 	}
 	if m.file == "" {
-		hints = append(hints, telegramToken+" must be in the gate's environment, too")
+		hints = append(hints, telegramToken+" must also be set in the daemon's environment")
 	}
 	if m.seen.Chat != m.seen.Person && !m.bot.HearsAll {
 		hints = append(hints, privacyHint(m.bot.Username))
@@ -333,13 +332,13 @@ func (m *meeting) hints() []string {
 	return hints
 }
 
-// privacyHint says what a bot in Telegram's privacy mode does not hear.
+// privacyHint explains what a bot in Telegram's privacy mode receives.
 func privacyHint(name string) string {
-	return fmt.Sprintf("in groups @%s hears only commands, such as /pending, and replies to its cards; for bare words such as approve a7f3b2c1 "+
-		"let @BotFather turn /setprivacy off, and add the bot to the group anew", chat.Escape(name))
+	return fmt.Sprintf("in groups @%s receives only commands, such as /pending, and replies to its cards; for plain text such as approve a7f3b2c1 "+
+		"turn /setprivacy off with @BotFather and add the bot to the group again", chat.Escape(name))
 }
 
-// explained adds what to do.
+// explained adds a hint to an error.
 func (m *meeting) explained(ctx context.Context, err error) error {
 	if m.wait != nil {
 		m.wait.end()
@@ -349,32 +348,32 @@ func (m *meeting) explained(ctx context.Context, err error) error {
 	case errors.As(err, &known):
 		return err
 	case ctx.Err() != nil:
-		return fail(codeError, "", "stopped; nothing was written")
+		return fail(codeError, "", "interrupted; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded) && m.seen.Person == 0:
-		return fail(codeError, "open the link, or write the line to the bot; --timeout 30m waits longer", "nobody wrote /start with the number; nothing was written")
+		return fail(codeError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(codeError, "is that your account? --timeout 30m waits longer", "nobody tapped on the test card; nothing was written")
+		return fail(codeError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
 	case errors.Is(err, telegram.ErrToken):
 		return tokenRefused(err)
 	case errors.Is(err, telegram.ErrGuessed):
-		return fail(codeError, "try again: the number is another one then", "%w; nothing was written", err)
+		return fail(codeError, "try again with the new number", "%w; nothing was written", err)
 	case errors.Is(err, telegram.ErrTaken):
-		return fail(codeLocked, "a gate of another home, perhaps: stop it first, or let @BotFather make one more bot: /newbot", "%w; nothing was written", err)
+		return fail(codeLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
 	}
 	return err
 }
 
-// waiting shows how long there is still to wait.
+// waiting shows the remaining time.
 type waiting struct {
 	out  io.Writer
-	live bool // a line that is drawn again and again makes sense
+	live bool // out is a terminal, the line can be redrawn
 
 	stop func()
 	done chan struct{}
 	text chan string
 }
 
-// begin shows the line until end.
+// begin shows the line until end is called.
 func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 	if !w.live {
 		fmt.Fprintln(w.out, text+" …")
@@ -402,7 +401,7 @@ func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 	return w.end
 }
 
-// end takes the line away; once more is no harm.
+// end removes the line. It may be called twice.
 func (w *waiting) end() {
 	if w.stop != nil {
 		w.stop()
@@ -411,7 +410,7 @@ func (w *waiting) end() {
 	}
 }
 
-// note says something above the line.
+// note prints text above the line.
 func (w *waiting) note(text string) {
 	text = oneLine(text)
 	if w.stop == nil {

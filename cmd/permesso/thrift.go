@@ -7,28 +7,27 @@ import (
 )
 
 const (
-	// litterRoom is how much garbage may lie about before it is collected: with
-	// little in use, collecting it at every few megabytes costs a fifth of all work.
+	// minHeap is how much garbage may accumulate before a collection: with a
+	// small heap, a collection at every few megabytes costs a fifth of all work.
 	litterRoom = 16 << 20
-	// litterShare is how much of what is in use may lie about, in per cent, where
-	// that is more: a gate mostly waits, and memory that lies about costs more than
-	// collecting it.
+	// gcPercent is the garbage in percent of the live heap, where that is more:
+	// the daemon is mostly idle, and idle memory costs more than collections.
 	litterShare = 50
 )
 
-// thrift has garbage collected by these two, as long as the program runs.
+// tuneGC applies these two limits as long as the process runs.
 func thrift() {
 	debug.SetGCPercent(litterShare)
 	collector{litterShare}.await()
 }
 
-// collector is what holds until the next collection.
+// collector is the setting until the next collection.
 type collector struct{ percent int }
 
-// await looks again after the next collection: that is when this object is found to
-// be in nobody's use.
+// await runs after the next collection, when its object is collected, and starts
+// over.
 func (c collector) await() {
-	type collected struct{ _ [16]byte } // as large as it takes to be an object of its own
+	type collected struct{ _ [16]byte } // large enough not to be batched with others
 	runtime.AddCleanup(&collected{}, func(c collector) {
 		if p := litterPercent(inUse()); p != c.percent {
 			c.percent = p
@@ -38,8 +37,8 @@ func (c collector) await() {
 	}, c)
 }
 
-// inUse is what the last collection found in use, in bytes, as the runtime counts it
-// when it sets itself the next goal.
+// inUse is the live memory after the last collection in bytes, as the runtime
+// counts it for its next goal.
 func inUse() (bytes uint64) {
 	found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(found)
@@ -51,8 +50,8 @@ func inUse() (bytes uint64) {
 	return bytes
 }
 
-// litterPercent is how much more than is in use may be taken before the next
-// collection, in steps, so that little changes change nothing.
+// litterPercent is the GC percentage for a live heap, in steps, so that small
+// changes have no effect.
 func litterPercent(inUse uint64) int {
 	const step, most = 10, 1000
 	p := uint64(most)

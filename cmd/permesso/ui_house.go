@@ -18,7 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// uiHouse is what the pages show besides requests.
+// uiBackend is the data of the web UI besides requests.
 func (s *server) uiHouse() web.Backend {
 	return web.Backend{
 		Grants: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiPlaces{s}, Pauser: uiPauser{s},
@@ -27,7 +27,7 @@ func (s *server) uiHouse() web.Backend {
 
 type uiConsents struct{ *memory }
 
-// List implements web.Consents.
+// List implements web.Grants.
 func (c uiConsents) List(ws string) (list []web.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
@@ -37,7 +37,7 @@ func (c uiConsents) List(ws string) (list []web.GrantUse) {
 	return list
 }
 
-// uiRules are the operator's rules, as far as they are about some of the workspaces.
+// uiRules returns the configured rules that can match in these workspaces.
 func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 	for _, r := range s.conf().Rules {
 		begin, open := strings.CutSuffix(r.Workspace, "*")
@@ -51,7 +51,7 @@ func (s *server) uiRules(workspaces []string) (list []web.Rule) {
 	return list
 }
 
-// matchOf is what a rule is about, part by part.
+// matchOf describes the conditions of a rule.
 func matchOf(r policy.Rule) (parts []string) {
 	for _, p := range []struct{ name, value string }{
 		{"tool", r.Tool},
@@ -117,7 +117,7 @@ var errEnoughEntries = errors.New("enough")
 func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approval.Entry, more bool, err error) {
 	text := strings.ToLower(q.Text)
 	var keep func(line []byte) bool
-	if text != "" && plainASCII(text) { // a line is ASCII, so that what is there can be found without decoding
+	if text != "" && plainASCII(text) { // lines are ASCII, so text can be found without decoding
 		keep = func(line []byte) bool { return bytes.Contains(bytes.ToLower(line), []byte(text)) }
 	}
 	err = audit.Backwards(u.fs, u.layout.Audit(), keep, func(e approval.Entry) error {
@@ -141,7 +141,7 @@ func (u *uiAudit) Entries(ctx context.Context, q web.EntryQuery) (list []approva
 	return list, more, err
 }
 
-// plainASCII says whether JSON writes a text as it is.
+// plainASCII reports whether JSON encodes a text unchanged.
 func plainASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) })
 }
@@ -161,7 +161,7 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
-	found = fmt.Sprintf("%d / %d, %d checkpoints, %d witnesses", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
+	found = fmt.Sprintf("%d / %d, %d checkpoints, %d other proofs", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
 	if note != "" {
 		found += "; " + note
 	}
@@ -170,10 +170,10 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 
 type uiPlaces struct{ *server }
 
-// tallied is how far back people's figures go.
+// tallied is the period of the statistics of approvers.
 const tallied = 30 * 24 * time.Hour
 
-// Place implements web.Places.
+// Workspace implements web.WorkspaceInfo.
 func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
 	cfg := u.conf()
 	ws, ok := cfg.Workspaces[name]
@@ -209,7 +209,7 @@ func durationOf(sec *float64) time.Duration {
 	return max(time.Millisecond, time.Duration(*sec*float64(time.Second)))
 }
 
-// rateLines are policy's limits in the words of the configuration.
+// rateLines formats the policy's limits as in the configuration.
 func rateLines(l policy.Limits) (lines []string) {
 	for what, rates := range map[string]map[string]policy.Rate{"ask_above": l.Ask, "deny_above": l.Deny} {
 		for capability, r := range rates {
@@ -231,11 +231,11 @@ func rateLines(l policy.Limits) (lines []string) {
 	return lines
 }
 
-// Paused implements web.Places.
+// Paused implements web.WorkspaceInfo.
 func (u uiPlaces) Paused(ws string) (own, all bool) {
 	list, err := u.store.Pauses()
 	if err != nil {
-		return true, true // the gate holds everything where it cannot look
+		return true, true // the gate pauses everything if it cannot read the pauses
 	}
 	for _, p := range list {
 		own = own || p.Workspace == ws
@@ -253,7 +253,7 @@ func pauseName(ws string) string {
 	return ws
 }
 
-// named is what others are told of who paused.
+// named is the name of the person who paused, as shown to others.
 func (u uiPauser) named(ws string, by approval.Person) string {
 	if name, ok := u.conf().MayDecide(ws, by); ok {
 		return name
