@@ -21,12 +21,12 @@ import (
 )
 
 // endpoint is how an agent reaches the daemon: its two folders, or HTTP.
-type way struct {
+type endpoint struct {
 	requests, responses string
 	folders             bool // set by flags
 }
 
-func (w *way) flags(a *app, c *cobra.Command) {
+func (w *endpoint) flags(a *app, c *cobra.Command) {
 	from := func(name, def string) string {
 		if v := a.Env(name); v != "" {
 			return v
@@ -40,36 +40,36 @@ func (w *way) flags(a *app, c *cobra.Command) {
 		w.folders = cmd.Flags().Changed("requests") || cmd.Flags().Changed("responses")
 		return run(cmd, pos)
 	}
-	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + wayHelp
+	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + endpointHelp
 }
 
 // endpointHelp is part of the help of every command for agents.
-const wayHelp = "These commands use the two folders. If PERMESSO_URL is set (http://127.0.0.1:8765 or unix:///PATH) and no folder\n" +
+const endpointHelp = "These commands use the two folders. If PERMESSO_URL is set (http://127.0.0.1:8765 or unix:///PATH) and no folder\n" +
 	"flag is given, they use HTTP with the key in PERMESSO_KEY."
 
 // connect returns a client for the endpoint that the flags or the environment name.
-func (w *way) gate(a *app) (client.Client, error) {
+func (w *endpoint) connect(a *app) (client.Client, error) {
 	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
 		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY")}
-		return r, unsaid(r.Check())
+		return r, withExitCode(r.Check())
 	}
 	return client.Files{Requests: w.requests, Responses: w.responses}, nil
 }
 
 // withExitCode adds the exit code and a hint to a client's error.
-func unsaid(err error) error {
+func withExitCode(err error) error {
 	for _, no := range []struct {
 		is   error
 		code int
 		hint string
 	}{
-		{client.ErrKey, codeError, "set PERMESSO_KEY; on the host, permesso key create WORKSPACE creates a key"},
-		{client.ErrInvalid, codeNotRun, "permesso request --help"},
-		{client.ErrNotFound, codeRefused, "check that this key made the request"},
-		{client.ErrNotPending, codeRefused, "permesso wait shows the outcome"},
-		{client.ErrNoGate, codeError, "check PERMESSO_URL"},
-		{client.ErrUnreachable, codeError, "check PERMESSO_URL, and that permesso serve runs there"},
-		{client.ErrIDConflict, codeNotRun, "submit it again with a new id"},
+		{client.ErrKey, exitError, "set PERMESSO_KEY; on the host, permesso key create WORKSPACE creates a key"},
+		{client.ErrInvalid, exitNotRun, "permesso request --help"},
+		{client.ErrNotFound, exitRefused, "check that this key made the request"},
+		{client.ErrNotPending, exitRefused, "permesso wait shows the outcome"},
+		{client.ErrNoGate, exitError, "check PERMESSO_URL"},
+		{client.ErrUnreachable, exitError, "check PERMESSO_URL, and that permesso serve runs there"},
+		{client.ErrIDConflict, exitNotRun, "submit it again with a new id"},
 	} {
 		if errors.Is(err, no.is) {
 			return &exit{no.code, err, no.hint}
@@ -80,7 +80,7 @@ func unsaid(err error) error {
 
 func (a *app) requestCmd() *cobra.Command {
 	var r approval.Request
-	var w way
+	var w endpoint
 	var args []string
 	var data string
 	var wait bool
@@ -102,19 +102,19 @@ func (a *app) requestCmd() *cobra.Command {
 			if err := a.compose(&r, args, data); err != nil {
 				return err
 			}
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
 			asked, err := g.Ask(cmd.Context(), r)
 			if _, folders := g.(client.Files); folders && err != nil {
-				return &exit{codeError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts"}
+				return &exit{exitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts"}
 			}
 			if err != nil {
-				return unsaid(err)
+				return withExitCode(err)
 			}
 			if !wait {
-				over := handedOver{RequestID: asked.ID}
+				over := submittedRequest{RequestID: asked.ID}
 				if asked.RequestSHA256 != "" {
 					over.RequestSHA256 = &asked.RequestSHA256
 				}
@@ -144,7 +144,7 @@ func (a *app) requestCmd() *cobra.Command {
 }
 
 // submittedRequest is what request --json prints without --wait.
-type handedOver struct {
+type submittedRequest struct {
 	RequestID     string  `json:"request_id"`
 	RequestSHA256 *string `json:"request_sha256"` // null over HTTP, where the daemon writes the request
 }
@@ -159,10 +159,10 @@ func (a *app) compose(r *approval.Request, args []string, data string) (err erro
 	}
 	b, err := r.Encode()
 	if err != nil {
-		return &exit{codeUsage, err, "permesso request --help"}
+		return &exit{exitUsage, err, "permesso request --help"}
 	}
 	if _, err := approval.ParseRequest(b, r.RequestID); err != nil {
-		return &exit{codeUsage, err, "permesso request --help"}
+		return &exit{exitUsage, err, "permesso request --help"}
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 	}
 	fields, err := approval.Fields(object)
 	if err != nil {
-		return nil, fail(codeUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
+		return nil, fail(exitUsage, `write --data '{"text":"hello"}'`, "--data: %w", err)
 	}
 	for _, arg := range args {
 		f, err := argument(arg)
@@ -194,7 +194,7 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(fields, func(have approval.Field) bool { return have.Name == f.Name }) {
-			return nil, fail(codeUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
+			return nil, fail(exitUsage, "give it once, in --data or with --arg", "--arg %s: argument given twice", f.Name)
 		}
 		fields = append(fields, f)
 	}
@@ -222,29 +222,29 @@ func (a *app) arguments(args []string, data string) (approval.Raw, error) {
 func argument(arg string) (approval.Field, error) {
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return approval.Field{}, fail(codeUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
+		return approval.Field{}, fail(exitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
 	}
 	if raw, ok := strings.CutSuffix(name, ":"); ok {
 		v := jsontext.Value(value)
 		if !v.IsValid() {
-			return approval.Field{}, fail(codeUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
+			return approval.Field{}, fail(exitUsage, ":= needs JSON; for text write "+raw+"=…", "--arg %s: not valid JSON", raw)
 		}
 		return approval.Field{Name: raw, Value: v}, nil
 	}
 	q, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return approval.Field{}, fail(codeUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
+		return approval.Field{}, fail(exitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
 	}
 	return approval.Field{Name: name, Value: q}, nil
 }
 
 func (a *app) waitCmd() *cobra.Command {
-	var w way
+	var w endpoint
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "wait ID", Short: "Wait for a response and print it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
@@ -257,7 +257,7 @@ func (a *app) waitCmd() *cobra.Command {
 }
 
 func (a *app) cancelCmd() *cobra.Command {
-	var w way
+	var w endpoint
 	var host bool
 	c := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a pending request", Args: cobra.ExactArgs(1),
@@ -268,11 +268,11 @@ func (a *app) cancelCmd() *cobra.Command {
 			if host {
 				return a.cancelWaiting(cmd.Context(), pos[0])
 			}
-			g, err := w.gate(a)
+			g, err := w.connect(a)
 			if err != nil {
 				return err
 			}
-			return unsaid(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
+			return withExitCode(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
 		},
 	}
 	w.flags(a, c)
@@ -289,9 +289,9 @@ func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted
 	resp, err := g.Await(ctx, asked)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fail(codeWaiting, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
+		return fail(exitTimeout, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
 	case err != nil:
-		return unsaid(err)
+		return withExitCode(err)
 	}
 	if a.json {
 		raw, err := resp.Encode()
@@ -331,9 +331,9 @@ func ended(r *approval.Response) error {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
 		return nil
 	case approval.StatusFailed, approval.StatusInterrupted:
-		return &exit{code: codeFailed, err: errors.New("")}
+		return &exit{code: exitFailed, err: errors.New("")}
 	}
-	return &exit{code: codeNotRun, err: errors.New("")}
+	return &exit{code: exitNotRun, err: errors.New("")}
 }
 
 // print writes v as JSON with --json, otherwise text.

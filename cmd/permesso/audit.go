@@ -26,7 +26,7 @@ func (a *app) auditCmd() *cobra.Command {
 			"Every entry is a leaf of a Merkle tree whose root the daemon signs. The last line of every message, \"log 1042 9f3c\",\n" +
 			"is the size and the start of the newest root. A kept message therefore proves later that no earlier entry changed.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
+			return fail(exitUsage, "permesso audit --help", "audit needs a subcommand: verify, tail, prove, verify-proof, checkpoint, keys or rotate-key")
 		},
 	}
 	for _, sub := range []*cobra.Command{
@@ -55,16 +55,16 @@ func (a *app) auditTailCmd() *cobra.Command {
 
 func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	if n < 0 {
-		return fail(codeUsage, "", "--lines %d: must not be negative", n)
+		return fail(exitUsage, "", "--lines %d: must not be negative", n)
 	}
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
 	t := &audit.Tail{FS: h.fs, Dir: h.layout.Audit()}
 	lines, err := t.Last(n)
 	if err != nil {
-		return a.noLog(h, err)
+		return a.explainNoLog(h, err)
 	}
 	for _, l := range lines {
 		if err := a.printEntry(l); err != nil {
@@ -84,10 +84,10 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 	return nil
 }
 
-// noLog explains a missing log.
-func (a *app) noLog(h *house, err error) error {
+// explainNoLog explains a missing log.
+func (a *app) explainNoLog(h *instance, err error) error {
 	if _, stat := os.Stat(h.layout.Audit()); errors.Is(stat, os.ErrNotExist) {
-		return fail(codeError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
+		return fail(exitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
 	}
 	return err
 }
@@ -147,7 +147,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 }
 
 func (a *app) auditProve(typed, event string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (a *app) auditProve(typed, event string) error {
 		ws, id = "", ws
 	}
 	if len(id) < 4 {
-		return fail(codeUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
+		return fail(exitUsage, "permesso audit tail lists the entries", "ID %q is too short: give at least 4 digits", typed)
 	}
 	requests := map[approval.Key]bool{}
 	proofs, err := audit.Prove(h.fs, h.layout.Audit(), known, func(e approval.Entry) bool {
@@ -174,10 +174,10 @@ func (a *app) auditProve(typed, event string) error {
 	case err != nil:
 		return refusedIfTampered(err)
 	case len(proofs) == 0:
-		return fail(codeRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
+		return fail(exitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
 			"no signed entry for %s", typed)
 	case len(requests) > 1:
-		return fail(codeRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
+		return fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
 	}
 	b, err := pickProof(proofs).Encode()
 	if err != nil {
@@ -200,7 +200,7 @@ func pickProof(proofs []*audit.Proof) *audit.Proof {
 }
 
 // proofResult is what verify-proof --json prints.
-type proven struct {
+type proofResult struct {
 	Entry  approval.Entry `json:"entry"`
 	Origin string         `json:"origin"`
 	Size   int64          `json:"size"`
@@ -223,13 +223,13 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 			}
 			p, err := audit.ParseProof(b)
 			if err != nil {
-				return fail(codeRefused, "", "%w", err)
+				return fail(exitRefused, "", "%w", err)
 			}
 			e, c, err := p.Verify(v.Known())
 			if err != nil {
-				return fail(codeRefused, "", "%w", err)
+				return fail(exitRefused, "", "%w", err)
 			}
-			return a.print(proven{e, c.Origin, c.Size, c.Root.String()},
+			return a.print(proofResult{e, c.Origin, c.Size, c.Root.String()},
 				fmt.Sprintf("OK: entry %d is among the %d entries that %s signed\n%s", e.Seq, c.Size, c.Origin, entryLine(e)))
 		},
 	}
@@ -241,7 +241,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 				return refusedIfTampered(err)
 			}
 			if c == nil {
-				return fail(codeRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
+				return fail(exitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
 			}
 			return a.print(map[string]any{
 				"origin": c.Origin, "size": c.Size, "root": c.Root.String(), "foot": c.Foot(), "checkpoint": c.Note,
@@ -267,7 +267,7 @@ func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -297,10 +297,10 @@ func (a *app) auditRotateCmd() *cobra.Command {
 		Long: "Replace the signing key. The old key signs the new key and is then deleted. What it signed stays valid.\n" +
 			"The daemon must be stopped.",
 		RunE: func(*cobra.Command, []string) error {
-			if _, _, err := a.existing(); err != nil {
+			if _, _, err := a.openHome(); err != nil {
 				return err
 			}
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
@@ -316,8 +316,8 @@ func (a *app) auditRotateCmd() *cobra.Command {
 
 // rotateKey writes the audit entry before the new key takes effect: an entry
 // without a rotation is possible, never the reverse.
-func (h *house) rotateKey() (public string, err error) {
-	release, err := lockPatiently(h.store)
+func (h *instance) rotateKey() (public string, err error) {
+	release, err := lockWithRetry(h.store)
 	if err != nil {
 		return "", err
 	}
@@ -352,15 +352,15 @@ func (h *house) rotateKey() (public string, err error) {
 func refusedIfTampered(err error) error {
 	for _, bad := range []error{audit.ErrTampered, audit.ErrDamaged, audit.ErrNotSigned, audit.ErrNotProven} {
 		if errors.Is(err, bad) {
-			return &exit{code: codeRefused, err: err}
+			return &exit{code: exitRefused, err: err}
 		}
 	}
 	return err
 }
 
-// believed returns the keys to verify with: all keys of this home if keyFile
+// trustedKeys returns the keys to verify with: all keys of this home if keyFile
 // is empty or one of them, otherwise keyFile alone.
-func (h *house) believed(keyFile string) (note.Verifiers, error) {
+func (h *instance) trustedKeys(keyFile string) (note.Verifiers, error) {
 	if keyFile == "" {
 		return h.auditKeys()
 	}

@@ -21,7 +21,7 @@ import (
 const completeSlack = 24 * time.Hour
 
 // openAudit opens the log to write to it. The caller holds the lock.
-func (h *house) openAudit(k *keys) (*audit.Log, error) {
+func (h *instance) openAudit(k *keys) (*audit.Log, error) {
 	known, err := h.auditKeys()
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (h *house) openAudit(k *keys) (*audit.Log, error) {
 }
 
 // auditKeys returns the keys that may have signed the log.
-func (h *house) auditKeys() (note.Verifiers, error) {
+func (h *instance) auditKeys() (note.Verifiers, error) {
 	v, err := receipt.LoadVerifier(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func auditFoot(c *audit.Checkpoint) string {
 }
 
 // auditFoot returns the last line of a message for a command that only reads.
-func (h *house) auditFoot() string {
+func (h *instance) auditFoot() string {
 	known, err := h.auditKeys()
 	if err != nil {
 		return ""
@@ -115,7 +115,7 @@ func (s *server) recordEntries(v *gate.Viewer, ws string, since time.Time) ([]ap
 }
 
 // eachRecord reads the records of a workspace that changed since then.
-func (h *house) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
+func (h *instance) eachRecord(v *gate.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
 	ids, _, err := h.store.List(approval.DocRecord, ws)
 	if err != nil {
 		return fmt.Errorf("list records of %s: %w", ws, err)

@@ -12,14 +12,14 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// witnesses are proofs that were kept outside this home.
-type witnesses struct {
+// keptProofs are proofs that were kept outside this home.
+type keptProofs struct {
 	checkpoints, feet, receipts []string
 	key                         string
 }
 
 func (a *app) auditVerifyCmd() *cobra.Command {
-	var w witnesses
+	var w keptProofs
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log is unchanged", Args: cobra.NoArgs,
 		Long: "Verify that no entry of the audit log was changed, added or removed.\n\n" +
@@ -36,23 +36,23 @@ func (a *app) auditVerifyCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) auditVerify(w witnesses) error {
-	h, err := a.house()
+func (a *app) auditVerify(w keptProofs) error {
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
 	c := &audit.Check{FS: h.fs, Dir: h.layout.Audit(), Progress: a.percent("verifying")}
-	if c.Keys, err = h.believed(w.key); err != nil {
-		return a.noLog(h, err)
+	if c.Keys, err = h.trustedKeys(w.key); err != nil {
+		return a.explainNoLog(h, err)
 	}
-	if err := a.takeWitnesses(c, w); err != nil {
+	if err := a.addKeptProofs(c, w); err != nil {
 		return err
 	}
-	note := h.heldReceipts(c.Receipts)
+	note := h.addReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		a.endProgress()
-		return a.noLog(h, refusedIfTampered(err))
+		return a.explainNoLog(h, refusedIfTampered(err))
 	}
 	if note != "" {
 		report.Notes = append(report.Notes, note)
@@ -69,11 +69,11 @@ func describeReport(r *audit.Report) string {
 	return b.String()
 }
 
-func (a *app) takeWitnesses(c *audit.Check, w witnesses) error {
+func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	for _, text := range w.feet {
 		f, err := audit.ParseFoot(text)
 		if err != nil {
-			return &exit{code: codeUsage, err: err}
+			return &exit{code: exitUsage, err: err}
 		}
 		c.Feet = append(c.Feet, f)
 	}
@@ -95,9 +95,9 @@ func (a *app) takeWitnesses(c *audit.Check, w witnesses) error {
 	return nil
 }
 
-// heldReceipts adds the receipts of all records in this home. The note says
+// addReceipts adds the receipts of all records in this home. The note says
 // which ones it could not read.
-func (h *house) heldReceipts(into map[string]string) (note string) {
+func (h *instance) addReceipts(into map[string]string) (note string) {
 	k, err := h.loadKeys()
 	if err != nil {
 		return "records not compared: " + firstLine(err)

@@ -37,16 +37,16 @@ func kinds() []kind {
 
 // channels runs the configured channels.
 type channels struct {
-	s       *server
-	kinds   []kind
-	knock   chan struct{} // signals that the configuration may have changed
-	mu      sync.Mutex
-	at      map[string]*atWork
-	backoff time.Duration // first delay after a channel failed; 0: one second
+	s             *server
+	kinds         []kind
+	configChanged chan struct{} // signals that the configuration may have changed
+	mu            sync.Mutex
+	active        map[string]*runningChannel
+	backoff       time.Duration // first delay after a channel failed; 0: one second
 }
 
-// atWork is a channel that runs or waits for its restart.
-type atWork struct {
+// runningChannel is a channel that runs or waits for its restart.
+type runningChannel struct {
 	settings any
 	changes  chan approval.Key
 	stop     context.CancelFunc
@@ -58,17 +58,17 @@ type atWork struct {
 func (c *channels) Run(ctx context.Context) {
 	defer c.stopAll()
 	for {
-		c.match(ctx)
+		c.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.knock:
+		case <-c.configChanged:
 		}
 	}
 }
 
-// match starts and stops channels so that they match the configuration.
-func (c *channels) match(ctx context.Context) {
+// reconcile starts and stops channels so that they match the configuration.
+func (c *channels) reconcile(ctx context.Context) {
 	cfg := c.s.conf()
 	for _, k := range c.kinds {
 		want, now := k.settings(cfg), c.running(k.name)
@@ -84,34 +84,34 @@ func (c *channels) match(ctx context.Context) {
 	}
 }
 
-func (c *channels) running(name string) *atWork {
+func (c *channels) running(name string) *runningChannel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at[name]
+	return c.active[name]
 }
 
 func (c *channels) begin(ctx context.Context, k kind, settings any) {
 	inner, stop := context.WithCancel(ctx)
-	w := &atWork{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
+	w := &runningChannel{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
 	c.mu.Lock()
-	if c.at == nil {
-		c.at = map[string]*atWork{}
+	if c.active == nil {
+		c.active = map[string]*runningChannel{}
 	}
-	c.at[k.name] = w
+	c.active[k.name] = w
 	c.mu.Unlock()
 	go func() {
 		defer close(w.done)
-		c.keep(inner, k, w.changes)
+		c.supervise(inner, k, w.changes)
 	}()
 }
 
-func (c *channels) end(name string, w *atWork) {
+func (c *channels) end(name string, w *runningChannel) {
 	w.stop()
 	<-w.done
 	c.mu.Lock()
-	delete(c.at, name)
+	delete(c.active, name)
 	c.mu.Unlock()
-	c.s.health.Clear(channelProblem(name))
+	c.s.health.Clear(channelIssue(name))
 }
 
 func (c *channels) stopAll() {
@@ -128,11 +128,11 @@ const (
 	longestRestart = time.Minute
 )
 
-func channelProblem(name string) string { return "channel " + name }
+func channelIssue(name string) string { return "channel " + name }
 
-// keep runs a channel and restarts it when it fails, so that a broken network
+// supervise runs a channel and restarts it when it fails, so that a broken network
 // or a wrong setting does not end the daemon.
-func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key) {
+func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approval.Key) {
 	first := c.backoff
 	if first <= 0 {
 		first = firstRestart
@@ -140,7 +140,7 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 	wait := first
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := c.attempt(ctx, k, changes)
+		err := c.runOnce(ctx, k, changes)
 		if ctx.Err() != nil {
 			return
 		}
@@ -151,16 +151,16 @@ func (c *channels) keep(ctx context.Context, k kind, changes <-chan approval.Key
 			wait = first
 		}
 		c.s.log.Error().Str("via", k.name).Err(err).Dur("again_in", wait).Msg("channel failed")
-		c.s.health.Set(channelProblem(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
-		if pauseFor(ctx, wait) != nil {
+		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), "permesso doctor")
+		if sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, longestRestart)
 	}
 }
 
-// attempt runs a channel once. A panic is an error.
-func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
+// runOnce runs a channel once. A panic is an error.
+func (c *channels) runOnce(ctx context.Context, k kind, changes <-chan approval.Key) (err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("%s panicked: %v", k.name, what)
@@ -170,24 +170,24 @@ func (c *channels) attempt(ctx context.Context, k kind, changes <-chan approval.
 	if err != nil {
 		return err
 	}
-	c.is(k.name, ch)
-	defer c.is(k.name, nil)
+	c.setRunning(k.name, ch)
+	defer c.setRunning(k.name, nil)
 	return ch.Run(ctx)
 }
 
-func (c *channels) is(name string, ch channel) {
+func (c *channels) setRunning(name string, ch channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.at[name]; w != nil {
+	if w := c.active[name]; w != nil {
 		w.now = ch
 	}
 }
 
-// up returns the running channel of a name, nil if it does not run.
-func (c *channels) up(name string) channel {
+// current returns the running channel of a name, nil if it does not run.
+func (c *channels) current(name string) channel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.at[name]; w != nil {
+	if w := c.active[name]; w != nil {
 		return w.now
 	}
 	return nil
@@ -198,7 +198,7 @@ func (c *channels) up(name string) channel {
 func (c *channels) changed(k approval.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range c.at {
+	for _, w := range c.active {
 		select {
 		case w.changes <- k:
 		default:
@@ -216,7 +216,7 @@ func (c *channels) alert(from, ws, text string) {
 	c.s.log.Warn().Str("via", from).Str("ws", ws).Msg(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, w := range c.at {
+	for name, w := range c.active {
 		if a, ok := w.now.(alerter); ok && name != from {
 			go a.Alert(ws, text)
 		}
@@ -226,26 +226,26 @@ func (c *channels) alert(from, ws, text string) {
 // reconfigured makes Run compare the channels with the configuration.
 func (c *channels) reconfigured() {
 	select {
-	case c.knock <- struct{}{}:
+	case c.configChanged <- struct{}{}:
 	default: // a signal is pending already
 	}
 }
 
 // channelEnv is what the daemon gives to a channel.
-type room struct {
-	name     string // the channel's
-	s        *server
-	decider  *gate.Decider
-	viewer   *gate.Viewer
-	notebook *ipc.SentStore
+type channelEnv struct {
+	name      string // the channel's
+	s         *server
+	decider   *gate.Decider
+	viewer    *gate.Viewer
+	sentStore *ipc.SentStore
 }
 
-func (s *server) room(name string) *room {
-	return &room{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
+func (s *server) channelEnv(name string) *channelEnv {
+	return &channelEnv{name, s, s.decider(s.keys, s), s.viewer(s.keys), &ipc.SentStore{Store: s.store, Channel: name}}
 }
 
 // workspaces returns the workspaces that use this channel, sorted.
-func (r *room) workspaces() []string {
+func (r *channelEnv) workspaces() []string {
 	cfg := r.s.conf()
 	return slices.DeleteFunc(sortedNames(cfg), func(ws string) bool {
 		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
@@ -253,7 +253,7 @@ func (r *room) workspaces() []string {
 }
 
 // Waiting implements chat.Viewer: the pending requests to send by this channel.
-func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
+func (r *channelEnv) Waiting(ctx context.Context, workspaces []string) ([]approval.Waiting, error) {
 	own := r.workspaces()
 	asked := slices.DeleteFunc(slices.Clone(workspaces), func(ws string) bool { return !slices.Contains(own, ws) })
 	if len(asked) == 0 {
@@ -266,10 +266,10 @@ func (r *room) Waiting(ctx context.Context, workspaces []string) ([]approval.Wai
 }
 
 // asks reports whether a request goes to this channel. Its client may name another.
-func (r *room) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
+func (r *channelEnv) asks(p *approval.Pending) bool { return p.AskOn == "" || p.AskOn == r.name }
 
 // Find implements chat.Finder.
-func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
+func (r *channelEnv) Find(ctx context.Context, workspaces []string, prefix string) ([]approval.Key, error) {
 	if len(workspaces) == 0 {
 		return nil, nil
 	}
@@ -277,7 +277,7 @@ func (r *room) Find(ctx context.Context, workspaces []string, prefix string) ([]
 }
 
 // style returns the style of messages in a language, the configured one if "".
-func (r *room) style(language string) chat.Style {
+func (r *channelEnv) style(language string) chat.Style {
 	style := r.s.style()
 	style.WouldAllow, style.Earlier = r.s.memory.wouldAllow, earlier(r.viewer)
 	if language != "" {
@@ -287,28 +287,28 @@ func (r *room) style(language string) chat.Style {
 }
 
 // interceptor parses the messages of this channel and applies their decisions.
-func (r *room) interceptor() *chat.Interceptor {
-	decider := afresh(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
+func (r *channelEnv) interceptor() *chat.Interceptor {
+	decider := freshDecider(func() *gate.Decider { return r.s.decider(r.s.keys, r.s) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: r, Zone: time.Local, Redact: newRedaction(), Revoker: revoker{r.s.memory, decider},
-		CanDecide: decider.Standing, Paused: r.s.pausedIn,
+		CanDecide: decider.CanDecide, Paused: r.s.pausedIn,
 	}
 }
 
-// problem reports an issue of this channel to status and doctor; "" clears it.
-func (r *room) problem(what, hint string) {
+// reportIssue reports an issue of this channel to status and doctor; "" clears it.
+func (r *channelEnv) reportIssue(what, hint string) {
 	if what == "" {
-		r.s.health.Clear(channelProblem(r.name))
+		r.s.health.Clear(channelIssue(r.name))
 		return
 	}
-	r.s.health.Set(channelProblem(r.name), what, hint)
+	r.s.health.Set(channelIssue(r.name), what, hint)
 }
 
 // alert sends text by the other channels, because this one cannot.
-func (r *room) alert(ws, text string) { r.s.reach.alert(r.name, ws, text) }
+func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
 
 // foot returns the last line of a message.
-func (r *room) foot() string { return auditFoot(r.s.audit.Newest()) }
+func (r *channelEnv) foot() string { return auditFoot(r.s.audit.Newest()) }
 
 // peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {
@@ -322,8 +322,8 @@ func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 }
 
 var (
-	_ chat.Viewer     = (*room)(nil)
-	_ chat.Finder     = (*room)(nil)
+	_ chat.Viewer     = (*channelEnv)(nil)
+	_ chat.Finder     = (*channelEnv)(nil)
 	_ chat.SentStore  = (*ipc.SentStore)(nil)
 	_ chat.StateStore = (*ipc.StateStore)(nil)
 )

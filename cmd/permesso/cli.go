@@ -23,16 +23,16 @@ import (
 
 // Exit codes, see the package comment.
 const (
-	codeDone    = 0
-	codeError   = 1
-	codeUsage   = 2
-	codeNotRun  = 3
-	codeFailed  = 4
-	codeWaiting = 5
-	codeRefused = 6
-	codeLocked  = 7
-	codeUnwell  = 8
-	codeSick    = 9
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNotRun   = 3
+	exitFailed   = 4
+	exitTimeout  = 5
+	exitRefused  = 6
+	exitLocked   = 7
+	exitWarnings = 8
+	exitErrors   = 9
 )
 
 // Main is the program and its environment.
@@ -77,27 +77,27 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	root.SetErr(m.Err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return codeDone
+		return exitOK
 	}
 	return a.report(err)
 }
 
 // report prints the error and its hint, and returns the exit code.
 func (a *app) report(err error) int {
-	code, hint := codeError, ""
+	code, hint := exitError, ""
 	var e *exit
 	var ref *approval.Refusal
 	switch {
 	case errors.As(err, &e):
 		code, hint = e.code, e.hint
 	case errors.As(err, &ref):
-		code = codeRefused
+		code = exitRefused
 	case errors.Is(err, approval.ErrUnsynced):
 		hint = "the decision may have been recorded; check with permesso show ID before retrying"
 	case errors.Is(err, ipc.ErrLocked):
-		code, hint = codeLocked, "stop the other daemon, or use another --home"
+		code, hint = exitLocked, "stop the other daemon, or use another --home"
 	case isUsage(err):
-		code, hint = codeUsage, "permesso --help"
+		code, hint = exitUsage, "permesso --help"
 		// Cobra appends its suggestion on separate lines.
 		if text, near, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 			err, hint = errors.New(text), "did you mean "+strings.Join(strings.Fields(near), " or ")+"?"
@@ -200,7 +200,7 @@ func (a *app) root() *cobra.Command {
 }
 
 // instance is one HOME with its configuration.
-type house struct {
+type instance struct {
 	cfg    *config.Config
 	layout ipc.Layout
 	store  *ipc.Store
@@ -209,7 +209,7 @@ type house struct {
 }
 
 // instance reads the configuration and locates the state folder.
-func (a *app) house() (*house, error) {
+func (a *app) instance() (*instance, error) {
 	file, err := config.Locate(a.configFlag, a.Env)
 	if err != nil {
 		return nil, err
@@ -222,23 +222,23 @@ func (a *app) house() (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &house{cfg: cfg, layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h := &instance{cfg: cfg, layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout, RequestSize: h.requestSize}
 	return h, nil
 }
 
-func (h *house) requestSize(ws string) int64 {
+func (h *instance) requestSize(ws string) int64 {
 	return int64(h.conf().Workspaces[ws].Limits.WithDefaults().RequestSize)
 }
 
-// existing is instance for a home that has keys.
-func (a *app) existing() (*house, *keys, error) {
-	h, err := a.house()
+// openHome is instance for a home that has keys.
+func (a *app) openHome() (*instance, *keys, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
-		return nil, nil, fail(codeError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
+		return nil, nil, fail(exitError, "run permesso init, then permesso serve; or name another home: --home, or sudo -u permesso for the system's daemon", "no daemon for this user in %s", h.layout.Home)
 	}
 	if err := h.actAsOwner(); err != nil {
 		return nil, nil, err
@@ -249,7 +249,7 @@ func (a *app) existing() (*house, *keys, error) {
 
 // actAsOwner drops root's privileges to those of the home's owner: the daemon
 // could not read files that root writes. The decision's author stays root.
-func (h *house) actAsOwner() error {
+func (h *instance) actAsOwner() error {
 	info, err := os.Stat(h.layout.Home)
 	if err != nil {
 		return err
@@ -266,7 +266,7 @@ func (h *house) actAsOwner() error {
 	return nil
 }
 
-func (h *house) viewer(k *keys) *gate.Viewer {
+func (h *instance) viewer(k *keys) *gate.Viewer {
 	return &gate.Viewer{Store: h.store, Workspaces: h.store, Seal: k.seal}
 }
 

@@ -16,7 +16,7 @@ func (a *app) configCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config", Short: "Check or show the configuration", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso config --help", "config needs a subcommand: check or show")
+			return fail(exitUsage, "permesso config --help", "config needs a subcommand: check or show")
 		},
 	}
 	var effective bool
@@ -98,7 +98,7 @@ func (a *app) checkConfig(pos []string) error {
 		}
 	}
 	if err != nil {
-		return &exit{code: codeError, err: errors.New("")}
+		return &exit{code: exitError, err: errors.New("")}
 	}
 	if a.json {
 		return nil
@@ -117,7 +117,7 @@ func (a *app) checkConfig(pos []string) error {
 }
 
 func (a *app) showConfig(effective bool) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ func (a *app) denyCmd() *cobra.Command {
 	}
 }
 
-// wanted is the JSON object that decide --stdin reads.
-type wanted struct {
+// decisionInput is the JSON object that decide --stdin reads.
+type decisionInput struct {
 	RequestID     string           `json:"request_id"`
 	Workspace     string           `json:"workspace"`
 	PendingSHA256 string           `json:"pending_sha256"`
@@ -85,9 +85,9 @@ func (a *app) decideCmd() *cobra.Command {
 			"With pending_sha256 (from permesso pending --json) the decision is refused if the pending request has changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !stdin {
-				return fail(codeUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
+				return fail(exitUsage, "permesso decide --stdin < decision.json", "decide needs --stdin: it reads the decision from standard input")
 			}
-			w, err := a.readWanted()
+			w, err := a.readDecision()
 			if err != nil {
 				return err
 			}
@@ -105,14 +105,14 @@ func (a *app) decideCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) readWanted() (*wanted, error) {
+func (a *app) readDecision() (*decisionInput, error) {
 	b, err := io.ReadAll(io.LimitReader(a.In, 1<<20))
 	if err != nil {
 		return nil, err
 	}
-	w := &wanted{}
+	w := &decisionInput{}
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fail(codeUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
+		return nil, fail(exitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
 	}
 	if w.Verdict == "" && w.Approved != nil {
 		w.Verdict = approval.Denied
@@ -121,39 +121,39 @@ func (a *app) readWanted() (*wanted, error) {
 		}
 	}
 	if w.Approved != nil && *w.Approved != (w.Verdict == approval.Approved) {
-		return nil, fail(codeUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
+		return nil, fail(exitUsage, "set only verdict", "approved (%t) and verdict (%s) contradict each other", *w.Approved, w.Verdict)
 	}
 	if !approval.ValidID(w.RequestID) {
-		return nil, fail(codeUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
+		return nil, fail(exitUsage, "give the full id", "request_id %q is not 16 to 64 lower-case hex digits", w.RequestID)
 	}
 	return w, nil
 }
 
 // decide decides one request, with or without a running daemon.
 func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInput) error {
-	desk, err := a.desk(ctx)
+	c, err := a.approverClient(ctx)
 	if err != nil {
 		return err
 	}
-	if ans.Key, err = find(ctx, desk, typed); err != nil {
+	if ans.Key, err = find(ctx, c, typed); err != nil {
 		return err
 	}
-	w, err := desk.Pending(ans.Key)
+	w, err := c.Pending(ans.Key)
 	if err != nil {
 		return err
 	}
 	ans.By, ans.Via = operator(), "cli"
-	d, err := desk.Decide(ctx, ans)
+	d, err := c.Decide(ctx, ans)
 	if err != nil {
 		return err
 	}
-	served, err := desk.served()
+	served, err := c.served()
 	if err != nil {
 		return err
 	}
-	text := desk.confirmation(d, w, served)
-	if d.Approved && desk.pausedIn(ans.Key.Workspace) != nil {
-		p, _ := desk.store.Paused(ans.Key.Workspace)
+	text := c.confirmation(d, w, served)
+	if d.Approved && c.pausedIn(ans.Key.Workspace) != nil {
+		p, _ := c.store.Paused(ans.Key.Workspace)
 		text += "\nThe daemon is " + pauseLine(p) + ". The request runs after permesso resume unless it has expired by then."
 	}
 	return a.print(d, text)
@@ -161,19 +161,19 @@ func (a *app) decide(ctx context.Context, typed string, ans approval.DecisionInp
 
 // cancelWaiting cancels a request as the operator, with or without a running daemon.
 func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	desk, err := a.desk(ctx)
+	c, err := a.approverClient(ctx)
 	if err != nil {
 		return err
 	}
-	files, ok := desk.Decider.(*gate.Decider)
+	files, ok := c.Decider.(*gate.Decider)
 	if !ok {
-		return fail(codeRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
+		return fail(exitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 	}
-	k, err := find(ctx, desk, typed)
+	k, err := find(ctx, c, typed)
 	if err != nil {
 		return err
 	}
-	w, err := desk.Pending(k)
+	w, err := c.Pending(k)
 	if err != nil {
 		return err
 	}
@@ -181,14 +181,14 @@ func (a *app) cancelWaiting(ctx context.Context, typed string) error {
 	if err != nil {
 		return err
 	}
-	served, err := desk.served()
+	served, err := c.served()
 	if err != nil {
 		return err
 	}
-	return a.print(d, desk.confirmation(d, w, served))
+	return a.print(d, c.confirmation(d, w, served))
 }
 
-func (k *desk) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
+func (k *approverClient) confirmation(d *approval.Decision, w *approval.Waiting, served bool) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
 		what = k.style().OneLine(w.Pending, strings.TrimSpace(w.Pending.ToolName+" "+w.Pending.Summary)) + " (" + w.Pending.ShortID + ")"

@@ -34,39 +34,39 @@ func (a *app) demoCmd() *cobra.Command {
 const demoWorkspace = "demo"
 
 // demoRequest is one request of the demo's agent.
-type errand struct {
-	tool  string
-	says  string          // printed before the request
-	call  string          // the agent's command line
-	args  string          // as the client encodes them; the receipt must match
-	other string          // arguments that the receipt must not match
-	want  approval.Status // "" if a person decides
+type demoRequest struct {
+	tool    string
+	comment string          // printed before the request
+	call    string          // the agent's command line
+	args    string          // as the client encodes them; the receipt must match
+	other   string          // arguments that the receipt must not match
+	want    approval.Status // "" if a person decides
 }
 
-func errands() []errand {
-	return []errand{
+func demoRequests() []demoRequest {
+	return []demoRequest{
 		{
-			tool: "greet", says: "A greeting. A rule allows it.", call: "permesso request greet --arg name=world --wait",
+			tool: "greet", comment: "A greeting. A rule allows it.", call: "permesso request greet --arg name=world --wait",
 			args: `{"name":"world"}`, other: `{"name":"moon"}`, want: approval.StatusAutoApproved,
 		},
 		{
-			tool: "post_note", says: "A note for the notice board. It asks you.",
+			tool: "post_note", comment: "A note for the notice board. It asks you.",
 			call: "permesso request post_note --arg text='Meeting at 5' --rationale='They should know.' --wait",
 			args: `{"text":"Meeting at 5"}`, other: `{"text":"Meeting at 6"}`,
 		},
 		{
-			tool: "wipe_board", says: "Wiping the board. A rule denies it.", call: "permesso request wipe_board --wait",
+			tool: "wipe_board", comment: "Wiping the board. A rule denies it.", call: "permesso request wipe_board --wait",
 			args: `{}`, other: `{"all":true}`, want: approval.StatusAutoRejected,
 		},
 	}
 }
 
-// script is the agent's shell script. It ignores how a request ends: the host
+// agentScript is the agent's shell script. It ignores how a request ends: the host
 // verifies the outcomes from its own records.
-func script() string {
+func agentScript() string {
 	var b strings.Builder
-	for i, e := range errands() {
-		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", shellWord(fmt.Sprintf("# %d. %s", i+1, e.says)), shellWord("$ "+e.call), e.call)
+	for i, e := range demoRequests() {
+		fmt.Fprintf(&b, "echo %s\necho %s\n%s\n", shellWord(fmt.Sprintf("# %d. %s", i+1, e.comment)), shellWord("$ "+e.call), e.call)
 	}
 	return b.String() + "exit 0\n"
 }
@@ -114,10 +114,10 @@ reason = "the board must not be wiped"
 `, board), nil
 }
 
-// stage is a running demo.
-type stage struct {
+// demoSession is a running demo.
+type demoSession struct {
 	*app       // with the temporary home and its configuration
-	h          *house
+	h          *instance
 	out        *screen
 	dir        string
 	bin        string
@@ -133,7 +133,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 	// Clean up also when the terminal is closed or the output's reader is gone.
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer unhook()
-	s, err := a.stage(dir)
+	s, err := a.prepareDemo(dir)
 	if err != nil {
 		return err
 	}
@@ -143,15 +143,15 @@ func (a *app) demo(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = s.play(ctx, cancel)
+	err = s.run(ctx, cancel)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fail(codeError, "", "demo interrupted: %w", cause)
+		err = fail(exitError, "", "demo interrupted: %w", cause)
 	}
 	return errors.Join(err, stop())
 }
 
-// stage prepares a home as init does.
-func (a *app) stage(dir string) (*stage, error) {
+// prepareDemo prepares a home as init does.
+func (a *app) prepareDemo(dir string) (*demoSession, error) {
 	bin, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (a *app) stage(dir string) (*stage, error) {
 	if err := os.WriteFile(inner.configFlag, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	h, err := inner.house()
+	h, err := inner.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +175,12 @@ func (a *app) stage(dir string) (*stage, error) {
 		return nil, err
 	}
 	out := &screen{to: a.Out, color: terminal(a.Out) && a.Env("NO_COLOR") == ""}
-	return &stage{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
+	return &demoSession{app: inner, h: h, out: out, dir: dir, bin: bin, unattended: !terminal(a.In)}, nil
 }
 
 // startGate starts a daemon process and waits until it is ready. If the daemon
 // ends early, the demo is cancelled.
-func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
+func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseFunc) (stop func() error, err error) {
 	logFile := filepath.Join(s.dir, "serve.log")
 	log, err := os.Create(logFile)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 	for {
 		served, err := s.h.served()
 		if err == nil && !served {
-			err = pauseFor(ctx, 20*time.Millisecond)
+			err = sleep(ctx, 20*time.Millisecond)
 		}
 		switch {
 		case err != nil:
@@ -233,37 +233,37 @@ func (s *stage) startGate(ctx context.Context, cancel context.CancelCauseFunc) (
 	}
 }
 
-// play runs the agent and an approver.
-func (s *stage) play(ctx context.Context, cancel context.CancelCauseFunc) error {
+// run runs the agent and an approver.
+func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
 	box := findSandbox(ctx, s.bin, s.dir, mounts(s.h.layout, demoWorkspace))
 	s.introduce(box)
 	k, err := s.h.loadKeys()
 	if err != nil {
 		return err
 	}
-	answers, hangUp := context.WithCancel(ctx)
+	answers, stopAnswers := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.answer(answers, k); err != nil {
 			cancel(err) // without an approver the agent would wait forever
 		}
 	})
-	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, script())
-	hangUp()
+	err = box.run(ctx, &prefixer{to: s.out, prefix: "agent │ "}, agentScript())
+	stopAnswers()
 	wg.Wait()
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return s.judge(ctx, k)
+	return s.verify(ctx, k)
 }
 
-func (s *stage) introduce(box sandbox) {
+func (s *demoSession) introduce(box sandbox) {
 	s.out.line(bold, "An agent submits requests, you decide, and the daemon runs exactly what you approve.")
 	s.out.line(plain, "")
 	s.out.line(plain, "The daemon runs on the host, with its home in "+s.dir+", until the demo ends.")
 	if box.bwrap != "" {
 		s.out.line(plain, "The agent runs in bubblewrap. It sees only two of the daemon's folders:")
-		for _, m := range box.see {
+		for _, m := range box.mounts {
 			access := "to write  "
 			if m.ReadOnly {
 				access = "to read   "
@@ -282,18 +282,18 @@ func (s *stage) introduce(box sandbox) {
 
 // answer runs the terminal channel of serve. The demo decides from another
 // process than the daemon, as permesso approve does.
-func (s *stage) answer(ctx context.Context, k *keys) error {
+func (s *demoSession) answer(ctx context.Context, k *keys) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	in, eyes := io.Reader(r), &witness{Writer: s.out}
+	in, transcript := io.Reader(r), &transcript{Writer: s.out}
 	if file, ok := s.In.(*os.File); ok && !s.unattended {
-		in = &keyboard{File: file, then: r, over: func() { go s.typeAnswer(ctx, k, w, eyes, "deny", "end of input") }}
+		in = &keyboard{File: file, fallback: r, atEnd: func() { go s.typeAnswer(ctx, k, w, transcript, "deny", "end of input") }}
 	} else {
-		go s.typeAnswer(ctx, k, w, eyes, "approve", "typed by the demo itself")
+		go s.typeAnswer(ctx, k, w, transcript, "approve", "typed by the demo itself")
 	}
 	decider := s.h.decider(k, nil)
 	c := &terminalchat.Channel{
-		In: in, Out: eyes, Viewer: s.h.viewer(k),
+		In: in, Out: transcript, Viewer: s.h.viewer(k),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.h.viewer(k), Zone: time.Local, Redact: newRedaction(), CanDecide: decider.CanDecide,
 		},
@@ -309,9 +309,9 @@ func (s *stage) answer(ctx context.Context, k *keys) error {
 // embeds the file so that the channel can interrupt a read.
 type keyboard struct {
 	*os.File
-	then  io.Reader
-	over  func()
-	ended bool
+	fallback io.Reader
+	atEnd    func()
+	ended    bool
 }
 
 func (k *keyboard) Read(b []byte) (int, error) {
@@ -321,39 +321,39 @@ func (k *keyboard) Read(b []byte) (int, error) {
 			return n, err
 		}
 		k.ended = true
-		k.over()
+		k.atEnd()
 	}
-	return k.then.Read(b)
+	return k.fallback.Read(b)
 }
 
-// witness records the channel's output.
-type witness struct {
+// transcript records the channel's output.
+type transcript struct {
 	io.Writer
 	mu    sync.Mutex
 	shown strings.Builder
 }
 
-func (w *witness) Write(b []byte) (int, error) {
+func (w *transcript) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shown.Write(b)
 	return w.Writer.Write(b)
 }
 
-func (w *witness) saw(text string) bool {
+func (w *transcript) contains(text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Contains(w.shown.String(), text)
 }
 
 // typeAnswer types the answer in place of a person, after the channel has shown the request.
-func (s *stage) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, eyes *witness, verb, why string) {
+func (s *demoSession) typeAnswer(ctx context.Context, k *keys, w *io.PipeWriter, transcript *transcript, verb, why string) {
 	for {
-		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return
 		}
 		list, err := s.h.viewer(k).Waiting(ctx, []string{demoWorkspace})
-		if err != nil || len(list) == 0 || !eyes.saw("approve "+list[0].Pending.ShortID) {
+		if err != nil || len(list) == 0 || !transcript.contains("approve "+list[0].Pending.ShortID) {
 			continue
 		}
 		line := verb + " " + list[0].Pending.ShortID

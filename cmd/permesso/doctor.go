@@ -38,7 +38,7 @@ func (a *app) doctorCmd() *cobra.Command {
 				return err
 			}
 			d.quick = quick
-			return d.report(d.examine(cmd.Context()))
+			return d.report(d.runChecks(cmd.Context()))
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
@@ -52,10 +52,10 @@ func (a *app) doctorCmd() *cobra.Command {
 type severity int
 
 const (
-	serious severity = iota
-	warning
-	worthKnowing
-	fine
+	severityError severity = iota
+	severityWarning
+	severityInfo
+	severityOK
 )
 
 func (s severity) String() string { return [...]string{"error", "warning", "info", "ok"}[s] }
@@ -76,16 +76,16 @@ type finding struct {
 	Cure      string   `json:"cure"`
 }
 
-// found makes a finding of an error. A second line "hint: …" becomes its cure.
-func found(s severity, ws string, err error) finding {
+// findingOf makes a finding of an error. A second line "hint: …" becomes its cure.
+func findingOf(s severity, ws string, err error) finding {
 	what, cure, _ := strings.Cut(err.Error(), "\nhint: ")
 	return finding{Severity: s, Workspace: ws, What: oneLine(what), Cure: oneLine(cure)}
 }
 
-func foundAll(s severity, ws string, errs ...error) (list []finding) {
+func findingsOf(s severity, ws string, errs ...error) (list []finding) {
 	for _, err := range errs {
 		if err != nil {
-			list = append(list, found(s, ws, err))
+			list = append(list, findingOf(s, ws, err))
 		}
 	}
 	return list
@@ -94,23 +94,23 @@ func foundAll(s severity, ws string, errs ...error) (list []finding) {
 // oneLine keeps file names and contents from looking like another finding.
 func oneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "; ")) }
 
-func well(format string, a ...any) finding {
-	return finding{Severity: fine, What: fmt.Sprintf(format, a...)}
+func okFinding(format string, a ...any) finding {
+	return finding{Severity: severityOK, What: fmt.Sprintf(format, a...)}
 }
 
-// orWell returns list, or one ok finding if list is empty.
-func orWell(list []finding, format string, a ...any) []finding {
+// orOK returns list, or one ok finding if list is empty.
+func orOK(list []finding, format string, a ...any) []finding {
 	if len(list) == 0 {
-		list = append(list, well(format, a...))
+		list = append(list, okFinding(format, a...))
 	}
 	return list
 }
 
 // doctor is one run of the checks.
 type doctor struct {
-	*house
+	*instance
 	app        *app
-	problem    error    // error of reading the configuration
+	configErr  error    // error of reading the configuration
 	file       string   // its path; "" for the defaults
 	names      []string // the workspaces to check
 	keys       *keys    // nil if they cannot be loaded
@@ -132,10 +132,10 @@ func (a *app) doctor(workspace string) (*doctor, error) {
 		return nil, err
 	}
 	d := &doctor{app: a, now: time.Now(), began: time.Now(), uid: os.Getuid()}
-	d.house = &house{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
-	if d.file, d.problem = config.Locate(a.configFlag, a.Env); d.problem == nil {
+	d.instance = &instance{cfg: config.Default(), layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	if d.file, d.configErr = config.Locate(a.configFlag, a.Env); d.configErr == nil {
 		var cfg *config.Config
-		if cfg, d.problem = a.reader().Load(d.file, a.Env); d.problem == nil {
+		if cfg, d.configErr = a.reader().Load(d.file, a.Env); d.configErr == nil {
 			d.cfg = cfg
 		}
 	}
@@ -159,7 +159,7 @@ func (d *doctor) workspaces(only string) ([]string, error) {
 	if err != nil {
 		names = nil // checkFolders reports it
 	}
-	if d.problem == nil {
+	if d.configErr == nil {
 		names = append(names, sortedNames(d.cfg)...)
 	}
 	slices.Sort(names)
@@ -168,7 +168,7 @@ func (d *doctor) workspaces(only string) ([]string, error) {
 		return names, nil
 	}
 	if !slices.Contains(names, only) {
-		return nil, fail(codeError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
+		return nil, fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", only)
 	}
 	return []string{only}, nil
 }
@@ -178,7 +178,7 @@ type check struct {
 	name string
 	home bool // needs a home
 	slow bool // left out by --quick
-	look func(*doctor, context.Context) []finding
+	run  func(*doctor, context.Context) []finding
 }
 
 // checks are ordered so that earlier findings explain later ones.
@@ -206,7 +206,7 @@ func checks() []check {
 	}
 }
 
-func (d *doctor) examine(ctx context.Context) []finding {
+func (d *doctor) runChecks(ctx context.Context) []finding {
 	var all []finding
 	for _, c := range checks() {
 		if ctx.Err() != nil {
@@ -216,7 +216,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 			continue
 		}
 		d.progress("checking " + c.name + " …")
-		for _, f := range fewer(c.look(d, ctx)) {
+		for _, f := range limitFindings(c.run(d, ctx)) {
 			f.Check = c.name
 			all = append(all, f)
 		}
@@ -225,11 +225,11 @@ func (d *doctor) examine(ctx context.Context) []finding {
 	return all
 }
 
-// mostAlike is how many findings of one check, severity and workspace are shown.
-const mostAlike = 10
+// maxAlike is how many findings of one check, severity and workspace are shown.
+const maxAlike = 10
 
-// fewer sorts findings by severity and limits each group.
-func fewer(list []finding) (kept []finding) {
+// limitFindings sorts findings by severity and limits each group.
+func limitFindings(list []finding) (kept []finding) {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Workspace, b.Workspace))
@@ -240,9 +240,9 @@ func fewer(list []finding) (kept []finding) {
 		if n < 0 {
 			n = len(list)
 		}
-		kept = append(kept, list[:min(n, mostAlike)]...)
-		if n > mostAlike {
-			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more like this", n-mostAlike)})
+		kept = append(kept, list[:min(n, maxAlike)]...)
+		if n > maxAlike {
+			kept = append(kept, finding{Severity: first.Severity, Workspace: first.Workspace, What: fmt.Sprintf("and %d more like this", n-maxAlike)})
 		}
 		list = list[n:]
 	}
@@ -258,7 +258,7 @@ func (d *doctor) progress(line string) {
 
 // report prints the findings. The most severe one gives the exit code.
 func (d *doctor) report(all []finding) error {
-	worst := fine
+	worst := severityOK
 	for _, f := range all {
 		worst = min(worst, f.Severity)
 	}
@@ -268,10 +268,10 @@ func (d *doctor) report(all []finding) error {
 	switch {
 	case err != nil:
 		return err
-	case worst == serious:
-		return &exit{code: codeSick, err: errors.New("")}
-	case worst == warning:
-		return &exit{code: codeUnwell, err: errors.New("")}
+	case worst == severityError:
+		return &exit{code: exitErrors, err: errors.New("")}
+	case worst == severityWarning:
+		return &exit{code: exitWarnings, err: errors.New("")}
 	}
 	return nil
 }
@@ -303,10 +303,10 @@ func summary(all []finding) string {
 		count[f.Severity]++
 	}
 	switch {
-	case count[serious] > 0:
-		return fmt.Sprintf("%s, %s", plural(count[serious], "error"), plural(count[warning], "warning"))
-	case count[warning] > 0:
-		return plural(count[warning], "warning")
+	case count[severityError] > 0:
+		return fmt.Sprintf("%s, %s", plural(count[severityError], "error"), plural(count[severityWarning], "warning"))
+	case count[severityWarning] > 0:
+		return plural(count[severityWarning], "warning")
 	}
 	return "no errors or warnings"
 }

@@ -28,31 +28,31 @@ func ownerOf(info fs.FileInfo) int {
 
 // checkConfig reads the file as serve does, and compares it with the folders.
 func (d *doctor) checkConfig(context.Context) []finding {
-	if d.problem != nil {
-		return configProblems(d.problem)
+	if d.configErr != nil {
+		return configProblems(d.configErr)
 	}
 	var list []finding
 	for _, w := range d.cfg.Warnings {
-		list = append(list, found(warning, "", errors.New(w.In(d.cfg.File))))
+		list = append(list, findingOf(severityWarning, "", errors.New(w.In(d.cfg.File))))
 	}
 	if d.file == "" {
-		list = append(list, finding{Severity: worthKnowing, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
+		list = append(list, finding{Severity: severityInfo, What: "no configuration: every request asks an approver", Cure: "permesso init writes one"})
 	} else {
 		list = append(list, d.checkSecrets()...)
 	}
 	if d.exists {
 		list = append(list, d.compareWorkspaces()...)
 	}
-	return orWell(list, "%s: %s, %s", d.file, plural(len(d.cfg.Workspaces), "workspace"), plural(len(d.cfg.Tools), "tool"))
+	return orOK(list, "%s: %s, %s", d.file, plural(len(d.cfg.Workspaces), "workspace"), plural(len(d.cfg.Tools), "tool"))
 }
 
 func configProblems(err error) (list []finding) {
 	var e *config.Error
 	if !errors.As(err, &e) {
-		return foundAll(serious, "", err)
+		return findingsOf(severityError, "", err)
 	}
 	for _, p := range e.Errors {
-		list = append(list, found(serious, "", errors.New(p.In(e.File))))
+		list = append(list, findingOf(severityError, "", errors.New(p.In(e.File))))
 	}
 	return list
 }
@@ -68,12 +68,12 @@ func (d *doctor) compareWorkspaces() (list []finding) {
 		switch {
 		case !configured:
 			list = append(list, finding{
-				Severity: warning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
+				Severity: severityWarning, Workspace: ws, What: "workspace has folders but is not configured: its requests are refused",
 				Cure: "add [workspaces." + ws + "], or move " + d.layout.Workspace(ws) + " away",
 			})
 		case !slices.Contains(have, ws):
 			list = append(list, finding{
-				Severity: worthKnowing, Workspace: ws, What: "workspace has no folders yet",
+				Severity: severityInfo, Workspace: ws, What: "workspace has no folders yet",
 				Cure: "permesso serve creates them when it starts",
 			})
 		}
@@ -88,7 +88,7 @@ func (d *doctor) checkSecrets() (list []finding) {
 		if err := ipc.CheckSecret(path); errors.Is(err, fs.ErrNotExist) {
 			list = append(list, finding{What: "missing secret file " + oneLine(path) + ", named in the configuration", Cure: "create it, or change the configuration"})
 		} else if err != nil {
-			list = append(list, found(serious, "", err))
+			list = append(list, findingOf(severityError, "", err))
 		}
 	}
 	return list
@@ -158,11 +158,11 @@ func (d *doctor) checkHome(context.Context) []finding {
 		}}
 	case d.uid == 0:
 		return []finding{{
-			Severity: warning, What: oneLine(d.layout.Home) + " belongs to root: approved requests run as root",
+			Severity: severityWarning, What: oneLine(d.layout.Home) + " belongs to root: approved requests run as root",
 			Cure: "run the daemon as a dedicated user: useradd --system permesso",
 		}}
 	}
-	return []finding{well("%s, owned by UID %d", oneLine(d.layout.Home), d.uid)}
+	return []finding{okFinding("%s, owned by UID %d", oneLine(d.layout.Home), d.uid)}
 }
 
 // withFolders returns the workspaces that have folders.
@@ -184,37 +184,37 @@ func (d *doctor) checkFolders(context.Context) []finding {
 	var list []finding
 	for _, err := range wrong {
 		if !errors.Is(err, fs.ErrNotExist) {
-			list = append(list, found(serious, "", err))
+			list = append(list, findingOf(severityError, "", err))
 			continue
 		}
-		f := found(warning, "", err)
+		f := findingOf(severityWarning, "", err)
 		f.Cure = "permesso serve creates it when it starts"
 		list = append(list, f)
 	}
 	for _, ws := range d.withFolders() {
 		if note := d.store.Notes(ws); note != "" {
-			list = append(list, finding{Severity: warning, Workspace: ws, What: oneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
+			list = append(list, finding{Severity: severityWarning, Workspace: ws, What: oneLine(note), Cure: "run the daemon on a kernel with openat2 and with /proc mounted"})
 		}
 	}
-	return orWell(list, "%d folders, none accessible to other users", seen)
+	return orOK(list, "%d folders, none accessible to other users", seen)
 }
 
 // checkPaths checks the parent folders of home and configuration: a user who
 // can replace a parent folder can replace what is in it.
 func (d *doctor) checkPaths(context.Context) []finding {
-	list := foundAll(serious, "", ipc.CheckPath(filepath.Dir(d.layout.Home), d.uid)...)
+	list := findingsOf(severityError, "", ipc.CheckPath(filepath.Dir(d.layout.Home), d.uid)...)
 	if d.file != "" {
 		file, err := filepath.Abs(d.file)
 		if err != nil {
-			return foundAll(serious, "", err)
+			return findingsOf(severityError, "", err)
 		}
-		for _, f := range foundAll(serious, "", ipc.CheckPath(file, d.uid)...) {
+		for _, f := range findingsOf(severityError, "", ipc.CheckPath(file, d.uid)...) {
 			if !slices.Contains(list, f) {
 				list = append(list, f)
 			}
 		}
 	}
-	return orWell(list, "no other user can replace the home or the configuration")
+	return orOK(list, "no other user can replace the home or the configuration")
 }
 
 // checkPrograms checks the programs that tools run.
@@ -228,12 +228,12 @@ func (d *doctor) checkPrograms(context.Context) []finding {
 		}
 		programs++
 		for _, err := range slices.Concat(ipc.CheckProgram(argv[0], d.uid), d.checkScripts(argv)) {
-			f := found(serious, "", err)
+			f := findingOf(severityError, "", err)
 			f.What = "tool " + name + ": " + f.What
 			list = append(list, f)
 		}
 	}
-	return orWell(list, "%s, all present, none writable by another user", plural(programs, "program"))
+	return orOK(list, "%s, all present, none writable by another user", plural(programs, "program"))
 }
 
 // runners are programs that run the file in their first argument.
@@ -271,16 +271,16 @@ func (d *doctor) checkKeys(context.Context) []finding {
 	var list []finding
 	k, err := d.loadKeys()
 	if err != nil {
-		list = append(list, found(serious, "", err))
+		list = append(list, findingOf(severityError, "", err))
 	} else {
 		d.keys = k
 	}
 	if err := receipt.Check(d.fs, d.layout.Keys()); err != nil {
-		list = append(list, found(serious, "", err))
+		list = append(list, findingOf(severityError, "", err))
 	}
 	entries, err := os.ReadDir(d.layout.Keys())
 	if err != nil {
-		return append(list, found(serious, "", err))
+		return append(list, findingOf(severityError, "", err))
 	}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -291,5 +291,5 @@ func (d *doctor) checkKeys(context.Context) []finding {
 			})
 		}
 	}
-	return orWell(list, "the MAC key and the signing key pair load and match")
+	return orOK(list, "the MAC key and the signing key pair load and match")
 }

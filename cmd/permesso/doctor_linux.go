@@ -24,7 +24,7 @@ func changedAt(info fs.FileInfo) time.Time {
 }
 
 // unsynchronized reports whether the kernel's clock is not synchronized.
-func unsynchronised() bool {
+func unsynchronized() bool {
 	var t unix.Timex // zero modes: read only
 	_, err := unix.Adjtimex(&t)
 	return err == nil && t.Status&unix.STA_UNSYNC != 0
@@ -32,10 +32,10 @@ func unsynchronised() bool {
 
 // process is a running daemon.
 type process struct {
-	pid       int
-	started   time.Time
-	replaced  bool // its program is no longer the one on disk
-	eatsSyncs bool // libeatmydata
+	pid          int
+	started      time.Time
+	replaced     bool // its program is no longer the one on disk
+	ignoresFsync bool // libeatmydata
 }
 
 // findDaemon finds the process that holds a lock. From inside a container it
@@ -51,7 +51,7 @@ func findDaemon(lock string) (process, bool) {
 	}
 	for _, file := range []string{"environ", "maps"} {
 		b, err := os.ReadFile(procFile(pid, file))
-		p.eatsSyncs = p.eatsSyncs || err == nil && bytes.Contains(b, []byte("libeatmydata"))
+		p.ignoresFsync = p.ignoresFsync || err == nil && bytes.Contains(b, []byte("libeatmydata"))
 	}
 	return p, true
 }

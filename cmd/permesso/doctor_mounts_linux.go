@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	probePatience  = 5 * time.Second // for one sandbox
-	mountsPatience = 6 * time.Second // after that no other is begun
+	probeTimeout  = 5 * time.Second // for one sandbox
+	mountsTimeout = 6 * time.Second // after that no other is begun
 )
 
 // checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
@@ -27,24 +27,24 @@ const (
 func (d *doctor) checkMounts(ctx context.Context) []finding {
 	box := findSandbox(ctx, d.bin, "", nil)
 	if box.bwrap == "" {
-		return []finding{{Severity: worthKnowing, What: "sandbox not checked: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
+		return []finding{{Severity: severityInfo, What: "sandbox not checked: " + oneLine(box.why), Cure: "apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE"}}
 	}
 	var list []finding
 	workspaces := d.withFolders()
 	for i, ws := range workspaces {
-		if time.Since(d.began) > mountsPatience {
+		if time.Since(d.began) > mountsTimeout {
 			list = append(list, finding{
-				Severity: worthKnowing, What: plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
+				Severity: severityInfo, What: plural(len(workspaces)-i, "workspace") + " not checked, starting with " + ws + ": time limit of one run",
 				Cure: "permesso doctor --workspace " + ws,
 			})
 			break
 		}
-		box.see = d.probeMount(ws)
+		box.mounts = d.probeMount(ws)
 		for _, user := range sandboxUsers() {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
 		}
 	}
-	return orWell(list, "an agent in bubblewrap reaches only its two folders (%s)", plural(len(workspaces), "workspace"))
+	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", plural(len(workspaces), "workspace"))
 }
 
 // sandboxUser is a user of the sandbox, and the bwrap arguments for it.
@@ -68,7 +68,7 @@ func sandboxUsers() []sandboxUser {
 func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user sandboxUser) []finding {
 	breaches, err := d.probe(ctx, box, ws, user)
 	if err != nil {
-		return []finding{{Severity: warning, Workspace: ws, What: "sandbox probe failed: " + oneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
+		return []finding{{Severity: severityWarning, Workspace: ws, What: "sandbox probe failed: " + oneLine(err.Error()), Cure: "permesso mounts " + ws + " --bwrap prints the mounts; start them by hand"}}
 	}
 	var list []finding
 	for _, b := range breaches {
@@ -82,13 +82,13 @@ func (d *doctor) tryMounts(ctx context.Context, box sandbox, ws string, user san
 
 // probe runs permesso doctor probe in a sandbox.
 func (d *doctor) probe(ctx context.Context, box sandbox, ws string, user sandboxUser) (breaches []string, err error) {
-	q, err := json.Marshal(d.question(ws))
+	q, err := json.Marshal(d.probeInput(ws))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	args := append(slices.Clone(user.system), box.see.bwrap()...)
+	args := append(slices.Clone(user.system), box.mounts.bwrap()...)
 	args = append(args, "--ro-bind", box.bin, agentBin+"/permesso", agentBin+"/permesso", "doctor", "probe")
 	cmd := exec.CommandContext(ctx, box.bwrap, args...)
 	var out, errs bytes.Buffer
@@ -105,19 +105,19 @@ func (d *doctor) probe(ctx context.Context, box sandbox, ws string, user sandbox
 	return breaches, nil
 }
 
-// question is the probe's input. It holds no secrets: an attacker may know it.
-type question struct {
-	Requests  string   `json:"requests"`
-	Responses string   `json:"responses"`
-	Own       thing    `json:"own"` // the requests folder
-	Private   []thing  `json:"private"`
-	Sockets   []string `json:"sockets"`
-	Gate      int      `json:"gate"`  // PID of a process on the host
-	Since     string   `json:"since"` // its start time: the sandbox may reuse the PID
+// probeInput is the probe's input. It holds no secrets: an attacker may know it.
+type probeInput struct {
+	Requests  string          `json:"requests"`
+	Responses string          `json:"responses"`
+	Own       protectedFile   `json:"own"` // the requests folder
+	Private   []protectedFile `json:"private"`
+	Sockets   []string        `json:"sockets"`
+	Gate      int             `json:"gate"`  // PID of a process on the host
+	Since     string          `json:"since"` // its start time: the sandbox may reuse the PID
 }
 
-// thing is a private file or folder of the daemon.
-type thing struct {
+// protectedFile is a private file or folder of the daemon.
+type protectedFile struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
 	Dev    uint64 `json:"dev"`
@@ -125,14 +125,14 @@ type thing struct {
 	Folder bool   `json:"folder"`
 }
 
-func (d *doctor) question(ws string) question {
+func (d *doctor) probeInput(ws string) probeInput {
 	l := d.layout
-	q := question{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
+	q := probeInput{Requests: client.DefaultRequests, Responses: client.DefaultResponses, Gate: d.daemon}
 	if q.Gate == 0 {
 		q.Gate = os.Getpid() // any process of the host will do
 	}
 	q.Since = startOf(q.Gate)
-	q.Own, _ = thingAt("its requests", l.Requests(ws))
+	q.Own, _ = statProtected("its requests", l.Requests(ws))
 	for _, t := range []struct{ name, path string }{
 		{"the daemon's home", l.Home},
 		{"the keys", l.Keys()},
@@ -147,13 +147,13 @@ func (d *doctor) question(ws string) question {
 		{"its workspace folder", l.Workspace(ws)},
 		{"the configuration", d.file},
 	} {
-		if thing, err := thingAt(t.name, t.path); err == nil {
+		if thing, err := statProtected(t.name, t.path); err == nil {
 			q.Private = append(q.Private, thing)
 		}
 	}
 	for _, other := range d.withFolders() {
 		if other != ws {
-			if t, err := thingAt("workspace "+other, l.Workspace(other)); err == nil {
+			if t, err := statProtected("workspace "+other, l.Workspace(other)); err == nil {
 				q.Private = append(q.Private, t)
 			}
 		}
@@ -163,16 +163,16 @@ func (d *doctor) question(ws string) question {
 	return q
 }
 
-func thingAt(name, path string) (thing, error) {
+func statProtected(name, path string) (protectedFile, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return thing{}, err
+		return protectedFile{}, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return thing{}, err
+		return protectedFile{}, err
 	}
-	t := thing{Name: name, Path: path, Folder: info.IsDir()}
+	t := protectedFile{Name: name, Path: path, Folder: info.IsDir()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		t.Dev, t.Ino = uint64(st.Dev), st.Ino
 	}

@@ -13,12 +13,12 @@ import (
 
 func changedAt(info fs.FileInfo) time.Time { return info.ModTime() }
 
-func unsynchronised() bool { return false }
+func unsynchronized() bool { return false }
 
 type process struct {
-	pid                 int
-	started             time.Time
-	replaced, eatsSyncs bool
+	pid                    int
+	started                time.Time
+	replaced, ignoresFsync bool
 }
 
 func findDaemon(string) (process, bool) { return process{}, false }
@@ -36,5 +36,5 @@ func probeCmd(*app) *cobra.Command {
 }
 
 func (d *doctor) checkMounts(context.Context) []finding {
-	return []finding{{Severity: worthKnowing, What: "sandboxes are checked on Linux only"}}
+	return []finding{{Severity: severityInfo, What: "sandboxes are checked on Linux only"}}
 }

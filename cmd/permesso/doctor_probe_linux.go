@@ -30,7 +30,7 @@ func probeCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var q question
+			var q probeInput
 			if err := json.Unmarshal(b, &q); err != nil {
 				return fmt.Errorf("parse probe input: %w", err)
 			}
@@ -48,7 +48,7 @@ const remountOnly = "PERMESSO_PROBE_REMOUNT"
 
 // breaches tries everything. The remounts come last because they last until
 // the sandbox ends.
-func (q question) breaches() []string {
+func (q probeInput) breaches() []string {
 	list := []string{}
 	list = append(list, q.ownFolders()...)
 	list = append(list, q.responses()...)
@@ -61,11 +61,11 @@ func (q question) breaches() []string {
 }
 
 // ownFolders checks what an agent must be able to do.
-func (q question) ownFolders() (list []string) {
+func (q probeInput) ownFolders() (list []string) {
 	if err := writable(q.Requests); err != nil {
 		list = append(list, "cannot write requests: "+err.Error())
 	}
-	if t, err := thingAt("", q.Requests); err == nil && (t.Dev != q.Own.Dev || t.Ino != q.Own.Ino) {
+	if t, err := statProtected("", q.Requests); err == nil && (t.Dev != q.Own.Dev || t.Ino != q.Own.Ino) {
 		list = append(list, "has another folder mounted as its requests")
 	}
 	if _, err := os.ReadDir(q.Responses); err != nil {
@@ -84,7 +84,7 @@ func writable(dir string) error {
 }
 
 // responses tries to change a response in every way that leaves no trace.
-func (q question) responses() (list []string) {
+func (q probeInput) responses() (list []string) {
 	if writable(q.Responses) == nil {
 		list = append(list, "may write responses: it could forge them")
 	}
@@ -109,11 +109,11 @@ func (q question) responses() (list []string) {
 
 // private looks for the daemon's private files, on every path where a wrong
 // mount could expose them.
-func (q question) private() (list []string) {
+func (q probeInput) private() (list []string) {
 	roots := append(mountPoints(), procRoots()...)
 	for _, t := range q.Private {
 		for _, path := range t.candidates(roots) {
-			is, err := thingAt("", path)
+			is, err := statProtected("", path)
 			if err != nil || is.Dev != t.Dev || is.Ino != t.Ino {
 				continue
 			}
@@ -125,7 +125,7 @@ func (q question) private() (list []string) {
 }
 
 // reach says what the probe can do with a file that it found.
-func (t thing) reach(path string) string {
+func (t protectedFile) reach(path string) string {
 	can := "sees"
 	if f, err := os.Open(path); err == nil {
 		f.Close()
@@ -139,7 +139,7 @@ func (t thing) reach(path string) string {
 
 // candidates are paths where a host file could be: /a/b/c is at b/c below a
 // mount point if /a is mounted there.
-func (t thing) candidates(roots []string) []string {
+func (t protectedFile) candidates(roots []string) []string {
 	var paths []string
 	parts := strings.Split(strings.Trim(t.Path, "/"), "/")
 	for _, root := range append([]string{"/"}, roots...) {
@@ -180,7 +180,7 @@ func procRoots() (roots []string) {
 
 // process checks whether the daemon can be seen, read or killed. Signal 0 only
 // tests the permission.
-func (q question) process() (list []string) {
+func (q probeInput) process() (list []string) {
 	if q.Since == "" || startOf(q.Gate) != q.Since {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (q question) process() (list []string) {
 	return list
 }
 
-func (q question) connect() (list []string) {
+func (q probeInput) connect() (list []string) {
 	for _, path := range q.Sockets {
 		c, err := net.DialTimeout("unix", path, time.Second)
 		if err != nil {
@@ -208,7 +208,7 @@ func (q question) connect() (list []string) {
 }
 
 // remount tries to make the responses writable, then to unmount them.
-func (q question) remount() []string {
+func (q probeInput) remount() []string {
 	list := []string{}
 	if unix.Mount("", q.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
 		list = append(list, "may remount its responses for writing")
@@ -221,7 +221,7 @@ func (q question) remount() []string {
 
 // remountElsewhere tries the same as root in new namespaces, where the kernel
 // locks mounts from outside.
-func (q question) remountElsewhere() []string {
+func (q probeInput) remountElsewhere() []string {
 	before := writable(q.Responses)
 	b, err := json.Marshal(q)
 	if err != nil {

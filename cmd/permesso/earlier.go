@@ -16,7 +16,7 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 		if !approval.ValidID(p.Resubmits) {
 			return nil
 		}
-		if f := former(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
+		if f := findEarlier(v, approval.Key{Workspace: p.SourceGroup, ID: p.Resubmits}); f != nil {
 			return f
 		}
 		all, err := v.Workspaces.Workspaces()
@@ -24,7 +24,7 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 			return nil
 		}
 		for _, ws := range all {
-			if f := former(v, approval.Key{Workspace: ws, ID: p.Resubmits}); f != nil && ws != p.SourceGroup {
+			if f := findEarlier(v, approval.Key{Workspace: ws, ID: p.Resubmits}); f != nil && ws != p.SourceGroup {
 				return f
 			}
 		}
@@ -32,8 +32,8 @@ func earlier(v *gate.Viewer) func(p *approval.Pending) *chat.EarlierRequest {
 	}
 }
 
-// former reads a request from its record or pending document, nil if there is none.
-func former(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
+// findEarlier reads a request from its record or pending document, nil if there is none.
+func findEarlier(v *gate.Viewer, k approval.Key) *chat.EarlierRequest {
 	rec, err := v.Record(context.Background(), k)
 	if err != nil {
 		return nil

@@ -32,39 +32,39 @@ func emailKind() kind {
 
 // The state stores of the channel.
 const (
-	drawerTaken = "taken" // emails that were acted on, and our replies to them
-	drawerInbox = "inbox" // emails from permesso email deliver
-	drawerTests = "tests" // test emails that permesso email test waits for
-	drawerState = "state" // read positions in mailboxes
+	storeTaken = "taken" // emails that were acted on, and our replies to them
+	storeInbox = "inbox" // emails from permesso email deliver
+	storeTests = "tests" // test emails that permesso email test waits for
+	storeState = "state" // read positions in mailboxes
 )
 
 // openEmail creates the channel.
 func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
-	r, cfg := s.room(emailChannel), s.conf().Email
+	r, cfg := s.channelEnv(emailChannel), s.conf().Email
 	if cfg == nil {
 		return nil, errors.New("[channels.email] is no longer configured")
 	}
-	drawers := map[string]chat.StateStore{}
-	for _, name := range []string{drawerTaken, drawerInbox, drawerTests, drawerState} {
-		d, err := r.notebook.State(name)
+	stores := map[string]chat.StateStore{}
+	for _, name := range []string{storeTaken, storeInbox, storeTests, storeState} {
+		d, err := r.sentStore.State(name)
 		if err != nil {
 			return nil, err
 		}
-		drawers[name] = d
+		stores[name] = d
 	}
 	post := mailSettings{cfg, s.app.Env}
 	c := &email.Channel{
 		Addressing: post.addressing(), FollowUp: cfg.FollowUp, Sender: post.smtp(), Prover: post.authenticator(),
-		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.notebook,
-		Taken: drawers[drawerTaken], Tests: drawers[drawerTests],
+		Viewer: r, Records: r.viewer, Interceptor: r.interceptor(), Notebook: r.sentStore,
+		Taken: stores[storeTaken], Tests: stores[storeTests],
 		Workspaces: r.workspaces, People: func(ws string) []approval.Approver { return peopleOf(s.conf(), ws) }, Style: r.style, Foot: r.foot,
 		Ceiling: func(ws string) approval.Reversibility { return s.conf().EmailCeiling[ws] },
-		Changes: changes, Problem: r.problem, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
+		Changes: changes, Problem: r.reportIssue, Alert: r.alert, Log: s.log.With().Str("via", emailChannel).Logger(),
 	}
-	if box := post.box(drawers[drawerState], c.Reports); box != nil {
+	if box := post.box(stores[storeState], c.Reports); box != nil {
 		c.Boxes = append(c.Boxes, box)
 	}
-	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: drawers[drawerInbox], Report: c.Reports("delivery"), Changes: s.mails[drawerInbox]})
+	c.Boxes = append(c.Boxes, &email.InboxQueue{Drawer: stores[storeInbox], Report: c.Reports("delivery"), Changes: s.mails[storeInbox]})
 	for _, b := range c.Boxes {
 		if m, ok := b.(*email.Maildir); ok {
 			m.Changes = s.mails[kindMaildir]
@@ -84,7 +84,7 @@ const (
 // mailHints signal new emails, by the watcher's kind of folder.
 type mailHints map[string]chan struct{}
 
-func (h mailHints) knock(kind string) {
+func (h mailHints) notify(kind string) {
 	select {
 	case h[kind] <- struct{}{}:
 	default: // a signal is pending already, or the kind is unknown
@@ -95,7 +95,7 @@ func (h mailHints) knock(kind string) {
 // watched is still polled every 30 s.
 func (s *server) watchMails(cfg *config.Email) {
 	s.watcher.Remove(mailGroup)
-	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, drawerInbox), Kind: drawerInbox}}
+	folders := []watcher.Folder{{Path: s.layout.ChannelState(emailChannel, storeInbox), Kind: storeInbox}}
 	if cfg.Maildir != "" {
 		folders = append(folders,
 			watcher.Folder{Path: filepath.Join(cfg.Maildir, "new"), Kind: kindMaildir},
@@ -178,7 +178,7 @@ func (m mailSettings) password(s config.MailServer) func() (string, error) {
 	}
 }
 
-// emailNotebook is the channel's sent store, for a command.
-func emailNotebook(h *house) *ipc.SentStore {
+// emailSentStore is the channel's sent store, for a command.
+func emailSentStore(h *instance) *ipc.SentStore {
 	return &ipc.SentStore{Store: h.store, Channel: emailChannel}
 }

@@ -22,7 +22,7 @@ func (a *app) emailCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "email", Short: "Set up, test and feed the email channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
+			return fail(exitUsage, "permesso email --help", "email needs a subcommand: setup, test or deliver")
 		},
 	}
 	c.AddCommand(a.emailSetupCmd(), a.emailTestCmd(), a.emailDeliverCmd())
@@ -62,7 +62,7 @@ func (a *app) deliver() error {
 	if err != nil {
 		return err
 	}
-	h := &house{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h := &instance{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	if _, err := os.Stat(h.layout.Keys()); err != nil {
 		return fmt.Errorf("no daemon for this user in %s", home)
@@ -70,7 +70,7 @@ func (a *app) deliver() error {
 	if err := h.actAsOwner(); err != nil {
 		return err
 	}
-	inbox, err := emailNotebook(h).State(drawerInbox)
+	inbox, err := emailSentStore(h).State(storeInbox)
 	if err != nil {
 		return err
 	}
@@ -115,17 +115,17 @@ func (a *app) emailSetupCmd() *cobra.Command {
 }
 
 func (a *app) setUpEmail(cmd *cobra.Command, s *emailSetup) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
-	said := false
+	given := false
 	for _, name := range []string{"from", "smtp", "imap", "maildir"} {
-		said = said || cmd.Flags().Changed(name)
+		given = given || cmd.Flags().Changed(name)
 	}
-	if !said {
+	if !given {
 		if h.cfg.Email == nil {
-			return fail(codeUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
+			return fail(exitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
 		}
 		return a.checkEmail(cmd.Context(), h.cfg.Email)
 	}
@@ -134,10 +134,10 @@ func (a *app) setUpEmail(cmd *cobra.Command, s *emailSetup) error {
 	}
 	section, err := config.Parse("", []byte(s.Section()))
 	if err != nil {
-		return asTyped(err)
+		return withoutPosition(err)
 	}
 	if h.cfg.Email != nil && s.write {
-		return fail(codeError, "edit "+h.cfg.File, "%s already has a section [channels.email]", h.cfg.File)
+		return fail(exitError, "edit "+h.cfg.File, "%s already has a section [channels.email]", h.cfg.File)
 	}
 	if err := a.checkEmail(cmd.Context(), section.Email); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (a *app) setUpEmail(cmd *cobra.Command, s *emailSetup) error {
 		return err
 	}
 	if err := editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().AddEmail(h.cfg.File, data, s.NewEmail) }); err != nil {
-		return asTyped(err)
+		return withoutPosition(err)
 	}
 	fmt.Fprintf(a.Out, "added   [channels.email] to %s\nNow: approvers need email = \"…\", and workspaces channels = [\"email\"]; then permesso email test\n", h.cfg.File)
 	return nil
@@ -161,7 +161,7 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	m, failed := mailSettings{cfg, a.Env}, 0
-	tell := func(what string, err error) {
+	report := func(what string, err error) {
 		if err == nil {
 			fmt.Fprintf(a.Out, "ok      %s\n", what)
 			return
@@ -172,17 +172,17 @@ func (a *app) checkEmail(ctx context.Context, cfg *config.Email) error {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
 		}
 	}
-	tell("outgoing email at "+cfg.SMTP.Address, m.smtp().Check(ctx))
+	report("outgoing email at "+cfg.SMTP.Address, m.smtp().Check(ctx))
 	switch {
 	case cfg.IMAP.Address != "":
-		tell("incoming email at "+cfg.IMAP.Address, m.imap(nil, nil).Check(ctx))
+		report("incoming email at "+cfg.IMAP.Address, m.imap(nil, nil).Check(ctx))
 	case cfg.Maildir != "":
-		tell("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
+		report("incoming email in "+cfg.Maildir, (&email.Maildir{Path: cfg.Maildir}).Check(ctx))
 	default:
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
 	if failed > 0 {
-		return &exit{code: codeError, err: errors.New("email channel check failed")}
+		return &exit{code: exitError, err: errors.New("email channel check failed")}
 	}
 	return nil
 }
@@ -217,45 +217,45 @@ func (a *app) emailTestCmd() *cobra.Command {
 }
 
 func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration) (err error) {
-	h, _, err := a.existing()
+	h, _, err := a.openHome()
 	if err != nil {
 		return err
 	}
 	if h.cfg.Email == nil {
-		return fail(codeError, "permesso email setup", "[channels.email] is not configured")
+		return fail(exitError, "permesso email setup", "[channels.email] is not configured")
 	}
 	who, err := mailApprover(h.cfg, pos)
 	if err != nil {
 		return err
 	}
 	m := mailSettings{h.cfg.Email, a.Env}
-	tests, err := emailNotebook(h).State(drawerTests)
+	tests, err := emailSentStore(h).State(storeTests)
 	if err != nil {
 		return err
 	}
 	box := m.box(nil, func(string) func(error) { return func(error) {} })
 	switch b := box.(type) {
 	case *email.IMAP:
-		b.State = &forgetful{}
+		b.State = &memoryState{}
 	case *email.Maildir:
-		b.State = &forgetful{}
+		b.State = &memoryState{}
 	}
-	inbox, err := emailNotebook(h).State(drawerInbox)
+	inbox, err := emailSentStore(h).State(storeInbox)
 	if err != nil {
 		return err
 	}
 	test := &email.TestMail{Inbox: inbox, Drawer: tests, Addressing: m.addressing(), Sender: m.smtp(), To: who.Email}
 	defer func() { err = errors.Join(err, test.End()) }()
 	if err := test.Send(ctx); err != nil {
-		return &exit{codeError, fmt.Errorf("send test email: %w", err), mailHint(err)}
+		return &exit{exitError, fmt.Errorf("send test email: %w", err), mailHint(err)}
 	}
 	fmt.Fprintf(a.Out, "sent    a test email to %s; reply to it (timeout %s)\n", who.Email, timeout)
 	raw, err := test.Await(ctx, box)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fail(codeWaiting, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
+		return fail(exitTimeout, "check the spam folder; with sub_addressing = true your server must deliver name+anything@domain", "timeout: no reply within %s", timeout)
 	}
 	if err != nil {
-		return &exit{codeError, err, mailHint(err)}
+		return &exit{exitError, err, mailHint(err)}
 	}
 	return a.reportTest(email.Examine(context.WithoutCancel(ctx), raw, m.lookup()), who)
 }
@@ -263,18 +263,18 @@ func (a *app) testEmail(ctx context.Context, pos []string, timeout time.Duration
 // reportTest prints what a reply proves about its sender.
 func (a *app) reportTest(f email.Findings, who approval.Approver) error {
 	var b strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	say("received a reply: %q", f.Answer)
+	write := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	write("received a reply: %q", f.Answer)
 	if f.Automatic != "" {
-		say("⚠       it would be ignored: %s", f.Automatic)
+		write("⚠       it would be ignored: %s", f.Automatic)
 	}
 	if !f.Clear {
-		say("⚠       it does not begin with a code, so the channel would reply with the menu")
+		write("⚠       it does not begin with a code, so the channel would reply with the menu")
 	}
 	if f.Field == "" {
-		say("        your mail server writes no Authentication-Results")
+		write("        your mail server writes no Authentication-Results")
 	} else {
-		say("        Authentication-Results: %s", f.Field)
+		write("        Authentication-Results: %s", f.Field)
 	}
 	yes := func(why string) string {
 		if why == "" {
@@ -282,19 +282,19 @@ func (a *app) reportTest(f email.Findings, who approval.Approver) error {
 		}
 		return why
 	}
-	say("DMARC by the server: %s", yes(f.Stated))
-	say("DKIM, verified here: %s", yes(f.Signed))
-	say("")
+	write("DMARC by the server: %s", yes(f.Stated))
+	write("DKIM, verified here: %s", yes(f.Signed))
+	write("")
 	if f.Sender == "" {
-		say("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
-		return errors.Join(a.print(f, strings.TrimRight(b.String(), "\n")), &exit{codeError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"})
+		write("The sender is not authenticated: no reply from %s will be accepted.", who.Email)
+		return errors.Join(a.print(f, strings.TrimRight(b.String(), "\n")), &exit{exitError, errors.New("the reply does not authenticate its sender"), "the approver's provider must sign its emails (DKIM) and publish DMARC"})
 	}
-	say("Add these lines to [channels.email]:")
+	write("Add these lines to [channels.email]:")
 	for _, l := range f.Lines() {
-		say("  %s", l)
+		write("  %s", l)
 	}
 	if f.Stated == "" {
-		say("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
+		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
 	}
 	return a.print(f, strings.TrimRight(b.String(), "\n"))
 }
@@ -312,15 +312,15 @@ func mailApprover(cfg *config.Config, pos []string) (approval.Approver, error) {
 	case len(pos) == 1 && slices.Contains(all, pos[0]):
 		return cfg.Approvers[pos[0]], nil
 	case len(pos) == 1:
-		return approval.Approver{}, fail(codeError, "approvers with an email address: "+strings.Join(all, ", "), "%q is not an approver with an email address", pos[0])
+		return approval.Approver{}, fail(exitError, "approvers with an email address: "+strings.Join(all, ", "), "%q is not an approver with an email address", pos[0])
 	case len(all) != 1:
-		return approval.Approver{}, fail(codeUsage, "permesso email test NAME, one of: "+strings.Join(all, ", "), "email test needs the name of an approver")
+		return approval.Approver{}, fail(exitUsage, "permesso email test NAME, one of: "+strings.Join(all, ", "), "email test needs the name of an approver")
 	}
 	return cfg.Approvers[all[0]], nil
 }
 
-// forgetful is a mailbox state that is not saved.
-type forgetful struct{ data []byte }
+// memoryState is a mailbox state that is not saved.
+type memoryState struct{ data []byte }
 
-func (f *forgetful) Load() ([]byte, error)  { return f.data, nil }
-func (f *forgetful) Save(data []byte) error { f.data = data; return nil }
+func (f *memoryState) Load() ([]byte, error)  { return f.data, nil }
+func (f *memoryState) Save(data []byte) error { f.data = data; return nil }

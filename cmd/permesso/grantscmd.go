@@ -21,12 +21,12 @@ import (
 )
 
 // emptyMemory is a policy without grants and history.
-func (h *house) emptyMemory() (*memory, error) {
+func (h *instance) emptyMemory() (*memory, error) {
 	m, err := h.bareMemory(zerolog.Nop())
 	if err != nil {
 		return nil, err
 	}
-	m.blank()
+	m.reset()
 	return m, m.Load(h.cfg.PolicyConfig())
 }
 
@@ -39,7 +39,7 @@ func (a *app) grantsCmd() *cobra.Command {
 			"Uses are counted from the audit log.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			_, m, err := a.existingMemory()
+			_, m, err := a.openMemory()
 			if err != nil {
 				return err
 			}
@@ -58,9 +58,9 @@ func (a *app) grantsCmd() *cobra.Command {
 	return c
 }
 
-// existingMemory is the memory of a home that has keys.
-func (a *app) existingMemory() (*house, *memory, error) {
-	h, k, err := a.existing()
+// openMemory is the memory of a home that has keys.
+func (a *app) openMemory() (*instance, *memory, error) {
+	h, k, err := a.openHome()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,7 +165,7 @@ func (a *app) grantCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grant", Short: "Manage grants", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso grant add --help", "grant needs a subcommand: add")
+			return fail(exitUsage, "permesso grant add --help", "grant needs a subcommand: add")
 		},
 	}
 	var f grantFlags
@@ -202,7 +202,7 @@ func (a *app) grantCmd() *cobra.Command {
 }
 
 func (a *app) grantAdd(f grantFlags) error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -211,14 +211,14 @@ func (a *app) grantAdd(f grantFlags) error {
 		return err
 	}
 	if !h.cfg.Workspaces[ws].LocalDecisions {
-		return fail(codeRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
+		return fail(exitRefused, "an approver can choose \"always\" when a request is pending", "workspace '%s' has local_decisions = false", ws)
 	}
 	g, err := f.grant(h.cfg, ws, time.Now())
 	if err != nil {
 		return err
 	}
 	if err := m.saveGrant(g, approval.Durable); err != nil {
-		return fail(codeUsage, "permesso grant add --help", "%w", err)
+		return fail(exitUsage, "permesso grant add --help", "%w", err)
 	}
 	return a.print(lineOf(policy.GrantUse{Grant: *g}, time.Now()), "granted "+g.ID)
 }
@@ -227,19 +227,19 @@ func (f *grantFlags) grant(cfg *config.Config, ws string, now time.Time) (*appro
 	c, ok := approval.CapabilityNamed(f.capability)
 	switch {
 	case !ok:
-		return nil, fail(codeUsage, "permesso policy registry lists the capabilities", "%q is not a capability", f.capability)
+		return nil, fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", f.capability)
 	case c.Default == approval.AskAlways:
-		return nil, fail(codeRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", c.Name)
+		return nil, fail(exitRefused, "a configured rule can allow it if it names the tool and every argument", "%s always asks: a grant cannot allow it", c.Name)
 	case f.life <= 0:
-		return nil, fail(codeUsage, "write for example --for 24h", "--for %s must be positive", f.life)
+		return nil, fail(exitUsage, "write for example --for 24h", "--for %s must be positive", f.life)
 	case f.uses < 0:
-		return nil, fail(codeUsage, "0 means no limit", "--max-uses %d must not be negative", f.uses)
+		return nil, fail(exitUsage, "0 means no limit", "--max-uses %d must not be negative", f.uses)
 	case (f.channel == "") != (f.sender == ""):
-		return nil, fail(codeUsage, "", "set --channel and --sender together or not at all")
+		return nil, fail(exitUsage, "", "set --channel and --sender together or not at all")
 	}
 	target, err := policy.CheckTarget(c, f.target)
 	if err != nil {
-		return nil, fail(codeUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
+		return nil, fail(exitUsage, "permesso policy registry shows the kind of target of each capability", "%w", err)
 	}
 	by := operator()
 	channel, sender := gate.Bearer(cfg.Workspaces[ws])
@@ -262,7 +262,7 @@ func (a *app) revokeCmd() *cobra.Command {
 }
 
 func (a *app) revoke(typed string) error {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -286,11 +286,11 @@ func (a *app) revoke(typed string) error {
 // find returns the one grant whose id begins with typed, nil if none.
 func (m *memory) find(typed string) (*approval.Grant, error) {
 	if len(typed) < 4 {
-		return nil, fail(codeUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
+		return nil, fail(exitUsage, "permesso grants lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
-	fits := m.beginning(typed)
+	fits := m.withPrefix(typed)
 	if len(fits) == 0 {
-		g, err := m.findSoon(typed)
+		g, err := m.findUpcoming(typed)
 		if g != nil || err != nil {
 			return g, err
 		}
@@ -298,7 +298,7 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 		if err := m.readGrants(nil); err != nil {
 			return nil, err
 		}
-		fits = m.beginning(typed)
+		fits = m.withPrefix(typed)
 	}
 	switch len(fits) {
 	case 0:
@@ -310,11 +310,11 @@ func (m *memory) find(typed string) (*approval.Grant, error) {
 		}
 		return g, err
 	}
-	return nil, fail(codeRefused, "give more digits", "%q matches %d grants", typed, len(fits))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d grants", typed, len(fits))
 }
 
-// beginning returns the grants whose ids begin with typed.
-func (m *memory) beginning(typed string) (ids []string) {
+// withPrefix returns the grants whose ids begin with typed.
+func (m *memory) withPrefix(typed string) (ids []string) {
 	for _, r := range m.Grants() {
 		if strings.HasPrefix(r.ID, typed) {
 			ids = append(ids, r.ID)
@@ -324,7 +324,7 @@ func (m *memory) beginning(typed string) (ids []string) {
 }
 
 func (a *app) completeGrants(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

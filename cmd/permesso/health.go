@@ -15,7 +15,7 @@ import (
 )
 
 // healthIssue is a condition that an operator must handle.
-type problem struct {
+type healthIssue struct {
 	What  string    `json:"what"`
 	Since time.Time `json:"since"`
 	Hint  string    `json:"hint,omitempty"`
@@ -24,14 +24,14 @@ type problem struct {
 // healthReport is run/health.json: the daemon's health, for status and for
 // monitoring.
 type healthReport struct {
-	Status       string    `json:"status"` // ok, degraded, paused
-	Problems     []problem `json:"problems"`
-	PID          int       `json:"pid"`
-	Version      string    `json:"version"`
-	StartedAt    time.Time `json:"started_at"`
-	UpdatedAt    time.Time `json:"updated_at"`
-	ConfigSHA256 string    `json:"config_sha256"`
-	UI           string    `json:"ui,omitzero"` // address of the web UI
+	Status       string        `json:"status"` // ok, degraded, paused
+	Issues       []healthIssue `json:"problems"`
+	PID          int           `json:"pid"`
+	Version      string        `json:"version"`
+	StartedAt    time.Time     `json:"started_at"`
+	UpdatedAt    time.Time     `json:"updated_at"`
+	ConfigSHA256 string        `json:"config_sha256"`
+	UI           string        `json:"ui,omitzero"` // address of the web UI
 }
 
 // Values of healthReport.Status, the worst last.
@@ -48,13 +48,13 @@ type health struct {
 	file   string      // "": no file
 	paused func() bool // may be nil
 
-	mu       sync.Mutex
-	report   healthReport
-	problems map[string]problem
+	mu     sync.Mutex
+	report healthReport
+	issues map[string]healthIssue
 }
 
 // newHealth returns the health of this daemon.
-func (h *house) newHealth() *health {
+func (h *instance) newHealth() *health {
 	return &health{
 		fs: h.fs, file: h.layout.Health(),
 		paused: func() bool { list, err := h.store.Pauses(); return err != nil || len(list) > 0 },
@@ -68,13 +68,13 @@ func (h *health) Set(name, what, hint string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := time.Now().UTC()
-	if old, ok := h.problems[name]; ok {
+	if old, ok := h.issues[name]; ok {
 		since = old.Since
 	}
-	if h.problems == nil {
-		h.problems = map[string]problem{}
+	if h.issues == nil {
+		h.issues = map[string]healthIssue{}
 	}
-	h.problems[name] = problem{what, since, hint}
+	h.issues[name] = healthIssue{what, since, hint}
 	h.write()
 }
 
@@ -82,8 +82,8 @@ func (h *health) Set(name, what, hint string) {
 func (h *health) Clear(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.problems[name]; ok {
-		delete(h.problems, name)
+	if _, ok := h.issues[name]; ok {
+		delete(h.issues, name)
 		h.write()
 	}
 }
@@ -103,8 +103,8 @@ func (h *health) configured(sha256 string) {
 	h.write()
 }
 
-// pages sets the address of the web UI.
-func (h *health) pages(at string) {
+// setUI sets the address of the web UI.
+func (h *health) setUI(at string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.UI = at
@@ -115,12 +115,12 @@ func (h *health) pages(at string) {
 // run/ is emptied at every start.
 func (h *health) write() {
 	r := &h.report
-	r.Status, r.Problems = healthOK, []problem{}
-	for _, name := range slices.Sorted(maps.Keys(h.problems)) {
-		r.Problems = append(r.Problems, h.problems[name])
+	r.Status, r.Issues = healthOK, []healthIssue{}
+	for _, name := range slices.Sorted(maps.Keys(h.issues)) {
+		r.Issues = append(r.Issues, h.issues[name])
 	}
 	switch {
-	case len(r.Problems) > 0:
+	case len(r.Issues) > 0:
 		r.Status = healthDegraded
 	case h.paused != nil && h.paused():
 		r.Status = healthPaused
@@ -165,12 +165,12 @@ func (h *health) replace(b []byte) error {
 	return h.fs.Rename(temp, h.file)
 }
 
-// stale is the age at which a report means that the daemon hangs.
-const stale = time.Minute
+// maxReportAge is the age at which a report means that the daemon hangs.
+const maxReportAge = time.Minute
 
 // healthOf reads the health of a running daemon. A report that is missing, old
 // or of another process counts as degraded.
-func (h *house) healthOf(now time.Time) healthReport {
+func (h *instance) healthOf(now time.Time) healthReport {
 	var r healthReport
 	b, err := os.ReadFile(h.layout.Health())
 	if err == nil {
@@ -178,7 +178,7 @@ func (h *house) healthOf(now time.Time) healthReport {
 	}
 	unknown := func(what string) healthReport {
 		r.Status = healthDegraded
-		r.Problems = append(r.Problems, problem{What: what, Since: r.UpdatedAt, Hint: "check the daemon's log and the free disk space"})
+		r.Issues = append(r.Issues, healthIssue{What: what, Since: r.UpdatedAt, Hint: "check the daemon's log and the free disk space"})
 		return r
 	}
 	switch {
@@ -188,7 +188,7 @@ func (h *house) healthOf(now time.Time) healthReport {
 	case errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH):
 		r = healthReport{}
 		return unknown("the health report is left over from another process")
-	case now.Sub(r.UpdatedAt) > stale:
+	case now.Sub(r.UpdatedAt) > maxReportAge:
 		return unknown("no health report from the daemon since " + r.UpdatedAt.Local().Format(time.DateTime))
 	}
 	return r
@@ -196,7 +196,7 @@ func (h *house) healthOf(now time.Time) healthReport {
 
 func (r *healthReport) lines() string {
 	var b strings.Builder
-	for _, p := range r.Problems {
+	for _, p := range r.Issues {
 		b.WriteString("\n⚠ " + p.What)
 		if p.Hint != "" {
 			b.WriteString("\n  hint: " + p.Hint)

@@ -19,7 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-func (h *house) prepare() error {
+func (h *instance) prepare() error {
 	if err := h.layout.PrepareHome(h.fs); err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func (a *app) sweepCmd() *cobra.Command {
 }
 
 func (a *app) sweep() error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logTo = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
+	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -69,12 +69,12 @@ func (a *app) sweep() error {
 		}
 		moved++
 	}
-	problem, weak := s.gate.Degraded()
+	problem, degraded := s.gate.Degraded()
 	if err := errors.Join(stepErr, s.close()); err != nil {
 		return err
 	}
-	if weak {
-		return fail(codeError, problem.Hint, "some requests are not settled: %s", problem.What)
+	if degraded {
+		return fail(exitError, problem.Hint, "some requests are not settled: %s", problem.What)
 	}
 	return a.print(map[string]int{"looked_at": moved}, fmt.Sprintf("processed %d requests", moved))
 }
@@ -92,7 +92,7 @@ func (a *app) receiptCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "receipt", Short: "Verify or redeem the receipt of an approved request", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
+			return fail(exitUsage, "permesso receipt --help", "receipt needs a subcommand: verify or redeem")
 		},
 	}
 	var f receiptFlags
@@ -114,7 +114,7 @@ func (a *app) receiptCmd() *cobra.Command {
 		sub.Flags().StringVar(&f.tool, "tool", "", "require this `tool`")
 		sub.Flags().StringVar(&f.args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
 		sub.Flags().StringVar(&f.key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
-		sub.Flags().BoolVar(&f.late, "allow-expired", false, "accept a receipt older than five minutes")
+		sub.Flags().BoolVar(&f.allowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 		sub.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		c.AddCommand(sub)
 	}
@@ -123,7 +123,7 @@ func (a *app) receiptCmd() *cobra.Command {
 
 type receiptFlags struct {
 	tool, args, key string
-	late            bool
+	allowExpired    bool
 }
 
 // verifyReceipt needs only the public key.
@@ -138,7 +138,7 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 	}
 	facts, err := v.Parse(text)
 	if err != nil {
-		return nil, fail(codeRefused, "", "%w", err)
+		return nil, fail(exitRefused, "", "%w", err)
 	}
 	args := ""
 	if f.args != "" {
@@ -150,8 +150,8 @@ func (a *app) verifyReceipt(file string, f receiptFlags) (*receipt.Facts, error)
 		}
 		args = approval.Digest(bytes.TrimSpace(b)) // the digest is over the object without surrounding space
 	}
-	if err := checkReceipt(v, text, f.tool, args, f.late); err != nil {
-		return nil, fail(codeRefused, "", "%w", err)
+	if err := checkReceipt(v, text, f.tool, args, f.allowExpired); err != nil {
+		return nil, fail(exitRefused, "", "%w", err)
 	}
 	return &facts, nil
 }
@@ -178,7 +178,7 @@ func (a *app) readReceipt(file string) (string, error) {
 	}
 	if r, err := approval.ParseResponse([]byte(strings.TrimSpace(string(b)))); err == nil {
 		if r.Receipt == nil {
-			return "", fail(codeRefused, "only approved requests have one", "the response to %s has no receipt", r.RequestID)
+			return "", fail(exitRefused, "only approved requests have one", "the response to %s has no receipt", r.RequestID)
 		}
 		return *r.Receipt, nil
 	}
@@ -193,7 +193,7 @@ func (a *app) verifier(key string) (*receipt.Verifier, error) {
 		}
 		return receipt.NewVerifier(strings.TrimSpace(string(b)))
 	}
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -214,26 +214,26 @@ func (a *app) redeem(file string, f receiptFlags) error {
 	if err != nil {
 		return err
 	}
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
 	key := approval.Key{Workspace: facts.Workspace, ID: facts.RequestID}
-	err = h.useUp(context.Background(), k, key, operator().Name)
+	err = h.markRedeemed(context.Background(), k, key, operator().Name)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fail(codeRefused, "request a new approval", "the receipt of %s is already redeemed", key)
+		return fail(exitRefused, "request a new approval", "the receipt of %s is already redeemed", key)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(codeRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
+		return fail(exitRefused, "redeem it after the response exists", "the record of %s is not written yet", key)
 	case err != nil:
 		return err
 	}
 	return a.print(facts, "redeemed: "+describe(facts)[len("valid: "):])
 }
 
-// useUp marks the receipt of a request as used. The error wraps fs.ErrExist if
+// markRedeemed marks the receipt of a request as used. The error wraps fs.ErrExist if
 // it was used before, fs.ErrNotExist if the request has no record yet.
-func (h *house) useUp(ctx context.Context, k *keys, key approval.Key, by string) error {
+func (h *instance) markRedeemed(ctx context.Context, k *keys, key approval.Key, by string) error {
 	rec, err := h.viewer(k).Record(ctx, key)
 	if err != nil {
 		return err

@@ -20,15 +20,15 @@ import (
 	"github.com/permesso-dev/permesso/ipc"
 )
 
-// beginning is the input of init, from flags or answers.
-type beginning struct {
+// initOptions is the input of init, from flags or answers.
+type initOptions struct {
 	config.Start
 	approver string // NAME or NAME:UID, as it was typed
 	sandbox  string // how the agent runs
 }
 
 func (a *app) initCmd() *cobra.Command {
-	var b beginning
+	var b initOptions
 	var yes bool
 	c := &cobra.Command{
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
@@ -37,7 +37,7 @@ func (a *app) initCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
 			ask := terminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
-			return a.begin(cmd.Context(), b, ask)
+			return a.runInit(cmd.Context(), b, ask)
 		},
 	}
 	c.Flags().StringVar(&b.Workspace, "workspace", config.DefaultWorkspace, "`name` of the first workspace, for one agent")
@@ -75,8 +75,8 @@ func autonomies() []choice {
 
 func sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
 
-// begin writes what is missing and prints the next steps.
-func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
+// runInit writes what is missing and prints the next steps.
+func (a *app) runInit(ctx context.Context, b initOptions, ask bool) error {
 	file, err := a.configToWrite()
 	if err != nil {
 		return err
@@ -97,11 +97,11 @@ func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
 			return err
 		}
 	}
-	said := "wrote   "
+	verb := "wrote   "
 	if kept {
-		said = "kept    "
+		verb = "kept    "
 	}
-	fmt.Fprintln(a.Out, said+file)
+	fmt.Fprintln(a.Out, verb+file)
 	a.configFlag = file
 	h, err := a.initHome()
 	if err != nil {
@@ -112,13 +112,13 @@ func (a *app) begin(ctx context.Context, b beginning, ask bool) error {
 		ws = firstWorkspace(h.cfg)
 	}
 	next := a.next(h, ws)
-	if err := a.sayNext(h, ws, b.sandbox, next); err != nil {
+	if err := a.printNext(h, ws, b.sandbox, next); err != nil {
 		return err
 	}
 	if !ask || next.tool == "" {
 		return nil
 	}
-	return a.offer(ctx, p, h, ws)
+	return a.offerTrial(ctx, p, h, ws)
 }
 
 // ownName is the current user's login name, if it is a valid approver name.
@@ -130,7 +130,7 @@ func ownName() string {
 }
 
 // complete checks the answers and looks up the approver's UID.
-func (b *beginning) complete() error {
+func (b *initOptions) complete() error {
 	if err := checkName(b.Workspace); err != nil {
 		return err
 	}
@@ -149,14 +149,14 @@ func checkName(name string) error {
 	if ipc.ValidWorkspace(name) {
 		return nil
 	}
-	return fail(codeUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
+	return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid name", name)
 }
 
 func oneOf(word string, allowed []string) error {
 	if slices.Contains(allowed, word) {
 		return nil
 	}
-	return fail(codeUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
+	return fail(exitUsage, "use one of "+strings.Join(allowed, ", "), "%.80q is not a valid answer", word)
 }
 
 // approverUID parses NAME, an account of this machine, or NAME:UID.
@@ -168,18 +168,18 @@ func approverUID(typed string) (name, uid string, err error) {
 	if !stated {
 		u, err := user.Lookup(name)
 		if err != nil {
-			return "", "", fail(codeUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
+			return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "no user '%s' on this machine", name)
 		}
 		uid = u.Uid
 	}
 	if _, err := strconv.ParseUint(uid, 10, 32); err != nil {
-		return "", "", fail(codeUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
+		return "", "", fail(exitUsage, "write NAME:UID; id -u prints the number", "%.20q is not a UID", uid)
 	}
 	return name, uid, nil
 }
 
 // writeFirst creates the file and never overwrites one.
-func (a *app) writeFirst(file string, b beginning) (kept bool, err error) {
+func (a *app) writeFirst(file string, b initOptions) (kept bool, err error) {
 	if err := b.complete(); err != nil {
 		return false, err
 	}
@@ -211,15 +211,15 @@ func (a *app) configToWrite() (string, error) {
 	if dir == "" {
 		home := a.Env("HOME")
 		if home == "" {
-			return "", fail(codeUsage, "permesso init --config FILE", "HOME is not set")
+			return "", fail(exitUsage, "permesso init --config FILE", "HOME is not set")
 		}
 		dir = filepath.Join(home, ".config")
 	}
 	return filepath.Join(dir, "permesso", "permesso.toml"), nil
 }
 
-func (a *app) initHome() (*house, error) {
-	h, err := a.house()
+func (a *app) initHome() (*instance, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +241,8 @@ type nextSteps struct {
 	mounts  string
 }
 
-func (a *app) next(h *house, ws string) nextSteps {
-	given := a.given(h)
+func (a *app) next(h *instance, ws string) nextSteps {
+	given := a.requiredFlags(h)
 	n := nextSteps{serve: "permesso serve" + given, mounts: "permesso mounts " + ws + given}
 	if _, ok := h.cfg.Tools[firstTool]; ok {
 		n.tool = firstTool + " --arg name=you"
@@ -255,8 +255,8 @@ func (a *app) next(h *house, ws string) nextSteps {
 // firstTool is the tool of the example configuration.
 const firstTool = "hello"
 
-// given repeats the flags that the next command needs to find this home.
-func (a *app) given(h *house) string {
+// requiredFlags repeats the flags that the next command needs to find this home.
+func (a *app) requiredFlags(h *instance) string {
 	var flags string
 	if usual, err := (&app{Main: a.Main}).configToWrite(); err != nil || usual != h.cfg.File {
 		flags += " --config " + shellWord(h.cfg.File)
@@ -267,7 +267,7 @@ func (a *app) given(h *house) string {
 	return flags
 }
 
-func (a *app) sayNext(h *house, ws, sandbox string, n nextSteps) error {
+func (a *app) printNext(h *instance, ws, sandbox string, n nextSteps) error {
 	var b strings.Builder
 	switch list := mounts(h.layout, ws); sandbox {
 	case "none":

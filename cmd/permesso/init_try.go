@@ -23,7 +23,7 @@ type prompter struct {
 }
 
 // ask asks the four questions, and repeats a question after an invalid answer.
-func (p *prompter) ask(ctx context.Context, b *beginning) error {
+func (p *prompter) ask(ctx context.Context, b *initOptions) error {
 	fmt.Fprintln(p.out, "Four questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
 	for _, q := range []struct {
 		text  string
@@ -93,11 +93,11 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done(): // the read ends with the process
 		fmt.Fprintln(p.out)
-		return "", fail(codeError, "", "interrupted; nothing was written")
+		return "", fail(exitError, "", "interrupted; nothing was written")
 	case r := <-done:
 		if r.err != nil {
 			fmt.Fprintln(p.out)
-			return "", fail(codeError, "permesso init --yes asks no questions", "end of input; nothing was written")
+			return "", fail(exitError, "permesso init --yes asks no questions", "end of input; nothing was written")
 		}
 		return strings.TrimSpace(r.line), nil
 	}
@@ -121,8 +121,8 @@ func readOne(in io.Reader) (string, error) {
 	}
 }
 
-// offer ends init with a request that runs, if the person accepts.
-func (a *app) offer(ctx context.Context, p *prompter, h *house, ws string) error {
+// offerTrial ends init with a request that runs, if the person accepts.
+func (a *app) offerTrial(ctx context.Context, p *prompter, h *instance, ws string) error {
 	if served, err := h.served(); err != nil || served {
 		return err // a running daemon needs no trial
 	}
@@ -132,7 +132,7 @@ func (a *app) offer(ctx context.Context, p *prompter, h *house, ws string) error
 		return nil //nolint:nilerr // init is complete
 	}
 	fmt.Fprintln(a.Out, "\nThe agent requests the tool hello. Answer 1 to approve, 3 to deny.")
-	resp, err := a.try(ctx, h, ws)
+	resp, err := a.tryRequest(ctx, h, ws)
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func (a *app) offer(ctx context.Context, p *prompter, h *house, ws string) error
 	return nil
 }
 
-// tryFor is the timeout of the trial's request.
-const tryFor = 3 * time.Minute
+// trialTimeout is the timeout of the trial's request.
+const trialTimeout = 3 * time.Minute
 
-// try runs a daemon until one request of our own has its response.
-func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response, error) {
+// tryRequest runs a daemon until one request of our own has its response.
+func (a *app) tryRequest(ctx context.Context, h *instance, ws string) (*approval.Response, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var log bytes.Buffer
@@ -156,7 +156,7 @@ func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response,
 		stop() // without a daemon there is no response
 	}()
 	files := client.Files{Requests: h.layout.Requests(ws), Responses: h.layout.Responses(ws)}
-	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(tryFor / time.Second)}
+	r := approval.Request{ToolName: firstTool, ExpiresInSec: int64(trialTimeout / time.Second)}
 	err := a.compose(&r, []string{"name=you"}, "")
 	var asked client.Submitted
 	if err == nil {
@@ -171,7 +171,7 @@ func (a *app) try(ctx context.Context, h *house, ws string) (*approval.Response,
 		return nil, fmt.Errorf("daemon: %w\n%s", gateErr, chat.Escape(log.String()))
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil, fail(codeError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
+		return nil, fail(exitError, "it stays pending until its timeout, or until permesso serve runs", "interrupted before request %s had its response", approval.ShortID(r.RequestID))
 	}
 	return resp, err
 }

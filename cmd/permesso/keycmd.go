@@ -23,7 +23,7 @@ func (a *app) keyCmd() *cobra.Command {
 		Long: "Manage HTTP API keys: for agents without a shared folder, for monitoring programs, and for programs through\n" +
 			"which an approver decides.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
+			return fail(exitUsage, "permesso key --help", "key needs a subcommand: create, list or revoke")
 		},
 	}
 	c.AddCommand(a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
@@ -60,7 +60,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 		return approval.Scopes(), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = c.RegisterFlagCompletionFunc("owner", func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := a.house()
+		h, err := a.instance()
 		if err != nil || len(pos) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -87,7 +87,7 @@ type keyLine struct {
 func keyLineOf(k *approval.APIKey) keyLine {
 	return keyLine{
 		ID: k.ID, ClientID: k.ClientID(), Workspace: k.Workspace, Scopes: k.Scopes, Owner: k.Owner, Name: k.Name,
-		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: known(k.RevokedAt), RevokedBy: k.RevokedBy,
+		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
 	}
 }
 
@@ -106,17 +106,17 @@ func (a *app) keyCreate(workspace string, f keyFlags) error {
 	w := h.cfg.Workspaces[ws]
 	switch {
 	case f.owner != "" && !slices.Contains(w.Approvers, f.owner):
-		return fail(codeUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
+		return fail(exitUsage, "approvers of the workspace: "+cmp.Or(strings.Join(w.Approvers, ", "), "none"), "%q is not an approver of workspace '%s'", f.owner, ws)
 	case f.owner != "" && w.Principal != "" && f.owner != w.Principal:
-		return fail(codeRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
+		return fail(exitRefused, "--owner "+w.Principal+", or no --owner", "workspace '%s' has principal %s: only that person decides there", ws, w.Principal)
 	case len(f.name) > longestName || f.name != chat.Escape(f.name):
-		return fail(codeUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
+		return fail(exitUsage, "", "--name must be one line of at most %d bytes without invisible characters", longestName)
 	}
 	secret := newSecret()
 	k := approval.NewAPIKey(secret)
 	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, f.scopes, f.owner, f.name, time.Now().UTC(), operator().Name
 	if err := k.Check(); err != nil {
-		return fail(codeUsage, "permesso key create --help", "%w", err)
+		return fail(exitUsage, "permesso key create --help", "%w", err)
 	}
 	if err := errors.Join(h.layout.PrepareAPIKeys(h.fs), ring.save(k, approval.Durable)); err != nil {
 		return err
@@ -143,8 +143,8 @@ func newSecret() string {
 	return "permesso_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-func (a *app) keyring() (*house, keyring, error) {
-	h, k, err := a.existing()
+func (a *app) keyring() (*instance, keyring, error) {
+	h, k, err := a.openHome()
 	if err != nil {
 		return nil, keyring{}, err
 	}
@@ -232,10 +232,10 @@ func (a *app) keyRevoke(typed string) error {
 // beginning of its key's id.
 func (r keyring) find(typed string) (*approval.APIKey, error) {
 	if strings.HasPrefix(typed, "permesso_") {
-		return nil, fail(codeUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
+		return nil, fail(exitUsage, "permesso key list shows the ids", "expected the id of a key, got the key itself: never put a key on a command line")
 	}
 	if len(typed) < 4 {
-		return nil, fail(codeUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
+		return nil, fail(exitUsage, "permesso key list shows the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	list, _, err := r.all()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -244,11 +244,11 @@ func (r keyring) find(typed string) (*approval.APIKey, error) {
 	list = slices.DeleteFunc(list, func(k *approval.APIKey) bool { return !strings.HasPrefix(k.ID, typed) })
 	switch len(list) {
 	case 0:
-		return nil, fail(codeRefused, "permesso key list --all lists the keys", "no key %q", typed)
+		return nil, fail(exitRefused, "permesso key list --all lists the keys", "no key %q", typed)
 	case 1:
 		return list[0], nil
 	}
-	return nil, fail(codeRefused, "give more digits", "%q matches %d keys", typed, len(list))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d keys", typed, len(list))
 }
 
 func (a *app) completeKeys(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -32,8 +32,8 @@ type knownKey struct {
 	key  approval.APIKey
 }
 
-// mostKnown limits the cache; there are rarely more keys than this.
-const mostKnown = 1000
+// maxKnown limits the cache; there are rarely more keys than this.
+const maxKnown = 1000
 
 // find returns the cached key, if its file is still the same.
 func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
@@ -51,7 +51,7 @@ func (c *knownKeys) find(id string, now fs.FileInfo) *approval.APIKey {
 func (c *knownKeys) keep(id string, file fs.FileInfo, k *approval.APIKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID == nil || len(c.byID) >= mostKnown {
+	if c.byID == nil || len(c.byID) >= maxKnown {
 		c.byID = map[string]knownKey{}
 	}
 	copied := *k

@@ -15,7 +15,7 @@ type keys struct {
 	signer *receipt.Signer
 }
 
-func (h *house) loadKeys() (*keys, error) {
+func (h *instance) loadKeys() (*keys, error) {
 	s, err := seal.Load(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (h *house) loadKeys() (*keys, error) {
 }
 
 // makeKeys creates missing keys; only the daemon and init call it.
-func (h *house) makeKeys() (*keys, error) {
+func (h *instance) makeKeys() (*keys, error) {
 	s, err := seal.LoadOrCreate(h.fs, h.layout.Keys())
 	if err != nil {
 		return nil, err

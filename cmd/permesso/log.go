@@ -14,28 +14,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logTo is the destination and format of the log. A reload may change level
+// logWriter is the destination and format of the log. A reload may change level
 // and format while loggers write.
 //
 // zerolog writes each line as JSON, so text cannot add fields. It leaves
-// invisible and control characters as they are; logTo escapes them. It also
+// invisible and control characters as they are; logWriter escapes them. It also
 // writes the console format, because zerolog's prints some values raw.
-type logTo struct {
+type logWriter struct {
 	out     io.Writer
 	level   atomic.Int32 // a zerolog.Level
 	console atomic.Bool
 }
 
 // newLog creates a logger with level and format.
-func newLog(out io.Writer, level, format string) (zerolog.Logger, *logTo) {
-	w := &logTo{out: out}
+func newLog(out io.Writer, level, format string) (zerolog.Logger, *logWriter) {
+	w := &logWriter{out: out}
 	w.set(level, format)
 	return zerolog.New(w).With().Timestamp().Logger(), w
 }
 
 // set applies a level and a format. "auto" is console on a terminal and JSON
 // elsewhere.
-func (w *logTo) set(level, format string) {
+func (w *logWriter) set(level, format string) {
 	l, err := zerolog.ParseLevel(level)
 	if err != nil || level == "" {
 		l = zerolog.InfoLevel
@@ -45,16 +45,16 @@ func (w *logTo) set(level, format string) {
 }
 
 // Write is for lines without a level. There are none.
-func (w *logTo) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
+func (w *logWriter) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.ErrorLevel, line) }
 
 // WriteLevel implements zerolog.LevelWriter: it writes one line with one Write.
-func (w *logTo) WriteLevel(l zerolog.Level, line []byte) (int, error) {
+func (w *logWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if int32(l) < w.level.Load() {
 		return len(line), nil
 	}
 	safe := plainJSON(line)
 	if w.console.Load() {
-		safe = forPeople(safe)
+		safe = consoleLine(safe)
 	}
 	_, err := w.out.Write(safe)
 	return len(line), err
@@ -87,9 +87,9 @@ func appendEscaped(out []byte, r rune) []byte {
 	return append(out, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// forPeople formats a line as "15:04:05 WRN message ws=personal id=…". A value
+// consoleLine formats a line as "15:04:05 WRN message ws=personal id=…". A value
 // that is not one plain word is quoted as in JSON.
-func forPeople(line []byte) []byte {
+func consoleLine(line []byte) []byte {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return line

@@ -20,9 +20,9 @@ func init() {
 	}
 	if err := writeMan(os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "permesso: write man pages:", err)
-		os.Exit(codeError)
+		os.Exit(exitError)
 	}
-	os.Exit(codeDone)
+	os.Exit(exitOK)
 }
 
 func writeMan(dir string) error {

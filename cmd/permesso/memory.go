@@ -24,17 +24,17 @@ import (
 // grants.
 type memory struct {
 	*policy.Engine
-	scanner *secrets.Scanner
-	house   *house
-	keys    *keys
-	log     zerolog.Logger
+	scanner  *secrets.Scanner
+	instance *instance
+	keys     *keys
+	log      zerolog.Logger
 
-	heeding sync.Mutex // serializes heed
-	mu      sync.Mutex
-	files   map[string]stamp // grant files as of the last read
-	keysAt  map[string]stamp // API key files as of the last read
-	said    map[string]bool  // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
-	damaged map[string]bool
+	applying sync.Mutex // serializes applyChanges
+	mu       sync.Mutex
+	files    map[string]stamp // grant files as of the last read
+	keysAt   map[string]stamp // API key files as of the last read
+	audited  map[string]bool  // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
+	damaged  map[string]bool
 }
 
 // stamp identifies the state of a file.
@@ -44,16 +44,16 @@ type stamp struct {
 }
 
 // bareMemory returns a memory without an engine.
-func (h *house) bareMemory(log zerolog.Logger) (*memory, error) {
+func (h *instance) bareMemory(log zerolog.Logger) (*memory, error) {
 	scanner, err := secrets.New()
 	if err != nil {
 		return nil, err
 	}
-	return &memory{scanner: scanner, house: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
+	return &memory{scanner: scanner, instance: h, log: log, files: map[string]stamp{}, keysAt: map[string]stamp{}, damaged: map[string]bool{}}, nil
 }
 
 // newMemory reads the last snapshot, the log after it, and the grants.
-func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
+func (h *instance) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	m, err := h.bareMemory(log)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	if err == nil && last < seq {
 		// A power cut removed entries that the snapshot includes.
 		m.log.Info().Msg("policy snapshot is newer than the log, reading the whole log")
-		m.blank()
+		m.reset()
 		_, err = m.readLog(0)
 	}
 	if err != nil {
@@ -73,18 +73,18 @@ func (h *house) newMemory(k *keys, log zerolog.Logger) (*memory, error) {
 	return m, m.readGrants(nil)
 }
 
-// blank resets the engine.
-func (m *memory) blank() {
+// reset resets the engine.
+func (m *memory) reset() {
 	m.Engine = &policy.Engine{Scan: m.scanner.Scan}
-	m.said = map[string]bool{}
+	m.audited = map[string]bool{}
 }
 
 func (m *memory) readLog(after int64) (last int64, err error) {
-	if err := m.Load(m.house.cfg.PolicyConfig()); err != nil {
+	if err := m.Load(m.instance.cfg.PolicyConfig()); err != nil {
 		return 0, err
 	}
 	// The snapshot's last entry is read as well: it must exist.
-	err = audit.EntriesAfter(m.house.fs, m.house.layout.Audit(), after-1, func(x approval.Entry) error {
+	err = audit.EntriesAfter(m.instance.fs, m.instance.layout.Audit(), after-1, func(x approval.Entry) error {
 		last = x.Seq
 		m.learn(x)
 		return nil
@@ -98,7 +98,7 @@ func (m *memory) learn(x approval.Entry) {
 	switch x.Event {
 	case approval.EventGranted, approval.EventRevoked, approval.EventTaintsCleared, approval.EventKeyCreated, approval.EventKeyRevoked:
 		m.mu.Lock()
-		m.said[string(x.Event)+" "+x.Grant] = true
+		m.audited[string(x.Event)+" "+x.Grant] = true
 		m.mu.Unlock()
 	}
 }
@@ -106,13 +106,13 @@ func (m *memory) learn(x approval.Entry) {
 func (m *memory) knows(e approval.Event, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.said[string(e)+" "+id]
+	return m.audited[string(e)+" "+id]
 }
 
 // grant reads one grant from its file.
 func (m *memory) grant(id string) (*approval.Grant, error) {
 	k := approval.GrantKey(id)
-	b, err := m.house.store.Read(approval.DocGrant, k)
+	b, err := m.instance.store.Read(approval.DocGrant, k)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (m *memory) saveGrant(g *approval.Grant, how approval.WriteMode) error {
 		return err
 	}
 	k := approval.GrantKey(g.ID)
-	if err := m.house.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
+	if err := m.instance.store.Create(approval.DocGrant, k, m.keys.seal.Seal(approval.DocGrant, k, body), how); err != nil {
 		return err
 	}
 	return m.AddGrant(*g)
@@ -153,20 +153,20 @@ func (m *memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	return err
 }
 
-// heed applies what other processes left in the home: it audits new and revoked
+// applyChanges applies what other processes left in the home: it audits new and revoked
 // grants and keys, revokes unused grants and clears taints. Only the daemon
 // calls it; add makes an entry durable.
-func (m *memory) heed(now time.Time, add func(approval.Entry) error) error {
-	m.heeding.Lock()
-	defer m.heeding.Unlock()
-	err := m.readGrants(func(g *approval.Grant) error { return m.announce(g, add) })
-	return errors.Join(err, m.retire(now, add), m.clearTaints(add), m.announceKeys(add))
+func (m *memory) applyChanges(now time.Time, add func(approval.Entry) error) error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	err := m.readGrants(func(g *approval.Grant) error { return m.auditGrant(g, add) })
+	return errors.Join(err, m.revokeStale(now, add), m.clearTaints(add), m.auditKeyChanges(add))
 }
 
 // readGrants reads every grant whose file is new or changed, and drops those
 // whose file is gone.
 func (m *memory) readGrants(each func(*approval.Grant) error) error {
-	ids, _, err := m.house.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
+	ids, _, err := m.instance.store.List(approval.DocGrant, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list grants: %w", err)
 	}
@@ -174,7 +174,7 @@ func (m *memory) readGrants(each func(*approval.Grant) error) error {
 	var errs []error
 	for _, id := range ids {
 		there[id] = true
-		info, err := m.house.fs.Stat(filepath.Join(m.house.layout.Grants(), id+".json"))
+		info, err := m.instance.fs.Stat(filepath.Join(m.instance.layout.Grants(), id+".json"))
 		if err != nil {
 			continue // removed since
 		}
@@ -225,9 +225,9 @@ func (m *memory) readGrant(id string, now stamp, each func(*approval.Grant) erro
 	return nil
 }
 
-// announce audits a grant and its revocation, each once.
-func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) error {
-	say := func(e approval.Event, by, via string) error {
+// auditGrant audits a grant and its revocation, each once.
+func (m *memory) auditGrant(g *approval.Grant, add func(approval.Entry) error) error {
+	write := func(e approval.Event, by, via string) error {
 		if m.knows(e, g.ID) {
 			return nil
 		}
@@ -238,14 +238,14 @@ func (m *memory) announce(g *approval.Grant, add func(approval.Entry) error) err
 		}
 		return add(x)
 	}
-	if err := say(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+	if err := write(approval.EventGranted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
-	return say(approval.EventRevoked, g.RevokedBy, "")
+	return write(approval.EventRevoked, g.RevokedBy, "")
 }
 
-// retire revokes grants that are unused for policy.StaleAfter.
-func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
+// revokeStale revokes grants that are unused for policy.StaleAfter.
+func (m *memory) revokeStale(now time.Time, add func(approval.Entry) error) error {
 	var errs []error
 	for _, r := range m.Grants() {
 		if !r.RevokedAt.IsZero() || !r.Stale(now) {
@@ -255,7 +255,7 @@ func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
 		g.RevokedAt, g.RevokedBy = now.UTC(), "stale: unused for 90 days"
 		err := m.saveGrant(&g, approval.Replace)
 		if err == nil {
-			err = m.announce(&g, add)
+			err = m.auditGrant(&g, add)
 		}
 		errs = append(errs, err)
 	}
@@ -264,7 +264,7 @@ func (m *memory) retire(now time.Time, add func(approval.Entry) error) error {
 
 // clearTaints applies the requests of session clear.
 func (m *memory) clearTaints(add func(approval.Entry) error) error {
-	ids, _, err := m.house.store.List(approval.DocClear, approval.GrantKey("").Workspace)
+	ids, _, err := m.instance.store.List(approval.DocClear, approval.GrantKey("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
@@ -278,7 +278,7 @@ func (m *memory) clearTaints(add func(approval.Entry) error) error {
 
 func (m *memory) clear(id string, add func(approval.Entry) error) error {
 	k := approval.GrantKey(id)
-	b, err := m.house.store.Read(approval.DocClear, k)
+	b, err := m.instance.store.Read(approval.DocClear, k)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -302,12 +302,12 @@ func (m *memory) clear(id string, add func(approval.Entry) error) error {
 		}
 		m.log.Info().Str("ws", c.Workspace).Str("by", c.By).Msg("taints cleared")
 	}
-	return m.house.store.Remove(approval.DocClear, k)
+	return m.instance.store.Remove(approval.DocClear, k)
 }
 
-// fresh reads a grant again right before its use, so that a revocation takes
+// reloadGrant reads a grant again right before its use, so that a revocation takes
 // effect at once.
-func (m *memory) fresh(id string) {
+func (m *memory) reloadGrant(id string) {
 	g, err := m.grant(id)
 	if err != nil || m.AddGrant(*g) != nil {
 		m.RemoveGrant(id)
@@ -316,27 +316,27 @@ func (m *memory) fresh(id string) {
 
 // snapshotFile spares a start the reading of the whole log. Its seal shows
 // whether it is torn or of another home.
-func (m *memory) snapshotFile() string { return filepath.Join(m.house.layout.Home, "policy.state") }
+func (m *memory) snapshotFile() string { return filepath.Join(m.instance.layout.Home, "policy.state") }
 
 var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
 
 const docState approval.Doc = "policy_state"
 
-// remembered is the content of the snapshot file.
-type remembered struct {
-	Said   []string        `json:"said"`
-	Policy json.RawMessage `json:"policy"`
+// policySnapshot is the content of the snapshot file.
+type policySnapshot struct {
+	Audited []string        `json:"said"`
+	Policy  json.RawMessage `json:"policy"`
 }
 
 // restore loads the snapshot, or starts empty without a valid one. seq is the
 // sequence number of its last entry.
 func (m *memory) restore() (seq int64) {
-	m.blank()
+	m.reset()
 	b, err := os.ReadFile(m.snapshotFile())
 	if err != nil {
 		return 0
 	}
-	var r remembered
+	var r policySnapshot
 	body, err := m.keys.seal.Open(docState, snapshotKey, b)
 	if err == nil {
 		err = json.Unmarshal(body, &r)
@@ -346,11 +346,11 @@ func (m *memory) restore() (seq int64) {
 	}
 	if err != nil {
 		m.log.Info().Err(err).Msg("policy snapshot is unusable, reading the whole log")
-		m.blank()
+		m.reset()
 		return 0
 	}
-	for _, s := range r.Said {
-		m.said[s] = true
+	for _, s := range r.Audited {
+		m.audited[s] = true
 	}
 	return seq
 }
@@ -361,9 +361,9 @@ func (m *memory) saveSnapshot() error {
 		return err
 	}
 	m.mu.Lock()
-	said := slices.Sorted(maps.Keys(m.said))
+	audited := slices.Sorted(maps.Keys(m.audited))
 	m.mu.Unlock()
-	body, err := json.Marshal(remembered{said, b})
+	body, err := json.Marshal(policySnapshot{audited, b})
 	if err != nil {
 		return err
 	}

@@ -25,13 +25,13 @@ func (a *app) mountsCmd() *cobra.Command {
 			"  permesso mounts default --json",
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
 			ws := pos[0]
 			if _, ok := h.cfg.Workspaces[ws]; !ok {
-				return fail(codeError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+				return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
 			}
 			list := mounts(h.layout, ws)
 			text, err := list.form(form)
@@ -54,7 +54,7 @@ func (a *app) mountsCmd() *cobra.Command {
 }
 
 func (a *app) completeWorkspaces(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -17,7 +17,7 @@ func (s *server) notify(state string) {
 }
 
 func (s *server) notifyReady() {
-	s.notify(sd.SdNotifyReady + "\nSTATUS=" + s.inAWord())
+	s.notify(sd.SdNotifyReady + "\nSTATUS=" + s.statusLine())
 }
 
 // notifyReloading must be followed by notifyReady, whether the reload succeeds or not.
@@ -25,31 +25,31 @@ func (s *server) notifyReloading() {
 	s.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
 }
 
-// inAWord is the status line of systemctl status. It has no names from an agent.
-func (s *server) inAWord() string {
+// statusLine is the status line of systemctl status. It has no names from an agent.
+func (s *server) statusLine() string {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	switch r := s.health.report; r.Status {
 	case healthPaused:
 		return "paused: nothing runs until permesso resume"
 	case healthDegraded:
-		return fmt.Sprintf("degraded: %d issues, see permesso status", len(r.Problems))
+		return fmt.Sprintf("degraded: %d issues, see permesso status", len(r.Issues))
 	}
 	return fmt.Sprintf("serving %d workspaces", len(s.conf().Workspaces))
 }
 
 const (
-	pulse = 10 * time.Second
-	numb  = "pulse" // name of the health issue of a daemon that hangs
+	beatInterval  = 10 * time.Second
+	watchdogIssue = "pulse" // name of the health issue of a daemon that hangs
 )
 
 // beat notifies the watchdog and refreshes the health report as long as a probe
 // passes through the watcher's loop and the gate's scheduler. A ticker alone
 // would continue in a process that hangs.
 func (s *server) beat(ctx context.Context) {
-	every, dog := pulse, false
+	every, watchdog := beatInterval, false
 	if limit, err := sd.SdWatchdogEnabled(false); err == nil && limit > 0 {
-		every, dog = min(pulse, limit/2), true
+		every, watchdog = min(beatInterval, limit/2), true
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -60,11 +60,11 @@ func (s *server) beat(ctx context.Context) {
 			return
 		case err != nil:
 			s.log.Error().Err(err).Msg("watchdog: gate is not making progress")
-			s.health.Set(numb, "gate is not making progress", "check for a hanging disk or network mount; otherwise restart the daemon")
+			s.health.Set(watchdogIssue, "gate is not making progress", "check for a hanging disk or network mount; otherwise restart the daemon")
 		default:
-			s.health.Clear(numb)
+			s.health.Clear(watchdogIssue)
 			s.health.Beat()
-			if dog {
+			if watchdog {
 				s.notify(sd.SdNotifyWatchdog)
 			}
 		}

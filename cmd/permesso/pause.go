@@ -30,7 +30,7 @@ func (a *app) pauseCmd() *cobra.Command {
 		ValidArgsFunction: a.completeWorkspaces,
 		RunE: func(_ *cobra.Command, pos []string) error {
 			if strings.ContainsFunc(reason, unicode.IsControl) || len(reason) > 300 {
-				return fail(codeUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
+				return fail(exitUsage, "use one line of at most 300 bytes", "--reason of %d bytes is too long or has control characters", len(reason))
 			}
 			return a.pause(pos, reason)
 		},
@@ -49,17 +49,17 @@ func (a *app) resumeCmd() *cobra.Command {
 	}
 }
 
-// pausable returns the home and the name to pause or resume. It reads neither
+// pauseTarget returns the home and the name to pause or resume. It reads neither
 // the configuration nor the keys: a pause must work when they are broken.
-func (a *app) pausable(pos []string) (*house, string, error) {
+func (a *app) pauseTarget(pos []string) (*instance, string, error) {
 	home, err := config.LocateHome(a.homeFlag, a.Env)
 	if err != nil {
 		return nil, "", err
 	}
-	h := &house{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
+	h := &instance{layout: ipc.Layout{Home: home}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	if _, err := h.fs.Stat(h.layout.IPC()); err != nil {
-		return nil, "", fail(codeError, "run permesso init, or name another --home", "no daemon for this user in %s", home)
+		return nil, "", fail(exitError, "run permesso init, or name another --home", "no daemon for this user in %s", home)
 	}
 	if err := h.layout.PreparePauses(h.fs); err != nil || len(pos) == 0 {
 		return h, ipc.Everything, err
@@ -69,16 +69,16 @@ func (a *app) pausable(pos []string) (*house, string, error) {
 		return nil, "", err
 	}
 	if !slices.Contains(names, pos[0]) {
-		return nil, "", fail(codeError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
+		return nil, "", fail(exitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", pos[0])
 	}
 	return h, pos[0], nil
 }
 
-// claimPatience is how long pause waits for claims in progress.
-const claimPatience = 10 * time.Second
+// claimTimeout is how long pause waits for claims in progress.
+const claimTimeout = 10 * time.Second
 
 func (a *app) pause(pos []string, reason string) error {
-	h, name, err := a.pausable(pos)
+	h, name, err := a.pauseTarget(pos)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (a *app) pause(pos []string, reason string) error {
 }
 
 // running counts the claims of a workspace, or of all.
-func (h *house) running(name string) (n int, err error) {
+func (h *instance) running(name string) (n int, err error) {
 	names := []string{name}
 	if name == ipc.Everything {
 		if names, err = h.store.Workspaces(); err != nil {
@@ -127,11 +127,11 @@ func (h *house) running(name string) (n int, err error) {
 }
 
 // awaitClaims waits until every claim that did not see the pause is written.
-func (h *house) awaitClaims(name string) error {
-	deadline := time.Now().Add(claimPatience)
+func (h *instance) awaitClaims(name string) error {
+	deadline := time.Now().Add(claimTimeout)
 	return h.store.AwaitClaims(name, func() error {
 		if time.Now().After(deadline) {
-			return fail(codeError, "nothing new is started; see permesso status",
+			return fail(exitError, "nothing new is started; see permesso status",
 				"paused, but a request from before the pause is still being started")
 		}
 		time.Sleep(time.Millisecond)
@@ -140,7 +140,7 @@ func (h *house) awaitClaims(name string) error {
 }
 
 func (a *app) resume(pos []string) error {
-	h, name, err := a.pausable(pos)
+	h, name, err := a.pauseTarget(pos)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (a *app) resume(pos []string) error {
 	still, held := h.store.Paused(name)
 	switch {
 	case err != nil && held:
-		return fail(codeError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, pauseLine(still))
+		return fail(exitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, pauseLine(still))
 	case err != nil:
 		return a.print(struct{}{}, "not paused")
 	case held:
@@ -181,7 +181,7 @@ func pauseLine(p ipc.Pause) string {
 }
 
 // pausedIn returns the pause of a workspace for its cards, nil if it is not paused.
-func (h *house) pausedIn(ws string) *chat.Pause {
+func (h *instance) pausedIn(ws string) *chat.Pause {
 	if h.store == nil {
 		return nil // another user's daemon: its status shows the pause
 	}
@@ -195,13 +195,13 @@ func (h *house) pausedIn(ws string) *chat.Pause {
 // pauseAudit writes pauses and resumes to the audit log, each once, even if the
 // daemon is killed in between: a pause has an id, and its file stays until the
 // log has the entry.
-type minutes struct {
+type pauseAudit struct {
 	store *ipc.Store
-	log   gateAudit
+	log   auditAppender
 	known map[string]bool // facts in the log; nil: not read yet
 }
 
-type gateAudit interface{ Append(approval.Entry) error }
+type auditAppender interface{ Append(approval.Entry) error }
 
 func pausedFact(p ipc.Pause) approval.Entry {
 	ws := p.Workspace
@@ -219,8 +219,8 @@ func resumedFact(r ipc.Resumed) approval.Entry {
 
 func factName(e approval.Entry) string { return string(e.Event) + " " + e.Detail }
 
-// take audits what is not in the log yet.
-func (m *minutes) take() error {
+// recordNew audits what is not in the log yet.
+func (m *pauseAudit) recordNew() error {
 	now, err := m.store.Pauses()
 	if err != nil {
 		return err
@@ -233,12 +233,12 @@ func (m *minutes) take() error {
 		return err
 	}
 	for _, p := range now {
-		if err := m.write(pausedFact(p)); err != nil {
+		if err := m.recordOnce(pausedFact(p)); err != nil {
 			return err
 		}
 	}
 	for _, r := range over {
-		if err := errors.Join(m.write(pausedFact(r.Pause)), m.write(resumedFact(r))); err != nil {
+		if err := errors.Join(m.recordOnce(pausedFact(r.Pause)), m.recordOnce(resumedFact(r))); err != nil {
 			return err
 		}
 		if err := m.store.Forget(r.Pause.ID); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -248,7 +248,7 @@ func (m *minutes) take() error {
 	return nil
 }
 
-func (m *minutes) write(e approval.Entry) error {
+func (m *pauseAudit) recordOnce(e approval.Entry) error {
 	if m.known[factName(e)] {
 		return nil
 	}
@@ -261,7 +261,7 @@ func (m *minutes) write(e approval.Entry) error {
 }
 
 // learn reads the log once, and only if there is a pause.
-func (m *minutes) learn() error {
+func (m *pauseAudit) learn() error {
 	if m.known != nil {
 		return nil
 	}
@@ -279,13 +279,13 @@ func (m *minutes) learn() error {
 	return nil
 }
 
-// lookAtPauses updates log, health and queue after a change of the pauses. The
+// refreshPauses updates log, health and queue after a change of the pauses. The
 // gate itself reads them before every claim.
-func (s *server) lookAtPauses() {
+func (s *server) refreshPauses() {
 	s.gate.Resumed()
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
-	err := s.minutes.take()
+	err := s.pauseAudit.recordNew()
 	if err != nil {
 		s.log.Error().Err(err).Msg("audit pauses failed")
 	}
@@ -308,6 +308,6 @@ func (s *server) lookAtPauses() {
 	}
 	s.paused = now
 	s.health.Beat()
-	s.notify("STATUS=" + s.inAWord())
+	s.notify("STATUS=" + s.statusLine())
 	s.changed(approval.Key{})
 }

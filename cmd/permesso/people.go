@@ -15,13 +15,13 @@ import (
 	"github.com/permesso-dev/permesso/security/secrets"
 )
 
-// spotter finds secrets in text.
-type spotter interface {
+// secretFinder finds secrets in text.
+type secretFinder interface {
 	Spans(text string) []secrets.Span
 }
 
 // redaction masks secrets. Without a spotter it masks everything.
-type redaction struct{ spotter spotter }
+type redaction struct{ finder secretFinder }
 
 var scanner = sync.OnceValues(secrets.New)
 
@@ -43,18 +43,18 @@ func (x redaction) For(p *approval.Pending) chat.Redactor {
 
 // Secrets implements chat.Redactor.
 func (x redaction) Secrets(text string) []chat.Span {
-	if x.spotter == nil {
+	if x.finder == nil {
 		return []chat.Span{{Start: 0, End: len(text), Kind: "not searched"}}
 	}
 	var spans []chat.Span
-	for _, s := range x.spotter.Spans(text) {
+	for _, s := range x.finder.Spans(text) {
 		spans = append(spans, chat.Span{Start: s.Start, End: s.End, Kind: s.Kind})
 	}
 	return spans
 }
 
 // style is the style of cards in this home.
-func (h *house) style() chat.Style {
+func (h *instance) style() chat.Style {
 	return chat.Style{Language: h.conf().Language, Zone: time.Local, Redact: newRedaction(), Paused: h.pausedIn}
 }
 
@@ -85,7 +85,7 @@ func (m *memory) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 
 // wouldAllow is the same for a command. It reads the log only when a card needs it.
 func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
-	_, m, err := a.existingMemory()
+	_, m, err := a.openMemory()
 	if err != nil {
 		return nil, 0, 0 // the card is shown without history
 	}
@@ -95,7 +95,7 @@ func (a *app) wouldAllow(p *approval.Pending) (which []string, n, of int) {
 // revoker revokes grants for the channels.
 type revoker struct {
 	*memory
-	decider afresh
+	decider freshDecider
 }
 
 // Given implements chat.Revoker.
@@ -107,7 +107,7 @@ func (r revoker) Given(p *approval.Pending, d *approval.Decision) *approval.Gran
 func (r revoker) Remembered(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
 	// Read the future grants first: a request that ends between the two reads
 	// is then seen twice, not missed.
-	all, err := r.soon(ctx, workspaces)
+	all, err := r.upcoming(ctx, workspaces)
 	seen := map[string]bool{}
 	for _, g := range all {
 		seen[g.ID] = true
@@ -138,17 +138,17 @@ func (r revoker) Revoke(_ context.Context, g approval.Grant, by approval.Person)
 	return true, r.saveGrant(now, approval.Replace)
 }
 
-// soon returns the grants of decided requests that still run. Their files are
+// upcoming returns the grants of decided requests that still run. Their files are
 // written with the outcome, but they can be revoked now.
-func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
-	viewer := m.house.viewer(m.keys)
+func (m *memory) upcoming(ctx context.Context, workspaces []string) ([]approval.Grant, error) {
+	viewer := m.instance.viewer(m.keys)
 	waiting, err := viewer.Waiting(ctx, workspaces)
 	if err != nil {
 		return nil, err
 	}
 	var all []approval.Grant
 	for _, w := range waiting {
-		b, err := m.house.store.Read(approval.DocDecision, w.Key())
+		b, err := m.instance.store.Read(approval.DocDecision, w.Key())
 		if err != nil {
 			continue // not decided
 		}
@@ -167,9 +167,9 @@ func (m *memory) soon(ctx context.Context, workspaces []string) ([]approval.Gran
 	return all, nil
 }
 
-// findSoon is find among the grants of soon.
-func (m *memory) findSoon(typed string) (*approval.Grant, error) {
-	all, err := m.soon(context.Background(), nil)
+// findUpcoming is find among the grants of soon.
+func (m *memory) findUpcoming(typed string) (*approval.Grant, error) {
+	all, err := m.upcoming(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (m *memory) findSoon(typed string) (*approval.Grant, error) {
 	case 1:
 		return &all[0], nil
 	}
-	return nil, fail(codeRefused, "give more digits", "%q matches %d approvals", typed, len(all))
+	return nil, fail(exitRefused, "give more digits", "%q matches %d approvals", typed, len(all))
 }
 
 // requestOf returns the parts of a settled request that its redaction needs.
@@ -191,12 +191,12 @@ func requestOf(rec *approval.Record) *approval.Pending {
 		if err != nil {
 			continue
 		}
-		take(p, fields)
+		addProse(p, fields)
 	}
 	return p
 }
 
-func take(p *approval.Pending, fields []approval.Field) {
+func addProse(p *approval.Pending, fields []approval.Field) {
 	for _, f := range fields {
 		text, _ := f.Text()
 		switch f.Name {
@@ -210,7 +210,7 @@ func take(p *approval.Pending, fields []approval.Field) {
 			p.Agent.Rationale = text
 		case "agent":
 			if inner, err := approval.Fields(f.Value); err == nil {
-				take(p, inner)
+				addProse(p, inner)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func (a *app) policyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "policy", Short: "Show, explain and test the policy", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
+			return fail(exitUsage, "permesso policy --help", "policy needs a subcommand: registry, table, check, explain, test or simulate")
 		},
 	}
 	c.AddCommand(a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(), a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
@@ -123,11 +123,11 @@ func (a *app) policyCheckCmd() *cobra.Command {
 		RunE: func(_ *cobra.Command, pos []string) error {
 			level := strings.ToLower(pos[0])
 			if !slices.Contains(approval.Levels(), level) {
-				return fail(codeUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
+				return fail(exitUsage, "use readonly, supervised or full", "%q is not an autonomy level", pos[0])
 			}
 			c, ok := approval.CapabilityNamed(pos[1])
 			if !ok {
-				return fail(codeUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
+				return fail(exitUsage, "permesso policy registry lists the capabilities", "%q is not a capability", pos[1])
 			}
 			f := approval.Facts{
 				Workspace: workspace, Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Target: target,
@@ -190,8 +190,8 @@ func completeCheck(_ *cobra.Command, pos []string, _ string) ([]string, cobra.Sh
 
 // memory returns the current policy for commands that only read. Without keys
 // it has no grants.
-func (a *app) memory() (*house, *memory, error) {
-	h, err := a.house()
+func (a *app) memory() (*instance, *memory, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -221,8 +221,8 @@ func (a *app) policyExplainCmd() *cobra.Command {
 	return c
 }
 
-// explained is what policy explain --json prints.
-type explained struct {
+// explanation is what policy explain --json prints.
+type explanation struct {
 	Workspace string           `json:"workspace"`
 	Tool      string           `json:"tool_name"`
 	Then      *approval.Ruling `json:"then,omitempty"` // the original ruling of a known request
@@ -244,35 +244,35 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		if err != nil {
 			return err
 		}
-		return a.printExplained(explained{ws, f.Tool, nil, m.Judge(f), f.Autonomy})
+		return a.printExplained(explanation{ws, f.Tool, nil, m.Judge(f), f.Autonomy})
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return a.explainKnown(ctx, h, m, what)
 }
 
-func (a *app) chooseWorkspace(h *house, name string) (string, error) {
+func (a *app) chooseWorkspace(h *instance, name string) (string, error) {
 	if name == "" {
 		return firstWorkspace(h.cfg), nil
 	}
 	if _, ok := h.cfg.Workspaces[name]; !ok {
-		return "", fail(codeError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", name)
+		return "", fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", name)
 	}
 	return name, nil
 }
 
 // factsOf returns a request's facts as the gate computes them.
-func (h *house) factsOf(ws string, b []byte) (approval.Facts, error) {
+func (h *instance) factsOf(ws string, b []byte) (approval.Facts, error) {
 	r, err := approval.ParseDraft(b)
 	if err != nil {
-		return approval.Facts{}, fail(codeError, "ipc/FORMAT.md describes a request", "%w", err)
+		return approval.Facts{}, fail(exitError, "ipc/FORMAT.md describes a request", "%w", err)
 	}
 	return gate.FactsOf(settingsOf(h.cfg), ws, r, time.Now()), nil
 }
 
-func (a *app) explainKnown(ctx context.Context, h *house, m *memory, typed string) error {
+func (a *app) explainKnown(ctx context.Context, h *instance, m *memory, typed string) error {
 	if m.keys == nil {
-		return fail(codeError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
+		return fail(exitError, "give a request file, or an id after permesso serve has run", "%s: no such file", typed)
 	}
 	v := h.viewer(m.keys)
 	k, err := find(ctx, v, typed)
@@ -284,15 +284,15 @@ func (a *app) explainKnown(ctx context.Context, h *house, m *memory, typed strin
 		return err
 	}
 	if r == nil {
-		return fail(codeError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
+		return fail(exitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
 	f := gate.FactsOf(settingsOf(h.cfg), k.Workspace, r, time.Now())
-	return a.printExplained(explained{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
+	return a.printExplained(explanation{k.Workspace, f.Tool, then, m.Judge(f), f.Autonomy})
 }
 
 // requestOf rebuilds the request of a pending or ended request and its original
 // ruling; nil if no request is stored.
-func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
+func (h *instance) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (*approval.Request, *approval.Ruling, error) {
 	rec, err := v.Record(ctx, k)
 	if err != nil {
 		return nil, nil, err
@@ -324,7 +324,7 @@ func (h *house) requestOf(ctx context.Context, v *gate.Viewer, k approval.Key) (
 	}, then, nil
 }
 
-func (a *app) printExplained(x explained) error {
+func (a *app) printExplained(x explanation) error {
 	var b strings.Builder
 	name := x.Tool
 	if name == "" {

@@ -51,7 +51,7 @@ type outcomeOf struct {
 }
 
 func (a *app) policyTest(file string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,13 @@ func (a *app) policyTest(file string) error {
 	}
 	all, err := readCases(b)
 	if err != nil {
-		return fail(codeError, "permesso policy test --help shows the format", "%s: %w", file, err)
+		return fail(exitError, "permesso policy test --help shows the format", "%s: %w", file, err)
 	}
 	failed := 0
 	for _, c := range all {
-		o, err := h.try(c)
+		o, err := h.runCase(c)
 		if err != nil {
-			return fail(codeError, "", "%s: case %q: %w", file, c.Name, err)
+			return fail(exitError, "", "%s: case %q: %w", file, c.Name, err)
 		}
 		if !o.OK {
 			failed++
@@ -75,7 +75,7 @@ func (a *app) policyTest(file string) error {
 		a.printOutcome(o)
 	}
 	if failed > 0 {
-		return fail(codeError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
+		return fail(exitError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
 	}
 	if !a.json {
 		fmt.Fprintf(a.Out, "%d cases, all as expected\n", len(all))
@@ -109,7 +109,7 @@ func readCases(b []byte) ([]testCase, error) {
 	return all, nil
 }
 
-func (h *house) try(c testCase) (outcomeOf, error) {
+func (h *instance) runCase(c testCase) (outcomeOf, error) {
 	var want approval.Outcome
 	if err := want.UnmarshalText([]byte(c.Expect)); err != nil {
 		return outcomeOf{}, fmt.Errorf("expect: %w", err)
@@ -183,7 +183,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		return err
 	}
 	if m.keys == nil {
-		return fail(codeError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.layout.Home)
+		return fail(exitError, "run permesso serve and submit requests", "no records in %s: no daemon has run there", h.layout.Home)
 	}
 	keys, err := h.lastRecords(n)
 	if err != nil {
@@ -216,7 +216,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 }
 
 // lastRecords returns the keys of the n newest records, newest first.
-func (h *house) lastRecords(n int) ([]approval.Key, error) {
+func (h *instance) lastRecords(n int) ([]approval.Key, error) {
 	type aged struct {
 		key approval.Key
 		at  time.Time

@@ -20,7 +20,7 @@ import (
 const (
 	firstPrune = 10 * time.Minute // after the start, which has more urgent work
 	everyPrune = time.Hour
-	betweenTwo = time.Second // batches
+	batchDelay = time.Second // batches
 )
 
 func (a *app) pruneCmd() *cobra.Command {
@@ -53,7 +53,7 @@ type pruneResult struct {
 }
 
 func (a *app) pruneDry(ctx context.Context) error {
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func sizeOf(n int64) string {
 }
 
 func (a *app) prune(ctx context.Context, trust bool) error {
-	h, _, err := a.existing()
+	h, _, err := a.openHome()
 	if err != nil {
 		return err
 	}
@@ -127,10 +127,10 @@ func (a *app) prune(ctx context.Context, trust bool) error {
 		if !errors.As(err, &leap) {
 			return err
 		}
-		return fail(codeRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
+		return fail(exitRefused, "if the clock is right, use permesso prune --trust-clock", "nothing was removed: %w", leap)
 	}
-	s := &server{house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
-	s.log, s.logTo = newLog(a.Err, "warn", h.cfg.LogFormat)
+	s := &server{instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 1)}
+	s.log, s.logWriter = newLog(a.Err, "warn", h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ type pruner struct {
 	wait   func(context.Context, time.Duration) error
 	log    zerolog.Logger
 
-	held *time.Time // start of the log gap that was reported
+	heldSince *time.Time // start of the log gap that was reported
 }
 
 // prunes runs the pruner until ctx ends.
@@ -182,7 +182,7 @@ func (s *server) prunes(ctx context.Context) {
 			if !s.store.Held() {
 				return errHomeGone
 			}
-			return pauseFor(ctx, d)
+			return sleep(ctx, d)
 		},
 		steady: func(now time.Time) error { return audit.Steady(s.fs, s.layout.Audit(), now) },
 	}
@@ -197,16 +197,16 @@ func (p *pruner) run(ctx context.Context) {
 
 // round prunes once, in batches, if the clock is trusted.
 func (p *pruner) round(ctx context.Context) {
-	rest := func() error { return p.wait(ctx, betweenTwo) }
+	rest := func() error { return p.wait(ctx, batchDelay) }
 	var leap *audit.Leap
 	if err := p.steady(p.now()); errors.As(err, &leap) {
-		p.hold(leap, rest)
+		p.reportHold(leap, rest)
 		return
 	} else if err != nil {
 		p.log.Error().Err(err).Msg("prune skipped: compare clock with the audit log failed")
 		return
 	}
-	p.held = nil
+	p.heldSince = nil
 	n, err := p.gate.Prune(rest)
 	switch {
 	case ctx.Err() != nil: // the next start continues
@@ -217,10 +217,10 @@ func (p *pruner) round(ctx context.Context) {
 	}
 }
 
-// hold reports once that pruning is on hold, if there is something to prune. Its
+// reportHold reports once that pruning is on hold, if there is something to prune. Its
 // audit entry ends the gap of an otherwise silent log.
-func (p *pruner) hold(leap *audit.Leap, rest func() error) {
-	if p.held != nil && p.held.Equal(leap.From) {
+func (p *pruner) reportHold(leap *audit.Leap, rest func() error) {
+	if p.heldSince != nil && p.heldSince.Equal(leap.From) {
 		return
 	}
 	counts, err := p.gate.Pruner().Count(p.now(), rest)
@@ -234,7 +234,7 @@ func (p *pruner) hold(leap *audit.Leap, rest func() error) {
 	if all.Nothing() {
 		return
 	}
-	p.held = &leap.From
+	p.heldSince = &leap.From
 	p.log.Warn().Err(leap).Int("records", all.Records).Int("responses", all.Responses).
 		Msg("prune on hold: gap in the audit log, the clock may be wrong; pruning continues after a day")
 	p.note(approval.Entry{

@@ -28,28 +28,28 @@ type settings struct {
 // settingsOf returns settings without a policy.
 func settingsOf(cfg *config.Config) *settings { return &settings{cfg: cfg} }
 
-// judging returns settings with the policy of the same configuration.
-func (s *server) judging(cfg *config.Config) (*settings, error) {
+// settingsWithPolicy returns settings with the policy of the same configuration.
+func (s *server) settingsWithPolicy(cfg *config.Config) (*settings, error) {
 	view, err := s.memory.View(cfg.PolicyConfig())
 	if err != nil {
 		return nil, err
 	}
-	return &settings{cfg, &judge{s.memory, view}}, nil
+	return &settings{cfg, &configuredPolicy{s.memory, view}}, nil
 }
 
-// judge is the policy of one configuration.
-type judge struct {
+// configuredPolicy is the policy of one configuration.
+type configuredPolicy struct {
 	*memory
 	view *policy.View
 }
 
-func (j *judge) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
+func (j *configuredPolicy) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
 
 // Reserve reads the ruling's grant again, so that a revocation takes effect at
 // once.
-func (j *judge) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
+func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	if r.Grant != "" && !human {
-		j.fresh(r.Grant)
+		j.reloadGrant(r.Grant)
 	}
 	return j.view.Reserve(f, r, human)
 }
@@ -95,7 +95,7 @@ func (l *live) Snapshot() (gate.Settings, gate.Policy) {
 
 // conf is the current configuration: after reloads in a daemon, as read
 // otherwise.
-func (h *house) conf() *config.Config {
+func (h *instance) conf() *config.Config {
 	if now := h.live.now.Load(); now != nil {
 		return now.cfg
 	}
@@ -106,15 +106,15 @@ func (h *house) conf() *config.Config {
 // workspace can have this name.
 const configGroup = ".config"
 
-// afresh creates a decider for each decision, with the current configuration.
-type afresh func() *gate.Decider
+// freshDecider creates a decider for each decision, with the current configuration.
+type freshDecider func() *gate.Decider
 
-func (f afresh) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
+func (f freshDecider) Decide(ctx context.Context, a approval.DecisionInput) (*approval.Decision, error) {
 	return f().Decide(ctx, a)
 }
 
-// Standing returns the error with which Decide would refuse.
-func (f afresh) Standing(ctx context.Context, a approval.DecisionInput) error {
+// CanDecide returns the error with which Decide would refuse.
+func (f freshDecider) CanDecide(ctx context.Context, a approval.DecisionInput) error {
 	return f().CanDecide(ctx, a)
 }
 
@@ -126,11 +126,11 @@ func (s *server) watchConfig() {
 	if file == "" {
 		return // every rescan looks for it
 	}
-	dirs := wayTo(file)
-	if slices.Equal(dirs, s.confDirs) {
+	dirs := linkFolders(file)
+	if slices.Equal(dirs, s.configDirs) {
 		return
 	}
-	s.confDirs = dirs
+	s.configDirs = dirs
 	s.watcher.Remove(configGroup)
 	for _, dir := range dirs {
 		if err := s.watcher.Add(watcher.Folder{Path: dir, Group: configGroup, Kind: "config", Trusted: true}); err != nil {
@@ -139,8 +139,8 @@ func (s *server) watchConfig() {
 	}
 }
 
-// wayTo returns the real folders of file and of every link on its path.
-func wayTo(file string) (dirs []string) {
+// linkFolders returns the real folders of file and of every link on its path.
+func linkFolders(file string) (dirs []string) {
 	for range 40 { // the kernel's limit of links
 		dir, err := filepath.EvalSymlinks(filepath.Dir(file))
 		if err != nil {
@@ -183,20 +183,20 @@ func (s *server) reload() {
 	}
 	var data []byte
 	if err == nil && file != "" { // otherwise there was no file and still is none
-		data, err = readSettled(file, s.confSeen)
+		data, err = readSettled(file, s.seenConfig)
 	}
-	seen := confName(file, data)
+	seen := contentID(file, data)
 	if err != nil {
 		seen = err.Error()
 	}
-	if seen == s.confSeen {
+	if seen == s.seenConfig {
 		return
 	}
-	s.confSeen = seen
+	s.seenConfig = seen
 	s.notifyReloading()
 	defer s.notifyReady()
 	if err == nil {
-		err = s.takeOver(file, data)
+		err = s.applyConfig(file, data)
 	}
 	if err != nil {
 		s.refuseConfig(err)
@@ -205,8 +205,8 @@ func (s *server) reload() {
 	s.health.Clear("config")
 }
 
-// confName identifies a file with its content; " " means no file.
-func confName(file string, data []byte) string {
+// contentID identifies a file with its content; " " means no file.
+func contentID(file string, data []byte) string {
 	if file == "" {
 		return " "
 	}
@@ -217,7 +217,7 @@ func confName(file string, data []byte) string {
 // the content is the one in seen.
 func readSettled(file, seen string) (data []byte, err error) {
 	for range 50 {
-		if data, err = os.ReadFile(file); err != nil || confName(file, data) == seen {
+		if data, err = os.ReadFile(file); err != nil || contentID(file, data) == seen {
 			return data, err
 		}
 		time.Sleep(settleTime)
@@ -232,8 +232,8 @@ func readSettled(file, seen string) (data []byte, err error) {
 	return data, nil
 }
 
-// takeOver applies the configuration in file.
-func (s *server) takeOver(file string, data []byte) error {
+// applyConfig applies the configuration in file.
+func (s *server) applyConfig(file string, data []byte) error {
 	next, err := s.app.reader().Load(file, s.app.Env)
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (s *server) takeOver(file string, data []byte) error {
 	}
 	before := s.conf()
 	if file != "" && next.SHA256 != approval.Digest(data) {
-		s.confSeen = "" // it changed again: the next check reads it
+		s.seenConfig = "" // it changed again: the next check reads it
 		return fmt.Errorf("%s: changed while it was read", file)
 	}
 	if next.SHA256 == before.SHA256 && next.File == before.File {
@@ -263,15 +263,15 @@ func (s *server) takeOver(file string, data []byte) error {
 			s.log.Warn().Msg(what + ": change takes effect after a restart")
 		}
 	}
-	if err := s.furnish(next); err != nil {
+	if err := s.prepareWorkspaces(next); err != nil {
 		return err
 	}
-	now, err := s.judging(next)
+	now, err := s.settingsWithPolicy(next)
 	if err != nil {
 		return err
 	}
 	s.live.now.Store(now)
-	s.logTo.set(next.LogLevel, next.LogFormat)
+	s.logWriter.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()
 	s.findWorkspaces()
@@ -284,13 +284,13 @@ func (s *server) takeOver(file string, data []byte) error {
 		}
 	}
 	s.log.Info().Str("file", file).Str("sha256", next.SHA256).Int("workspaces", len(next.Workspaces)).Msg("configuration reloaded")
-	s.reach.reconfigured()
+	s.channels.reconfigured()
 	s.changed(approval.Key{})
 	return nil
 }
 
 // prepareWorkspaces creates what a configuration needs before it is applied.
-func (s *server) furnish(cfg *config.Config) error {
+func (s *server) prepareWorkspaces(cfg *config.Config) error {
 	for _, name := range sortedNames(cfg) {
 		if err := errors.Join(s.layout.Prepare(s.fs, name), s.layout.CheckPrivate(s.fs, name)); err != nil {
 			return err

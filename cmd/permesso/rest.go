@@ -22,15 +22,15 @@ import (
 )
 
 // apiListener is the HTTP API with its listeners.
-type door struct {
+type apiListener struct {
 	server    *httpapi.Server
 	listeners []net.Listener
 	locks     []io.Closer
 }
 
-// openDoor listens on the configured addresses.
-func (s *server) openDoor() (d *door, err error) {
-	d = &door{server: s.rest}
+// openAPI listens on the configured addresses.
+func (s *server) openAPI() (d *apiListener, err error) {
+	d = &apiListener{server: s.api}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -46,26 +46,26 @@ func (s *server) openDoor() (d *door, err error) {
 			return d, err
 		}
 		d.listeners = append(d.listeners, l)
-		s.rest.Hosts = append(s.rest.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
+		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.cfg.ListenHosts)...)
 		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
 	return d, nil
 }
 
-func (d *door) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
+func (d *apiListener) listen(fsys ipc.FS, at config.Listen) (net.Listener, error) {
 	if at.Network != "unix" {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)
 		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
 		}
 		if err != nil {
-			return nil, &exit{codeError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off"}
+			return nil, &exit{exitError, fmt.Errorf("listen on %s: %w", at.Address, err), "set listen to another address, or to \"\" to turn it off"}
 		}
 		return l, nil
 	}
 	lock, err := fsys.TryLock(at.Address + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(codeLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
+		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", at.Address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", at.Address, err)
@@ -97,9 +97,9 @@ func names(at net.Addr, more []string) (list []string) {
 }
 
 // run serves until ctx ends.
-func (d *door) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
+func (d *apiListener) run(ctx context.Context) error { return d.server.Run(ctx, d.listeners...) }
 
-func (d *door) close() {
+func (d *apiListener) close() {
 	for _, l := range d.listeners {
 		_ = l.Close() // already closed if Run has run
 	}
@@ -108,22 +108,22 @@ func (d *door) close() {
 	}
 }
 
-// newRest wires the HTTP API.
-func (s *server) newRest() (*httpapi.Server, error) {
+// newAPI wires the HTTP API.
+func (s *server) newAPI() (*httpapi.Server, error) {
 	verifier, err := receipt.LoadVerifier(s.fs, s.layout.Keys())
 	if err != nil {
 		return nil, err
 	}
 	return &httpapi.Server{
-		Gate: s.gate, Decider: afresh(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
-		History: past{s}, Feed: s.feed, Grants: consents{s.memory}, Receipts: papers{s, verifier},
-		Inbox: mailIntake{s}, Settings: places{s}, Ready: s.ready, Metrics: s.census.metrics, Version: version, Log: s.log,
+		Gate: s.gate, Decider: freshDecider(s.keyDecider), Viewer: s.viewer(s.keys), Keys: keyring{s.store, s.keys.seal, &knownKeys{}},
+		History: apiHistory{s}, Feed: s.feed, Grants: apiGrants{s.memory}, Receipts: apiReceipts{s, verifier},
+		Inbox: mailIntake{s}, Settings: apiWorkspaces{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: version, Log: s.log,
 	}, nil
 }
 
 // ready returns an error while no new requests are accepted.
 func (s *server) ready(ctx context.Context) error {
-	if p, weak := s.gate.Degraded(); weak {
+	if p, degraded := s.gate.Degraded(); degraded {
 		return errors.New(p.What)
 	}
 	return s.gate.Alive(ctx)
@@ -149,11 +149,11 @@ func (s *server) keyDecider() *gate.Decider {
 	return d
 }
 
-// places implements httpapi.Settings.
-type places struct{ *server }
+// apiWorkspaces implements httpapi.Settings.
+type apiWorkspaces struct{ *server }
 
 // WorkspaceInfo implements httpapi.Settings.
-func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
+func (p apiWorkspaces) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	cfg := p.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -178,11 +178,11 @@ func (p places) WorkspaceInfo(name string) (httpapi.WorkspaceInfo, bool) {
 	return at, true
 }
 
-// past implements httpapi.History by the audit log.
-type past struct{ *server }
+// apiHistory implements httpapi.History by the audit log.
+type apiHistory struct{ *server }
 
 // Ended implements httpapi.History.
-func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
+func (p apiHistory) Ended(_ context.Context, ws string, before time.Time, limit int, match func(string, approval.Status) bool) (list []httpapi.HistoryItem, more bool, err error) {
 	v := p.viewer(p.keys)
 	found, more, err := audit.Requests(p.fs, p.layout.Audit(), audit.Wanted{
 		Until: before, Limit: limit,
@@ -190,7 +190,7 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 			if r.Key.Workspace != ws {
 				return false
 			}
-			catchUp(v, r)
+			addOutcome(v, r)
 			return r.Status != audit.StatusPending && r.Status != audit.StatusRunning && match(r.ClientID, r.Status)
 		},
 	})
@@ -200,11 +200,11 @@ func (p past) Ended(_ context.Context, ws string, before time.Time, limit int, m
 	return list, more, err
 }
 
-// consents implements the API's view of the grants.
-type consents struct{ *memory }
+// apiGrants implements the API's view of the grants.
+type apiGrants struct{ *memory }
 
 // List implements httpapi.Grants.
-func (c consents) List(ws string) (list []httpapi.GrantUse) {
+func (c apiGrants) List(ws string) (list []httpapi.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
 			list = append(list, httpapi.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
@@ -214,7 +214,7 @@ func (c consents) List(ws string) (list []httpapi.GrantUse) {
 }
 
 // Revoke implements httpapi.Grants.
-func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error) {
+func (c apiGrants) Revoke(_ context.Context, id, by string) (done bool, err error) {
 	g, err := c.grant(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -226,14 +226,14 @@ func (c consents) Revoke(_ context.Context, id, by string) (done bool, err error
 	return true, c.saveGrant(g, approval.Replace)
 }
 
-// papers implements httpapi.Receipts.
-type papers struct {
+// apiReceipts implements httpapi.Receipts.
+type apiReceipts struct {
 	*server
 	verifier *receipt.Verifier
 }
 
 // Facts implements httpapi.Receipts.
-func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
+func (p apiReceipts) Facts(text string) (httpapi.ReceiptFacts, error) {
 	f, err := p.verifier.Parse(text)
 	if err != nil {
 		return httpapi.ReceiptFacts{}, err
@@ -245,14 +245,14 @@ func (p papers) Facts(text string) (httpapi.ReceiptFacts, error) {
 }
 
 // Verify implements httpapi.Receipts.
-func (p papers) Verify(w httpapi.ReceiptQuery) error {
+func (p apiReceipts) Verify(w httpapi.ReceiptQuery) error {
 	return checkReceipt(p.verifier, w.Receipt, w.Tool, w.ArgsSHA256, w.AllowExpired)
 }
 
 // Redeem implements httpapi.Receipts.
-func (p papers) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
+func (p apiReceipts) Redeem(ctx context.Context, f httpapi.ReceiptFacts, by string) error {
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	err := p.useUp(ctx, p.keys, k, by)
+	err := p.markRedeemed(ctx, p.keys, k, by)
 	if err == nil {
 		p.audit.Note(approval.Entry{Event: approval.EventRedeemed, Workspace: k.Workspace, RequestID: k.ID, Tool: f.Tool, By: by, Via: "rest"})
 	}

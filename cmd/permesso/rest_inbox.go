@@ -18,7 +18,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if cfg.Email == nil {
 		return httpapi.InboxResult{}, httpapi.ErrNoInbox
 	}
-	ch, ok := m.reach.up(emailChannel).(*email.Channel)
+	ch, ok := m.channels.current(emailChannel).(*email.Channel)
 	if !ok {
 		return httpapi.InboxResult{}, httpapi.ErrInboxStarting
 	}
@@ -34,11 +34,11 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 	if err != nil {
 		return httpapi.InboxResult{}, fmt.Errorf("process email: %w", err)
 	}
-	return m.told(t)
+	return m.result(t)
 }
 
-// told maps the outcome of an email to the API's result.
-func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
+// result maps the outcome of an email to the API's result.
+func (m mailIntake) result(t email.Taken) (httpapi.InboxResult, error) {
 	r := httpapi.InboxResult{Key: t.Key, Status: "pending"}
 	found := t.Key != approval.Key{}
 	switch t.Status {
@@ -46,7 +46,7 @@ func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
 		return r, nil
 	case email.Decided, email.Duplicate:
 		if found {
-			r.Status = m.decidedAs(t.Key)
+			r.Status = m.decisionStatus(t.Key)
 			return r, nil
 		}
 	case email.Unclear:
@@ -65,8 +65,8 @@ func (m mailIntake) told(t email.Taken) (httpapi.InboxResult, error) {
 	return r, fmt.Errorf("%w: %s", httpapi.ErrInbox, t.Why)
 }
 
-// decidedAs is the decision on a request in the API's field status.
-func (m mailIntake) decidedAs(k approval.Key) string {
+// decisionStatus is the decision on a request in the API's field status.
+func (m mailIntake) decisionStatus(k approval.Key) string {
 	v := m.viewer(m.keys)
 	b, err := m.store.Read(approval.DocDecision, k)
 	if err != nil {

@@ -20,17 +20,17 @@ const agentBin = "/permesso/bin"
 // sandbox runs a demo agent in bubblewrap or, without bubblewrap, as an
 // unrestricted process.
 type sandbox struct {
-	bwrap string // "" if unusable
-	why   string // why it is unusable
-	bin   string // the permesso program on the host
-	dir   string // for temporary files
-	see   mountList
+	bwrap  string // "" if unusable
+	why    string // why it is unusable
+	bin    string // the permesso program on the host
+	dir    string // for temporary files
+	mounts mountList
 }
 
 // findSandbox checks whether bubblewrap is installed and works: some kernels and
 // containers forbid its namespaces.
-func findSandbox(ctx context.Context, bin, dir string, see mountList) sandbox {
-	s := sandbox{bin: bin, dir: dir, see: see}
+func findSandbox(ctx context.Context, bin, dir string, mounts mountList) sandbox {
+	s := sandbox{bin: bin, dir: dir, mounts: mounts}
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
 		s.why = "bubblewrap is not installed (apt-get install bubblewrap)"
@@ -65,13 +65,13 @@ func bwrapSystem() []string {
 
 // run runs a shell script as the agent, until it ends or ctx does.
 func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
-	cmd := s.caged(ctx, script)
+	cmd := s.bwrapCommand(ctx, script)
 	if s.bwrap == "" {
 		path, err := s.unsandboxedPath()
 		if err != nil {
 			return err
 		}
-		cmd = s.loose(ctx, path, script)
+		cmd = s.plainCommand(ctx, path, script)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
 	// Kill the whole group: the script's children, and a bubblewrap that has
@@ -81,17 +81,17 @@ func (s sandbox) run(ctx context.Context, out io.Writer, script string) error {
 	return onOneThread(cmd.Run)
 }
 
-func (s sandbox) caged(ctx context.Context, script string) *exec.Cmd {
-	args := append(bwrapSystem(), s.see.bwrap()...)
+func (s sandbox) bwrapCommand(ctx context.Context, script string) *exec.Cmd {
+	args := append(bwrapSystem(), s.mounts.bwrap()...)
 	args = append(args, "--ro-bind", s.bin, agentBin+"/permesso", "/bin/sh", "-c", script)
 	return exec.CommandContext(ctx, s.bwrap, args...)
 }
 
-func (s sandbox) loose(ctx context.Context, path, script string) *exec.Cmd {
+func (s sandbox) plainCommand(ctx context.Context, path, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	names := map[string]string{client.DefaultRequests: "PERMESSO_REQUESTS", client.DefaultResponses: "PERMESSO_RESPONSES"}
 	cmd.Env = []string{"PATH=" + path}
-	for _, m := range s.see {
+	for _, m := range s.mounts {
 		cmd.Env = append(cmd.Env, names[m.Target]+"="+m.Source)
 	}
 	return cmd

@@ -39,9 +39,9 @@ func (a *app) readScript(cfg *config.Config) (*config.Script, error) {
 	case a.scriptFlag == "":
 		return nil, nil
 	case a.homeFlag == "" && a.Env("PERMESSO_HOME") == "":
-		return nil, fail(codeUsage, "set --home to a new folder", "--script needs its own home")
+		return nil, fail(exitUsage, "set --home to a new folder", "--script needs its own home")
 	case cfg.File != "" && a.configFlag == "" && a.Env("PERMESSO_CONFIG") == "":
-		return nil, fail(codeUsage, "set --config to a file for tests; its tools are really run", "--script needs an explicit --config, not the default %s", cfg.File)
+		return nil, fail(exitUsage, "set --config to a file for tests; its tools are really run", "--script needs an explicit --config, not the default %s", cfg.File)
 	}
 	sc, err := config.LoadScript(a.scriptFlag)
 	if err != nil {
@@ -58,22 +58,22 @@ func (s *server) scriptAllows(cfg *config.Config) error {
 	}
 	for _, name := range sortedNames(cfg) {
 		if ws := cfg.Workspaces[name]; len(ws.Channels) > 0 {
-			return fail(codeError, "remove channels from [workspaces."+name+"]", "workspace '%s' has channels %s: not allowed with --script", name, strings.Join(ws.Channels, ", "))
+			return fail(exitError, "remove channels from [workspaces."+name+"]", "workspace '%s' has channels %s: not allowed with --script", name, strings.Join(ws.Channels, ", "))
 		}
 	}
 	for _, k := range kinds() {
 		if k.settings(cfg) != nil {
-			return fail(codeError, "remove channels."+k.name+" from the configuration", "channel %s is configured: not allowed with --script", k.name)
+			return fail(exitError, "remove channels."+k.name+" from the configuration", "channel %s is configured: not allowed with --script", k.name)
 		}
 	}
 	if cfg.Socket != "" {
-		return fail(codeError, "remove socket from the configuration", "socket %s is configured: not allowed with --script", cfg.Socket)
+		return fail(exitError, "remove socket from the configuration", "socket %s is configured: not allowed with --script", cfg.Socket)
 	}
 	return nil
 }
 
 // scripted returns the script that decides in this home, "" if people do.
-func (h *house) scripted() (string, error) {
+func (h *instance) scripted() (string, error) {
 	b, err := os.ReadFile(h.layout.Scripted())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -91,7 +91,7 @@ func (s *server) markScripted() error {
 	case err != nil:
 		return fmt.Errorf("read script marker: %w", err)
 	case s.script == nil && by != "":
-		return fail(codeError, "use another --home, or --script", "%s decided in %s: this home cannot be served without --script", by, s.layout.Home)
+		return fail(exitError, "use another --home, or --script", "%s decided in %s: this home cannot be served without --script", by, s.layout.Home)
 	case s.script == nil:
 		return nil
 	case by == "":
@@ -101,7 +101,7 @@ func (s *server) markScripted() error {
 			return err
 		}
 		if len(keys) > 0 {
-			return fail(codeError, "set --home to a new folder", "people decide in %s: this home cannot be served with --script", s.layout.Home)
+			return fail(exitError, "set --home to a new folder", "people decide in %s: this home cannot be served with --script", s.layout.Home)
 		}
 	}
 	return s.writeMark()
@@ -121,8 +121,8 @@ func (s *server) writeMark() error {
 	return nil
 }
 
-// greetScripted prints a banner that is hard to overlook.
-func (s *server) greetScripted() {
+// warnScripted prints a banner that is hard to overlook.
+func (s *server) warnScripted() {
 	if s.script == nil {
 		return
 	}
@@ -140,7 +140,7 @@ func scriptedName(sc *config.Script) string { return scriptChannel + ":" + sc.Na
 
 // scriptedApprover is the script as a person. No configuration knows this person:
 // only scriptDecider accepts it.
-func stand(sc *config.Script) approval.Person {
+func scriptedApprover(sc *config.Script) approval.Person {
 	return approval.Person{Channel: scriptChannel, ID: sc.SHA256[:16], Name: scriptedName(sc)}
 }
 
@@ -149,7 +149,7 @@ func (s *server) scriptDecider() *gate.Decider {
 	d := s.decider(s.keys, s)
 	d.May = func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 		_, known := s.conf().Workspaces[ws]
-		if s.script == nil || !known || by != stand(s.script) {
+		if s.script == nil || !known || by != scriptedApprover(s.script) {
 			return "", false
 		}
 		return by.Name, true
@@ -159,7 +159,7 @@ func (s *server) scriptDecider() *gate.Decider {
 
 func (s *server) answers() *answerer {
 	return &answerer{
-		script: s.script, viewer: s.viewer(s.keys), decider: afresh(s.scriptDecider), changes: s.changes, log: s.log,
+		script: s.script, viewer: s.viewer(s.keys), decider: freshDecider(s.scriptDecider), changes: s.changes, log: s.log,
 		used: make([]int, len(s.script.Rules)), replies: map[approval.Key]*reply{},
 	}
 }
@@ -186,13 +186,13 @@ type reply struct {
 	done bool
 }
 
-// lookEvery is the interval of a check of all pending requests.
-const lookEvery = time.Second
+// checkInterval is the interval of a check of all pending requests.
+const checkInterval = time.Second
 
 func (x *answerer) run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
-	x.lookAll(ctx)
+	x.checkAll(ctx)
 	for {
 		next := time.NewTimer(x.answerDue(ctx, time.Now()))
 		select {
@@ -200,19 +200,19 @@ func (x *answerer) run(ctx context.Context) {
 			next.Stop()
 			return
 		case k := <-x.changes:
-			x.look(ctx, k)
+			x.check(ctx, k)
 		case <-tick.C:
-			x.lookAll(ctx)
+			x.checkAll(ctx)
 		case <-next.C:
 		}
 		next.Stop()
 	}
 }
 
-// look plans the decision for the key; the zero key means all.
-func (x *answerer) look(ctx context.Context, k approval.Key) {
+// check plans the decision for the key; the zero key means all.
+func (x *answerer) check(ctx context.Context, k approval.Key) {
 	if k == (approval.Key{}) {
-		x.lookAll(ctx)
+		x.checkAll(ctx)
 		return
 	}
 	w, err := x.viewer.Pending(k)
@@ -226,7 +226,7 @@ func (x *answerer) look(ctx context.Context, k approval.Key) {
 	}
 }
 
-func (x *answerer) lookAll(ctx context.Context) {
+func (x *answerer) checkAll(ctx context.Context) {
 	list, err := x.viewer.Waiting(ctx, nil)
 	if err != nil {
 		x.log.Error().Err(err).Str("via", scriptChannel).Msg("list pending requests failed")
@@ -261,7 +261,7 @@ func (x *answerer) plan(w approval.Waiting) {
 
 // answerDue applies what is due, and returns the time until the next.
 func (x *answerer) answerDue(ctx context.Context, now time.Time) (next time.Duration) {
-	next = lookEvery
+	next = checkInterval
 	for k, p := range x.replies {
 		if wait := p.due.Sub(now); !p.done && wait > 0 {
 			next = min(next, wait)
@@ -279,7 +279,7 @@ func (x *answerer) answer(ctx context.Context, k approval.Key, p *reply) (done b
 	if !speaks {
 		return true
 	}
-	a.PendingSHA256, a.By, a.Via = p.sha, stand(x.script), scriptChannel
+	a.PendingSHA256, a.By, a.Via = p.sha, scriptedApprover(x.script), scriptChannel
 	_, err := x.decider.Decide(ctx, a)
 	if errors.Is(err, approval.ErrNotApplicable) {
 		no := approval.DecisionInput{Key: k, PendingSHA256: p.sha, By: a.By, Via: a.Via, Verdict: approval.Denied, Code: "3"}

@@ -41,7 +41,7 @@ func (a *app) serveCmd() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Env("GOGC") == "" {
-				thrift()
+				tuneGC()
 			}
 			if a.Env("GOMAXPROCS") == "" {
 				runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // disk I/O need not wait for computation
@@ -56,38 +56,38 @@ func (a *app) serveCmd() *cobra.Command {
 
 // server is the daemon with all its parts.
 type server struct {
-	*house
-	app     *app
-	keys    *keys
-	gate    *gate.Gate
-	audit   *audit.Log
-	memory  *memory
-	runner  *exec.Runner
-	watcher *watcher.Watcher
-	feed    *feed
-	census  *census
-	rest    *httpapi.Server
-	ui      *web.Server
-	script  *config.Script // decides instead of people; nil: people decide
-	log     zerolog.Logger
-	logTo   *logTo
-	pending []approval.Key
-	changes chan approval.Key
-	reach   *channels
-	grants  chan struct{} // signals a change in grants/
-	mails   mailHints
-	release func() error
-	quit    context.CancelCauseFunc // ends run
+	*instance
+	app           *app
+	keys          *keys
+	gate          *gate.Gate
+	audit         *audit.Log
+	memory        *memory
+	runner        *exec.Runner
+	watcher       *watcher.Watcher
+	feed          *feed
+	metrics       *requestMetrics
+	api           *httpapi.Server
+	ui            *web.Server
+	script        *config.Script // decides instead of people; nil: people decide
+	log           zerolog.Logger
+	logWriter     *logWriter
+	pending       []approval.Key
+	changes       chan approval.Key
+	channels      *channels
+	grantsChanged chan struct{} // signals a change in grants/
+	mails         mailHints
+	release       func() error
+	quit          context.CancelCauseFunc // ends run
 
 	health                *health
 	pauseHint, configHint chan struct{} // see notice
 	reloading             sync.Mutex
-	confSeen              string   // content or error of the last check
-	confDirs              []string // watched folders
+	seenConfig            string   // content or error of the last check
+	configDirs            []string // watched folders
 
-	pausing sync.Mutex // serializes lookAtPauses
-	minutes minutes
-	paused  map[string]bool // ids of the logged pauses
+	pausing    sync.Mutex // serializes refreshPauses
+	pauseAudit pauseAudit
+	paused     map[string]bool // ids of the logged pauses
 
 	mu     sync.Mutex
 	rounds map[string]int // rescans per workspace
@@ -96,39 +96,39 @@ type server struct {
 // serve runs the daemon until ctx ends.
 func (a *app) serve(ctx context.Context, to io.Writer) error {
 	a.serving = true
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
 	s := &server{
-		house: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
-		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grants: make(chan struct{}, 1),
-		mails: mailHints{drawerInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
+		instance: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
+		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), grantsChanged: make(chan struct{}, 1),
+		mails: mailHints{storeInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
-	s.reach = &channels{s: s, kinds: kinds(), knock: make(chan struct{}, 1)}
+	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
 	if s.script, err = a.readScript(h.cfg); err != nil {
 		return err
 	}
-	s.confSeen = h.cfg.File + " " + h.cfg.SHA256
-	s.log, s.logTo = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
+	s.seenConfig = h.cfg.File + " " + h.cfg.SHA256
+	s.log, s.logWriter = newLog(to, h.cfg.LogLevel, h.cfg.LogFormat)
 	if err := s.open(); err != nil {
 		return err
 	}
-	defer s.heedHangup()()
-	s.greet()
+	defer s.handleHangup()()
+	s.logStart()
 	err = s.run(ctx)
 	if errors.Is(err, errHomeGone) {
 		// Write nothing any more: the files there are not ours. Handlers die with
 		// the daemon, and their claims show it.
-		return &exit{codeError, err, "put " + s.layout.Home + " back, or start permesso serve again"}
+		return &exit{exitError, err, "put " + s.layout.Home + " back, or start permesso serve again"}
 	}
 	return errors.Join(err, s.close())
 }
 
-// heedHangup reloads the configuration on SIGHUP. A closed terminal does not end
+// handleHangup reloads the configuration on SIGHUP. A closed terminal does not end
 // the daemon. The signal is caught, not ignored, because handlers would inherit
 // an ignored signal.
-func (s *server) heedHangup() (stop func()) {
+func (s *server) handleHangup() (stop func()) {
 	hangup, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangup, syscall.SIGHUP)
 	go func() {
@@ -136,9 +136,9 @@ func (s *server) heedHangup() (stop func()) {
 			select {
 			case <-hangup:
 				s.reloading.Lock()
-				s.confSeen = "" // reload it even if unchanged
+				s.seenConfig = "" // reload it even if unchanged
 				s.reloading.Unlock()
-				s.look(configGroup)
+				s.notice(configGroup)
 			case <-done:
 				return
 			}
@@ -152,7 +152,7 @@ func (s *server) open() (err error) {
 	if err := s.layout.PrepareHome(s.fs); err != nil {
 		return err
 	}
-	if s.release, err = lockPatiently(s.store); err != nil {
+	if s.release, err = lockWithRetry(s.store); err != nil {
 		return err
 	}
 	defer func() {
@@ -189,16 +189,16 @@ func (s *server) open() (err error) {
 	if s.memory, err = s.newMemory(s.keys, s.log); err != nil {
 		return err
 	}
-	s.feed = newFeed(s.house, s.audit)
-	if s.census, err = s.newCensus(); err != nil {
+	s.feed = newFeed(s.instance, s.audit)
+	if s.metrics, err = s.newRequestMetrics(); err != nil {
 		return err
 	}
 	s.audit.Heard = func(e approval.Entry) {
 		s.memory.learn(e)
-		s.census.hear(e)
-		s.feed.hear(e)
+		s.metrics.observe(e)
+		s.feed.add(e)
 	}
-	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
 		return err
 	}
 	verifier, err := s.keys.signer.Verifier()
@@ -206,15 +206,15 @@ func (s *server) open() (err error) {
 		return err
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.layout.Run(), Log: s.log, Supervisor: &exec.Supervisor{Log: s.log}}
-	s.minutes = minutes{store: s.store, log: s.audit}
-	now, err := s.judging(s.cfg)
+	s.pauseAudit = pauseAudit{store: s.store, log: s.audit}
+	now, err := s.settingsWithPolicy(s.cfg)
 	if err != nil {
 		return err
 	}
 	s.live.now.Store(now)
 	s.health = s.newHealth()
 	s.gate = s.newGate()
-	if s.rest, err = s.newRest(); err != nil {
+	if s.api, err = s.newAPI(); err != nil {
 		return err
 	}
 	s.ui = s.newUI()
@@ -222,9 +222,9 @@ func (s *server) open() (err error) {
 	return err
 }
 
-// lockPatiently retries for a second, because other commands take the lock for a
+// lockWithRetry retries for a second, because other commands take the lock for a
 // moment.
-func lockPatiently(store *ipc.Store) (release func() error, err error) {
+func lockWithRetry(store *ipc.Store) (release func() error, err error) {
 	for range 20 {
 		if release, err = store.Open(); !errors.Is(err, ipc.ErrLocked) {
 			return release, err
@@ -234,8 +234,8 @@ func lockPatiently(store *ipc.Store) (release func() error, err error) {
 	return nil, fmt.Errorf("another daemon serves this home: %w", err)
 }
 
-// illness reports to health whether the gate accepts new requests.
-func (s *server) illness(p gate.Degradation, present bool) {
+// setDegraded reports to health whether the gate accepts new requests.
+func (s *server) setDegraded(p gate.Degradation, present bool) {
 	if present {
 		s.health.Set("disk", "no new requests are accepted: "+p.What, p.Hint)
 	} else {
@@ -248,25 +248,25 @@ func (s *server) newGate() *gate.Gate {
 		Store: s.store, Workspaces: s.store, Seal: s.keys.seal, Receipts: s.keys.signer,
 		Policy: &s.live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
 		Settings: &s.live, Pauses: &ipc.PauseGuard{Store: s.store}, Log: s.log, Changed: s.changed,
-		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.illness,
+		Retention: s.cfg.Retention.Responses, Records: s.cfg.Retention.Records, Health: s.setDegraded,
 	}
 }
 
 // changed sends a hint. A channel with a full buffer finds the change by polling.
 func (s *server) changed(k approval.Key) {
-	s.rest.Changed(k)
+	s.api.Changed(k)
 	s.ui.Changed(k)
 	select {
 	case s.changes <- k:
 	default:
 	}
-	if s.reach != nil { // sweep has no channels
-		s.reach.changed(k)
+	if s.channels != nil { // sweep has no channels
+		s.channels.changed(k)
 	}
 }
 
 // decider returns a decider for this home. in is the daemon if we are it.
-func (h *house) decider(k *keys, in *server) *gate.Decider {
+func (h *instance) decider(k *keys, in *server) *gate.Decider {
 	d := &gate.Decider{
 		Store: h.store, Seal: k.seal, RunBefore: h.conf().RunBefore,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -285,7 +285,7 @@ func (h *house) decider(k *keys, in *server) *gate.Decider {
 		}
 		d.Free = func(ctx context.Context, k approval.Key) error {
 			in.gate.Wake(k)
-			return pauseFor(ctx, 20*time.Millisecond)
+			return sleep(ctx, 20*time.Millisecond)
 		}
 		d.Refused = func(k approval.Key, by approval.Person, via string) {
 			in.audit.Note(approval.Entry{
@@ -299,7 +299,7 @@ func (h *house) decider(k *keys, in *server) *gate.Decider {
 	return d
 }
 
-func pauseFor(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -310,10 +310,10 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 
 // free removes an invalid decision from the slot while no daemon runs. Only the
 // holder of the lock may do it.
-func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error {
+func (h *instance) free(ctx context.Context, d *gate.Decider, k approval.Key) error {
 	lock, err := h.fs.TryLock(h.layout.Lock())
 	if errors.Is(err, ipc.ErrLocked) {
-		return pauseFor(ctx, 20*time.Millisecond) // the daemon removes it
+		return sleep(ctx, 20*time.Millisecond) // the daemon removes it
 	}
 	if err != nil {
 		return err
@@ -324,9 +324,9 @@ func (h *house) free(ctx context.Context, d *gate.Decider, k approval.Key) error
 	return errors.Join(err, lock.Close())
 }
 
-func (s *server) greet() {
+func (s *server) logStart() {
 	s.warn(s.cfg)
-	s.greetScripted()
+	s.warnScripted()
 	s.log.Warn().Msg("agents running as this user can bypass the gate; run them in a container or under another UID")
 	if os.Getuid() == 0 {
 		s.log.Warn().Msg("running as root: approved requests run as root")
@@ -363,16 +363,16 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	defer socket.close()
-	door, err := s.openDoor()
+	api, err := s.openAPI()
 	if err != nil {
 		return err
 	}
-	defer door.close()
-	pages, err := s.openPages()
+	defer api.close()
+	ui, err := s.openWebUI()
 	if err != nil {
 		return err
 	}
-	defer pages.close()
+	defer ui.close()
 	var wg sync.WaitGroup
 	errs := make(chan error, 6)
 	inner, quit := context.WithCancelCause(ctx)
@@ -384,24 +384,24 @@ func (s *server) run(ctx context.Context) error {
 		errs <- s.watcher.Run(inner)
 	})
 	wg.Go(func() { s.prunes(inner) })
-	wg.Go(func() { s.lookAround(inner) })
+	wg.Go(func() { s.runReloads(inner) })
 	wg.Go(func() { s.beat(inner) })
-	wg.Go(func() { s.heedGrants(inner) })
+	wg.Go(func() { s.watchGrants(inner) })
 	wg.Go(func() { s.feed.run(inner) })
-	if len(door.listeners) > 0 {
+	if len(api.listeners) > 0 {
 		wg.Go(func() {
 			defer stop()
-			errs <- door.run(inner)
+			errs <- api.run(inner)
 		})
 	}
-	if pages != nil {
+	if ui != nil {
 		wg.Go(func() {
 			defer stop()
-			errs <- pages.run(inner)
+			errs <- ui.run(inner)
 		})
 	}
 	if s.script == nil { // never channels with a script, even if configured later
-		wg.Go(func() { s.reach.Run(inner) })
+		wg.Go(func() { s.channels.Run(inner) })
 	}
 	switch {
 	case s.script != nil:
@@ -448,7 +448,7 @@ func (s *server) startSupervisor(cfg *config.Config) error {
 
 func (s *server) close() error {
 	s.pausing.Lock()
-	err := s.minutes.take()
+	err := s.pauseAudit.recordNew()
 	s.pausing.Unlock()
 	s.audit.Note(approval.Entry{Time: time.Now().UTC(), Event: approval.EventStopped})
 	if e := s.memory.saveSnapshot(); e != nil {
@@ -465,13 +465,13 @@ func (s *server) close() error {
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
-	decider := afresh(func() *gate.Decider { return s.decider(s.keys, s) })
+	decider := freshDecider(func() *gate.Decider { return s.decider(s.keys, s) })
 	c := &terminalchat.Channel{
 		In: s.app.In, Out: s.app.Out, Viewer: s.viewer(s.keys), Records: s.viewer(s.keys),
 		Interceptor: &chat.Interceptor{
 			Decider: decider, Viewer: s.viewer(s.keys), Zone: time.Local,
 			Redact: style.Redact, Revoker: revoker{s.memory, decider},
-			CanDecide: decider.Standing, Paused: s.pausedIn,
+			CanDecide: decider.CanDecide, Paused: s.pausedIn,
 		},
 		Changes: s.changes, Person: operator(), Workspaces: names,
 		Style: style, Refresh: s.local,

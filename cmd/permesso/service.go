@@ -49,7 +49,7 @@ func (a *app) serviceCmd() *cobra.Command {
 			"one user (--user, the default for others).\n\n" +
 			"Handlers run inside the service's sandbox. For a handler that needs more, the unit says which line to relax.",
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
+			return fail(exitUsage, "permesso service --help", "service needs a subcommand: install, uninstall or show")
 		},
 	}
 	s := &service{app: a}
@@ -97,11 +97,11 @@ func (s *service) unit() (string, error) {
 
 func (s *service) unitOfSystem(program string) (string, error) {
 	if s.app.homeFlag != "" && s.app.homeFlag != systemHome {
-		return "", fail(codeUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.homeFlag, systemHome)
+		return "", fail(exitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.app.homeFlag, systemHome)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
-			return "", fail(codeError, "install -m 755 "+shellWord(program)+" /usr/local/bin/permesso, then run that file",
+			return "", fail(exitError, "install -m 755 "+shellWord(program)+" /usr/local/bin/permesso, then run that file",
 				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}
@@ -151,7 +151,7 @@ func (s *service) programPath() (string, error) {
 	}
 	// systemd has other quoting rules for this word.
 	if plain := shellWord(program); plain != program || strings.Contains(program, "%") {
-		return "", fail(codeError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
+		return "", fail(exitError, "copy it to /usr/local/bin/permesso, then run that file", "%s: systemd cannot start a program with this path", plain)
 	}
 	return program, nil
 }
@@ -171,7 +171,7 @@ func fill(unit string, pairs ...string) (string, error) {
 // unitWord quotes a word for a command line in a unit, systemd.service(5).
 func unitWord(s string) (string, error) {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
-		return "", fail(codeError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
+		return "", fail(exitError, "rename the file or folder", "%q: path with characters that a unit cannot have", s)
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`).Replace(s)
 	if quoted == s && shellWord(s) == s {
@@ -211,7 +211,7 @@ func (s *service) ours(path string) (bool, error) {
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	if !strings.Contains(first, unitMark) {
-		return false, fail(codeError, "move it away; for local changes use a drop-in: systemctl edit permesso",
+		return false, fail(exitError, "move it away; for local changes use a drop-in: systemctl edit permesso",
 			"%s: not written by permesso service install", path)
 	}
 	return true, nil

@@ -34,7 +34,7 @@ func (s *service) install() error {
 	var steps []step
 	if s.system {
 		if _, err := os.Stat(filepath.Join(s.root, packagedUnit)); err == nil {
-			return fail(codeError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
+			return fail(exitError, "systemctl enable --now permesso; for local changes use a drop-in: systemctl edit permesso",
 				"%s: already installed by a package", packagedUnit)
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
@@ -155,15 +155,15 @@ func (s *service) do(steps []step, end string) error {
 		}
 		if !s.dryRun {
 			if err := st.run(); err != nil {
-				return errors.Join(s.said(done, lines, ""), s.advise(err))
+				return errors.Join(s.printSteps(done, lines, ""), s.advise(err))
 			}
 		}
 		done, lines = append(done, st), append(lines, st.Line)
 	}
-	return s.said(done, lines, end)
+	return s.printSteps(done, lines, end)
 }
 
-func (s *service) said(done []step, lines []string, end string) error {
+func (s *service) printSteps(done []step, lines []string, end string) error {
 	if s.dryRun {
 		for i := range lines {
 			lines[i] = "would " + lines[i]
@@ -184,7 +184,7 @@ func (s *service) advise(err error) error {
 		if !s.system {
 			hint = "check the owner of that folder"
 		}
-		return &exit{codeError, err, hint}
+		return &exit{exitError, err, hint}
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func (a *app) sessionCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "session", Short: "List and clear taints", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso session --help", "session needs a subcommand: list or clear")
+			return fail(exitUsage, "permesso session --help", "session needs a subcommand: list or clear")
 		},
 	}
 	list := &cobra.Command{
@@ -56,7 +56,7 @@ type sessionLine struct {
 }
 
 func (a *app) sessionList() error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a *app) sessionList() error {
 }
 
 func (a *app) sessionClear(ws, session, reason string) error {
-	h, m, err := a.existingMemory()
+	h, m, err := a.openMemory()
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func (a *app) sessionClear(ws, session, reason string) error {
 	w := h.cfg.Workspaces[ws]
 	switch {
 	case !w.LocalDecisions:
-		return fail(codeRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
+		return fail(exitRefused, "an approver of this workspace must do it", "workspace '%s' has local_decisions = false", ws)
 	case session != "" && !w.BindsSessions:
-		return fail(codeRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
+		return fail(exitRefused, "permesso session clear "+ws, "workspace '%s' has binds_sessions = false, so taints apply to all its sessions", ws)
 	}
 	had := m.Taints(ws)[session]
 	by := operator()

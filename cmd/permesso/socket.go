@@ -34,7 +34,7 @@ func (s *server) listen() (*socket, error) {
 	// A lock besides HOME/lock, because two homes may configure the same socket.
 	lock, err := s.fs.TryLock(path + ".lock")
 	if errors.Is(err, ipc.ErrLocked) {
-		return nil, fail(codeLocked, "configure another socket for one of them", "another daemon listens on %s", path)
+		return nil, fail(exitLocked, "configure another socket for one of them", "another daemon listens on %s", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -62,7 +62,7 @@ func (k *socket) close() {
 
 func (s *server) localServer() *local.Server {
 	d := s.localDecider()
-	var errs seldom // clients that disconnect cause many errors
+	var errs rateLimited // clients that disconnect cause many errors
 	return &local.Server{
 		Decider: d, Viewer: s.viewer(s.keys),
 		May: func(ws string, p *approval.Pending, by approval.Person) bool {
@@ -99,9 +99,9 @@ func (s *server) localDecider() *gate.Decider {
 		}
 		return may(ws, p, by)
 	}
-	var seldom seldom
+	var limiter rateLimited
 	d.Refused = func(k approval.Key, by approval.Person, via string) {
-		if seldom.allow(by.ID) {
+		if limiter.allow(by.ID) {
 			refused(k, by, via)
 		}
 	}
@@ -126,7 +126,7 @@ func (s *server) statusFor(workspaces []string) ([]byte, error) {
 
 // rateLimited limits the entries of one UID, so that refusals and errors cannot
 // fill the disk: ten at once, then one a minute.
-type seldom struct {
+type rateLimited struct {
 	mu  sync.Mutex
 	uid map[string]*rate.Limiter
 }
@@ -134,7 +134,7 @@ type seldom struct {
 // maxUIDs limits the map. Further UIDs share one limiter.
 const maxUIDs = 1000
 
-func (s *seldom) allow(uid string) bool {
+func (s *rateLimited) allow(uid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.uid == nil {

@@ -59,28 +59,28 @@ const hasty = 5 * time.Second
 
 func (a *app) stats(f historyFlags) error {
 	f.all, f.limit = true, 1
-	w, err := f.wanted(time.Now())
+	w, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	h, k, err := a.existing()
+	h, k, err := a.openHome()
 	if err != nil {
 		return err
 	}
 	found, _, err := h.requests(k, w)
-	st := count(found)
+	st := newStats(found)
 	if a.json {
 		err = errors.Join(err, a.print(st, ""))
 	} else {
 		a.printStats(st)
 	}
 	if err != nil {
-		return damaged(err)
+		return withAuditHint(err)
 	}
 	return nil
 }
 
-func count(found []*audit.Request) *stats {
+func newStats(found []*audit.Request) *stats {
 	st := &stats{Requests: len(found), Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*tally{}, map[string]*tally{}
 	var took []time.Duration
@@ -194,21 +194,21 @@ func (a *app) printStats(st *stats) {
 		fmt.Fprintln(a.Out)
 		t := a.table(part.head, "REQUESTS", "DECIDED", "APPROVED", "MEDIAN", "WITHIN 5s")
 		for _, l := range part.list {
-			t.row(cut(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
+			t.row(truncate(chat.Escape(l.Name)), fmt.Sprint(l.Requests), fmt.Sprint(l.Decided), percent(l.Share), seconds(l.Median), fmt.Sprint(l.Hasty))
 		}
 		t.print()
 	}
 	for _, l := range st.Approvers {
-		if l.stamps() {
+		if l.rubberStamps() {
 			fmt.Fprintf(a.Out, "\n%s approves %s, half of it within %s: too fast to read the requests. Allow by a rule what is always\n"+
 				"approved, so that approvers read the rest.\n", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
 		}
 	}
 }
 
-// stamps reports rubber-stamping: enough decisions to judge, hardly a denial,
+// rubberStamps reports rubber-stamping: enough decisions to judge, hardly a denial,
 // and most within seconds.
-func (t *tally) stamps() bool {
+func (t *tally) rubberStamps() bool {
 	return t.Decided >= 20 && *t.Share >= 0.98 && t.Median != nil && *t.Median < hasty.Seconds()
 }
 
@@ -223,5 +223,5 @@ func seconds(s *float64) string {
 	if s == nil {
 		return "–"
 	}
-	return brief(time.Duration(*s * float64(time.Second)))
+	return shortDuration(time.Duration(*s * float64(time.Second)))
 }

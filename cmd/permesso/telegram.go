@@ -38,20 +38,20 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := s.room(telegram.Via)
-	updates, err := r.notebook.State("updates")
+	r := s.channelEnv(telegram.Via)
+	updates, err := r.sentStore.State("updates")
 	if err != nil {
 		return nil, err
 	}
-	notes, err := r.notebook.State("notes")
+	notes, err := r.sentStore.State("notes")
 	if err != nil {
 		return nil, err
 	}
-	d := telegramDesk{r}
+	d := telegramEnv{r}
 	c := &telegram.Channel{
-		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.notebook,
+		Token: token, ServerURL: cfg.ServerURL, Updates: updates, Notes: notes, Notebook: r.sentStore,
 		Viewer: d, Interceptor: r.interceptor(), Guard: d, Pauser: d, History: d,
-		Workspaces: d.asked, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.problem,
+		Workspaces: d.telegramWorkspaces, Feed: func() bool { return cfg.Feed }, Style: r.style, Foot: r.foot, Changes: changes, Problem: r.reportIssue,
 		Log: func(err error) { s.log.Error().Str("via", telegram.Via).Err(err).Msg("telegram channel failed") },
 	}
 	if w := cfg.Webhook; w != nil {
@@ -85,10 +85,10 @@ func botToken(cfg *config.Telegram, env func(string) string) (string, error) {
 }
 
 // telegramEnv is the environment of the Telegram channel.
-type telegramDesk struct{ *room }
+type telegramEnv struct{ *channelEnv }
 
-// asked returns the workspaces that use Telegram, with their chats.
-func (d telegramDesk) asked() []telegram.Workspace {
+// telegramWorkspaces returns the workspaces that use Telegram, with their chats.
+func (d telegramEnv) telegramWorkspaces() []telegram.Workspace {
 	cfg := d.s.conf()
 	var all []telegram.Workspace
 	for _, name := range d.workspaces() {
@@ -121,7 +121,7 @@ func telegramPlaces(cfg *config.Config, ws string) []telegram.Place {
 
 // Story implements telegram.Viewer. It reads the record last: a record is
 // written before the other documents are removed.
-func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
+func (d telegramEnv) Story(ctx context.Context, k approval.Key) (st telegram.Story, err error) {
 	w, err := d.viewer.Pending(k)
 	if err != nil {
 		return st, err
@@ -145,7 +145,7 @@ func (d telegramDesk) Story(ctx context.Context, k approval.Key) (st telegram.St
 }
 
 // decision returns the valid decision in the slot, nil if there is none.
-func (d telegramDesk) decision(k approval.Key, pending string) (*approval.Decision, error) {
+func (d telegramEnv) decision(k approval.Key, pending string) (*approval.Decision, error) {
 	b, err := d.s.store.Read(approval.DocDecision, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -160,17 +160,17 @@ func (d telegramDesk) decision(k approval.Key, pending string) (*approval.Decisi
 }
 
 // May implements telegram.Guard.
-func (d telegramDesk) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+func (d telegramEnv) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 	return d.s.decider(d.s.keys, d.s).May(ws, p, by)
 }
 
 // Refused implements telegram.Guard.
-func (d telegramDesk) Refused(k approval.Key, by approval.Person) {
+func (d telegramEnv) Refused(k approval.Key, by approval.Person) {
 	d.decider.Refused(k, by, telegram.Via)
 }
 
 // Pause implements telegram.Pauser.
-func (d telegramDesk) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
+func (d telegramEnv) Pause(_ context.Context, ws string, by approval.Person, reason string) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	err = d.s.store.Pause(ipc.Pause{Workspace: ws, By: name, Via: telegram.Via, At: time.Now().UTC(), Reason: reason})
 	changed = err == nil
@@ -178,23 +178,23 @@ func (d telegramDesk) Pause(_ context.Context, ws string, by approval.Person, re
 		return false, err
 	}
 	err = d.s.awaitClaims(ws)
-	d.s.lookAtPauses()
+	d.s.refreshPauses()
 	return changed, err
 }
 
 // Resume implements telegram.Pauser.
-func (d telegramDesk) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
+func (d telegramEnv) Resume(_ context.Context, ws string, by approval.Person) (changed bool, err error) {
 	name, _ := d.May(ws, nil, by)
 	_, err = d.s.store.ResumeVia(ws, name, telegram.Via, time.Now().UTC())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	d.s.lookAtPauses()
+	d.s.refreshPauses()
 	return err == nil, err
 }
 
 // Last implements telegram.History.
-func (d telegramDesk) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
+func (d telegramEnv) Last(_ context.Context, workspaces []string, n int) ([]approval.Key, error) {
 	found, _, err := audit.Requests(d.s.fs, d.s.layout.Audit(), audit.Wanted{Limit: n, Match: func(r *audit.Request) bool {
 		for _, ws := range workspaces {
 			if ws == r.Key.Workspace {

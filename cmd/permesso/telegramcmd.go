@@ -22,7 +22,7 @@ func (a *app) telegramCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "telegram", Short: "Set up and test the Telegram channel", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
+			return fail(exitUsage, "permesso telegram --help", "telegram needs a subcommand: setup or test")
 		},
 	}
 	c.AddCommand(a.telegramSetupCmd(), a.telegramTestCmd())
@@ -30,7 +30,7 @@ func (a *app) telegramCmd() *cobra.Command {
 }
 
 func (a *app) telegramSetupCmd() *cobra.Command {
-	o := &meeting{app: a}
+	o := &telegramSetup{app: a}
 	c := &cobra.Command{
 		Use: "setup", Short: "Connect a Telegram bot to a workspace", Args: cobra.NoArgs,
 		Long: "Connect a Telegram bot to a workspace. Create the bot with @BotFather (/newbot), which gives you its token. setup\n" +
@@ -54,7 +54,7 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 	f.StringVar(&o.approver, "approver", "", "`name` of the approver who writes /start; a new name is added to [approvers]")
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the token, readable only by its owner")
 	f.StringVar(&o.server, "server-url", "", "`address` of your own Bot API server (default: "+telegramServer+", or Telegram's)")
-	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
 	f.BoolVarP(&o.yes, "yes", "y", false, "ask no questions")
 	_ = c.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces) // fails only for unknown flags
 	_ = c.RegisterFlagCompletionFunc("approver", a.completeApprovers)
@@ -83,7 +83,7 @@ type sentTest struct {
 }
 
 func (a *app) testTelegram(ctx context.Context, only string) error {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (a *app) testTelegram(ctx context.Context, only string) error {
 		return noWorkspace(h.cfg, only)
 	}
 	if h.cfg.Telegram == nil {
-		return fail(codeError, "permesso telegram setup", "[channels.telegram] is not configured")
+		return fail(exitError, "permesso telegram setup", "[channels.telegram] is not configured")
 	}
 	token, err := botToken(h.cfg.Telegram, a.Env)
 	if err != nil {
@@ -137,20 +137,20 @@ func (a *app) endTest(all []sentTest, failed int) error {
 	}
 	switch {
 	case len(all) == 0:
-		return fail(codeError, "permesso telegram setup", "no workspace uses Telegram")
+		return fail(exitError, "permesso telegram setup", "no workspace uses Telegram")
 	case failed > 0:
-		return fail(codeError, "write /start to the bot in that chat and do not block it; the chat_id of a group changes when it becomes a supergroup",
+		return fail(exitError, "write /start to the bot in that chat and do not block it; the chat_id of a group changes when it becomes a supergroup",
 			"%d of %d chats did not get the message", failed, len(all))
 	}
 	return nil
 }
 
 func tokenRefused(err error) error {
-	return fail(codeError, "get the token from @BotFather with /token", "%w", err)
+	return fail(exitError, "get the token from @BotFather with /token", "%w", err)
 }
 
 func noWorkspace(cfg *config.Config, name string) error {
-	return fail(codeUsage, "permesso workspace list shows the workspaces; permesso workspace add "+shellWord(name)+" creates it", "no workspace %.80q", name)
+	return fail(exitUsage, "permesso workspace list shows the workspaces; permesso workspace add "+shellWord(name)+" creates it", "no workspace %.80q", name)
 }
 
 func chatName(chat int64, thread int) string {

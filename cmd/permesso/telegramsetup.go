@@ -17,28 +17,28 @@ import (
 )
 
 // telegramSetup is one run of telegram setup.
-type meeting struct {
+type telegramSetup struct {
 	app       *app
 	workspace string
 	approver  string
 	tokenFile string
 	server    string
-	patience  time.Duration
+	timeout   time.Duration
 	yes       bool
 
-	house *house
-	token string
-	file  string // token file; "": the token is in the environment
-	made  bool   // setup must write the file
-	setup *telegram.Setup
-	bot   telegram.Bot
-	seen  telegram.Started
-	out   io.Writer // for messages to the user
-	wait  *waiting
+	instance *instance
+	token    string
+	file     string // token file; "": the token is in the environment
+	made     bool   // setup must write the file
+	setup    *telegram.Setup
+	bot      telegram.Bot
+	seen     telegram.Started
+	out      io.Writer // for messages to the user
+	wait     *progressLine
 }
 
 // setupResult is what telegram setup --json prints.
-type met struct {
+type setupResult struct {
 	Bot       string   `json:"bot"`
 	Workspace string   `json:"workspace"`
 	Approver  string   `json:"approver"`
@@ -51,35 +51,35 @@ type met struct {
 	Hints     []string `json:"hints"`
 }
 
-func (m *meeting) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.meet, m.start, m.choose, m.tryOut, m.write} {
+func (m *telegramSetup) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{m.prepare, m.readToken, m.identifyBot, m.start, m.choose, m.sendTestCard, m.write} {
 		if err := step(ctx); err != nil {
-			return m.explained(ctx, err)
+			return m.withHint(ctx, err)
 		}
 	}
 	return m.report()
 }
 
 // asks reports whether questions can be asked.
-func (m *meeting) asks() bool { return !m.yes && terminal(m.app.In) }
+func (m *telegramSetup) asks() bool { return !m.yes && terminal(m.app.In) }
 
 // prepare checks everything that does not need Telegram.
-func (m *meeting) prepare(context.Context) error {
+func (m *telegramSetup) prepare(context.Context) error {
 	var err error
-	if m.house, err = m.app.editable(); err != nil {
+	if m.instance, err = m.app.editable(); err != nil {
 		return err
 	}
 	m.out = m.app.Out
 	if m.app.json {
 		m.out = m.app.Err
 	}
-	m.wait = &waiting{out: m.out, live: terminal(m.out)}
-	cfg := m.house.cfg
+	m.wait = &progressLine{out: m.out, live: terminal(m.out)}
+	cfg := m.instance.cfg
 	if _, ok := cfg.Workspaces[m.workspace]; m.workspace != "" && !ok {
 		return noWorkspace(cfg, m.workspace)
 	}
 	if m.workspace == "" && len(cfg.Workspaces) > 1 && !m.asks() {
-		return fail(codeUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
+		return fail(exitUsage, "set --workspace to one of: "+strings.Join(sortedNames(cfg), ", "), "--workspace is required: there is more than one")
 	}
 	if m.approver != "" {
 		if err := checkName(m.approver); err != nil {
@@ -92,21 +92,21 @@ func (m *meeting) prepare(context.Context) error {
 	}
 	m.server = strings.TrimRight(cmp.Or(m.server, m.app.Env(telegramServer), had), "/")
 	if err := config.CheckServerURL(m.server); err != nil {
-		return fail(codeUsage, "", "%w", err)
+		return fail(exitUsage, "", "%w", err)
 	}
 	if had != "" && had != m.server {
-		return fail(codeError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
+		return fail(exitError, "change server_url in the configuration first", "[channels.telegram] has another server_url: %s", had)
 	}
 	return nil
 }
 
-// meet identifies the bot, and refuses one that this home's running daemon polls.
-func (m *meeting) meet(ctx context.Context) (err error) {
-	if served, err := m.house.served(); err != nil || served && m.pollsWith(m.token) {
+// identifyBot identifies the bot, and refuses one that this home's running daemon polls.
+func (m *telegramSetup) identifyBot(ctx context.Context) (err error) {
+	if served, err := m.instance.served(); err != nil || served && m.pollsWith(m.token) {
 		if err != nil {
 			return err
 		}
-		return fail(codeLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
+		return fail(exitLocked, "stop the daemon (systemctl --user stop permesso, or Ctrl-C), and start it again afterwards",
 			"the running daemon receives this bot's messages, including your /start")
 	}
 	m.setup = &telegram.Setup{Token: m.token, ServerURL: m.server, Tell: m.wait.note}
@@ -114,10 +114,10 @@ func (m *meeting) meet(ctx context.Context) (err error) {
 		if ctx.Err() != nil || errors.Is(err, telegram.ErrToken) {
 			return err
 		}
-		return fail(codeError, "check the network and server_url", "%w", err)
+		return fail(exitError, "check the network and server_url", "%w", err)
 	}
 	fmt.Fprintf(m.out, "bot     @%s\n", chat.Escape(m.bot.Username))
-	if cfg := m.house.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
+	if cfg := m.instance.cfg.Telegram; cfg != nil && cfg.Webhook != nil {
 		if err := m.setup.Unhook(ctx); err != nil {
 			return err
 		}
@@ -127,24 +127,24 @@ func (m *meeting) meet(ctx context.Context) (err error) {
 }
 
 // pollsWith reports whether a daemon of this home would use the token.
-func (m *meeting) pollsWith(token string) bool {
-	if m.house.cfg.Telegram == nil {
+func (m *telegramSetup) pollsWith(token string) bool {
+	if m.instance.cfg.Telegram == nil {
 		return false
 	}
-	theirs, err := botToken(m.house.cfg.Telegram, m.app.Env)
+	theirs, err := botToken(m.instance.cfg.Telegram, m.app.Env)
 	return err != nil || theirs == token
 }
 
 // start waits for /start with the code.
-func (m *meeting) start(ctx context.Context) (err error) {
+func (m *telegramSetup) start(ctx context.Context) (err error) {
 	code := telegram.Code()
 	name := m.bot.Username
-	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.patience)
+	fmt.Fprintf(m.out, "\nWrite /start to the bot within %v:\n", m.timeout)
 	fmt.Fprintf(m.out, "  in private:  open https://t.me/%s?start=%s, or write to @%s:  /start %s\n", name, code, name, code)
 	if m.bot.JoinsGroup {
 		fmt.Fprintf(m.out, "  in a group:  add @%s, and write there, or in one of its topics:  /start@%s %s\n", name, name, code)
 	}
-	ctx, stop := context.WithTimeout(ctx, m.patience)
+	ctx, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
 	defer m.wait.begin(ctx, "waiting for /start")()
 	if m.seen, err = m.setup.Start(ctx, code); err != nil {
@@ -164,7 +164,7 @@ func (m *meeting) start(ctx context.Context) (err error) {
 }
 
 // chat is the group to ask in; zero: private chats, unless configured otherwise.
-func (m *meeting) chat() config.TelegramChat {
+func (m *telegramSetup) chat() config.TelegramChat {
 	if m.seen.Chat == m.seen.Person {
 		return config.TelegramChat{}
 	}
@@ -172,8 +172,8 @@ func (m *meeting) chat() config.TelegramChat {
 }
 
 // choose determines workspace and approver.
-func (m *meeting) choose(ctx context.Context) error {
-	cfg := m.house.cfg
+func (m *telegramSetup) choose(ctx context.Context) error {
+	cfg := m.instance.cfg
 	p := &prompter{in: m.app.In, out: m.out}
 	fixed := m.workspace != ""
 	if !fixed {
@@ -187,7 +187,7 @@ func (m *meeting) choose(ctx context.Context) error {
 		}
 	}
 	if m.approver == "" {
-		m.approver = m.likely()
+		m.approver = m.guessApprover()
 		if m.asks() {
 			err := p.question(ctx, "\nWhich approver are you? A new name is added to [approvers].", &m.approver, checkName)
 			if err != nil {
@@ -196,9 +196,9 @@ func (m *meeting) choose(ctx context.Context) error {
 		}
 	}
 	if m.approver == "" {
-		return fail(codeUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
+		return fail(exitUsage, "set --approver NAME", "--approver is required: no approver has Telegram id %d", m.seen.Person)
 	}
-	if err := m.moves(ctx, p); err != nil {
+	if err := m.confirmMove(ctx, p); err != nil {
 		return err
 	}
 	// Check the edit before the test card is sent.
@@ -207,13 +207,13 @@ func (m *meeting) choose(ctx context.Context) error {
 		return err
 	}
 	_, err = m.edit(b)
-	return asTyped(err)
+	return withoutPosition(err)
 }
 
-// likely returns the approver with this Telegram id, or the workspace's only
+// guessApprover returns the approver with this Telegram id, or the workspace's only
 // approver without one.
-func (m *meeting) likely() string {
-	cfg, id := m.house.cfg, strconv.FormatInt(m.seen.Person, 10)
+func (m *telegramSetup) guessApprover() string {
+	cfg, id := m.instance.cfg, strconv.FormatInt(m.seen.Person, 10)
 	var free []string
 	for name, a := range cfg.Approvers {
 		if a.Telegram == id {
@@ -231,9 +231,9 @@ func (m *meeting) likely() string {
 	return ""
 }
 
-// moves confirms that a workspace gets another chat.
-func (m *meeting) moves(ctx context.Context, p *prompter) error {
-	had, there := m.house.cfg.TelegramChats[m.workspace]
+// confirmMove confirms that a workspace gets another chat.
+func (m *telegramSetup) confirmMove(ctx context.Context, p *prompter) error {
+	had, there := m.instance.cfg.TelegramChats[m.workspace]
 	switch {
 	case !there || had == m.chat():
 		return nil
@@ -243,28 +243,28 @@ func (m *meeting) moves(ctx context.Context, p *prompter) error {
 	case m.yes:
 		return nil
 	case !m.asks():
-		return fail(codeUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
+		return fail(exitUsage, "--yes replaces it", "workspace '%s' already uses %s", m.workspace, chatName(had.ChatID, had.ThreadID))
 	}
 	fmt.Fprintf(m.out, "\nWorkspace %s uses %s. Use this chat instead? [y/N] ", m.workspace, chatName(had.ChatID, had.ThreadID))
 	line, err := p.line(ctx)
 	if err == nil && !strings.HasPrefix(strings.ToLower(line), "y") {
-		err = fail(codeError, "", "cancelled; nothing was changed")
+		err = fail(exitError, "", "cancelled; nothing was changed")
 	}
 	return err
 }
 
-func (m *meeting) edit(data []byte) ([]byte, error) {
+func (m *telegramSetup) edit(data []byte) ([]byte, error) {
 	n := config.NewTelegram{Workspace: m.workspace, Approver: m.approver, ID: m.seen.Person, Chat: m.chat(), ServerURL: m.server, TokenFile: m.file}
-	return m.app.reader().AddTelegram(m.house.cfg.File, data, n)
+	return m.app.reader().AddTelegram(m.instance.cfg.File, data, n)
 }
 
-// tryOut sends a test card and waits for the tap.
-func (m *meeting) tryOut(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, m.patience)
+// sendTestCard sends a test card and waits for the tap.
+func (m *telegramSetup) sendTestCard(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
-	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.patience)
+	fmt.Fprintf(m.out, "\nA test card was sent. Tap its button within %v.\n", m.timeout)
 	defer m.wait.begin(ctx, "waiting for the tap")()
-	language := cmp.Or(m.house.cfg.Approvers[m.approver].Language, m.house.cfg.Workspaces[m.workspace].Language)
+	language := cmp.Or(m.instance.cfg.Approvers[m.approver].Language, m.instance.cfg.Workspaces[m.workspace].Language)
 	if err := m.setup.Card(ctx, m.seen, m.workspace, language); err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (m *meeting) tryOut(ctx context.Context) error {
 
 // write writes the token before the configuration that names its file, because a
 // running daemon loads the configuration at once.
-func (m *meeting) write(context.Context) error {
+func (m *telegramSetup) write(context.Context) error {
 	fresh := false
 	if m.made {
 		var err error
@@ -286,17 +286,17 @@ func (m *meeting) write(context.Context) error {
 			return err
 		}
 	}
-	if err := editFile(m.house.cfg.File, m.edit); err != nil {
+	if err := editFile(m.instance.cfg.File, m.edit); err != nil {
 		if fresh {
 			err = errors.Join(err, os.Remove(m.file))
 		}
-		return asTyped(err)
+		return withoutPosition(err)
 	}
 	return nil
 }
 
-func (m *meeting) report() error {
-	cfg := m.house.cfg
+func (m *telegramSetup) report() error {
+	cfg := m.instance.cfg
 	if m.made {
 		fmt.Fprintln(m.out, "wrote   "+m.file)
 	}
@@ -308,15 +308,15 @@ func (m *meeting) report() error {
 	if !m.app.json {
 		return nil
 	}
-	return m.app.print(met{
+	return m.app.print(setupResult{
 		Bot: m.bot.Username, Workspace: m.workspace, Approver: m.approver, Telegram: m.seen.Person, Chat: m.seen.Chat, Thread: m.seen.Thread,
 		Tapped: true, Config: cfg.File, TokenFile: m.file, Hints: hints,
 	}, "")
 }
 
-func (m *meeting) hints() []string {
+func (m *telegramSetup) hints() []string {
 	hints := []string{}
-	served, err := m.house.served()
+	served, err := m.instance.served()
 	switch {
 	case err == nil && served:
 		hints = append(hints, "the running daemon loads the change by itself")
@@ -338,8 +338,8 @@ func privacyHint(name string) string {
 		"turn /setprivacy off with @BotFather and add the bot to the group again", chat.Escape(name))
 }
 
-// explained adds a hint to an error.
-func (m *meeting) explained(ctx context.Context, err error) error {
+// withHint adds a hint to an error.
+func (m *telegramSetup) withHint(ctx context.Context, err error) error {
 	if m.wait != nil {
 		m.wait.end()
 	}
@@ -348,23 +348,23 @@ func (m *meeting) explained(ctx context.Context, err error) error {
 	case errors.As(err, &known):
 		return err
 	case ctx.Err() != nil:
-		return fail(codeError, "", "interrupted; nothing was written")
+		return fail(exitError, "", "interrupted; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded) && m.seen.Person == 0:
-		return fail(codeError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
+		return fail(exitError, "open the link, or write the line to the bot; use --timeout 30m to wait longer", "timeout waiting for /start with the number; nothing was written")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(codeError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
+		return fail(exitError, "check that the card went to your account; use --timeout 30m to wait longer", "timeout waiting for the tap on the test card; nothing was written")
 	case errors.Is(err, telegram.ErrToken):
 		return tokenRefused(err)
 	case errors.Is(err, telegram.ErrGuessed):
-		return fail(codeError, "try again with the new number", "%w; nothing was written", err)
+		return fail(exitError, "try again with the new number", "%w; nothing was written", err)
 	case errors.Is(err, telegram.ErrTaken):
-		return fail(codeLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
+		return fail(exitLocked, "stop the other daemon that uses the bot, or create another bot with @BotFather: /newbot", "%w; nothing was written", err)
 	}
 	return err
 }
 
-// waiting shows the remaining time.
-type waiting struct {
+// progressLine shows the remaining time.
+type progressLine struct {
 	out  io.Writer
 	live bool // out is a terminal, the line can be redrawn
 
@@ -374,7 +374,7 @@ type waiting struct {
 }
 
 // begin shows the line until end is called.
-func (w *waiting) begin(ctx context.Context, text string) (end func()) {
+func (w *progressLine) begin(ctx context.Context, text string) (end func()) {
 	if !w.live {
 		fmt.Fprintln(w.out, text+" …")
 		return func() {}
@@ -392,8 +392,8 @@ func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 			case <-ctx.Done():
 				fmt.Fprint(w.out, "\r\x1b[K")
 				return
-			case said := <-w.text:
-				fmt.Fprintf(w.out, "\r\x1b[K        %s\n", said)
+			case note := <-w.text:
+				fmt.Fprintf(w.out, "\r\x1b[K        %s\n", note)
 			case <-tick.C:
 			}
 		}
@@ -402,7 +402,7 @@ func (w *waiting) begin(ctx context.Context, text string) (end func()) {
 }
 
 // end removes the line. It may be called twice.
-func (w *waiting) end() {
+func (w *progressLine) end() {
 	if w.stop != nil {
 		w.stop()
 		<-w.done
@@ -411,7 +411,7 @@ func (w *waiting) end() {
 }
 
 // note prints text above the line.
-func (w *waiting) note(text string) {
+func (w *progressLine) note(text string) {
 	text = oneLine(text)
 	if w.stop == nil {
 		fmt.Fprintln(w.out, "        "+text)

@@ -21,13 +21,13 @@ import (
 )
 
 // readToken finds the token. Errors and output never contain it.
-func (m *meeting) readToken(ctx context.Context) (err error) {
-	cfg := m.house.cfg.Telegram
+func (m *telegramSetup) readToken(ctx context.Context) (err error) {
+	cfg := m.instance.cfg.Telegram
 	configured := ""
 	if cfg != nil {
 		configured = cfg.TokenFile
 	}
-	beside := filepath.Join(filepath.Dir(m.house.cfg.File), "telegram.token")
+	beside := filepath.Join(filepath.Dir(m.instance.cfg.File), "telegram.token")
 	if beside, err = filepath.Abs(beside); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (m *meeting) readToken(ctx context.Context) (err error) {
 			return err
 		}
 		if configured != "" && configured != m.file {
-			return fail(codeError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
+			return fail(exitError, "write the token into that file, or change token_file first", "[channels.telegram] has another token_file: %s", configured)
 		}
 		return m.readTokenFile(m.file)
 	case configured != "" && exists(configured):
@@ -60,9 +60,9 @@ func exists(file string) bool {
 }
 
 // readTokenFile reads the token from the file that the daemon will read.
-func (m *meeting) readTokenFile(file string) (err error) {
+func (m *telegramSetup) readTokenFile(file string) (err error) {
 	if m.token, err = secretWord(file); err != nil {
-		return fail(codeError, "", "%w", err)
+		return fail(exitError, "", "%w", err)
 	}
 	if err := m.valid(file); err != nil {
 		return err
@@ -72,16 +72,16 @@ func (m *meeting) readTokenFile(file string) (err error) {
 		return err
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != m.daemonUser().uid {
-		return fail(codeError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, shellWord(file)), "%s: not readable by the daemon's user", file)
+		return fail(exitError, fmt.Sprintf("chown %d %s", m.daemonUser().uid, shellWord(file)), "%s: not readable by the daemon's user", file)
 	}
 	return nil
 }
 
-func (m *meeting) valid(from string) error {
+func (m *telegramSetup) valid(from string) error {
 	if telegram.ValidToken(m.token) {
 		return nil
 	}
-	return fail(codeError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
+	return fail(exitError, "@BotFather issues the token, it looks like 123456789:AA…", "%s: not a valid bot token", from)
 }
 
 // account is the user who runs the daemon.
@@ -89,13 +89,13 @@ type account struct{ uid, gid int }
 
 // daemonUser is the owner of the home; without a home the user permesso of a
 // package, or else the current user.
-func (m *meeting) daemonUser() account {
-	if info, err := os.Stat(m.house.layout.Home); err == nil {
+func (m *telegramSetup) daemonUser() account {
+	if info, err := os.Stat(m.instance.layout.Home); err == nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			return account{int(owner.Uid), int(owner.Gid)}
 		}
 	}
-	if u, err := user.Lookup("permesso"); err == nil && m.house.cfg.File == systemConfig && os.Geteuid() == 0 {
+	if u, err := user.Lookup("permesso"); err == nil && m.instance.cfg.File == systemConfig && os.Geteuid() == 0 {
 		uid, bad := strconv.Atoi(u.Uid)
 		gid, worse := strconv.Atoi(u.Gid)
 		if bad == nil && worse == nil {
@@ -106,10 +106,10 @@ func (m *meeting) daemonUser() account {
 }
 
 // askToken reads the token from the keyboard without echo.
-func (m *meeting) askToken(ctx context.Context) error {
+func (m *telegramSetup) askToken(ctx context.Context) error {
 	in, ok := m.app.In.(*os.File)
 	if !ok || !terminal(in) {
-		return fail(codeUsage, "set --token-file FILE or "+telegramToken, "no bot token and no terminal to ask for it")
+		return fail(exitUsage, "set --token-file FILE or "+telegramToken, "no bot token and no terminal to ask for it")
 	}
 	fmt.Fprintln(m.out, "Create a bot with @BotFather in Telegram: /newbot. It gives you a token.")
 	// From here on the terminal does not echo, whatever ends the input.
@@ -122,7 +122,7 @@ func (m *meeting) askToken(ctx context.Context) error {
 }
 
 // typeToken asks up to three times. The raw terminal needs \r at a line's end.
-func (m *meeting) typeToken(ctx context.Context, in io.Reader) error {
+func (m *telegramSetup) typeToken(ctx context.Context, in io.Reader) error {
 	for range 3 {
 		fmt.Fprint(m.out, "Token (not shown): ")
 		line, err := hidden(ctx, in)
@@ -164,15 +164,15 @@ func rawLine(in io.Reader) (string, error) {
 	b := make([]byte, 1)
 	for {
 		if n, err := in.Read(b); n == 0 {
-			return "", errors.Join(err, fail(codeError, "", "end of input; nothing was written"))
+			return "", errors.Join(err, fail(exitError, "", "end of input; nothing was written"))
 		}
 		switch c := b[0]; {
 		case c == '\r' || c == '\n':
 			return string(line), nil
 		case c == 'C'&0x1f:
-			return "", fail(codeError, "", "interrupted; nothing was written")
+			return "", fail(exitError, "", "interrupted; nothing was written")
 		case c == 'D'&0x1f:
-			return "", fail(codeError, "", "end of input; nothing was written")
+			return "", fail(exitError, "", "end of input; nothing was written")
 		case c == 'U'&0x1f:
 			line = nil
 		case c == '\b' || c == 0x7f:
@@ -191,7 +191,7 @@ func writeToken(file, token string, owner account) (fresh bool, err error) {
 		if had, err := secretWord(file); err == nil && had == token {
 			return false, nil
 		}
-		return false, fail(codeError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
+		return false, fail(exitError, "remove the file, or use --token-file FILE", "%s exists with other content", file)
 	}
 	if err != nil {
 		return false, fmt.Errorf("write token: %w", err)

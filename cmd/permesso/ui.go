@@ -60,42 +60,42 @@ func (a *app) ui(ctx context.Context, onlyPrint bool) error {
 // askForLink requests a link over the home's private socket, or else over the
 // approver socket.
 func (a *app) askForLink(ctx context.Context) (address string, life time.Duration, err error) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err == nil {
 		c := &local.Client{Path: h.layout.UISocket()}
 		info, statErr := os.Stat(c.Path)
 		switch {
 		case statErr == nil && info.Mode()&fs.ModeSocket != 0:
 			if address, life, err = c.Link(ctx); err != nil {
-				return "", 0, unanswered(c.Path, err)
+				return "", 0, noAnswer(c.Path, err)
 			}
 			return address, life, nil
 		case errors.Is(statErr, fs.ErrPermission):
 			err = statErr
 		default:
-			err = a.noPages(h)
+			err = a.explainNoUI(h)
 		}
 	}
 	path := a.socketPath()
-	if info, statErr := os.Stat(path); !a.elsewhere(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
+	if info, statErr := os.Stat(path); !a.isForeignHome(err) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
 		return "", 0, err
 	}
 	c := &local.Client{Path: path}
 	if address, life, err = c.Link(ctx); err != nil {
-		return "", 0, unanswered(path, err)
+		return "", 0, noAnswer(path, err)
 	}
 	return address, life, nil
 }
 
-// noPages returns an error that explains why the private socket is missing.
-func (a *app) noPages(h *house) error {
+// explainNoUI returns an error that explains why the private socket is missing.
+func (a *app) explainNoUI(h *instance) error {
 	switch running, err := h.served(); {
 	case err != nil:
 		return err
 	case !running:
-		return fail(codeError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
+		return fail(exitError, "start the daemon: permesso serve", "the daemon is not running: no web UI")
 	}
-	return fail(codeError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
+	return fail(exitError, "check ui in permesso.toml, and permesso status", "the daemon serves no web UI")
 }
 
 // desktop reports whether a browser can be opened.
@@ -109,7 +109,7 @@ func (a *app) desktop() bool {
 // openPage opens a link on the desktop. All users can read the arguments of a
 // process, so the browser gets a redirecting file that only this user can read.
 func (a *app) openPage(address string) error {
-	name, err := a.leading(address)
+	name, err := a.writeRedirect(address)
 	if err != nil {
 		return err
 	}
@@ -125,9 +125,9 @@ func (a *app) openPage(address string) error {
 	return nil
 }
 
-// leading writes a page that redirects to address. It is not removed: the next
+// writeRedirect writes a page that redirects to address. It is not removed: the next
 // one replaces it, and the link is valid for a minute.
-func (a *app) leading(address string) (name string, err error) {
+func (a *app) writeRedirect(address string) (name string, err error) {
 	dir := a.Env("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
 		if dir, err = os.MkdirTemp("", "permesso-ui-"); err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
-// pages is the web UI with its listener, and the private socket that gives links
+// webUI is the web UI with its listener, and the private socket that gives links
 // to users who can read the home.
-type pages struct {
+type webUI struct {
 	server   *web.Server
 	listener net.Listener
 	socket   *local.Server
@@ -29,10 +29,10 @@ type pages struct {
 
 // newUI wires the web UI.
 func (s *server) newUI() *web.Server {
-	var errs seldom
+	var errs rateLimited
 	return &web.Server{
-		People: uiPeople{s, &seldom{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
-		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiHouse(),
+		People: uiPeople{s, &rateLimited{}}, Viewer: uiViewer{s.viewer(s.keys)}, Style: s.uiStyle,
+		Workspaces: func() []string { return sortedNames(s.conf()) }, Backend: s.uiBackend(),
 		Log: func(err error) {
 			if errs.allow("") {
 				s.log.Error().Err(err).Str("via", web.Via).Msg("web UI failed")
@@ -41,9 +41,9 @@ func (s *server) newUI() *web.Server {
 	}
 }
 
-// openPages listens on the configured address; nil without one, or if this system
+// openWebUI listens on the configured address; nil without one, or if this system
 // cannot identify the user at a socket.
-func (s *server) openPages() (*pages, error) {
+func (s *server) openWebUI() (*webUI, error) {
 	if s.cfg.UI == "" || s.script != nil { // no people with a script
 		return nil, nil
 	}
@@ -64,9 +64,9 @@ func (s *server) openPages() (*pages, error) {
 	}
 	s.ui.Hosts = names(l.Addr(), s.cfg.ListenHosts)
 	s.ui.Home = "http://" + l.Addr().String()
-	s.health.pages(s.ui.Home)
+	s.health.setUI(s.ui.Home)
 	s.log.Info().Str("path", l.Addr().String()).Msg("web UI listening")
-	return &pages{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
+	return &webUI{server: s.ui, listener: l, socket: s.privateServer(), private: private}, nil
 }
 
 func listenUI(cfg *config.Config) (net.Listener, error) {
@@ -79,19 +79,19 @@ func listenUI(cfg *config.Config) (net.Listener, error) {
 		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, &exit{codeError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off"}
+		return nil, &exit{exitError, fmt.Errorf("web UI: listen on %s: %w", cfg.UI, err), "set ui to another address, or to false to turn it off"}
 	}
 	return l, nil
 }
 
 // run serves until ctx ends.
-func (p *pages) run(ctx context.Context) error {
+func (p *webUI) run(ctx context.Context) error {
 	errs := make(chan error, 1)
 	go func() { errs <- p.socket.Run(ctx, p.private) }()
 	return errors.Join(p.server.Run(ctx, p.listener), <-errs)
 }
 
-func (p *pages) close() {
+func (p *webUI) close() {
 	if p != nil {
 		_ = p.listener.Close() // already closed if Run has run
 		_ = p.private.Close()
@@ -145,7 +145,7 @@ func (s *server) giveLink(g web.User) (string, time.Duration, error) {
 // uiPeople implements web.People.
 type uiPeople struct {
 	*server
-	refusals *seldom
+	refusals *rateLimited
 }
 
 // deciderOf returns the decider of a user. A user of the approver socket decides
@@ -187,10 +187,10 @@ func (u uiPeople) May(g web.User, ws string, p *approval.Pending) bool {
 
 // Interceptor implements web.People.
 func (u uiPeople) Interceptor(g web.User) *chat.Interceptor {
-	decider := afresh(func() *gate.Decider { return u.deciderOf(g) })
+	decider := freshDecider(func() *gate.Decider { return u.deciderOf(g) })
 	return &chat.Interceptor{
 		Decider: decider, Viewer: u.viewer(u.keys), Zone: time.Local, Redact: newRedaction(), Revoker: revoker{u.memory, decider},
-		CanDecide: decider.Standing, Paused: u.pausedIn,
+		CanDecide: decider.CanDecide, Paused: u.pausedIn,
 	}
 }
 

@@ -71,17 +71,17 @@ func (s *server) watchWorkspace(ws string) error {
 func (s *server) wake(ws, kind, name string) {
 	if kind == kindGrants {
 		select {
-		case s.grants <- struct{}{}:
+		case s.grantsChanged <- struct{}{}:
 		default: // a signal is pending already
 		}
 		return
 	}
 	switch ws {
 	case pauseGroup, configGroup:
-		s.look(ws) // not here, in the watcher's loop
+		s.notice(ws) // not here, in the watcher's loop
 		return
 	case mailGroup:
-		s.mails.knock(kind)
+		s.mails.notify(kind)
 		return
 	case "":
 		return // a new workspace folder: the rescan that follows finds it
@@ -108,16 +108,16 @@ func (s *server) rescan(ws string) {
 		if err := s.audit.Checkpoint(); err != nil {
 			s.log.Error().Err(err).Msg("sign audit log failed")
 		}
-		s.heed()
+		s.applyGrantChanges()
 		s.findWorkspaces()
 		return
 	case pauseGroup, configGroup:
-		s.look(pauseGroup)
-		s.look(configGroup) // also if no folder of it can be watched
+		s.notice(pauseGroup)
+		s.notice(configGroup) // also if no folder of it can be watched
 		return
 	case mailGroup:
-		s.mails.knock(drawerInbox)
-		s.mails.knock(kindMaildir)
+		s.mails.notify(storeInbox)
+		s.mails.notify(kindMaildir)
 		return
 	}
 	s.mu.Lock()
@@ -133,27 +133,27 @@ func (s *server) rescan(ws string) {
 	}
 }
 
-// heed applies what other processes left in grants/.
-func (s *server) heed() {
-	if err := s.memory.heed(time.Now(), s.audit.Append); err != nil {
+// applyGrantChanges applies what other processes left in grants/.
+func (s *server) applyGrantChanges() {
+	if err := s.memory.applyChanges(time.Now(), s.audit.Append); err != nil {
 		s.log.Error().Err(err).Msg("apply grants failed")
 	}
 }
 
-// heedGrants calls heed after every change in grants/.
-func (s *server) heedGrants(ctx context.Context) {
+// watchGrants calls applyGrantChanges after every change in grants/.
+func (s *server) watchGrants(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.grants:
-			s.heed()
+		case <-s.grantsChanged:
+			s.applyGrantChanges()
 		}
 	}
 }
 
 // notice requests a check of the pauses or the configuration, once for many hints.
-func (s *server) look(group string) {
+func (s *server) notice(group string) {
 	wanted := s.pauseHint
 	if group == configGroup {
 		wanted = s.configHint
@@ -164,14 +164,14 @@ func (s *server) look(group string) {
 	}
 }
 
-// lookAround runs the requested checks until ctx ends.
-func (s *server) lookAround(ctx context.Context) {
+// runReloads runs the requested checks until ctx ends.
+func (s *server) runReloads(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.pauseHint:
-			s.lookAtPauses()
+			s.refreshPauses()
 		case <-s.configHint:
 			s.reload()
 		}

@@ -23,7 +23,7 @@ func (a *app) workspaceCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "workspace", Short: "Manage workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fail(codeUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
+			return fail(exitUsage, "permesso workspace --help", "workspace needs a subcommand: add, list or remove")
 		},
 	}
 	c.AddCommand(a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
@@ -53,7 +53,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 }
 
 func (a *app) completeApprovers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	h, err := a.house()
+	h, err := a.instance()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -71,16 +71,16 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 		return err
 	}
 	if !ipc.ValidWorkspace(w.Name) {
-		return fail(codeUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid workspace name", w.Name)
+		return fail(exitUsage, "use a to z, 0 to 9, _ and -, at most 63 characters, starting with a letter or digit", "%.80q is not a valid workspace name", w.Name)
 	}
 	if _, ok := h.cfg.Workspaces[w.Name]; ok {
-		return fail(codeError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
+		return fail(exitError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
 	}
 	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().AddWorkspace(h.cfg.File, data, w) })
 	if err != nil {
-		return asTyped(err)
+		return withoutPosition(err)
 	}
-	if err := a.makeFolders(w.Name); err != nil {
+	if err := a.createFolders(w.Name); err != nil {
 		return err
 	}
 	list := mounts(h.layout, w.Name)
@@ -92,20 +92,20 @@ func (a *app) addWorkspace(w config.NewWorkspace) error {
 	return a.print(map[string]any{"workspace": w.Name, "config": h.cfg.File, "mounts": list}, text)
 }
 
-// asTyped drops the error's position in the file: the value came from the
+// withoutPosition drops the error's position in the file: the value came from the
 // command line, and the file is unchanged.
-func asTyped(err error) error {
+func withoutPosition(err error) error {
 	var bad *config.Error
 	if !errors.As(err, &bad) || len(bad.Errors) == 0 {
 		return err
 	}
 	p := bad.Errors[0]
-	return fail(codeError, p.Hint, "%s (nothing was changed)", p.Message)
+	return fail(exitError, p.Hint, "%s (nothing was changed)", p.Message)
 }
 
-// makeFolders creates the folders as serve would, as the home's owner.
-func (a *app) makeFolders(ws string) error {
-	h, err := a.house() // reloaded, with the new workspace
+// createFolders creates the folders as serve would, as the home's owner.
+func (a *app) createFolders(ws string) error {
+	h, err := a.instance() // reloaded, with the new workspace
 	if err != nil {
 		return err
 	}
@@ -118,13 +118,13 @@ func (a *app) makeFolders(ws string) error {
 }
 
 // editable is an instance whose configuration is a file.
-func (a *app) editable() (*house, error) {
-	h, err := a.house()
+func (a *app) editable() (*instance, error) {
+	h, err := a.instance()
 	if err != nil {
 		return nil, err
 	}
 	if h.cfg.File == "" {
-		return nil, fail(codeError, "run permesso init", "no configuration file")
+		return nil, fail(exitError, "run permesso init", "no configuration file")
 	}
 	return h, nil
 }
@@ -149,7 +149,7 @@ func editFile(name string, edit func([]byte) ([]byte, error)) error {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if now, err := os.ReadFile(name); err != nil || !bytes.Equal(now, old) {
-		return errors.Join(fail(codeError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
+		return errors.Join(fail(exitError, "try again", "%s was changed by another process", name), err, os.Remove(temp))
 	}
 	if err := os.Rename(temp, name); err != nil {
 		return errors.Join(err, os.Remove(temp))
@@ -186,8 +186,8 @@ func writeLike(name string, b []byte) (temp string, err error) {
 	return f.Name(), f.Sync()
 }
 
-// listed is an item of workspace list --json.
-type listed struct {
+// workspaceItem is an item of workspace list --json.
+type workspaceItem struct {
 	Name      string   `json:"name"`
 	Autonomy  string   `json:"autonomy"`
 	Approvers []string `json:"approvers"`
@@ -203,14 +203,14 @@ func (a *app) workspaceListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List configured workspaces", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := a.house()
+			h, err := a.instance()
 			if err != nil {
 				return err
 			}
-			all := make([]listed, 0, len(h.cfg.Workspaces))
+			all := make([]workspaceItem, 0, len(h.cfg.Workspaces))
 			var lines []string
 			for _, name := range sortedNames(h.cfg) {
-				l, err := h.listed(name)
+				l, err := h.workspaceItem(name)
 				if err != nil {
 					return err
 				}
@@ -222,20 +222,20 @@ func (a *app) workspaceListCmd() *cobra.Command {
 	}
 }
 
-func (h *house) listed(name string) (listed, error) {
+func (h *instance) workspaceItem(name string) (workspaceItem, error) {
 	w := h.cfg.Workspaces[name]
 	ids, _, err := h.store.List(approval.DocPending, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no daemon has run here yet
 	}
-	return listed{
+	return workspaceItem{
 		Name: name, Autonomy: w.Autonomy, Approvers: w.Approvers, Principal: w.Principal, Timeout: int(w.Timeout / time.Second),
 		AgentUIDs: h.cfg.AgentUIDs[name], Waiting: len(ids),
 		Requests: h.layout.Requests(name), Responses: h.layout.Responses(name),
 	}, err
 }
 
-func (l listed) String() string {
+func (l workspaceItem) String() string {
 	who := strings.Join(l.Approvers, ", ")
 	if who == "" {
 		who = "the local operator"
@@ -262,10 +262,10 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 		return err
 	}
 	if _, ok := h.cfg.Workspaces[ws]; !ok {
-		return fail(codeError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
+		return fail(exitError, "workspaces: "+strings.Join(sortedNames(h.cfg), ", "), "no workspace '%s' in the configuration", ws)
 	}
 	if len(h.cfg.Workspaces) == 1 {
-		return fail(codeError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
+		return fail(exitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
 	}
 	if err := h.idle(ws); err != nil {
 		return err
@@ -275,13 +275,13 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 		return err
 	}
 	if purge && served {
-		return fail(codeError, "stop permesso serve first, or omit --purge", "the folders are in use by the daemon")
+		return fail(exitError, "stop permesso serve first, or omit --purge", "the folders are in use by the daemon")
 	}
 	err = editFile(h.cfg.File, func(data []byte) ([]byte, error) { return a.reader().RemoveWorkspace(h.cfg.File, data, ws) })
 	if err != nil {
 		return err
 	}
-	if after, err := a.house(); err == nil {
+	if after, err := a.instance(); err == nil {
 		for _, w := range after.cfg.Warnings { // a rule may still name the workspace
 			fmt.Fprintf(a.Err, "permesso: %s\n", w.In(h.cfg.File))
 		}
@@ -297,7 +297,7 @@ func (a *app) removeWorkspace(ws string, purge bool) error {
 }
 
 // idle returns an error if a request of the workspace is not settled.
-func (h *house) idle(ws string) error {
+func (h *instance) idle(ws string) error {
 	for _, what := range []struct {
 		doc  approval.Doc
 		says string
@@ -315,7 +315,7 @@ func (h *house) idle(ws string) error {
 			return err
 		}
 		if len(ids) > 0 {
-			return fail(codeError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
+			return fail(exitError, "permesso pending --workspace "+ws+" lists pending requests; decide them, or let them expire", "%d requests of '%s' %s", len(ids), ws, what.says)
 		}
 	}
 	return nil

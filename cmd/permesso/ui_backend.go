@@ -19,16 +19,16 @@ import (
 )
 
 // uiBackend is the data of the web UI besides requests.
-func (s *server) uiHouse() web.Backend {
+func (s *server) uiBackend() web.Backend {
 	return web.Backend{
-		Grants: uiConsents{s.memory}, Rules: s.uiRules, History: uiPast{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiPlaces{s}, Pauser: uiPauser{s},
+		Grants: uiGrants{s.memory}, Rules: s.uiRules, History: uiHistory{s}, Audit: &uiAudit{server: s}, WorkspaceInfo: uiWorkspaces{s}, Pauser: uiPauser{s},
 	}
 }
 
-type uiConsents struct{ *memory }
+type uiGrants struct{ *memory }
 
 // List implements web.Grants.
-func (c uiConsents) List(ws string) (list []web.GrantUse) {
+func (c uiGrants) List(ws string) (list []web.GrantUse) {
 	for _, r := range c.Grants() {
 		if r.Workspace == ws {
 			list = append(list, web.GrantUse{Grant: r.Grant, Uses: r.Uses, LastUsed: r.LastUsed})
@@ -76,10 +76,10 @@ func matchOf(r policy.Rule) (parts []string) {
 	return parts
 }
 
-type uiPast struct{ *server }
+type uiHistory struct{ *server }
 
 // Past implements web.History.
-func (u uiPast) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
+func (u uiHistory) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryItem, more bool, err error) {
 	v, text := u.viewer(u.keys), strings.ToLower(q.Text)
 	found, more, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
 		Until: q.Before, Limit: q.Limit,
@@ -87,7 +87,7 @@ func (u uiPast) Past(_ context.Context, q web.HistoryQuery) (list []web.HistoryI
 			if !slices.Contains(q.Workspaces, r.Key.Workspace) || q.Kind != "" && q.Kind != r.Tool && (r.Tool != "" || q.Kind != r.ActionType) {
 				return false
 			}
-			catchUp(v, r)
+			addOutcome(v, r)
 			return (q.Status == "" || q.Status == r.Status) && (text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
 				r.Key.ID, r.Key.Workspace, r.Tool, r.ActionType, r.Target, r.By, r.Rule, r.Reason,
 			}, "\n")), text))
@@ -153,10 +153,10 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 	}
 	defer u.verifying.Unlock()
 	c := &audit.Check{FS: u.fs, Dir: u.layout.Audit(), Receipts: map[string]string{}}
-	if c.Keys, err = u.believed(""); err != nil {
+	if c.Keys, err = u.trustedKeys(""); err != nil {
 		return "", err
 	}
-	note := u.heldReceipts(c.Receipts)
+	note := u.addReceipts(c.Receipts)
 	report, err := c.Run()
 	if err != nil {
 		return "", err
@@ -168,13 +168,13 @@ func (u *uiAudit) Verify(context.Context) (found string, err error) {
 	return found, nil
 }
 
-type uiPlaces struct{ *server }
+type uiWorkspaces struct{ *server }
 
-// tallied is the period of the statistics of approvers.
-const tallied = 30 * 24 * time.Hour
+// statsPeriod is the period of the statistics of approvers.
+const statsPeriod = 30 * 24 * time.Hour
 
 // Workspace implements web.WorkspaceInfo.
-func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
+func (u uiWorkspaces) Workspace(_ context.Context, name string) (*web.Workspace, error) {
 	cfg := u.conf()
 	ws, ok := cfg.Workspaces[name]
 	if !ok {
@@ -190,13 +190,13 @@ func (u uiPlaces) Workspace(_ context.Context, name string) (*web.Workspace, err
 	}
 	p.Waiting = len(ids)
 	found, _, err := audit.Requests(u.fs, u.layout.Audit(), audit.Wanted{
-		Since: time.Now().Add(-tallied), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
+		Since: time.Now().Add(-statsPeriod), Match: func(r *audit.Request) bool { return r.Key.Workspace == name },
 	})
-	st := count(found)
+	st := newStats(found)
 	p.Requests, p.Median = st.Requests, durationOf(st.Median)
 	for _, t := range st.Approvers {
 		p.People = append(p.People, web.ApproverStats{
-			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.stamps(),
+			Name: t.Name, Decided: t.Decided, Approved: t.Approved, Median: durationOf(t.Median), Fast: t.Hasty, RubberStamping: t.rubberStamps(),
 		})
 	}
 	return p, err
@@ -232,7 +232,7 @@ func rateLines(l policy.Limits) (lines []string) {
 }
 
 // Paused implements web.WorkspaceInfo.
-func (u uiPlaces) Paused(ws string) (own, all bool) {
+func (u uiWorkspaces) Paused(ws string) (own, all bool) {
 	list, err := u.store.Pauses()
 	if err != nil {
 		return true, true // the gate pauses everything if it cannot read the pauses
@@ -269,7 +269,7 @@ func (u uiPauser) Pause(_ context.Context, ws string, by approval.Person, reason
 		return err
 	}
 	err = u.awaitClaims(name)
-	u.lookAtPauses()
+	u.refreshPauses()
 	return err
 }
 
@@ -279,6 +279,6 @@ func (u uiPauser) Resume(_ context.Context, ws string, by approval.Person) error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	u.lookAtPauses()
+	u.refreshPauses()
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
-// metrics counts audit entries for monitoring.
-type census struct {
+// requestMetrics counts audit entries for monitoring.
+type requestMetrics struct {
 	metrics *httpapi.Metrics
 	now     func() time.Time
 
@@ -19,9 +19,9 @@ type census struct {
 	since map[string]map[string]time.Time // workspace → id → pending since
 }
 
-// newMetrics starts with the requests that are pending already.
-func newCensus(waiting []approval.Waiting) *census {
-	c := &census{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
+// newRequestMetrics starts with the requests that are pending already.
+func newRequestMetrics(waiting []approval.Waiting) *requestMetrics {
+	c := &requestMetrics{metrics: httpapi.NewMetrics(), now: time.Now, since: map[string]map[string]time.Time{}}
 	for _, w := range waiting {
 		c.begin(w.Key(), w.Pending.Timestamp)
 	}
@@ -29,7 +29,7 @@ func newCensus(waiting []approval.Waiting) *census {
 }
 
 // begin records a pending request. The caller holds the lock, or is alone.
-func (c *census) begin(k approval.Key, at time.Time) {
+func (c *requestMetrics) begin(k approval.Key, at time.Time) {
 	ws := c.since[k.Workspace]
 	if ws == nil {
 		ws = map[string]time.Time{}
@@ -41,7 +41,7 @@ func (c *census) begin(k approval.Key, at time.Time) {
 }
 
 // observe counts an audit entry.
-func (c *census) hear(e approval.Entry) {
+func (c *requestMetrics) observe(e approval.Entry) {
 	if e.RequestID == "" || e.Workspace == "" {
 		return
 	}
@@ -83,13 +83,13 @@ func statusOf(e *approval.Entry) approval.Status {
 	return ""
 }
 
-func (c *census) count(ws string) float64 {
+func (c *requestMetrics) count(ws string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return float64(len(c.since[ws]))
 }
 
-func (c *census) oldest(ws string) float64 {
+func (c *requestMetrics) oldest(ws string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	age := time.Duration(0)
@@ -99,10 +99,10 @@ func (c *census) oldest(ws string) float64 {
 	return age.Seconds()
 }
 
-func (s *server) newCensus() (*census, error) {
+func (s *server) newRequestMetrics() (*requestMetrics, error) {
 	waiting, err := s.viewer(s.keys).Waiting(context.Background(), nil)
 	if err != nil {
 		return nil, err
 	}
-	return newCensus(waiting), nil
+	return newRequestMetrics(waiting), nil
 }

@@ -9,16 +9,16 @@ import (
 const (
 	// minHeap is how much garbage may accumulate before a collection: with a
 	// small heap, a collection at every few megabytes costs a fifth of all work.
-	litterRoom = 16 << 20
+	minHeap = 16 << 20
 	// gcPercent is the garbage in percent of the live heap, where that is more:
 	// the daemon is mostly idle, and idle memory costs more than collections.
-	litterShare = 50
+	minGCPercent = 50
 )
 
 // tuneGC applies these two limits as long as the process runs.
-func thrift() {
-	debug.SetGCPercent(litterShare)
-	collector{litterShare}.await()
+func tuneGC() {
+	debug.SetGCPercent(minGCPercent)
+	collector{minGCPercent}.await()
 }
 
 // collector is the setting until the next collection.
@@ -29,7 +29,7 @@ type collector struct{ percent int }
 func (c collector) await() {
 	type collected struct{ _ [16]byte } // large enough not to be batched with others
 	runtime.AddCleanup(&collected{}, func(c collector) {
-		if p := litterPercent(inUse()); p != c.percent {
+		if p := gcPercent(inUse()); p != c.percent {
 			c.percent = p
 			debug.SetGCPercent(p)
 		}
@@ -50,13 +50,13 @@ func inUse() (bytes uint64) {
 	return bytes
 }
 
-// litterPercent is the GC percentage for a live heap, in steps, so that small
+// gcPercent is the GC percentage for a live heap, in steps, so that small
 // changes have no effect.
-func litterPercent(inUse uint64) int {
+func gcPercent(inUse uint64) int {
 	const step, most = 10, 1000
 	p := uint64(most)
 	if inUse > 0 {
-		p = min(most, litterRoom*100/inUse)
+		p = min(most, minHeap*100/inUse)
 	}
-	return max(litterShare, int(p/step*step))
+	return max(minGCPercent, int(p/step*step))
 }

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	mostOpened  = 2000             // documents to open of one kind and workspace
-	sample      = 100              // newest records to open of a workspace
-	atHand      = 10 * time.Second // a running daemon picks up a file within this time
-	askedBy     = time.Minute      // a channel sends a message within this time
-	keptFor     = 7 * 24 * time.Hour
-	defaultStop = 30 * time.Second // timeout of a handler that sets none
+	maxOpened         = 2000             // documents to open of one kind and workspace
+	sample            = 100              // newest records to open of a workspace
+	pickupDelay       = 10 * time.Second // a running daemon picks up a file within this time
+	sendDelay         = time.Minute      // a channel sends a message within this time
+	responseRetention = 7 * 24 * time.Hour
+	defaultStop       = 30 * time.Second // timeout of a handler that sets none
 )
 
 // each reads the documents of one kind in every checked workspace. A document
 // that is gone was settled meanwhile.
-func (d *doctor) each(ctx context.Context, doc approval.Doc, look func(approval.Key, []byte) *finding) (n int, list []finding) {
+func (d *doctor) each(ctx context.Context, doc approval.Doc, check func(approval.Key, []byte) *finding) (n int, list []finding) {
 	for _, ws := range d.withFolders() {
 		ids, _, err := d.store.List(doc, ws)
 		if err != nil {
-			list = append(list, found(serious, ws, err))
+			list = append(list, findingOf(severityError, ws, err))
 			continue
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
-		for _, id := range ids[:min(len(ids), mostOpened)] {
+		for _, id := range ids[:min(len(ids), maxOpened)] {
 			if ctx.Err() != nil {
 				return n, list
 			}
@@ -51,7 +51,7 @@ func (d *doctor) each(ctx context.Context, doc approval.Doc, look func(approval.
 			if err != nil {
 				f = &finding{What: fmt.Sprintf("%s of %s cannot be read: %s", doc, id, oneLine(err.Error())), Cure: "check dmesg and the file's permissions"}
 			} else {
-				f = look(k, b)
+				f = check(k, b)
 			}
 			if f != nil {
 				f.Workspace = ws
@@ -72,7 +72,7 @@ func (d *doctor) checkSeals(ctx context.Context) []finding {
 	list = append(list, more...)
 	r, more := d.each(ctx, approval.DocClaim, d.sealedClaim)
 	list = append(list, more...)
-	return orWell(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
+	return orOK(list, "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
 func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
@@ -80,7 +80,7 @@ func (d *doctor) sealedPending(k approval.Key, b []byte) *finding {
 	if err == nil {
 		_, err = approval.ParsePending(body, k)
 	} else if _, host := approval.ParseHostRequest(b, k.ID); host == nil {
-		return &finding{Severity: worthKnowing, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
+		return &finding{Severity: severityInfo, What: "pending " + k.ID + " is a host program's request without a ruling yet"}
 	}
 	if err == nil {
 		return nil
@@ -154,7 +154,7 @@ func (d *doctor) checkRecords(ctx context.Context) []finding {
 			}
 		}
 	}
-	return orWell(list, "newest %s: seals, receipts and responses are valid", plural(n, "record"))
+	return orOK(list, "newest %s: seals, receipts and responses are valid", plural(n, "record"))
 }
 
 // newest returns the ids of the n newest documents in a folder.
@@ -212,13 +212,13 @@ func (d *doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approva
 // written shortly after its record.
 func (d *doctor) checkResponse(rec *approval.Record, k approval.Key) *finding {
 	age := d.now.Sub(rec.EndedAt)
-	if age < atHand || age > keptFor-time.Hour {
+	if age < pickupDelay || age > responseRetention-time.Hour {
 		return nil
 	}
 	b, err := d.store.Read(approval.DocResponse, k)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &finding{Severity: warning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
+		return &finding{Severity: severityWarning, What: "the response to " + k.ID + " is missing", Cure: "the daemon restores it within minutes, or when it starts"}
 	case err != nil:
 		return &finding{What: "the response to " + k.ID + " cannot be read: " + oneLine(err.Error()), Cure: "check its permissions"}
 	case string(b) != string(rec.Response):
@@ -235,14 +235,14 @@ func (d *doctor) checkAudit(context.Context) []finding {
 	entries, err := audit.Last(d.fs, d.layout.Audit(), 100)
 	switch {
 	case err != nil:
-		f := found(serious, "", err)
+		f := findingOf(severityError, "", err)
 		f.Cure = "first copy " + d.layout.Audit() + "; then permesso audit verify shows where"
 		return []finding{f}
 	case len(entries) == 0:
-		return []finding{{Severity: worthKnowing, What: "the log is empty: no daemon has run yet"}}
+		return []finding{{Severity: severityInfo, What: "the log is empty: no daemon has run yet"}}
 	}
 	last := entries[len(entries)-1]
-	return []finding{well("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
+	return []finding{okFinding("the end of the log is readable, up to entry %d; permesso audit verify checks all of it", last.Seq)}
 }
 
 // checkStuck looks for documents that a running daemon should have settled,
@@ -250,7 +250,7 @@ func (d *doctor) checkAudit(context.Context) []finding {
 func (d *doctor) checkStuck(ctx context.Context) []finding {
 	var list []finding
 	for _, ws := range d.withFolders() {
-		list = append(list, d.untouched(ws)...)
+		list = append(list, d.unreadRequests(ws)...)
 	}
 	if d.keys == nil {
 		return list // the other documents need the keys
@@ -259,20 +259,20 @@ func (d *doctor) checkStuck(ctx context.Context) []finding {
 	list = append(list, more...)
 	_, more = d.each(ctx, approval.DocClaim, d.stuckClaim)
 	list = append(list, more...)
-	return orWell(list, "nothing is stuck")
+	return orOK(list, "nothing is stuck")
 }
 
-// untouched counts old requests. It uses the inode's change time, because an
+// unreadRequests counts old requests. It uses the inode's change time, because an
 // agent can set the modification time.
-func (d *doctor) untouched(ws string) []finding {
+func (d *doctor) unreadRequests(ws string) []finding {
 	ids, _, err := d.store.List(approval.DocRequest, ws)
 	if err != nil {
-		return foundAll(serious, ws, err)
+		return findingsOf(severityError, ws, err)
 	}
 	old := 0
 	for _, id := range ids {
 		info, err := os.Lstat(filepath.Join(d.layout.Requests(ws), id+".json"))
-		if err == nil && d.now.Sub(changedAt(info)) > atHand {
+		if err == nil && d.now.Sub(changedAt(info)) > pickupDelay {
 			old++
 		}
 	}
@@ -280,10 +280,10 @@ func (d *doctor) untouched(ws string) []finding {
 	case old == 0:
 		return nil
 	case !d.running:
-		return []finding{{Severity: worthKnowing, Workspace: ws, What: plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
+		return []finding{{Severity: severityInfo, Workspace: ws, What: plural(old, "request") + " not yet read: the daemon is not running", Cure: "permesso serve"}}
 	}
 	return []finding{{
-		Severity: warning, Workspace: ws, What: plural(old, "request") + " not read for more than " + atHand.String() + " while the daemon runs",
+		Severity: severityWarning, Workspace: ws, What: plural(old, "request") + " not read for more than " + pickupDelay.String() + " while the daemon runs",
 		Cure: "check its log for an exhausted limit ([workspaces." + ws + ".limits]) or an error",
 	}}
 }
@@ -301,13 +301,13 @@ func (d *doctor) stuckPending(k approval.Key, b []byte) *finding {
 	switch dec := d.decision(k); {
 	case dec != nil && dec.Approved && !d.running:
 		return &finding{
-			Severity: warning, What: k.ID + " is approved and has not run: the daemon is down",
+			Severity: severityWarning, What: k.ID + " is approved and has not run: the daemon is down",
 			Cure: "permesso serve, before " + dec.RunBefore.Local().Format(time.DateTime) + ", or it expires",
 		}
-	case late > atHand && d.running:
-		return &finding{Severity: warning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
+	case late > pickupDelay && d.running:
+		return &finding{Severity: severityWarning, What: k.ID + " expired " + late.Round(time.Second).String() + " ago and is not settled while the daemon runs", Cure: "check the daemon's log"}
 	case late > 0 && !d.running:
-		return &finding{Severity: worthKnowing, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
+		return &finding{Severity: severityInfo, What: k.ID + " has expired and is not settled: the daemon is down", Cure: "permesso serve, or permesso sweep"}
 	}
 	return nil
 }
@@ -341,12 +341,12 @@ func (d *doctor) stuckClaim(k approval.Key, b []byte) *finding {
 	switch {
 	case !d.running:
 		return &finding{
-			Severity: warning, What: k.ID + " was interrupted while running: the daemon went down",
+			Severity: severityWarning, What: k.ID + " was interrupted while running: the daemon went down",
 			Cure: "check whether its effect happened; permesso serve or permesso sweep writes the response",
 		}
 	case over > time.Minute:
 		return &finding{
-			Severity: warning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
+			Severity: severityWarning, What: k.ID + " runs " + over.Round(time.Second).String() + " longer than its tool's timeout",
 			Cure: "check the daemon's log and the tool's process; a restart ends it",
 		}
 	}
@@ -368,7 +368,7 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 		waiting, err := d.viewer(d.keys).Waiting(ctx, []string{ws})
 		if err != nil {
-			list = append(list, found(serious, ws, err))
+			list = append(list, findingOf(severityError, ws, err))
 			continue
 		}
 		for _, channel := range d.cfg.Workspaces[ws].Channels {
@@ -376,25 +376,25 @@ func (d *doctor) checkChannels(ctx context.Context) []finding {
 		}
 	}
 	if channels == 0 {
-		return append(orWell(list, "no channels configured: approvers use the terminal or permesso approve"), d.pages()...)
+		return append(orOK(list, "no channels configured: approvers use the terminal or permesso approve"), d.checkUI()...)
 	}
-	return append(orWell(list, "every message was sent"), d.pages()...)
+	return append(orOK(list, "every message was sent"), d.checkUI()...)
 }
 
-// pages reports where the web UI listens.
-func (d *doctor) pages() []finding {
+// checkUI reports where the web UI listens.
+func (d *doctor) checkUI() []finding {
 	h := d.healthOf(d.now)
 	switch {
 	case !d.running || h.UI == "" && d.cfg.UI == "":
 		return nil
 	case h.UI == "":
-		return []finding{{Severity: worthKnowing, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
+		return []finding{{Severity: severityInfo, What: "the web UI is not running", Cure: "check the daemon's log, or restart it if ui was configured after its start"}}
 	}
-	return []finding{well("web UI at %s: permesso ui", oneLine(h.UI))}
+	return []finding{okFinding("web UI at %s: permesso ui", oneLine(h.UI))}
 }
 
-// noted reports whether a sent record exists and is not in the state "sending".
-func noted(page string) bool {
+// wasSent reports whether a sent record exists and is not in the state "sending".
+func wasSent(page string) bool {
 	b, err := os.ReadFile(page)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -409,10 +409,10 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 	n := 0
 	for _, w := range waiting {
 		p := w.Pending
-		if d.now.Sub(p.Timestamp) < askedBy || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
+		if d.now.Sub(p.Timestamp) < sendDelay || !d.now.Before(p.ExpiresAt) || p.AskOn != "" && p.AskOn != channel {
 			continue
 		}
-		if !noted(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
+		if !wasSent(filepath.Join(d.layout.Sent(channel, ws), p.RequestID+".json")) {
 			n++
 		}
 	}
@@ -420,7 +420,7 @@ func (d *doctor) unsent(channel, ws string, waiting []approval.Waiting) []findin
 		return nil
 	}
 	f := finding{
-		Severity: warning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", plural(n, "request"), askedBy, channel),
+		Severity: severityWarning, Workspace: ws, What: fmt.Sprintf("%s pending for more than %s, and %s has sent no message", plural(n, "request"), sendDelay, channel),
 		Cure: "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide",
 	}
 	if !d.running {

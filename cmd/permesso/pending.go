@@ -24,7 +24,7 @@ func (a *app) pendingCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pending", Short: "List pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func (a *app) pendingCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printPending(d.house, list, all, limit)
+			return a.printPending(d.instance, list, all, limit)
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "include expired requests that are not settled yet; no limit")
@@ -58,7 +58,7 @@ type waitingItem struct {
 	SHA256    string    `json:"pending_sha256"`
 }
 
-func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit int) error {
+func (a *app) printPending(h *instance, list []approval.Waiting, all bool, limit int) error {
 	now := time.Now()
 	if !all {
 		list = slices.DeleteFunc(list, func(w approval.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
@@ -88,7 +88,7 @@ func (a *app) printPending(h *house, list []approval.Waiting, all bool, limit in
 	return nil
 }
 
-func (a *app) printPauses(h *house) {
+func (a *app) printPauses(h *instance) {
 	if h.store == nil {
 		return // over a socket, each card shows the pause
 	}
@@ -107,24 +107,24 @@ func (a *app) showCmd() *cobra.Command {
 		Long:              "Show one request, pending or ended, and its history, also after its record was pruned.\n\n" + idHelp,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
 			key, err := find(cmd.Context(), d, pos[0])
 			if errors.Is(err, approval.ErrUnknown) && d.remote == nil {
-				return a.showPruned(d.house, pos[0], err)
+				return a.showPruned(d.instance, pos[0], err)
 			}
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.Context(), d.house, d.sight, key)
+			return a.show(cmd.Context(), d.instance, d.view, key)
 		},
 	}
 }
 
 // find returns the one request that a typed id matches.
-func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
+func find(ctx context.Context, v view, typed string) (approval.Key, error) {
 	typed = strings.ToLower(strings.TrimSpace(typed))
 	ws, id, qualified := strings.Cut(typed, "/")
 	var only []string
@@ -134,22 +134,22 @@ func find(ctx context.Context, v sight, typed string) (approval.Key, error) {
 		id = typed
 	}
 	if len(id) < 4 {
-		return approval.Key{}, fail(codeUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
+		return approval.Key{}, fail(exitUsage, "permesso pending lists the ids", "ID %q is too short: give at least 4 digits", typed)
 	}
 	keys, err := v.Find(ctx, only, id)
 	switch {
 	case err != nil:
 		return approval.Key{}, err
 	case len(keys) == 0:
-		return approval.Key{}, &exit{codeRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests"}
+		return approval.Key{}, &exit{exitRefused, fmt.Errorf("%s: %w", typed, approval.ErrUnknown), "permesso pending lists the pending requests"}
 	case len(keys) > 1:
-		return approval.Key{}, fail(codeRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
+		return approval.Key{}, fail(exitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(keys))
 	}
 	return keys[0], nil
 }
 
 func (a *app) completeIDs(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.desk(context.Background())
+	d, err := a.approverClient(context.Background())
 	if err != nil || len(pos) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -181,7 +181,7 @@ func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.desk(cmd.Context())
+			d, err := a.approverClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,7 @@ func (a *app) statusCmd() *cobra.Command {
 	}
 }
 
-func (h *house) state() (*state, error) {
+func (h *instance) state() (*state, error) {
 	st := &state{Home: h.layout.Home, Config: h.cfg.File, Pending: map[string]int{}, Claims: map[string]int{}}
 	running, err := h.served()
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *house) state() (*state, error) {
 }
 
 // served reports whether a daemon holds the home's lock.
-func (h *house) served() (bool, error) {
+func (h *instance) served() (bool, error) {
 	if _, err := os.Lstat(h.layout.Lock()); errors.Is(err, fs.ErrNotExist) {
 		return false, nil // TryLock would create it, owned by our user
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // view is read access to pending requests and documents.
-type sight interface {
+type view interface {
 	chat.Viewer
 	chat.Finder
 	local.Documents
@@ -26,21 +26,21 @@ type sight interface {
 
 // approverClient reads requests and decides: on the files of a home, or over
 // the daemon's socket if this user cannot read the files.
-type desk struct {
-	*house // over the socket: only what a style needs
-	sight
+type approverClient struct {
+	*instance // over the socket: only what a style needs
+	view
 	chat.Decider
 	remote *local.Client // nil: on the files
 }
 
-// desk uses the files if it can read them. Otherwise it uses a socket:
+// approverClient uses the files if it can read them. Otherwise it uses a socket:
 // PERMESSO_SOCKET, the configured one, or the default of the system's daemon.
-func (a *app) desk(ctx context.Context) (*desk, error) {
-	h, k, err := a.existing()
+func (a *app) approverClient(ctx context.Context) (*approverClient, error) {
+	h, k, err := a.openHome()
 	if err == nil {
-		return &desk{house: h, sight: h.viewer(k), Decider: h.decider(k, nil)}, nil
+		return &approverClient{instance: h, view: h.viewer(k), Decider: h.decider(k, nil)}, nil
 	}
-	if !a.elsewhere(err) {
+	if !a.isForeignHome(err) {
 		return nil, err
 	}
 	path := a.socketPath()
@@ -49,16 +49,16 @@ func (a *app) desk(ctx context.Context) (*desk, error) {
 	}
 	c := &local.Client{Path: path}
 	if _, err := c.Status(ctx); err != nil {
-		return nil, unanswered(path, err)
+		return nil, noAnswer(path, err)
 	}
 	cfg := config.Default()
 	cfg.Language = c.Language()
-	return &desk{house: &house{cfg: cfg}, sight: c, Decider: c, remote: c}, nil
+	return &approverClient{instance: &instance{cfg: cfg}, view: c, Decider: c, remote: c}, nil
 }
 
-// elsewhere reports whether err means that the home belongs to another user:
+// isForeignHome reports whether err means that the home belongs to another user:
 // it is unreadable, or it does not exist and was not named explicitly.
-func (a *app) elsewhere(err error) bool {
+func (a *app) isForeignHome(err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
@@ -87,23 +87,23 @@ func (a *app) socketPath() string {
 	return config.DefaultSocket
 }
 
-func unanswered(path string, err error) error {
+func noAnswer(path string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fail(codeError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
+		return fail(exitError, "start the daemon: permesso serve, or systemctl start permesso", "no daemon listens on %s", path)
 	}
 	return err
 }
 
-func (d *desk) served() (bool, error) {
+func (d *approverClient) served() (bool, error) {
 	if d.remote != nil {
 		return true, nil // it has just answered
 	}
-	return d.house.served()
+	return d.instance.served()
 }
 
-func (d *desk) state(ctx context.Context) (*state, error) {
+func (d *approverClient) state(ctx context.Context) (*state, error) {
 	if d.remote == nil {
-		return d.house.state()
+		return d.instance.state()
 	}
 	b, err := d.remote.Status(ctx)
 	if err != nil {
@@ -131,4 +131,4 @@ func (s *state) only(workspaces []string) *state {
 	return &st
 }
 
-var _ sight = (*local.Client)(nil)
+var _ view = (*local.Client)(nil)

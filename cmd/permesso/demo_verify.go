@@ -17,16 +17,16 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// judge verifies, from the daemon's records and the board, that every request
+// verify checks, from the daemon's records and the board, that every request
 // ended as announced.
-func (s *stage) judge(ctx context.Context, k *keys) error {
+func (s *demoSession) verify(ctx context.Context, k *keys) error {
 	records, err := s.records(ctx, k)
 	if err != nil {
 		return err
 	}
 	s.out.line(plain, "")
 	s.out.line(bold, "What the host verifies afterwards, with the public key alone:")
-	for _, e := range errands() {
+	for _, e := range demoRequests() {
 		rec := records[e.tool]
 		if rec == nil {
 			return fmt.Errorf("no record of %s", e.tool)
@@ -44,7 +44,7 @@ func (s *stage) judge(ctx context.Context, k *keys) error {
 }
 
 // records returns the one record of each tool.
-func (s *stage) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
+func (s *demoSession) records(ctx context.Context, k *keys) (map[string]*approval.Record, error) {
 	ids, _, err := s.h.store.List(approval.DocRecord, demoWorkspace)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func toolOf(rec *approval.Record) (string, error) {
 
 // outcome compares one record with the expected status, and its receipt with
 // the agent's arguments.
-func (s *stage) outcome(e errand, rec *approval.Record) error {
+func (s *demoSession) outcome(e demoRequest, rec *approval.Record) error {
 	switch {
 	case e.want != "" && rec.Status != e.want:
 		return fmt.Errorf("status %s, expected %s", rec.Status, e.want)
@@ -109,12 +109,12 @@ func (s *stage) outcome(e errand, rec *approval.Record) error {
 	if _, err = s.verifyReceipt(file, receiptFlags{tool: e.tool, args: e.other, key: public}); err == nil {
 		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
-	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, whoseWord(facts)))
+	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, decidedBy(facts)))
 	s.out.line(good, fmt.Sprintf("    for %s it is refused: %v", e.other, err))
 	return nil
 }
 
-func whoseWord(f *receipt.Facts) string {
+func decidedBy(f *receipt.Facts) string {
 	if f.By != "" {
 		return f.DecisionType + " by " + f.By + " via " + f.Via
 	}
@@ -122,7 +122,7 @@ func whoseWord(f *receipt.Facts) string {
 }
 
 // board checks the one file that the demo changes.
-func (s *stage) board(approved bool) error {
+func (s *demoSession) board(approved bool) error {
 	b, err := os.ReadFile(filepath.Join(s.dir, "board.txt"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
