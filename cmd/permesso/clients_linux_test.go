@@ -112,7 +112,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	script, err := filepath.Abs("../../testdata/rest/answers.toml")
 	require.NoError(t, err)
 	d := r.start(r.command("serve", "--script", script))
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	key := func() string {
 		code, out, errs := r.run("", "key", "create", "default")
 		require.Zero(t, code, errs)
@@ -646,7 +646,7 @@ func (p *shellPlay) flags() (args []string) {
 var (
 	said      = regexp.MustCompile(`the gate answers (\d+)`)
 	shellSays = []struct{ text, kind string }{
-		{"no response to", "still_waiting"},
+		{"timeout waiting for the response to", "still_waiting"},
 		{client.ErrIDConflict.Error(), "mismatch"},
 		{client.ErrNoGate.Error(), "not_a_gate"},
 		{client.ErrUnreachable.Error(), "unreachable"},

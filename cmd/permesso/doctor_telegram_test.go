@@ -25,14 +25,14 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		worst      severity
 		says       string
 	}{
-		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram knows the bot, @permesso_bot"},
-		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram knows the bot"},
-		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot hears only commands"},
+		{why: "all is well", token: botapi.Token, chat: 7, privacy: true, worst: severityOK, says: "Telegram accepts the bot @permesso_bot"},
+		{why: "a group that it hears", token: botapi.Token, chat: -7, worst: severityOK, says: "Telegram accepts the bot"},
+		{why: "a group in privacy mode", token: botapi.Token, chat: -7, privacy: true, worst: severityInfo, says: "in groups @permesso_bot receives only commands"},
 		{why: "another token", token: "123456789:hunter2-hunter2-hunter2", chat: 7, worst: severityError, says: "Telegram does not accept the token"},
-		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "does not hold a token"},
+		{why: "no token", token: "hunter2", chat: 7, worst: severityError, says: "has no valid bot token"},
 		{why: "a token that others read", token: "123456789:hunter2-hunter2-hunter2", mode: 0o644, chat: 7, worst: severityError, says: "others than its owner may read it"},
 		{why: "no network", token: botapi.Token, chat: 7, down: true, worst: severityWarning, says: "ask Telegram: "},
-		{why: "the environment", chat: 7, worst: severityInfo, says: "stands in the gate's environment"},
+		{why: "the environment", chat: 7, worst: severityInfo, says: "is in the daemon's environment"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestDoctorAsksTelegram(t *testing.T) {
 		})
 	}
 	d := &doctor{instance: &instance{cfg: config.Default()}}
-	require.Equal(t, []finding{okFinding("nobody is asked in Telegram")}, d.checkTelegram(t.Context()))
+	require.Equal(t, []finding{okFinding("Telegram is not configured")}, d.checkTelegram(t.Context()))
 }
 
 // No card is missed on a channel where its client does not want it asked.

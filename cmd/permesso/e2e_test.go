@@ -317,7 +317,7 @@ func TestDaemonStopsWhenItsHomeIsNoLongerIts(t *testing.T) {
 			tc.take(t, h)
 			require.Error(t, d.ended())
 			require.Equal(t, exitError, d.cmd.ProcessState.ExitCode())
-			require.Contains(t, d.said(), "permesso: the home was removed or replaced while it was served\nhint: ")
+			require.Contains(t, d.said(), "permesso: home removed or replaced while the daemon runs\nhint: ")
 		})
 	}
 }
@@ -357,7 +357,7 @@ func TestHangupChangesNothing(t *testing.T) {
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	id := h.ask(`{"tool_name":"say"}`)
 	h.awaitPending("default", id)
 	d.signal(syscall.SIGHUP)

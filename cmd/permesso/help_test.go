@@ -63,10 +63,10 @@ func TestBadCommandLines(t *testing.T) {
 		why, says string
 		args      []string
 	}{
-		{"a receipt and nothing to do with it", "hint: permesso receipt verify FILE", []string{"receipt"}},
+		{"a receipt and nothing to do with it", "hint: permesso receipt --help", []string{"receipt"}},
 		{"a part of receipt that there is none", "unknown command", []string{"receipt", "bogus"}},
 		{"a command that there is none", "unknown command", []string{"aprove"}},
-		{"no id", "accepts 1 arg", []string{"approve"}},
+		{"no id", "approve needs an ID", []string{"approve"}},
 		{"two meanings at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
 		{"an id that is hardly one", "at least 4 digits", nil},
 	} {

@@ -99,12 +99,12 @@ func TestWatchdogOfAGateThatHangs(t *testing.T) {
 		m.until("WATCHDOG=1")
 	}
 	h.stick("b")
-	d.awaitLog("the gate does not move")
+	d.awaitLog("gate is not making progress")
 	for silent := false; !silent; { // what was sent before
 		_, ok := m.next(900 * time.Millisecond)
 		silent = !ok
 	}
-	require.Contains(t, fmt.Sprint(h.healthReport()), "does not move")
+	require.Contains(t, fmt.Sprint(h.healthReport()), "gate is not making progress")
 	d.kill()
 }
 

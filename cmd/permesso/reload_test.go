@@ -72,7 +72,7 @@ func TestReloadTakesOver(t *testing.T) {
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Contains(t, string(r.Result), "two")
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	d.stop()
 
 	b, err := os.ReadFile(h.config)
@@ -100,11 +100,11 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	}{
 		{"a word misspelt", h.config + ":2:1: unknown key \"autonmy\"", func() { h.edit("[workspaces.default]\nautonmy = \"full\"\n") }},
 		{"no TOML", h.config + ":1:", func() { h.edit("][") }},
-		{"emptied, as by an editor that is about to write", h.config + ": the file is empty", func() { h.edit("") }},
+		{"emptied, as by an editor that is about to write", h.config + ": configuration file is empty", func() { h.edit("") }},
 		{"removed", "no such file", func() { require.NoError(t, os.Remove(h.config)) }},
 	} {
 		tt.do()
-		d.awaitTimes("is refused, the one before it holds", i+1)
+		d.awaitTimes("change refused, the old one stays active", i+1)
 		require.Contains(t, strings.ReplaceAll(d.said(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
 		var r healthReport
@@ -117,10 +117,10 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	}
 	require.Contains(t, d.said(), "did you mean")
 	h.edit(good)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
 	h.edit("[workspaces.default]\nautonmy = \"full\"\n")
-	d.awaitTimes("is refused, the one before it holds", 5)
+	d.awaitTimes("change refused, the old one stays active", 5)
 	h.edit(good + "# better\n")
 	d.awaitTimes(readAnew, 1)
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })

@@ -131,7 +131,7 @@ func TestSocketPeople(t *testing.T) {
 			code, out, errs := v.says(v.ann, args...)
 			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
-			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists what waits\n", id), errs,
+			require.Equal(t, fmt.Sprintf("permesso: %s: no such request\nhint: permesso pending lists the pending requests\n", id), errs,
 				"the same as where there is none")
 		}
 	}
@@ -307,7 +307,7 @@ func TestSocketRestart(t *testing.T) {
 	require.NotZero(t, info.Mode()&os.ModeSocket)
 	code, _, errs := v.says(v.ann, "pending")
 	require.Equal(t, exitError, code)
-	require.Regexp(t, `^permesso: no gate answers on .*\nhint: start it`, errs)
+	require.Regexp(t, `^permesso: no daemon listens on .*\nhint: start the daemon`, errs)
 
 	second := v.serving()
 	info, err = os.Lstat(v.socket)
@@ -322,7 +322,7 @@ func TestSocketRestart(t *testing.T) {
 	third := other.start()
 	require.Error(t, third.ended())
 	require.Equal(t, exitLocked, third.cmd.ProcessState.ExitCode())
-	require.Contains(t, third.said(), "another permesso listens on")
+	require.Contains(t, third.said(), "another daemon listens on")
 	code, _, errs = v.says(v.ann, "status")
 	require.Zero(t, code, errs)
 
@@ -375,7 +375,7 @@ func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 
 	code, _, errs := v.says(v.ann, "pending", "--home", filepath.Join(v.dir, "typo"))
 	require.Equal(t, exitError, code)
-	require.Contains(t, errs, "no gate lives in", "a home that was named is not another one")
+	require.Contains(t, errs, "no daemon for this user in", "a home that was named is not another one")
 	if v.root {
 		code, _, errs = v.says(v.ann, "pending", "--home", v.layout.Home)
 		require.Zero(t, code, errs, "named, and not theirs to read")
@@ -383,7 +383,7 @@ func TestSocketIsForThoseWithoutFiles(t *testing.T) {
 	cmd = v.as(v.ann, []string{"PERMESSO_SOCKET=" + filepath.Join(v.dir, "none")}, "pending")
 	b, err = cmd.CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(b), "no gate lives in")
+	require.Contains(t, string(b), "no daemon for this user in")
 }
 
 // An agent in a sandbox that its user made has the user's uid. Where the socket
