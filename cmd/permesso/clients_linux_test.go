@@ -112,7 +112,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	script, err := filepath.Abs("../../testdata/rest/answers.toml")
 	require.NoError(t, err)
 	d := r.start(r.command("serve", "--script", script))
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	key := func() string {
 		code, out, errs := r.run("", "key", "create", "default")
 		require.Zero(t, code, errs)
@@ -646,7 +646,7 @@ func (p *shellPlay) flags() (args []string) {
 var (
 	said      = regexp.MustCompile(`the gate returned (\d+)`)
 	shellSays = []struct{ text, kind string }{
-		{"no response to", "still_waiting"},
+		{"timeout waiting for the response to", "still_waiting"},
 		{client.ErrIDConflict.Error(), "mismatch"},
 		{client.ErrNoGate.Error(), "not_a_gate"},
 		{client.ErrUnreachable.Error(), "unreachable"},
@@ -671,12 +671,12 @@ func (p *shellPlay) run(args ...string) (o outcomeOfScenario, out string) {
 	}
 	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
 		o.Decision = toldDecision(resp)
-		want := codeNotRun
+		want := exitNotRun
 		switch resp.Status {
 		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
-			want = codeDone
+			want = exitOK
 		case approval.StatusFailed:
-			want = codeFailed
+			want = exitFailed
 		}
 		if code != want {
 			o.Error = fmt.Sprintf("exit code %d, not %d", code, want)

@@ -145,15 +145,15 @@ func TestDemoAnswersItself(t *testing.T) {
 		code      int
 		says, not string
 	}{
-		{"in the sandbox", "", 0, "The agent runs in bubblewrap. Of the gate it sees two folders", "NOT SANDBOXED"},
+		{"in the sandbox", "", 0, "The agent runs in bubblewrap. It sees only two of the daemon's folders", "NOT SANDBOXED"},
 		{"no bubblewrap", "PATH=/nonexistent", 0, "!! THE AGENT IS NOT SANDBOXED: bubblewrap is not installed", "in bubblewrap"},
 		{
 			"a bubblewrap that may not", broken("echo bwrap: No permissions >&2; exit 1"), 0,
-			"!! THE AGENT IS NOT SANDBOXED: bubblewrap makes no sandbox here: bwrap: No permissions.", "in bubblewrap",
+			"!! THE AGENT IS NOT SANDBOXED: bubblewrap fails on this host: bwrap: No permissions.", "in bubblewrap",
 		},
-		{"an agent that asks for nothing is not what was told", broken("exit 0"), codeError, "permesso: no record of greet", "✓"},
+		{"an agent that asks for nothing is not what was told", broken("exit 0"), exitError, "permesso: no record of greet", "✓"},
 		{
-			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), codeError,
+			"nor is one that does not start", broken(`for a; do case $a in */permesso) exit 7 ;; esac; done`), exitError,
 			"permesso: the agent: exit status 7", "✓",
 		},
 	} {
@@ -161,7 +161,7 @@ func TestDemoAnswersItself(t *testing.T) {
 			d := newDemo(t, row.env)
 			d.start()
 			said := d.ends(row.code)
-			require.Contains(t, said, "!! NOBODY IS ASKED: standard input is no terminal")
+			require.Contains(t, said, "!! NO APPROVER: standard input is not a terminal")
 			require.Contains(t, said, row.says)
 			require.NotContains(t, said, row.not)
 			require.NotContains(t, said, "\x1b", "no colour in a file")
@@ -199,7 +199,7 @@ func TestDemoAsksYou(t *testing.T) {
 		{"a no by code", "3 not today\n", []string{"feedback: not today", denied}},
 		{"something unclear, then a no", "approve? no\n3\n", []string{"nothing was decided", denied}},
 		{"a change: nothing runs", "5 make it 6\n", []string{"✓ post_note: overridden; no receipt", denied}},
-		{"hanging up", "\x04", []string{"> deny ID        (the input has ended)", denied}},
+		{"hanging up", "\x04", []string{"> deny ID        (end of input)", denied}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := newDemo(t)
@@ -209,9 +209,9 @@ func TestDemoAsksYou(t *testing.T) {
 			require.NotNil(t, id, d.said())
 			_, err := io.WriteString(keys, strings.ReplaceAll(row.typed, "ID", id[1]))
 			require.NoError(t, err)
-			d.awaits("nothing is left behind")
+			d.awaits("everything is removed")
 			said := d.ends(0)
-			require.NotContains(t, said, "NOBODY IS ASKED")
+			require.NotContains(t, said, "NO APPROVER")
 			require.Contains(t, said, "\x1b[1m🔐 Approval required", "colour on a terminal")
 			for _, line := range row.says {
 				require.Contains(t, said, strings.ReplaceAll(line, "ID", id[1]))
@@ -226,7 +226,7 @@ func TestDemoWithoutColour(t *testing.T) {
 	d.awaits(" · until ")
 	_, err := io.WriteString(keys, "1\n")
 	require.NoError(t, err)
-	d.awaits("nothing is left behind")
+	d.awaits("everything is removed")
 	require.NotContains(t, d.ends(0), "\x1b")
 }
 
@@ -240,22 +240,22 @@ func TestDemoStopped(t *testing.T) {
 		d.awaits(" · until ")
 		_, err := io.WriteString(keys, "\x03")
 		require.NoError(t, err)
-		d.awaits("permesso: stopped before the end: interrupt signal received")
-		d.ends(codeError)
+		d.awaits("permesso: demo interrupted: interrupt signal received")
+		d.ends(exitError)
 	})
 	t.Run("by the terminal's end", func(t *testing.T) {
 		d := newDemo(t)
 		keys := d.keyboard()
 		d.awaits(" · until ")
 		require.NoError(t, keys.Close())
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a signal, unsandboxed", func(t *testing.T) {
 		d := newDemo(t, "PATH=/nonexistent")
 		d.keyboard()
 		d.awaits(" · until ")
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a reader that goes away", func(t *testing.T) {
 		d := newDemo(t)
@@ -264,7 +264,7 @@ func TestDemoStopped(t *testing.T) {
 		d.cmd.Stdout = w
 		d.start()
 		require.NoError(t, errors.Join(w.Close(), r.Close()))
-		d.ends(codeError)
+		d.ends(exitError)
 	})
 	t.Run("by a full disk", func(t *testing.T) {
 		d := newDemo(t)
@@ -273,6 +273,6 @@ func TestDemoStopped(t *testing.T) {
 		defer full.Close()
 		d.cmd.Stdout = full
 		d.start()
-		require.Contains(t, d.ends(codeError), "no space left on device")
+		require.Contains(t, d.ends(exitError), "no space left on device")
 	})
 }

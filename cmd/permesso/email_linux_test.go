@@ -451,7 +451,7 @@ func (w *town) rehearsal() {
 	card := w.mailTo(mailserver.Ann, "0000000000000000", itself)
 	w.sends(answer(card, "1\n"))
 	require.NoError(w.t, cmd.Wait(), out.String())
-	require.Contains(w.t, out.String(), `came    an answer: "1"`)
+	require.Contains(w.t, out.String(), `received a reply: "1"`)
 	require.Contains(w.t, out.String(), "DKIM, verified here: proves the sender")
 	require.Contains(w.t, out.String(), "your mail server writes no Authentication-Results")
 	require.Contains(w.t, out.String(), "  dkim = true\n")
@@ -461,7 +461,7 @@ func (w *town) rehearsal() {
 func (w *town) setup() {
 	code, out, errs := w.run("", "email", "setup")
 	require.Zero(w.t, code, out+errs)
-	require.Regexp(w.t, `(?m)^ok      handing mails in at 127\.0\.0\.1:\d+\nok      fetching answers at 127\.0\.0\.1:\d+$`, out)
+	require.Regexp(w.t, `(?m)^ok      outgoing email at 127\.0\.0\.1:\d+\nok      incoming email at 127\.0\.0\.1:\d+$`, out)
 	other := filepath.Join(w.dir, "fresh.toml")
 	require.NoError(w.t, os.WriteFile(other, []byte("# mine\n[workspaces.w]\n"), 0o600))
 	wrong := filepath.Join(w.dir, "wrong")
@@ -473,7 +473,7 @@ func (w *town) setup() {
 		}
 	}
 	code, out, errs = w.run("", append(flags(wrong), "--write")...)
-	require.Equal(w.t, codeError, code)
+	require.Equal(w.t, exitError, code)
 	require.Equal(w.t, 2, strings.Count(out, "failed  "), out)
 	require.NotContains(w.t, out+errs, "guess")
 	code, out, errs = w.run("", flags(filepath.Join(w.dir, "password"))...)

@@ -52,7 +52,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := typed("--help")
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	for code := codeDone; code <= codeSick; code++ {
+	for code := exitOK; code <= exitErrors; code++ {
 		require.Regexp(t, `[:;]\s+`+string(rune('0'+code))+` `, help)
 		require.Regexp(t, `(?m)^//\t`+string(rune('0'+code))+`  `, string(source))
 	}
@@ -63,10 +63,10 @@ func TestBadCommandLines(t *testing.T) {
 		why, says string
 		args      []string
 	}{
-		{"a receipt and nothing to do with it", "hint: permesso receipt verify FILE", []string{"receipt"}},
+		{"a receipt and nothing to do with it", "hint: permesso receipt --help", []string{"receipt"}},
 		{"a part of receipt that there is none", "unknown command", []string{"receipt", "bogus"}},
 		{"a command that there is none", "unknown command", []string{"aprove"}},
-		{"no id", "accepts 1 arg", []string{"approve"}},
+		{"no id", "approve needs an ID", []string{"approve"}},
 		{"two meanings at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
 		{"an id that is hardly one", "at least 4 digits", nil},
 	} {
@@ -79,7 +79,7 @@ func TestBadCommandLines(t *testing.T) {
 				row.args = []string{"approve", "a7f", "--home", home, "--config", config}
 			}
 			code, out, errs := typed(row.args...)
-			require.Equal(t, codeUsage, code, errs)
+			require.Equal(t, exitUsage, code, errs)
 			require.Contains(t, errs, row.says)
 			require.Contains(t, errs, "hint: ")
 			require.Empty(t, out)

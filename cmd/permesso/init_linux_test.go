@@ -79,9 +79,9 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.types("[supervised] ", "most\n") // asked again
 			i.types("hint: one of readonly, supervised, full", "full\n")
 			i.types("[bwrap] ", "docker\n")
-			i.types("Try it right here, with a gate that ends again? [Y/n] ", "\n")
+			i.types("Try it now with a temporary daemon? [Y/n] ", "\n")
 			i.types(" · until ", row.typed)
-			i.awaits("no gate runs any more")
+			i.awaits("the temporary daemon has stopped")
 			said := i.ends(0)
 			for _, line := range row.says {
 				require.Contains(t, said, line)
@@ -139,7 +139,7 @@ func TestInitEnterTakesTheDefaults(t *testing.T) {
 	again.types("[Y/n] ", "no\n")
 	said = again.ends(0)
 	require.Contains(t, said, "kept    ")
-	require.NotContains(t, said, "1. What shall")
+	require.NotContains(t, said, "1. Name of")
 }
 
 func TestInitFlagsAskNothing(t *testing.T) {
@@ -153,15 +153,15 @@ func TestInitFlagsAskNothing(t *testing.T) {
 // Stopped before the last answer, it has written nothing.
 func TestInitStopped(t *testing.T) {
 	for _, row := range []struct{ why, typed, says string }{
-		{"by Ctrl-C", "\x03", "permesso: stopped; nothing was written"},
-		{"by Ctrl-D", "\x04", "permesso: the input has ended; nothing was written"},
+		{"by Ctrl-C", "\x03", "permesso: interrupted; nothing was written"},
+		{"by Ctrl-D", "\x04", "permesso: end of input; nothing was written"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			i := startInit(t)
 			i.types("[default] ", "\n")
 			i.types("2. Who approves?", row.typed)
 			i.awaits(row.says)
-			i.ends(codeError)
+			i.ends(exitError)
 			left, err := os.ReadDir(i.home)
 			require.NoError(t, err)
 			require.Empty(t, left)
@@ -173,8 +173,8 @@ func TestInitStopped(t *testing.T) {
 			i.types(prompt, "\n")
 		}
 		i.types(" · until ", "\x03")
-		i.awaits("had its answer")
-		i.ends(codeError)
+		i.awaits("had its response")
+		i.ends(exitError)
 		i.leavesNoGate()
 	})
 	t.Run("by the terminal's end, in the trial", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestInitStopped(t *testing.T) {
 		}
 		i.awaits(" · until ")
 		require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
-		i.ends(codeError)
+		i.ends(exitError)
 		i.leavesNoGate()
 	})
 }

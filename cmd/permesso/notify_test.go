@@ -80,7 +80,7 @@ func TestNotify(t *testing.T) {
 	require.Contains(t, m.until("READY=1"), "serving 1")
 
 	code, _, stderr := h.run("", "pause")
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	m.until("STATUS=paused: nothing runs")
 	d.stop()
 	m.until("STOPPING=1")
@@ -101,12 +101,12 @@ func TestWatchdogOfAGateThatHangs(t *testing.T) {
 		m.until("WATCHDOG=1")
 	}
 	h.stick("b")
-	d.awaitLog("the gate does not move")
+	d.awaitLog("gate is not making progress")
 	for silent := false; !silent; { // what was sent before
 		_, ok := m.next(900 * time.Millisecond)
 		silent = !ok
 	}
-	require.Contains(t, fmt.Sprint(h.healthReport()), "does not move")
+	require.Contains(t, fmt.Sprint(h.healthReport()), "gate is not making progress")
 	d.kill()
 }
 
@@ -124,5 +124,5 @@ func (h *place) stick(ws string) {
 const workersOfAGate = 128
 
 func (h *place) healthReport() healthReport {
-	return (&house{fs: ipc.OS(), layout: h.layout}).healthOf(time.Now())
+	return (&instance{fs: ipc.OS(), layout: h.layout}).healthOf(time.Now())
 }

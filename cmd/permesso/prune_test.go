@@ -33,10 +33,10 @@ var settledKey = approval.Key{Workspace: "default", ID: "00000000000000aa"}
 
 func newPruneHouse(t *testing.T) *pruneHouse {
 	t.Helper()
-	h := &house{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
+	h := &instance{cfg: config.Default(), layout: ipc.Layout{Home: filepath.Join(t.TempDir(), "home")}, fs: ipc.OS()}
 	h.store = &ipc.Store{FS: h.fs, Layout: h.layout}
 	p := &pruneHouse{clock: time.Now(), stop: 1000}
-	p.server = &server{house: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
+	p.server = &server{instance: h, app: &app{}, rounds: map[string]int{}, changes: make(chan approval.Key, 1), log: zerolog.New(&p.log)}
 	require.NoError(t, p.server.open())
 	t.Cleanup(func() { require.NoError(t, p.server.close()) })
 	require.NoError(t, plantSettled(h, settledKey, p.clock))
@@ -99,9 +99,9 @@ func TestTheDaemonPrunes(t *testing.T) {
 	p.round(t.Context())
 	require.Empty(t, p.files())
 	require.Contains(t, p.log.String(), `"message":"pruned"`)
-	require.NotContains(t, p.log.String(), "is the clock right")
+	require.NotContains(t, p.log.String(), "the clock may be wrong")
 	for _, d := range p.waits {
-		require.Equal(t, betweenTwo, d, "a pause before every batch")
+		require.Equal(t, batchDelay, d, "a pause before every batch")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestAClockThatLeapsIsNotBelievedForADay(t *testing.T) {
 		require.Equal(t, "C S", p.files())
 		p.clock = p.clock.Add(time.Hour)
 	}
-	require.Equal(t, 1, strings.Count(p.log.String(), "is the clock right"), "said once")
+	require.Equal(t, 1, strings.Count(p.log.String(), "the clock may be wrong"), "said once")
 	require.NoError(t, p.server.audit.Sync())
 	told := 0
 	require.NoError(t, audit.Entries(p.server.fs, p.server.layout.Audit(), func(e approval.Entry) error {
@@ -161,7 +161,7 @@ func TestNobodyIsWarnedWhereNothingIsOld(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(p.server.layout.Records("default"), settledKey.ID+".json")))
 	p.clock = p.clock.AddDate(0, 0, 20)
 	p.round(t.Context())
-	require.NotContains(t, p.log.String(), "is the clock right")
+	require.NotContains(t, p.log.String(), "the clock may be wrong")
 }
 
 func TestADamagedLogHoldsPruning(t *testing.T) {
@@ -170,7 +170,7 @@ func TestADamagedLogHoldsPruning(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.server.layout.Audit(), "log.jsonl"), []byte("x\n"), 0o600))
 	p.round(t.Context())
 	require.Equal(t, "C S", p.files())
-	require.Contains(t, p.log.String(), "cannot be compared with the audit log")
+	require.Contains(t, p.log.String(), "compare clock with the audit log failed")
 }
 
 func TestProgressEndsWithItsContext(t *testing.T) {

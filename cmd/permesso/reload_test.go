@@ -48,7 +48,7 @@ const readAnew = "the configuration was read anew"
 func (h *place) status() *state {
 	h.t.Helper()
 	code, out, stderr := h.run("", "status", "--json")
-	require.Equal(h.t, codeDone, code, stderr)
+	require.Equal(h.t, exitOK, code, stderr)
 	st := &state{}
 	require.NoError(h.t, json.Unmarshal([]byte(out), st))
 	return st
@@ -72,7 +72,7 @@ func TestReloadTakesOver(t *testing.T) {
 	r := h.response(h.ask(`{"tool_name":"new"}`))
 	require.Contains(t, string(r.Result), "two")
 	d.signal(syscall.SIGHUP)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	d.stop()
 
 	b, err := os.ReadFile(h.config)
@@ -101,11 +101,11 @@ func TestReloadRefusesMistakes(t *testing.T) {
 	}{
 		{"a word misspelt", h.config + ":2:1: unknown key \"autonmy\"", func() { h.edit("[workspaces.default]\nautonmy = \"full\"\n") }},
 		{"no TOML", h.config + ":1:", func() { h.edit("][") }},
-		{"emptied, as by an editor that is about to write", h.config + ": the file is empty", func() { h.edit("") }},
+		{"emptied, as by an editor that is about to write", h.config + ": configuration file is empty", func() { h.edit("") }},
 		{"removed", "no such file", func() { require.NoError(t, os.Remove(h.config)) }},
 	} {
 		tt.do()
-		d.awaitTimes("is refused, the one before it holds", i+1)
+		d.awaitTimes("change refused, the old one stays active", i+1)
 		require.Contains(t, strings.ReplaceAll(d.said(), `\"`, `"`), tt.says, tt.why)
 		require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"new"}`)).Status, tt.why)
 		var r healthReport
@@ -113,15 +113,15 @@ func TestReloadRefusesMistakes(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(b, &r))
 		require.Equal(t, healthDegraded, r.Status, tt.why)
-		require.Contains(t, r.Problems[0].What, tt.says, tt.why)
+		require.Contains(t, r.Issues[0].What, tt.says, tt.why)
 		require.Equal(t, approval.Digest([]byte(good)), r.ConfigSHA256, tt.why)
 	}
 	require.Contains(t, d.said(), "did you mean")
 	h.edit(good)
-	d.awaitLog("the configuration is as it was")
+	d.awaitLog("configuration unchanged")
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
 	h.edit("[workspaces.default]\nautonmy = \"full\"\n")
-	d.awaitTimes("is refused, the one before it holds", 5)
+	d.awaitTimes("change refused, the old one stays active", 5)
 	h.edit(good + "# better\n")
 	d.awaitTimes(readAnew, 1)
 	await(t, h.layout.Health(), func() bool { return h.status().Health.Status == healthOK })
@@ -144,7 +144,7 @@ func TestReloadThroughLinks(t *testing.T) {
 	put("1", fmt.Sprintf(allowing, "one"))
 	h.config = filepath.Join(dir, "permesso.toml")
 	require.NoError(t, os.Symlink("..data/permesso.toml", h.config))
-	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, wayTo(h.config))
+	require.Equal(t, []string{dir, filepath.Join(dir, "..1")}, linkFolders(h.config))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
 	for i, version := range []string{"two", "three"} {
@@ -184,7 +184,7 @@ func TestReloadChangesATool(t *testing.T) {
 	h.edit(fmt.Sprintf(asking, "other"))
 	d.awaitTimes(readAnew, 1)
 	code, _, stderr := h.run("", "approve", id)
-	require.Equal(t, codeDone, code, stderr)
+	require.Equal(t, exitOK, code, stderr)
 	r := h.response(id)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
@@ -201,20 +201,20 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	h.awaitPending("default", id)
 	d.stop()
 	a := &app{Main: Main{Env: os.Getenv}, ctx: t.Context(), configFlag: h.config, homeFlag: h.layout.Home}
-	house, keys, err := a.existing()
+	instance, keys, err := a.openHome()
 	require.NoError(t, err)
-	decider := house.decider(keys, nil)
+	decider := instance.decider(keys, nil)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
 	ann := approval.DecisionInput{
 		Key: approval.Key{Workspace: "default", ID: id}, Verdict: approval.Approved, Via: "telegram",
 		By: approval.Person{Channel: "telegram", ID: "7", Name: "ann"},
 	}
-	before := house.live.now.Load()
-	house.live.now.Store(settingsOf(next))
+	before := instance.live.now.Load()
+	instance.live.now.Store(settingsOf(next))
 	_, err = decider.Decide(t.Context(), ann)
 	require.ErrorIs(t, err, approval.ErrNotAuthorized)
-	house.live.now.Store(before)
+	instance.live.now.Store(before)
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
 }

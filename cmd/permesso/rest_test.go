@@ -67,7 +67,7 @@ var listensOn = regexp.MustCompile(`"path":"(127\.0\.0\.1:\d+)"`)
 func (d *daemon) door() string {
 	d.t.Helper()
 	d.awaitLog(`"serving"`)
-	d.awaitLog("agents with a key ask here")
+	d.awaitLog("HTTP API listening")
 	d.awaitLog(`/rest.sock","`)
 	found := listensOn.FindStringSubmatch(d.said())
 	require.NotNil(d.t, found, "%s", d.said())
@@ -289,9 +289,9 @@ func TestRestDoorShut(t *testing.T) {
 	h := newPlace(t, "default", fmt.Sprintf("listen = %q\n", l.Addr()))
 	d := h.serve()
 	require.Error(t, d.ended())
-	require.Contains(t, d.said(), "address already in use\nhint: name another address with listen, or turn it off: listen = \"\"")
+	require.Contains(t, d.said(), "address already in use\nhint: set listen to another address, or to \"\" to turn it off")
 
-	const shut = "the HTTP door stays shut: 127.0.0.1:8765 is somebody else's"
+	const shut = "HTTP API disabled: address already in use: 127.0.0.1:8765"
 	plain := newPlace(t, "default", "")
 	for {
 		standard, err := net.Listen("tcp", "127.0.0.1:8765")
@@ -300,7 +300,7 @@ func TestRestDoorShut(t *testing.T) {
 		} // else somebody else's gate has it, which is as good as long as it stays
 		d = plain.serve()
 		await(t, d.log, func() bool {
-			return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "agents with a key ask here")
+			return strings.Contains(d.said(), shut) || strings.Contains(d.said(), "HTTP API listening")
 		})
 		if strings.Contains(d.said(), shut) {
 			break
@@ -314,6 +314,6 @@ func TestRestDoorShut(t *testing.T) {
 	awaitFile(t, off.layout.Pendings("default"))
 	quiet.awaitLog(`"serving"`)
 	quiet.stop()
-	require.NotContains(t, quiet.said(), "agents with a key ask here")
+	require.NotContains(t, quiet.said(), "HTTP API listening")
 	d.stop()
 }

@@ -186,7 +186,7 @@ func TestTelegramSetup(t *testing.T) {
 	tapsTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.ends(), r.said.said())
 	require.Contains(t, r.said.said(), "saw     Ann (@ann), id 1001, in private\n")
-	require.Contains(t, r.said.said(), "hint: permesso serve, or permesso service install, asks there from now on\n")
+	require.Contains(t, r.said.said(), "hint: start the daemon: permesso serve, or permesso service install\n")
 	holdsToken(t, r.tokenFile())
 	require.Equal(t, strings.NewReplacer(
 		"approvers = [\"ann\"]\n", "approvers = [\"ann\"]\nchannels = [\"telegram\"]\n",
@@ -206,14 +206,14 @@ func TestTelegramSetup(t *testing.T) {
 	tapsTestCard(t, r.api, tgBob, tgFamily)
 	require.Zero(t, r.ends(), r.said.said())
 	require.Contains(t, r.said.said(), `saw     Bob (@bob), id 1002, in "Family\u{202E}", group -1001000000001`)
-	var got met
+	var got setupResult
 	require.NoError(t, json.Unmarshal(r.out.Bytes(), &got), r.out.String())
-	require.Equal(t, met{
+	require.Equal(t, setupResult{
 		Bot: "permesso_bot", Workspace: "default", Approver: "bob", Telegram: tgBob, Chat: tgFamily, Tapped: true,
 		Config: r.env["PERMESSO_CONFIG"], TokenFile: r.tokenFile(), Hints: got.Hints,
 	}, got)
 	require.Len(t, got.Hints, 2)
-	require.Contains(t, got.Hints[1], "in groups @permesso_bot hears only commands", "the bot is in privacy mode")
+	require.Contains(t, got.Hints[1], "in groups @permesso_bot receives only commands", "the bot is in privacy mode")
 	c, err = config.Parse("permesso.toml", []byte(r.config()))
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann", "bob"}, c.Workspaces["default"].Approvers)
@@ -234,7 +234,7 @@ func TestTelegramSetup(t *testing.T) {
 	r.begin()
 	number = r.number()
 	r.api.Say(tgAnn, tgAnn, "/start "+number)
-	r.said.awaits(fmt.Sprintf("workspace default is asked in group %d, topic %d, and stays so", tgForum, topic))
+	r.said.awaits(fmt.Sprintf("workspace default keeps group %d, topic %d", tgForum, topic))
 	tapsTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.ends(), r.said.said())
 	require.Contains(t, r.config(), fmt.Sprintf("telegram = { chat_id = %d, thread_id = %d }\n", tgForum, topic))
@@ -255,9 +255,9 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 		_, err := keys.WriteString(line)
 		require.NoError(t, err)
 	}
-	types("Token (it is not shown): ", "not one\n")
-	types("That is none", "")
-	types("AA…\r\nToken (it is not shown): ", botapi.Token+"\r")
+	types("Token (not shown): ", "not one\n")
+	types("Not a valid token", "")
+	types("AA…\r\nToken (not shown): ", botapi.Token+"\r")
 	number := numberOf(d)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.cmd.Process.Pid))
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 	api.Say(tgAnn, tgAnn, "/start "+number)
 	types("[default] ", "reserch\n")
 	types("hint: one of default, research", "research\n")
-	types("Which approver are you? A new name is added.\r\n   [] ", "Ann!\n")
+	types("Which approver are you? A new name is added to [approvers].\r\n   [] ", "Ann!\n")
 	types("not a valid name", "ann\n")
 	tapsTestCard(t, api, tgAnn, tgAnn)
 	said := d.ends(0)
@@ -287,8 +287,8 @@ func TestTelegramSetupAtATerminal(t *testing.T) {
 // Ctrl-C at any question writes nothing, and gives the terminal back as it was.
 func TestTelegramSetupStopped(t *testing.T) {
 	for _, row := range []struct{ why, at, key string }{
-		{"at the token", "Token (it is not shown): ", "\x03"},
-		{"at the token, with Ctrl-D", "Token (it is not shown): ", "\x04"},
+		{"at the token", "Token (not shown): ", "\x03"},
+		{"at the token, with Ctrl-D", "Token (not shown): ", "\x04"},
 		{"while it waits", "waiting for /start", "\x03"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -345,61 +345,61 @@ func TestTelegramSetupRefuses(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{why: "no configuration", code: codeError, says: "there is no configuration file\nhint: permesso init writes one", before: func(r *setupRun) {
+		{why: "no configuration", code: exitError, says: "no configuration file\nhint: run permesso init", before: func(r *setupRun) {
 			delete(r.env, "PERMESSO_CONFIG")
 			r.env["HOME"] = r.dir
 		}},
-		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: codeUsage, says: `no workspace "w"`},
+		{why: "no such workspace", config: setupConfig, args: []string{"--workspace", "w"}, code: exitUsage, says: `no workspace "w"`},
 		{
-			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: codeUsage,
-			says: "which workspace?\nhint: name one of them: --workspace default, two",
+			why: "two workspaces", config: setupConfig + "[workspaces.two]\n", code: exitUsage,
+			says: "--workspace is required: there is more than one\nhint: set --workspace to one of: default, two",
 		},
-		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: codeUsage, says: `"Ann!": not a valid name`},
+		{why: "no name", config: setupConfig, args: []string{"--approver", "Ann!"}, code: exitUsage, says: `"Ann!": not a valid name`},
 		{
-			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: codeUsage,
-			says: "no token, and no terminal to ask for it\nhint: --token-file FILE, or PERMESSO_TELEGRAM_TOKEN",
-		},
-		{
-			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: codeError,
-			says: "PERMESSO_TELEGRAM_TOKEN does not hold a token",
+			why: "no token", config: setupConfig, before: func(r *setupRun) { delete(r.env, telegramToken) }, code: exitUsage,
+			says: "no bot token and no terminal to ask for it\nhint: set --token-file FILE or PERMESSO_TELEGRAM_TOKEN",
 		},
 		{
-			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: codeError,
-			says: "others than its owner may read it; chmod 600",
+			why: "no token, but something else", config: setupConfig, before: func(r *setupRun) { r.env[telegramToken] = "hunter2" }, code: exitError,
+			says: "PERMESSO_TELEGRAM_TOKEN: not a valid bot token",
 		},
 		{
-			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: codeError,
-			says: "t does not hold a token",
+			why: "a token that everybody reads", config: setupConfig, before: file("t", botapi.Token, 0o644), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			says: "readable by other users; chmod 600",
 		},
-		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: codeError, says: "no such file"},
+		{
+			why: "a file without a token", config: setupConfig, before: file("t", "hunter2", 0o600), args: []string{"--token-file", "DIR/t"}, code: exitError,
+			says: "t: not a valid bot token",
+		},
+		{why: "a file that is not there", config: setupConfig, args: []string{"--token-file", "DIR/t"}, code: exitError, says: "no such file"},
 		{
 			why: "another file", config: setupConfig + "[channels.telegram]\ntoken_file = \"/y\"\n", before: file("t", botapi.Token, 0o600), args: []string{"--token-file", "DIR/t"},
-			code: codeError, says: "[channels.telegram] names another token_file",
+			code: exitError, says: "[channels.telegram] has another token_file",
 		},
 		{
-			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: codeError,
-			says: "t does not hold a token",
+			why: "a configured file without a token", config: setupConfig + "[channels.telegram]\ntoken_file = \"DIR/t\"\n", before: file("t", "hunter2", 0o600), code: exitError,
+			says: "t: not a valid bot token",
 		},
 		{
-			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: codeUsage,
+			why: "a server in the clear", config: setupConfig, args: []string{"--server-url", "http://telegram.example.org"}, code: exitUsage,
 			says: "server_url must use https",
 		},
 		{
-			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: codeError,
-			says: "[channels.telegram] names another server_url",
+			why: "another server", config: setupConfig + "[channels.telegram]\nserver_url = \"https://y.org\"\n", code: exitError,
+			says: "[channels.telegram] has another server_url",
 		},
 		{
-			why: "a token that Telegram does not know", config: setupConfig, code: codeError,
+			why: "a token that Telegram does not know", config: setupConfig, code: exitError,
 			before: func(r *setupRun) { r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2" },
-			says:   "Telegram does not accept the token: check that it is complete and still valid\nhint: ask @BotFather for it: /token",
+			says:   "Telegram does not accept the token: is it complete, and still that of the bot?\nhint: get the token from @BotFather with /token",
 		},
-		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: codeError, says: "hint: is this machine online, and server_url right?"},
+		{why: "no network", config: setupConfig, before: func(r *setupRun) { r.api.Close() }, code: exitError, says: "hint: check the network and server_url"},
 		{
-			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: codeLocked,
-			says: "the gate of this home gets the messages of this bot, your /start too\nhint: stop it",
+			why: "our own gate has the bot", config: setupConfig + "[channels.telegram]\n", before: served, code: exitLocked,
+			says: "the running daemon receives this bot's messages, including your /start\nhint: stop the daemon",
 		},
 		{
-			why: "a gate elsewhere has the bot", config: setupConfig, code: codeLocked, before: func(r *setupRun) {
+			why: "a gate elsewhere has the bot", config: setupConfig, code: exitLocked, before: func(r *setupRun) {
 				ctx, stop := context.WithCancel(context.Background())
 				var other sync.WaitGroup
 				other.Go(func() {
@@ -408,50 +408,50 @@ func TestTelegramSetupRefuses(t *testing.T) {
 					}
 				})
 				r.t.Cleanup(func() { stop(); other.Wait() })
-			}, says: "another program gets the updates of this bot; nothing was written\nhint: a gate of another home",
+			}, says: "another program gets the messages of this bot; nothing was written\nhint: stop the other daemon",
 		},
 		{
-			why: "a webhook has the bot", config: setupConfig, code: codeLocked,
+			why: "a webhook has the bot", config: setupConfig, code: exitLocked,
 			before: func(r *setupRun) {
 				require.NoError(r.t, callBot(context.Background(), r.api, "setWebhook?url=http://127.0.0.1:9/"))
 			},
 			says: "another program gets the updates of this bot, through a webhook; nothing was written",
 		},
-		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: codeError, says: "nobody wrote /start with the number; nothing was written"},
+		{why: "nobody writes", config: setupConfig, args: []string{"--timeout", "100ms"}, code: exitError, says: "timeout waiting for /start with the number; nothing was written"},
 		{
-			why: "somebody guesses", config: setupConfig, code: codeError, during: func(r *setupRun) {
+			why: "somebody guesses", config: setupConfig, code: exitError, during: func(r *setupRun) {
 				r.number()
 				for range 20 {
 					r.api.Say(tgEve, tgEve, "/start 1")
 				}
 			}, says: "too many wrong numbers; nothing was written",
 		},
-		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: codeError, says: "nobody tapped on the test card; nothing was written"},
+		{why: "nobody taps", config: setupConfig, args: []string{"--timeout", "1s"}, during: starts, code: exitError, says: "timeout waiting for the tap on the test card; nothing was written"},
 		{
-			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: codeUsage,
-			says: "which approver is 1001?\nhint: --approver NAME",
+			why: "two of whom it may be", config: strings.Replace(setupConfig, `["ann"]`, `["ann", "bob"]`, 1) + "[approvers.bob]\nlocal = 7\n", during: starts, code: exitUsage,
+			says: "--approver is required: no approver has Telegram id 1001\nhint: set --approver NAME",
 		},
-		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `approver "ann" already has the Telegram id 7`},
-		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: codeError, says: `the id 1001 already belongs to approver "bob"`},
+		{why: "she has another id", config: setupConfig + "telegram = 7\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `approver "ann" already has the Telegram id 7`},
+		{why: "it is somebody else's id", config: setupConfig + "[approvers.bob]\ntelegram = 1001\n", args: []string{"--approver", "ann"}, during: starts, code: exitError, says: `the id 1001 already belongs to approver "bob"`},
 		{
-			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: codeError,
+			why: "somebody else's workspace", config: setupConfig + "[approvers.bob]\nlocal = 7\n", args: []string{"--approver", "bob"}, during: starts, code: exitError,
 			before: func(r *setupRun) {
 				text := strings.Replace(r.config(), `["ann"]`, "[\"ann\"]\nprincipal = \"ann\"", 1)
 				require.NoError(r.t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 			}, says: `only the principal "ann" may decide in workspace "default"`,
 		},
 		{
-			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: codeUsage,
-			says: "workspace 'default' is asked in group -5\nhint: --yes moves it",
+			why: "another chat", config: strings.Replace(setupConfig, "autonomy", "telegram = { chat_id = -5 }\nautonomy", 1), during: inFamily, code: exitUsage,
+			says: "workspace 'default' already uses group -5\nhint: --yes replaces it",
 		},
 		{
-			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: codeError,
+			why: "a file that is not plain", config: "workspaces = { default = { approvers = [\"ann\"] } }\n[approvers.ann]\nlocal = 7\n", during: starts, code: exitError,
 			says: "[workspaces.default] has no header of its own here (nothing was changed)\nhint: add by hand: channels = [\"telegram\"]",
 		},
 		{
 			why: "another token lies there", config: setupConfig, before: file("telegram.token", "123456789:hunter2-hunter2-hunter2", 0o600),
-			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: codeError,
-			says: "telegram.token is there already, with something else in it\nhint: look at it",
+			during: func(r *setupRun) { starts(r); tapsTestCard(r.t, r.api, tgAnn, tgAnn) }, code: exitError,
+			says: "telegram.token exists with other content\nhint: remove the file",
 		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -518,14 +518,14 @@ func TestTelegramSetupBesideAGate(t *testing.T) {
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
 	tapsTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "hint: the gate that runs takes this up by itself\n")
+	require.Contains(t, r.said.said(), "hint: the running daemon loads the change by itself\n")
 	id := p.ask(`{"tool_name":"anything","request_data":{"a":1}}`)
 	awaitMessage(t, r.api, tgAnn, "🔐 Approval required · default · anything · "+id[:8], "❌ Deny")
 	code, out, errs := p.run("", "telegram", "test")
 	require.Zero(t, code, errs)
 	require.Equal(t, "sent    default: private chat 1001\n", out)
 	r.begin()
-	require.Equal(t, codeLocked, r.ends(), "and now it has the bot")
+	require.Equal(t, exitLocked, r.ends(), "and now it has the bot")
 	d.stop()
 	require.NotContains(t, d.said()+out+errs, secretHalf)
 }
@@ -540,8 +540,8 @@ func TestTelegramSetupWithAWebhook(t *testing.T) {
 	r.api.Say(tgAnn, tgAnn, "/start "+r.number())
 	tapsTestCard(t, r.api, tgAnn, tgAnn)
 	require.Zero(t, r.ends(), r.said.said())
-	require.Contains(t, r.said.said(), "its webhook is off; permesso serve sets it again\n")
-	require.Contains(t, r.said.said(), "hint: PERMESSO_TELEGRAM_TOKEN must be in the gate's environment, too\n", "where the token stayed")
+	require.Contains(t, r.said.said(), "webhook removed; permesso serve sets it again\n")
+	require.Contains(t, r.said.said(), "hint: PERMESSO_TELEGRAM_TOKEN must also be set in the daemon's environment\n", "where the token stayed")
 	require.NoFileExists(t, r.tokenFile())
 }
 
@@ -555,7 +555,7 @@ func TestTelegramTest(t *testing.T) {
 		return code, out.String(), errs.String()
 	}
 	code, _, errs := run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "there is no [channels.telegram]\nhint: permesso telegram setup")
 
 	text := fmt.Sprintf(`[channels.telegram]
@@ -578,23 +578,23 @@ approvers = ["ann"]
 	require.NoError(t, os.WriteFile(r.env["PERMESSO_CONFIG"], []byte(text), 0o600))
 	r.api.Say(tgAnn, tgAnn, "hello")
 	code, out, errs := run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Equal(t, "sent    one: private chat 1001\nsent    two: group -1001000000001\n", out)
 	require.Contains(t, errs, "permesso: one: private chat 1002: forbidden, Forbidden: bot can't initiate conversation with a user\n")
-	require.Contains(t, errs, "permesso: 1 of 3 chats did not get it\nhint: write /start to the bot there")
+	require.Contains(t, errs, "permesso: 1 of 3 chats did not get the message\nhint: write /start to the bot in that chat")
 	require.Equal(t, "🔐 Scheda di prova\nIn questa chat permesso chiederà le approvazioni per il workspace one. Nessuna richiesta è in attesa e non si esegue nulla.", r.api.Messages(tgAnn)[1].Text)
 
 	code, out, errs = run("--workspace", "two", "--json")
 	require.Zero(t, code, errs)
 	require.JSONEq(t, `[{"workspace":"two","chat_id":-1001000000001,"thread_id":0,"error":""}]`, out)
 	code, _, errs = run("--workspace", "three")
-	require.Equal(t, codeError, code)
-	require.Contains(t, errs, "nobody is asked in Telegram")
+	require.Equal(t, exitError, code)
+	require.Contains(t, errs, "no workspace uses Telegram")
 	code, _, errs = run("--workspace", "four")
-	require.Equal(t, codeUsage, code)
+	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `no workspace "four"`)
 	r.env[telegramToken] = "123456789:hunter2-hunter2-hunter2"
 	code, _, errs = run()
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "Telegram does not accept the token")
 }

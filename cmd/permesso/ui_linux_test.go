@@ -110,7 +110,7 @@ handler = { kind = "command", argv = ["/bin/echo", "hello"] }
 func uiPlace(t *testing.T, config string) (*place, *daemon) {
 	h := newPlace(t, "personal", config)
 	d := h.serve()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	return h, d
 }
 
@@ -155,7 +155,7 @@ func TestUI(t *testing.T) {
 	_, text, _ = b.post("workspaces/pause", url.Values{"ws": {"personal"}, "reason": {"lunch"}})
 	require.Contains(t, text, "lunch")
 	_, out, _ = h.run("", "doctor", "--quick")
-	require.Contains(t, out, "people decide in a browser at "+b.origin)
+	require.Contains(t, out, "web UI at "+b.origin)
 	_, out, _ = h.run("", "status")
 	require.Contains(t, out, "lunch")
 	require.Contains(t, out, "pages   "+b.origin)
@@ -176,10 +176,10 @@ func TestUI(t *testing.T) {
 
 	d.stop()
 	code, _, errs = h.run("", "ui", "--print")
-	require.Equal(t, codeError, code)
-	require.Contains(t, errs, "the gate does not run")
+	require.Equal(t, exitError, code)
+	require.Contains(t, errs, "the daemon is not running")
 	d = h.serve()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	resp, err := b.client.Get(b.origin + b.at)
 	if err == nil { // the same port again, or nobody's
 		require.Equal(t, http.StatusForbidden, resp.StatusCode)
@@ -242,9 +242,9 @@ func TestUIReadOnlyAndOff(t *testing.T) {
 	d = h.serve()
 	d.awaitLog(`"message":"serving"`)
 	code, _, errs := h.run("", "ui")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages\nhint: see ui in permesso.toml")
-	require.NotContains(t, d.said(), "people decide in a browser here")
+	require.NotContains(t, d.said(), "web UI listening")
 }
 
 // A port that is somebody else's is left to them, unless the configuration wants it.
@@ -257,8 +257,8 @@ func TestUIPortTaken(t *testing.T) {
 			defer taken.Close()
 		} // else somebody else's gate has it, which is as good as long as it stays
 		d = h.serve()
-		d.awaitLog("people decide in a browser here")
-		if strings.Contains(d.said(), "the pages are at another port") {
+		d.awaitLog("web UI listening")
+		if strings.Contains(d.said(), "web UI uses another port") {
 			break
 		}
 		require.Error(t, err, "it listens where we do")
@@ -275,8 +275,8 @@ func TestUIPortTaken(t *testing.T) {
 	defer ours.Close()
 	require.NoError(t, os.WriteFile(h.config, fmt.Appendf(nil, "ui = %q", ours.Addr()), 0o600))
 	code, _, errs = h.run("", "serve")
-	require.Equal(t, codeError, code)
-	require.Contains(t, errs, "name another address with ui, or turn it off: ui = false")
+	require.Equal(t, exitError, code)
+	require.Contains(t, errs, "set ui to another address, or to false to turn it off")
 }
 
 // Whoever comes through the socket is the approver that the kernel says, and
@@ -285,7 +285,7 @@ func TestUIPeople(t *testing.T) {
 	v := newVillage(t)
 	v.configure("ui = \"127.0.0.1:0\"\n" + fmt.Sprintf(villageConfig, v.socket, v.ann))
 	d := v.serving()
-	d.awaitLog("people decide in a browser here")
+	d.awaitLog("web UI listening")
 	annes, bobs := v.asks("annes"), v.asks("bobs")
 	code, link, errs := v.says(v.ann, "ui", "--print")
 	require.Zero(t, code, errs)
@@ -309,7 +309,7 @@ func TestUIPeople(t *testing.T) {
 		}
 		for _, uid := range []int{uidStranger, uidAgent} {
 			code, out, errs := v.says(uid, "ui", "--print")
-			require.Equal(t, codeRefused, code)
+			require.Equal(t, exitRefused, code)
 			require.Empty(t, out)
 			require.Equal(t, "permesso: nothing here for you\n", errs)
 		}
@@ -391,6 +391,6 @@ func TestUINotBesideAScript(t *testing.T) {
 	d.awaitLog(`"message":"serving"`)
 	require.Equal(t, approval.StatusDenied, h.settled(h.hello()).Status) // all of it runs
 	code, _, errs := h.run("", "ui", "--print")
-	require.Equal(t, codeError, code)
+	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the gate serves no pages")
 }
